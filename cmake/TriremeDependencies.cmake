@@ -1,0 +1,59 @@
+# Every third-party package the libraries link, found once. Order matters: see the comments.
+find_package(Threads REQUIRED)
+find_package(OpenMP REQUIRED COMPONENTS CXX)
+
+set(MPI_CXX_SKIP_MPICXX ON) # not the removed C++ bindings (libmpi_cxx)
+find_package(MPI REQUIRED COMPONENTS CXX)
+
+set(HDF5_PREFER_PARALLEL ON)
+find_package(HDF5 REQUIRED COMPONENTS C)
+if(NOT HDF5_IS_PARALLEL)
+  message(FATAL_ERROR "this HDF5 has no MPI; install a parallel one (Debian: libhdf5-openmpi-dev, Spack: hdf5+mpi)")
+endif()
+
+find_package(tomlplusplus REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(fmt REQUIRED)
+find_package(spdlog REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+find_package(ZLIB REQUIRED)
+find_package(dnnl 3 CONFIG REQUIRED) # by number: Debian 12's own 2.6 has the old API
+
+if(TRIREME_ENABLE_CUDA)
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # else CMake links cudart_static beside cudart
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 with CUDA >= 12 lacks only the flag
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  find_package(CUDAToolkit REQUIRED) # before Kokkos: 3.4 makes its own CUDA::cudart otherwise
+  foreach(lib cudnn nccl)
+    find_path(${lib}_INCLUDE ${lib}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
+    find_library(${lib}_LIBRARY ${lib} HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
+    add_library(trireme::${lib} UNKNOWN IMPORTED)
+    set_target_properties(trireme::${lib} PROPERTIES IMPORTED_LOCATION ${${lib}_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${${lib}_INCLUDE})
+  endforeach()
+endif()
+
+set(Kokkos_LAUNCH_COMPILER OFF) # never nvcc_wrapper behind our back
+find_package(Kokkos REQUIRED)
+message(STATUS "Kokkos ${Kokkos_VERSION} ${Kokkos_DEVICES}, HDF5 ${HDF5_VERSION}, MPI ${MPI_CXX_VERSION}, oneDNN ${dnnl_VERSION}")
+if(TRIREME_ENABLE_CUDA AND NOT "CUDA" IN_LIST Kokkos_DEVICES)
+  message(FATAL_ERROR "this Kokkos has no CUDA; scripts/install_deps.sh cuda makes one")
+endif()
+if(TRIREME_ENABLE_CUDA AND Kokkos_VERSION VERSION_LESS 4)
+  # 3.4.01 speaks only to nvcc_wrapper as the C++ compiler: its options are wrong for g++ and missing for CMake's CUDA language,
+  # and it links the driver library, with which the program would not start on a login node.
+  set_target_properties(Kokkos::kokkoscore PROPERTIES
+    INTERFACE_COMPILE_DEFINITIONS "" INTERFACE_COMPILE_FEATURES "" INTERFACE_LINK_OPTIONS ""
+    INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;-Xcompiler=-fopenmp>;$<$<COMPILE_LANGUAGE:CXX>:-fopenmp>"
+    INTERFACE_LINK_LIBRARIES "OpenMP::OpenMP_CXX;CUDA::cudart;${CMAKE_DL_LIBS}")
+  unset(CMAKE_CXX_STANDARD_DEFAULT CACHE) # 3.4.01 sets it to 98 for good
+endif()
+
+if(TRIREME_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+endif()

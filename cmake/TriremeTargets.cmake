@@ -1,0 +1,52 @@
+# trireme_library(NAME SOURCES ... [PUBLIC targets...] [PRIVATE targets...]): one static library a folder; its link line is its arrows.
+# Headers are under include/trireme/NAME; a target of the house is written trireme::NAME.
+add_library(trireme_flags INTERFACE)
+target_compile_options(trireme_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
+  $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
+target_compile_definitions(trireme_flags INTERFACE
+  $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>
+  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
+if(TRIREME_SANITIZE)
+  target_compile_options(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>)
+  target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
+endif()
+
+function(trireme_library name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
+  add_library(trireme_${name} STATIC ${ARG_SOURCES})
+  add_library(trireme::${name} ALIAS trireme_${name})
+  target_include_directories(trireme_${name} PUBLIC ${PROJECT_SOURCE_DIR}/include)
+  target_link_libraries(trireme_${name} PUBLIC ${ARG_PUBLIC} PRIVATE trireme_flags ${ARG_PRIVATE})
+endfunction()
+
+# What a process started by mpirun in a test needs: root allowed, more ranks than cores allowed, idle ranks yield.
+set(TRIREME_MPI_ENVIRONMENT
+  "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;OMP_PROC_BIND=false")
+
+# trireme_test(NAME LABEL label SOURCES ... LINK targets... [MPI] [RANKS 1 2 4] [TIMEOUT s]): without RANKS one ctest case a TEST();
+# with RANKS the whole program once at each number of ranks under mpirun (tests/support/mpi_main.cpp).
+function(trireme_test name)
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;RANKS" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 300)
+  endif()
+  set(target test_${name})
+  add_executable(${target} ${ARG_SOURCES})
+  target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
+  if(ARG_RANKS)
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
+    target_link_libraries(${target} PRIVATE trireme::comm trireme::device)
+    foreach(ranks ${ARG_RANKS})
+      add_test(NAME ${name}.ranks${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+      set_tests_properties(${name}.ranks${ranks} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2
+        ENVIRONMENT "${TRIREME_MPI_ENVIRONMENT};OMP_NUM_THREADS=1")
+    endforeach()
+  else()
+    target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
+    target_link_libraries(${target} PRIVATE trireme::device)
+    gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false")
+  endif()
+endfunction()

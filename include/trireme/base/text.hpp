@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme {
+
+/// Number of insertions, deletions, changes and swaps of neighbours that turn a into b (Damerau-Levenshtein, restricted).
+int edit_distance(std::string_view a, std::string_view b);
+
+/// The choice nearest to `word`, or empty where none is near enough to be a misspelling.
+std::string nearest(std::string_view word, const std::vector<std::string>& choices);
+
+/// "1.5 GiB", "812 bytes".
+std::string format_bytes(double bytes);
+
+/// "2:05", "1:02:05", "3 d 4 h".
+std::string format_seconds(double seconds);
+
+}  // namespace trireme

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "trireme/comm/communicator.hpp"
+#include "trireme/parallel/parameter.hpp"
+
+namespace trireme::checkpoint {
+
+/// Rows [row_begin, row_end) of one global tensor as this rank holds them: float32, each row in memory order. `spec` gives the global
+/// shape, the file's order and the inner order (the inner order of a row is turned on the way).
+struct Piece {
+  std::string path;  ///< in the file, without the leading slash: "model/conv1.weight", "optimizer/momentum/fc.bias"
+  const parallel::ParameterSpec* spec = nullptr;
+  std::int64_t row_begin = 0, row_end = 0;
+  float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
+};
+
+using Value = std::variant<std::int64_t, std::uint64_t, double, std::string>;
+
+/// All of a checkpoint that is not a tensor.
+struct Info {
+  std::int64_t step = 0, epoch = 0, epoch_samples = 0, samples = 0;
+  std::int64_t updates = 0;                ///< steps really applied; an attribute of /optimizer
+  std::string deck;                        ///< resolved TOML
+  std::vector<std::string> classes;        ///< dataset /classes, may be empty
+  std::map<std::string, Value> state;      ///< attributes of /state
+};
+
+struct WriteReport {
+  std::int64_t bytes = 0;
+  double seconds = 0;
+  std::uint64_t digest = 0;  ///< over all tensors (docs/contract section 9)
+};
+
+/// Writes a checkpoint collectively: all datasets laid out (contiguous, early, no fill), rows by collective hyperslab writes through a bounded
+/// staging buffer, digests from memory, fsync, read-back, seal, fsync, rename to `path`, fsync of the folder. The pieces of all ranks together
+/// cover each tensor exactly once; every rank names every tensor (with no rows where it holds none), in one order. An error on one rank
+/// is thrown on all, and the temporary file is removed. Room on disk is checked first.
+WriteReport write(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info);
+
+/// What a file says of itself, without its tensors' values.
+struct Contents {
+  struct Entry {
+    std::string path;
+    Shape shape;
+    std::uint64_t digest = 0;
+    bool has_digest = false;
+  };
+  Info info;
+  std::vector<Entry> tensors;  ///< in name order
+  bool sealed = false;         ///< false: a foreign file, made without seal
+};
+
+/// Reads everything but the tensors' values. By one rank. Sizes are checked against the file before anything is allocated; links out of the
+/// file, virtual and external storage are refused. Throws InputError naming the file and the place.
+Contents read_contents(const std::string& path);
+
+/// Checks the seal over every byte, before HDF5 sees the file. Returns "" when whole, "no seal" for a foreign file, else what is wrong and
+/// where (byte offset). By one rank.
+std::string check_seal(const std::string& path);
+
+/// Reads the pieces named (each rank its own rows; a piece with no rows is passed over) and checks digests where the file has them. Collective.
+/// Throws InputError naming tensor and file: missing, other shape, digest wrong.
+void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces);
+
+/// One digest over names and digests of all tensors: sum over tensors of mix64(digest ^ random_key(0, path)), for `inspect --digest`.
+std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);
+
+/// This rank's part of a tensor's digest: rows [row_begin, row_end), elements numbered in file order (docs/contract section 5).
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec, std::int64_t row_begin, std::int64_t row_end, const float* rows);
+
+}  // namespace trireme::checkpoint

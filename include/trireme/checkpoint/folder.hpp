@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::checkpoint {
+
+/// "step_000001000.h5"
+std::string step_file_name(std::int64_t step);
+
+/// A checkpoint set aside at a start, and why.
+struct Rejected {
+  std::string path, why;
+};
+struct Choice {
+  std::string path;  ///< empty: no valid one
+  std::int64_t step = -1;
+  std::vector<Rejected> rejected;
+  bool any_file = false;  ///< the folder holds step files at all, valid or not
+};
+
+/// The newest checkpoint of a folder whose seal (or, of a foreign file, whose structure) is whole; newer damaged ones are listed with the
+/// reason. Rank 0 looks, all get the answer. Left-over *.tmp files are never candidates. Nothing is renamed or removed.
+Choice find_newest(const comm::Communicator& world, const std::string& folder);
+
+/// Renames files set aside to <name>.damaged (never deletes). Rank 0 acts.
+void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log);
+
+/// Moves all checkpoints of a run into checkpoints/before-<timestamp>/ (for `--restart none`). Rank 0 acts.
+void move_aside(const comm::Communicator& world, const std::string& folder, Log& log);
+
+/// Removes the oldest step files beyond the newest `keep`, and left-over *.tmp files; `protect` stays. Rank 0 acts, after the new one is sealed.
+void rotate(const comm::Communicator& world, const std::string& folder, int keep, const std::string& protect);
+
+/// One run folder belongs to one job at a time: run.lock names host, process with start time, scheduler's job, heartbeat.
+/// Held by rank 0's process. Taken over when the process is gone (same host), the heartbeat is 60 s old (another host), else InputError.
+class Lease {
+ public:
+  Lease() = default;
+  /// Collective; rank 0 acts, all get its answer. Throws InputError naming the holder.
+  Lease(const comm::Communicator& world, const std::string& run_folder, Log& log);
+  ~Lease();
+  Lease(Lease&&) noexcept;
+  Lease& operator=(Lease&&) noexcept;
+  /// Renews the heartbeat where it is older than 10 s: called once a step by rank 0, cheap.
+  void renew();
+  void release();
+
+ private:
+  std::string path_;
+  double renewed_ = 0;
+};
+
+/// exit.json of the run folder: {start, code, reason, step, checkpoint}.
+struct ExitRecord {
+  std::string start;
+  ExitCode code = ExitCode::done;
+  std::string reason;
+  std::int64_t step = 0;
+  std::string checkpoint;
+};
+void remove_exit_record(const std::string& run_folder);
+/// Written to a temporary name and renamed.
+void write_exit_record(const std::string& run_folder, const ExitRecord& record);
+
+}  // namespace trireme::checkpoint

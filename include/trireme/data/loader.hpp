@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trireme/data/dataset.hpp"
+#include "trireme/data/sampler.hpp"
+#include "trireme/ops/image.hpp"
+#include "trireme/tensor/tensor.hpp"
+
+namespace trireme::data {
+
+/// How each sample of a training set is taken from its stored image; a function of (seed, epoch, sample), never of rank or thread.
+struct Augmentation {
+  std::uint64_t seed = 1;
+  std::int64_t crop_padding = 0;  ///< random_crop: shift by up to this many pixels each way
+  bool flip = false;              ///< mirror with probability 1/2
+  ops::ImageTransform at(std::int64_t epoch, std::int64_t sample) const;
+};
+
+/// One micro-batch in host memory, ready for the copy to the device. Rows past `valid` are filler (label -1).
+struct MicroBatch {
+  Tensor images;      ///< uint8 [micro, H, W, C]
+  Tensor labels;      ///< int32 [micro]
+  const ops::ImageTransform* transforms = nullptr;  ///< [micro]
+  const std::int64_t* samples = nullptr;            ///< [micro] indices in the dataset (-1: filler)
+  std::int64_t valid = 0;
+  Cursor start;       ///< of the step it belongs to
+};
+
+/// Which samples this replica reads, in which order, and how far ahead.
+struct LoaderOptions {
+  Order order;
+  StepCutter cutter;         ///< training
+  Augmentation augmentation;
+  std::int64_t micro = 1;
+  int data_rank = 0, data_size = 1;
+  int workers = 2, prefetch = 4;
+  bool training = true;      ///< false: one pass over the set in order, in rounds of data_size * micro samples; missing rows are filler
+};
+
+/// Reader threads that fill micro-batches ahead of use into buffers taken once (pinned where a device wants it). In a steady step nothing is
+/// allocated. An error of a reader is thrown by next().
+class Loader {
+ public:
+  Loader(const Dataset& dataset, const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  /// Begins (anew) at `cursor`: training: the start of a step. Evaluation: {0, 0}.
+  void start(Cursor cursor);
+  /// The next micro-batch of this replica; valid until the next call. Evaluation: exactly rounds() of them a pass.
+  const MicroBatch& next();
+  /// Evaluation: micro-batches of one pass (the same on every rank).
+  std::int64_t rounds() const;
+  /// Seconds that next() waited for data since the last call of this function.
+  double take_waited_seconds();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace trireme::data

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/data/sampler.hpp"
+
+namespace trireme::data {
+
+/// Table [data.augment].
+struct AugmentOptions {
+  std::vector<double> mean, std;  ///< normalize = { mean, std }, one a channel; empty: value / 255
+  std::int64_t random_crop = 0;   ///< padding in pixels; 0: off
+  bool flip = false;
+};
+
+/// Table [data].
+struct DataOptions {
+  std::string train, validation, test;  ///< folders; the last two may be empty
+  Shuffle shuffle = Shuffle::full;
+  std::int64_t shuffle_block = 1024, shuffle_window = 65536;
+  int workers = 2, prefetch = 4;
+  bool drop_last = true;
+  AugmentOptions augment;
+};
+
+}  // namespace trireme::data

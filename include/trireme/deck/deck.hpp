@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/options.hpp"
+#include "trireme/data/options.hpp"
+#include "trireme/model/options.hpp"
+#include "trireme/monitor/options.hpp"
+#include "trireme/optim/options.hpp"
+#include "trireme/parallel/options.hpp"
+#include "trireme/train/options.hpp"
+
+namespace trireme::deck {
+
+/// The whole experiment, every default filled in; const after parsing.
+struct Deck {
+  train::RunOptions run;
+  model::ModelOptions model;
+  model::LossOptions loss;
+  data::DataOptions data;
+  train::BatchOptions batch;
+  parallel::ParallelOptions parallel;
+  train::PrecisionOptions precision;
+  optim::OptimizerOptions optimizer;
+  optim::ScheduleOptions schedule;
+  train::EvaluateOptions evaluate;
+  checkpoint::CheckpointOptions checkpoint;
+  monitor::MonitorOptions monitor;
+};
+
+/// One `--set key=value`.
+struct Override {
+  std::string key, value;
+};
+
+/// Reads a deck from its text. `file` is what messages call it. All mistakes are gathered and thrown as one InputError, a line each, in
+/// the form `deck.toml:17:9: [optimizer] momentun: unknown key, did you mean "momentum"?`.
+Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides = {});
+
+/// The text of a file. Throws InputError.
+std::string read_file(const std::string& path);
+
+/// The deck with every default filled in, as TOML that parse() reads back to an equal deck.
+std::string write(const Deck& deck);
+
+/// What a restart changed: "optimizer.rate: 0.1 -> 0.05", and whether the change is one that may not be made (docs/contract section 9).
+struct Difference {
+  std::string key, before, after;
+  bool forbidden = false;
+};
+std::vector<Difference> differences(const Deck& before, const Deck& after);
+
+}  // namespace trireme::deck

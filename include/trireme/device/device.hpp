@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace trireme {
+
+/// Where memory is and work runs. `meta` has no storage: ops check shapes and count, allocations are only added up.
+enum class DeviceKind : std::uint8_t { meta, cpu, cuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::cpu;
+  int index = 0;  ///< of the CUDA device; 0 otherwise
+  bool operator==(const Device&) const = default;
+};
+
+/// "meta", "cpu", "cuda:0".
+std::string to_string(Device device);
+
+/// An ordered queue of work on a device. On the CPU work is done when the call returns and `handle` is null;
+/// on CUDA `handle` is the cudaStream_t. A small value: copy it freely.
+struct Stream {
+  Device device;
+  void* handle = nullptr;
+};
+
+/// One block of memory on a device, aligned to 4096 bytes, freed at the end of its life. Meta: size without storage.
+/// Large host blocks ask for huge pages. Throws Failure, naming `what`, where the memory is not to be had.
+class Allocation {
+ public:
+  Allocation() = default;
+  Allocation(Device device, std::size_t bytes, const std::string& what);
+  ~Allocation();
+  Allocation(Allocation&& other) noexcept;
+  Allocation& operator=(Allocation&& other) noexcept;
+
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+  Device device() const { return device_; }
+
+ private:
+  Device device_;
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+/// Kokkos from construction to destruction: made once in main by the commands that compute.
+class KokkosScope {
+ public:
+  /// `threads`: host threads of this process; 0: OMP_NUM_THREADS, or the cores this process may run on.
+  explicit KokkosScope(int threads = 0);
+  ~KokkosScope();
+  KokkosScope(const KokkosScope&) = delete;
+  KokkosScope& operator=(const KokkosScope&) = delete;
+  static int threads();
+};
+
+/// Number of CUDA devices; 0 where there is no driver. `why` (if given) gets the driver's own word.
+int cuda_device_count(std::string* why = nullptr);
+
+/// Cores this process may run on (its affinity mask).
+int available_cores();
+
+}  // namespace trireme

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace trireme::monitor {
+
+/// One row of metrics.jsonl: keys in order. A number that is not finite is written as null.
+class Row {
+ public:
+  explicit Row(std::string kind);
+  Row& add(const std::string& key, double value);
+  Row& add(const std::string& key, std::int64_t value);
+  Row& add(const std::string& key, bool value);
+  Row& add(const std::string& key, const std::string& value);
+  /// One line of JSON with its newline.
+  std::string line() const;
+  const std::string& kind() const { return kind_; }
+
+ private:
+  std::string kind_, text_;
+};
+
+/// metrics.jsonl of a run: only ever appended, a row with one write. Opened by world rank 0 only; a default-made one writes nothing.
+class Metrics {
+ public:
+  Metrics() = default;
+  /// A torn last line is cut. Throws Failure.
+  explicit Metrics(const std::string& path);
+  ~Metrics();
+  Metrics(Metrics&&) noexcept;
+  Metrics& operator=(Metrics&&) noexcept;
+  void write(const Row& row);
+
+ private:
+  int file_ = -1;
+  std::string path_;
+};
+
+}  // namespace trireme::monitor

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace trireme::monitor {
+
+/// A TensorBoard event file (TFRecord framing with masked CRC32C, scalar summaries). A default-made one writes nothing.
+class TensorBoard {
+ public:
+  TensorBoard() = default;
+  /// Makes a new event file in `folder` (created where missing). Throws Failure.
+  explicit TensorBoard(const std::string& folder);
+  ~TensorBoard();
+  TensorBoard(TensorBoard&&) noexcept;
+  TensorBoard& operator=(TensorBoard&&) noexcept;
+  void scalar(const std::string& tag, std::int64_t step, double value);
+
+ private:
+  void record(const std::string& payload);
+  int file_ = -1;
+};
+
+}  // namespace trireme::monitor

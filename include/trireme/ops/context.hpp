@@ -1,0 +1,74 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "trireme/device/device.hpp"
+#include "trireme/tensor/arena.hpp"
+
+namespace trireme::ops {
+
+/// What ops counted since the last reset: on every device, and exactly alike (shape only).
+struct Counters {
+  double flops = 0;           ///< multiplications and additions of matrix products and convolutions, 2 a multiply-add
+  double bytes = 0;           ///< bytes that the op must read and write once (its lower bound), all ops
+  std::int64_t calls = 0;
+};
+
+/// What an op needs beside its tensors: the stream, memory for temporaries, the device library's handles and its cache of
+/// prepared primitives. An op looks at the device of its context: on `meta` it checks shapes and counts, and nothing else.
+class Context {
+ public:
+  /// `workspace`: temporaries of a single op, given back at its end. `library`: weights in the device library's own format, kept.
+  /// `target`: on meta, the device whose memory needs are asked for (sizes of workspace and of prepared weights).
+  Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target);
+  Context(Stream stream, Arena& workspace, Arena& library) : Context(stream, workspace, library, stream.device.kind) {}
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  const Stream& stream() const { return stream_; }
+  bool meta() const { return stream_.device.kind == DeviceKind::meta; }
+  DeviceKind target() const { return target_; }
+  Arena& workspace() const { return workspace_; }
+  Arena& library() const { return library_; }
+  Counters& counters() { return counters_; }
+
+  void count(double flops, double bytes) {
+    counters_.flops += flops;
+    counters_.bytes += bytes;
+    ++counters_.calls;
+  }
+
+  /// The device library's side (src/ops/cpu: oneDNN engine, stream, primitives by problem). Ops only.
+  struct Backend;
+  Backend& backend() { return *backend_; }
+
+ private:
+  Stream stream_;
+  Arena& workspace_;
+  Arena& library_;
+  DeviceKind target_;
+  Counters counters_;
+  std::unique_ptr<Backend> backend_;
+};
+
+/// Where a layer's weight is kept in the library's own format between two updates; owned by the layer, filled by the op at the
+/// first use after the weight changed (its memory comes from Context::library once).
+struct PreparedWeight {
+  Tensor forward, backward;              ///< bytes in the format of the forward and of the backward-data primitive
+  std::uint64_t forward_version = 0, backward_version = 0;  ///< of the weight they were made from; 0: never
+};
+
+/// A weight as an op sees it: its values in compute precision and plain order, a number that changes with every update (from 1 on),
+/// and the place of its prepared form.
+struct Weight {
+  Tensor value;
+  std::uint64_t version = 1;
+  PreparedWeight* prepared = nullptr;
+};
+
+/// Whether a gradient is written (=) or added (+=): a step's first micro-batch writes, later ones add.
+enum class Write : bool { assign, add };
+
+}  // namespace trireme::ops

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "trireme/ops/context.hpp"
+
+namespace trireme::ops {
+
+/// How a weight matrix is stored: out_in is PyTorch's linear [out, in]; in_out is GPT-2's Conv1D [in, out].
+enum class MatrixOrder : std::uint8_t { out_in, in_out };
+
+/// y [M, N] = x [M, K] times the weight, plus bias [N] (float32; undefined: none).
+struct Linear {
+  std::int64_t rows = 0, in = 0, out = 0;
+  MatrixOrder order = MatrixOrder::out_in;
+  DType dtype = DType::float32;
+  double flops() const { return 2.0 * rows * in * out; }
+  bool operator==(const Linear&) const = default;
+};
+
+void linear_forward(Context&, const Linear&, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& y);
+/// dx = dy times the weight.
+void linear_backward_data(Context&, const Linear&, const Tensor& dy, const Weight& w, const Tensor& dx);
+/// dw (float32, in the weight's order) = or +=; dbias (float32 [N]; undefined: none) = or += the column sums of dy.
+void linear_backward_weight(Context&, const Linear&, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write);
+
+}  // namespace trireme::ops

@@ -1,0 +1,48 @@
+#pragma once
+
+#include "trireme/ops/context.hpp"
+
+namespace trireme::ops {
+
+constexpr float batch_norm_epsilon = 1e-5f;  // PyTorch's, docs/contract section 7
+
+/// Batch norm over all but the last dimension of x [.., C], with the addition of a residual and the ReLU that follow it in a
+/// residual block folded in: y = act(gamma * (x - mean) * rstd + beta [+ residual]).
+struct BatchNorm {
+  std::int64_t rows = 0, channels = 0;  ///< rows = B*H*W
+  bool relu = false;
+  bool add = false;                     ///< a residual is added before the activation
+  DType dtype = DType::float32;         ///< of x, residual, y and their gradients; everything else is float32
+};
+
+/// Training: mean and rstd (float32 [C]) are left for backward. The batch's mean and its unbiased variance, times `statistic_scale`
+/// (1/M, M micro-batches a step), are written (=) or added (+=) to batch_mean and batch_variance: the gradients of the running statistics.
+/// Sums are taken in a fixed order of row chunks, independent of the number of threads.
+void batch_norm_forward(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& batch_mean, const Tensor& batch_variance,
+                        float statistic_scale, Write);
+/// Evaluation: with the running mean and variance.
+void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                          const Tensor& running_mean, const Tensor& running_variance, const Tensor& y);
+/// dx = ; dresidual = (where add; the gradient behind the activation) ; dgamma, dbeta = or +=. `y` is forward's output (read where relu).
+/// dx and dresidual may be the memory of dy, but not each other's.
+void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+                         const Tensor& dbeta, Write);
+
+/// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups (Wu & He 2018), with the same additions.
+struct GroupNorm {
+  std::int64_t batch = 0, pixels = 0, channels = 0, groups = 32;
+  bool relu = false;
+  bool add = false;
+  DType dtype = DType::float32;
+};
+/// mean, rstd: float32 [B, groups].
+void group_norm_forward(Context&, const GroupNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd);
+/// As batch_norm_backward.
+void group_norm_backward(Context&, const GroupNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+                         const Tensor& dbeta, Write);
+
+}  // namespace trireme::ops

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::parallel {
+
+/// data x tensor x pipeline = world.
+struct MeshShape {
+  int data = 1, tensor = 1, pipeline = 1;
+  int ranks() const { return data * tensor * pipeline; }
+};
+
+/// Where a rank stands. Tensor groups are neighbours, then data, pipeline outermost: rank = (stage * data + data_rank) * tensor + tensor_rank.
+struct MeshPlace {
+  int stage = 0, data_rank = 0, tensor_rank = 0;
+};
+MeshPlace place_of(const MeshShape& shape, int world_rank);
+int rank_of(const MeshShape& shape, const MeshPlace& place);
+
+/// The mesh with its communicators.
+struct Mesh {
+  Mesh() = default;
+  /// Collective over world. shape.ranks() == world.size().
+  Mesh(const MeshShape& shape, const comm::Communicator& world);
+  /// A rank of a mesh that is not here (plan, check).
+  static Mesh meta(const MeshShape& shape, int world_rank);
+
+  MeshShape shape;
+  MeshPlace place;
+  comm::Communicator world, data, tensor, pipeline;
+};
+
+}  // namespace trireme::parallel

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <span>
+
+namespace trireme::parallel {
+
+/// Sum of values [0, n) by recursive halving of the index range, the left part floor(n / 2) long: the order in which everything of a step
+/// is added under `deterministic`. A data degree 2^k that divides n gives each replica one whole subtree.
+template <class T>
+T tree_sum(std::span<const T> values) {
+  if (values.empty()) return T{};
+  if (values.size() == 1) return values[0];
+  const std::size_t half = values.size() / 2;
+  return tree_sum(values.first(half)) + tree_sum(values.subspan(half));
+}
+
+/// Walks the tree over [0, leaves) as its leaves arrive in order, with a stack of partial sums: after leaf i, merges(i) tells how many
+/// times the two topmost partial sums are added (lower + upper). At most depth() partial sums are held at once.
+class TreeWalk {
+ public:
+  explicit TreeWalk(std::int64_t leaves) : leaves_(leaves) {}
+  /// Number of additions that follow leaf `leaf`: the ranges of the halving that end with it, less itself.
+  int merges(std::int64_t leaf) const {
+    std::int64_t begin = 0, end = leaves_;
+    int closing = 0;  // ranges on the way down of which `leaf` is the last element, since the last left turn
+    while (end - begin > 1) {
+      const std::int64_t middle = begin + (end - begin) / 2;
+      if (leaf < middle) {
+        end = middle;
+        closing = 0;
+      } else {
+        begin = middle;
+        ++closing;
+      }
+    }
+    return closing;
+  }
+  /// 1 + ceil(log2 leaves): buffers needed.
+  int depth() const { return 1 + std::bit_width(static_cast<std::uint64_t>(leaves_ - 1)); }
+
+ private:
+  std::int64_t leaves_;
+};
+
+}  // namespace trireme::parallel

@@ -1,0 +1,45 @@
+#include "trireme/device/device.hpp"
+
+#include <sched.h>
+
+#include <thread>
+
+#if defined(TRIREME_ENABLE_CUDA)
+#include <cuda_runtime_api.h>
+#endif
+
+namespace trireme {
+
+std::string to_string(Device device) {
+  switch (device.kind) {
+    case DeviceKind::meta: return "meta";
+    case DeviceKind::cpu: return "cpu";
+    case DeviceKind::cuda: return "cuda:" + std::to_string(device.index);
+  }
+  return "?";
+}
+
+int cuda_device_count(std::string* why) {
+#if defined(TRIREME_ENABLE_CUDA)
+  int count = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess) return count;
+  if (why != nullptr) *why = cudaGetErrorString(error);
+#else
+  if (why != nullptr) *why = "this program was built without CUDA (preset cuda-release has it)";
+#endif
+  return 0;
+}
+
+int available_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) == 0) {
+    const int cores = CPU_COUNT(&set);
+    if (cores > 0) return cores;
+  }
+  const unsigned cores = std::thread::hardware_concurrency();
+  return cores > 0 ? static_cast<int>(cores) : 1;
+}
+
+}  // namespace trireme
