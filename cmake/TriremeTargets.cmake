@@ -6,7 +6,9 @@ target_compile_options(trireme_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
 target_compile_definitions(trireme_flags INTERFACE
   $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>
-  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
+  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>
+  # fmt 9 leaves constexpr away under nvcc, and then its own consteval functions do not compile
+  $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>)
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
@@ -35,6 +37,10 @@ function(trireme_test name)
   add_executable(${target} ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
+  if(NOT TARGET tests_${ARG_LABEL}) # builds all tests of one label: tests_unit, tests_kernels, ...
+    add_custom_target(tests_${ARG_LABEL})
+  endif()
+  add_dependencies(tests_${ARG_LABEL} ${target})
   if(ARG_RANKS)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
     target_link_libraries(${target} PRIVATE trireme::comm trireme::device)

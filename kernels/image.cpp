@@ -1,0 +1,72 @@
+#include "trireme/kernels/image.hpp"
+
+#include <cstring>
+
+#include "launch.hpp"
+
+// A row of an output image is a task, taken in blocks of 16 pixels: their bytes are gathered into a buffer (0 where the window leaves the
+// stored image, in reverse where it is mirrored), then converted by one vector loop. 16 pixels of 1 to 4 channels: the channel pattern repeats.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string prepare_label = "trireme/kernels/prepare_images";
+
+constexpr int block_pixels = 16, most_channels = 4;
+
+template <class T>
+struct Prepare {
+  PrepareImages<T> args;
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return (args.width + block_pixels - 1) / block_pixels; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t task, std::int64_t begin, std::int64_t end) const {
+    const int channels = static_cast<int>(args.channels);
+    float mean[block_pixels * most_channels], scale[block_pixels * most_channels];
+    for (int i = 0; i < block_pixels * channels; ++i) {
+      mean[i] = args.mean[i % channels];
+      scale[i] = args.inverse_std[i % channels];
+    }
+    const std::int64_t sample = task / args.height;
+    const ImageTransform transform = args.transforms[sample];
+    const std::int64_t row = transform.row + task % args.height;
+    const bool inside = row >= 0 && row < args.stored_height, flip = transform.flip != 0;
+    const std::uint8_t* x = args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
+    T* y = args.y + task * args.width * channels;
+    for (std::int64_t block = begin; block < end; ++block) {
+      const std::int64_t first = block * block_pixels;
+      const int pixels = static_cast<int>(args.width - first < block_pixels ? args.width - first : block_pixels);
+      std::uint8_t bytes[block_pixels * most_channels] = {};
+      if (inside) gather(x, transform.column + (flip ? args.width - 1 - first : first), flip, pixels, bytes);
+      T* out = y + first * channels;
+      const int values = pixels * channels;
+#pragma omp simd
+      for (int i = 0; i < values; ++i) out[i] = from_float<T>((static_cast<float>(bytes[i]) / 255.0f - mean[i]) * scale[i]);
+    }
+  }
+
+  /// `pixels` pixels of a stored row from `column` on, leftwards where mirrored.
+  KOKKOS_FUNCTION void gather(const std::uint8_t* x, std::int64_t column, bool flip, int pixels, std::uint8_t* bytes) const {
+    const int channels = static_cast<int>(args.channels);
+    if (!flip && column >= 0 && column + pixels <= args.stored_width) {
+      memcpy(bytes, x + column * channels, static_cast<std::size_t>(pixels * channels));
+      return;
+    }
+    for (int pixel = 0; pixel < pixels; ++pixel) {
+      const std::int64_t from = flip ? column - pixel : column + pixel;
+      if (from < 0 || from >= args.stored_width) continue;
+      for (int c = 0; c < channels; ++c) bytes[pixel * channels + c] = x[from * channels + c];
+    }
+  }
+};
+
+}  // namespace
+
+template <class T>
+void prepare_images(const Stream& stream, const PrepareImages<T>& args) {
+  dispatch(stream, [&](const auto& space) { for_each_piece(space, prepare_label, args.batch * args.height, Prepare<T>{args}); });
+}
+template void prepare_images(const Stream&, const PrepareImages<float>&);
+template void prepare_images(const Stream&, const PrepareImages<BFloat16>&);
+
+}  // namespace trireme::kernels

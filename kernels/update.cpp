@@ -1,0 +1,126 @@
+#include "trireme/kernels/update.hpp"
+
+#include "launch.hpp"
+
+// One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the compute copy written once. A chunk lies in
+// one tensor, so its rates are constants of the inner loop. An element's result does not depend on the chunk it lies in.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string square_label = "trireme/kernels/row_square_sums";
+const std::string sgd_label = "trireme/kernels/update_sgd";
+const std::string lars_label = "trireme/kernels/update_lars";
+const std::string adamw_label = "trireme/kernels/update_adamw";
+
+/// 32 sums in double: element i goes to sum i % 32, and they are added by halves. The order is a function of the row's length alone.
+struct RowSquareSum {
+  static constexpr int lanes = 32;
+  const float* flat;
+  const FlatRow* rows;
+  double* sums;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    const float* x = flat + rows[index].offset;
+    const std::int64_t count = rows[index].elements;
+    double sum[lanes] = {};
+    std::int64_t i = 0;
+    for (; i + lanes <= count; i += lanes) {
+#pragma omp simd
+      for (int lane = 0; lane < lanes; ++lane) sum[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
+    }
+    for (int lane = 0; i < count; ++i, ++lane) sum[lane] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (int half = lanes / 2; half > 0; half /= 2) {
+      for (int lane = 0; lane < half; ++lane) sum[lane] += sum[lane + half];
+    }
+    sums[index] = sum[0];
+  }
+};
+
+/// What a rule does to one element; the new weight is returned. Slots are given by reference.
+struct SgdElement {
+  SgdRule rule;
+  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates, const Judgement&) const {
+    const float decayed = g + rates.weight_decay * w;
+    v = rule.momentum * v + decayed;
+    return w - rates.rate * (rule.nesterov ? decayed + rule.momentum * v : v);
+  }
+};
+
+struct LarsElement {
+  LarsRule rule;
+  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates, const Judgement&) const {
+    v = rule.momentum * v + rates.rate * rates.trust * (g + rates.weight_decay * w);
+    return w - v;
+  }
+};
+
+/// PyTorch's order: decay of the weight first, then the step with both corrections.
+struct AdamWElement {
+  AdamWRule rule;
+  KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v, const TensorRates& rates, const Judgement& judgement) const {
+    m = rule.beta1 * m + (1 - rule.beta1) * g;
+    v = rule.beta2 * v + (1 - rule.beta2) * (g * g);
+    const float denominator = sqrtf(v / judgement.bias_correction2) + rule.epsilon;
+    return w * (1 - rates.rate * rates.weight_decay) - rates.rate / judgement.bias_correction1 * (m / denominator);
+  }
+};
+
+template <class Element, int slots>
+struct UpdateChunk {
+  Update args;
+  Element element;
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
+    const Judgement judgement = *args.judgement;
+    if (judgement.apply == 0) return;
+    const FlatChunk chunk = args.chunks[index];
+    const TensorRates rates = args.rates[chunk.tensor];
+    float* weight = args.weight + chunk.offset;
+    const float* gradient = args.gradient + chunk.offset;
+    if (rates.statistic != 0) {
+      const float keep = 1 - rates.rate, take = rates.rate;
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) weight[i] = keep * weight[i] + take * gradient[i];
+    } else {
+      const Element local = element;
+      const float factor = judgement.gradient_factor;
+      float *slot1 = slots > 0 ? args.slot1 + chunk.offset : nullptr, *slot2 = slots > 1 ? args.slot2 + chunk.offset : nullptr;
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) {
+        float first = 0, second = 0;
+        if constexpr (slots > 0) first = slot1[i];
+        if constexpr (slots > 1) second = slot2[i];
+        weight[i] = local(weight[i], factor * gradient[i], first, second, rates, judgement);
+        if constexpr (slots > 0) slot1[i] = first;
+        if constexpr (slots > 1) slot2[i] = second;
+      }
+    }
+    if (args.compute == nullptr) return;
+    BFloat16* compute = args.compute + chunk.offset;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) compute[i] = to_bfloat16(weight[i]);  // from cache: the chunk was just written
+  }
+};
+
+template <int slots, class Element>
+void run(const Stream& stream, const std::string& label, const Element& element, const Update& args) {
+  dispatch(stream, [&](const auto& space) { for_each_piece(space, label, args.chunk_count, UpdateChunk<Element, slots>{args, element}); });
+}
+
+}  // namespace
+
+void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
+  dispatch(stream, [&](const auto& space) { for_each_index(space, square_label, row_count, RowSquareSum{flat, rows, sums}); });
+}
+
+void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {
+  // Plain SGD keeps no slot: its buffer may be absent.
+  args.slot1 != nullptr ? run<1>(stream, sgd_label, SgdElement{rule}, args) : run<0>(stream, sgd_label, SgdElement{rule}, args);
+}
+void update_lars(const Stream& stream, const LarsRule& rule, const Update& args) { run<1>(stream, lars_label, LarsElement{rule}, args); }
+void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& args) { run<2>(stream, adamw_label, AdamWElement{rule}, args); }
+
+}  // namespace trireme::kernels

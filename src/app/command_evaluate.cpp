@@ -1,0 +1,46 @@
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+#include "deck_source.hpp"
+#include "trireme/device/device.hpp"
+#include "trireme/train/trainer.hpp"
+
+namespace trireme::app {
+namespace {
+
+struct Options {
+  DeckSource deck;
+  std::string checkpoint, split = "validation";
+};
+
+ExitCode evaluate_command(const Options& options) {
+  comm::Environment environment;
+  Log log(environment.world().rank() == 0);
+  leave_together(environment, log, [&] {
+    const deck::Deck deck = read_deck(options.deck, environment.world());
+    const KokkosScope kokkos;
+    const train::Metrics metrics = train::evaluate_checkpoint(deck, options.checkpoint, options.split, environment, log);
+    if (environment.world().rank() == 0) {
+      fmt::print("{}: loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples\n", options.split, metrics.loss, 100 * metrics.top1, 100 * metrics.top5,
+                 metrics.samples);
+    }
+    return ExitCode::done;
+  });
+}
+
+}  // namespace
+
+void add_evaluate(CLI::App& root, Run& run) {
+  CLI::App* command = root.add_subcommand("evaluate", "Metrics of a checkpoint on a split of the deck's data, at any number of ranks");
+  const auto options = std::make_shared<Options>();
+  add_deck_options(*command, options->deck);
+  command->add_option("--checkpoint", options->checkpoint, "The checkpoint to take weights and running statistics from")->required();
+  command->add_option("--split", options->split, "train, validation or test")->capture_default_str();
+  command->footer("Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint runs/fashion/checkpoints/best.h5 --split test");
+  command->callback([options, &run] { run = [options] { return evaluate_command(*options); }; });
+}
+
+}  // namespace trireme::app

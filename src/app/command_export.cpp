@@ -1,0 +1,33 @@
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+#include "trireme/checkpoint/exchange.hpp"
+
+namespace trireme::app {
+namespace {
+
+struct Options {
+  std::string checkpoint, file;
+};
+
+ExitCode export_command(const Options& options) {
+  checkpoint::export_safetensors(options.checkpoint, options.file);
+  fmt::print("{} written\n", options.file);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_export(CLI::App& root, Run& run) {
+  CLI::App* command = root.add_subcommand("export", "Write weights and running statistics of a checkpoint as a safetensors file");
+  const auto options = std::make_shared<Options>();
+  command->add_option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")->required();
+  command->add_option("--out", options->file, "The .safetensors file to write")->type_name("FILE.safetensors")->required();
+  command->footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
+  command->callback([options, &run] { run = [options] { return export_command(*options); }; });
+}
+
+}  // namespace trireme::app

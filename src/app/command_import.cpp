@@ -1,0 +1,67 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+#include "deck_source.hpp"
+#include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/safetensors.hpp"
+#include "trireme/model/model.hpp"
+
+namespace trireme::app {
+namespace {
+
+struct Options {
+  std::string file, checkpoint;
+  DeckSource deck;
+};
+
+/// What the deck leaves to the data, taken from the file: shape of the input and number of classes.
+struct Ends {
+  Shape input;
+  std::int64_t classes = 0;
+};
+
+const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::string& file, const std::string& name, int rank) {
+  const auto found = reader.entries().find(name);
+  validate(found != reader.entries().end(), "{}: {} is missing, from which the model's ends are taken", file, name);
+  const Shape& shape = found->second.shape;
+  validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0, "{}: {} has shape {}, where one of {} dimensions is meant",
+           file, name, to_string(shape), rank);
+  return shape;
+}
+
+Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& file, const model::ModelOptions& options) {
+  if (options.kind == model::ModelKind::mlp) {
+    const std::string last = fmt::format("layers.{}.weight", options.widths.size());
+    return {{1, 1, 1, shape_in(reader, file, "layers.0.weight", 2)[1]}, shape_in(reader, file, last, 2)[0]};
+  }
+  const std::int64_t pixels = options.stem == model::ResnetStem::imagenet ? 224 : 32;  // no parameter depends on it
+  return {{1, pixels, pixels, shape_in(reader, file, "conv1.weight", 4)[1]}, shape_in(reader, file, "fc.weight", 2)[0]};
+}
+
+ExitCode import_command(const Options& options) {
+  const deck::Deck deck = read_deck(options.deck, comm::Communicator());
+  const Ends ends = ends_of(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
+  const model::Model model(deck.model, ends.input, ends.classes);
+  checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck), options.checkpoint);
+  fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n", options.checkpoint, model.parameters().entries().size(),
+             model.weights(), ends.classes);
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_import(CLI::App& root, Run& run) {
+  CLI::App* command = root.add_subcommand("import", "Make a checkpoint from a safetensors file");
+  const auto options = std::make_shared<Options>();
+  command->add_option("FILE", options->file, "The .safetensors file, under the names of torchvision")->required();
+  add_deck_options(*command, options->deck);
+  command->add_option("--out", options->checkpoint, "The checkpoint to write")->type_name("CHECKPOINT")->required();
+  command->footer("Example:\n  trireme import resnet50.safetensors inputs/recipes/resnet50.toml --out resnet50.h5");
+  command->callback([options, &run] { run = [options] { return import_command(*options); }; });
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,193 @@
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include "commands.hpp"
+#include "stored_file.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/checkpoint/verify.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/data/shard.hpp"
+
+namespace trireme::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+struct Options {
+  std::string path;
+  bool json = false, digest = false;
+};
+
+Json extents_of(const Shape& shape) { return std::vector<std::int64_t>(shape.begin(), shape.end()); }
+
+Json describe_checkpoint(const std::string& path) {
+  const checkpoint::Contents contents = checkpoint::read_contents(path);
+  const checkpoint::Info& info = contents.info;
+  Json json{{"kind", "checkpoint"},   {"path", path},        {"file_bytes", fs::file_size(path)},   {"sealed", contents.sealed},
+            {"step", info.step},      {"epoch", info.epoch}, {"epoch_samples", info.epoch_samples}, {"samples", info.samples},
+            {"updates", info.updates}};
+  std::int64_t elements = 0, weights = 0;
+  Json tensors = Json::object();
+  for (const checkpoint::Contents::Entry& entry : contents.tensors) {
+    elements += entry.shape.elements();
+    if (entry.path.starts_with("model/")) weights += entry.shape.elements();
+    tensors[entry.path]["shape"] = extents_of(entry.shape);
+    if (entry.has_digest) tensors[entry.path]["digest"] = fmt::format("{:016x}", entry.digest);
+  }
+  json["weights"] = weights;
+  json["tensor_bytes"] = 4 * elements;
+  Json state = Json::object();
+  for (const auto& [key, value] : info.state) std::visit([&](const auto& held) { state[key] = held; }, value);
+  json["state"] = state;
+  json["classes"] = info.classes;
+  json["deck"] = info.deck;
+  json["tensors"] = tensors;
+  return json;
+}
+
+std::string checkpoint_text(const Json& json) {
+  std::string text = fmt::format("{}: checkpoint, {}, {}\n", json["path"].get<std::string>(), format_bytes(json["file_bytes"].get<double>()),
+                                 json["sealed"].get<bool>() ? "sealed" : "no seal (made by another program)");
+  text += fmt::format("  step {}, epoch {} (and {} samples of it), {} samples, {} updates\n", json["step"].get<std::int64_t>(),
+                      json["epoch"].get<std::int64_t>(), json["epoch_samples"].get<std::int64_t>(), json["samples"].get<std::int64_t>(),
+                      json["updates"].get<std::int64_t>());
+  text += fmt::format("  {} tensors, {}; {} weights\n", json["tensors"].size(), format_bytes(json["tensor_bytes"].get<double>()),
+                      json["weights"].get<std::int64_t>());
+  if (!json["classes"].empty()) text += fmt::format("  {} classes\n", json["classes"].size());
+  for (const auto& [key, value] : json["state"].items()) text += fmt::format("  state {} = {}\n", key, value.dump());
+  for (const auto& [name, tensor] : json["tensors"].items()) text += fmt::format("  {} {}\n", name, tensor["shape"].dump());
+  return text;
+}
+
+Json describe_shard(const std::string& path) {
+  const data::ShardDescription shard = data::describe_shard(path);
+  Json json{{"kind", "shard"}, {"path", path}, {"holds", data::to_string(shard.kind)}, {"version", shard.version}, {"samples", shard.samples}};
+  if (shard.kind == data::DatasetKind::images) json["shape"] = {shard.height, shard.width, shard.channels};
+  json["classes"] = shard.classes;
+  json["storage"] = shard.storage;
+  json["checksums"] = shard.checksums;
+  json["file_bytes"] = shard.file_bytes;
+  return json;
+}
+
+Json describe_dataset(const std::string& path) {
+  const data::Dataset dataset(path);
+  const data::DatasetInfo& info = dataset.info();
+  Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}, {"samples", info.samples}};
+  json["shape"] = {info.height, info.width, info.channels};
+  json["class_count"] = info.class_count;
+  json["classes"] = info.classes;
+  json["shards"] = Json::array();
+  for (std::size_t i = 0; i < info.shard_names.size(); ++i)
+    json["shards"].push_back({{"name", info.shard_names[i]}, {"samples", info.shard_samples[i]}});
+  return json;
+}
+
+std::string dataset_text(const Json& json) {
+  std::string text =
+      fmt::format("{}: dataset of {}, {} samples {} in {} shards, {} classes\n", json["path"].get<std::string>(), json["holds"].get<std::string>(),
+                  json["samples"].get<std::int64_t>(), json["shape"].dump(), json["shards"].size(), json["class_count"].get<std::int64_t>());
+  for (const Json& shard : json["shards"])
+    text += fmt::format("  {}: {} samples\n", shard["name"].get<std::string>(), shard["samples"].get<std::int64_t>());
+  return text;
+}
+
+/// The last whole row of each kind of metrics.jsonl.
+Json last_rows(const std::string& path) {
+  Json rows = Json::object();
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const Json row = Json::parse(line, nullptr, false);
+    if (row.is_object() && row.contains("kind") && row["kind"].is_string()) rows[row["kind"].get<std::string>()] = row;
+  }
+  return rows;
+}
+
+Json describe_run(const std::string& path) {
+  Json json{{"kind", "run"}, {"path", path}, {"newest", nullptr}, {"checkpoints", Json::array()}, {"damaged", Json::array()}};
+  const std::string folder = path + "/checkpoints";
+  if (fs::is_directory(folder)) {
+    const checkpoint::Choice choice = checkpoint::find_newest(comm::Communicator(), folder);
+    if (!choice.path.empty()) json["newest"] = {{"path", choice.path}, {"step", choice.step}};
+    for (const std::string& file : h5_files(folder)) json["checkpoints"].push_back(fs::path(file).filename().string());
+    for (const checkpoint::Rejected& file : choice.rejected) json["damaged"].push_back({{"path", file.path}, {"why", file.why}});
+  }
+  json["metrics"] = last_rows(path + "/metrics.jsonl");
+  if (std::ifstream file(path + "/exit.json"); file) json["exit"] = Json::parse(file, nullptr, false);
+  return json;
+}
+
+std::string run_text(const Json& json) {
+  std::string text = fmt::format("{}: run folder\n", json["path"].get<std::string>());
+  if (json["newest"].is_null()) {
+    text += "  no valid checkpoint\n";
+  } else {
+    text += fmt::format("  newest checkpoint {} (step {})\n", json["newest"]["path"].get<std::string>(), json["newest"]["step"].get<std::int64_t>());
+  }
+  for (const Json& name : json["checkpoints"]) text += fmt::format("  {}\n", name.get<std::string>());
+  for (const Json& file : json["damaged"])
+    text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(), file["why"].get<std::string>());
+  for (const auto& [kind, row] : json["metrics"].items()) text += fmt::format("  last {}: {}\n", kind, row.dump());
+  if (json.contains("exit")) text += fmt::format("  last exit: {}\n", json["exit"].dump());
+  return text;
+}
+
+struct Description {
+  Json json;
+  std::string text;
+};
+
+Description describe(const std::string& path) {
+  validate(fs::exists(path), "{}: no such file or folder", path);
+  Description description;
+  if (fs::is_directory(path) && is_run_folder(path)) {
+    description.json = describe_run(path);
+    description.text = run_text(description.json);
+  } else if (fs::is_directory(path)) {
+    description.json = describe_dataset(path);
+    description.text = dataset_text(description.json);
+  } else if (kind_of(path) == StoredKind::shard) {
+    description.json = describe_shard(path);
+    description.text = data::to_text(data::describe_shard(path));
+  } else {
+    description.json = describe_checkpoint(path);
+    description.text = checkpoint_text(description.json);
+  }
+  return description;
+}
+
+ExitCode inspect_command(const Options& options) {
+  std::string digest;
+  if (options.digest) {
+    const std::vector<checkpoint::Contents::Entry> tensors = checkpoint::compute_digests(options.path);
+    digest = fmt::format("{:016x}", checkpoint::combined_digest(tensors));
+    if (!options.json) fmt::print("{}: digest of {} tensors: {}\n", options.path, tensors.size(), digest);
+  }
+  if (options.digest && !options.json) return ExitCode::done;
+  Description description = describe(options.path);
+  if (options.digest) description.json["digest"] = digest;
+  if (options.json) description.text = description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  fmt::print("{}{}", description.text, description.text.ends_with('\n') ? "" : "\n");
+  return ExitCode::done;
+}
+
+}  // namespace
+
+void add_inspect(CLI::App& root, Run& run) {
+  CLI::App* command = root.add_subcommand("inspect", "Describe a shard, a dataset, a checkpoint or a run folder");
+  const auto options = std::make_shared<Options>();
+  command->add_option("PATH", options->path, "A file or a folder")->required();
+  command->add_flag("--json", options->json, "As one JSON object");
+  command->add_flag("--digest", options->digest, "Of a checkpoint: one digest over the values of all tensors, as the last word");
+  command->footer("Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest runs/fashion/checkpoints/best.h5");
+  command->callback([options, &run] { run = [options] { return inspect_command(*options); }; });
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,59 @@
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+#include "deck_source.hpp"
+#include "trireme/base/log.hpp"
+#include "trireme/comm/environment.hpp"
+#include "trireme/device/device.hpp"
+#include "trireme/train/trainer.hpp"
+
+namespace trireme::app {
+namespace {
+
+struct Options {
+  DeckSource deck;
+  std::string restart = "auto";
+  bool weights_only = false;
+};
+
+train::RestartPolicy restart_policy(const Options& options) {
+  using Kind = train::RestartPolicy::Kind;
+  if (options.restart == "auto") return {};
+  if (options.restart == "required") return {.kind = Kind::required, .path = {}, .weights_only = false};
+  if (options.restart == "none") return {.kind = Kind::none, .path = {}, .weights_only = false};
+  return {.kind = Kind::path, .path = options.restart, .weights_only = options.weights_only};
+}
+
+ExitCode train_command(const Options& options) {
+  comm::Environment environment;
+  Log log(environment.world().rank() == 0);
+  leave_together(environment, log, [&] {
+    const train::RestartPolicy policy = restart_policy(options);
+    validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path, "--weights-only goes with --restart PATH");
+    const deck::Deck deck = read_deck(options.deck, environment.world());
+    const KokkosScope kokkos;
+    return train::train({deck, policy}, environment, log);
+  });
+}
+
+}  // namespace
+
+void add_train(CLI::App& root, Run& run) {
+  CLI::App* command = root.add_subcommand("train", "Train as a deck says; under mpirun or srun every rank runs this");
+  const auto options = std::make_shared<Options>();
+  add_deck_options(*command, options->deck);
+  command->add_option("--restart", options->restart,
+                      "auto: go on from the newest valid checkpoint, start fresh only in a folder that holds none; required: never start fresh; "
+                      "none: start a new run, old checkpoints are moved aside; PATH: go on from this file")
+      ->type_name("auto|required|none|PATH")
+      ->capture_default_str();
+  command->add_flag("--weights-only", options->weights_only, "With --restart PATH: take weights and running statistics only, and begin at step 0");
+  command->footer("Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set run.name=trial --set schedule.rate=0.1");
+  command->callback([options, &run] { run = [options] { return train_command(*options); }; });
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,57 @@
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include <CLI/CLI.hpp>
+
+#include "commands.hpp"
+#include "stored_file.hpp"
+#include "trireme/checkpoint/verify.hpp"
+#include "trireme/data/verify.hpp"
+
+namespace trireme::app {
+namespace {
+
+/// "" when whole, "no checksums", or what is wrong and where. A file that cannot be read at all is damaged too: the others are still looked at.
+std::string verify_file(const std::string& path) {
+  try {
+    // The seal first: HDF5 need not see a damaged file.
+    const std::string seal = checkpoint::check_seal(path);
+    if (!seal.empty() && seal != "no seal") return seal;
+    return seal.empty() || kind_of(path) == StoredKind::checkpoint ? checkpoint::verify_checkpoint(path) : data::verify_shard(path);
+  } catch (const InputError& error) {
+    const std::string words = error.what();
+    return words.starts_with(path + ": ") ? words.substr(path.size() + 2) : words;
+  }
+}
+
+ExitCode verify_command(const std::string& path) {
+  namespace fs = std::filesystem;
+  validate(fs::exists(path), "{}: no such file or folder", path);
+  std::vector<std::string> files{path};
+  if (fs::is_directory(path)) {
+    files = h5_files(fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path);
+    validate(!files.empty(), "{}: holds no *.h5 files: a dataset folder, a run folder or one file is meant", path);
+  }
+  bool damaged = false;
+  for (const std::string& file : files) {
+    const std::string wrong = verify_file(file);
+    const bool fine = wrong.empty() || wrong == "no checksums";
+    fmt::print(fine ? stdout : stderr, "{}: {}{}\n", file, fine ? "" : "damaged: ", wrong.empty() ? "whole" : wrong);
+    damaged = damaged || !fine;
+  }
+  return damaged ? ExitCode::wrong_input : ExitCode::done;
+}
+
+}  // namespace
+
+void add_verify(CLI::App& root, Run& run) {
+  CLI::App* command =
+      root.add_subcommand("verify", "Check every checksum of a checkpoint, a shard, a dataset or a run folder; exit 2 names the place of the damage");
+  const auto path = std::make_shared<std::string>();
+  command->add_option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)")->required();
+  command->footer("Example:\n  trireme verify runs/fashion/checkpoints/best.h5");
+  command->callback([path, &run] { run = [path] { return verify_command(*path); }; });
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,151 @@
+#include "trireme/base/duration.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <vector>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme {
+
+namespace {
+
+using Unit = Duration::Unit;
+
+struct UnitName {
+  const char *singular, *plural;
+  Unit unit;
+  double factor;
+};
+
+constexpr std::array<UnitName, 8> unit_names = {{{"epoch", "epochs", Unit::epochs, 1},
+                                                 {"step", "steps", Unit::steps, 1},
+                                                 {"sample", "samples", Unit::samples, 1},
+                                                 {"token", "tokens", Unit::tokens, 1},
+                                                 {"second", "seconds", Unit::seconds, 1},
+                                                 {"minute", "minutes", Unit::seconds, 60},
+                                                 {"hour", "hours", Unit::seconds, 3600},
+                                                 {"day", "days", Unit::seconds, 86400}}};
+
+constexpr const char* unit_list = "epochs, steps, samples, tokens, seconds, minutes, hours, days";
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+std::optional<double> read_number(const std::string& digits) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+/// The decimal exponent of the size letter that stands at the front of `rest` and belongs to the number.
+int size_letter_exponent(std::string_view rest) {
+  if (rest.empty() || (rest.size() > 1 && rest[1] != ' ' && rest[1] != '\t')) return 0;
+  switch (rest.front()) {
+    case 'k': return 3;
+    case 'M': return 6;
+    case 'B': return 9;
+    default: return 0;
+  }
+}
+
+std::string unknown_unit(std::string_view unit) {
+  std::vector<std::string> names;
+  for (const UnitName& name : unit_names) names.insert(names.end(), {name.plural, name.singular});
+  const std::string guess = nearest(unit, names);
+  if (!guess.empty()) return fmt::format("unknown unit \"{}\", did you mean \"{}\"?", unit, guess);
+  return fmt::format("unknown unit \"{}\"; units are {} (k, M or B may follow the number)", unit, unit_list);
+}
+
+}  // namespace
+
+std::optional<Duration> parse_duration(std::string_view text, std::string* why_not) {
+  const auto refuse = [&](std::string message) {
+    if (why_not) *why_not = std::move(message);
+    return std::nullopt;
+  };
+  std::string_view rest = trim(text);
+  if (rest.empty()) return refuse("an empty duration; write a number and a unit, as in \"10 epochs\"");
+  if (rest.front() == '-') return refuse("a duration is not negative");
+
+  std::size_t length = 0;
+  while (length < rest.size() && (is_digit(rest[length]) || rest[length] == '.')) ++length;
+  if (length == 0) return refuse("a duration begins with a number, as in \"10 epochs\" or \"30 minutes\"");
+  std::string digits(rest.substr(0, length));
+  rest.remove_prefix(length);
+
+  // An exponent only where digits follow: "1e6 steps", while "10 epochs" and "10epochs" keep their e.
+  std::size_t exponent = 0;
+  if (!rest.empty() && (rest[0] == 'e' || rest[0] == 'E')) {
+    exponent = 1;
+    if (exponent < rest.size() && (rest[exponent] == '+' || rest[exponent] == '-')) ++exponent;
+    const std::size_t first = exponent;
+    while (exponent < rest.size() && is_digit(rest[exponent])) ++exponent;
+    if (exponent == first) exponent = 0;
+  }
+  if (exponent > 0) {
+    digits += rest.substr(0, exponent);
+    rest.remove_prefix(exponent);
+  } else if (const int power = size_letter_exponent(rest)) {
+    digits += fmt::format("e{}", power);  // read as one decimal number, so that "1.1M" is the double nearest to 1100000
+    rest.remove_prefix(1);
+  }
+
+  const std::optional<double> value = read_number(digits);
+  if (!value) return refuse(fmt::format("\"{}\" is not a number; write for instance \"10 epochs\"", digits));
+  const std::string_view unit = trim(rest);
+  if (unit.empty()) return refuse(fmt::format("a unit is missing; write for instance \"{0} epochs\" or \"{0} steps\" (units: {1})", trim(text), unit_list));
+  for (const UnitName& name : unit_names)
+    if (unit == name.singular || unit == name.plural) return Duration{*value * name.factor, name.unit};
+  return refuse(unknown_unit(unit));
+}
+
+std::string to_string(const Duration& duration) {
+  double value = duration.value;
+  std::size_t index = static_cast<std::size_t>(duration.unit);
+  if (duration.is_time() && value > 0) {
+    if (std::fmod(value, 3600) == 0) {
+      value /= 3600;
+      index += 2;
+    } else if (std::fmod(value, 60) == 0) {
+      value /= 60;
+      index += 1;
+    }
+  }
+  const UnitName& name = unit_names[index];
+  const bool whole = value == std::floor(value) && value < 0x1p53;
+  const std::string number = whole ? fmt::format("{}", static_cast<std::int64_t>(value)) : fmt::format("{}", value);
+  return fmt::format("{} {}", number, value == 1 ? name.singular : name.plural);
+}
+
+std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
+  TRIREME_EXPECT(!duration.is_time());
+  TRIREME_EXPECT(scale.samples_per_step > 0);
+  double samples = 0;
+  switch (duration.unit) {
+    case Unit::epochs: samples = duration.value * static_cast<double>(scale.samples_per_epoch); break;
+    case Unit::steps: samples = duration.value * static_cast<double>(scale.samples_per_step); break;
+    case Unit::samples: samples = duration.value; break;
+    case Unit::tokens:
+      validate(scale.tokens_per_sample > 0, "\"{}\": tokens count only for a token dataset; write epochs, steps or samples", to_string(duration));
+      samples = duration.value / static_cast<double>(scale.tokens_per_sample);
+      break;
+    case Unit::seconds: break;
+  }
+  const double steps = samples / static_cast<double>(scale.samples_per_step);
+  validate(steps < 0x1p62, "\"{}\" is more steps than can be counted", to_string(duration));
+  // A decimal fraction such as 0.07 is not exact in binary: a relative excess of 1e-12 is rounding (2^-53 = 1.1e-16 an operation) and no further step.
+  return static_cast<std::int64_t>(std::ceil(steps - 1e-12 * steps));
+}
+
+}  // namespace trireme

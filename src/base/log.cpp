@@ -1,0 +1,68 @@
+#include "trireme/base/log.hpp"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <mutex>
+
+#include <unistd.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+
+namespace trireme {
+
+struct Log::State {
+  explicit State(bool speaks_) : speaks(speaks_) {}
+  ~State() {
+    if (file) std::fclose(file);
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  std::mutex mutex;
+  bool speaks;
+  bool progress_active = false;
+  std::FILE* file = nullptr;
+};
+
+Log::Log(bool speaks) : state_(std::make_unique<State>(speaks)) {}
+Log::~Log() = default;
+Log::Log(Log&&) noexcept = default;
+Log& Log::operator=(Log&&) noexcept = default;
+
+void Log::open_file(const std::string& path) {
+  std::FILE* file = std::fopen(path.c_str(), "a");
+  ensure(file != nullptr, "cannot open the log file {}: {}", path, std::strerror(errno));
+  const std::lock_guard lock(state_->mutex);
+  if (state_->file) std::fclose(state_->file);
+  state_->file = file;
+}
+
+void Log::set_progress_active(bool active) {
+  const std::lock_guard lock(state_->mutex);
+  state_->progress_active = active;
+}
+
+void Log::write(Level level, const std::string& line) {
+  if (!state_->speaks && level != Level::error) return;
+  const char* prefix = level == Level::info ? "" : level == Level::warn ? "warning: " : "error: ";
+  const std::lock_guard lock(state_->mutex);
+  // One call a line, so that lines of several ranks do not mix on a shared terminal.
+  const std::string text = fmt::format("{}{}{}\n", state_->progress_active ? "\r\033[K" : "", prefix, line);
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  if (!state_->file) return;
+  const std::string stamped = fmt::format("{} {}{}\n", utc_timestamp(), prefix, line);
+  std::fwrite(stamped.data(), 1, stamped.size(), state_->file);
+  std::fflush(state_->file);
+}
+
+void Log::flush() {
+  const std::lock_guard lock(state_->mutex);
+  std::fflush(stderr);
+  if (!state_->file) return;
+  std::fflush(state_->file);
+  ::fsync(fileno(state_->file));
+}
+
+}  // namespace trireme

@@ -1,0 +1,78 @@
+#include "trireme/base/text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include <fmt/format.h>
+
+namespace trireme {
+
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (char& c : result)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return result;
+}
+
+}  // namespace
+
+int edit_distance(std::string_view a, std::string_view b) {
+  const std::size_t columns = b.size() + 1;
+  std::vector<int> before_last(columns), last(columns), row(columns);
+  for (std::size_t j = 0; j < columns; ++j) last[j] = static_cast<int>(j);
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    row[0] = static_cast<int>(i);
+    for (std::size_t j = 1; j < columns; ++j) {
+      const int change = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      row[j] = std::min({last[j] + 1, row[j - 1] + 1, change});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+    }
+    before_last.swap(last);
+    last.swap(row);
+  }
+  return last[b.size()];
+}
+
+std::string nearest(std::string_view word, const std::vector<std::string>& choices) {
+  const std::string wanted = lower(word);
+  std::string best;
+  int best_distance = 0;
+  for (const std::string& choice : choices) {
+    const int distance = edit_distance(wanted, lower(choice));
+    // A third of the letters may be wrong: two words of one language are seldom that near by chance.
+    const int allowed = std::max(1, static_cast<int>(std::max(wanted.size(), choice.size()) / 3));
+    const bool shortened = wanted.size() >= 3 && lower(choice).starts_with(wanted);
+    const bool lengthened = choice.size() >= 4 && wanted.starts_with(lower(choice));
+    if (distance > allowed && !shortened && !lengthened) continue;
+    if (best.empty() || distance < best_distance) {
+      best = choice;
+      best_distance = distance;
+    }
+  }
+  return best;
+}
+
+std::string format_bytes(double bytes) {
+  constexpr std::array<const char*, 6> units = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  std::size_t unit = 0;
+  while (std::abs(bytes) >= 1024 && unit + 1 < units.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  if (unit == 0) return fmt::format("{:.0f} {}", bytes, bytes == 1 ? "byte" : units[0]);
+  return fmt::format("{:.1f} {}", bytes, units[unit]);
+}
+
+std::string format_seconds(double seconds) {
+  if (!std::isfinite(seconds)) return "unknown";
+  const long long total = std::llround(std::max(0.0, seconds));
+  const long long days = total / 86400, hours = total / 3600 % 24, minutes = total / 60 % 60;
+  if (days > 0) return fmt::format("{} d {} h", days, hours);
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+}  // namespace trireme

@@ -1,0 +1,32 @@
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+std::string record_path(const std::string& run_folder) { return run_folder + "/exit.json"; }
+
+}  // namespace
+
+void remove_exit_record(const std::string& run_folder) {
+  std::error_code error;
+  if (std::filesystem::remove(record_path(run_folder), error)) io::sync_folder(run_folder);
+  ensure(!error, "{}: cannot be removed: {}", record_path(run_folder), error.message());
+}
+
+void write_exit_record(const std::string& run_folder, const ExitRecord& record) {
+  nlohmann::ordered_json json;
+  json["start"] = record.start;
+  json["code"] = static_cast<int>(record.code);
+  json["reason"] = record.reason;
+  json["step"] = record.step;
+  json["checkpoint"] = record.checkpoint;
+  // Words of other programs may be in the reason: bytes that are no UTF-8 are replaced rather than lost with the record.
+  io::replace_file(record_path(run_folder), json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,130 @@
+#include "trireme/comm/environment.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <system_error>
+#include <thread>
+
+#include <unistd.h>
+
+#include "mpi_form.hpp"
+
+namespace trireme::comm {
+namespace {
+
+// How long MPI_Abort may take before the process goes by itself.
+constexpr unsigned abort_seconds = 10;
+
+const char* variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0' ? value : nullptr;
+}
+
+int number(const char* name) { return variable(name) == nullptr ? 0 : std::atoi(variable(name)); }
+
+/// How this process was started, by the variables that launchers leave.
+struct Launch {
+  bool by_launcher = false;  ///< mpirun, mpiexec or srun with PMI: MPI can find its peers
+  bool slurm_step = false;   ///< a task of srun
+  int tasks = 1;             ///< what the launcher says it started
+};
+
+Launch find_launch() {
+  Launch launch;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"}) launch.by_launcher |= variable(name) != nullptr;
+  launch.slurm_step = variable("SLURM_STEP_ID") != nullptr && variable("SLURM_PROCID") != nullptr;
+  // mpirun in a job leaves Slurm's own counts standing beside its own: its own rule.
+  if (variable("OMPI_COMM_WORLD_SIZE") != nullptr) launch.tasks = number("OMPI_COMM_WORLD_SIZE");
+  else if (variable("PMI_SIZE") != nullptr) launch.tasks = number("PMI_SIZE");
+  else if (launch.slurm_step) launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+  return launch;
+}
+
+/// Many processes that each believe to be alone would write one run folder: refused.
+void validate_world(const Launch& launch, int world_size) {
+  if (world_size > 1 || launch.tasks <= 1) return;
+  validate(!launch.slurm_step || variable("OMPI_COMM_WORLD_SIZE") != nullptr,
+           "srun started {} tasks, but MPI sees a world of one: each would train by itself. This MPI was not told of its peers: `srun --mpi=list` "
+           "shows the kinds that this Slurm has; take the one that the MPI library was built for, as in `srun --mpi=pmix`",
+           launch.tasks);
+  throw InputError(fmt::format("the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
+                               "Start with the mpirun of the MPI library that this program is linked with",
+                               launch.tasks));
+}
+
+std::string host_name() {
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
+
+}  // namespace
+
+Environment::Environment() : host_(host_name()) {
+  std::signal(SIGPIPE, SIG_IGN);
+  const Launch launch = find_launch();
+#if defined(OPEN_MPI)
+  // Under srun without PMI, Open MPI ends the process from within MPI_Init.
+  const bool startable = launch.by_launcher;
+#else
+  const bool startable = launch.by_launcher || (launch.slurm_step && launch.tasks > 1);
+#endif
+  if (!startable) {
+    validate_world(launch, 1);
+    return;
+  }
+  int granted = MPI_THREAD_SINGLE;
+  mpi_try(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
+  initialized_ = true;
+  threads_ = granted == MPI_THREAD_MULTIPLE;
+  mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  world_ = Communicator(MpiForm::duplicate(MPI_COMM_WORLD));
+  validate_world(launch, world_.size());
+  MPI_Comm host = MPI_COMM_NULL;
+  mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  mpi_try(MPI_Comm_rank(host, &local_rank_), "MPI_Comm_rank");
+  mpi_try(MPI_Comm_size(host, &local_size_), "MPI_Comm_size");
+  mpi_try(MPI_Comm_free(&host), "MPI_Comm_free");
+}
+
+// MPI_Finalize is collective: it stands in leave(), where all ranks come together; a rank that unwinds alone would wait here for ever.
+Environment::~Environment() = default;
+
+std::string Environment::library() const {
+  if (!initialized_) return "none";
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
+  int length = 0;
+  mpi_try(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
+  const std::string_view version(text, static_cast<std::size_t>(length));
+  return std::string(version.substr(0, version.find_first_of(",\n")));  // the rest is package and build
+}
+
+void Environment::leave(ExitCode code) {
+  if (initialized_) {
+    // Error codes are not looked at: there is no other way out than this one.
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Finalize();
+  }
+  std::fflush(nullptr);
+  _exit(static_cast<int>(code));
+}
+
+void Environment::abort(ExitCode code) {
+  std::fflush(nullptr);
+  if (initialized_) {
+    try {
+      std::thread([code] {
+        std::this_thread::sleep_for(std::chrono::seconds(abort_seconds));
+        _exit(static_cast<int>(code));
+      }).detach();
+    } catch (const std::system_error&) {
+      alarm(abort_seconds);  // no thread to be had: the signal ends the process, though with its own code
+    }
+    MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
+  }
+  _exit(static_cast<int>(code));
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,97 @@
+#include "trireme/data/idx.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include <zlib.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::int64_t best_deflate_ratio = 1032;  // zlib's own limit: what a header may claim of a compressed file
+
+}  // namespace
+
+struct IdxReader::Source {
+  gzFile file = nullptr;  // zlib passes a plain file through unchanged
+  ~Source() {
+    if (file != nullptr) gzclose_r(file);
+  }
+};
+
+IdxReader::IdxReader(const std::string& path, int rank) : path_(path), source_(std::make_unique<Source>()) {
+  const std::int64_t file_bytes = io::File(path, io::File::Mode::read).size();
+  source_->file = gzopen(path.c_str(), "rb");
+  ensure(source_->file != nullptr, "{}: cannot be opened", path);
+  gzbuffer(source_->file, 1 << 18);
+
+  const auto header_bytes = static_cast<std::size_t>(4 + 4 * rank);
+  unsigned char header[4 + 4 * 8];
+  TRIREME_EXPECT(rank >= 1 && rank <= 8);
+  read({reinterpret_cast<std::byte*>(header), header_bytes});
+  validate(header[0] == 0 && header[1] == 0 && header[2] == 8 && header[3] == rank,
+           "{}: begins with the bytes {:02x} {:02x} {:02x} {:02x}, where an idx file of {} begins with 00 00 08 {:02x}", path, header[0], header[1],
+           header[2], header[3], rank == 3 ? "images" : "labels", rank);
+  std::int64_t bytes = 1;
+  for (int i = 0; i < rank; ++i) {
+    const unsigned char* at = header + 4 + 4 * i;
+    shape_.push_back((std::int64_t{at[0]} << 24) | (std::int64_t{at[1]} << 16) | (std::int64_t{at[2]} << 8) | std::int64_t{at[3]});
+    const bool overflow = __builtin_mul_overflow(bytes, shape_.back(), &bytes);
+    validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which cannot be", path, fmt::join(shape_, ", "));
+  }
+  const bool compressed = gzdirect(source_->file) == 0;
+  const auto head = static_cast<std::int64_t>(header_bytes);
+  if (compressed) {
+    validate(bytes / best_deflate_ratio <= file_bytes, "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,
+             fmt::join(shape_, ", "), bytes, file_bytes);
+  } else {
+    validate(bytes == file_bytes - head, "{}: its header says [{}], {} bytes, but {} follow it: the file is {}", path, fmt::join(shape_, ", "), bytes,
+             file_bytes - head, bytes > file_bytes - head ? "cut short" : "longer than its header says");
+  }
+  taken_ = 0;
+}
+
+IdxReader::~IdxReader() = default;
+IdxReader::IdxReader(IdxReader&&) noexcept = default;
+
+std::int64_t IdxReader::item_bytes() const {
+  std::int64_t bytes = 1;
+  for (std::size_t i = 1; i < shape_.size(); ++i) bytes *= shape_[i];
+  return bytes;
+}
+
+void IdxReader::read(std::span<std::byte> out) {
+  for (std::size_t done = 0; done < out.size();) {
+    const unsigned part = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1u << 30));
+    const int got = gzread(source_->file, out.data() + done, part);
+    int fault = Z_OK;
+    const char* words = gzerror(source_->file, &fault);
+    validate(got >= 0 && fault != Z_DATA_ERROR, "{}: is damaged: {}", path_, words);
+    validate(got > 0, "{}: is cut short: {} bytes are missing after {} of its data", path_, out.size() - done, taken_);
+    done += static_cast<std::size_t>(got);
+    taken_ += got;
+  }
+}
+
+void IdxReader::skip(std::int64_t items) {
+  std::vector<std::byte> waste(1 << 16);
+  for (std::int64_t left = items * item_bytes(); left > 0;) {
+    const std::int64_t part = std::min(left, static_cast<std::int64_t>(waste.size()));
+    read({waste.data(), static_cast<std::size_t>(part)});
+    left -= part;
+  }
+}
+
+void IdxReader::finish() {
+  char beyond = 0;
+  const int got = gzread(source_->file, &beyond, 1);
+  int fault = Z_OK;
+  const char* words = gzerror(source_->file, &fault);
+  validate(got >= 0 && fault == Z_OK, "{}: is damaged at its end: {}", path_, words);
+  validate(got == 0, "{}: holds more bytes than its header says ([{}])", path_, fmt::join(shape_, ", "));
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,222 @@
+#include "trireme/data/loader.hpp"
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+
+namespace trireme::data {
+namespace {
+
+std::int64_t rounded_up(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }  // no two parts share a cache line
+
+}  // namespace
+
+// Micro-batch k of a pass is filled into slot k mod slots by the reader that took ticket k. Tickets are handed out in order and only as
+// far as slots are free, so what a ticket stands for (step, part of the step) is known without a table.
+struct Loader::State {
+  struct Slot {
+    MicroBatch batch;
+    ops::ImageTransform* transforms = nullptr;
+    std::int64_t* samples = nullptr;
+    std::int64_t ready = -1;     // the micro-batch it holds
+    std::exception_ptr error;
+  };
+  struct Ticket {
+    std::int64_t index = 0;  // of the micro-batch in the pass
+    std::int64_t part = 0;   // training: of the step
+    Cursor step;
+  };
+
+  State(const Dataset& dataset_in, const LoaderOptions& options_in);
+  ~State();
+  void start(Cursor cursor);
+  const MicroBatch& next();
+
+  Ticket take_ticket();
+  void work();
+  void fill(const Ticket& ticket, Slot& slot) const;
+  void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const;
+  void clear_row(std::int64_t row, Slot& slot) const;
+  Slot& slot_of(std::int64_t index) { return slots[static_cast<std::size_t>(index) % slots.size()]; }
+
+  const Dataset& dataset;
+  const LoaderOptions options;
+  std::int64_t parts = 1;   // micro-batches of a step
+  std::int64_t rounds = 0;  // evaluation: micro-batches of a pass
+  Allocation memory;
+  std::vector<Slot> slots;
+
+  std::mutex mutex;
+  std::condition_variable work_may_go_on, something_done;
+  bool ending = false, paused = true;
+  int busy = 0;
+  std::int64_t pass_end = 0;       // micro-batches of the pass
+  std::int64_t next_ticket = 0;
+  std::int64_t given = 0;          // handed to the caller; the last of them is still the caller's
+  std::int64_t released = 0;       // before these, slots are free
+  Cursor planned;                  // step of the next ticket
+  double waited_seconds = 0;
+  std::vector<std::thread> readers;
+};
+
+Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in) : dataset(dataset_in), options(options_in) {
+  const std::int64_t samples = dataset.info().samples, micro = options.micro;
+  TRIREME_EXPECT(micro >= 1 && options.data_size >= 1 && options.data_rank >= 0 && options.data_rank < options.data_size);
+  const std::int64_t together = micro * options.data_size;
+  if (options.training) {
+    const std::int64_t global = options.cutter.global;
+    TRIREME_EXPECT(options.cutter.samples == samples && options.order.samples == samples);
+    validate(global > 0 && global % together == 0, "batch.global = {} does not divide into micro-batches of {} on {} replicas; multiples of {} do", global,
+             micro, options.data_size, together);
+    validate(!options.cutter.drop_last || global <= samples,
+             "batch.global = {} is more than the {} training samples, and data.drop_last leaves incomplete steps out: no step would be left", global, samples);
+    parts = global / together;
+  } else {
+    rounds = (samples + together - 1) / together;
+  }
+  const DatasetInfo& info = dataset.info();
+  const std::int64_t image_bytes = rounded_up(micro * dataset.sample_bytes()), label_bytes = rounded_up(micro * size_of(DType::int32));
+  const std::int64_t transform_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
+  const std::int64_t sample_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
+  const std::int64_t slot_bytes = image_bytes + label_bytes + transform_bytes + sample_bytes;
+  slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);  // one more is in the caller's hands
+  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)");
+  std::byte* at = memory.data();
+  for (Slot& slot : slots) {
+    slot.batch.images = {at, DType::uint8, DeviceKind::cpu, {micro, info.height, info.width, info.channels}};
+    slot.batch.labels = {at + image_bytes, DType::int32, DeviceKind::cpu, {micro}};
+    slot.transforms = reinterpret_cast<ops::ImageTransform*>(at + image_bytes + label_bytes);
+    slot.samples = reinterpret_cast<std::int64_t*>(at + image_bytes + label_bytes + transform_bytes);
+    slot.batch.transforms = slot.transforms;
+    slot.batch.samples = slot.samples;
+    at += slot_bytes;
+  }
+  for (int i = 0; i < std::max(options.workers, 1); ++i) readers.emplace_back([this] { work(); });
+}
+
+Loader::State::~State() {
+  {
+    const std::lock_guard lock(mutex);
+    ending = true;
+  }
+  work_may_go_on.notify_all();
+  for (std::thread& reader : readers) reader.join();
+}
+
+void Loader::State::start(Cursor cursor) {
+  {
+    std::unique_lock lock(mutex);
+    paused = true;
+    something_done.wait(lock, [this] { return busy == 0; });
+    for (Slot& slot : slots) {
+      slot.ready = -1;
+      slot.error = nullptr;
+    }
+    next_ticket = given = released = 0;
+    planned = cursor;
+    pass_end = options.training ? std::numeric_limits<std::int64_t>::max() : rounds;
+    paused = false;
+  }
+  work_may_go_on.notify_all();
+}
+
+const MicroBatch& Loader::State::next() {
+  std::unique_lock lock(mutex);
+  TRIREME_EXPECT(!paused && given < pass_end);
+  released = given;
+  work_may_go_on.notify_all();
+  Slot& slot = slot_of(given);
+  if (slot.ready != given) {
+    const double began = monotonic_seconds();
+    something_done.wait(lock, [&] { return slot.ready == given; });
+    waited_seconds += monotonic_seconds() - began;
+  }
+  if (slot.error) std::rethrow_exception(slot.error);
+  ++given;
+  return slot.batch;
+}
+
+Loader::State::Ticket Loader::State::take_ticket() {
+  Ticket ticket{next_ticket, next_ticket % parts, planned};
+  ++next_ticket;
+  if (options.training && next_ticket % parts == 0) planned = options.cutter.advance(planned);
+  return ticket;
+}
+
+void Loader::State::work() {
+  std::unique_lock lock(mutex);
+  const auto has_work = [this] { return !paused && next_ticket < pass_end && next_ticket < released + static_cast<std::int64_t>(slots.size()); };
+  while (true) {
+    work_may_go_on.wait(lock, [&] { return ending || has_work(); });
+    if (ending) return;
+    const Ticket ticket = take_ticket();
+    Slot& slot = slot_of(ticket.index);
+    ++busy;
+    lock.unlock();
+    std::exception_ptr error;
+    try {
+      fill(ticket, slot);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    lock.lock();
+    --busy;
+    slot.error = error;
+    slot.ready = ticket.index;
+    something_done.notify_all();
+  }
+}
+
+void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
+  if (options.training) {
+    const std::int64_t first_row = options.data_rank * (options.cutter.global / options.data_size) + ticket.part * options.micro;
+    for (std::int64_t row = 0; row < options.micro; ++row) {
+      const Cursor place = options.cutter.locate(ticket.step, first_row + row);
+      fill_row(row, options.order.sample(place.epoch, place.taken), place.epoch, slot);
+    }
+    slot.batch.valid = options.micro;
+    slot.batch.start = options.cutter.locate(ticket.step, 0);
+    return;
+  }
+  const std::int64_t first = (ticket.index * options.data_size + options.data_rank) * options.micro;
+  slot.batch.valid = std::clamp<std::int64_t>(dataset.info().samples - first, 0, options.micro);
+  slot.batch.start = {0, 0};
+  for (std::int64_t row = 0; row < options.micro; ++row) {
+    if (row < slot.batch.valid) fill_row(row, first + row, 0, slot);
+    else clear_row(row, slot);
+  }
+}
+
+void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const {
+  dataset.read(sample, slot.batch.images.as<std::byte>() + row * dataset.sample_bytes(), slot.batch.labels.as<std::int32_t>() + row);
+  slot.transforms[row] = options.training ? options.augmentation.at(epoch, sample) : ops::ImageTransform{};
+  slot.samples[row] = sample;
+}
+
+void Loader::State::clear_row(std::int64_t row, Slot& slot) const {
+  std::memset(slot.batch.images.as<std::byte>() + row * dataset.sample_bytes(), 0, static_cast<std::size_t>(dataset.sample_bytes()));
+  slot.batch.labels.as<std::int32_t>()[row] = -1;
+  slot.transforms[row] = {};
+  slot.samples[row] = -1;
+}
+
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options) : state_(std::make_unique<State>(dataset, options)) {}
+Loader::~Loader() = default;
+void Loader::start(Cursor cursor) { state_->start(cursor); }
+const MicroBatch& Loader::next() { return state_->next(); }
+std::int64_t Loader::rounds() const { return state_->rounds; }
+
+double Loader::take_waited_seconds() {
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->waited_seconds, 0.0);
+}
+
+}  // namespace trireme::data

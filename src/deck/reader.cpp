@@ -1,0 +1,197 @@
+#include "reader.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "given.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::deck {
+
+namespace {
+
+std::string join_path(const std::string& table, const std::string& key) { return table.empty() ? key : table + "." + key; }
+
+std::pair<std::string, std::string> split_path(const std::string& path) {
+  const std::size_t dot = path.rfind('.');
+  if (dot == std::string::npos) return {"", path};
+  return {path.substr(0, dot), path.substr(dot + 1)};
+}
+
+std::vector<std::string> parts_of(const std::string& path) {
+  std::vector<std::string> parts;
+  std::size_t begin = 0;
+  for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
+    parts.push_back(path.substr(begin, dot - begin));
+    begin = dot + 1;
+  }
+  parts.push_back(path.substr(begin));
+  return parts;
+}
+
+/// The table that holds `value`, under the key "value", as TOML or, where it is none, as a string.
+toml::table parse_value(const std::string& value) {
+  try {
+    toml::table table = toml::parse("value = " + value);
+    if (table.size() == 1) return table;
+  } catch (const toml::parse_error&) {
+    // An unquoted word or duration: --set run.stop="3 epochs" reaches us without its quotes.
+  }
+  toml::table table;
+  table.insert("value", value);
+  return table;
+}
+
+}  // namespace
+
+struct Reader::Document {
+  toml::table root;
+
+  const toml::node* find(const std::string& path) const {
+    const toml::node* node = &root;
+    if (path.empty()) return node;
+    for (const std::string& part : parts_of(path)) {
+      const toml::table* table = node->as_table();
+      node = table ? table->get(part) : nullptr;
+      if (!node) return nullptr;
+    }
+    return node;
+  }
+};
+
+Reader::Reader(const std::string& text, std::string file, const std::vector<Override>& overrides)
+    : file_(std::move(file)), document_(std::make_unique<Document>()) {
+  try {
+    document_->root = toml::parse(text, file_);
+  } catch (const toml::parse_error& error) {
+    const auto place = error.source().begin;
+    throw InputError(fmt::format("{}:{}:{}: not valid TOML: {}", file_, place.line, place.column, error.description()));
+  }
+  for (const Override& given : overrides) apply(given);
+}
+
+Reader::~Reader() = default;
+
+void Reader::apply(const Override& given) {
+  const std::vector<std::string> parts = parts_of(given.key);
+  const auto refuse = [&](const std::string& why) { mistakes_.push_back({fmt::format("--set {}={}", given.key, given.value), why}); };
+  if (std::find(parts.begin(), parts.end(), "") != parts.end())
+    return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
+  toml::table* table = &document_->root;
+  for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
+    if (!table->contains(parts[i])) table->insert(parts[i], toml::table{});
+    table = table->get(parts[i])->as_table();
+    if (!table) return refuse(fmt::format("{} is not a table", parts[i]));
+  }
+  toml::table value = parse_value(given.value);
+  table->insert_or_assign(parts.back(), std::move(*value.get("value")));
+  overrides_[given.key] = given.value;
+}
+
+void Reader::table(const char* path) {
+  current_ = path;
+  tables_[current_];
+  const auto [parent, name] = split_path(current_);
+  tables_[parent].tables.push_back(name);
+  const toml::node* node = document_->find(current_);
+  if (node && !node->is_table()) mistake(current_, wrong_type(fmt::format("a table [{}]", current_).c_str(), *node));
+}
+
+void Reader::field(const Key& key, const Field& field) {
+  Table& table = tables_[current_];
+  const std::string path = join_path(current_, key.name);
+  const bool owned = key.owner.text[0] != '\0';
+  (key.owner.holds ? table.keys : table.foreign).push_back(key.name);
+  const toml::node* node = document_->find(path);
+  if (!node) {
+    if (key.owner.holds && key.required && !(table.kind_wrong && owned)) mistake(path, fmt::format("missing; {}", key.required));
+    return;
+  }
+  // Whether a key belongs cannot be told where the kind is wrong; its value is judged all the same, so that all mistakes come at once.
+  if (!key.owner.holds && !table.kind_wrong) return mistake(path, fmt::format("belongs to {}; remove it", key.owner.text));
+  if (!field.read) return;
+  const auto raw = overrides_.find(path);
+  const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
+  if (why.empty()) return;
+  mistake(path, why);
+  if (std::string_view(key.name) == "kind") table.kind_wrong = true;
+}
+
+bool Reader::given(const std::string& path) const { return document_->find(path) != nullptr; }
+
+void Reader::mistake(const std::string& path, const std::string& message) {
+  wrong_.insert(path);
+  const auto [table, key] = split_path(path);
+  const std::string name = table.empty() ? fmt::format("[{}]", path) : fmt::format("[{}] {}", table, key);
+  for (std::string part = path; !part.empty(); part = split_path(part).first) {
+    const auto found = overrides_.find(part);
+    if (found == overrides_.end() || !given(path)) continue;
+    // The argument names the key already, unless it gave a whole table.
+    mistakes_.push_back({fmt::format("--set {}={}", part, found->second), part == path ? message : fmt::format("{}: {}", name, message)});
+    return;
+  }
+  const toml::node* node = document_->find(path);
+  if (node && node->source().begin.line == 0)  // a table that an override made
+    for (const auto& [key_of_it, value] : overrides_)
+      if (key_of_it.starts_with(path + ".")) return mistakes_.push_back({fmt::format("--set {}={}", key_of_it, value), fmt::format("{}: {}", name, message)});
+  if (!node) node = document_->find(table);
+  const toml::source_position place = node && node != &document_->root ? node->source().begin : toml::source_position{};
+  mistakes_.push_back({file_, fmt::format("{}: {}", name, message), place.line, place.column});
+}
+
+std::string Reader::unknown_key(const std::string& table, const std::string& key) const {
+  const Table& known = tables_.at(table);
+  if (table.empty()) {
+    std::vector<std::string> homes;
+    for (const auto& [name, other] : tables_)
+      if (!name.empty() && std::find(other.keys.begin(), other.keys.end(), key) != other.keys.end()) homes.push_back(fmt::format("[{}]", name));
+    if (!homes.empty()) return fmt::format("unknown table or key; {} is a key of {}", key, fmt::join(homes, " and of "));
+    const std::string guess = nearest(key, known.tables);
+    if (!guess.empty()) return fmt::format("unknown table, did you mean [{}]?", guess);
+    return fmt::format("unknown table; tables are {}", fmt::join(known.tables, ", "));
+  }
+  std::vector<std::string> names = known.keys;
+  names.insert(names.end(), known.tables.begin(), known.tables.end());
+  std::string guess = nearest(key, names);
+  for (const auto& [name, other] : tables_) {
+    if (name == table || std::find(other.keys.begin(), other.keys.end(), key) == other.keys.end()) continue;
+    return fmt::format("unknown key; {} is a key of [{}]", key, name);
+  }
+  if (guess.empty()) guess = nearest(key, known.foreign);
+  if (!guess.empty()) return fmt::format("unknown key, did you mean \"{}\"?", guess);
+  return fmt::format("unknown key; keys here are {}", fmt::join(names, ", "));
+}
+
+void Reader::add_unknown_keys() {
+  for (const auto& [path, table] : tables_) {
+    const toml::node* node = document_->find(path);
+    if (!node || !node->is_table()) continue;
+    for (const auto& [key, value] : *node->as_table()) {
+      const std::string name(key.str());
+      const auto knows = [&](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+      if (knows(table.keys) || knows(table.foreign) || knows(table.tables)) continue;
+      mistake(join_path(path, name), unknown_key(path, name));
+      // The place of an unknown key is the key's, not its value's.
+      if (mistakes_.back().line > 0) {
+        mistakes_.back().line = key.source().begin.line;
+        mistakes_.back().column = key.source().begin.column;
+      }
+    }
+  }
+}
+
+void Reader::finish() {
+  add_unknown_keys();
+  if (mistakes_.empty()) return;
+  const auto order = [this](const Mistake& m) { return std::make_tuple(m.source != file_, m.line == 0, m.line, m.column); };
+  std::stable_sort(mistakes_.begin(), mistakes_.end(), [&](const Mistake& a, const Mistake& b) { return order(a) < order(b); });
+  std::vector<std::string> lines;
+  for (const Mistake& m : mistakes_)
+    lines.push_back(m.line > 0 ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text) : fmt::format("{}: {}", m.source, m.text));
+  throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
+}
+
+}  // namespace trireme::deck

@@ -1,0 +1,195 @@
+#include "tables.hpp"
+
+#include <initializer_list>
+
+#include <fmt/format.h>
+
+namespace trireme::deck {
+
+namespace {
+
+/// Keys of kinds that are not chosen, or not there yet.
+void foreign(Visitor& visitor, const char* owner, std::initializer_list<const char*> names) {
+  for (const char* name : names) visitor.field({name, {false, owner}}, {});
+}
+
+std::string wrong_run_name(const std::string& name) {
+  for (const char c : name) {
+    const bool right = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
+    if (!right) return fmt::format("{}: a run's name holds letters, digits, '.', '_' and '-' only", quoted(name));
+  }
+  if (name == "." || name == "..") return fmt::format("{}: a run's name is not a folder's special name", quoted(name));
+  return "";
+}
+
+void visit_run(Visitor& v, train::RunOptions& run) {
+  using train::DeviceChoice;
+  v.table("run");
+  v.field({"name", {}, "give the run a name, as in name = \"fashion\""}, text(run.name, wrong_run_name));
+  v.field({"folder"}, text(run.folder));
+  v.field({"seed"}, integer(run.seed, at_least(0)));
+  v.field({"device"}, choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}));
+  v.field({"deterministic"}, flag(run.deterministic));
+  v.field({"stop"}, duration(run.stop, Units::counts_or_times, true));
+  v.field({"walltime"}, walltime(run.walltime_auto, run.walltime));
+  v.field({"walltime_margin"}, duration(run.walltime_margin, Units::times, false));
+}
+
+void visit_model(Visitor& v, model::ModelOptions& model) {
+  using namespace model;
+  v.table("model");
+  v.field({"kind"}, choice<ModelKind>(model.kind, {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}}, {"vit", "gpt"}));
+  const Owner resnet{model.kind == ModelKind::resnet, "kind = \"resnet\""}, mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""};
+  // The CIFAR form has three stages of (depth - 2) / 6 blocks; the others are the ImageNet form's (He et al. 2016, table 1).
+  v.field({"depth", resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
+          one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
+  v.field({"width", resnet}, integer(model.width, between(1, 65536)));
+  v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
+  v.field({"norm", resnet}, choice<ResnetNorm>(model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}, {"layer", "rms"}));
+  v.field({"zero_init_residual", resnet}, flag(model.zero_init_residual));
+  v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"}, extents(model.widths));
+  foreign(v, "kind = \"vit\", which is not available in this version of Trireme", {"patch", "mlp_ratio"});
+  foreign(v, "kind = \"gpt\" or \"vit\", which are not available in this version of Trireme", {"layers", "heads", "dropout"});
+  foreign(v, "kind = \"gpt\", which is not available in this version of Trireme",
+          {"kv_heads", "mlp_width", "context", "vocabulary", "mlp", "positions", "bias", "tie_embeddings"});
+}
+
+void visit_data(Visitor& v, data::DataOptions& data) {
+  using data::Shuffle;
+  v.table("data");
+  v.field({"train", {}, "name the folder of the training set, as in train = \"data/fashion/train\" (trireme shard makes one)"}, text(data.train));
+  v.field({"validation"}, optional_text(data.validation));
+  v.field({"test"}, optional_text(data.test));
+  v.field({"shuffle"}, choice<Shuffle>(data.shuffle, {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}, {"none", Shuffle::none}}));
+  const Owner blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\""};
+  v.field({"shuffle_block", blocks}, integer(data.shuffle_block, at_least(1)));
+  v.field({"shuffle_window", blocks}, integer(data.shuffle_window, at_least(1)));
+  v.field({"workers"}, integer(data.workers, between(1, 1024)));
+  v.field({"prefetch"}, integer(data.prefetch, between(1, 1024)));
+  v.field({"drop_last"}, flag(data.drop_last));
+
+  v.table("data.augment");
+  v.field({"normalize"}, normalize(data.augment.mean, data.augment.std));
+  v.field({"random_crop"}, random_crop(data.augment.random_crop));
+  v.field({"flip"}, flag(data.augment.flip));
+  for (const char* name : {"random_resized_crop", "color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
+    v.field({name}, unavailable({"false", "0"}));
+}
+
+void visit_batch(Visitor& v, train::BatchOptions& batch) {
+  v.table("batch");
+  v.field({"global"}, integer(batch.global, at_least(1)));
+  v.field({"micro"}, integer(batch.micro, at_least(1)));
+}
+
+void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
+  v.table("parallel");
+  v.field({"data"}, data_ranks(parallel.data));
+  v.field({"tensor"}, unavailable({"1"}));
+  v.field({"pipeline"}, unavailable({"1"}));
+  v.field({"pipeline_schedule"}, unavailable({"\"1f1b\""}, {"1f1b", "gpipe", "interleaved"}));
+  v.field({"pipeline_chunks"}, unavailable({"1"}));
+  v.field({"shard"}, unavailable({"\"none\""}, {"none", "optimizer", "gradients", "parameters"}));
+  v.field({"sequence"}, unavailable({"false"}));
+  v.field({"recompute"}, unavailable({"\"none\""}));
+  v.field({"offload"}, unavailable({"[]"}));
+  v.field({"sync"}, unavailable({"\"step\""}));
+  v.field({"bucket_mb"}, real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
+  v.field({"sync_batch_norm"}, unavailable({"false"}));
+}
+
+void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
+  v.table("precision");
+  v.field({"compute"},
+          choice<DType>(precision.compute, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"tfloat32", "float16", "float8"}));
+  v.field({"reduce"}, unavailable({"\"float32\""}, {"float32", "bfloat16", "float16"}));
+  v.table("precision.loss_scale");
+  v.field({"initial"}, unavailable({"65536"}));
+  v.field({"growth"}, unavailable({"2"}));
+  v.field({"backoff"}, unavailable({"0.5"}));
+  v.field({"interval"}, unavailable({"2000"}));
+}
+
+void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
+  using optim::OptimizerKind;
+  v.table("optimizer");
+  v.field({"kind"}, choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd}, {"adamw", OptimizerKind::adamw}, {"lars", OptimizerKind::lars}}, {"lamb"}));
+  const bool is_sgd = optimizer.kind == OptimizerKind::sgd, is_lars = optimizer.kind == OptimizerKind::lars;
+  const Owner with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""}, sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
+  const Owner adamw{optimizer.kind == OptimizerKind::adamw, "kind = \"adamw\""};
+  v.field({"weight_decay"}, real(optimizer.weight_decay, at_least(0)));
+  v.field({"decay_all"}, flag(optimizer.decay_all));
+  v.field({"momentum", with_momentum}, real(optimizer.momentum, from_below(0, 1)));
+  v.field({"nesterov", sgd}, flag(optimizer.nesterov));
+  v.field({"trust_coefficient", lars}, real(optimizer.trust_coefficient, above(0)));
+  v.field({"beta1", adamw}, real(optimizer.beta1, from_below(0, 1)));
+  v.field({"beta2", adamw}, real(optimizer.beta2, from_below(0, 1)));
+  v.field({"epsilon", adamw}, real(optimizer.epsilon, above(0)));
+  v.field({"clip_norm"}, real(optimizer.clip_norm, at_least(0)));
+  v.field({"ema"}, unavailable({"0.0"}));
+}
+
+void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
+  using optim::RateScaling;
+  using optim::ScheduleKind;
+  v.table("schedule");
+  v.field({"kind"}, choice<ScheduleKind>(schedule.kind, {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}},
+                                         {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
+  v.field({"rate"}, real(schedule.rate, above(0)));
+  v.field({"base_batch"}, integer(schedule.base_batch, at_least(1)));
+  v.field({"scaling"},
+          choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none}, {"linear", RateScaling::linear}, {"sqrt", RateScaling::sqrt}}));
+  v.field({"warmup"}, optional_duration(schedule.warmup, Units::counts));
+  v.field({"length"}, optional_duration(schedule.length, Units::counts));
+  v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}}, real(schedule.min_ratio, between(0, 1)));
+  foreign(v, "kind = \"step\", which is not available in this version of Trireme", {"milestones", "gamma"});
+  foreign(v, "kind = \"plateau\", which is not available in this version of Trireme", {"patience", "factor"});
+}
+
+void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
+  v.table("checkpoint");
+  v.field({"every"}, duration(checkpoint.every, Units::counts_or_times, true));
+  v.field({"keep"}, integer(checkpoint.keep, at_least(1)));
+  v.field({"best"}, choice<std::string>(checkpoint.best, {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}}, {"perplexity"}));
+  v.field({"async"}, unavailable({"false"}));
+}
+
+void visit_health(Visitor& v) {
+  v.table("health");
+  v.field({"skip_nonfinite"}, unavailable({"true"}));
+  v.field({"spike_ratio"}, unavailable({"10"}));
+  v.field({"spike_warn"}, unavailable({"3"}));
+  v.field({"grad_norm_warn"}, unavailable({"100"}));
+  v.field({"rollback_after"}, unavailable({"5"}));
+}
+
+void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
+  v.table("monitor");
+  v.field({"every"}, duration(monitor.every, Units::counts, true));
+  v.field({"tensorboard"}, flag(monitor.tensorboard));
+  v.field({"trace"}, unavailable({}));
+  v.field({"profile"}, unavailable({"false"}));
+}
+
+}  // namespace
+
+void visit(Visitor& v, Deck& deck) {
+  visit_run(v, deck.run);
+  visit_model(v, deck.model);
+  visit_data(v, deck.data);
+  v.table("loss");
+  v.field({"label_smoothing"}, real(deck.loss.label_smoothing, from_below(0, 1)));
+  visit_batch(v, deck.batch);
+  visit_parallel(v, deck.parallel);
+  visit_precision(v, deck.precision);
+  visit_optimizer(v, deck.optimizer);
+  visit_schedule(v, deck.schedule);
+  v.table("evaluate");
+  v.field({"every"}, duration(deck.evaluate.every, Units::counts, true));
+  v.field({"subset"}, unavailable({"0"}));
+  visit_checkpoint(v, deck.checkpoint);
+  visit_health(v);
+  visit_monitor(v, deck.monitor);
+}
+
+}  // namespace trireme::deck

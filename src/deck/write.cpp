@@ -1,0 +1,44 @@
+#include <fmt/format.h>
+
+#include "tables.hpp"
+#include "writer.hpp"
+
+namespace trireme::deck {
+
+namespace {
+
+class Writer final : public Visitor {
+ public:
+  void table(const char* path) override { table_ = path; }
+  void field(const Key& key, const Field& field) override {
+    if (!key.owner.holds) return;
+    if (std::string value = field.write(); !value.empty()) entries.push_back({table_, key.name, std::move(value)});
+  }
+  std::vector<Entry> entries;
+
+ private:
+  std::string table_;
+};
+
+}  // namespace
+
+std::vector<Entry> entries(const Deck& deck) {
+  Writer writer;
+  Deck copy = deck;  // one description serves reading and writing, and reading changes the deck
+  visit(writer, copy);
+  return std::move(writer.entries);
+}
+
+std::string write(const Deck& deck) {
+  std::string text, table;
+  for (const Entry& entry : entries(deck)) {
+    if (entry.table != table) {
+      table = entry.table;
+      text += fmt::format("{}[{}]\n", text.empty() ? "" : "\n", table);
+    }
+    text += fmt::format("{} = {}\n", entry.key, entry.value);
+  }
+  return text;
+}
+
+}  // namespace trireme::deck

@@ -1,6 +1,7 @@
 #include "trireme/device/device.hpp"
 
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include <sys/mman.h>
@@ -21,7 +22,9 @@ constexpr std::size_t huge_page_bytes = std::size_t{2} << 20;
 std::byte* allocate_host(std::size_t bytes) {
   const std::size_t align = bytes >= huge_page_bytes ? huge_page_bytes : alignment;
   void* data = std::aligned_alloc(align, (bytes + align - 1) / align * align);
-  if (data != nullptr && align == huge_page_bytes) madvise(data, bytes, MADV_HUGEPAGE);  // only a wish: page faults cost a tenth
+  if (data == nullptr) return nullptr;
+  if (align == huge_page_bytes) madvise(data, bytes, MADV_HUGEPAGE);  // only a wish: page faults cost a tenth
+  std::memset(data, 0, bytes);  // gaps of flat buffers and slots start at 0; and every page is there before the first step
   return static_cast<std::byte*>(data);
 }
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "trireme/base/check.hpp"
 #include "trireme/device/device.hpp"
 
 namespace trireme {
@@ -12,6 +13,13 @@ KokkosScope::KokkosScope(int threads) {
     const char* wanted = std::getenv("OMP_NUM_THREADS");
     threads = wanted != nullptr && std::atoi(wanted) > 0 ? std::atoi(wanted) : available_cores();
   }
+#if defined(KOKKOS_ENABLE_CUDA)
+  // Asked first: without a driver Kokkos::initialize ends the process.
+  std::string why;
+  const int devices = cuda_device_count(&why);
+  ensure(devices > 0, "no CUDA device: {}. This program was built for CUDA and computes only where there is one; the preset release makes one for the CPU",
+         why.empty() ? "the driver lists none" : why);
+#endif
 #if KOKKOS_VERSION >= 40000
   Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));
 #else

@@ -1,0 +1,158 @@
+#include "trireme/io/file.hpp"
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::io {
+namespace {
+
+const char* reason(int error) { return std::strerror(error); }
+
+bool is_of_the_path(int error) { return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG; }
+
+int flags_of(File::Mode mode) {
+  switch (mode) {
+    case File::Mode::read: return O_RDONLY | O_CLOEXEC;
+    case File::Mode::create: return O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
+    case File::Mode::update: return O_RDWR | O_CLOEXEC;
+  }
+  return 0;
+}
+
+int sync_descriptor(int descriptor) {
+  int result = 0;
+  do result = ::fsync(descriptor);
+  while (result != 0 && errno == EINTR);
+  return result;
+}
+
+}  // namespace
+
+File::File(const std::string& path, Mode mode) : path_(path) {
+  do descriptor_ = ::open(path.c_str(), flags_of(mode), 0666);
+  while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ >= 0) return;
+  const int error = errno;
+  if (mode != Mode::create) validate(!is_of_the_path(error), "{}: {}", path, reason(error));
+  throw Failure(fmt::format("{}: cannot be {}: {}", path, mode == Mode::create ? "created" : "opened", reason(error)));
+}
+
+File::~File() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+std::int64_t File::size() const {
+  struct stat status {};
+  ensure(::fstat(descriptor_, &status) == 0, "{}: {}", path_, reason(errno));
+  return static_cast<std::int64_t>(status.st_size);
+}
+
+void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
+  char* out = static_cast<char*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const ssize_t got = ::pread(descriptor_, out + done, static_cast<std::size_t>(bytes - done), static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw Failure(fmt::format("{}: reading {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
+    validate(got > 0, "{}: ends at byte {}, where bytes {} to {} were to be read: the file is cut short", path_, offset + done, offset, offset + bytes);
+    done += got;
+  }
+}
+
+void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) const {
+  const char* in = static_cast<const char*>(data);
+  for (std::int64_t done = 0; done < bytes;) {
+    const ssize_t put = ::pwrite(descriptor_, in + done, static_cast<std::size_t>(bytes - done), static_cast<off_t>(offset + done));
+    if (put < 0 && errno == EINTR) continue;
+    if (put < 0) throw Failure(fmt::format("{}: writing {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
+    done += put;
+  }
+}
+
+void File::sync() const { ensure(sync_descriptor(descriptor_) == 0, "{}: flushing to the disk: {}", path_, reason(errno)); }
+
+void File::close() {
+  if (descriptor_ < 0) return;
+  const int result = ::close(std::exchange(descriptor_, -1));
+  ensure(result == 0 || errno == EINTR, "{}: closing: {}", path_, reason(errno));
+}
+
+std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
+  const File file(path, File::Mode::read);
+  struct stat status {};
+  validate(::stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode), "{}: is a folder, where a file is meant", path);
+  const std::int64_t bytes = file.size();
+  validate(bytes <= most_bytes, "{}: {} bytes are more than the {} that make sense here", path, bytes, most_bytes);
+  std::string text(static_cast<std::size_t>(bytes), '\0');
+  file.read_at(0, text.data(), bytes);
+  return text;
+}
+
+void replace_file(const std::string& path, std::string_view text) {
+  const std::string temporary = fmt::format("{}.tmp{}", path, ::getpid());
+  try {
+    File file(temporary, File::Mode::create);
+    file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
+    file.sync();
+    file.close();
+    rename_durably(temporary, path);
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+}
+
+void sync_file(const std::string& path) { File(path, File::Mode::read).sync(); }
+
+void rename_durably(const std::string& from, const std::string& to) {
+  ensure(::rename(from.c_str(), to.c_str()) == 0, "{}: cannot be renamed to {}: {}", from, to, reason(errno));
+  const std::string folder = std::filesystem::path(to).parent_path().string();
+  sync_folder(folder.empty() ? "." : folder);
+}
+
+void sync_folder(const std::string& folder) {
+  const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ensure(descriptor >= 0, "{}: {}", folder, reason(errno));
+  const int result = sync_descriptor(descriptor);
+  const int error = errno;
+  ::close(descriptor);
+  ensure(result == 0 || error == EINVAL || error == ENOTSUP, "{}: flushing to the disk: {}", folder, reason(error));  // some file systems have nothing to flush here
+}
+
+void allow_open_files(std::int64_t files) {
+  constexpr rlim_t others = 256;  // libraries, MPI's sockets, logs
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = static_cast<rlim_t>(files) + others;
+  if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= wanted ? wanted : limit.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::int64_t free_bytes(const std::string& path) {
+  struct statvfs status {};
+  ensure(::statvfs(path.c_str(), &status) == 0, "{}: {}", path, reason(errno));
+  const __int128 bytes = static_cast<__int128>(status.f_bavail) * static_cast<__int128>(status.f_frsize);
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  return bytes > most ? most : static_cast<std::int64_t>(bytes);
+}
+
+}  // namespace trireme::io

@@ -1,0 +1,131 @@
+#include "trireme/io/hdf5.hpp"
+
+#include <mutex>
+
+#include "hdf5_detail.hpp"
+
+namespace trireme::io {
+namespace detail {
+namespace {
+
+std::recursive_mutex& hdf5_mutex() {
+  static std::recursive_mutex mutex;  // the one lock of the process: HDF5's state is global too
+  return mutex;
+}
+
+herr_t append_error(unsigned, const H5E_error2_t* error, void* out) {
+  std::string& text = *static_cast<std::string*>(out);
+  if (text.size() > 400) return 0;
+  if (!text.empty()) text += "; ";
+  text += error->desc != nullptr ? error->desc : "error without words";
+  return 0;
+}
+
+}  // namespace
+
+std::string hdf5_error_text() {
+  std::string text;
+  H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, append_error, &text);
+  H5Eclear2(H5E_DEFAULT);
+  return text.empty() ? "HDF5 gave no reason" : "HDF5: " + text;
+}
+
+hid_t memory_type(Hdf5Number number) {
+  switch (number) {
+    case Hdf5Number::uint8: return H5T_NATIVE_UINT8;
+    case Hdf5Number::int32: return H5T_NATIVE_INT32;
+    case Hdf5Number::int64: return H5T_NATIVE_INT64;
+    case Hdf5Number::uint64: return H5T_NATIVE_UINT64;
+    case Hdf5Number::float32: return H5T_NATIVE_FLOAT;
+    case Hdf5Number::float64: return H5T_NATIVE_DOUBLE;
+  }
+  return -1;
+}
+
+hid_t file_type(Hdf5Number number) {
+  switch (number) {
+    case Hdf5Number::uint8: return H5T_STD_U8LE;
+    case Hdf5Number::int32: return H5T_STD_I32LE;
+    case Hdf5Number::int64: return H5T_STD_I64LE;
+    case Hdf5Number::uint64: return H5T_STD_U64LE;
+    case Hdf5Number::float32: return H5T_IEEE_F32LE;
+    case Hdf5Number::float64: return H5T_IEEE_F64LE;
+  }
+  return -1;
+}
+
+}  // namespace detail
+
+Hdf5Lock::Hdf5Lock() {
+  detail::hdf5_mutex().lock();
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a build that knows threads keeps this per thread; messages go into exceptions
+}
+
+Hdf5Lock::~Hdf5Lock() { detail::hdf5_mutex().unlock(); }
+
+Hdf5Handle::~Hdf5Handle() {
+  if (id_ < 0) return;
+  const Hdf5Lock lock;
+  H5Idec_ref(id_);
+}
+
+Hdf5Handle::Hdf5Handle(Hdf5Handle&& other) noexcept : id_(std::exchange(other.id_, -1)) {}
+
+Hdf5Handle& Hdf5Handle::operator=(Hdf5Handle&& other) noexcept {
+  std::swap(id_, other.id_);
+  return *this;
+}
+
+void Hdf5Handle::close() {
+  if (id_ < 0) return;
+  const Hdf5Lock lock;
+  detail::hdf5_try<Failure>(H5Idec_ref(std::exchange(id_, -1)), "closing an HDF5 object");
+}
+
+std::int64_t size_of(Hdf5Number number) {
+  switch (number) {
+    case Hdf5Number::uint8: return 1;
+    case Hdf5Number::int32: case Hdf5Number::float32: return 4;
+    case Hdf5Number::int64: case Hdf5Number::uint64: case Hdf5Number::float64: return 8;
+  }
+  return 0;
+}
+
+std::int64_t Hdf5Description::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : shape) product *= extent;
+  return product;
+}
+
+std::string hdf5_version() {
+  const Hdf5Lock lock;
+  unsigned major = 0, minor = 0, release = 0;
+  H5get_libversion(&major, &minor, &release);
+  return fmt::format("{}.{}.{}", major, minor, release);
+}
+
+Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description, bool collective)
+    : handle_(std::move(handle)), place_(std::move(place)), description_(std::move(description)), collective_(collective) {}
+
+Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::int64_t file_bytes)
+    : handle_(std::move(handle)), path_(std::move(path)), collective_(collective), file_bytes_(file_bytes) {}
+
+std::string Hdf5File::place_of(const std::string& object) const {
+  return path_ + (object.starts_with('/') ? ": " : ": /") + object;
+}
+
+void Hdf5File::flush() {
+  const Hdf5Lock lock;
+  detail::hdf5_try<Failure>(H5Fflush(handle_.id(), H5F_SCOPE_GLOBAL), "{}: cannot be flushed", path_);
+}
+
+void Hdf5File::close() {
+  const Hdf5Lock lock;
+  try {
+    handle_.close();
+  } catch (const Failure& failure) {
+    throw Failure(path_ + ": " + failure.what());
+  }
+}
+
+}  // namespace trireme::io

@@ -1,0 +1,158 @@
+#include "trireme/model/layers.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "trireme/ops/convolution.hpp"
+#include "trireme/ops/normalization.hpp"
+
+namespace trireme::model {
+
+using parallel::Initializer;
+using parallel::InnerOrder;
+using parallel::ParameterSpec;
+using parallel::Role;
+
+namespace {
+
+ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initializer, Role role = Role::weight) {
+  ParameterSpec spec{.name = std::move(name), .shape = {size}, .initializer = initializer, .role = role};
+  spec.decay = spec.trust = spec.compute_copy = false;
+  return spec;
+}
+
+/// Rows of an image tensor [B, H, W, C] seen as a matrix [rows, C].
+std::int64_t pixel_rows(const Tensor& x) { return x.elements() / x.shape.back(); }
+
+}  // namespace
+
+Convolution2d::Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride)
+    : name_(std::move(name)), in_(in), out_(out), kernel_(kernel), stride_(stride) {}
+
+void Convolution2d::declare(parallel::ParameterList& list) {
+  const double fan_out = static_cast<double>(out_ * kernel_ * kernel_);
+  weight_ = list.declare({.name = name_ + ".weight",
+                          .shape = {out_, in_, kernel_, kernel_},
+                          .initializer = {Initializer::Kind::normal, std::sqrt(2.0 / fan_out)},
+                          .inner = InnerOrder::channels_last});
+}
+
+namespace {
+
+ops::Convolution problem(const Shape& input, DType dtype, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
+  return {.batch = input[0], .height = input[1], .width = input[2], .in_channels = input[3], .out_channels = out,
+          .kernel = kernel, .stride = stride, .padding = kernel / 2, .dtype = dtype};
+}
+
+}  // namespace
+
+Shape Convolution2d::output_shape(const Shape& input) const {
+  TRIREME_EXPECT(input.rank() == 4 && input[3] == in_);
+  return problem(input, DType::float32, out_, kernel_, stride_).output_shape();
+}
+
+Tensor Convolution2d::forward(Pass& pass, const Tensor& x) {
+  const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
+  const Tensor y = pass.activation(x.dtype, convolution.output_shape());
+  ops::convolution_forward(pass.context(), convolution, x, weight(pass), y);
+  pass.save(x);
+  return y;
+}
+
+Tensor Convolution2d::backward(Pass& pass, const Tensor& dy, bool want_dx) {
+  const Tensor x = pass.restore();
+  const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
+  ops::convolution_backward_weight(pass.context(), convolution, x, dy, pass.store().gradient(weight_), pass.write());
+  if (!want_dx) return {};
+  const Tensor dx = pass.gradient(x.dtype, x.shape);
+  ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), dx);
+  return dx;
+}
+
+ImageNorm::ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then, bool zero_scale)
+    : name_(std::move(name)), kind_(kind), channels_(channels), groups_(std::min<std::int64_t>(32, channels)), then_(then), zero_scale_(zero_scale) {
+  while (channels_ % groups_ != 0) --groups_;
+}
+
+void ImageNorm::declare(parallel::ParameterList& list) {
+  scale_ = list.declare(vector_spec(name_ + ".weight", channels_, {Initializer::Kind::constant, zero_scale_ ? 0.0 : 1.0}));
+  shift_ = list.declare(vector_spec(name_ + ".bias", channels_, {Initializer::Kind::constant, 0.0}));
+  if (kind_ == ResnetNorm::group) return;
+  running_mean_ = list.declare(vector_spec(name_ + ".running_mean", channels_, {Initializer::Kind::constant, 0.0}, Role::statistic));
+  running_variance_ = list.declare(vector_spec(name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
+}
+
+Tensor ImageNorm::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
+  parallel::ParameterStore& store = pass.store();
+  const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
+  const Tensor y = pass.activation(x.dtype, x.shape);
+  if (kind_ == ResnetNorm::batch && !pass.training()) {
+    const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
+    ops::batch_norm_inference(pass.context(), norm, x, store.master(scale_), store.master(shift_), residual, store.master(running_mean_),
+                              store.master(running_variance_), y);
+    return y;
+  }
+  const std::int64_t statistics = kind_ == ResnetNorm::batch ? channels_ : x.shape[0] * groups_;
+  const Tensor mean = pass.activation(DType::float32, {statistics}), rstd = pass.activation(DType::float32, {statistics});
+  if (kind_ == ResnetNorm::batch) {
+    const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
+    ops::batch_norm_forward(pass.context(), norm, x, store.master(scale_), store.master(shift_), residual, y, mean, rstd,
+                            store.gradient(running_mean_), store.gradient(running_variance_), pass.statistic_scale(), pass.write());
+  } else {
+    const ops::GroupNorm norm{.batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_,
+                              .relu = relu, .add = add, .dtype = x.dtype};
+    ops::group_norm_forward(pass.context(), norm, x, store.master(scale_), store.master(shift_), residual, y, mean, rstd);
+  }
+  pass.save(x);
+  pass.save(y);
+  pass.save(mean);
+  pass.save(rstd);
+  return y;
+}
+
+ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
+  parallel::ParameterStore& store = pass.store();
+  const Tensor rstd = pass.restore(), mean = pass.restore(), y = pass.restore(), x = pass.restore();
+  const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
+  const Tensor dx = add ? pass.gradient(dy.dtype, dy.shape) : dy;
+  const Tensor dresidual = add ? dy : Tensor{};
+  if (kind_ == ResnetNorm::batch) {
+    const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
+    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.master(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
+                             store.gradient(shift_), pass.write());
+  } else {
+    const ops::GroupNorm norm{.batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_,
+                              .relu = relu, .add = add, .dtype = x.dtype};
+    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.master(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
+                             store.gradient(shift_), pass.write());
+  }
+  return {dx, dresidual};
+}
+
+LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out) : name_(std::move(name)), in_(in), out_(out) {}
+
+void LinearLayer::declare(parallel::ParameterList& list) {
+  const double bound = 1.0 / std::sqrt(static_cast<double>(in_));
+  weight_ = list.declare({.name = name_ + ".weight", .shape = {out_, in_}, .initializer = {Initializer::Kind::uniform, bound}});
+  bias_ = list.declare(vector_spec(name_ + ".bias", out_, {Initializer::Kind::uniform, bound}));
+}
+
+Tensor LinearLayer::forward(Pass& pass, const Tensor& x) {
+  const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
+  const Tensor y = pass.activation(x.dtype, {x.shape[0], out_});
+  ops::linear_forward(pass.context(), linear, x, {pass.store().weight(weight_), pass.store().version(), &prepared_}, pass.store().master(bias_), y);
+  pass.save(x);
+  return y;
+}
+
+Tensor LinearLayer::backward(Pass& pass, const Tensor& dy, bool want_dx) {
+  const Tensor x = pass.restore();
+  const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
+  ops::linear_backward_weight(pass.context(), linear, x, dy, pass.store().gradient(weight_), pass.store().gradient(bias_), pass.write());
+  if (!want_dx) return {};
+  const Tensor dx = pass.gradient(x.dtype, x.shape);
+  ops::linear_backward_data(pass.context(), linear, dy, {pass.store().weight(weight_), pass.store().version(), &prepared_}, dx);
+  return dx;
+}
+
+}  // namespace trireme::model

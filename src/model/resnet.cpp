@@ -1,0 +1,203 @@
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/model/layers.hpp"
+#include "trireme/model/model.hpp"
+#include "trireme/ops/elementwise.hpp"
+#include "trireme/ops/pooling.hpp"
+
+namespace trireme::model {
+namespace {
+
+using Then = ImageNorm::Then;
+
+/// First convolution, norm and ReLU; `imagenet` with 7x7 stride 2 and a 3x3 maximum pooling of stride 2, `small` with 3x3 stride 1 alone.
+class StemBlock final : public Block {
+ public:
+  StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
+      : pool_(options.stem == ResnetStem::imagenet),
+        convolution_("conv1", in, out, pool_ ? 7 : 3, pool_ ? 2 : 1),
+        norm_("bn1", options.norm, out, Then::relu) {}
+  std::string name() const override { return "stem"; }
+  void declare(parallel::ParameterList& list) override {
+    convolution_.declare(list);
+    norm_.declare(list);
+  }
+  Shape output_shape(const Shape& input) const override {
+    const Shape shape = convolution_.output_shape(input);
+    return pool_ ? pooling(shape, DType::float32).output_shape() : shape;
+  }
+
+  Tensor forward(Pass& pass, const Tensor& x) override {
+    const Tensor activated = norm_.forward(pass, convolution_.forward(pass, x));
+    if (!pool_) return activated;
+    const ops::MaxPool pool = pooling(activated.shape, activated.dtype);
+    const Tensor y = pass.activation(activated.dtype, pool.output_shape());
+    const Tensor winners = pass.activation(DType::uint8, pool.output_shape());
+    ops::max_pool_forward(pass.context(), pool, activated, y, winners);
+    pass.save(activated);
+    pass.save(winners);
+    return y;
+  }
+
+  Tensor backward(Pass& pass, const Tensor& dy) override {
+    Tensor d = dy;
+    if (pool_) {
+      const Tensor winners = pass.restore(), activated = pass.restore();
+      d = pass.gradient(activated.dtype, activated.shape);
+      ops::max_pool_backward(pass.context(), pooling(activated.shape, activated.dtype), dy, winners, d);
+    }
+    return convolution_.backward(pass, norm_.backward(pass, d).dx, false);
+  }
+
+ private:
+  static ops::MaxPool pooling(const Shape& x, DType dtype) {
+    return {.batch = x[0], .height = x[1], .width = x[2], .channels = x[3], .kernel = 3, .stride = 2, .padding = 1, .dtype = dtype};
+  }
+  bool pool_;
+  Convolution2d convolution_;
+  ImageNorm norm_;
+};
+
+/// What stands beside the main branch: nothing (identity), or a 1x1 convolution and norm where extents change.
+struct Shortcut {
+  Convolution2d convolution;
+  ImageNorm norm;
+};
+
+/// A residual block: basic (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the width).
+class ResidualBlock final : public Block {
+ public:
+  ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width, std::int64_t stride, bool bottleneck) : name_(std::move(name)) {
+    const std::int64_t out = bottleneck ? 4 * width : width;
+    const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step, bool last) {
+      const std::string number = std::to_string(convolutions_.size() + 1);
+      convolutions_.emplace_back(name_ + ".conv" + number, from, to, kernel, step);
+      norms_.emplace_back(name_ + ".bn" + number, options.norm, to, last ? Then::add_relu : Then::relu, last && options.zero_init_residual);
+    };
+    if (bottleneck) {
+      add(in, width, 1, 1, false);
+      add(width, width, 3, stride, false);
+      add(width, out, 1, 1, true);
+    } else {
+      add(in, width, 3, stride, false);
+      add(width, width, 3, 1, true);
+    }
+    if (stride != 1 || in != out) {
+      shortcut_.emplace(Shortcut{{name_ + ".downsample.0", in, out, 1, stride}, {name_ + ".downsample.1", options.norm, out, Then::nothing}});
+    }
+  }
+  std::string name() const override { return name_; }
+
+  void declare(parallel::ParameterList& list) override {
+    for (std::size_t i = 0; i < convolutions_.size(); ++i) {
+      convolutions_[i].declare(list);
+      norms_[i].declare(list);
+    }
+    if (shortcut_) {
+      shortcut_->convolution.declare(list);
+      shortcut_->norm.declare(list);
+    }
+  }
+
+  Shape output_shape(const Shape& input) const override {
+    Shape shape = input;
+    for (const Convolution2d& convolution : convolutions_) shape = convolution.output_shape(shape);
+    return shape;
+  }
+
+  Tensor forward(Pass& pass, const Tensor& x) override {
+    const Tensor residual = shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution.forward(pass, x)) : x;
+    Tensor y = x;
+    for (std::size_t i = 0; i < convolutions_.size(); ++i) {
+      const bool last = i + 1 == convolutions_.size();
+      y = norms_[i].forward(pass, convolutions_[i].forward(pass, y), last ? residual : Tensor{});
+    }
+    return y;
+  }
+
+  Tensor backward(Pass& pass, const Tensor& dy) override {
+    Tensor dx, dresidual;
+    for (std::size_t i = convolutions_.size(); i-- > 0;) {
+      const ImageNorm::Gradients through = norms_[i].backward(pass, dx.defined() ? dx : dy);
+      if (through.dresidual.defined()) dresidual = through.dresidual;
+      dx = convolutions_[i].backward(pass, through.dx);
+    }
+    if (shortcut_) dresidual = shortcut_->convolution.backward(pass, shortcut_->norm.backward(pass, dresidual).dx);
+    ops::add(pass.context(), dresidual, dx);
+    return dx;
+  }
+
+ private:
+  std::string name_;
+  std::vector<Convolution2d> convolutions_;
+  std::vector<ImageNorm> norms_;
+  std::optional<Shortcut> shortcut_;
+};
+
+/// Mean over the pixels and the classifier.
+class HeadBlock final : public Block {
+ public:
+  HeadBlock(std::int64_t in, std::int64_t classes) : in_(in), classes_(classes), linear_("fc", in, classes) {}
+  std::string name() const override { return "head"; }
+  void declare(parallel::ParameterList& list) override { linear_.declare(list); }
+  Shape output_shape(const Shape& input) const override { return {input[0], classes_}; }
+
+  Tensor forward(Pass& pass, const Tensor& x) override {
+    const Tensor pooled = pass.activation(x.dtype, {x.shape[0], in_});
+    ops::average_pool_forward(pass.context(), x.shape[0], pixels(x), in_, x, pooled);
+    pass.save(x);
+    return linear_.forward(pass, pooled);
+  }
+
+  Tensor backward(Pass& pass, const Tensor& dy) override {
+    const Tensor dpooled = linear_.backward(pass, dy);
+    const Tensor x = pass.restore();
+    const Tensor dx = pass.gradient(x.dtype, x.shape);
+    ops::average_pool_backward(pass.context(), x.shape[0], pixels(x), in_, dpooled, dx);
+    return dx;
+  }
+
+ private:
+  std::int64_t pixels(const Tensor& x) const { return x.elements() / (x.shape[0] * in_); }
+  std::int64_t in_, classes_;
+  LinearLayer linear_;
+};
+
+struct Stages {
+  std::vector<int> blocks;
+  bool bottleneck = false;
+};
+
+Stages stages_of(int depth) {
+  static const std::map<int, Stages> imagenet = {
+      {18, {{2, 2, 2, 2}, false}}, {34, {{3, 4, 6, 3}, false}}, {50, {{3, 4, 6, 3}, true}}, {101, {{3, 4, 23, 3}, true}}, {152, {{3, 8, 36, 3}, true}}};
+  if (const auto found = imagenet.find(depth); found != imagenet.end()) return found->second;
+  validate(depth >= 8 && depth <= 56 && (depth - 2) % 6 == 0, "[model] depth = {}: no such residual network; 8, 14, 20, 32, 44, 56 or 18, 34, 50, 101, 152", depth);
+  return {std::vector<int>(3, (depth - 2) / 6), false};
+}
+
+}  // namespace
+
+std::vector<std::unique_ptr<Block>> make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes) {
+  const Stages stages = stages_of(options.depth);
+  std::vector<std::unique_ptr<Block>> blocks;
+  blocks.push_back(std::make_unique<StemBlock>(options, input[3], options.width));
+  std::int64_t channels = options.width;
+  for (std::size_t stage = 0; stage < stages.blocks.size(); ++stage) {
+    const std::int64_t width = options.width << stage;
+    for (int i = 0; i < stages.blocks[stage]; ++i) {
+      const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
+      blocks.push_back(std::make_unique<ResidualBlock>(options, "layer" + std::to_string(stage + 1) + "." + std::to_string(i), channels, width, stride, stages.bottleneck));
+      channels = stages.bottleneck ? 4 * width : width;
+    }
+  }
+  blocks.push_back(std::make_unique<HeadBlock>(channels, classes));
+  return blocks;
+}
+
+}  // namespace trireme::model

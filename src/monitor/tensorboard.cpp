@@ -1,0 +1,123 @@
+#include "trireme/monitor/tensorboard.hpp"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "append_file.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/monitor/crc32c.hpp"
+
+namespace trireme::monitor {
+namespace {
+
+/// Little-endian, as both TFRecord and protocol buffers have it.
+template <class T>
+void put(std::string& out, T value) {
+  static_assert(std::endian::native == std::endian::little);
+  char bytes[sizeof value];
+  std::memcpy(bytes, &value, sizeof value);
+  out.append(bytes, sizeof value);
+}
+
+/// Protocol buffers (encoding guide): a field's key is number * 8 + wire type; 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes.
+enum class Wire : unsigned { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
+
+void put_varint(std::string& out, std::uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
+  out.push_back(static_cast<char>(value));
+}
+
+void put_key(std::string& out, unsigned field, Wire wire) { put_varint(out, field << 3 | static_cast<unsigned>(wire)); }
+
+void put_bytes(std::string& out, unsigned field, const std::string& bytes) {
+  put_key(out, field, Wire::bytes);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+/// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
+std::string event_head(std::int64_t step) {
+  std::string event;
+  put_key(event, 1, Wire::eight_bytes);
+  put(event, wall_seconds());
+  put_key(event, 2, Wire::varint);
+  put_varint(event, static_cast<std::uint64_t>(step));
+  return event;
+}
+
+/// TFRecord keeps a checksum of data that may hold checksums: rotated and shifted by a constant (TensorFlow's crc32c.h).
+std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
+
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
+}
+
+}  // namespace
+
+TensorBoard::TensorBoard(const std::string& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  ensure(!error, "cannot create the folder {}: {}", folder, error.message());
+  const std::string base = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder, static_cast<std::int64_t>(wall_seconds()), host_name());
+  path_ = base;
+  // Two starts within a second: an event file is never gone on with, since a reader may have passed its end.
+  for (int attempt = 1; attempt < 1000; ++attempt) {
+    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
+    if (file_ >= 0 || errno != EEXIST) break;
+    path_ = fmt::format("{}.{}", base, attempt);
+  }
+  ensure(file_ >= 0, "cannot create {}: {}", path_, std::strerror(errno));
+  std::string event = event_head(0);
+  put_bytes(event, 3, "brain.Event:2");
+  try {
+    record(event);
+  } catch (...) {
+    ::close(file_);
+    throw;
+  }
+}
+
+TensorBoard::~TensorBoard() {
+  if (file_ >= 0) ::close(file_);
+}
+
+TensorBoard::TensorBoard(TensorBoard&& other) noexcept : file_(std::exchange(other.file_, -1)), path_(std::move(other.path_)) {}
+
+TensorBoard& TensorBoard::operator=(TensorBoard&& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+void TensorBoard::scalar(const std::string& tag, std::int64_t step, double value) {
+  if (file_ < 0) return;
+  std::string entry;  // Summary.Value { string tag = 1; float simple_value = 2; }
+  put_bytes(entry, 1, tag);
+  put_key(entry, 2, Wire::four_bytes);
+  put(entry, static_cast<float>(value));
+  std::string summary;  // Summary { repeated Value value = 1; }
+  put_bytes(summary, 1, entry);
+  std::string event = event_head(step);
+  put_bytes(event, 5, summary);
+  record(event);
+}
+
+void TensorBoard::record(const std::string& payload) {
+  std::string frame;
+  put(frame, static_cast<std::uint64_t>(payload.size()));
+  put(frame, masked(crc32c(frame)));
+  frame += payload;
+  put(frame, masked(crc32c(payload)));
+  append(file_, frame, path_);
+}
+
+}  // namespace trireme::monitor

@@ -1,0 +1,15 @@
+#include "trireme/ops/context.hpp"
+
+#include "backend.hpp"
+
+namespace trireme::ops {
+
+Context::Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target)
+    : stream_(stream), workspace_(workspace), library_(library), target_(target), backend_(std::make_unique<Backend>()) {
+  TRIREME_EXPECT(workspace.device().kind == stream.device.kind && library.device().kind == stream.device.kind);
+  if (target == DeviceKind::cpu) backend_->cpu.emplace();
+}
+
+Context::~Context() = default;
+
+}  // namespace trireme::ops

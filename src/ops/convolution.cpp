@@ -1,0 +1,45 @@
+#include "trireme/ops/convolution.hpp"
+
+#include "cpu/convolution.hpp"
+
+namespace trireme::ops {
+namespace {
+
+bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DType dtype) {
+  return tensor.shape == shape && tensor.dtype == dtype && tensor.device == context.stream().device.kind;
+}
+
+double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) { return static_cast<double>(a.bytes() + b.bytes() + c.bytes()); }
+
+}  // namespace
+
+void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Weight& w, const Tensor& y) {
+  TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
+  const ArenaScope scope(context.workspace());
+  const cpu::Product& product = cpu::convolution_forward(cpu::library_of(context), c);
+  cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, {}, true});
+  context.count(c.flops(), bytes_of(x, w.value, y));
+}
+
+void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy, const Weight& w, const Tensor& dx) {
+  TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, dx, c.input_shape(), c.dtype));
+  const ArenaScope scope(context.workspace());
+  const cpu::Product& product = cpu::convolution_backward_data(cpu::library_of(context), c);
+  cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
+  context.count(c.flops(), bytes_of(dy, w.value, dx));
+}
+
+void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
+  TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
+  const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);
+  cpu::run(context, product, {x, dy, dw, {}, false}, write);
+  context.count(c.flops(), bytes_of(x, dy, dw));
+}
+
+}  // namespace trireme::ops

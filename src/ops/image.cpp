@@ -1,0 +1,38 @@
+#include "trireme/ops/image.hpp"
+
+#include <algorithm>
+
+#include "trireme/kernels/image.hpp"
+
+namespace trireme::ops {
+namespace {
+
+template <class T>
+void run(Context& context, const ImagePreparation& preparation, const Tensor& x, const ImageTransform* transforms, const Tensor& y) {
+  kernels::PrepareImages<T> args;
+  args.batch = x.shape[0];
+  args.channels = x.shape[3];
+  args.stored_height = x.shape[1];
+  args.stored_width = x.shape[2];
+  args.height = y.shape[1];
+  args.width = y.shape[2];
+  std::copy(std::begin(preparation.mean), std::end(preparation.mean), args.mean);
+  std::copy(std::begin(preparation.inverse_std), std::end(preparation.inverse_std), args.inverse_std);
+  args.x = x.as<std::uint8_t>();
+  args.transforms = transforms;
+  args.y = y.as<T>();
+  kernels::prepare_images(context.stream(), args);
+}
+
+}  // namespace
+
+void prepare_images(Context& context, const ImagePreparation& preparation, const Tensor& x, const ImageTransform* transforms, const Tensor& y) {
+  TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] && x.shape[3] == y.shape[3]);
+  TRIREME_EXPECT(x.dtype == DType::uint8 && (y.dtype == DType::float32 || y.dtype == DType::bfloat16));
+  validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported", x.shape[3]);
+  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
+  if (context.meta()) return;
+  y.dtype == DType::float32 ? run<float>(context, preparation, x, transforms, y) : run<BFloat16>(context, preparation, x, transforms, y);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,64 @@
+#include "trireme/ops/linear.hpp"
+
+#include "cpu/linear.hpp"
+#include "trireme/kernels/pooling.hpp"
+
+namespace trireme::ops {
+namespace {
+
+// A matrix of rows [.., columns]: leading dimensions count as one.
+bool fits(const Context& context, const Tensor& tensor, std::int64_t rows, std::int64_t columns, DType dtype) {
+  return tensor.defined() && tensor.shape.back() == columns && tensor.elements() == rows * columns && tensor.dtype == dtype &&
+         tensor.device == context.stream().device.kind;
+}
+
+bool weight_fits(const Context& context, const Tensor& tensor, const Linear& l, DType dtype) {
+  return l.order == MatrixOrder::out_in ? fits(context, tensor, l.out, l.in, dtype) : fits(context, tensor, l.in, l.out, dtype);
+}
+
+double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) { return static_cast<double>(a.bytes() + b.bytes() + c.bytes()); }
+
+void bias_gradient(Context& context, const Linear& l, const Tensor& dy, const Tensor& dbias, Write write) {
+  TRIREME_EXPECT(fits(context, dbias, 1, l.out, DType::float32));
+  if (context.meta()) return;
+  const kernels::RowSums sums{1, l.rows, l.out, 1.0f, write == Write::add};
+  if (l.dtype == DType::bfloat16) {
+    kernels::sum_rows(context.stream(), sums, dy.as<BFloat16>(), dbias.as<float>());
+  } else {
+    kernels::sum_rows(context.stream(), sums, dy.as<float>(), dbias.as<float>());
+  }
+}
+
+}  // namespace
+
+void linear_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& y) {
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
+  TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
+  TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  const ArenaScope scope(context.workspace());
+  const cpu::Product& product = cpu::linear_forward(cpu::library_of(context), l, bias.defined());
+  cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, bias, true});
+  context.count(l.flops(), bytes_of(x, w.value, y));
+}
+
+void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& dx) {
+  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && fits(context, dx, l.rows, l.in, l.dtype));
+  TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
+  const ArenaScope scope(context.workspace());
+  const cpu::Product& product = cpu::linear_backward_data(cpu::library_of(context), l);
+  cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
+  context.count(l.flops(), bytes_of(dy, w.value, dx));
+}
+
+void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias,
+                            Write write) {
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, dy, l.rows, l.out, l.dtype));
+  TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
+  const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
+  const bool out_in = l.order == MatrixOrder::out_in;
+  cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
+  if (dbias.defined()) bias_gradient(context, l, dy, dbias, write);
+  context.count(l.flops(), bytes_of(x, dy, dw));
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,45 @@
+#include "trireme/ops/loss.hpp"
+
+#include "trireme/kernels/loss.hpp"
+
+namespace trireme::ops {
+namespace {
+
+template <class T>
+void run(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums,
+         const Tensor& dlogits, const Tensor& row_losses, const Tensor& row_ranks) {
+  kernels::CrossEntropy<T> args;
+  args.rows = logits.shape[0];
+  args.classes = logits.shape[1];
+  args.label_smoothing = label_smoothing;
+  args.gradient_scale = gradient_scale;
+  args.logits = logits.as<T>();
+  args.labels = labels.as<std::int32_t>();
+  args.dlogits = dlogits.defined() ? dlogits.as<T>() : nullptr;
+  args.row_losses = row_losses.as<double>();
+  args.row_ranks = row_ranks.as<std::int32_t>();
+  args.sums = sums.as<double>();
+  kernels::cross_entropy(context.stream(), args);
+}
+
+}  // namespace
+
+void cross_entropy(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums,
+                   const Tensor& dlogits) {
+  TRIREME_EXPECT(logits.shape.rank() == 2 && (logits.dtype == DType::float32 || logits.dtype == DType::bfloat16));
+  TRIREME_EXPECT(labels.dtype == DType::int32 && labels.elements() == logits.shape[0]);
+  TRIREME_EXPECT(sums.dtype == DType::float64 && sums.elements() == 4);
+  TRIREME_EXPECT(!dlogits.defined() || (dlogits.dtype == logits.dtype && dlogits.elements() == logits.elements()));
+  context.count(0, static_cast<double>(logits.bytes() + labels.bytes() + (dlogits.defined() ? dlogits.bytes() : 0)));
+  ArenaScope scope(context.workspace());
+  const Tensor row_losses = context.workspace().allocate(DType::float64, {logits.shape[0]});
+  const Tensor row_ranks = context.workspace().allocate(DType::int32, {logits.shape[0]});
+  if (context.meta()) return;
+  if (logits.dtype == DType::float32) {
+    run<float>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses, row_ranks);
+  } else {
+    run<BFloat16>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses, row_ranks);
+  }
+}
+
+}  // namespace trireme::ops

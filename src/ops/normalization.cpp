@@ -1,0 +1,163 @@
+#include "trireme/ops/normalization.hpp"
+
+#include "trireme/kernels/normalization.hpp"
+
+namespace trireme::ops {
+namespace {
+
+using kernels::NormShape;
+
+NormShape batch_shape(const BatchNorm& op) { return {1, op.rows, op.channels, op.channels, op.relu, op.add}; }
+
+NormShape group_shape(const GroupNorm& op) {
+  validate(op.groups > 0 && op.channels % op.groups == 0,
+           "group norm: {} channels do not divide into {} groups of equal size; use a number of groups that divides the channels", op.channels, op.groups);
+  return {op.batch, op.pixels, op.channels, op.groups, op.relu, op.add};
+}
+
+std::int64_t elements(const NormShape& shape) { return shape.segments * shape.rows * shape.channels; }
+
+void expect_activations([[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype, [[maybe_unused]] const Tensor& t) {
+  TRIREME_EXPECT(dtype == DType::float32 || dtype == DType::bfloat16);
+  TRIREME_EXPECT(t.dtype == dtype && t.shape.back() == shape.channels && t.elements() == elements(shape));
+}
+void expect_parameters([[maybe_unused]] std::int64_t count, [[maybe_unused]] const Tensor& t) {
+  TRIREME_EXPECT(t.dtype == DType::float32 && t.elements() == count);
+}
+
+/// One size for forward and backward: what is taken from the workspace does not depend on the direction.
+kernels::NormWorkspace take_workspace(Context& context, const NormShape& shape) {
+  const kernels::NormWorkspaceSizes sizes = kernels::norm_workspace_sizes(shape);
+  const Tensor partials = context.workspace().allocate(DType::float32, {sizes.partials});
+  const Tensor sums = context.workspace().allocate(DType::float64, {sizes.channel_sums});
+  const Tensor coefficients = context.workspace().allocate(DType::float32, {sizes.coefficients});
+  return {partials.as<float>(), sums.as<double>(), coefficients.as<float>()};
+}
+
+/// Activation-sized tensors read and written, in the ideal of one pass each.
+void count(Context& context, const NormShape& shape, DType dtype, int tensors) {
+  context.count(0, static_cast<double>(elements(shape) * size_of(dtype)) * tensors);
+}
+
+template <class T>
+void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+           const Tensor& mean, const Tensor& rstd, const Tensor& variance, const Tensor& y) {
+  kernels::norm_apply<T>(context.stream(), shape,
+                         {x.as<T>(), shape.add ? residual.as<T>() : nullptr, y.as<T>(), gamma.as<float>(), beta.as<float>(), mean.as<float>(),
+                          rstd.as<float>(), variance.as<float>(), batch_norm_epsilon});
+}
+
+template <class T>
+void forward(Context& context, const NormShape& shape, const kernels::NormWorkspace& workspace, const kernels::NormStatistics& statistics,
+             const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean,
+             const Tensor& rstd) {
+  kernels::norm_statistics<T>(context.stream(), shape, x.as<T>(), workspace, statistics);
+  apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y);
+}
+
+void run_forward(Context& context, const NormShape& shape, DType dtype, kernels::NormStatistics statistics, const Tensor& x, const Tensor& gamma,
+                 const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  expect_activations(shape, dtype, x);
+  expect_activations(shape, dtype, y);
+  if (shape.add) expect_activations(shape, dtype, residual);
+  expect_parameters(shape.channels, gamma);
+  expect_parameters(shape.channels, beta);
+  expect_parameters(shape.segments * shape.groups, mean);
+  expect_parameters(shape.segments * shape.groups, rstd);
+  count(context, shape, dtype, shape.add ? 4 : 3);
+  ArenaScope scope(context.workspace());
+  const kernels::NormWorkspace workspace = take_workspace(context, shape);
+  if (context.meta()) return;
+  statistics.mean = mean.as<float>();
+  statistics.rstd = rstd.as<float>();
+  statistics.epsilon = batch_norm_epsilon;
+  if (dtype == DType::float32) {
+    forward<float>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd);
+  } else {
+    forward<BFloat16>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd);
+  }
+}
+
+template <class T>
+kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                                            const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
+                                            const Tensor& dgamma, const Tensor& dbeta, Write write) {
+  return {x.as<T>(), shape.relu ? y.as<T>() : nullptr, dy.as<T>(), dx.as<T>(), shape.add ? dresidual.as<T>() : nullptr, gamma.as<float>(),
+          mean.as<float>(), rstd.as<float>(), dgamma.as<float>(), dbeta.as<float>(), write == Write::add};
+}
+
+void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                  Write write) {
+  expect_activations(shape, dtype, x);
+  expect_activations(shape, dtype, dy);
+  expect_activations(shape, dtype, dx);
+  if (shape.relu) expect_activations(shape, dtype, y);
+  if (shape.add) expect_activations(shape, dtype, dresidual);
+  TRIREME_EXPECT(!shape.add || dx.data == nullptr || dx.data != dresidual.data);
+  expect_parameters(shape.channels, gamma);
+  expect_parameters(shape.channels, dgamma);
+  expect_parameters(shape.channels, dbeta);
+  count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3);
+  ArenaScope scope(context.workspace());
+  const kernels::NormWorkspace workspace = take_workspace(context, shape);
+  if (context.meta()) return;
+  if (dtype == DType::float32) {
+    kernels::norm_backward(context.stream(), shape,
+                           backward_arguments<float>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write), workspace);
+  } else {
+    kernels::norm_backward(context.stream(), shape,
+                           backward_arguments<BFloat16>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write), workspace);
+  }
+}
+
+}  // namespace
+
+void batch_norm_forward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& batch_mean, const Tensor& batch_variance,
+                        float statistic_scale, Write write) {
+  expect_parameters(op.channels, batch_mean);
+  expect_parameters(op.channels, batch_variance);
+  kernels::NormStatistics statistics;
+  statistics.batch_mean = batch_mean.as<float>();
+  statistics.batch_variance = batch_variance.as<float>();
+  statistics.statistic_scale = statistic_scale;
+  statistics.add_statistics = write == Write::add;
+  run_forward(context, batch_shape(op), op.dtype, statistics, x, gamma, beta, residual, y, mean, rstd);
+}
+
+void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                          const Tensor& running_mean, const Tensor& running_variance, const Tensor& y) {
+  const NormShape shape = batch_shape(op);
+  expect_activations(shape, op.dtype, x);
+  expect_activations(shape, op.dtype, y);
+  if (op.add) expect_activations(shape, op.dtype, residual);
+  expect_parameters(op.channels, running_mean);
+  expect_parameters(op.channels, running_variance);
+  count(context, shape, op.dtype, op.add ? 3 : 2);
+  if (context.meta()) return;
+  if (op.dtype == DType::float32) {
+    apply<float>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y);
+  } else {
+    apply<BFloat16>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y);
+  }
+}
+
+void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+                         const Tensor& dbeta, Write write) {
+  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write);
+}
+
+void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+  run_forward(context, group_shape(op), op.dtype, {}, x, gamma, beta, residual, y, mean, rstd);
+}
+
+void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+                         const Tensor& dbeta, Write write) {
+  run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write);
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,80 @@
+#include "trireme/ops/pooling.hpp"
+
+#include "trireme/kernels/pooling.hpp"
+
+namespace trireme::ops {
+namespace {
+
+bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DType dtype) {
+  return tensor.shape == shape && tensor.dtype == dtype && tensor.device == context.stream().device.kind;
+}
+
+bool is_image(const Context& context, const Tensor& tensor, std::int64_t batch, std::int64_t pixels, std::int64_t channels) {
+  return tensor.defined() && tensor.shape[0] == batch && tensor.shape.back() == channels && tensor.elements() == batch * pixels * channels &&
+         tensor.device == context.stream().device.kind;
+}
+
+kernels::PoolWindows windows_of(const MaxPool& p) {
+  TRIREME_EXPECT(p.padding < p.kernel && p.kernel <= 15);
+  return {p.batch, p.height, p.width, p.channels, p.out_height(), p.out_width(), p.kernel, p.stride, p.padding};
+}
+
+}  // namespace
+
+void max_pool_forward(Context& context, const MaxPool& p, const Tensor& x, const Tensor& y, const Tensor& winners) {
+  TRIREME_EXPECT(fits(context, x, {p.batch, p.height, p.width, p.channels}, p.dtype) && fits(context, y, p.output_shape(), p.dtype));
+  TRIREME_EXPECT(fits(context, winners, p.output_shape(), DType::uint8));
+  context.count(0, static_cast<double>(x.bytes() + y.bytes() + winners.bytes()));
+  const kernels::PoolWindows windows = windows_of(p);
+  if (context.meta()) return;
+  auto* const places = winners.as<std::uint8_t>();
+  if (p.dtype == DType::bfloat16) {
+    kernels::max_pool_forward(context.stream(), windows, x.as<BFloat16>(), y.as<BFloat16>(), places);
+  } else {
+    TRIREME_EXPECT(p.dtype == DType::float32);
+    kernels::max_pool_forward(context.stream(), windows, x.as<float>(), y.as<float>(), places);
+  }
+}
+
+void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, const Tensor& winners, const Tensor& dx) {
+  TRIREME_EXPECT(fits(context, dx, {p.batch, p.height, p.width, p.channels}, p.dtype) && fits(context, dy, p.output_shape(), p.dtype));
+  TRIREME_EXPECT(fits(context, winners, p.output_shape(), DType::uint8));
+  context.count(0, static_cast<double>(dx.bytes() + dy.bytes() + winners.bytes()));
+  const kernels::PoolWindows windows = windows_of(p);
+  if (context.meta()) return;
+  const auto* const places = winners.as<std::uint8_t>();
+  if (p.dtype == DType::bfloat16) {
+    kernels::max_pool_backward(context.stream(), windows, dy.as<BFloat16>(), places, dx.as<BFloat16>());
+  } else {
+    TRIREME_EXPECT(p.dtype == DType::float32);
+    kernels::max_pool_backward(context.stream(), windows, dy.as<float>(), places, dx.as<float>());
+  }
+}
+
+void average_pool_forward(Context& context, std::int64_t batch, std::int64_t pixels, std::int64_t channels, const Tensor& x, const Tensor& y) {
+  TRIREME_EXPECT(is_image(context, x, batch, pixels, channels) && is_image(context, y, batch, 1, channels) && x.dtype == y.dtype);
+  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
+  if (context.meta()) return;
+  const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
+  if (x.dtype == DType::bfloat16) {
+    kernels::sum_rows(context.stream(), sums, x.as<BFloat16>(), y.as<BFloat16>());
+  } else {
+    TRIREME_EXPECT(x.dtype == DType::float32);
+    kernels::sum_rows(context.stream(), sums, x.as<float>(), y.as<float>());
+  }
+}
+
+void average_pool_backward(Context& context, std::int64_t batch, std::int64_t pixels, std::int64_t channels, const Tensor& dy, const Tensor& dx) {
+  TRIREME_EXPECT(is_image(context, dx, batch, pixels, channels) && is_image(context, dy, batch, 1, channels) && dx.dtype == dy.dtype);
+  context.count(0, static_cast<double>(dx.bytes() + dy.bytes()));
+  if (context.meta()) return;
+  const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
+  if (dy.dtype == DType::bfloat16) {
+    kernels::broadcast_rows(context.stream(), sums, dy.as<BFloat16>(), dx.as<BFloat16>());
+  } else {
+    TRIREME_EXPECT(dy.dtype == DType::float32);
+    kernels::broadcast_rows(context.stream(), sums, dy.as<float>(), dx.as<float>());
+  }
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,68 @@
+#include "trireme/ops/update.hpp"
+
+namespace trireme::ops {
+namespace {
+
+void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const Tensor& slot) {
+  TRIREME_EXPECT(slot.dtype == DType::float32 && slot.elements() == state.weight.elements());
+}
+
+/// Weights and slots are read and written, gradients read, the compute copy written.
+void count(Context& context, const FlatState& state, int slots) {
+  const double elements = static_cast<double>(state.weight.elements());
+  context.count(0, elements * (4.0 * (3 + 2 * slots) + (state.compute.defined() ? 2.0 : 0.0)));
+}
+
+kernels::Update arguments(const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
+  TRIREME_EXPECT(!state.compute.defined() || (state.compute.dtype == DType::bfloat16 && state.compute.elements() == state.weight.elements()));
+  kernels::Update args;
+  args.weight = state.weight.as<float>();
+  args.gradient = state.gradient.as<float>();
+  args.slot1 = state.slot1.defined() ? state.slot1.as<float>() : nullptr;
+  args.slot2 = state.slot2.defined() ? state.slot2.as<float>() : nullptr;
+  args.compute = state.compute.defined() ? state.compute.as<BFloat16>() : nullptr;
+  args.chunks = chunks;
+  args.chunk_count = chunk_count;
+  args.rates = rates;
+  args.judgement = judgement;
+  return args;
+}
+
+}  // namespace
+
+void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
+  TRIREME_EXPECT(flat.dtype == DType::float32);
+  context.count(0, static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count));
+  if (context.meta()) return;
+  kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums);
+}
+
+void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
+                const TensorRates* rates, const Judgement* judgement) {
+  expect_flat(state, state.gradient);
+  TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
+  count(context, state, state.slot1.defined() ? 1 : 0);
+  if (context.meta()) return;
+  kernels::update_sgd(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+}
+
+void update_lars(Context& context, const LarsRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
+                 const TensorRates* rates, const Judgement* judgement) {
+  expect_flat(state, state.gradient);
+  expect_flat(state, state.slot1);
+  count(context, state, 1);
+  if (context.meta()) return;
+  kernels::update_lars(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+}
+
+void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
+                  const TensorRates* rates, const Judgement* judgement) {
+  expect_flat(state, state.gradient);
+  expect_flat(state, state.slot1);
+  expect_flat(state, state.slot2);
+  count(context, state, 2);
+  if (context.meta()) return;
+  kernels::update_adamw(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+}
+
+}  // namespace trireme::ops

@@ -21,6 +21,7 @@ struct Piece {
   float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
 };
 
+/// An unsigned number below 2^63 is read back from a file as a signed one.
 using Value = std::variant<std::int64_t, std::uint64_t, double, std::string>;
 
 /// All of a checkpoint that is not a tensor.

@@ -39,6 +39,8 @@ class Communicator {
   Communicator split(int color, int key) const;
   /// True where any rank says so: used to agree on an error before the next collective call.
   bool any(bool value) const;
+  /// Meta: the bytes that this rank would have sent or contributed so far; 0 in the other forms.
+  double meta_bytes() const;
 
   /// The MPI communicator behind it as a pointer to MPI_Comm (null for self and meta): for src/io's parallel HDF5 and src/comm only.
   const void* mpi_handle() const;
@@ -54,7 +56,7 @@ class Communicator {
 /// (its own error, or one that names the first rank that failed and repeats its words, with its exit code).
 template <class Body>
 void together(const Communicator& group, Body&& body);
-/// The non-template half of together(): collective; throws where any rank's message is not empty.
+/// The non-template half of together(): collective; throws where any rank's message is not empty or its code not `done`.
 void agree(const Communicator& group, const std::string& message, ExitCode code);
 
 template <class Body>

@@ -20,7 +20,10 @@ enum class SumOrder : std::uint8_t { library, tree };
 class Engine {
  public:
   enum class Drive : std::uint8_t { thread, polled };
+  /// `thread` where MPI was not granted MPI_THREAD_MULTIPLE, or is not in use, becomes `polled`. The thread inherits the caller's cores:
+  /// make the engine before OpenMP binds the main thread to one (before Kokkos).
   explicit Engine(Drive drive);
+  /// What is under way is left as it is: quiesce() first, on every rank.
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
@@ -28,10 +31,13 @@ class Engine {
   /// Number of a request.
   using Ticket = std::uint64_t;
   /// data[0, count) = the sum over the group; the memory is the engine's until wait(). `scratch` (count floats; null for `library`)
-  /// receives the partner's part under `tree`. `label` outlives the request (a string literal): shown by describe() and the watchdog.
+  /// receives the partner's part under `tree`. All ranks of a group ask for the same in the same order; a blocking call that a peer
+  /// comes to only after its own wait() stands after ours too (polled: nothing moves in between). `label` outlives the request (a string
+  /// literal): shown by describe() and the watchdog.
   Ticket all_reduce(const Communicator& group, float* data, float* scratch, std::int64_t count, SumOrder order, std::string_view label);
   /// Drives what is under way (Drive::polled; else nothing): cheap, called between blocks.
   void progress();
+  /// Until this request and those asked for before it are done. Throws Failure where MPI failed.
   void wait(Ticket ticket);
   /// Until nothing is under way: before collective calls of the main thread (HDF5, checkpoints).
   void quiesce();

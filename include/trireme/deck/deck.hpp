@@ -36,7 +36,10 @@ struct Override {
 };
 
 /// Reads a deck from its text. `file` is what messages call it. All mistakes are gathered and thrown as one InputError, a line each, in
-/// the form `deck.toml:17:9: [optimizer] momentun: unknown key, did you mean "momentum"?`.
+/// the form `deck.toml:17:9: [optimizer] momentun: unknown key, did you mean "momentum"?`; one that an override makes begins with
+/// `--set optimizer.rate=abc:`. An override's value is TOML, or else a string. checkpoint.best may be "none" (kept as an empty string), which
+/// is its default without data.validation; schedule.warmup and schedule.length may be "none". Keys that this version does not do are taken
+/// at the values that mean "off" and not stored.
 Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides = {});
 
 /// The text of a file. Throws InputError.
@@ -46,6 +49,7 @@ std::string read_file(const std::string& path);
 std::string write(const Deck& deck);
 
 /// What a restart changed: "optimizer.rate: 0.1 -> 0.05", and whether the change is one that may not be made (docs/contract section 9).
+/// Values are as write() gives them; empty: the key is not there.
 struct Difference {
   std::string key, before, after;
   bool forbidden = false;

@@ -25,7 +25,7 @@ struct Stream {
   void* handle = nullptr;
 };
 
-/// One block of memory on a device, aligned to 4096 bytes, freed at the end of its life. Meta: size without storage.
+/// One block of memory on a device, all zero, aligned to 4096 bytes, freed at the end of its life. Meta: size without storage.
 /// Large host blocks ask for huge pages. Throws Failure, naming `what`, where the memory is not to be had.
 class Allocation {
  public:

@@ -1,11 +1,7 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 namespace trireme::monitor {
 
@@ -17,11 +13,13 @@ class Row {
   Row& add(const std::string& key, std::int64_t value);
   Row& add(const std::string& key, bool value);
   Row& add(const std::string& key, const std::string& value);
+  Row& add(const std::string& key, const char* value);  // else a literal would be taken for a bool
   /// One line of JSON with its newline.
   std::string line() const;
   const std::string& kind() const { return kind_; }
 
  private:
+  Row& add_json(const std::string& key, const std::string& json);
   std::string kind_, text_;
 };
 
@@ -34,6 +32,7 @@ class Metrics {
   ~Metrics();
   Metrics(Metrics&&) noexcept;
   Metrics& operator=(Metrics&&) noexcept;
+  /// Throws Failure where the row cannot be written.
   void write(const Row& row);
 
  private:

@@ -14,11 +14,13 @@ class TensorBoard {
   ~TensorBoard();
   TensorBoard(TensorBoard&&) noexcept;
   TensorBoard& operator=(TensorBoard&&) noexcept;
+  /// One value of the curve `tag` at `step`; kept in single precision (the format's simple_value). Throws Failure.
   void scalar(const std::string& tag, std::int64_t step, double value);
 
  private:
   void record(const std::string& payload);
   int file_ = -1;
+  std::string path_;
 };
 
 }  // namespace trireme::monitor

@@ -56,8 +56,13 @@ class Context {
 /// Where a layer's weight is kept in the library's own format between two updates; owned by the layer, filled by the op at the
 /// first use after the weight changed (its memory comes from Context::library once).
 struct PreparedWeight {
-  Tensor forward, backward;              ///< bytes in the format of the forward and of the backward-data primitive
-  std::uint64_t forward_version = 0, backward_version = 0;  ///< of the weight they were made from; 0: never
+  /// One prepared form: its bytes, the weight's version it was made from (0: never) and the library's number of the format.
+  struct Form {
+    Tensor bytes;
+    std::uint64_t version = 0;
+    std::uint32_t format = 0;
+  };
+  Form forward, backward;  ///< of the forward and of the backward-data primitive
 };
 
 /// A weight as an op sees it: its values in compute precision and plain order, a number that changes with every update (from 1 on),

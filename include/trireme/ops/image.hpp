@@ -1,14 +1,12 @@
 #pragma once
 
+#include "trireme/kernels/image.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops {
 
-/// How one sample is taken from its stored image: shift of the crop window (rows, columns; zero padding outside) and mirroring.
-struct ImageTransform {
-  std::int16_t row = 0, column = 0;
-  std::uint8_t flip = 0;
-};
+/// row, column, flip of one sample: shift of the crop window and mirroring.
+using kernels::ImageTransform;
 
 /// Stored bytes to the network's input: y[b, i, j, c] = (x[b, i + row, j' + column, c] / 255 - mean[c]) / std[c], in y's dtype; what lies
 /// outside the stored image is 0 before normalisation (a black pixel, as torchvision's RandomCrop pads).

@@ -30,7 +30,7 @@ enum class InnerOrder : std::uint8_t {
 struct ParameterSpec {
   std::string name;          ///< in the checkpoint, docs/contract section 6
   Shape shape;               ///< whole, in file order
-  Initializer initializer;
+  Initializer initializer = {};
   Role role = Role::weight;
   InnerOrder inner = InnerOrder::plain;
   bool decay = true;         ///< weight decay applies

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/device/device.hpp"
+#include "trireme/kernels/types.hpp"
+
+namespace trireme::kernels {
+
+/// y = max(x, 0); a NaN goes through. y may be x.
+template <class T>
+void relu_forward(const Stream&, std::int64_t count, const T* x, T* y);
+/// dx = dy where y > 0, else 0. dx may be dy.
+template <class T>
+void relu_backward(const Stream&, std::int64_t count, const T* y, const T* dy, T* dx);
+/// y += x, in float32.
+template <class T>
+void add(const Stream&, std::int64_t count, const T* x, T* y);
+/// y = x, rounded to the nearest.
+template <class From, class To>
+void cast(const Stream&, std::int64_t count, const From* x, To* y);
+/// y = value.
+template <class T>
+void fill(const Stream&, std::int64_t count, float value, T* y);
+/// y = x, byte for byte.
+void copy(const Stream&, std::int64_t bytes, const void* x, void* y);
+
+}  // namespace trireme::kernels

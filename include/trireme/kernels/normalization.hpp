@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/device/device.hpp"
+#include "trireme/kernels/types.hpp"
+
+namespace trireme::kernels {
+
+/// x [segments, rows, channels]; the channels, in `groups` groups of neighbours, are normalised over the rows of a segment.
+/// Batch norm is one segment of B*H*W rows with groups = channels; group norm has a segment an image.
+struct NormShape {
+  std::int64_t segments = 1, rows = 0, channels = 0, groups = 0;
+  bool relu = false;  ///< ReLU behind the normalisation (and the addition)
+  bool add = false;   ///< a residual is added before the activation
+};
+
+/// Rows of one partial sum: a function of the channels alone, so that sums do not depend on the number of threads.
+std::int64_t norm_chunk_rows(const NormShape&);
+/// Elements of the three pieces of workspace that both directions of a training step take.
+struct NormWorkspaceSizes {
+  std::int64_t partials = 0;      ///< float
+  std::int64_t channel_sums = 0;  ///< double
+  std::int64_t coefficients = 0;  ///< float (backward only)
+};
+NormWorkspaceSizes norm_workspace_sizes(const NormShape&);
+struct NormWorkspace {
+  float* partials = nullptr;
+  double* channel_sums = nullptr;
+  float* coefficients = nullptr;
+};
+
+/// mean, rstd (=) [segments, groups]. batch_mean, batch_variance [groups] (may be null; one segment only): = or += statistic_scale times
+/// the mean and the unbiased variance.
+struct NormStatistics {
+  float* mean = nullptr;
+  float* rstd = nullptr;
+  float* batch_mean = nullptr;
+  float* batch_variance = nullptr;
+  float statistic_scale = 1, epsilon = 0;
+  bool add_statistics = false;
+};
+template <class T>
+void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWorkspace&, const NormStatistics&);
+
+/// y = act(gamma * (x - mean) * rstd + beta [+ residual]); where `variance` is given, rstd = 1 / sqrt(variance + epsilon).
+template <class T>
+struct NormApply {
+  const T* x = nullptr;
+  const T* residual = nullptr;
+  T* y = nullptr;
+  const float *gamma = nullptr, *beta = nullptr, *mean = nullptr, *rstd = nullptr, *variance = nullptr;
+  float epsilon = 0;
+};
+template <class T>
+void norm_apply(const Stream&, const NormShape&, const NormApply<T>&);
+
+/// dx =, dresidual = (where add), dgamma and dbeta = or += (add_parameters). y is read where relu. dx or dresidual may be dy.
+template <class T>
+struct NormBackward {
+  const T *x = nullptr, *y = nullptr, *dy = nullptr;
+  T *dx = nullptr, *dresidual = nullptr;
+  const float *gamma = nullptr, *mean = nullptr, *rstd = nullptr;
+  float *dgamma = nullptr, *dbeta = nullptr;
+  bool add_parameters = false;
+};
+template <class T>
+void norm_backward(const Stream&, const NormShape&, const NormBackward<T>&, const NormWorkspace&);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/device/device.hpp"
+#include "trireme/kernels/types.hpp"
+
+namespace trireme::kernels {
+
+/// Square windows over images [batch, height, width, channels]; padding < kernel <= 15, so that no window lies outside the image
+/// and the place of an element in its window fits a byte.
+struct PoolWindows {
+  std::int64_t batch = 0, height = 0, width = 0, channels = 0;
+  std::int64_t out_height = 0, out_width = 0;
+  std::int64_t kernel = 0, stride = 0, padding = 0;
+};
+
+/// y (=) maximum of each window, winners (=) its place in the window: the first of equals, or the first NaN.
+void max_pool_forward(const Stream&, const PoolWindows&, const float* x, float* y, std::uint8_t* winners);
+void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16* x, BFloat16* y, std::uint8_t* winners);
+/// dx (=) sum of dy over the windows that the element won, in row-major order of the windows.
+void max_pool_backward(const Stream&, const PoolWindows&, const float* dy, const std::uint8_t* winners, float* dx);
+void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16* dy, const std::uint8_t* winners, BFloat16* dx);
+
+/// y [batch, columns] = or += scale times the sum over the rows of x [batch, rows, columns]. Each column is summed by one thread in
+/// one order (float32, a partial sum every 128 rows): the bits do not depend on the number of threads.
+struct RowSums {
+  std::int64_t batch = 1, rows = 0, columns = 0;
+  float scale = 1;
+  bool add = false;
+};
+void sum_rows(const Stream&, const RowSums&, const float* x, float* y);
+void sum_rows(const Stream&, const RowSums&, const BFloat16* x, float* y);
+void sum_rows(const Stream&, const RowSums&, const BFloat16* x, BFloat16* y);
+
+/// y [batch, rows, columns] (=) scale times x [batch, columns], for every row.
+void broadcast_rows(const Stream&, const RowSums&, const float* x, float* y);
+void broadcast_rows(const Stream&, const RowSums&, const BFloat16* x, BFloat16* y);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/device/device.hpp"
+#include "trireme/kernels/types.hpp"
+
+namespace trireme::kernels {
+
+/// One row of a flat buffer: the atom of every norm, bucket and shard.
+struct FlatRow {
+  std::int64_t offset = 0, elements = 0;
+  std::int32_t tensor = 0;  ///< its tensor's index in the layout
+};
+
+/// sums[r] = sum of squares of row r of `flat`, in one fixed order wherever the row lies.
+void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums);
+
+/// A piece of a flat buffer that lies in one tensor: what one iteration of an update kernel takes.
+struct FlatChunk {
+  std::int64_t offset = 0;
+  std::int32_t elements = 0, tensor = 0;
+};
+
+/// What a tensor's update is made with this step; the arrays are indexed by tensor.
+struct TensorRates {
+  float rate = 0;           ///< learning rate; lars: the global rate; statistics: the running statistics' momentum (0.1)
+  float weight_decay = 0;
+  float trust = 1;          ///< lars: the local rate; lamb: the trust ratio
+  std::int32_t statistic = 0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
+};
+
+/// Decided where the data is, from the reduced loss, norm and flags; read by every update kernel (design: "judge").
+struct Judgement {
+  std::int32_t apply = 1;       ///< 0: this step changes nothing
+  float gradient_factor = 1;    ///< clip factor / loss scale
+  float bias_correction1 = 1, bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
+};
+
+struct SgdRule { float momentum = 0; bool nesterov = false; };
+struct LarsRule { float momentum = 0; };
+struct AdamWRule { float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f; };
+
+/// The flat buffers of an update and the lists it goes by; all of them where the kernel runs.
+struct Update {
+  float* weight = nullptr;
+  const float* gradient = nullptr;
+  float *slot1 = nullptr, *slot2 = nullptr;
+  BFloat16* compute = nullptr;  ///< = the weight's copy in compute precision; null: none
+  const FlatChunk* chunks = nullptr;
+  std::int64_t chunk_count = 0;
+  const TensorRates* rates = nullptr;
+  const Judgement* judgement = nullptr;
+};
+void update_sgd(const Stream&, const SgdRule&, const Update&);
+void update_lars(const Stream&, const LarsRule&, const Update&);
+void update_adamw(const Stream&, const AdamWRule&, const Update&);
+
+}  // namespace trireme::kernels

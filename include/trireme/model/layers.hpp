@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "trireme/model/block.hpp"
+#include "trireme/model/options.hpp"
+#include "trireme/ops/linear.hpp"
+
+namespace trireme::model {
+
+/// Layers are the parts that blocks are made of. Each leaves what its backward needs on the pass's stack, so a block calls the backwards in
+/// exactly the reverse order of its forwards.
+
+/// Square convolution without bias: `<name>.weight`, Kaiming normal (fan out). x [B, H, W, C].
+class Convolution2d {
+ public:
+  Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride);
+  void declare(parallel::ParameterList& list);
+  Shape output_shape(const Shape& input) const;
+  Tensor forward(Pass& pass, const Tensor& x);
+  /// Undefined where `want_dx` is false (the model's first layer).
+  Tensor backward(Pass& pass, const Tensor& dy, bool want_dx = true);
+
+ private:
+  ops::Weight weight(Pass& pass) { return {pass.store().weight(weight_), pass.store().version(), &prepared_}; }
+  std::string name_;
+  std::int64_t in_, out_, kernel_, stride_;
+  parallel::ParameterId weight_;
+  ops::PreparedWeight prepared_;
+};
+
+/// Batch or group norm over channels with what follows it folded in: `<name>.weight`, `.bias`, and for batch norm `.running_mean`, `.running_var`.
+class ImageNorm {
+ public:
+  enum class Then : std::uint8_t { nothing, relu, add_relu };
+  ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then, bool zero_scale = false);
+  void declare(parallel::ParameterList& list);
+  /// y = act(norm(x) [+ residual]); `residual` only with Then::add_relu.
+  Tensor forward(Pass& pass, const Tensor& x, const Tensor& residual = {});
+  struct Gradients {
+    Tensor dx, dresidual;
+  };
+  /// Without a residual dx is written over dy; with one, dresidual is written over dy and dx is new.
+  Gradients backward(Pass& pass, const Tensor& dy);
+
+ private:
+  std::string name_;
+  ResnetNorm kind_;
+  std::int64_t channels_, groups_;
+  Then then_;
+  bool zero_scale_;
+  parallel::ParameterId scale_, shift_, running_mean_, running_variance_;
+};
+
+/// y [B, N] = x [B, K] times `<name>.weight` [N, K], plus `<name>.bias`; uniform(+-1/sqrt(K)) as PyTorch's.
+class LinearLayer {
+ public:
+  LinearLayer(std::string name, std::int64_t in, std::int64_t out);
+  void declare(parallel::ParameterList& list);
+  Tensor forward(Pass& pass, const Tensor& x);
+  Tensor backward(Pass& pass, const Tensor& dy, bool want_dx = true);
+
+ private:
+  std::string name_;
+  std::int64_t in_, out_;
+  parallel::ParameterId weight_, bias_;
+  ops::PreparedWeight prepared_;
+};
+
+}  // namespace trireme::model

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace trireme::monitor {
+
+/// CRC-32C (Castagnoli, RFC 3720 appendix B.4) of `bytes`.
+std::uint32_t crc32c(std::string_view bytes);
+
+}  // namespace trireme::monitor

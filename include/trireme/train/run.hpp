@@ -1,0 +1,52 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "trireme/base/log.hpp"
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/comm/engine.hpp"
+#include "trireme/comm/environment.hpp"
+#include "trireme/data/loader.hpp"
+#include "trireme/deck/deck.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/train/layout.hpp"
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+/// What a replica of this deck is made from.
+ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout);
+
+/// A thread for communication where every rank of this host can have a core beside its compute threads.
+comm::Engine::Drive choose_drive(const comm::Environment& environment);
+
+/// An evaluation loader over a whole set.
+data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh);
+
+/// Everything of a training run that stands before its first step, made in the order of the members. Errors are agreed on by all ranks.
+struct Run {
+  /// Takes the lease of the run folder, opens the data, lays out the ranks, sizes and takes all memory.
+  Run(const deck::Deck& deck, const comm::Environment& environment, Log& log);
+
+  const deck::Deck& deck;
+  std::string deck_text;  ///< resolved
+  checkpoint::Lease lease;
+  data::Dataset train_set;
+  std::unique_ptr<data::Dataset> validation_set, test_set;
+  ResolvedLayout layout;
+  parallel::Mesh mesh;
+  comm::Engine engine;
+  data::StepCutter cutter;
+  MemoryPlan plan;
+  std::unique_ptr<Replica> replica;
+  std::unique_ptr<data::Loader> train_loader, validation_loader, test_loader;
+
+  /// Writes deck.toml and this start's entry in environment.json (rank 0 writes; collective).
+  void record_start(const comm::Environment& environment) const;
+  /// Steps between two lines of progress where nobody watches a terminal.
+  std::int64_t progress_steps() const;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "trireme/base/duration.hpp"
+#include "trireme/train/options.hpp"
+
+namespace trireme::train {
+
+/// Something that repeats: every so many steps, samples or epochs (a pure function of the step), or every so many seconds.
+class Interval {
+ public:
+  Interval(const Duration& every, const StepScale& scale);
+  bool is_time() const { return seconds_ > 0; }
+  /// Whether it falls due at the end of step `step` (from 1). Never for times.
+  bool due(std::int64_t step) const;
+  /// For times: whether `seconds` since the last time are enough.
+  bool over(double seconds) const { return is_time() && seconds >= seconds_; }
+
+ private:
+  double seconds_ = 0;
+  double steps_ = 0;  ///< may be a fraction: due at the first step at or past each multiple
+};
+
+/// The job's end: the scheduler's (walltime = "auto" inside a Slurm job) or the deck's, less the margin. Asked by world rank 0 alone.
+class RunClock {
+ public:
+  explicit RunClock(const RunOptions& options);
+  /// Seconds since this start.
+  double since_start() const;
+  /// Whether another step and a checkpoint may no longer fit before the end: the longest step, the measured checkpoint and the margin are kept free.
+  bool must_stop(double longest_step_seconds, double checkpoint_seconds) const;
+  /// Seconds until the end; none where there is no end.
+  std::optional<double> left() const;
+  /// Where the end comes from, for the log: "Slurm job 17", "run.walltime", "none".
+  const std::string& source() const { return source_; }
+
+ private:
+  double started_, margin_ = 0;
+  std::optional<double> end_;  ///< monotonic seconds
+  std::string source_ = "none";
+};
+
+}  // namespace trireme::train

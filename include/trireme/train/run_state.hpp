@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/data/sampler.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+/// Where a run stands: all that a restart needs beside tensors.
+struct RunState {
+  std::int64_t step = 0, samples = 0;
+  data::Cursor cursor;
+  double elapsed_seconds = 0;             ///< of training, over all starts
+  std::optional<double> best;             ///< metric of checkpoint.best
+  std::int64_t best_step = 0;
+  std::int64_t skipped = 0;               ///< steps whose loss or gradient was not finite
+};
+
+/// Which rows of each tensor a rank takes part in.
+enum class Rows : std::uint8_t {
+  share,  ///< this replica's share of each tensor: the ranks together hold it once (writing)
+  all     ///< everything (reading)
+};
+
+/// The tensors of a checkpoint as this rank holds them: weights, running statistics and, where `slots`, the optimizer's.
+std::vector<checkpoint::Piece> pieces_of(Replica& replica, const parallel::Mesh& mesh, Rows rows, bool slots);
+
+/// What else the checkpoint says. `dataset` is the identity of the training set.
+checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck, const std::vector<std::string>& classes, std::uint64_t dataset,
+                         std::uint64_t seed);
+
+RunState state_of(const checkpoint::Info& info);
+
+}  // namespace trireme::train

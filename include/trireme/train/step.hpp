@@ -1,0 +1,38 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/data/loader.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+/// What a rank wishes for; the wishes of all ranks are joined with the step's one small reduction, so all act together at the same step.
+enum Wish : std::uint32_t {
+  wish_nothing = 0,
+  wish_stop = 1,        ///< a signal, a STOP file, the scheduler's end time: checkpoint and exit 75
+  wish_finish = 2,      ///< run.stop is a time, and it is over
+  wish_checkpoint = 4,  ///< checkpoint.every is a time, and it is over
+  wish_evaluate = 8     ///< evaluate.every is a time, and it is over
+};
+
+/// Seconds of the parts of one step on this rank.
+struct StepTimes {
+  double data = 0, forward = 0, backward = 0, comm_exposed = 0, optimizer = 0, total = 0;
+};
+
+struct StepResult {
+  double loss = 0;         ///< mean over the samples of the global batch
+  double top1 = 0;         ///< share of its samples, in training mode
+  double grad_norm = 0;
+  bool applied = true;
+  std::uint32_t wishes = 0;
+  StepTimes times;
+};
+
+/// One optimizer step: micro-batches forward and backward, gradients reduced while backward goes on, sums and wishes agreed on, one update.
+/// Collective over the mesh.
+StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh, double rate, std::uint32_t wishes);
+
+}  // namespace trireme::train

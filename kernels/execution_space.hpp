@@ -1,0 +1,28 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include "trireme/base/check.hpp"
+#include "trireme/device/device.hpp"
+
+namespace trireme::kernels {
+
+/// Calls `run(space)` with the Kokkos execution space that stands for `stream`. `run` is a generic host lambda that calls a function
+/// template on the space; the KOKKOS_LAMBDA stands in that template, because nvcc takes no extended lambda inside a generic one:
+///   template <class Space> void relu(const Space& space, Extents e) { Kokkos::parallel_for(label, Kokkos::RangePolicy<Space>(space, 0, n), KOKKOS_LAMBDA(...)); }
+///   void relu(Stream stream, Extents e) { dispatch(stream, [&](const auto& space) { relu(space, e); }); }
+/// A label longer than 15 characters is a namespace-scope `const std::string`: made anew at each call it would allocate.
+template <class Run>
+void dispatch(const Stream& stream, const Run& run) {
+#if defined(KOKKOS_ENABLE_CUDA)
+  if (stream.device.kind == DeviceKind::cuda) {
+    run(Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle)));
+    return;
+  }
+#endif
+  // Not ensure(): nvcc does not take the compile-time check of its format string.
+  if (stream.device.kind != DeviceKind::cpu) throw Failure("no kernels for the device " + to_string(stream.device) + " in this build");
+  run(Kokkos::DefaultHostExecutionSpace());
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,53 @@
+#pragma once
+
+// How a kernel's work is laid over a space. A body is a functor over a run of neighbouring elements: on the host one call takes a long
+// run and its inner loop is vectorised; on a device a run is one element wide, so that neighbouring threads touch neighbouring elements.
+
+#include <Kokkos_Core.hpp>
+
+#include <cstdint>
+#include <string>
+
+#include "execution_space.hpp"
+
+namespace trireme::kernels {
+
+template <class Space>
+constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
+
+/// `label` is a std::string that lives as long as the program: Kokkos takes it by reference, so a launch allocates nothing.
+template <class Space, class Functor>
+void for_each_index(const Space& space, const std::string& label, std::int64_t count, const Functor& functor) {
+  if (count > 0) Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count), functor);
+}
+
+/// A piece on the host: the whole run in one call.
+template <class Functor>
+struct WholePiece {
+  Functor functor;
+  KOKKOS_FUNCTION void operator()(std::int64_t piece) const { functor(piece, std::int64_t{0}, functor.extent(piece)); }
+};
+
+/// A piece on a device: a team takes it, an element a thread.
+template <class Space, class Functor>
+struct TeamPiece {
+  Functor functor;
+  using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    const std::int64_t piece = team.league_rank(), extent = functor.extent(piece);
+    for (std::int64_t i = team.team_rank(); i < extent; i += team.team_size()) functor(piece, i, i + 1);
+  }
+};
+
+/// functor(piece, begin, end) over all runs [begin, end) of [0, functor.extent(piece)), for every piece.
+template <class Space, class Functor>
+void for_each_piece(const Space& space, const std::string& label, std::int64_t pieces, const Functor& functor) {
+  if (pieces <= 0) return;
+  if constexpr (on_host<Space>) {
+    for_each_index(space, label, pieces, WholePiece<Functor>{functor});
+  } else {
+    Kokkos::parallel_for(label, Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces), Kokkos::AUTO), TeamPiece<Space, Functor>{functor});
+  }
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,71 @@
+#include "norm_tile.hpp"
+
+// y = act(gamma * (x - mean) * rstd + beta [+ residual]): x and residual once, y once. The mean is subtracted before the scale, so that
+// a large mean costs no digits. A NaN goes through the ReLU.
+
+#include <cmath>
+
+namespace trireme::kernels {
+namespace {
+
+const std::string apply_label = "trireme/kernels/norm_apply";
+
+template <class Space, class T, bool relu, bool add>
+struct Apply {
+  NormShape shape;
+  Tiling<Space> tiling;
+  NormApply<T> args;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    constexpr int capacity = tile_lanes<Space>;
+    const Tile tile = tiling[index];
+    alignas(64) float mean[capacity], scale[capacity], bias[capacity];
+    const std::int64_t group_width = shape.channels / shape.groups;
+    for (int c = 0; c < tile.width; ++c) {
+      const std::int64_t channel = tile.channel + c, group = tile.segment * shape.groups + channel / group_width;
+      mean[c] = args.mean[group];
+      const float rstd = args.variance != nullptr ? 1.0f / sqrtf(args.variance[group] + args.epsilon) : args.rstd[group];
+      scale[c] = args.gamma[channel] * rstd;
+      bias[c] = args.beta[channel];
+    }
+    repeat_lanes(tile, mean);
+    repeat_lanes(tile, scale);
+    repeat_lanes(tile, bias);
+    for (std::int64_t step = 0; step < tile.steps(); ++step) {
+      const std::int64_t offset = tile.offset + step * tile.stride;
+      const int lanes = tile.lanes_of(step);
+      const T *x = args.x + offset, *residual = add ? args.residual + offset : nullptr;
+      T* y = args.y + offset;
+#pragma omp simd
+      for (int lane = 0; lane < lanes; ++lane) {
+        float value = (to_float(x[lane]) - mean[lane]) * scale[lane] + bias[lane];
+        if constexpr (add) value += to_float(residual[lane]);
+        if constexpr (relu) value = value < 0 ? 0 : value;
+        y[lane] = from_float<T>(value);
+      }
+    }
+  }
+};
+
+template <bool relu, bool add, class Space, class T>
+void run_apply(const Space& space, const NormShape& shape, const NormApply<T>& args) {
+  const Tiling<Space> tiling(shape);
+  for_each_index(space, apply_label, tiling.count(), Apply<Space, T, relu, add>{shape, tiling, args});
+}
+
+}  // namespace
+
+template <class T>
+void norm_apply(const Stream& stream, const NormShape& shape, const NormApply<T>& args) {
+  dispatch(stream, [&](const auto& space) {
+    if (shape.relu) {
+      shape.add ? run_apply<true, true>(space, shape, args) : run_apply<true, false>(space, shape, args);
+    } else {
+      shape.add ? run_apply<false, true>(space, shape, args) : run_apply<false, false>(space, shape, args);
+    }
+  });
+}
+template void norm_apply(const Stream&, const NormShape&, const NormApply<float>&);
+template void norm_apply(const Stream&, const NormShape&, const NormApply<BFloat16>&);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,192 @@
+#include "norm_tile.hpp"
+
+// With g the gradient behind the activation, n the numbers of a group and xhat = (x - mean) * rstd (Ioffe and Szegedy 2015, section 3):
+//   dbeta = sum g, dgamma = sum g * xhat, dx = rstd * (gamma * g - sum(gamma * g) / n - xhat * sum(gamma * g * xhat) / n).
+// First pass: x, y (where relu), dy read; g written to dresidual (where add), so that the second pass reads g there instead of y and dy.
+// Second pass: x and g read, dx written. Each element is read before the same place is written, so dx or dresidual may be dy.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string partial_label = "trireme/kernels/norm_backward_partial";
+const std::string channel_label = "trireme/kernels/norm_backward_channel";
+const std::string finish_label = "trireme/kernels/norm_backward_finish";
+const std::string input_label = "trireme/kernels/norm_backward_input";
+
+template <class Space, class T, bool relu, bool add>
+struct Partial {
+  NormShape shape;
+  Tiling<Space> tiling;
+  NormBackward<T> args;
+  float* partials;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    constexpr int capacity = tile_lanes<Space>;
+    const Tile tile = tiling[index];
+    alignas(64) float mean[capacity], sum[capacity], product[capacity];
+    const std::int64_t group_width = shape.channels / shape.groups;
+    for (int c = 0; c < tile.width; ++c) mean[c] = args.mean[tile.segment * shape.groups + (tile.channel + c) / group_width];
+    repeat_lanes(tile, mean);
+    for (int lane = 0; lane < tile.lanes; ++lane) sum[lane] = product[lane] = 0;
+    for (std::int64_t step = 0; step < tile.steps(); ++step) {
+      const std::int64_t offset = tile.offset + step * tile.stride;
+      const int lanes = tile.lanes_of(step);
+      const T *x = args.x + offset, *y = relu ? args.y + offset : nullptr, *dy = args.dy + offset;
+      T* dresidual = add ? args.dresidual + offset : nullptr;
+#pragma omp simd
+      for (int lane = 0; lane < lanes; ++lane) {
+        float g = to_float(dy[lane]);
+        if constexpr (relu) g = to_float(y[lane]) > 0 ? g : 0;
+        if constexpr (add) dresidual[lane] = from_float<T>(g);
+        sum[lane] += g;
+        product[lane] += g * (to_float(x[lane]) - mean[lane]);
+      }
+    }
+    double totals[capacity], products[capacity];
+    for (int c = 0; c < tile.width; ++c) totals[c] = products[c] = 0;
+    for (int k = 0; k < tile.repeat; ++k) {
+      const float *lane_sum = sum + k * tile.width, *lane_product = product + k * tile.width;
+#pragma omp simd
+      for (int c = 0; c < tile.width; ++c) {
+        totals[c] += lane_sum[c];
+        products[c] += lane_product[c];
+      }
+    }
+    float *out = partials + tiling.partial(tile, 0), *out_product = partials + tiling.partial(tile, 1);
+    for (int c = 0; c < tile.width; ++c) {
+      out[c] = static_cast<float>(totals[c]);
+      out_product[c] = static_cast<float>(products[c]);
+    }
+  }
+};
+
+/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum g, sum g * xhat.
+template <class Space>
+struct Channel {
+  NormShape shape;
+  Tiling<Space> tiling;
+  const float *partials, *rstd;
+  double* channel_sums;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    constexpr int capacity = channel_lanes<Space>;
+    const std::int64_t channels = shape.channels, runs = ceil_div(channels, capacity), group_width = channels / shape.groups;
+    const std::int64_t segment = index / runs, begin = index % runs * capacity;
+    const int width = static_cast<int>(channels - begin < capacity ? channels - begin : capacity);
+    double total[capacity] = {}, product[capacity] = {};
+    for (std::int64_t chunk = 0; chunk < tiling.chunks; ++chunk) {
+      const float *sums = partials + (segment * tiling.chunks + chunk) * 2 * channels + begin, *products = sums + channels;
+      for (int c = 0; c < width; ++c) {
+        total[c] += sums[c];
+        product[c] += products[c];
+      }
+    }
+    double* out = channel_sums + segment * 2 * channels + begin;
+    for (int c = 0; c < width; ++c) {
+      out[c] = total[c];
+      out[channels + c] = product[c] * rstd[segment * shape.groups + (begin + c) / group_width];
+    }
+  }
+};
+
+/// The first `channels` indices give dgamma and dbeta; the others the coefficients [segments, groups, 2] of a group's dx.
+struct Finish {
+  NormShape shape;
+  const double* channel_sums;
+  const float *gamma, *rstd;
+  float *coefficients, *dgamma, *dbeta;
+  bool add_parameters;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    index < shape.channels ? parameters(index) : group(index - shape.channels);
+  }
+  KOKKOS_FUNCTION void parameters(std::int64_t channel) const {
+    double beta = 0, scale = 0;
+    for (std::int64_t segment = 0; segment < shape.segments; ++segment) {
+      const double* sums = channel_sums + segment * 2 * shape.channels + channel;
+      beta += sums[0];
+      scale += sums[shape.channels];
+    }
+    dbeta[channel] = static_cast<float>(beta) + (add_parameters ? dbeta[channel] : 0.0f);
+    dgamma[channel] = static_cast<float>(scale) + (add_parameters ? dgamma[channel] : 0.0f);
+  }
+  KOKKOS_FUNCTION void group(std::int64_t index) const {
+    const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups, first = index % shape.groups * width;
+    const double* sums = channel_sums + segment * 2 * shape.channels + first;
+    double mean = 0, slope = 0;
+    for (std::int64_t c = 0; c < width; ++c) {
+      mean += gamma[first + c] * sums[c];
+      slope += gamma[first + c] * sums[shape.channels + c];
+    }
+    const double scale = rstd[index] / (static_cast<double>(shape.rows) * static_cast<double>(width));
+    coefficients[2 * index] = static_cast<float>(mean * scale);
+    coefficients[2 * index + 1] = static_cast<float>(slope * scale * rstd[index]);
+  }
+};
+
+template <class Space, class T, bool relu, bool add>
+struct Input {
+  NormShape shape;
+  Tiling<Space> tiling;
+  NormBackward<T> args;
+  const float* coefficients;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    constexpr int capacity = tile_lanes<Space>;
+    constexpr bool mask = relu && !add;  // with an addition the masked gradient is there already
+    const Tile tile = tiling[index];
+    alignas(64) float mean[capacity], scale[capacity], level[capacity], slope[capacity];
+    const std::int64_t group_width = shape.channels / shape.groups;
+    for (int c = 0; c < tile.width; ++c) {
+      const std::int64_t channel = tile.channel + c, group = tile.segment * shape.groups + channel / group_width;
+      mean[c] = args.mean[group];
+      scale[c] = args.gamma[channel] * args.rstd[group];
+      level[c] = coefficients[2 * group];
+      slope[c] = coefficients[2 * group + 1];
+    }
+    repeat_lanes(tile, mean);
+    repeat_lanes(tile, scale);
+    repeat_lanes(tile, level);
+    repeat_lanes(tile, slope);
+    for (std::int64_t step = 0; step < tile.steps(); ++step) {
+      const std::int64_t offset = tile.offset + step * tile.stride;
+      const int lanes = tile.lanes_of(step);
+      const T *x = args.x + offset, *y = mask ? args.y + offset : nullptr, *gradient = (add ? args.dresidual : args.dy) + offset;
+      T* dx = args.dx + offset;
+#pragma omp simd
+      for (int lane = 0; lane < lanes; ++lane) {
+        float g = to_float(gradient[lane]);
+        if constexpr (mask) g = to_float(y[lane]) > 0 ? g : 0;
+        dx[lane] = from_float<T>(scale[lane] * g - level[lane] - (to_float(x[lane]) - mean[lane]) * slope[lane]);
+      }
+    }
+  }
+};
+
+template <bool relu, bool add, class Space, class T>
+void run_backward(const Space& space, const NormShape& shape, const NormBackward<T>& args, const NormWorkspace& workspace) {
+  const Tiling<Space> tiling(shape);
+  for_each_index(space, partial_label, tiling.count(), Partial<Space, T, relu, add>{shape, tiling, args, workspace.partials});
+  for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes<Space>),
+                 Channel<Space>{shape, tiling, workspace.partials, args.rstd, workspace.channel_sums});
+  for_each_index(space, finish_label, shape.channels + shape.segments * shape.groups,
+                 Finish{shape, workspace.channel_sums, args.gamma, args.rstd, workspace.coefficients, args.dgamma, args.dbeta, args.add_parameters});
+  for_each_index(space, input_label, tiling.count(), Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
+}
+
+}  // namespace
+
+template <class T>
+void norm_backward(const Stream& stream, const NormShape& shape, const NormBackward<T>& args, const NormWorkspace& workspace) {
+  dispatch(stream, [&](const auto& space) {
+    if (shape.relu) {
+      shape.add ? run_backward<true, true>(space, shape, args, workspace) : run_backward<true, false>(space, shape, args, workspace);
+    } else {
+      shape.add ? run_backward<false, true>(space, shape, args, workspace) : run_backward<false, false>(space, shape, args, workspace);
+    }
+  });
+}
+template void norm_backward(const Stream&, const NormShape&, const NormBackward<float>&, const NormWorkspace&);
+template void norm_backward(const Stream&, const NormShape&, const NormBackward<BFloat16>&, const NormWorkspace&);
+
+}  // namespace trireme::kernels

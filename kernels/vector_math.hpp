@@ -1,0 +1,36 @@
+#pragma once
+
+#include <Kokkos_Core.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+namespace trireme::kernels {
+
+/// exp(x) for x <= 0 without branches or calls, so that loops over it vectorise: within 2 units in the last place down to -87, 0 below
+/// (the true value is under the smallest normal number there). A NaN stays one. The polynomial is Cephes' expf (Moshier 1989).
+KOKKOS_INLINE_FUNCTION float fast_exp(float x) {
+  constexpr float lowest = -87.0f, log2_e = 1.44269504f;
+  constexpr float ln2_high = 0.693359375f, ln2_low = -2.12194440e-4f;  // high has 9 bits: n * high is exact
+  constexpr float to_integer = 12582912.0f;                            // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  const float clamped = x < lowest ? lowest : x;
+  const float shifted = clamped * log2_e + to_integer;
+  const float n = shifted - to_integer;
+  const float r = clamped - n * ln2_high - n * ln2_low;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  std::uint32_t exponent;
+  memcpy(&exponent, &shifted, sizeof exponent);
+  exponent = (exponent - 0x4B400000u + 127u) << 23;
+  float power;
+  memcpy(&power, &exponent, sizeof power);
+  return x < lowest ? 0.0f : p * power;
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""Images a second of Trireme and of PyTorch on the CPU, the same network and batch on the same cores, in alternating rounds.
+
+  V/bin/python scripts/compare_pytorch.py [--depth 18 --image 28 --batch 128 --threads 2 --rounds 3 --steps 30]
+
+Needs PyTorch in the Python that runs it:  python3 -m venv V && V/bin/pip install torch numpy
+Each measurement is a process of its own. PyTorch: channels last, data ready in memory, every form of a precision (eager and torch.compile;
+bfloat16 by autocast and as a bfloat16 network with float32 master weights), the fastest form counts. Trireme: `trireme train` on shards, its
+loader included. Both: SGD with momentum; the median over pieces of a few steps after the first ones, then the median over rounds.
+"""
+
+import argparse
+import json
+import os
+import random
+import statistics
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+CLASSES = 10
+PIECE = 5            # steps a piece: long beside a clock's error, short beside a disturbance
+WARMUP_PIECES = 2    # first steps choose algorithms, prepare weights and fill caches
+FORMS = {"float32": ["eager", "compile"], "bfloat16": ["autocast", "autocast compile", "pure", "pure compile"]}
+INSTALL = "python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python " + sys.argv[0]
+
+
+# --- PyTorch --------------------------------------------------------------------------------------------------------------------------------
+
+def measure_torch(arguments, precision, form):
+    """Images a second of one form, in this process."""
+    import torch
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from torch_resnet import ResNet
+
+    torch.manual_seed(1)
+    torch.set_num_threads(arguments.threads)
+    pure, autocast = "pure" in form, "autocast" in form
+    network = ResNet(arguments.depth, arguments.width, arguments.stem, arguments.channels, CLASSES).to(memory_format=torch.channels_last)
+    dtype = torch.bfloat16 if pure else torch.float32
+    master = [weight.detach().clone() for weight in network.parameters()] if pure else []
+    if pure:
+        network = network.to(dtype)
+    weights = list(network.parameters())
+    for target, weight in zip(master, weights):
+        target.grad = torch.zeros_like(target)
+    optimizer = torch.optim.SGD(master or weights, lr=1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
+    x = torch.rand(arguments.batch, arguments.channels, arguments.image, arguments.image).to(dtype).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(0, CLASSES, (arguments.batch,))
+    forward = torch.compile(network) if "compile" in form else network
+
+    def step():
+        for weight in weights:
+            weight.grad = None
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+            loss = torch.nn.functional.cross_entropy(forward(x).float(), y)
+        loss.backward()
+        if pure:
+            with torch.no_grad():
+                torch._foreach_copy_([target.grad for target in master], [weight.grad for weight in weights])
+        optimizer.step()
+        if pure:
+            with torch.no_grad():
+                torch._foreach_copy_(weights, master)
+        return loss
+
+    rates = []
+    for _ in range(WARMUP_PIECES + arguments.steps // PIECE):
+        start = time.perf_counter()
+        for _ in range(PIECE):
+            loss = step()
+        loss.item()
+        rates.append(PIECE * arguments.batch / (time.perf_counter() - start))
+    return statistics.median(rates[WARMUP_PIECES:])
+
+
+def run_torch(precision, form, environment):
+    """One measurement in a process of its own; None where the form does not work here."""
+    command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--measure", precision, form]
+    result = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if result.returncode != 0:
+        return None, (result.stderr.strip().splitlines() or ["no message"])[-1]
+    return json.loads(result.stdout.splitlines()[-1])["rate"], ""
+
+
+# --- Trireme --------------------------------------------------------------------------------------------------------------------------------
+
+def call(command, environment):
+    result = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if result.returncode != 0:
+        sys.exit(f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}")
+
+
+def make_shards(arguments, folder, environment):
+    """Ten batches of random grey images; Trireme's epochs go round in them."""
+    samples = 10 * arguments.batch
+    draw = random.Random(1)
+    with open(f"{folder}/images", "wb") as file:
+        file.write(struct.pack(">IIII", 0x803, samples, arguments.image, arguments.image) + draw.randbytes(samples * arguments.image ** 2))
+    with open(f"{folder}/labels", "wb") as file:
+        file.write(struct.pack(">II", 0x801, samples) + bytes(i % CLASSES for i in range(samples)))
+    call([arguments.trireme, "shard", "idx", f"{folder}/images", f"{folder}/labels", "--out", f"{folder}/data"], environment)
+
+
+def run_trireme(arguments, folder, precision, number, environment):
+    name = f"{precision}-{number}"
+    with open(f"{folder}/{name}.toml", "w") as file:
+        file.write(f"""
+[run]
+name = "{name}"
+folder = "{folder}/{name}"
+device = "cpu"
+stop = "{(WARMUP_PIECES + arguments.steps // PIECE) * PIECE} steps"
+[model]
+kind = "resnet"
+depth = {arguments.depth}
+width = {arguments.width}
+stem = "{arguments.stem}"
+[data]
+train = "{folder}/data"
+[batch]
+global = {arguments.batch}
+micro = {arguments.micro or arguments.batch}
+[precision]
+compute = "{precision}"
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 5e-4
+[schedule]
+kind = "constant"
+rate = 1e-3
+[monitor]
+every = "{PIECE} steps"
+tensorboard = false
+[checkpoint]
+every = "1000000 steps"
+""")
+    call([arguments.trireme, "train", f"{folder}/{name}.toml"], environment)
+    with open(f"{folder}/{name}/metrics.jsonl") as file:
+        rates = [row["samples_per_s"] for row in map(json.loads, file) if row["kind"] == "train"]
+    return statistics.median(rates[WARMUP_PIECES:])
+
+
+# --- the rounds and the table ---------------------------------------------------------------------------------------------------------------
+
+def measure_all(arguments, folder, environment):
+    """{(precision, program and form): [images a second, by round]}; what fails in the first round is left out."""
+    rates, broken = {}, set()
+    have_trireme = os.access(arguments.trireme, os.X_OK)
+    if have_trireme:
+        make_shards(arguments, folder, environment)
+    else:
+        print(f"{arguments.trireme} is not built: PyTorch alone is measured")
+    for number in range(arguments.rounds):
+        for precision in arguments.precision.split(","):
+            for form in FORMS[precision]:
+                if form in broken or (arguments.no_compile and "compile" in form):
+                    continue
+                rate, why = run_torch(precision, form, environment)
+                if rate is None:
+                    broken.add(form)
+                    print(f"PyTorch {precision}, {form}: does not work here: {why}")
+                    continue
+                rates.setdefault((precision, f"PyTorch {form}"), []).append(rate)
+                print(f"round {number + 1}: {precision}, PyTorch {form}: {rate:.1f} images/s", flush=True)
+            if have_trireme:
+                rate = run_trireme(arguments, folder, precision, number, environment)
+                rates.setdefault((precision, "Trireme"), []).append(rate)
+                print(f"round {number + 1}: {precision}, Trireme: {rate:.1f} images/s", flush=True)
+    return rates
+
+
+def print_table(arguments, rates):
+    print(f"\nResNet-{arguments.depth} ({arguments.image}x{arguments.image}x{arguments.channels}, stem {arguments.stem}, width {arguments.width}), "
+          f"batch {arguments.batch}, {arguments.threads} threads, {arguments.rounds} rounds of {arguments.steps} steps")
+    print("| precision | program | images/s (median) | least .. most | Trireme / PyTorch's best |")
+    print("|---|---|---:|---:|---:|")
+    for precision in arguments.precision.split(","):
+        medians = {program: statistics.median(values) for (of, program), values in rates.items() if of == precision}
+        best = max((rate for program, rate in medians.items() if program != "Trireme"), default=None)
+        for program, rate in medians.items():
+            values = rates[precision, program]
+            ratio = f"{rate / best:.2f}" if program == "Trireme" and best else ""
+            print(f"| {precision} | {program} | {rate:.1f} | {min(values):.1f} .. {max(values):.1f} | {ratio} |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trireme", default="build/release/bin/trireme")
+    parser.add_argument("--depth", type=int, default=18)
+    parser.add_argument("--width", type=int, default=64)
+    parser.add_argument("--stem", choices=["small", "imagenet"], default="small")
+    parser.add_argument("--image", type=int, default=28, help="height and width")
+    parser.add_argument("--channels", type=int, default=1, choices=[1], help="the shards are made from idx files, which are grey")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--micro", type=int, default=0, help="Trireme's micro-batch; 0: the batch")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=30, help=f"measured steps, a multiple of {PIECE}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--precision", default="float32,bfloat16", help="one or both, with a comma")
+    parser.add_argument("--no-compile", action="store_true", help="PyTorch eager only")
+    parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if unknown := [p for p in arguments.precision.split(",") if p not in FORMS]:
+        parser.error(f"--precision {','.join(unknown)}: float32, bfloat16 or both")
+    if arguments.steps < PIECE or arguments.steps % PIECE:
+        parser.error(f"--steps {arguments.steps}: a multiple of {PIECE}")
+    try:
+        import torch
+    except ImportError:
+        print(f"skipped: this Python has no PyTorch; {INSTALL}")
+        return 0
+    if arguments.measure:
+        print(json.dumps({"rate": measure_torch(arguments, *arguments.measure)}))
+        return 0
+    print(f"PyTorch {torch.__version__}; every measurement with OMP_NUM_THREADS={arguments.threads}")
+    environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
+    with tempfile.TemporaryDirectory() as folder:
+        print_table(arguments, measure_all(arguments, folder, environment))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

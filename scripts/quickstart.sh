@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# quickstart.sh: from a bare Debian 12 or Ubuntu 24.04 machine to a trained network.
+# Installs what is missing, builds build/release/bin/trireme, makes the Fashion-MNIST dataset in data/fashion, trains
+# inputs/examples/fashion_resnet.toml on two ranks, prints the run's table and the accuracy on the test set.
+# Stopped at any point and started again, it goes on; once all is done it changes nothing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+deck=inputs/examples/fashion_resnet.toml
+source_folder=${FASHION_MNIST:-/usr/share/datasets/fashion-mnist}
+classes="T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+say() { echo "quickstart: $*"; }
+
+scripts/install_deps.sh
+# shellcheck source=scripts/environment.sh
+. scripts/environment.sh
+
+[ -e build/release/build.ninja ] || { say "configure"; cmake --preset release; }
+say "build (minutes the first time)"
+cmake --build --preset release --target trireme
+trireme=build/release/bin/trireme
+
+shards() { # shards SPLIT FILES [FIRST:END]: the folder appears only when it is whole
+  local split=$1 files=$2
+  shift 2
+  [ -d "data/fashion/$split" ] && return
+  say "dataset data/fashion/$split"
+  rm -rf "data/fashion/$split.partial"
+  mkdir -p data/fashion
+  "$trireme" shard idx "$source_folder/$files-images-idx3-ubyte.gz" "$source_folder/$files-labels-idx1-ubyte.gz" \
+    --out "data/fashion/$split.partial" --classes "$classes" "$@"
+  mv "data/fashion/$split.partial" "data/fashion/$split"
+}
+shards train train --shards 4 --range 0:50000
+shards validation train --range 50000:60000
+shards test t10k
+
+folder=$(sed -n 's/^folder *= *"\([^"]*\)".*/\1/p' "$deck" | head -n 1)
+[ -n "$folder" ] || folder=runs/$(sed -n 's/^name *= *"\([^"]*\)".*/\1/p' "$deck" | head -n 1)
+finished=no
+if grep -q '"code": *0\b' "$folder/exit.json" 2>/dev/null; then
+  finished=yes
+  say "the run in $folder is finished; nothing to do (a new one: $trireme train $deck --restart none)"
+fi
+if [ "$finished" = no ]; then
+  cores=$(nproc)
+  export OMP_NUM_THREADS=${OMP_NUM_THREADS:-$((cores > 3 ? cores / 2 : 1))}
+  say "train $deck on 2 ranks, $OMP_NUM_THREADS thread(s) each"
+  mpirun -n 2 "$trireme" train "$deck"
+fi
+python3 scripts/run_table.py "$folder"
+say "run folder: $folder (metrics.jsonl, checkpoints/, tensorboard/)"

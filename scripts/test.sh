@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# test.sh [--no-cuda] [--no-asan] [--werror]: everything that can be tested on this machine.
+#   1. installs what is missing (also h5py, for the tests that read our files with another program)
+#   2. builds the preset release with all tests and runs them; GPU cases are reported as skipped where there is none
+#   3. builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them
+#   4. the arrows between the libraries (check_layers.py), shellcheck of the scripts
+#   5. where nvcc is found: builds the preset cuda-release; the program must start without a driver
+# Run again, only what changed is built. A step that fails is named at the end; exit 1.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cuda=auto
+asan=yes
+werror=OFF
+for word in "$@"; do
+  case $word in
+    --no-cuda) cuda=no ;;
+    --no-asan) asan=no ;;
+    --werror) werror=ON ;;
+    -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
+    *) echo "test.sh: unknown option \"$word\"; known: --no-cuda, --no-asan, --werror" >&2; exit 2 ;;
+  esac
+done
+export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+if [ "$cuda" = auto ] && ! command -v nvcc >/dev/null; then
+  cuda=no
+  echo "test.sh: no nvcc on this machine: the CUDA build is left out"
+fi
+
+failed=()
+step() { # step NAME COMMAND...: goes on after a failure, which is named at the end
+  local name=$1 start=$SECONDS
+  shift
+  echo "== $name"
+  if "$@"; then
+    echo "== $name: passed ($((SECONDS - start)) s)"
+  else
+    failed+=("$name")
+    echo "== $name: FAILED ($((SECONDS - start)) s)"
+  fi
+}
+
+build() { # build PRESET [--target ...]
+  local preset=$1
+  shift
+  cmake --preset "$preset" -DTRIREME_WERROR=$werror >"build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log"; return 1; }
+  cmake --build --preset "$preset" "$@"
+}
+
+check_scripts() {
+  if ! command -v shellcheck >/dev/null; then
+    echo "no shellcheck on this machine: skipped"
+    return
+  fi
+  local files
+  mapfile -t files < <(find . -maxdepth 4 -type f \( -path './scripts/*.sh' -o -path './slurm/*.sh' -o -path './.ci/*' \))
+  shellcheck -x "${files[@]}"
+}
+
+check_cuda_program() {
+  local program=build/cuda-release/bin/trireme
+  if readelf -d "$program" | grep -q 'NEEDED.*libcuda\.so'; then
+    echo "$program is linked to the driver library: it would not start on a login node"
+    return 1
+  fi
+  "$program" --help >/dev/null && echo "$program starts on this machine"
+}
+
+words=(tests)
+[ "$cuda" = no ] || words+=(cuda)
+scripts/install_deps.sh "${words[@]}"
+# shellcheck source=scripts/environment.sh
+. scripts/environment.sh
+mkdir -p build
+
+step "release: build" build release
+step "release: tests" ctest --preset release -j 2
+if [ "$asan" = yes ]; then
+  step "sanitizers: build" build asan --target tests_unit tests_kernels
+  step "sanitizers: tests" ctest --preset asan -j 2 -L '^(unit|kernels)$'
+fi
+step "arrows between the libraries" python3 scripts/check_layers.py
+step "shellcheck" check_scripts
+if [ "$cuda" != no ]; then
+  step "cuda-release: build" build cuda-release --target trireme
+  step "cuda-release: starts" check_cuda_program
+fi
+
+if [ ${#failed[@]} -gt 0 ]; then
+  printf 'test.sh: failed: %s\n' "${failed[@]}"
+  exit 1
+fi
+echo "test.sh: all steps passed in $((SECONDS / 60)) min $((SECONDS % 60)) s"

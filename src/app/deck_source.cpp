@@ -1,0 +1,34 @@
+#include "deck_source.hpp"
+
+#include <CLI/CLI.hpp>
+
+namespace trireme::app {
+
+void add_deck_options(CLI::App& command, DeckSource& source) {
+  command.add_option("DECK", source.path, "The deck: a TOML file that says the whole experiment")->required();
+  command.add_option("--set", source.sets, "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")->type_name("KEY=VALUE")->allow_extra_args(false);
+}
+
+std::vector<deck::Override> overrides_of(const DeckSource& source) {
+  std::vector<deck::Override> overrides;
+  for (const std::string& set : source.sets) {
+    const std::size_t equals = set.find('=');
+    validate(equals != std::string::npos && equals > 0, "--set {}: no value; write --set table.key=value", set);
+    overrides.push_back({set.substr(0, equals), set.substr(equals + 1)});
+  }
+  return overrides;
+}
+
+deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world) {
+  std::string text;
+  comm::together(world, [&] {
+    if (world.rank() == 0) text = deck::read_file(source.path);
+  });
+  return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source));
+}
+
+void report(const Error& error, const comm::Environment& environment, Log& log) {
+  if (environment.world().rank() == 0) log.error("{}", error.what());
+}
+
+}  // namespace trireme::app

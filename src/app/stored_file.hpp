@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace trireme::app {
+
+enum class StoredKind { checkpoint, shard };
+
+/// What an HDF5 file says it is. Throws InputError where it is neither, or cannot be read.
+StoredKind kind_of(const std::string& path);
+
+/// The *.h5 files of a folder, sorted by name (not of the folders below it).
+std::vector<std::string> h5_files(const std::string& folder);
+
+/// Whether a folder is that of a run.
+bool is_run_folder(const std::string& folder);
+
+}  // namespace trireme::app

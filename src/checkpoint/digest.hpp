@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+#include "trireme/base/philox.hpp"
+
+namespace trireme::checkpoint {
+
+/// What element `index` (row-major, from 0) of a tensor adds to its digest: `bits` are the float32's.
+inline std::uint64_t digest_term(std::uint32_t bits, std::uint64_t index) { return mix64(bits + (index + 1) * 0x9E3779B97F4A7C15ull); }
+
+/// Elements [first, first + count) of a tensor in file order. `values` need not be aligned.
+inline std::uint64_t digest_values(const void* values, std::uint64_t first, std::uint64_t count) {
+  const auto* bytes = static_cast<const unsigned char*>(values);
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < count; ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, bytes + 4 * i, 4);
+    sum += digest_term(bits, first + i);
+  }
+  return sum;
+}
+
+}  // namespace trireme::checkpoint

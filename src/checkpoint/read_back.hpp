@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::checkpoint {
+
+/// Where a tensor's elements (float32, contiguous) lie in the file.
+struct Extent {
+  std::int64_t offset = 0, elements = 0;
+};
+
+/// What is really in the file: XXH3 of each 4 MiB behind the user block, and each tensor's digest.
+struct ReadBack {
+  std::vector<std::uint64_t> block_hashes, digests;
+};
+
+/// Reads the file back in one pass, its blocks shared out over the ranks. Collective; all ranks get the whole answer.
+ReadBack read_back(const comm::Communicator& world, const std::string& path, std::int64_t user_block, std::int64_t file_bytes,
+                   std::span<const Extent> tensors);
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,33 @@
+#include "trireme/checkpoint/verify.hpp"
+
+#include "digest.hpp"
+
+namespace trireme::checkpoint {
+
+std::vector<Contents::Entry> compute_digests(const std::string& path) {
+  std::vector<Contents::Entry> tensors = read_contents(path).tensors;
+  for (Contents::Entry& tensor : tensors) {
+    const std::vector<float> values = read_tensor(path, tensor.path);
+    tensor.digest = digest_values(values.data(), 0, values.size());
+    tensor.has_digest = true;
+  }
+  return tensors;
+}
+
+std::string verify_checkpoint(const std::string& path) {
+  const std::string damage = check_seal(path);
+  if (!damage.empty() && damage != "no seal") return damage;
+  const Contents contents = read_contents(path);
+  const std::vector<Contents::Entry> computed = compute_digests(path);
+  bool any = damage.empty();
+  for (std::size_t i = 0; i < computed.size(); ++i) {
+    const Contents::Entry& stored = contents.tensors[i];
+    any = any || stored.has_digest;
+    if (stored.has_digest && stored.digest != computed[i].digest) {
+      return fmt::format("the values of {} do not match its digest ({:016x}, stored {:016x})", stored.path, computed[i].digest, stored.digest);
+    }
+  }
+  return any ? "" : "no checksums";
+}
+
+}  // namespace trireme::checkpoint

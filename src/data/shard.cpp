@@ -1,0 +1,124 @@
+#include "trireme/data/shard.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "shard_header.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::int64_t largest_extent = 1 << 20;  // pixels of a side: what no image has, and what no product of sizes overflows with
+constexpr std::size_t most_classes = 1 << 24;
+
+DatasetKind kind_of(const io::Hdf5File& file) {
+  if (file.has_attribute("/", "kind")) {
+    const std::string kind = file.attribute_string("/", "kind");
+    for (const DatasetKind known : {DatasetKind::images, DatasetKind::encoded_images, DatasetKind::tokens}) {
+      if (kind == to_string(known)) return known;
+    }
+    throw InputError(fmt::format("{}: attribute kind = \"{}\" is unknown; images, encoded-images and tokens are meant", file.path(), kind));
+  }
+  if (file.has("images")) return DatasetKind::images;
+  if (file.has("bytes")) return DatasetKind::encoded_images;
+  if (file.has("tokens")) return DatasetKind::tokens;
+  throw InputError(file.path() + ": holds no dataset /images, /bytes or /tokens: it is no shard");
+}
+
+std::int64_t version_of(const io::Hdf5File& file) {
+  if (!file.has_attribute("/", "version")) return 1;
+  const double version = file.attribute_double("/", "version");
+  validate(version == 1, "{}: version {} of the shard format is not known to this program; it reads version 1", file.path(), version);
+  return 1;
+}
+
+void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
+  const io::Hdf5Dataset images = file.dataset("images");
+  const io::Hdf5Description& stored = images.description();
+  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 && !stored.is_signed,
+           "{}: is not uint8; images are uint8 [samples, height, width, channels]", images.place());
+  validate(stored.shape.size() == 4, "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: channels = 1)", images.place(),
+           stored.shape.size(), fmt::join(stored.shape, ", "));
+  for (int i = 1; i < 4; ++i) {
+    validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent, "{}: extents [{}] cannot be those of images", images.place(),
+             fmt::join(stored.shape, ", "));
+  }
+  shard.samples = stored.shape[0];
+  shard.height = stored.shape[1];
+  shard.width = stored.shape[2];
+  shard.channels = stored.shape[3];
+  shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
+}
+
+std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
+  const io::Hdf5Dataset dataset = file.dataset(name);
+  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant", dataset.place(), dataset.description().shape.size());
+  return dataset.description().shape[0];
+}
+
+}  // namespace
+
+std::string_view to_string(DatasetKind kind) {
+  switch (kind) {
+    case DatasetKind::images: return "images";
+    case DatasetKind::encoded_images: return "encoded-images";
+    case DatasetKind::tokens: return "tokens";
+  }
+  return "";
+}
+
+ShardDescription read_header(const io::Hdf5File& file) {
+  validate(file.has_attribute("/", "format"), "{}: the attribute format = \"trireme-shard\" of the root group is missing", file.path());
+  const std::string format = file.attribute_string("/", "format");
+  validate(format == "trireme-shard", "{}: is of format \"{}\", where \"trireme-shard\" is meant", file.path(), format);
+  ShardDescription shard;
+  shard.version = version_of(file);
+  shard.kind = kind_of(file);
+  switch (shard.kind) {
+    case DatasetKind::images: describe_images(file, shard); break;
+    case DatasetKind::encoded_images: shard.samples = length_of(file, "labels"); break;
+    case DatasetKind::tokens: shard.samples = length_of(file, "tokens"); break;
+  }
+  if (file.has("classes")) {
+    shard.classes = file.read_strings("classes");
+  } else if (file.has_attribute("/", "classes")) {
+    shard.classes = file.attribute_strings("/", "classes");
+  }
+  validate(shard.classes.size() <= most_classes, "{}: {} classes are more than can be meant", file.path(), shard.classes.size());
+  shard.checksums = file.has("checksums");
+  shard.file_bytes = io::File(file.path(), io::File::Mode::read).size();
+  return shard;
+}
+
+ShardDescription describe_shard(const std::string& path) { return read_header(io::Hdf5File::open(path)); }
+
+std::vector<std::string> shard_paths(const std::string& folder) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  validate(fs::is_directory(folder, error), "{}: there is no such folder (a folder of *.h5 shards is meant; `trireme shard` makes one)", folder);
+  std::vector<std::string> paths;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const fs::path& path = entry->path();
+    if (path.extension() == ".h5" && !path.filename().string().starts_with('.')) paths.push_back(path.string());
+  }
+  validate(!error, "{}: cannot be listed: {}", folder, error.message());
+  validate(!paths.empty(), "{}: holds no *.h5 shard (`trireme shard` makes them)", folder);
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+std::string to_text(const ShardDescription& shard) {
+  std::string text = fmt::format("shard of {}, version {}\n", to_string(shard.kind), shard.version);
+  text += fmt::format("{}: {}\n", shard.kind == DatasetKind::tokens ? "tokens" : "samples", shard.samples);
+  if (shard.kind == DatasetKind::images) {
+    text += fmt::format("images: uint8, {} x {} x {} (height, width, channels), {}\n", shard.height, shard.width, shard.channels, shard.storage);
+  }
+  if (!shard.classes.empty()) text += fmt::format("classes: {} ({})\n", shard.classes.size(), fmt::join(shard.classes, ", "));
+  text += fmt::format("checksums: {}\nfile: {}\n", shard.checksums ? "yes" : "none", format_bytes(static_cast<double>(shard.file_bytes)));
+  return text;
+}
+
+}  // namespace trireme::data

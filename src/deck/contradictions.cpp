@@ -1,0 +1,88 @@
+#include "contradictions.hpp"
+
+#include <initializer_list>
+#include <optional>
+
+#include <fmt/format.h>
+
+namespace trireme::deck {
+
+namespace {
+
+bool judged_already(const Reader& reader, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (reader.wrong(key)) return true;
+  return false;
+}
+
+/// ", its default" where the deck does not give the key: the reader of the message would look for it in vain.
+const char* origin(const Reader& reader, const char* key) { return reader.given(key) ? "" : ", its default"; }
+
+/// "384 or 512": the multiples of `part` on both sides of `value`.
+std::string multiples(std::int64_t value, std::int64_t part) {
+  const std::int64_t below = value / part * part;
+  return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
+}
+
+void judge_batch(const Deck& deck, Reader& reader) {
+  if (judged_already(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
+  const auto& [global, micro] = deck.batch;
+  const char* key = reader.given("batch.global") ? "batch.global" : "batch.micro";
+  if (global % micro != 0) {
+    std::int64_t divisor = std::min(global, micro);
+    while (global % divisor != 0) --divisor;
+    reader.mistake(key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is cut into whole micro-batches); "
+                                    "use batch.global = {}, or batch.micro = {}",
+                                    global, origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), multiples(global, micro), divisor));
+  } else if (deck.parallel.data > 0 && global % (micro * deck.parallel.data) != 0) {
+    reader.mistake(key, fmt::format("batch.global = {}{} does not divide over batch.micro = {}{} x parallel.data = {} (each replica needs whole micro-batches); "
+                                    "use batch.global = {}",
+                                    global, origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), deck.parallel.data,
+                                    multiples(global, micro * deck.parallel.data)));
+  }
+}
+
+/// The duration in samples, or in epochs where `epochs`; nothing where only the dataset could tell.
+std::optional<double> measure(const Duration& duration, std::int64_t global, bool epochs) {
+  switch (duration.unit) {
+    case Duration::Unit::epochs: return epochs ? std::optional(duration.value) : std::nullopt;
+    case Duration::Unit::steps: return epochs ? std::nullopt : std::optional(duration.value * static_cast<double>(global));
+    case Duration::Unit::samples: return epochs ? std::nullopt : std::optional(duration.value);
+    default: return std::nullopt;
+  }
+}
+
+void judge_schedule(const Deck& deck, Reader& reader) {
+  const optim::ScheduleOptions& schedule = deck.schedule;
+  if (deck.run.stop.is_time() && !schedule.length && !judged_already(reader, {"run.stop", "schedule.length"})) {
+    reader.mistake("schedule.length", fmt::format("missing; run.stop = \"{}\" is a time, so the schedule needs its own length, as in length = \"90 epochs\"",
+                                                  to_string(deck.run.stop)));
+    return;
+  }
+  if (!schedule.warmup || judged_already(reader, {"run.stop", "schedule.length", "schedule.warmup", "batch.global"})) return;
+  const Duration whole = schedule.length.value_or(deck.run.stop);
+  for (const bool epochs : {true, false}) {
+    const auto warmup = measure(*schedule.warmup, deck.batch.global, epochs), length = measure(whole, deck.batch.global, epochs);
+    if (warmup && length && *warmup > *length)
+      reader.mistake("schedule.warmup", fmt::format("\"{}\" is longer than the {} = \"{}\"; use that or less", to_string(*schedule.warmup),
+                                                    schedule.length ? "schedule.length" : "run, run.stop", to_string(whole)));
+  }
+}
+
+}  // namespace
+
+void find_contradictions(const Deck& deck, Reader& reader) {
+  judge_batch(deck, reader);
+  judge_schedule(deck, reader);
+  if (!deck.checkpoint.best.empty() && deck.data.validation.empty() && !judged_already(reader, {"checkpoint.best", "data.validation"}))
+    reader.mistake("checkpoint.best", fmt::format("\"{}\" is measured on data.validation, which is missing; name that folder or use best = \"none\"",
+                                                  deck.checkpoint.best));
+  if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 && !judged_already(reader, {"optimizer.momentum", "optimizer.nesterov"}))
+    reader.mistake("optimizer.nesterov", "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
+  if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value && !judged_already(reader, {"run.walltime", "run.walltime_margin"}))
+    reader.mistake("run.walltime_margin", fmt::format("\"{}\"{} leaves nothing of walltime = \"{}\"; use a shorter margin or a longer time",
+                                                      to_string(deck.run.walltime_margin), origin(reader, "run.walltime_margin"),
+                                                      to_string(*deck.run.walltime)));
+}
+
+}  // namespace trireme::deck

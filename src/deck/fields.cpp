@@ -1,0 +1,350 @@
+#include "fields.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "given.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::deck {
+
+namespace {
+
+/// The text of a string value, or of any --set value where a string is wanted (--set run.name=2024).
+std::optional<std::string> text_of(const Given& given) {
+  if (const auto* string = given.node.as_string()) return string->get();
+  if (given.raw) return *given.raw;
+  return std::nullopt;
+}
+
+std::string quoted_list(const std::vector<std::string>& names) {
+  std::vector<std::string> list;
+  for (const std::string& name : names) list.push_back(quoted(name));
+  return fmt::format("{}", fmt::join(list, ", "));
+}
+
+std::string no_such_choice(const std::string& given, const std::vector<std::string>& names, const std::vector<std::string>& all) {
+  const std::string guess = nearest(given, all);
+  if (guess.empty()) return fmt::format("{} is no choice; choices: {}", quoted(given), quoted_list(names));
+  return fmt::format("{} is no choice, did you mean {}? choices: {}", quoted(given), quoted(guess), quoted_list(names));
+}
+
+bool same_value(const toml::node& a, const toml::node& b) {
+  if (a.is_number() && b.is_number()) return a.value<double>() == b.value<double>();
+  if (a.is_string() && b.is_string()) return a.as_string()->get() == b.as_string()->get();
+  if (a.is_boolean() && b.is_boolean()) return a.as_boolean()->get() == b.as_boolean()->get();
+  return a.is_array() && b.is_array() && a.as_array()->empty() && b.as_array()->empty();
+}
+
+std::string wrong_units(const Duration& duration, Units units) {
+  using Unit = Duration::Unit;
+  if (duration.unit == Unit::tokens) return "tokens count only for token datasets; write epochs, steps or samples";
+  if (units == Units::counts && duration.is_time()) return "must be counted in epochs, steps or samples, not in time";
+  if (units == Units::times && !duration.is_time()) return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
+  return "";
+}
+
+std::string read_duration(const std::string& text, Units units, bool positive, Duration& value) {
+  std::string why;
+  const std::optional<Duration> duration = parse_duration(text, &why);
+  if (!duration) return fmt::format("{}: {}", quoted(text), why);
+  if (const std::string wrong = wrong_units(*duration, units); !wrong.empty()) return fmt::format("{}: {}", quoted(text), wrong);
+  if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
+  value = *duration;
+  return "";
+}
+
+std::string read_numbers(const toml::node* node, const char* name, std::vector<double>& values) {
+  const toml::array* array = node ? node->as_array() : nullptr;
+  if (!array || array->empty()) return fmt::format("needs {} = [..], one number a channel", name);
+  for (const toml::node& element : *array) {
+    const auto number = element.value<double>();
+    if (!element.is_number() || !std::isfinite(*number)) return fmt::format("{} must hold numbers only", name);
+    values.push_back(*number);
+  }
+  return "";
+}
+
+std::string literal_list(const std::vector<double>& values) {
+  std::vector<std::string> list;
+  for (const double value : values) list.push_back(literal(value));
+  return fmt::format("[{}]", fmt::join(list, ", "));
+}
+
+}  // namespace
+
+const char* type_name(const toml::node& node) {
+  switch (node.type()) {
+    case toml::node_type::table: return "a table";
+    case toml::node_type::array: return "an array";
+    case toml::node_type::string: return "a string";
+    case toml::node_type::integer: return "an integer";
+    case toml::node_type::floating_point: return "a number with a fraction";
+    case toml::node_type::boolean: return "a boolean";
+    case toml::node_type::date:
+    case toml::node_type::time:
+    case toml::node_type::date_time: return "a date or time";
+    case toml::node_type::none: break;
+  }
+  return "nothing";
+}
+
+std::string wrong_type(const char* wanted, const toml::node& node) {
+  std::string message = fmt::format("must be {}, not {}", wanted, type_name(node));
+  if (const auto* string = node.as_string()) message += fmt::format(" ({})", quoted(string->get()));
+  if (const auto* number = node.as_integer()) message += fmt::format(" ({})", number->get());
+  if (const auto* number = node.as_floating_point()) message += fmt::format(" ({})", number->get());
+  if (const auto* flag = node.as_boolean()) message += fmt::format(" ({})", flag->get());
+  return message;
+}
+
+std::string quoted(const std::string& text) {
+  std::string result = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\')
+      result += {'\\', c};
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      result += fmt::format("\\u{:04X}", static_cast<unsigned char>(c));
+    else
+      result += c;
+  }
+  return result + '"';
+}
+
+std::string literal(double value) {
+  std::string text = fmt::format("{}", value);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
+std::string Range::refusal(double value) const {
+  std::vector<std::string> parts;
+  if (std::isfinite(min)) parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", min));
+  // The largest number of an option's type interests only whom it concerns.
+  if (max < std::numeric_limits<int>::max() || value > max) parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most", max));
+  return fmt::format("{} is out of range; must be {}", value, fmt::join(parts, " and "));
+}
+
+std::string not_available(const std::string& available) {
+  return fmt::format("not available in this version of Trireme ({}); available: {}", TRIREME_VERSION_SHORT, available);
+}
+
+Field flag(bool& value) {
+  const auto read = [&value](const Given& given) -> std::string {
+    const auto* boolean = given.node.as_boolean();
+    if (!boolean) return wrong_type("true or false", given.node);
+    value = boolean->get();
+    return "";
+  };
+  return {read, [&value] { return std::string(value ? "true" : "false"); }};
+}
+
+Field real(double& value, Range range) {
+  const auto read = [&value, range](const Given& given) -> std::string {
+    if (!given.node.is_number()) return wrong_type("a number", given.node);
+    const double number = *given.node.value<double>();
+    if (!std::isfinite(number) || !range.holds(number)) return range.refusal(number);
+    value = number;
+    return "";
+  };
+  return {read, [&value] { return literal(value); }};
+}
+
+Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range) {
+  const auto read = [set = std::move(set), range](const Given& given) -> std::string {
+    const auto* integer = given.node.as_integer();
+    if (!integer) return wrong_type("an integer", given.node);
+    if (const auto number = static_cast<double>(integer->get()); !range.holds(number)) return range.refusal(number);
+    set(integer->get());
+    return "";
+  };
+  return {read, [get = std::move(get)] { return fmt::format("{}", get()); }};
+}
+
+Field one_of(int& value, std::vector<int> choices) {
+  const auto read = [&value, choices](const Given& given) -> std::string {
+    const auto* integer = given.node.as_integer();
+    if (!integer) return wrong_type("an integer", given.node);
+    if (std::find(choices.begin(), choices.end(), integer->get()) == choices.end()) {
+      const int closest = *std::min_element(choices.begin(), choices.end(), [&](int a, int b) {
+        return std::abs(static_cast<double>(integer->get()) - a) < std::abs(static_cast<double>(integer->get()) - b);
+      });
+      return fmt::format("{} is no choice, the nearest is {}; choices: {}", integer->get(), closest, fmt::join(choices, ", "));
+    }
+    value = static_cast<int>(integer->get());
+    return "";
+  };
+  return {read, [&value] { return fmt::format("{}", value); }};
+}
+
+Field text(std::string& value, std::function<std::string(const std::string&)> check) {
+  const auto read = [&value, check = std::move(check)](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type("a string", given.node);
+    if (string->empty()) return "must not be empty";
+    if (check)
+      if (std::string wrong = check(*string); !wrong.empty()) return wrong;
+    value = *string;
+    return "";
+  };
+  return {read, [&value] { return quoted(value); }};
+}
+
+Field optional_text(std::string& value) {
+  const auto read = [&value](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type("a string", given.node);
+    value = *string;
+    return "";
+  };
+  return {read, [&value] { return value.empty() ? std::string() : quoted(value); }};
+}
+
+Field extents(std::vector<std::int64_t>& values) {
+  const auto read = [&values](const Given& given) -> std::string {
+    const toml::array* array = given.node.as_array();
+    if (!array) return wrong_type("an array of integers, as in [512, 256]", given.node);
+    std::vector<std::int64_t> list;
+    for (const toml::node& element : *array) {
+      const auto* integer = element.as_integer();
+      if (!integer) return "must hold integers only, as in [512, 256]; here it holds " + std::string(type_name(element));
+      if (integer->get() < 1) return fmt::format("{} is out of range; every extent must be at least 1", integer->get());
+      list.push_back(integer->get());
+    }
+    values = std::move(list);
+    return "";
+  };
+  return {read, [&values] { return fmt::format("[{}]", fmt::join(values, ", ")); }};
+}
+
+Field duration(Duration& value, Units units, bool positive) {
+  const auto read = [&value, units, positive](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type("a duration in quotes, as in \"10 epochs\"", given.node);
+    return read_duration(*string, units, positive, value);
+  };
+  return {read, [&value] { return quoted(to_string(value)); }};
+}
+
+Field optional_duration(std::optional<Duration>& value, Units units) {
+  const auto read = [&value, units](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type("a duration in quotes, as in \"10 epochs\", or \"none\"", given.node);
+    Duration duration;
+    if (*string == "none") {
+      value.reset();
+      return "";
+    }
+    if (std::string wrong = read_duration(*string, units, false, duration); !wrong.empty()) return wrong;
+    value = duration;
+    return "";
+  };
+  return {read, [&value] { return quoted(value ? to_string(*value) : "none"); }};
+}
+
+Field walltime(bool& automatic, std::optional<Duration>& value) {
+  const auto read = [&automatic, &value](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type("\"auto\", \"none\" or a time as \"8 hours\"", given.node);
+    Duration duration;
+    if (*string != "auto" && *string != "none") {
+      if (std::string wrong = read_duration(*string, Units::times, true, duration); !wrong.empty()) return wrong + " (or \"auto\", \"none\")";
+      value = duration;
+    } else {
+      value.reset();
+    }
+    automatic = *string == "auto";
+    return "";
+  };
+  return {read, [&automatic, &value] { return quoted(automatic ? "auto" : value ? to_string(*value) : "none"); }};
+}
+
+Field data_ranks(int& value) {
+  const auto read = [&value](const Given& given) -> std::string {
+    const auto* integer = given.node.as_integer();
+    const auto* string = given.node.as_string();
+    if (string && string->get() == "auto") {
+      value = 0;
+    } else if (!integer) {
+      return wrong_type("\"auto\" or an integer", given.node);
+    } else if (integer->get() < 1 || integer->get() > std::numeric_limits<int>::max()) {
+      return fmt::format("{} is out of range; must be \"auto\" or at least 1", integer->get());
+    } else {
+      value = static_cast<int>(integer->get());
+    }
+    return "";
+  };
+  return {read, [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); }};
+}
+
+Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
+  const auto read = [&mean, &deviation](const Given& given) -> std::string {
+    const toml::table* table = given.node.as_table();
+    if (!table) return wrong_type("a table { mean = [..], std = [..] }", given.node);
+    for (const auto& [key, node] : *table)
+      if (key != "mean" && key != "std") return fmt::format("{}: unknown key; the keys are \"mean\" and \"std\"", quoted(std::string(key.str())));
+    std::vector<double> means, deviations;
+    if (std::string wrong = read_numbers(table->get("mean"), "mean", means); !wrong.empty()) return wrong;
+    if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty()) return wrong;
+    if (means.size() != deviations.size()) return fmt::format("mean has {} numbers, std {}; give one a channel in both", means.size(), deviations.size());
+    for (const double value : deviations)
+      if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);
+    mean = std::move(means);
+    deviation = std::move(deviations);
+    return "";
+  };
+  return {read, [&mean, &deviation] {
+            return mean.empty() ? std::string() : fmt::format("{{ mean = {}, std = {} }}", literal_list(mean), literal_list(deviation));
+          }};
+}
+
+Field random_crop(std::int64_t& padding) {
+  const auto read = [&padding](const Given& given) -> std::string {
+    const toml::node* node = &given.node;
+    if (const toml::table* table = node->as_table()) {
+      node = table->get("padding");
+      if (!node || table->size() != 1) return "must be the padding in pixels, as in 4 or { padding = 4 }";
+    }
+    return integer(padding, between(0, 1024)).read({*node, given.raw});
+  };
+  return {read, [&padding] { return fmt::format("{}", padding); }};
+}
+
+Field unavailable(std::vector<std::string> off, std::vector<std::string> known) {
+  const auto read = [off = std::move(off), known = std::move(known)](const Given& given) -> std::string {
+    for (const std::string& value : off) {
+      const toml::table parsed = toml::parse("off = " + value);
+      if (same_value(given.node, *parsed.get("off"))) return "";
+    }
+    if (const auto* string = given.node.as_string(); string && !known.empty()) {
+      const bool in_contract = std::find(known.begin(), known.end(), string->get()) != known.end();
+      if (!in_contract) return no_such_choice(string->get(), known, known);
+      return fmt::format("{}: {}", quoted(string->get()), not_available(off.front()));
+    }
+    return not_available(off.empty() ? "leaving the key out" : off.front());
+  };
+  return {read, [] { return std::string(); }};
+}
+
+Field choice_of(std::vector<std::string> names, std::vector<std::string> missing, std::function<std::size_t()> get, std::function<void(std::size_t)> set) {
+  const auto read = [names, missing = std::move(missing), set = std::move(set)](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type(fmt::format("one of {}", quoted_list(names)).c_str(), given.node);
+    const auto place = std::find(names.begin(), names.end(), *string);
+    if (place != names.end()) {
+      set(static_cast<std::size_t>(place - names.begin()));
+      return "";
+    }
+    if (std::find(missing.begin(), missing.end(), *string) != missing.end()) return fmt::format("{}: {}", quoted(*string), not_available(quoted_list(names)));
+    // A misspelling of a choice that is not there yet is named too: the user hears the truth about it at the next try.
+    std::vector<std::string> all = names;
+    all.insert(all.end(), missing.begin(), missing.end());
+    return no_such_choice(*string, names, all);
+  };
+  return {read, [names, get = std::move(get)] { return quoted(names[get()]); }};
+}
+
+}  // namespace trireme::deck

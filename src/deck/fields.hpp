@@ -1,0 +1,116 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trireme/base/duration.hpp"
+
+namespace trireme::deck {
+
+/// A value as the deck gives it (given.hpp).
+struct Given;
+
+/// How the value of one key is read into its option and written back.
+struct Field {
+  /// Takes the value. Gives what is wrong with it and what would be right, or nothing.
+  std::function<std::string(const Given&)> read;
+  /// The option as TOML; empty where the key is left out.
+  std::function<std::string()> write;
+};
+
+/// The choice of another key under which a key exists: {kind == sgd, "kind = \"sgd\""}.
+struct Owner {
+  bool holds = true;
+  const char* text = "";
+};
+
+struct Key {
+  const char* name;
+  Owner owner = {};
+  const char* required = nullptr;  ///< what to write where the key is missing; null: it has a default
+};
+
+/// Goes over the tables and keys of a deck, each declared once in tables.cpp: to read them, or to write them back.
+class Visitor {
+ public:
+  virtual ~Visitor() = default;
+  /// The keys that follow belong to this table, "data.augment".
+  virtual void table(const char* path) = 0;
+  virtual void field(const Key& key, const Field& field) = 0;
+};
+
+/// Which numbers are right.
+struct Range {
+  double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
+  bool min_open = false, max_open = false;  ///< whether the bound itself is outside
+
+  bool holds(double value) const { return (min_open ? value > min : value >= min) && (max_open ? value < max : value <= max); }
+  /// "1.5 is out of range; must be at least 0 and below 1".
+  std::string refusal(double value) const;
+};
+inline Range at_least(double min) { return {.min = min}; }
+inline Range above(double min) { return {.min = min, .min_open = true}; }
+inline Range from_below(double min, double max) { return {.min = min, .max = max, .max_open = true}; }
+inline Range between(double min, double max) { return {.min = min, .max = max}; }
+
+enum class Units { counts, times, counts_or_times };
+
+std::string quoted(const std::string& text);
+std::string literal(double value);
+
+Field flag(bool& value);
+Field real(double& value, Range range);
+/// `check` gives what is wrong with a text that is not empty, or nothing.
+Field text(std::string& value, std::function<std::string(const std::string&)> check = {});
+/// A folder that may be left out: empty, and then not written.
+Field optional_text(std::string& value);
+Field extents(std::vector<std::int64_t>& values);
+Field duration(Duration& value, Units units, bool positive);
+/// A duration or "none".
+Field optional_duration(std::optional<Duration>& value, Units units);
+/// "auto", "none" or a time.
+Field walltime(bool& automatic, std::optional<Duration>& value);
+/// "auto" (0) or a number.
+Field data_ranks(int& value);
+/// normalize = { mean = [..], std = [..] }.
+Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
+/// Padding in pixels, or { padding = .. }.
+Field random_crop(std::int64_t& padding);
+
+/// A key that the contract names and this version does not do: only the values that mean "off" (TOML, the first is shown) are taken, and
+/// nothing is stored. `known`: the contract's other choices, which are refused as not available and not as misspelt.
+Field unavailable(std::vector<std::string> off, std::vector<std::string> known = {});
+/// "not available in this version of Trireme (0.1); available: ..."
+std::string not_available(const std::string& available);
+
+Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range);
+template <class T>
+Field integer(T& value, Range range) {
+  constexpr double largest = sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max()) : 0x1p62;
+  if (range.max > largest) range.max = largest;
+  return integer_of([&value] { return static_cast<std::int64_t>(value); }, [&value](std::int64_t given) { value = static_cast<T>(given); }, range);
+}
+/// One number of a list.
+Field one_of(int& value, std::vector<int> choices);
+
+Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available, std::function<std::size_t()> get,
+                std::function<void(std::size_t)> set);
+/// One word of a list; `not_available`: the contract's words that this version does not do.
+template <class T>
+Field choice(T& value, std::vector<std::pair<std::string, T>> choices, std::vector<std::string> not_available = {}) {
+  std::vector<std::string> names;
+  for (const auto& [name, meaning] : choices) names.push_back(name);
+  const auto get = [&value, choices] {
+    std::size_t index = 0;
+    while (index + 1 < choices.size() && !(choices[index].second == value)) ++index;
+    return index;
+  };
+  return choice_of(std::move(names), std::move(not_available), get, [&value, choices](std::size_t index) { value = choices[index].second; });
+}
+
+}  // namespace trireme::deck

@@ -1,0 +1,246 @@
+#include <algorithm>
+#include <limits>
+
+#include <sys/stat.h>
+
+#include "hdf5_detail.hpp"
+
+namespace trireme::io {
+namespace {
+
+using detail::hdf5_try;
+
+// A file of strangers can claim any extent for compressed data. Deflate reaches 1032 : 1 at best, other usual filters less.
+constexpr std::int64_t largest_compression = 2000, always_allowed_bytes = 1 << 20;
+
+std::vector<std::int64_t> extents_of(hid_t space, const std::string& place) {
+  const int rank = hdf5_try<InputError>(H5Sget_simple_extent_ndims(space), "{}: no extents", place);
+  std::vector<hsize_t> dims(static_cast<std::size_t>(rank));
+  if (rank > 0) hdf5_try<InputError>(H5Sget_simple_extent_dims(space, dims.data(), nullptr), "{}: no extents", place);
+  std::vector<std::int64_t> shape;
+  for (const hsize_t extent : dims) {
+    validate(extent <= static_cast<hsize_t>(std::numeric_limits<std::int64_t>::max()), "{}: an extent of {} elements cannot be", place, extent);
+    shape.push_back(static_cast<std::int64_t>(extent));
+  }
+  return shape;
+}
+
+std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t element_bytes, const std::string& place) {
+  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
+  std::int64_t bytes = element_bytes;
+  for (const std::int64_t extent : shape) {
+    const bool overflow = __builtin_mul_overflow(bytes, extent, &bytes);
+    validate(!overflow, "{}: its extents [{}] are more bytes than can be counted", place, fmt::join(shape, ", "));
+  }
+  return bytes;
+}
+
+void describe_type(hid_t type, Hdf5Description& description) {
+  description.element_bytes = static_cast<std::int64_t>(H5Tget_size(type));
+  switch (H5Tget_class(type)) {
+    case H5T_ENUM:  // h5py's bool
+    case H5T_INTEGER: {
+      const hid_t number = H5Tget_class(type) == H5T_ENUM ? H5Tget_super(type) : H5Tcopy(type);
+      const Hdf5Handle owner(number);
+      description.kind = Hdf5Description::Kind::integer;
+      description.is_signed = H5Tget_sign(number) == H5T_SGN_2;
+      description.native_order = description.element_bytes == 1 || H5Tget_order(number) == H5Tget_order(H5T_NATIVE_INT);
+      break;
+    }
+    case H5T_FLOAT:
+      description.kind = Hdf5Description::Kind::real;
+      description.is_signed = true;
+      description.native_order = H5Tequal(type, H5T_NATIVE_FLOAT) > 0 || H5Tequal(type, H5T_NATIVE_DOUBLE) > 0;
+      break;
+    case H5T_STRING: description.kind = Hdf5Description::Kind::text; break;
+    default: description.kind = Hdf5Description::Kind::other;
+  }
+}
+
+// Where the elements are, and whether the file can hold them at all.
+void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string& place, Hdf5Description& description) {
+  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", place));
+  const H5D_layout_t kind = H5Pget_layout(layout.id());
+  validate(kind == H5D_CONTIGUOUS || kind == H5D_CHUNKED || kind == H5D_COMPACT,
+           "{}: a virtual dataset (its data lie in other files) is not read; copy it into a plain dataset", place);
+  validate(H5Pget_external_count(layout.id()) == 0, "{}: its data lie in another file (external storage), which is not read; copy it into a plain dataset",
+           place);
+  if (kind == H5D_CHUNKED) {
+    std::vector<hsize_t> chunk(std::max<std::size_t>(description.shape.size(), 1));
+    const int rank = hdf5_try<InputError>(H5Pget_chunk(layout.id(), static_cast<int>(chunk.size()), chunk.data()), "{}: no chunks", place);
+    description.chunk.assign(chunk.begin(), chunk.begin() + std::min<std::ptrdiff_t>(rank, static_cast<std::ptrdiff_t>(chunk.size())));
+  }
+  if (file_bytes < 0 || description.bytes == 0) return;
+  const std::int64_t stored = static_cast<std::int64_t>(H5Dget_storage_size(dataset));
+  if (kind == H5D_CONTIGUOUS) {
+    const haddr_t offset = H5Dget_offset(dataset);
+    validate(offset != HADDR_UNDEF, "{}: was made but never written", place);
+    description.offset = static_cast<std::int64_t>(offset);
+    validate(description.offset >= 0 && description.offset <= file_bytes && description.bytes <= file_bytes - description.offset,
+             "{}: its {} bytes from byte {} on do not fit in the file of {} bytes: the file is cut short or damaged", place, description.bytes,
+             description.offset, file_bytes);
+  } else if (kind == H5D_CHUNKED) {
+    validate(stored > 0 && stored <= file_bytes, "{}: {} bytes are stored of it in a file of {} bytes: it was never written or is damaged", place, stored,
+             file_bytes);
+    const std::int64_t allowed = std::max(always_allowed_bytes, largest_compression * std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / largest_compression));
+    validate(description.bytes <= allowed, "{}: claims {} bytes, which {} stored bytes cannot hold", place, description.bytes, stored);
+    // One chunk is taken into memory whole.
+    const std::int64_t chunk_bytes = checked_bytes(description.chunk, description.element_bytes, place);
+    validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", place, chunk_bytes, file_bytes);
+  }
+}
+
+std::vector<std::string> components(const std::string& object) {
+  std::vector<std::string> parts;
+  std::string part;
+  for (const char c : object + "/") {
+    if (c != '/') {
+      part += c;
+    } else if (!part.empty()) {
+      if (part != ".") parts.push_back(part);
+      part.clear();
+    }
+  }
+  return parts;
+}
+
+constexpr int deepest_link = 16;
+
+}  // namespace
+
+Hdf5File Hdf5File::open(const std::string& path) {
+  struct stat status {};
+  validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or it may not be read", path);
+  validate(S_ISREG(status.st_mode), "{}: not a file", path);
+  const Hdf5Lock lock;
+  const Hdf5Handle access(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
+#if H5_VERSION_GE(1, 10, 7)
+  H5Pset_file_locking(access.id(), false, true);  // many parallel file systems refuse locks, and readers need none
+#endif
+  const hid_t file = hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), "{}: not an HDF5 file that can be read", path);
+  return Hdf5File(Hdf5Handle(file), path, false, static_cast<std::int64_t>(status.st_size));
+}
+
+// The path of an object through hard links only: soft links are followed here, so that none leaves the file. Empty: not there.
+std::string Hdf5File::resolve(const std::string& object, int depth) const {
+  validate(depth < deepest_link, "{}: links lead in a circle", place_of(object));
+  std::string found = "/";
+  for (const std::string& part : components(object)) {
+    const std::string next = found == "/" ? found + part : found + "/" + part;
+    H5O_info_t owner;
+    if (H5Oget_info_by_name(handle_.id(), found.c_str(), &owner, H5P_DEFAULT) < 0 || owner.type != H5O_TYPE_GROUP) return H5Eclear2(H5E_DEFAULT), "";
+    if (H5Lexists(handle_.id(), next.c_str(), H5P_DEFAULT) <= 0) return H5Eclear2(H5E_DEFAULT), "";
+    H5L_info_t link;
+    hdf5_try<InputError>(H5Lget_info(handle_.id(), next.c_str(), &link, H5P_DEFAULT), "{}: link {}", path_, next);
+    if (link.type == H5L_TYPE_HARD) {
+      found = next;
+      continue;
+    }
+    validate(link.type == H5L_TYPE_SOFT, "{}: {} is a link into another file, which is not followed; copy the data into this file", path_, next);
+    std::string target(link.u.val_size, '\0');
+    hdf5_try<InputError>(H5Lget_val(handle_.id(), next.c_str(), target.data(), target.size(), H5P_DEFAULT), "{}: link {}", path_, next);
+    target.resize(std::min(target.find('\0'), target.size()));
+    found = resolve(target.starts_with('/') ? target : found + "/" + target, depth + 1);
+    if (found.empty()) return found;
+  }
+  return found;
+}
+
+bool Hdf5File::has(const std::string& object) const {
+  const Hdf5Lock lock;
+  return !resolve(object, 0).empty();
+}
+
+bool Hdf5File::is_group(const std::string& object) const {
+  const Hdf5Lock lock;
+  const std::string found = resolve(object, 0);
+  if (found.empty()) return false;
+  H5O_info_t info;
+  hdf5_try<InputError>(H5Oget_info_by_name(handle_.id(), found.c_str(), &info, H5P_DEFAULT), "{}", place_of(object));
+  return info.type == H5O_TYPE_GROUP;
+}
+
+Hdf5Handle Hdf5File::open_object(const std::string& object) const {
+  const std::string found = resolve(object, 0);
+  validate(!found.empty(), "{} is missing", place_of(object));
+  return Hdf5Handle(hdf5_try<InputError>(H5Oopen(handle_.id(), found.c_str(), H5P_DEFAULT), "{}: cannot be opened", place_of(object)));
+}
+
+std::vector<std::string> Hdf5File::list(const std::string& group) const {
+  const Hdf5Lock lock;
+  validate(is_group(group), "{}: there is no such group", place_of(group));
+  const Hdf5Handle owner = open_object(group);
+  std::vector<std::string> names;
+  const auto add = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
+    static_cast<std::vector<std::string>*>(out)->emplace_back(name);
+    return 0;
+  };
+  hdf5_try<InputError>(H5Literate(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names), "{}: cannot be listed", place_of(group));
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+std::vector<std::string> Hdf5File::list_datasets(const std::string& group) const {
+  constexpr std::size_t deepest = 16, most = 1'000'000;  // a group linked into itself ends here
+  std::size_t seen = 0;
+  const Hdf5Lock lock;
+  std::vector<std::string> datasets;
+  const auto join = [](const std::string& parent, const std::string& name) { return parent.empty() ? name : parent + "/" + name; };
+  const std::vector<std::string> top = components(group);
+  std::vector<std::string> waiting{fmt::format("{}", fmt::join(top, "/"))};
+  while (!waiting.empty()) {
+    const std::string current = waiting.back();
+    waiting.pop_back();
+    validate(components(current).size() <= top.size() + deepest, "{}: groups are nested deeper than {} levels at {}", path_, deepest, current);
+    for (const std::string& name : list(current)) {
+      const std::string child = join(current, name);
+      (is_group(child) ? waiting : datasets).push_back(child);
+      validate(++seen <= most, "{}: more than {} objects", path_, most);
+    }
+  }
+  std::sort(datasets.begin(), datasets.end());
+  return datasets;
+}
+
+Hdf5Dataset Hdf5File::dataset(const std::string& object) const {
+  const Hdf5Lock lock;
+  Hdf5Handle handle = open_object(object);
+  const std::string place = place_of(object);
+  validate(H5Iget_type(handle.id()) == H5I_DATASET, "{}: is not a dataset", place);
+  const Hdf5Handle space(hdf5_try<InputError>(H5Dget_space(handle.id()), "{}: no extents", place));
+  validate(H5Sget_simple_extent_type(space.id()) != H5S_NULL, "{}: is empty", place);
+  const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", place));
+  Hdf5Description description;
+  describe_type(type.id(), description);
+  description.shape = extents_of(space.id(), place);
+  description.bytes = checked_bytes(description.shape, description.element_bytes, place);
+  describe_storage(handle.id(), file_bytes_, place, description);
+  return Hdf5Dataset(std::move(handle), place, std::move(description), collective_);
+}
+
+void Hdf5Dataset::read(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, void* out) const {
+  const Hdf5Lock lock;
+  const std::size_t rank = description_.shape.size();
+  TRIREME_EXPECT(start.size() == rank && count.size() == rank);
+  validate(description_.kind == Hdf5Description::Kind::integer || description_.kind == Hdf5Description::Kind::real, "{}: is not numbers", place_);
+  for (std::size_t i = 0; i < rank; ++i) {
+    if (count[i] == 0) return;
+    validate(start[i] >= 0 && count[i] > 0 && start[i] <= description_.shape[i] - count[i], "{}: rows {} to {} asked of {}", place_, start[i],
+             start[i] + count[i], description_.shape[i]);
+  }
+  const std::vector<hsize_t> first(start.begin(), start.end()), extent(count.begin(), count.end());
+  const Hdf5Handle in_file(hdf5_try<InputError>(H5Dget_space(handle_.id()), "{}: no extents", place_));
+  const Hdf5Handle in_memory(hdf5_try<InputError>(
+      rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(rank), extent.data(), nullptr), "{}: extents", place_));
+  if (rank > 0) {
+    hdf5_try<InputError>(H5Sselect_hyperslab(in_file.id(), H5S_SELECT_SET, first.data(), nullptr, extent.data(), nullptr), "{}: selection", place_);
+  }
+  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), in_memory.id(), in_file.id(), H5P_DEFAULT, out), "{}: cannot be read", place_);
+}
+
+void Hdf5Dataset::read_all(Hdf5Number memory, void* out) const {
+  const std::vector<std::int64_t> start(description_.shape.size(), 0);
+  read(start, description_.shape, memory, out);
+}
+
+}  // namespace trireme::io

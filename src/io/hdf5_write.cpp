@@ -1,0 +1,172 @@
+#include <algorithm>
+
+#include "hdf5_detail.hpp"
+
+namespace trireme::io {
+namespace {
+
+using detail::hdf5_try;
+
+Hdf5Handle access_list(const std::string& path, const Hdf5Creation& creation) {
+  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
+  if (creation.communicator != nullptr) {
+#if defined(H5_HAVE_PARALLEL)
+    const MPI_Comm communicator = *static_cast<const MPI_Comm*>(creation.communicator);
+    hdf5_try<Failure>(H5Pset_fapl_mpio(list.id(), communicator, MPI_INFO_NULL), "{}: HDF5's MPI driver refused", path);
+    hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true), "{}: collective metadata refused", path);
+#else
+    throw Failure(path + ": this HDF5 was built without MPI");
+#endif
+  }
+  if (creation.alignment > 0) {
+    const hsize_t alignment = static_cast<hsize_t>(creation.alignment);
+    hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment), "{}: alignment {} refused", path, creation.alignment);
+  }
+  // Files that every HDF5 since 1.8 reads, with checksums on their metadata.
+  hdf5_try<Failure>(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V18, H5F_LIBVER_V18), "{}: version bounds refused", path);
+  return list;
+}
+
+Hdf5Handle groups_above() {
+  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_LINK_CREATE), "no property list"));
+  H5Pset_create_intermediate_group(list.id(), 1);
+  return list;
+}
+
+std::vector<hsize_t> extents(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
+
+Hdf5Handle contiguous_layout(const std::string& place) {
+  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_CREATE), "{}: no property list", place));
+  hdf5_try<Failure>(H5Pset_layout(list.id(), H5D_CONTIGUOUS), "{}: layout", place);
+  hdf5_try<Failure>(H5Pset_alloc_time(list.id(), H5D_ALLOC_TIME_EARLY), "{}: early allocation", place);
+  hdf5_try<Failure>(H5Pset_fill_time(list.id(), H5D_FILL_TIME_NEVER), "{}: no fill", place);
+  hdf5_try<Failure>(H5Pset_obj_track_times(list.id(), false), "{}: times", place);  // the same input gives the same bytes
+  return list;
+}
+
+Hdf5Handle string_type(std::size_t bytes, const std::string& place) {
+  Hdf5Handle type(hdf5_try<Failure>(H5Tcopy(H5T_C_S1), "{}: string type", place));
+  hdf5_try<Failure>(H5Tset_size(type.id(), bytes), "{}: string type", place);
+  hdf5_try<Failure>(H5Tset_cset(type.id(), H5T_CSET_UTF8), "{}: string type", place);
+  if (bytes != H5T_VARIABLE) hdf5_try<Failure>(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "{}: string type", place);
+  return type;
+}
+
+Hdf5Handle transfer_list(bool collective, const std::string& place) {
+  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_XFER), "{}: no property list", place));
+#if defined(H5_HAVE_PARALLEL)
+  if (collective) hdf5_try<Failure>(H5Pset_dxpl_mpio(list.id(), H5FD_MPIO_COLLECTIVE), "{}: collective transfer refused", place);
+#else
+  (void)collective;
+#endif
+  return list;
+}
+
+}  // namespace
+
+Hdf5File Hdf5File::create(const std::string& path, const Hdf5Creation& creation) {
+  const Hdf5Lock lock;
+  const Hdf5Handle access = access_list(path, creation);
+  const Hdf5Handle layout(hdf5_try<Failure>(H5Pcreate(H5P_FILE_CREATE), "{}: no property list", path));
+  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", path);  // of the root group
+  if (creation.user_block_bytes > 0) {
+    hdf5_try<Failure>(H5Pset_userblock(layout.id(), static_cast<hsize_t>(creation.user_block_bytes)), "{}: a user block of {} bytes refused", path,
+                      creation.user_block_bytes);
+  }
+  const hid_t file = hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()), "{}: cannot be created", path);
+  return Hdf5File(Hdf5Handle(file), path, creation.communicator != nullptr, -1);
+}
+
+void Hdf5File::create_group(const std::string& group) {
+  const Hdf5Lock lock;
+  if (has(group)) return;
+  const Hdf5Handle above = groups_above(), layout(hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", place_of(group)));
+  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", place_of(group));
+  const Hdf5Handle made(
+      hdf5_try<Failure>(H5Gcreate2(handle_.id(), group.c_str(), above.id(), layout.id(), H5P_DEFAULT), "{}: cannot be created", place_of(group)));
+}
+
+Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type, std::span<const std::int64_t> shape) {
+  const Hdf5Lock lock;
+  const std::string place = place_of(object);
+  const std::vector<hsize_t> dims = extents(shape);
+  const Hdf5Handle space(hdf5_try<Failure>(
+      dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), "{}: extents refused", place));
+  const Hdf5Handle layout = contiguous_layout(place), above = groups_above();
+  Hdf5Handle dataset(hdf5_try<Failure>(
+      H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type), space.id(), above.id(), layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
+  Hdf5Description description;
+  description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64 ? Hdf5Description::Kind::real : Hdf5Description::Kind::integer;
+  description.element_bytes = size_of(type);
+  description.is_signed = type != Hdf5Number::uint8 && type != Hdf5Number::uint64;
+  description.native_order = H5Tequal(detail::file_type(type), detail::memory_type(type)) > 0;
+  description.shape.assign(shape.begin(), shape.end());
+  description.bytes = description.elements() * description.element_bytes;
+  const haddr_t offset = H5Dget_offset(dataset.id());
+  if (offset != HADDR_UNDEF) description.offset = static_cast<std::int64_t>(offset);
+  return Hdf5Dataset(std::move(dataset), place, std::move(description), collective_);
+}
+
+void Hdf5File::write_strings(const std::string& object, const std::vector<std::string>& strings) {
+  const Hdf5Lock lock;
+  const std::string place = place_of(object);
+  std::size_t width = 1;
+  for (const std::string& text : strings) width = std::max(width, text.size());
+  std::string packed(width * strings.size(), '\0');
+  for (std::size_t i = 0; i < strings.size(); ++i) std::copy(strings[i].begin(), strings[i].end(), packed.begin() + static_cast<std::ptrdiff_t>(i * width));
+  const hsize_t count = strings.size();
+  const Hdf5Handle type = string_type(width, place), layout = contiguous_layout(place), above = groups_above();
+  const Hdf5Handle space(hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", place));
+  const Hdf5Handle dataset(hdf5_try<Failure>(
+      H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), above.id(), layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
+  const Hdf5Handle transfer = transfer_list(collective_, place);
+  hdf5_try<Failure>(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()), "{}: cannot be written", place);
+}
+
+void Hdf5File::write_attribute(const std::string& object, const std::string& name, const Hdf5Value& value) {
+  const Hdf5Lock lock;
+  const std::string place = fmt::format("{}: attribute {} of {}", path_, name, object);
+  const Hdf5Handle owner(hdf5_try<Failure>(H5Oopen(handle_.id(), object.c_str(), H5P_DEFAULT), "{}: no such object", place));
+  const Hdf5Handle space(hdf5_try<Failure>(H5Screate(H5S_SCALAR), "{}: extents", place));
+  const auto put = [&](hid_t stored, hid_t memory, const void* data) {
+    if (H5Aexists(owner.id(), name.c_str()) > 0) hdf5_try<Failure>(H5Adelete(owner.id(), name.c_str()), "{}: cannot be replaced", place);
+    const Hdf5Handle made(
+        hdf5_try<Failure>(H5Acreate2(owner.id(), name.c_str(), stored, space.id(), H5P_DEFAULT, H5P_DEFAULT), "{}: cannot be created", place));
+    hdf5_try<Failure>(H5Awrite(made.id(), memory, data), "{}: cannot be written", place);
+  };
+  if (const auto* text = std::get_if<std::string>(&value)) {
+    const Hdf5Handle type = string_type(H5T_VARIABLE, place);
+    const char* characters = text->c_str();
+    put(type.id(), type.id(), &characters);
+  } else if (const auto* whole = std::get_if<std::int64_t>(&value)) {
+    put(H5T_STD_I64LE, H5T_NATIVE_INT64, whole);
+  } else if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
+    put(H5T_STD_U64LE, H5T_NATIVE_UINT64, natural);
+  } else {
+    put(H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &std::get<double>(value));
+  }
+}
+
+void Hdf5Dataset::write(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, const void* data) const {
+  const Hdf5Lock lock;
+  const std::vector<hsize_t> first = extents(start), extent = extents(count);
+  TRIREME_EXPECT(first.size() == description_.shape.size() && extent.size() == first.size());
+  const Hdf5Handle in_file(hdf5_try<Failure>(H5Dget_space(handle_.id()), "{}: extents", place_));
+  const Hdf5Handle in_memory(hdf5_try<Failure>(
+      extent.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "{}: extents", place_));
+  if (std::find(extent.begin(), extent.end(), hsize_t{0}) != extent.end()) {
+    hdf5_try<Failure>(H5Sselect_none(in_file.id()), "{}: selection", place_);
+    hdf5_try<Failure>(H5Sselect_none(in_memory.id()), "{}: selection", place_);
+  } else if (!extent.empty()) {
+    hdf5_try<Failure>(H5Sselect_hyperslab(in_file.id(), H5S_SELECT_SET, first.data(), nullptr, extent.data(), nullptr), "{}: selection", place_);
+  }
+  const Hdf5Handle transfer = transfer_list(collective_, place_);
+  hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), in_memory.id(), in_file.id(), transfer.id(), data), "{}: cannot be written", place_);
+}
+
+void Hdf5Dataset::write_all(Hdf5Number memory, const void* data) const {
+  const std::vector<std::int64_t> start(description_.shape.size(), 0);
+  write(start, description_.shape, memory, data);
+}
+
+}  // namespace trireme::io

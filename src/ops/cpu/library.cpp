@@ -1,0 +1,107 @@
+#include "library.hpp"
+
+#include <algorithm>
+
+#include <fmt/ranges.h>
+
+#include "../backend.hpp"
+#include "trireme/base/philox.hpp"
+
+namespace trireme::ops::cpu {
+
+std::size_t ProblemHash::operator()(const Problem& problem) const {
+  std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 | static_cast<std::uint64_t>(problem.dtype) << 16 |
+                       static_cast<std::uint64_t>(problem.bias) << 1 | static_cast<std::uint64_t>(problem.in_out);
+  for (const std::int64_t extent : problem.extents) hash = mix64(hash ^ static_cast<std::uint64_t>(extent));
+  return hash;
+}
+
+Library::Library() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
+
+std::string Library::describe(const Problem& problem, const char* reason) {
+  return fmt::format("oneDNN has no primitive in {} for the product {} of extents [{}]: {}{}", to_string(problem.dtype),
+                     static_cast<int>(problem.kind), fmt::join(problem.extents, ", "), reason,
+                     problem.dtype == DType::bfloat16 ? "; this processor may lack bfloat16 (AVX-512 is needed): use float32" : "");
+}
+
+std::uint32_t Library::number_of(const dnnl::memory::desc& form) {
+  const auto found = std::find(formats_.begin(), formats_.end(), form);
+  const auto index = found - formats_.begin();
+  if (found == formats_.end()) formats_.push_back(form);
+  return static_cast<std::uint32_t>(index) + 1;
+}
+
+Operand Library::input(const Forms& forms) {
+  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms.library), {}};
+  if (forms.plain != forms.library) operand.convert = make_reorder(engine_, forms.plain, forms.library, false);
+  return operand;
+}
+
+Operand Library::output(const Forms& forms) {
+  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms.library), {}};
+  if (forms.plain != forms.library) operand.convert = make_reorder(engine_, forms.library, forms.plain, false);
+  return operand;
+}
+
+Library& library_of(Context& context) {
+  ensure(context.target() == DeviceKind::cpu, "matrix products and convolutions on the CUDA device are not available in this version");
+  return *context.backend().cpu;
+}
+
+namespace {
+
+Tensor take_bytes(Arena& arena, std::int64_t bytes) { return arena.allocate(DType::uint8, {bytes}); }
+
+// Where the primitive reads `tensor`: where it lies, or converted in the workspace.
+void* readable(Context& context, const Operand& operand, const Tensor& tensor) {
+  if (!operand.convert) return tensor.data;
+  const Tensor form = take_bytes(context.workspace(), operand.bytes);
+  if (!context.meta()) operand.convert->run(library_of(context).stream(), {tensor.data, form.data});
+  return form.data;
+}
+
+}  // namespace
+
+Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight, PreparedWeight::Form PreparedWeight::* place) {
+  TRIREME_EXPECT(weight.version > 0);
+  if (!operand.convert) return weight.value;
+  if (weight.prepared != nullptr) {
+    for (const PreparedWeight::Form* form : {&weight.prepared->forward, &weight.prepared->backward}) {
+      if (form->version == weight.version && form->format == operand.format) return form->bytes;
+    }
+  }
+  PreparedWeight::Form temporary;
+  PreparedWeight::Form& form = weight.prepared != nullptr ? weight.prepared->*place : temporary;
+  if (!form.bytes.defined() || form.bytes.bytes() < operand.bytes) {  // another batch size may want another, larger format
+    form.bytes = take_bytes(weight.prepared != nullptr ? context.library() : context.workspace(), operand.bytes);
+  }
+  if (!context.meta()) operand.convert->run(library_of(context).stream(), {weight.value.data, form.bytes.data});
+  form.version = weight.version;
+  form.format = operand.format;
+  return form.bytes;
+}
+
+void run(Context& context, const Product& product, const Operands& operands, Write write) {
+  TRIREME_EXPECT(write == Write::assign || product.add_result);
+  const dnnl_stream_t stream = library_of(context).stream();
+  const ArenaScope scope(context.workspace());
+  void* const first = readable(context, product.first, operands.first);
+  void* const second = operands.second_prepared ? operands.second.data : readable(context, product.second, operands.second);
+  const bool beside = product.result.convert || write == Write::add;
+  void* const result = beside ? take_bytes(context.workspace(), product.result.bytes).data : operands.result.data;
+  void* const scratchpad = product.scratchpad_bytes > 0 ? take_bytes(context.workspace(), product.scratchpad_bytes).data : nullptr;
+  if (context.meta()) return;
+
+  if (operands.bias.defined()) {
+    product.primitive.run(stream, {first, second, result, scratchpad, operands.bias.data});
+  } else {
+    product.primitive.run(stream, {first, second, result, scratchpad});
+  }
+  if (write == Write::add) {
+    product.add_result->run(stream, {result, operands.result.data});
+  } else if (product.result.convert) {
+    product.result.convert->run(stream, {result, operands.result.data});
+  }
+}
+
+}  // namespace trireme::ops::cpu

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <vector>
+
+#include "primitive.hpp"
+#include "trireme/ops/context.hpp"
+
+namespace trireme::ops::cpu {
+
+/// What names a product in the cache: everything its primitives depend on.
+struct Problem {
+  enum class Kind : std::uint8_t {
+    convolution_forward, convolution_backward_data, convolution_backward_weight, linear_forward, linear_backward_data, linear_backward_weight
+  };
+  Kind kind;
+  DType dtype;
+  bool bias = false, in_out = false;
+  std::array<std::int64_t, 8> extents{};
+  bool operator==(const Problem&) const = default;
+};
+
+struct ProblemHash {
+  std::size_t operator()(const Problem& problem) const;
+};
+
+/// An operand of a product: our plain order on one side, the form that the library computes in on the other.
+/// Without `convert` the two are the same and the operand is used where it lies.
+struct Operand {
+  std::int64_t bytes = 0;  ///< of the library's form
+  std::uint32_t format = 0;  ///< its number
+  std::optional<Primitive> convert;
+};
+
+/// result = first times second, whichever of convolution, matrix product or their gradients that is.
+struct Product {
+  Primitive primitive;  ///< arguments: first, second, result, scratchpad, and the bias where there is one
+  Operand first, second, result;
+  std::optional<Primitive> add_result;  ///< result in plain order += its form; made where a gradient may be added
+  std::int64_t scratchpad_bytes = 0;
+};
+
+/// The form a product's operand is given in and the form that its primitive wants.
+struct Forms {
+  dnnl::memory::desc plain, library;
+};
+
+/// The oneDNN side of a context: engine, stream, and every product met so far. Looking one up allocates nothing.
+class Library {
+ public:
+  Library();
+
+  template <class Make>
+  Product& product(const Problem& problem, const Make& make) {
+    const auto found = products_.find(problem);
+    if (found != products_.end()) return *found->second;
+    return *products_.emplace(problem, std::make_unique<Product>(translate_errors(problem, make))).first->second;
+  }
+
+  const dnnl::engine& engine() const { return engine_; }
+  dnnl_stream_t stream() const { return stream_.get(); }
+
+  /// An operand that the primitive reads.
+  Operand input(const Forms& forms);
+  /// The one it writes.
+  Operand output(const Forms& forms);
+
+ private:
+  std::uint32_t number_of(const dnnl::memory::desc& form);
+  template <class Make>
+  Product translate_errors(const Problem& problem, const Make& make) {
+    try {
+      return make(*this);
+    } catch (const dnnl::error& error) {
+      throw Failure(describe(problem, error.what()));
+    }
+  }
+  static std::string describe(const Problem& problem, const char* reason);
+
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::unordered_map<Problem, std::unique_ptr<Product>, ProblemHash> products_;
+  std::vector<dnnl::memory::desc> formats_;
+};
+
+/// The library of a context whose target is the CPU; throws Failure for any other target.
+Library& library_of(Context& context);
+
+/// The weight as `operand` wants it: made anew where the prepared form is of another version or format. Call within an ArenaScope
+/// of the workspace: that is where the form goes when the weight has no place of its own.
+Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight, PreparedWeight::Form PreparedWeight::* form);
+
+/// Runs a product on operands in plain order; conversions and scratchpad use the workspace. On meta only memory is taken.
+/// A `weight` is given as `second`, already prepared. Only a product with `add_result` can add.
+struct Operands {
+  Tensor first, second, result, bias;
+  bool second_prepared = false;
+};
+void run(Context& context, const Product& product, const Operands& operands, Write write = Write::assign);
+
+}  // namespace trireme::ops::cpu

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <dnnl.hpp>
+
+#include "trireme/tensor/tensor.hpp"
+
+namespace trireme::ops::cpu {
+
+/// A call of the library prepared for good: the primitive and a memory object for each of its arguments. Running it allocates nothing
+/// (the library's C++ interface would build a map at every call).
+class Primitive {
+ public:
+  struct Argument {
+    int name;  ///< DNNL_ARG_...
+    dnnl::memory::desc desc;
+  };
+  Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std::initializer_list<Argument> arguments);
+  /// `data`: where each argument lies, in the constructor's order. Throws Failure where the library reports an error.
+  void run(dnnl_stream_t stream, std::initializer_list<void*> data) const;
+
+ private:
+  static constexpr int max_arguments = 5;
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memory_;
+  std::array<dnnl_exec_arg_t, max_arguments> arguments_{};
+};
+
+dnnl::memory::data_type library_type(DType type);
+
+/// The reorder from one form to another, written (=) or added (+=).
+Primitive make_reorder(const dnnl::engine& engine, const dnnl::memory::desc& from, const dnnl::memory::desc& to, bool add);
+
+}  // namespace trireme::ops::cpu

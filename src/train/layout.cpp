@@ -1,0 +1,107 @@
+#include "trireme/train/layout.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "trireme/base/check.hpp"
+#include "trireme/data/sampler.hpp"
+
+namespace trireme::train {
+
+namespace {
+
+/// "384 or 512": the multiples of `part` on both sides of `value`.
+std::string nearest_multiples(std::int64_t value, std::int64_t part) {
+  const std::int64_t below = value / part * part;
+  return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
+}
+
+int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
+  const int inner = options.tensor * options.pipeline;
+  if (options.data == 0) {
+    validate(ranks % inner == 0,
+             "{} ranks do not divide over parallel.tensor = {} x parallel.pipeline = {} (every replica of the model needs {} ranks); start {} ranks", ranks,
+             options.tensor, options.pipeline, inner, nearest_multiples(ranks, inner));
+    return ranks / inner;
+  }
+  validate(options.data * inner == ranks,
+           "parallel.data = {}, tensor = {}, pipeline = {} make {} ranks, but the run has {}; start {} ranks, or use parallel.data = \"auto\"", options.data,
+           options.tensor, options.pipeline, options.data * inner, ranks, options.data * inner);
+  return options.data;
+}
+
+/// The largest micro-batch up to `wanted` that cuts a replica's part of the step into whole pieces.
+std::int64_t divisor_up_to(std::int64_t replica_batch, std::int64_t wanted) {
+  std::int64_t micro = std::min(wanted, replica_batch);
+  while (replica_batch % micro != 0) --micro;
+  return micro;
+}
+
+void validate_batch(const BatchOptions& batch, int data_ranks) {
+  const std::int64_t part = batch.micro * data_ranks;
+  if (batch.global % part == 0) return;
+  std::string remedy = fmt::format("use {}", nearest_multiples(batch.global, part));
+  if (batch.global % data_ranks == 0)
+    remedy += fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
+  throw InputError(fmt::format("batch.global = {} does not divide over batch.micro = {} x {} data ranks (each replica needs whole micro-batches); {}",
+                               batch.global, batch.micro, data_ranks, remedy));
+}
+
+}  // namespace
+
+ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train, int ranks) {
+  ResolvedLayout layout;
+  layout.data = resolve_data_ranks(request.parallel, ranks);
+  layout.tensor = request.parallel.tensor;
+  layout.pipeline = request.parallel.pipeline;
+  validate_batch(request.batch, layout.data);
+  layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
+
+  const std::int64_t global = request.batch.global;
+  validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
+  validate(!request.data.drop_last || train.samples >= global,
+           "data.train = \"{}\" holds {} samples, fewer than batch.global = {}, so no epoch has a step; use batch.global = {} or less, or data.drop_last = false",
+           request.data.train, train.samples, global, train.samples);
+  layout.samples_per_epoch = data::StepCutter{train.samples, global, request.data.drop_last}.samples_per_epoch();
+  layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
+  layout.scale = {.samples_per_step = global, .samples_per_epoch = layout.samples_per_epoch, .tokens_per_sample = 0};
+
+  if (!request.run.stop.is_time()) layout.total_steps = steps_of(request.run.stop, layout.scale);
+  layout.schedule_steps = request.schedule.length ? steps_of(*request.schedule.length, layout.scale) : layout.total_steps;
+  if (request.schedule.warmup && layout.schedule_steps > 0) {
+    const std::int64_t warmup = steps_of(*request.schedule.warmup, layout.scale);
+    validate(warmup <= layout.schedule_steps, "schedule.warmup = \"{}\" is {} steps, but the schedule has only {}; use \"{} steps\" or less",
+             to_string(*request.schedule.warmup), warmup, layout.schedule_steps, layout.schedule_steps);
+  }
+  return layout;
+}
+
+data::Dataset open_dataset(const std::string& key, const std::string& folder) {
+  validate(std::filesystem::is_directory(folder), "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme shard (trireme shard --help)",
+           key, folder);
+  return data::Dataset(folder);
+}
+
+void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data, const data::DatasetInfo& info, const std::string& key,
+                      const std::string& folder) {
+  const bool resnet = model.kind == model::ModelKind::resnet;
+  validate(info.kind != data::DatasetKind::tokens, "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder, resnet ? "resnet" : "mlp");
+  validate(info.kind == data::DatasetKind::images,
+           "{} = \"{}\" holds encoded images (JPEG, PNG), which this version of Trireme does not decode; make plain ones with trireme shard", key, folder);
+  validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key, folder, info.class_count);
+  const std::size_t channels = data.augment.mean.size();
+  validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
+           "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} numbers in mean and in std", channels, key, folder,
+           info.channels, info.channels);
+}
+
+void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other, const std::string& key, const std::string& folder) {
+  validate(train.kind == other.kind && train.height == other.height && train.width == other.width && train.channels == other.channels,
+           "{} = \"{}\" holds samples of {} x {} x {} (height, width, channels), but data.train of {} x {} x {}; both must have one form", key, folder,
+           other.height, other.width, other.channels, train.height, train.width, train.channels);
+  validate(other.class_count <= train.class_count, "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count, train.class_count);
+  validate(train.classes.empty() || other.classes.empty() || train.classes == other.classes,
+           "the class names of {} = \"{}\" are not those of data.train; make both sets with one list of classes in one order", key, folder);
+}
+
+}  // namespace trireme::train

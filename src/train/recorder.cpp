@@ -1,0 +1,114 @@
+#include "trireme/train/recorder.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/text.hpp"
+
+namespace trireme::train {
+
+Recorder::Recorder(const Options& options, Log& log) : options_(options), log_(log), progress_(log, options.records, options.every_steps) {
+  if (!options.records) return;
+  metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
+  if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
+}
+
+double Recorder::epoch_of(const RunState& state) const {
+  return static_cast<double>(state.cursor.epoch) + static_cast<double>(state.cursor.taken) / static_cast<double>(options_.samples_per_epoch);
+}
+
+void Recorder::write(monitor::Row& row, const RunState& state) {
+  row.add("elapsed_s", state.elapsed_seconds);
+  metrics_.write(row);
+}
+
+void Recorder::step(const RunState& state, const StepResult& result) {
+  if (!options_.records) return;
+  window_.data += result.times.data;
+  window_.forward += result.times.forward;
+  window_.backward += result.times.backward;
+  window_.comm_exposed += result.times.comm_exposed;
+  window_.optimizer += result.times.optimizer;
+  window_.total += result.times.total;
+  window_top1_ += result.top1;
+  window_skipped_ += result.applied ? 0 : 1;
+  ++window_steps_;
+  smoothed_step_seconds_ = smoothed_step_seconds_ == 0 ? result.times.total : 0.95 * smoothed_step_seconds_ + 0.05 * result.times.total;
+
+  monitor::Progress::State shown;
+  shown.step = state.step;
+  shown.total_steps = options_.total_steps;
+  shown.epoch = epoch_of(state);
+  shown.total_epochs = static_cast<double>(options_.total_steps * options_.global) / static_cast<double>(options_.samples_per_epoch);
+  shown.loss = result.loss;
+  shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
+  shown.samples_per_second = static_cast<double>(options_.global) / smoothed_step_seconds_;
+  shown.seconds_left = options_.total_steps > 0 ? static_cast<double>(options_.total_steps - state.step) * smoothed_step_seconds_ : -1;
+  progress_.show(shown);
+}
+
+void Recorder::train_row(const RunState& state, const StepResult& result, double rate) {
+  if (!options_.records) return;
+  const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
+  const double step_seconds = window_.total / steps;
+  monitor::Row row("train");
+  row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
+  row.add("loss", result.loss).add("rate", rate).add("grad_norm", result.grad_norm).add("loss_scale", 1.0);
+  row.add("samples_per_s", static_cast<double>(options_.global) / step_seconds).add("step_s", step_seconds);
+  row.add("data_s", window_.data / steps).add("transfer_s", 0.0).add("forward_s", window_.forward / steps).add("backward_s", window_.backward / steps);
+  row.add("comm_exposed_s", window_.comm_exposed / steps).add("optimizer_s", window_.optimizer / steps);
+  row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
+  row.add("top1", window_top1_ / steps);
+  write(row, state);
+  if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
+  tensorboard_.scalar("train/loss", state.step, result.loss);
+  tensorboard_.scalar("train/rate", state.step, rate);
+  tensorboard_.scalar("train/grad_norm", state.step, result.grad_norm);
+  tensorboard_.scalar("train/samples_per_s", state.step, static_cast<double>(options_.global) / step_seconds);
+  window_ = {};
+  window_steps_ = window_skipped_ = 0;
+  window_top1_ = 0;
+}
+
+void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
+  if (!options_.records) return;
+  monitor::Row row("evaluate");
+  row.add("step", state.step).add("epoch", epoch_of(state)).add("split", split).add("samples", metrics.samples);
+  row.add("loss", metrics.loss).add("top1", metrics.top1).add("top5", metrics.top5).add("perplexity", metrics.perplexity());
+  write(row, state);
+  tensorboard_.scalar(split + "/loss", state.step, metrics.loss);
+  tensorboard_.scalar(split + "/top1", state.step, metrics.top1);
+  progress_.clear();
+  log_.info("{} at step {} (epoch {:.2f}): loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} %, {} samples", split, state.step, epoch_of(state), metrics.loss,
+            100 * metrics.top1, 100 * metrics.top5, metrics.samples);
+}
+
+void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double seconds) {
+  if (!options_.records) return;
+  monitor::Row row("checkpoint");
+  row.add("step", state.step).add("path", path).add("bytes", bytes).add("stall_s", seconds).add("write_s", seconds);
+  write(row, state);
+  progress_.clear();
+  log_.info("checkpoint {} ({}, {:.2f} s)", path, format_bytes(static_cast<double>(bytes)), seconds);
+}
+
+void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {
+  if (!options_.records) return;
+  monitor::Row row("event");
+  row.add("step", state.step).add("event", event).add("detail", detail);
+  write(row, state);
+}
+
+bool Recorder::has_evaluation(const std::string& run_folder, std::int64_t step, const std::string& split) {
+  std::ifstream file(run_folder + "/metrics.jsonl");
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
+    if (row.is_object() && row.value("kind", "") == "evaluate" && row.value("step", std::int64_t{-1}) == step && row.value("split", "") == split) return true;
+  }
+  return false;
+}
+
+}  // namespace trireme::train

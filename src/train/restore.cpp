@@ -1,0 +1,105 @@
+#include "trireme/train/restore.hpp"
+
+#include <algorithm>
+#include <set>
+
+#include "trireme/checkpoint/checkpoint.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// What a file says of itself, read on every rank (small); errors agreed on.
+checkpoint::Contents contents_of(const comm::Communicator& world, const std::string& path) {
+  checkpoint::Contents contents;
+  comm::together(world, [&] { contents = checkpoint::read_contents(path); });
+  return contents;
+}
+
+/// Refuses a restart that changes what may not change; prints what else changed.
+void compare_decks(const Run& run, const checkpoint::Contents& contents, const std::string& path, Log& log) {
+  if (const auto found = contents.info.state.find("dataset"); found != contents.info.state.end() && std::holds_alternative<std::uint64_t>(found->second)) {
+    validate(std::get<std::uint64_t>(found->second) == run.train_set.info().identity,
+             "data.train: {} holds other shards (names or sample counts) than the run in {} was trained on; give the same dataset, or start a new run "
+             "(another run.folder, or --restart none)",
+             run.deck.data.train, path);
+  }
+  if (contents.info.deck.empty()) return;
+  std::string refused;
+  for (const deck::Difference& difference : deck::differences(deck::parse(contents.info.deck, path + ":deck"), run.deck)) {
+    if (difference.forbidden) {
+      refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key, difference.before, difference.after);
+    } else {
+      log.info("changed since the checkpoint: {}: {} -> {}", difference.key, difference.before, difference.after);
+    }
+  }
+  validate(refused.empty(), "{}: a restart may not change {}; put the old value back, or start a new run (another run.folder, or --restart none)", path, refused);
+}
+
+/// Leaves out the slots that the file lacks: they start at zero. Returns how many tensors were left out.
+std::size_t drop_missing_slots(std::vector<checkpoint::Piece>& pieces, const checkpoint::Contents& contents) {
+  std::set<std::string> present;
+  for (const checkpoint::Contents::Entry& entry : contents.tensors) present.insert(entry.path);
+  return std::erase_if(pieces, [&](const checkpoint::Piece& piece) { return piece.path.starts_with("optimizer/") && !present.contains(piece.path); });
+}
+
+RunState load(Run& run, const std::string& path, bool weights_only, Log& log) {
+  const checkpoint::Contents contents = contents_of(run.mesh.world, path);
+  if (!contents.sealed) log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
+  if (!weights_only) compare_decks(run, contents, path, log);
+  std::vector<checkpoint::Piece> pieces = pieces_of(*run.replica, run.mesh, Rows::all, !weights_only);
+  const std::size_t missing = drop_missing_slots(pieces, contents);
+  if (missing > 0) log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
+  checkpoint::read(run.mesh.world, path, pieces);
+  run.replica->store().refresh_compute();
+  if (weights_only) return {};
+  run.replica->optimizer().set_updates(contents.info.updates);
+  return state_of(contents.info);
+}
+
+RunState fresh(Run& run, Log& log) {
+  run.replica->store().initialize(run.deck.run.seed);
+  log.info("a fresh start in {}", run.deck.run.folder);
+  return {};
+}
+
+}  // namespace
+
+RunState restore(Run& run, const RestartPolicy& policy, Log& log) {
+  const std::string folder = run.deck.run.folder + "/checkpoints";
+  if (policy.kind == RestartPolicy::Kind::none) {
+    checkpoint::move_aside(run.mesh.world, folder, log);
+    return fresh(run, log);
+  }
+  const checkpoint::Choice choice = checkpoint::find_newest(run.mesh.world, folder);
+  if (!choice.path.empty()) {
+    checkpoint::set_aside(run.mesh.world, choice.rejected, log);
+    RunState state = load(run, choice.path, false, log);
+    log.info("goes on from {} (step {})", choice.path, state.step);
+    return state;
+  }
+  if (!choice.rejected.empty()) {
+    std::string list;
+    for (const checkpoint::Rejected& rejected : choice.rejected) list += fmt::format("\n  {}: {}", rejected.path, rejected.why);
+    throw InputError(fmt::format("{}: no checkpoint here is whole, and a run is never begun anew in silence; `--restart none` starts a new run and moves these aside, "
+                                 "`--restart PATH` goes on from another file{}",
+                                 folder, list));
+  }
+  if (policy.kind == RestartPolicy::Kind::path) {
+    RunState state = load(run, policy.path, policy.weights_only, log);
+    log.info("goes on from {} (step {}{})", policy.path, state.step, policy.weights_only ? ", weights only" : "");
+    return state;
+  }
+  validate(policy.kind != RestartPolicy::Kind::required, "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
+  return fresh(run, log);
+}
+
+void load_weights(Replica& replica, const parallel::Mesh& mesh, const std::string& path) {
+  comm::together(mesh.world, [&] {
+    const std::string damage = checkpoint::check_seal(path);
+    validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
+  });
+  checkpoint::read(mesh.world, path, pieces_of(replica, mesh, Rows::all, false));
+  replica.store().refresh_compute();
+}
+
+}  // namespace trireme::train

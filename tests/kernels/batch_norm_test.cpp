@@ -1,0 +1,207 @@
+#include "trireme/ops/normalization.hpp"
+
+#include "kernels/norm_reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+struct Case {
+  std::int64_t rows, channels;
+  bool relu, add;
+  DType dtype;
+  double offset = 0;  ///< of x: mean over standard deviation
+};
+
+/// All tensors of one batch norm, forward and backward.
+struct Problem {
+  explicit Problem(const Case& c, DeviceKind kind = DeviceKind::cpu)
+      : fixture(kind), op{c.rows, c.channels, c.relu, c.add, c.dtype}, x(fixture.random(c.dtype, {c.rows, c.channels}, "x")),
+        residual(fixture.random(c.dtype, x.shape, "residual")), y(fixture.make(c.dtype, x.shape)), dy(fixture.random(c.dtype, x.shape, "dy")),
+        dx(fixture.make(c.dtype, x.shape)), dresidual(fixture.make(c.dtype, x.shape)), gamma(fixture.random(DType::float32, {c.channels}, "gamma")),
+        beta(fixture.random(DType::float32, {c.channels}, "beta")), mean(parameter()), rstd(parameter()), batch_mean(parameter()),
+        batch_variance(parameter()), dgamma(parameter()), dbeta(parameter()) {
+    for (std::int64_t i = 0; c.offset != 0 && i < x.elements(); ++i) set_value(x, i, value_at(x, i) + c.offset);
+  }
+  Tensor parameter() { return fixture.make(DType::float32, {op.channels}); }
+
+  void forward(float scale = 1, ops::Write write = ops::Write::assign) {
+    ops::batch_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd, batch_mean, batch_variance, scale, write);
+  }
+  void backward(const Tensor& to_dx, const Tensor& to_dresidual, ops::Write write = ops::Write::assign) {
+    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, write);
+  }
+  void backward() { backward(dx, dresidual); }
+
+  Fixture fixture;
+  ops::BatchNorm op;
+  Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, batch_mean, batch_variance, dgamma, dbeta;
+};
+
+NormReference reference(const Case& c) { return {1, c.rows, c.channels, c.channels, c.relu, c.add}; }
+
+void compare(const Case& c) {
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.channels << " channels, relu " << c.relu << ", add " << c.add << ", "
+                                  << to_string(c.dtype) << ", offset " << c.offset);
+  Problem p(c);
+  p.forward();
+  p.backward();
+  const NormReference norm = reference(c);
+  const Values x = values(p.x), gamma = values(p.gamma), beta = values(p.beta);
+  const auto s = norm.statistics(x);
+  // mean is a float32: half a unit in its last place, in standard deviations.
+  const double single = 0x1p-24, mean_error = 2 * single * c.offset;
+  const double rounding = 2 * unit_roundoff(c.dtype);
+  expect_close(p.mean, s.mean, 32 * single, single, "mean");  // a lane adds up to 70 numbers
+  Values rstd, unbiased;
+  for (const double v : s.variance) {
+    rstd.push_back(1 / std::sqrt(v + norm.epsilon));
+    unbiased.push_back(c.rows > 1 ? v * static_cast<double>(c.rows) / static_cast<double>(c.rows - 1) : v);
+  }
+  // Relative: a lane's sum of squares holds at most 1 + 70 times its own square, 70 roundings; on average a twentieth of that counts.
+  expect_close(p.rstd, rstd, 1e-30, 64 * single, "rstd");
+  expect_close(p.batch_variance, unbiased, 1e-12, 128 * single, "variance");
+  const Values y = norm.forward(x, gamma, beta, values(p.residual), s);
+  const double y_scale = largest(y);
+  expect_close(p.y, y, 64 * single * (1 + y_scale) + 4 * mean_error, rounding, "y");
+  const auto g = norm.backward(x, values(p.y), values(p.dy), gamma);
+  expect_close(p.dx, g.dx, (128 * single + 8 * mean_error) * (largest(g.dx) + largest(rstd) * largest(gamma) * largest(values(p.dy))), rounding, "dx");
+  if (c.add) expect_close(p.dresidual, g.dresidual, 0, 0, "dresidual");
+  expect_sums_close(p.dbeta, g.dbeta, g.dbeta_terms);
+  Values terms = g.dgamma_terms;
+  for (std::int64_t i = 0; i < c.channels; ++i) terms[i] += g.dbeta_terms[i];  // a wrong mean or rstd shifts each term
+  expect_sums_close(p.dgamma, g.dgamma, terms, mean_error);
+}
+
+TEST(BatchNorm, ReferenceIsItsOwnDerivative) {
+  for (const bool relu : {false, true}) {
+    for (const bool add : {false, true}) expect_reference_gradients({1, 7, 3, 3, relu, add});
+  }
+}
+
+TEST(BatchNorm, EqualsReference) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const bool relu : {false, true}) {
+      for (const bool add : {false, true}) {
+        for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2, 1}, {3, 5}, {131, 3}, {997, 16}, {257, 33}, {61, 64}, {67, 521}}) {
+          compare({rows, channels, relu, add, dtype});
+        }
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, ManyChunksAndAOneWideTensor) {
+  compare({20011, 16, true, true, DType::float32});
+  compare({40009, 1, true, false, DType::float32});
+  compare({1201, 64, true, false, DType::bfloat16});
+  compare({211, 1031, false, true, DType::float32});
+}
+
+TEST(BatchNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
+  for (const std::int64_t channels : {1, 16, 67, 300}) compare({2003, channels, false, false, DType::float32, 100});
+  compare({2003, 16, false, false, DType::float32, 1000});
+}
+
+TEST(BatchNorm, OneRowAndConstantChannels) {
+  Case c{1, 3, false, false, DType::float32};
+  Problem p(c);
+  p.forward();
+  p.backward();
+  expect_close(p.y, values(p.beta), 1e-6, 0, "one row is its own mean");
+  expect_close(p.batch_variance, Values(3, 0.0), 0, 0, "variance of one row");
+  expect_close(p.dx, Values(3, 0.0), 1e-4, 0, "dx");  // rstd = 1/sqrt(1e-5) = 316 times roundings of dy - dy
+}
+
+TEST(BatchNorm, StatisticsAreScaledAndAdded) {
+  const Case c{101, 7, true, false, DType::float32};
+  Problem whole(c), half(c);
+  whole.forward();
+  half.forward(0.5f, ops::Write::assign);
+  half.forward(0.5f, ops::Write::add);
+  expect_same_bytes(whole.batch_mean, half.batch_mean, "mean");
+  expect_same_bytes(whole.batch_variance, half.batch_variance, "variance");
+}
+
+TEST(BatchNorm, ParameterGradientsAreAdded) {
+  const Case c{101, 7, true, false, DType::float32};
+  Problem p(c);
+  p.forward();
+  p.backward();
+  const Values dgamma = values(p.dgamma), dbeta = values(p.dbeta);
+  p.backward(p.dx, p.dresidual, ops::Write::add);
+  for (std::int64_t i = 0; i < c.channels; ++i) {
+    EXPECT_EQ(value_at(p.dgamma, i), 2 * dgamma[i]);
+    EXPECT_EQ(value_at(p.dbeta, i), 2 * dbeta[i]);
+  }
+}
+
+TEST(BatchNorm, ResultsMayLieOnDy) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const bool relu : {false, true}) {
+      for (const bool add : {false, true}) {
+        Problem p({613, 16, relu, add, dtype});
+        p.forward();
+        p.backward();
+        const Tensor dy = p.fixture.copy_of(p.dy), other = p.fixture.make(dtype, p.x.shape);
+        p.backward(p.dy, other);
+        expect_same_bytes(p.dy, p.dx, "dx on dy");
+        if (!add) continue;
+        expect_same_bytes(other, p.dresidual, "dresidual beside it");
+        std::memcpy(p.dy.data, dy.data, static_cast<std::size_t>(dy.bytes()));
+        p.backward(other, p.dy);
+        expect_same_bytes(p.dy, p.dresidual, "dresidual on dy");
+        expect_same_bytes(other, p.dx, "dx beside it");
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Case c{103, 19, true, true, dtype};
+    Problem p(c);
+    const Tensor mean = p.fixture.random(DType::float32, {c.channels}, "running mean"), variance = p.fixture.filled(DType::float32, {c.channels}, 2.25);
+    ops::batch_norm_inference(p.fixture.context, p.op, p.x, p.gamma, p.beta, p.residual, mean, variance, p.y);
+    const Values y = reference(c).forward(values(p.x), values(p.gamma), values(p.beta), values(p.residual), {values(mean), values(variance)});
+    expect_close(p.y, y, 16 * 0x1p-24 * largest(y), 2 * unit_roundoff(dtype));
+  }
+}
+
+TEST(BatchNorm, SameBitsOnAnyNumberOfThreads) {
+  Problem many({30011, 16, true, true, DType::float32}), one({30011, 16, true, true, DType::float32});
+  many.forward();
+  many.backward();
+  on_one_thread([&] {
+    one.forward();
+    one.backward();
+  });
+  expect_same_bytes(many.y, one.y, "y");
+  expect_same_bytes(many.batch_variance, one.batch_variance, "variance");
+  expect_same_bytes(many.dx, one.dx, "dx");
+  expect_same_bytes(many.dgamma, one.dgamma, "dgamma");
+}
+
+TEST(BatchNorm, ANaNIsSeenBehindTheRelu) {
+  Problem p({64, 4, true, false, DType::float32});
+  set_value(p.x, 5, std::nan(""));
+  p.forward();
+  EXPECT_TRUE(std::isnan(value_at(p.y, 1)));   // its channel
+  EXPECT_FALSE(std::isnan(value_at(p.y, 2)));  // another
+}
+
+TEST(BatchNorm, MetaTakesTheSameWorkspaceAndCountsTheSame) {
+  const Case c{5003, 48, true, true, DType::bfloat16};
+  Problem real(c), meta(c, DeviceKind::meta);
+  for (Problem* p : {&real, &meta}) {
+    p->forward();
+    p->backward();
+  }
+  EXPECT_EQ(real.fixture.workspace.peak_bytes(), meta.fixture.workspace.peak_bytes());
+  EXPECT_GT(meta.fixture.workspace.peak_bytes(), 0);
+  EXPECT_EQ(meta.fixture.workspace.used_bytes(), 0);
+  EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
+  EXPECT_EQ(meta.fixture.context.counters().calls, 2);
+}
+
+}  // namespace
+}  // namespace trireme::test

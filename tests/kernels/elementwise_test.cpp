@@ -1,0 +1,107 @@
+#include "trireme/ops/elementwise.hpp"
+
+#include "kernels/reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+// 1, odd, prime, and more than one piece of work with a remainder.
+constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};
+constexpr DType types[] = {DType::float32, DType::bfloat16};
+
+TEST(Elementwise, ReluAndItsGradient) {
+  for (const DType dtype : types) {
+    for (const std::int64_t n : sizes) {
+      Fixture f;
+      const Tensor x = f.random(dtype, {n}, "x"), y = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
+      ops::relu_forward(f.context, x, y);
+      ops::relu_backward(f.context, y, dy, dx);
+      for (std::int64_t i = 0; i < n; ++i) {
+        ASSERT_EQ(value_at(y, i), std::max(value_at(x, i), 0.0));
+        ASSERT_EQ(value_at(dx, i), value_at(x, i) > 0 ? value_at(dy, i) : 0.0);
+      }
+      ops::relu_backward(f.context, y, dy, dy);
+      expect_same_bytes(dy, dx, "in place");
+      ops::relu_forward(f.context, x, x);
+      expect_same_bytes(x, y, "in place");
+    }
+  }
+}
+
+TEST(Elementwise, ReluLetsANaNThrough) {
+  Fixture f;
+  const Tensor x = f.filled(DType::float32, {3}, std::nan("")), y = f.make(DType::float32, {3});
+  ops::relu_forward(f.context, x, y);
+  EXPECT_TRUE(std::isnan(value_at(y, 1)));
+}
+
+TEST(Elementwise, AddIsRoundedOnce) {
+  for (const DType dtype : types) {
+    for (const std::int64_t n : sizes) {
+      Fixture f;
+      const Tensor x = f.random(dtype, {n}, "x"), y = f.random(dtype, {n}, "y");
+      Values sum(static_cast<std::size_t>(n));
+      for (std::int64_t i = 0; i < n; ++i) sum[i] = value_at(x, i) + value_at(y, i);
+      ops::add(f.context, x, y);
+      // bfloat16: rounded to float32, then to bfloat16.
+      expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype == DType::bfloat16 ? 0x1p-24 : 0));
+    }
+  }
+}
+
+TEST(Elementwise, CastIsToTheNearestEven) {
+  Fixture f;
+  // 1 + 2^-8 lies half way between two bfloat16 numbers (even: 1), 1 + 3 * 2^-8 too (even: 1 + 2^-6).
+  const Values in = {1, 1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-8 + 0x1p-20, -1 - 0x1p-8, 3.4e38, 0};
+  const Values out = {1, 1, 1 + 0x1p-6, 1 + 0x1p-7, -1, INFINITY, 0};
+  const Tensor x = f.make(DType::float32, {7}), y = f.make(DType::bfloat16, {7}), back = f.make(DType::float32, {7});
+  assign(x, in);
+  ops::cast(f.context, x, y);
+  ops::cast(f.context, y, back);
+  for (int i = 0; i < 7; ++i) {
+    EXPECT_EQ(value_at(y, i), out[i]);
+    EXPECT_EQ(value_at(back, i), out[i]);
+  }
+  for (const std::int64_t n : sizes) {
+    const Tensor wide = f.random(DType::float32, {n}, "wide"), narrow = f.make(DType::bfloat16, {n}), same = f.make(DType::float32, {n});
+    ops::cast(f.context, wide, narrow);
+    expect_close(narrow, values(wide), 0, unit_roundoff(DType::bfloat16));
+    ops::cast(f.context, wide, same);
+    expect_same_bytes(wide, same);
+  }
+}
+
+TEST(Elementwise, FillAndCopy) {
+  Fixture f;
+  for (const DType dtype : types) {
+    for (const std::int64_t n : sizes) {
+      const Tensor x = f.make(dtype, {n}), y = f.make(dtype, {n});
+      ops::fill(f.context, x, 0.75f);
+      expect_close(x, Values(static_cast<std::size_t>(n), 0.75), 0);
+      ops::copy(f.context, x, y);
+      expect_same_bytes(x, y);
+    }
+  }
+  const Tensor labels = f.random(DType::int32, {77777}, "labels", 1000), copied = f.make(DType::int32, {77777});
+  ops::copy(f.context, labels, copied);
+  expect_same_bytes(labels, copied);
+}
+
+TEST(Elementwise, MetaCountsWhatTheCpuCounts) {
+  Fixture real, meta(DeviceKind::meta);
+  for (Fixture* f : {&real, &meta}) {
+    const Tensor x = f->filled(DType::float32, {101}, 1), y = f->filled(DType::bfloat16, {101}, 1);
+    ops::relu_forward(f->context, x, x);
+    ops::relu_backward(f->context, y, y, y);
+    ops::add(f->context, x, x);
+    ops::cast(f->context, x, y);
+    ops::fill(f->context, y, 1);
+    ops::copy(f->context, x, x);
+  }
+  EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
+  EXPECT_EQ(meta.context.counters().calls, 6);
+  EXPECT_EQ(real.workspace.peak_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace trireme::test

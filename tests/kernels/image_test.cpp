@@ -1,0 +1,74 @@
+#include "trireme/ops/image.hpp"
+
+#include "kernels/reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+struct Case {
+  std::int64_t height, width, channels, out_height, out_width;
+};
+
+void compare(const Case& c, DType dtype) {
+  SCOPED_TRACE(testing::Message() << c.height << "x" << c.width << "x" << c.channels << " to " << c.out_height << "x" << c.out_width);
+  Fixture f;
+  // Within, beyond each border, wholly outside; each mirrored and not.
+  const std::vector<ops::ImageTransform> transforms = {{0, 0, 0}, {0, 0, 1}, {2, -3, 0}, {-4, 1, 1}, {1, 4, 1}, {3, 3, 0}, {100, 0, 0}, {0, -100, 1}};
+  const std::int64_t batch = static_cast<std::int64_t>(transforms.size());
+  const Tensor x = f.make(DType::uint8, {batch, c.height, c.width, c.channels}), y = f.make(dtype, {batch, c.out_height, c.out_width, c.channels});
+  for (std::int64_t i = 0; i < x.elements(); ++i) set_value(x, i, static_cast<double>(mix64(static_cast<std::uint64_t>(i)) % 256));
+  const ops::ImagePreparation preparation{{0.485f, 0.456f, 0.406f, 0.5f}, {1 / 0.229f, 1 / 0.224f, 1 / 0.225f, 2.0f}};
+  ops::prepare_images(f.context, preparation, x, transforms.data(), y);
+  Values expected(static_cast<std::size_t>(y.elements()));
+  std::size_t at = 0;
+  for (std::int64_t b = 0; b < batch; ++b) {
+    const ops::ImageTransform& t = transforms[static_cast<std::size_t>(b)];
+    for (std::int64_t i = 0; i < c.out_height; ++i) {
+      for (std::int64_t j = 0; j < c.out_width; ++j) {
+        const std::int64_t row = i + t.row, column = (t.flip ? c.out_width - 1 - j : j) + t.column;
+        const bool inside = row >= 0 && row < c.height && column >= 0 && column < c.width;
+        for (std::int64_t k = 0; k < c.channels; ++k) {
+          const double value = inside ? value_at(x, ((b * c.height + row) * c.width + column) * c.channels + k) : 0;
+          expected[at++] = (value / 255 - static_cast<double>(preparation.mean[k])) * static_cast<double>(preparation.inverse_std[k]);
+        }
+      }
+    }
+  }
+  // Division, difference and product, each rounded once; the difference of numbers up to 1, times up to 5.
+  expect_close(y, expected, 3 * 5 * 0x1p-24, unit_roundoff(dtype));
+}
+
+TEST(PrepareImages, EqualsReference) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (std::int64_t channels = 1; channels <= 4; ++channels) {
+      compare({28, 28, channels, 28, 28}, dtype);
+      compare({5, 37, channels, 5, 37}, dtype);
+      compare({40, 41, channels, 32, 31}, dtype);
+      compare({9, 7, channels, 13, 19}, dtype);
+      compare({1, 1, channels, 1, 1}, dtype);
+    }
+  }
+}
+
+TEST(PrepareImages, MirroredTwiceIsTheSame) {
+  Fixture f;
+  const Tensor x = f.make(DType::uint8, {1, 3, 20, 1}), y = f.make(DType::float32, {1, 3, 20, 1}), z = f.make(DType::float32, {1, 3, 20, 1});
+  for (std::int64_t i = 0; i < 60; ++i) set_value(x, i, static_cast<double>(i));
+  const ops::ImagePreparation plain{{0, 0, 0, 0}, {255, 255, 255, 255}};
+  const ops::ImageTransform flip{0, 0, 1};
+  ops::prepare_images(f.context, plain, x, &flip, y);
+  for (std::int64_t i = 0; i < 60; ++i) set_value(x, i, std::round(value_at(y, i)));
+  ops::prepare_images(f.context, plain, x, &flip, z);
+  for (std::int64_t i = 0; i < 60; ++i) EXPECT_NEAR(value_at(z, i), static_cast<double>(i), 1e-5);
+}
+
+TEST(PrepareImages, FiveChannelsAreRefusedAndMetaCountsTheSame) {
+  Fixture meta(DeviceKind::meta), real;
+  const ops::ImageTransform none[2] = {};
+  EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none, meta.make(DType::float32, {2, 4, 4, 5})), InputError);
+  for (Fixture* f : {&meta, &real}) ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1), none, f->make(DType::float32, {2, 4, 4, 3}));
+  EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
+}
+
+}  // namespace
+}  // namespace trireme::test

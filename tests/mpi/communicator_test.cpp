@@ -1,0 +1,147 @@
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/mpi.hpp"
+#include "trireme/comm/communicator.hpp"
+
+namespace trireme::comm {
+namespace {
+
+const Communicator& world() { return test_environment().world(); }
+
+TEST(Environment, KnowsItsHost) {
+  EXPECT_FALSE(test_environment().host().empty());
+  EXPECT_EQ(test_environment().local_size(), world().size()) << "the tests run on one host";
+  EXPECT_EQ(test_environment().local_rank(), world().rank());
+  EXPECT_NE(test_environment().library(), "none");
+  EXPECT_NE(world().mpi_handle(), nullptr);
+  EXPECT_EQ(Communicator().mpi_handle(), nullptr);
+}
+
+TEST(Communicator, BroadcastsBytesAndText) {
+  for (int root = 0; root < world().size(); ++root) {
+    std::vector<int> data(1000, world().rank() == root ? 7 + root : -1);
+    world().broadcast(std::as_writable_bytes(std::span(data)), root);
+    EXPECT_EQ(data, std::vector<int>(1000, 7 + root));
+    // Lengths differ between ranks: the root's counts.
+    EXPECT_EQ(world().broadcast(std::string(static_cast<std::size_t>(world().rank() * 3), 'x') + "from " + std::to_string(world().rank()), root),
+              std::string(static_cast<std::size_t>(root * 3), 'x') + "from " + std::to_string(root));
+    EXPECT_EQ(world().broadcast(world().rank() == root ? std::string() : std::string("old"), root), "");
+  }
+}
+
+TEST(Communicator, GathersInRankOrder) {
+  const std::vector<std::int64_t> mine{world().rank(), 100 + world().rank()};
+  std::vector<std::int64_t> all(2 * static_cast<std::size_t>(world().size()), -1);
+  world().all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  for (int rank = 0; rank < world().size(); ++rank) {
+    EXPECT_EQ(all[2 * static_cast<std::size_t>(rank)], rank);
+    EXPECT_EQ(all[2 * static_cast<std::size_t>(rank) + 1], 100 + rank);
+  }
+  world().all_gather({}, {});
+}
+
+TEST(Communicator, ReducesEveryTypeAndKind) {
+  const int rank = world().rank(), size = world().size();
+  const std::int64_t total = std::int64_t{size} * (size - 1) / 2;
+  std::vector<double> reals{rank + 0.5, -rank * 1.0};
+  world().all_reduce(reals, Reduction::sum);
+  EXPECT_EQ(reals, (std::vector<double>{static_cast<double>(total) + 0.5 * size, -static_cast<double>(total)}));  // small halves: exact
+  EXPECT_EQ(world().all_reduce(rank, Reduction::sum), total);
+  EXPECT_EQ(world().all_reduce(-rank, Reduction::min), 1 - size);
+  EXPECT_EQ(world().all_reduce(rank, Reduction::max), size - 1);
+  std::vector<std::uint64_t> words{~std::uint64_t{0} - static_cast<std::uint64_t>(rank)};  // beyond int64: compared as unsigned
+  world().all_reduce(words, Reduction::max);
+  EXPECT_EQ(words[0], ~std::uint64_t{0});
+  std::vector<double> none;
+  world().all_reduce(none, Reduction::sum);
+}
+
+TEST(Communicator, PassesMessagesAround) {
+  if (world().size() == 1) {
+    int value = 0;
+    EXPECT_THROW(Communicator().send(std::as_bytes(std::span(&value, 1)), 1, 0), Failure);
+    return;
+  }
+  const int next = (world().rank() + 1) % world().size(), before = (world().rank() + world().size() - 1) % world().size();
+  int mine = world().rank(), theirs = -1;
+  if (world().rank() == 0) {
+    world().send(std::as_bytes(std::span(&mine, 1)), next, 3);
+    world().receive(std::as_writable_bytes(std::span(&theirs, 1)), before, 3);
+  } else {
+    world().receive(std::as_writable_bytes(std::span(&theirs, 1)), before, 3);
+    world().send(std::as_bytes(std::span(&mine, 1)), next, 3);
+  }
+  EXPECT_EQ(theirs, before);
+}
+
+TEST(Communicator, RefusesAMessageOfAnotherLength) {
+  if (world().size() == 1) return;
+  std::vector<std::byte> data(8);
+  if (world().rank() == 0) world().send(std::span(data).first(4), 1, 5);
+  if (world().rank() == 1) {
+    EXPECT_THROW(world().receive(data, 0, 5), Failure);
+  }
+  if (world().rank() == 0) world().send(data, 1, 6);
+  if (world().rank() == 1) {
+    EXPECT_THROW(world().receive(std::span(data).first(4), 0, 6), Failure);  // MPI's own error comes back as a Failure
+  }
+}
+
+TEST(Communicator, SplitsByColourOrderedByKey) {
+  const int rank = world().rank(), size = world().size();
+  const Communicator part = world().split(rank % 2, -rank);  // backwards
+  const int members = (size + 1 - rank % 2) / 2;
+  EXPECT_EQ(part.size(), members);
+  EXPECT_EQ(part.rank(), members - 1 - rank / 2);
+  EXPECT_EQ(part.all_reduce(rank % 2, Reduction::max), rank % 2);
+  EXPECT_EQ(Communicator().split(5, 5).size(), 1);
+}
+
+TEST(Communicator, AnySeesOneRank) {
+  EXPECT_FALSE(world().any(false));
+  for (int rank = 0; rank < world().size(); ++rank) EXPECT_TRUE(world().any(world().rank() == rank));
+}
+
+TEST(Communicator, TogetherThrowsEverywhereWhereOneRankFails) {
+  together(world(), [] {});
+  for (int failing = 0; failing < world().size(); ++failing) {
+    try {
+      together(world(), [&] { validate(world().rank() < failing, "wrong number {}", world().rank()); });  // failing, failing + 1, ...
+      FAIL() << "rank " << failing << " threw, and this rank heard nothing of it";
+    } catch (const InputError& error) {
+      const std::string own = "wrong number " + std::to_string(world().rank());
+      const std::string first = "rank " + std::to_string(failing) + " of " + std::to_string(world().size()) + ": wrong number " + std::to_string(failing);
+      EXPECT_EQ(error.what(), world().rank() < failing ? first : own);
+      EXPECT_EQ(error.code(), ExitCode::wrong_input);
+    }
+  }
+  EXPECT_THROW(together(world(), [] { throw std::runtime_error("a library's own"); }), Failure);
+  try {
+    together(world(), [] { throw Error(ExitCode::diverged, "loss is not finite"); });
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::diverged);
+  }
+  EXPECT_FALSE(world().any(false)) << "the group is in step after all this";
+}
+
+TEST(Communicator, MetaCountsAndMovesNothing) {
+  const Communicator absent = Communicator::meta(3, 8);
+  EXPECT_EQ(absent.rank(), 3);
+  EXPECT_EQ(absent.size(), 8);
+  std::vector<double> values{1, 2, 3};
+  absent.all_reduce(values, Reduction::sum);
+  EXPECT_EQ(values, (std::vector<double>{1, 2, 3}));
+  EXPECT_EQ(absent.meta_bytes(), 3 * sizeof(double));
+  EXPECT_THROW(absent.split(0, 0), Failure);
+  const Communicator self;
+  self.all_reduce(values, Reduction::sum);
+  EXPECT_EQ(self.meta_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace trireme::comm

@@ -1,0 +1,68 @@
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/mpi.hpp"
+#include "trireme/parallel/mesh.hpp"
+
+namespace trireme::parallel {
+namespace {
+
+const comm::Communicator& world() { return test_environment().world(); }
+
+std::vector<MeshShape> shapes_of(int ranks) {
+  std::vector<MeshShape> shapes;
+  for (int data = 1; data <= ranks; ++data) {
+    for (int tensor = 1; tensor <= ranks; ++tensor) {
+      if (ranks % (data * tensor) == 0) shapes.push_back({data, tensor, ranks / (data * tensor)});
+    }
+  }
+  return shapes;
+}
+
+TEST(Mesh, PlaceAndRankAreInverse) {
+  for (const int ranks : {1, 6, 8, 24}) {
+    for (const MeshShape& shape : shapes_of(ranks)) {
+      for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(rank_of(shape, place_of(shape, rank)), rank);
+    }
+  }
+}
+
+TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
+  for (const MeshShape& shape : shapes_of(world().size())) {
+    const Mesh mesh(shape, world());
+    EXPECT_EQ(mesh.data.rank(), mesh.place.data_rank);
+    EXPECT_EQ(mesh.tensor.rank(), mesh.place.tensor_rank);
+    EXPECT_EQ(mesh.pipeline.rank(), mesh.place.stage);
+    const auto members = [&](const comm::Communicator& group) {
+      std::vector<int> ranks(static_cast<std::size_t>(group.size()));
+      const int mine = world().rank();
+      group.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(ranks)));
+      return ranks;
+    };
+    std::vector<int> data, tensor, pipeline;
+    for (int i = 0; i < shape.data; ++i) data.push_back(rank_of(shape, {mesh.place.stage, i, mesh.place.tensor_rank}));
+    for (int i = 0; i < shape.tensor; ++i) tensor.push_back(rank_of(shape, {mesh.place.stage, mesh.place.data_rank, i}));
+    for (int i = 0; i < shape.pipeline; ++i) pipeline.push_back(rank_of(shape, {i, mesh.place.data_rank, mesh.place.tensor_rank}));
+    EXPECT_EQ(members(mesh.data), data);
+    EXPECT_EQ(members(mesh.tensor), tensor);
+    EXPECT_EQ(members(mesh.pipeline), pipeline);
+
+    const Mesh absent = Mesh::meta(shape, world().rank());
+    EXPECT_EQ(absent.data.rank(), mesh.data.rank());
+    EXPECT_EQ(absent.data.size(), mesh.data.size());
+    EXPECT_EQ(absent.pipeline.rank(), mesh.pipeline.rank());
+  }
+}
+
+TEST(Mesh, RefusesAProductThatIsNotTheWorld) {
+  try {
+    const Mesh mesh({world().size(), 2, 1}, world());
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find(std::to_string(2 * world().size()) + " ranks"), std::string::npos) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace trireme::parallel

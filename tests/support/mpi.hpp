@@ -1,0 +1,6 @@
+#pragma once
+
+#include "trireme/comm/environment.hpp"
+
+/// MPI of a test that runs with RANKS (tests/support/mpi_main.cpp).
+trireme::comm::Environment& test_environment();

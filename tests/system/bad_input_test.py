@@ -1,0 +1,82 @@
+"""Mistakes end with exit code 2 before training: file, line, key and remedy, all of a deck at once, printed once at any number of ranks."""
+
+import os
+import re
+import unittest
+
+import harness
+
+# (what is put in place of what, what the message must name)
+MISTAKES = {
+    "a misspelt key": ("momentum = 0.9", "momentun = 0.9", ["momentun", 'did you mean "momentum"']),
+    "a misspelt table": ("[schedule]", "[shedule]", ["shedule", "schedule"]),
+    "a wrong type": ("depth = 8", 'depth = "eight"', ["[model] depth", "integer"]),
+    "a negative batch": ("global = 64", "global = -64", ["[batch] global", "-64"]),
+    "a batch that does not divide": ("global = 64", "global = 50", ["batch.global", "50", "48", "64"]),
+    "missing data": ('train = "data/train"', 'train = "data/nowhere"', ["data/nowhere"]),
+    "a wrong unit": ('stop = "20 steps"', 'stop = "20 stepps"', ["[run] stop", "stepps", "steps"]),
+    "a bad name": ('name = "test"', 'name = "a/b"', ["[run] name", "a/b"]),
+    "a wrong choice": ('kind = "sgd"', 'kind = "sdg"', ["sdg", "sgd"]),
+    "a key of another kind": ("weight_decay = 5e-4", "beta1 = 0.9", ["beta1", "adamw"]),
+    "a value out of range": ("momentum = 0.9", "momentum = 1.9", ["[optimizer] momentum", "1.9"]),
+    "a depth that is none": ("depth = 8", "depth = 9", ["depth", "8"]),
+    "broken TOML": ("[batch]", "[batch", ["deck.toml:"]),
+    "no data at all": ('train = "data/train"', "", ["train"]),
+}
+
+
+class BadInput(harness.Case):
+    def check(self, before, after, words, ranks):
+        self.assertIn(before, harness.DECK)
+        self.write_deck(harness.DECK.replace(before, after, 1))
+        result = self.train(ranks=ranks, expect=2)
+        for word in words:
+            self.assertIn(word, result.text)
+        if before != 'train = "data/train"' and "batch.global" not in words:
+            line = harness.DECK.replace(before, after, 1).split("\n").index(after) + 1 if after in harness.DECK.replace(before, after, 1).split("\n") else 0
+            self.assertRegex(result.text, r"deck\.toml:%s:\d+" % (line or r"\d+"))
+        self.assertFalse(os.path.exists(self.path("run", "metrics.jsonl")))
+        return result.text
+
+    def test_each_mistake_is_named_with_its_remedy(self):
+        for what, (before, after, words) in MISTAKES.items():
+            with self.subTest(what):
+                self.check(before, after, words, 1)
+
+    def test_printed_once_at_four_ranks(self):
+        for what in ("a misspelt key", "missing data", "a batch that does not divide"):
+            with self.subTest(what):
+                before, after, words = MISTAKES[what]
+                text = self.check(before, after, words, 4)
+                self.assertEqual(text.count(words[0]), self.check(before, after, words, 1).count(words[0]))
+
+    def test_all_mistakes_of_a_deck_at_once(self):
+        deck = harness.DECK
+        for what in ("a misspelt key", "a wrong type", "a negative batch", "a wrong unit", "a bad name"):
+            before, after, _ = MISTAKES[what]
+            deck = deck.replace(before, after, 1)
+        self.write_deck(deck)
+        text = self.train(expect=2).text
+        self.assertGreaterEqual(len(re.findall(r"deck\.toml:\d+:\d+", text)), 5)
+        for word in ("momentun", "depth", "global", "stepps", "a/b"):
+            self.assertIn(word, text)
+
+    def test_check_says_the_same_as_train(self):
+        before, after, words = MISTAKES["a misspelt key"]
+        self.write_deck(harness.DECK.replace(before, after, 1))
+        result = harness.run("check", "deck.toml", cwd=self.folder)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn(words[1], result.text)
+        self.write_deck(harness.DECK)
+        self.assertEqual(harness.run("check", "deck.toml", cwd=self.folder).returncode, 0)
+
+    def test_the_command_line_too(self):
+        for arguments in (("train",), ("train", "nowhere.toml"), ("trian", "deck.toml"), ("train", "deck.toml", "--restrat", "auto"), ("train", "deck.toml", "--set", "run.seed"),
+                          ("train", "deck.toml", "--set", "run.sed=3"), ("evaluate", "deck.toml", "--checkpoint", "nowhere.h5"), ("verify", "nowhere.h5"), ("inspect", "nowhere")):
+            result = harness.run(*arguments, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
+            self.assertTrue(result.text.strip())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,105 @@
+"""check_layers.py finds each kind of violation in a small tree, and none where there is none."""
+import shutil
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(ROOT / "scripts"))
+import check_layers  # noqa: E402
+
+
+class CheckLayers(unittest.TestCase):
+    def setUp(self):
+        self.root = Path(tempfile.mkdtemp(prefix="trireme_layers_"))
+        self.write("include/trireme/tensor/tensor.hpp", '#pragma once\n#include <vector>\n#include "trireme/base/check.hpp"\n')
+        self.write("src/tensor/tensor.cpp", '#include "trireme/tensor/tensor.hpp"\n')
+        self.write("src/tensor/CMakeLists.txt", "trireme_library(tensor SOURCES tensor.cpp PUBLIC trireme::base)\n")
+
+    def tearDown(self):
+        shutil.rmtree(self.root)
+
+    def write(self, name, text):
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def violations(self):
+        return check_layers.check(self.root)[0]
+
+    def expect_one(self, *words):
+        found = self.violations()
+        self.assertEqual(len(found), 1, found)
+        for word in words:
+            self.assertIn(word, found[0])
+
+    def test_clean_tree(self):
+        self.assertEqual(self.violations(), [])
+
+    def test_upward_include(self):
+        self.write("src/tensor/bad.cpp", '\n#include "trireme/train/step.hpp"\n')
+        self.expect_one("src/tensor/bad.cpp:2", "tensor includes trireme/train/step.hpp")
+
+    def test_upward_include_in_a_public_header(self):
+        self.write("include/trireme/base/bad.hpp", '#pragma once\n#  include "trireme/tensor/tensor.hpp"\n')
+        self.expect_one("include/trireme/base/bad.hpp:2", "base includes")
+
+    def test_upward_link(self):
+        self.write("src/tensor/CMakeLists.txt", "trireme_library(tensor SOURCES tensor.cpp\n  PUBLIC trireme::base\n  PRIVATE trireme::ops)\n")
+        self.expect_one("src/tensor/CMakeLists.txt:3", "links trireme::ops")
+
+    def test_deck_sees_option_headers_only(self):
+        self.write("include/trireme/model/options.hpp", "#pragma once\n")
+        self.write("src/deck/deck.cpp", '#include "trireme/model/options.hpp"\n')
+        self.assertEqual(self.violations(), [])
+        self.write("src/deck/deck.cpp", '#include "trireme/model/block.hpp"\n')
+        self.expect_one("src/deck/deck.cpp:1", "deck includes")
+
+    def test_foreign_headers_out_of_place(self):
+        places = {"mpi.h": "src/data/a.cpp", "nccl.h": "src/parallel/a.cpp", "hdf5.h": "src/checkpoint/a.cpp", "toml++/toml.h": "src/app/a.cpp",
+                  "toml++/toml.hpp": "src/train/a.cpp", "Kokkos_Core.hpp": "src/ops/a.cpp", "cuda_runtime.h": "src/train/a.cpp",
+                  "cublasLt.h": "src/model/a.cpp", "cudnn.h": "src/ops/a.cpp", "oneapi/dnnl/dnnl.hpp": "kernels/a.cpp", "dnnl.hpp": "src/model/a.cpp"}
+        for header, name in places.items():
+            with self.subTest(header):
+                self.write(name, f"#include <{header}>\n")
+                self.expect_one(f"{name}:1", header)
+                (self.root / name).unlink()
+
+    def test_foreign_headers_in_their_place(self):
+        places = {"mpi.h": "src/comm/a.cpp", "hdf5.h": "src/io/a.cpp", "toml++/toml.h": "src/deck/a.cpp", "Kokkos_Core.hpp": "kernels/a.cpp",
+                  "cuda_runtime_api.h": "src/device/a.cpp", "cudnn.h": "src/ops/cuda/a.cpp", "oneapi/dnnl/dnnl.hpp": "src/ops/a.cpp"}
+        for header, name in places.items():
+            self.write(name, f"#include <{header}>\n")
+        self.write("src/io/hdf5.cpp", "#include <mpi.h>\n")
+        self.assertEqual(self.violations(), [])
+        self.write("src/io/file.cpp", "#include <mpi.h>\n")
+        self.expect_one("src/io/file.cpp:1", "mpi.h")
+
+    def test_header_without_pragma_once(self):
+        self.write("include/trireme/base/bad.hpp", "// a comment\n#pragma once\n")
+        self.expect_one("include/trireme/base/bad.hpp:1", "#pragma once")
+
+    def test_file_too_long(self):
+        self.write("src/tensor/tensor.cpp", "\n" * check_layers.LONGEST_FILE)
+        self.assertEqual(self.violations(), [])
+        self.write("src/tensor/tensor.cpp", "\n" * (check_layers.LONGEST_FILE + 1))
+        self.expect_one("src/tensor/tensor.cpp", "split it")
+
+    def test_unknown_library(self):
+        self.write("src/utils/a.cpp", "\n")
+        self.expect_one("src/utils/a.cpp", "no library of the house")
+
+    def test_path_into_another_library(self):
+        self.write("src/tensor/cpu/good.cpp", '#include "../detail.hpp"\n')
+        self.assertEqual(self.violations(), [])
+        self.write("src/tensor/bad.cpp", '#include "../ops/context.hpp"\n')
+        self.expect_one("src/tensor/bad.cpp:1", "public header")
+
+    def test_this_project_holds(self):
+        self.assertEqual(check_layers.check(ROOT)[0], [])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,187 @@
+"""What the system tests share: small datasets, decks, runs under mpirun, and reading what a run left. Standard library only."""
+
+import json
+import os
+import random
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+SKIP = 77
+TRIREME = os.environ.get("TRIREME", "")
+MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
+
+
+def skip(why):
+    print("skipped: " + why)
+    sys.exit(SKIP)
+
+
+def environment(threads=1):
+    """Enough for mpirun as root with more ranks than cores, idle ranks yielding."""
+    env = dict(os.environ)
+    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
+               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_mpi_yield_when_idle="1",
+               OMPI_MCA_hwloc_base_binding_policy="none", OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="false")
+    return env
+
+
+def command(*arguments, ranks=1):
+    launcher = [MPIEXEC, "-q", "-n", str(ranks)] if ranks > 1 else []
+    return launcher + [TRIREME, *map(str, arguments)]
+
+
+def run(*arguments, ranks=1, cwd=None, threads=1, timeout=300):
+    """Runs the program to its end. Returns an object with returncode, stdout, stderr, and both together as `text`."""
+    result = subprocess.run(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads), timeout=timeout, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    result.text = result.stdout + result.stderr
+    return result
+
+
+def start(*arguments, ranks=1, cwd=None, threads=1):
+    """Starts the program in a process group of its own, so that all of it can be killed."""
+    return subprocess.Popen(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads), stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+
+
+def write_idx(path, extents, data):
+    with open(path, "wb") as file:
+        file.write(struct.pack(">BBBB", 0, 0, 8, len(extents)) + struct.pack(">%dI" % len(extents), *extents) + bytes(data))
+
+
+def make_dataset(folder, samples, size=12, classes=5, seed=1, shards=2):
+    """Shards of noisy images whose brightness pattern tells their class: something a small network learns in a few steps."""
+    rng = random.Random(seed)
+    images, labels = bytearray(), bytearray()
+    for i in range(samples):
+        label = rng.randrange(classes)
+        labels.append(label)
+        for row in range(size):
+            bright = 90 if row * classes // size == label else 0
+            images.extend(bright + rng.randrange(120) for _ in range(size))
+    work = folder + ".idx"
+    os.makedirs(work, exist_ok=True)
+    write_idx(work + "/images", (samples, size, size), images)
+    write_idx(work + "/labels", (samples,), labels)
+    result = run("shard", "idx", work + "/images", work + "/labels", "--out", folder, "--shards", shards)
+    if result.returncode != 0:
+        raise RuntimeError(result.text)
+    shutil.rmtree(work)
+
+
+DECK = """
+[run]
+name = "test"
+folder = "run"
+seed = 7
+deterministic = true
+stop = "20 steps"
+[model]
+kind = "resnet"
+depth = 8
+width = 8
+stem = "small"
+[data]
+train = "data/train"
+validation = "data/validation"
+test = "data/test"
+workers = 1
+[data.augment]
+flip = true
+random_crop = 2
+normalize = { mean = [0.4], std = [0.25] }
+[batch]
+global = 64
+micro = 16
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 5e-4
+[schedule]
+kind = "cosine"
+rate = 0.1
+warmup = "5 steps"
+[evaluate]
+every = "5 steps"
+[checkpoint]
+every = "5 steps"
+[monitor]
+every = "1 step"
+tensorboard = false
+"""
+
+
+def read_rows(folder, kind=None):
+    rows = []
+    with open(os.path.join(folder, "metrics.jsonl")) as file:
+        for line in file:
+            row = json.loads(line)
+            if kind is None or row["kind"] == kind:
+                rows.append(row)
+    return rows
+
+
+def last_by_step(rows):
+    """After a restart steps appear again: the last row of a step counts."""
+    return {row["step"]: row for row in rows}
+
+
+def losses(folder):
+    by_step = last_by_step(read_rows(folder, "train"))
+    return [by_step[step]["loss"] for step in sorted(by_step)]
+
+
+def digest(checkpoint, cwd=None):
+    result = run("inspect", "--digest", checkpoint, cwd=cwd)
+    if result.returncode != 0:
+        raise RuntimeError(result.text)
+    return result.stdout.split()[-1]
+
+
+def checkpoints(folder):
+    names = os.listdir(os.path.join(folder, "checkpoints"))
+    return sorted(name for name in names if re.fullmatch(r"step_\d{9}\.h5", name))
+
+
+class Case(unittest.TestCase):
+    """A test in a folder of its own with a deck and small datasets."""
+
+    samples = 640
+
+    @classmethod
+    def setUpClass(cls):
+        if not TRIREME:
+            skip("TRIREME does not name the program")
+        cls.shared = tempfile.mkdtemp(prefix="trireme-test-")
+        make_dataset(cls.shared + "/train", cls.samples)
+        make_dataset(cls.shared + "/validation", 90, seed=2, shards=1)
+        make_dataset(cls.shared + "/test", 70, seed=3, shards=1)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.shared, ignore_errors=True)
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="trireme-test-")
+        os.symlink(self.shared, self.folder + "/data")
+        self.write_deck(DECK)
+
+    def tearDown(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def write_deck(self, text, name="deck.toml"):
+        with open(os.path.join(self.folder, name), "w") as file:
+            file.write(text)
+
+    def train(self, *arguments, ranks=1, expect=0, deck="deck.toml", threads=1):
+        result = run("train", deck, *arguments, ranks=ranks, cwd=self.folder, threads=threads)
+        self.assertEqual(result.returncode, expect, result.text)
+        return result
+
+    def path(self, *parts):
+        return os.path.join(self.folder, *parts)

@@ -1,0 +1,173 @@
+"""A run that was killed, signalled or stopped goes on to the bits and metrics of one that was not."""
+
+import json
+import os
+import random
+import signal
+import time
+import unittest
+
+import harness
+
+STEPS = 40
+LAST = "checkpoints/step_%09d.h5" % STEPS
+
+
+class Restart(harness.Case):
+    def setUp(self):
+        super().setUp()
+        self.arguments = ("--set", "run.stop=%d steps" % STEPS)
+
+    def undisturbed(self, ranks=1):
+        self.train("--set", "run.folder=whole", *self.arguments, ranks=ranks)
+        return harness.digest(self.path("whole", LAST))
+
+    def exit_record(self, folder="run"):
+        with open(self.path(folder, "exit.json")) as file:
+            return json.load(file)
+
+    def assert_same_metrics(self):
+        for kind in ("train", "evaluate"):
+            key = ("loss", "grad_norm") if kind == "train" else ("loss", "top1", "top5", "samples")
+            rows = []
+            for folder in ("whole", "run"):
+                by_step = {}
+                for row in harness.read_rows(self.path(folder), kind):
+                    by_step[(row["step"], row.get("split"))] = [row[k] for k in key]
+                rows.append(by_step)
+            self.assertEqual(rows[0], rows[1])
+
+    def test_killed_at_random_moments(self):
+        whole = self.undisturbed(ranks=2)
+        rng = random.Random(11)
+        kills = 0
+        for attempt in range(25):
+            process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
+            limit = rng.uniform(0.3, 1.6) if attempt < 8 else 120
+            try:
+                process.communicate(timeout=limit)
+                break
+            except harness.subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+                kills += 1
+        self.assertEqual(process.returncode, 0)
+        self.assertGreaterEqual(kills, 1)
+        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+        self.assert_same_metrics()
+
+    def test_one_rank_killed_is_the_end_of_all_and_not_of_the_run(self):
+        whole = self.undisturbed(ranks=2)
+        process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.path("run", "checkpoints")) or not harness.checkpoints(self.path("run")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        children = harness.subprocess.run(["pgrep", "-P", str(process.pid)], stdout=harness.subprocess.PIPE, text=True).stdout.split()
+        if children:
+            os.kill(int(children[-1]), signal.SIGKILL)
+        process.communicate(timeout=60)
+        self.assertNotIn(process.returncode, (0, 75))
+        self.assertFalse(os.path.exists(self.path("run", "exit.json")))
+        self.train(*self.arguments, ranks=2)
+        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+
+    def test_a_signal_stops_with_75_and_the_same_command_goes_on(self):
+        whole = self.undisturbed()
+        self.write_deck(harness.DECK.replace('every = "5 steps"', 'every = "1000 steps"'))
+        process = harness.start("train", "deck.toml", *self.arguments, cwd=self.folder)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.path("run", "metrics.jsonl")) or len(harness.read_rows(self.path("run"))) < 3:
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        process.send_signal(signal.SIGUSR1)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, text)
+        record = self.exit_record()
+        self.assertEqual(record["code"], 75)
+        self.assertIn("SIGUSR1", record["reason"])
+        self.assertEqual(record["checkpoint"], harness.checkpoints(self.path("run"))[-1])
+        self.assertEqual(record["step"], int(record["checkpoint"][5:14]))
+        self.train(*self.arguments, ranks=2)
+        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+        events = [row["event"] for row in harness.read_rows(self.path("run"), "event")]
+        self.assertIn("restart", events)
+
+    def test_a_stop_file_stops_at_the_next_step(self):
+        os.makedirs(self.path("run"))
+        open(self.path("run", "STOP"), "w").close()
+        self.train(*self.arguments, expect=75)
+        os.remove(self.path("run", "STOP"))
+        self.train(*self.arguments)
+        self.assertEqual(self.exit_record()["code"], 0)
+
+    def test_the_walltime_stops_before_the_job_is_killed(self):
+        self.train("--set", "run.stop=100000 steps", "--set", "run.walltime=2 seconds", "--set", "run.walltime_margin=0.5 seconds", expect=75)
+        self.assertTrue(harness.checkpoints(self.path("run")))
+
+    def test_a_finished_run_stays_as_it_is(self):
+        self.train(*self.arguments)
+        before = sorted((name, os.stat(self.path("run/checkpoints", name)).st_mtime_ns) for name in os.listdir(self.path("run/checkpoints")))
+        rows = harness.read_rows(self.path("run"), "evaluate")
+        self.train(*self.arguments)
+        after = sorted((name, os.stat(self.path("run/checkpoints", name)).st_mtime_ns) for name in os.listdir(self.path("run/checkpoints")))
+        self.assertEqual(before, after)
+        self.assertEqual(rows, harness.read_rows(self.path("run"), "evaluate"))
+
+    def test_a_missing_final_evaluation_is_made_up_for(self):
+        self.train(*self.arguments)
+        with open(self.path("run", "metrics.jsonl")) as file:
+            lines = file.readlines()
+        self.assertIn('"test"', lines[-1])
+        with open(self.path("run", "metrics.jsonl"), "w") as file:
+            file.writelines(lines[:-1])
+        self.train(*self.arguments)
+        again = json.loads(open(self.path("run", "metrics.jsonl")).readlines()[-1])
+        self.assertEqual((again["split"], again["loss"]), ("test", json.loads(lines[-1])["loss"]))
+
+    def test_rotation_keeps_what_the_deck_says(self):
+        self.train(*self.arguments, "--set", "checkpoint.keep=2", "--set", "checkpoint.best=top1")
+        self.assertEqual(harness.checkpoints(self.path("run")), ["step_%09d.h5" % s for s in (STEPS - 5, STEPS)])
+        self.assertTrue(os.path.exists(self.path("run/checkpoints/best.h5")))
+        self.assertFalse([name for name in os.listdir(self.path("run/checkpoints")) if name.endswith(".tmp")])
+
+    def test_required_never_starts_fresh(self):
+        result = self.train("--restart", "required", expect=2)
+        self.assertIn("no checkpoint to go on from", result.text)
+
+    def test_none_moves_the_old_checkpoints_aside(self):
+        self.train("--set", "run.stop=10 steps")
+        self.train("--set", "run.stop=5 steps", "--restart", "none")
+        self.assertEqual(harness.checkpoints(self.path("run")), ["step_000000005.h5"])
+        aside = [name for name in os.listdir(self.path("run/checkpoints")) if name.startswith("before-")]
+        self.assertEqual(len(aside), 1)
+        self.assertIn("step_000000010.h5", os.listdir(self.path("run/checkpoints", aside[0])))
+
+    def test_a_change_that_may_not_be_made_is_refused(self):
+        self.train("--set", "run.stop=5 steps")
+        for change, key in (("run.seed=8", "run.seed"), ("model.width=16", "model.width"), ("optimizer.kind=adamw", "optimizer.kind"), ("data.train=data/validation", "data.train")):
+            more = ("--set", "data.test=data/test") if key != "optimizer.kind" else ()
+            deck = harness.DECK.replace("momentum = 0.9\n", "") if key == "optimizer.kind" else harness.DECK
+            self.write_deck(deck, "changed.toml")
+            result = self.train("--set", change, *more, deck="changed.toml", expect=2)
+            self.assertIn(key, result.text)
+        result = self.train("--set", "schedule.rate=0.05", "--set", "run.stop=10 steps")
+        self.assertIn("schedule.rate", result.text)
+
+    def test_a_second_job_in_the_folder_is_refused(self):
+        process = harness.start("train", "deck.toml", "--set", "run.stop=100000 steps", cwd=self.folder)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.path("run", "metrics.jsonl")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+        try:
+            result = self.train("--set", "run.stop=100000 steps", expect=2)
+            self.assertIn(str(process.pid), result.text)
+        finally:
+            process.kill()
+            process.communicate()
+        self.train("--set", "run.stop=5 steps")  # the process is gone: its lease is taken over at once
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,76 @@
+#include "trireme/base/duration.hpp"
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme {
+namespace {
+
+using Unit = Duration::Unit;
+
+std::string reason(const std::string& text) {
+  std::string why;
+  EXPECT_FALSE(parse_duration(text, &why).has_value()) << text;
+  return why;
+}
+
+TEST(Duration, ReadsEveryFormOfTheContract) {
+  EXPECT_EQ(parse_duration("10 epochs"), (Duration{10, Unit::epochs}));
+  EXPECT_EQ(parse_duration("1 epoch"), (Duration{1, Unit::epochs}));
+  EXPECT_EQ(parse_duration("0.5 epochs"), (Duration{0.5, Unit::epochs}));
+  EXPECT_EQ(parse_duration("1000 steps"), (Duration{1000, Unit::steps}));
+  EXPECT_EQ(parse_duration("1 step"), (Duration{1, Unit::steps}));
+  EXPECT_EQ(parse_duration("50k samples"), (Duration{50000, Unit::samples}));
+  EXPECT_EQ(parse_duration("1.1M samples"), (Duration{1100000, Unit::samples}));
+  EXPECT_EQ(parse_duration("2B tokens"), (Duration{2e9, Unit::tokens}));
+  EXPECT_EQ(parse_duration("30 seconds"), (Duration{30, Unit::seconds}));
+  EXPECT_EQ(parse_duration("30 minutes"), (Duration{1800, Unit::seconds}));
+  EXPECT_EQ(parse_duration("8 hours"), (Duration{28800, Unit::seconds}));
+  EXPECT_EQ(parse_duration("1 day"), (Duration{86400, Unit::seconds}));
+  EXPECT_EQ(parse_duration("  10epochs "), (Duration{10, Unit::epochs}));
+  EXPECT_EQ(parse_duration("1e6 steps"), (Duration{1e6, Unit::steps}));
+}
+
+TEST(Duration, SaysWhatWouldBeRight) {
+  EXPECT_NE(reason("10 epoks").find("did you mean \"epochs\""), std::string::npos);
+  EXPECT_NE(reason("10").find("10 epochs"), std::string::npos);
+  EXPECT_NE(reason("10k").find("unit is missing"), std::string::npos);
+  EXPECT_NE(reason("ten epochs").find("begins with a number"), std::string::npos);
+  EXPECT_NE(reason("5 fortnights").find("minutes, hours"), std::string::npos);
+  EXPECT_NE(reason("-5 epochs").find("not negative"), std::string::npos);
+  EXPECT_NE(reason("1.2.3 epochs").find("not a number"), std::string::npos);
+  EXPECT_NE(reason("").find("10 epochs"), std::string::npos);
+  EXPECT_FALSE(reason("10 G steps").empty());
+  EXPECT_FALSE(reason("inf epochs").empty());
+  EXPECT_FALSE(reason("1e999 epochs").empty());
+}
+
+TEST(Duration, WrittenFormIsReadBackToTheSameValue) {
+  for (const Unit unit : {Unit::epochs, Unit::steps, Unit::samples, Unit::tokens, Unit::seconds})
+    for (const double value : {0.0, 0.1, 1.0, 59.5, 60.0, 90.0, 3600.0, 5400.0, 86400.0, 1e6, 2e9, 3.3e17, 1e-7}) {
+      const Duration duration{value, unit};
+      EXPECT_EQ(parse_duration(to_string(duration)), duration) << to_string(duration);
+    }
+  EXPECT_EQ(to_string({1, Unit::steps}), "1 step");
+  EXPECT_EQ(to_string({90, Unit::seconds}), "90 seconds");
+  EXPECT_EQ(to_string({300, Unit::seconds}), "5 minutes");
+}
+
+TEST(Duration, StepsAreRoundedUpButNotByBinaryFractions) {
+  const StepScale scale{.samples_per_step = 100, .samples_per_epoch = 1000};
+  EXPECT_EQ(steps_of({2, Unit::epochs}, scale), 20);
+  EXPECT_EQ(steps_of({7, Unit::steps}, scale), 7);
+  EXPECT_EQ(steps_of({101, Unit::samples}, scale), 2);
+  EXPECT_EQ(steps_of({0, Unit::steps}, scale), 0);
+  const StepScale hundred{.samples_per_step = 1, .samples_per_epoch = 100};
+  for (int percent = 1; percent <= 1000; ++percent) EXPECT_EQ(steps_of({percent / 100.0, Unit::epochs}, hundred), percent);
+}
+
+TEST(Duration, TokensCountOnlyForTokenDatasets) {
+  EXPECT_THROW(steps_of({1000, Unit::tokens}, {.samples_per_step = 4, .samples_per_epoch = 8}), InputError);
+  EXPECT_EQ(steps_of({1000, Unit::tokens}, {.samples_per_step = 4, .samples_per_epoch = 8, .tokens_per_sample = 125}), 2);
+}
+
+}  // namespace
+}  // namespace trireme

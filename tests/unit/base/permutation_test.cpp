@@ -1,0 +1,69 @@
+#include "trireme/base/permutation.hpp"
+
+#include <cmath>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+class PermutationSizes : public testing::TestWithParam<std::uint64_t> {};
+
+TEST_P(PermutationSizes, EveryIndexStandsAtOnePosition) {
+  const std::uint64_t size = GetParam();
+  for (std::uint64_t key = 0; key < 5; ++key) {
+    const Permutation permutation(random_key(key, "test"), size);
+    std::vector<bool> seen(size, false);
+    for (std::uint64_t position = 0; position < size; ++position) {
+      const std::uint64_t index = permutation(position);
+      ASSERT_LT(index, size);
+      ASSERT_FALSE(seen[index]) << index << " stands twice";
+      seen[index] = true;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes,
+                         testing::Values(1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 97, 255, 256, 257, 1000, 1021, 4096, 60000, 65537));
+
+// Each of 12 indices should stand at each of 12 positions equally often over many keys. Chi-square with 11 x 11 degrees of freedom has
+// mean 121 and deviation sqrt(242) = 15.6; six deviations are left for a right generator about once in 10^7 runs, and the keys are fixed.
+TEST(Permutation, IndicesAreSpreadEvenlyOverPositions) {
+  constexpr int size = 12, keys = 12000;
+  std::vector<std::vector<int>> count(size, std::vector<int>(size, 0));
+  for (int key = 0; key < keys; ++key) {
+    const Permutation permutation(random_key(static_cast<std::uint64_t>(key), "epoch"), size);
+    for (int position = 0; position < size; ++position) ++count[static_cast<std::size_t>(position)][permutation(static_cast<std::uint64_t>(position))];
+  }
+  const double expected = static_cast<double>(keys) / size;
+  double chi_square = 0;
+  for (const auto& row : count)
+    for (const int n : row) chi_square += (n - expected) * (n - expected) / expected;
+  const double freedom = (size - 1.0) * (size - 1.0);
+  EXPECT_LT(chi_square, freedom + 6 * std::sqrt(2 * freedom));
+}
+
+// Successive positions of a random permutation have no correlation: the sample correlation of n pairs has deviation 1/sqrt(n).
+TEST(Permutation, NeighboursAreNotCorrelated) {
+  constexpr std::uint64_t size = 60000;
+  for (std::uint64_t key = 0; key < 4; ++key) {
+    const Permutation permutation(random_key(key, "neighbours"), size);
+    const double mean = (size - 1) / 2.0, variance = (static_cast<double>(size) * size - 1) / 12;
+    double sum = 0;
+    for (std::uint64_t position = 0; position + 1 < size; ++position)
+      sum += (static_cast<double>(permutation(position)) - mean) * (static_cast<double>(permutation(position + 1)) - mean);
+    EXPECT_LT(std::abs(sum / (size - 1) / variance), 5 / std::sqrt(static_cast<double>(size)));
+  }
+}
+
+TEST(Permutation, KeysGiveDifferentOrders) {
+  constexpr std::uint64_t size = 1000;
+  const Permutation one(1, size), two(2, size);
+  int equal = 0;
+  for (std::uint64_t position = 0; position < size; ++position) equal += one(position) == two(position);
+  EXPECT_LT(equal, 10);  // the number of agreements of two random orders is Poisson with mean 1: ten or more once in 10^7
+}
+
+}  // namespace
+}  // namespace trireme

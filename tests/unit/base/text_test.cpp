@@ -1,0 +1,39 @@
+#include "trireme/base/text.hpp"
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+TEST(Text, EditDistanceCountsEditsAndSwaps) {
+  EXPECT_EQ(edit_distance("", ""), 0);
+  EXPECT_EQ(edit_distance("abc", ""), 3);
+  EXPECT_EQ(edit_distance("momentun", "momentum"), 1);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
+  EXPECT_EQ(edit_distance("wramup", "warmup"), 1);
+  for (const char* a : {"rate", "momentum", "", "x"})
+    for (const char* b : {"rat", "momenta", "yx", "global"}) EXPECT_EQ(edit_distance(a, b), edit_distance(b, a));
+}
+
+TEST(Text, NearestFindsMisspellingsOnly) {
+  const std::vector<std::string> keys = {"momentum", "nesterov", "weight_decay", "clip_norm", "rate"};
+  EXPECT_EQ(nearest("momentun", keys), "momentum");
+  EXPECT_EQ(nearest("Nesterov", keys), "nesterov");
+  EXPECT_EQ(nearest("wieght_decay", keys), "weight_decay");
+  EXPECT_EQ(nearest("weight", keys), "weight_decay");
+  EXPECT_EQ(nearest("momentum_factor", keys), "momentum");
+  EXPECT_EQ(nearest("zebra", keys), "");
+  EXPECT_EQ(nearest("anything", {}), "");
+}
+
+TEST(Text, BytesAndSeconds) {
+  EXPECT_EQ(format_bytes(812), "812 bytes");
+  EXPECT_EQ(format_bytes(1), "1 byte");
+  EXPECT_EQ(format_bytes(1.5 * 1024 * 1024 * 1024), "1.5 GiB");
+  EXPECT_EQ(format_seconds(125), "2:05");
+  EXPECT_EQ(format_seconds(3725), "1:02:05");
+  EXPECT_EQ(format_seconds(3 * 86400 + 4 * 3600 + 59), "3 d 4 h");
+}
+
+}  // namespace
+}  // namespace trireme

@@ -1,0 +1,82 @@
+#include <cstring>
+
+#include <gtest/gtest.h>
+
+#include "example.hpp"
+#include "trireme/base/philox.hpp"
+#include "trireme/checkpoint/verify.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+// The contract's definition, section 5, word for word, over values in file order.
+std::uint64_t definition(const std::vector<float>& values) {
+  std::uint64_t sum = 0;
+  for (std::uint64_t i = 0; i < values.size(); ++i) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &values[i], 4);
+    sum += mix64(bits + (i + 1) * 0x9E3779B97F4A7C15ull);
+  }
+  return sum;
+}
+
+std::vector<float> in_file_order(const parallel::ParameterSpec& spec, const std::vector<float>& memory) {
+  std::vector<float> file;
+  for (std::int64_t row = 0; row < spec.rows(); ++row) {
+    for (std::int64_t inner = 0; inner < spec.row_elements(); ++inner) {
+      file.push_back(memory[static_cast<std::size_t>(row * spec.row_elements() + parallel::memory_index(spec, inner))]);
+    }
+  }
+  return file;
+}
+
+TEST(Digest, IsTheContractsSumWhateverTheMemoryOrder) {
+  const Example example;
+  for (std::size_t i = 0; i < example.specs.size(); ++i) {
+    const parallel::ParameterSpec& spec = example.specs[i];
+    EXPECT_EQ(digest_rows(spec, 0, spec.rows(), example.values[i].data()), definition(in_file_order(spec, example.values[i]))) << spec.name;
+  }
+}
+
+TEST(Digest, OfPartsAddsUpToTheWhole) {
+  const Example example;
+  for (std::size_t i = 0; i < example.specs.size(); ++i) {
+    const parallel::ParameterSpec& spec = example.specs[i];
+    std::uint64_t sum = 0;
+    for (std::int64_t row = 0; row < spec.rows(); ++row) sum += digest_rows(spec, row, row + 1, example.values[i].data() + row * spec.row_elements());
+    EXPECT_EQ(sum, digest_rows(spec, 0, spec.rows(), example.values[i].data())) << spec.name;
+  }
+}
+
+TEST(Digest, SeesEverySwapAndEveryBit) {
+  Example example;
+  const parallel::ParameterSpec& spec = example.specs[1];
+  std::vector<float>& values = example.values[1];
+  const std::uint64_t whole = digest_rows(spec, 0, spec.rows(), values.data());
+  std::swap(values[3], values[4]);
+  EXPECT_NE(digest_rows(spec, 0, spec.rows(), values.data()), whole);
+  std::swap(values[3], values[4]);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const float kept = values[i];
+    std::uint32_t bits;
+    std::memcpy(&bits, &kept, 4);
+    bits ^= 1u << (i % 32);
+    std::memcpy(&values[i], &bits, 4);
+    EXPECT_NE(digest_rows(spec, 0, spec.rows(), values.data()), whole);
+    values[i] = kept;
+  }
+}
+
+TEST(Digest, OfTheFileIsThatOfMemoryAndDependsOnNames) {
+  const Folder folder;
+  Example example;
+  const WriteReport report = write(comm::Communicator(), folder / "a.h5", example.pieces(), example_info());
+  EXPECT_EQ(combined_digest(compute_digests(folder / "a.h5")), report.digest);
+  EXPECT_EQ(combined_digest(read_contents(folder / "a.h5").tensors), report.digest);
+  std::vector<Piece> renamed = example.pieces();
+  renamed[2].path = "model/fc.offset";
+  EXPECT_NE(write(comm::Communicator(), folder / "b.h5", renamed, example_info()).digest, report.digest);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

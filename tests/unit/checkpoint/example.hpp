@@ -1,0 +1,75 @@
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include <unistd.h>
+
+#include "trireme/checkpoint/checkpoint.hpp"
+
+namespace trireme::checkpoint {
+
+/// A folder of its own for one test, removed at its end.
+class Folder {
+ public:
+  Folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+/// A small model with its values: a convolution in channels-last order, a matrix, a vector, a running mean.
+struct Example {
+  std::vector<parallel::ParameterSpec> specs;
+  std::vector<std::string> paths;
+  std::vector<std::vector<float>> values;
+
+  Example() {
+    add("model", "conv1.weight", {8, 3, 5, 5}, parallel::InnerOrder::channels_last);
+    add("model", "fc.weight", {11, 13}, parallel::InnerOrder::plain);
+    add("model", "fc.bias", {11}, parallel::InnerOrder::plain);
+    add("buffers", "bn1.running_mean", {8}, parallel::InnerOrder::plain);
+    add("optimizer/momentum", "fc.weight", {11, 13}, parallel::InnerOrder::plain);
+  }
+  void add(const std::string& group, const std::string& name, const Shape& shape, parallel::InnerOrder inner) {
+    parallel::ParameterSpec spec;
+    spec.name = name;
+    spec.shape = shape;
+    spec.inner = inner;
+    spec.initializer = {parallel::Initializer::Kind::normal, 1};
+    specs.push_back(spec);
+    paths.push_back(group + "/" + name);
+    values.emplace_back(static_cast<std::size_t>(shape.elements()));
+    parallel::initialize_rows(spec, specs.size(), 0, spec.rows(), values.back().data());
+  }
+  /// Whole tensors.
+  std::vector<Piece> pieces() {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < specs.size(); ++i) pieces.push_back({paths[i], &specs[i], 0, specs[i].rows(), values[i].data()});
+    return pieces;
+  }
+};
+
+inline Info example_info() {
+  Info info;
+  info.step = 1000;
+  info.epoch = 3;
+  info.epoch_samples = 512;
+  info.samples = 256000;
+  info.updates = 998;
+  info.deck = "[run]\nname = \"example\"\n";
+  info.classes = {"shirt", "a longer name", "\xC3\xA9tui"};
+  info.state = {{"seed", std::uint64_t{0xFFFFFFFFFFFFFFF0}}, {"best", 0.9375}, {"skipped", std::int64_t{-2}}, {"note", std::string("kept")}};
+  return info;
+}
+
+}  // namespace trireme::checkpoint

@@ -1,0 +1,113 @@
+#include "trireme/checkpoint/folder.hpp"
+
+#include <algorithm>
+#include <fstream>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "example.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+const comm::Communicator self;
+
+void write_step(const Folder& folder, std::int64_t step) {
+  Example example;
+  Info info = example_info();
+  info.step = step;
+  write(self, folder / step_file_name(step), example.pieces(), info);
+}
+
+void damage(const std::string& path) {
+  const io::File file(path, io::File::Mode::update);
+  file.write_at(file.size() / 2, "damaged?", 8);
+}
+
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
+  const Folder folder;
+  for (const std::int64_t step : {9, 10, 100}) write_step(folder, step);
+  std::ofstream(folder / "step_000000200.h5.tmp") << "half written";
+  std::ofstream(folder / "step_000000300.h5") << "no HDF5 file at all";
+  damage(folder / step_file_name(100));
+  const Choice choice = find_newest(self, folder.path());
+  EXPECT_EQ(choice.path, folder / step_file_name(10));
+  EXPECT_EQ(choice.step, 10);
+  ASSERT_EQ(choice.rejected.size(), 2u);
+  EXPECT_EQ(choice.rejected[0].path, folder / step_file_name(300));
+  EXPECT_EQ(choice.rejected[1].path, folder / step_file_name(100));
+  EXPECT_NE(choice.rejected[1].why.find("bytes"), std::string::npos) << choice.rejected[1].why;
+
+  Log log(false);
+  set_aside(self, choice.rejected, log);
+  EXPECT_TRUE(fs::exists(folder / "step_000000100.h5.damaged"));
+  EXPECT_TRUE(find_newest(self, folder.path()).rejected.empty());
+}
+
+TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {
+  const Folder folder;
+  EXPECT_FALSE(find_newest(self, folder.path()).any_file);
+  EXPECT_FALSE(find_newest(self, folder / "missing").any_file);
+}
+
+TEST(Newest, TellsADamagedRunFromAnEmptyFolder) {
+  const Folder folder;
+  write_step(folder, 5);
+  damage(folder / step_file_name(5));
+  const Choice choice = find_newest(self, folder.path());
+  EXPECT_TRUE(choice.path.empty());
+  EXPECT_TRUE(choice.any_file);
+  EXPECT_EQ(choice.rejected.size(), 1u);
+}
+
+TEST(Rotation, KeepsTheNewestAndTheProtected) {
+  const Folder folder;
+  for (const std::int64_t step : {1, 2, 3, 4, 5}) std::ofstream(folder / step_file_name(step)) << step;
+  for (const char* name : {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"}) std::ofstream(folder / name) << name;
+  rotate(self, folder.path(), 2, step_file_name(1));
+  const std::vector<std::string> expected{"best.h5",         "notes.txt",      step_file_name(1), "step_000000001.h5.damaged",
+                                          step_file_name(4), step_file_name(5)};
+  EXPECT_EQ(names_in(folder.path()), expected);
+}
+
+TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
+  const Folder folder;
+  for (const std::int64_t step : {1, 2}) std::ofstream(folder / step_file_name(step)) << step;
+  std::ofstream(folder / "best.h5") << "best";
+  Log log(false);
+  move_aside(self, folder.path(), log);
+  ASSERT_EQ(names_in(folder.path()).size(), 1u);
+  const std::string aside = names_in(folder.path())[0];
+  EXPECT_TRUE(aside.starts_with("before-"));
+  EXPECT_EQ(names_in(folder / aside).size(), 3u);
+  EXPECT_FALSE(find_newest(self, folder.path()).any_file);
+  move_aside(self, folder / "missing", log);  // a run that never wrote: nothing to do
+}
+
+TEST(ExitRecord, IsReadBackAndRemoved) {
+  const Folder folder;
+  write_exit_record(folder.path(), {"2026-01-02T03:04:05Z", ExitCode::stopped_early, "signal \"USR1\"\n", 12, "step_000000012.h5"});
+  const nlohmann::json json = nlohmann::json::parse(io::read_text_file(folder / "exit.json"));
+  EXPECT_EQ(json["start"], "2026-01-02T03:04:05Z");
+  EXPECT_EQ(json["code"], 75);
+  EXPECT_EQ(json["reason"], "signal \"USR1\"\n");
+  EXPECT_EQ(json["step"], 12);
+  EXPECT_EQ(json["checkpoint"], "step_000000012.h5");
+  remove_exit_record(folder.path());
+  EXPECT_FALSE(fs::exists(folder / "exit.json"));
+  remove_exit_record(folder.path());  // once more is no mistake
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

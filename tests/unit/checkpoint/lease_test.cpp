@@ -1,0 +1,121 @@
+#include <fstream>
+#include <optional>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "example.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct LeaseTest : testing::Test {
+  Folder folder;
+  Log log{false};
+  std::string path = folder / "run.lock";
+
+  std::string refusal() {
+    try {
+      const Lease lease(comm::Communicator(), folder.path(), log);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  }
+  nlohmann::json held() { return nlohmann::json::parse(io::read_text_file(path)); }
+  /// Writes the lease as somebody else would have left it.
+  void leave(const nlohmann::json& changes) {
+    nlohmann::json json;
+    {
+      const Lease lease(comm::Communicator(), folder.path(), log);
+      json = held();
+    }
+    json.update(changes);
+    std::ofstream(path) << json;
+  }
+};
+
+TEST_F(LeaseTest, BelongsToOneAtATimeAndIsGivenBack) {
+  {
+    const Lease lease(comm::Communicator(), folder.path(), log);
+    const std::string words = refusal();
+    EXPECT_NE(words.find(std::to_string(::getpid())), std::string::npos) << words;
+    EXPECT_TRUE(fs::exists(path));
+  }
+  EXPECT_FALSE(fs::exists(path));
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(LeaseTest, IsTakenOverAtOnceFromAProcessThatIsGone) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  leave({{"pid", child}});
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(LeaseTest, IsTakenOverWhereThePidBelongsToAnotherProcessNow) {
+  leave({{"process_start", "1"}});
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(LeaseTest, IsTakenOverFromAnotherHostOnceTheHeartbeatIsOld) {
+  leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 61}});
+  EXPECT_EQ(refusal(), "");
+}
+
+TEST_F(LeaseTest, WaitsForTheRestOfTheMinuteOfAnotherHost) {
+  leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 58.5}});
+  const double began = monotonic_seconds();
+  EXPECT_EQ(refusal(), "");
+  EXPECT_GT(monotonic_seconds() - began, 1.0);
+}
+
+TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
+  leave({{"host", "another-host"}, {"job", "4711"}, {"heartbeat", wall_seconds() - 50}});
+  nlohmann::json json = held();
+  json["heartbeat"] = wall_seconds();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::usleep(700'000);
+    std::ofstream(path + ".new") << json;
+    ::rename((path + ".new").c_str(), path.c_str());
+    ::_exit(0);
+  }
+  const std::string words = refusal();
+  ::waitpid(child, nullptr, 0);
+  EXPECT_NE(words.find("another-host"), std::string::npos) << words;
+  EXPECT_NE(words.find("4711"), std::string::npos) << words;
+  EXPECT_EQ(held()["host"], "another-host");  // and is left as it was
+}
+
+TEST_F(LeaseTest, MovesWithItsOwner) {
+  std::optional<Lease> first(std::in_place, comm::Communicator(), folder.path(), log);
+  Lease second = std::move(*first);
+  first.reset();
+  EXPECT_TRUE(fs::exists(path));
+  second.renew();
+  second.release();
+  EXPECT_FALSE(fs::exists(path));
+  second.release();
+}
+
+TEST_F(LeaseTest, OfAnotherIsNotRemoved) {
+  std::optional<Lease> lease(std::in_place, comm::Communicator(), folder.path(), log);
+  nlohmann::json json = held();
+  json["host"] = "another-host";
+  std::ofstream(path) << json;
+  lease.reset();
+  EXPECT_TRUE(fs::exists(path));
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

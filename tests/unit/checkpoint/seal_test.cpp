@@ -1,0 +1,109 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "example.hpp"
+#include "trireme/base/philox.hpp"
+#include "trireme/checkpoint/verify.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/hash.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+void write_text(const std::string& path, const std::string& text) {
+  io::File file(path, io::File::Mode::create);
+  file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
+}
+
+struct Seal : testing::Test {
+  Folder folder;
+  std::string path = folder / "checkpoint.h5", whole;
+  void SetUp() override {
+    Example example;
+    write(comm::Communicator(), path, example.pieces(), example_info());
+    whole = io::read_text_file(path);
+    ASSERT_EQ(check_seal(path), "");
+  }
+  std::string check(const std::string& bytes) {
+    write_text(path, bytes);
+    return check_seal(path);
+  }
+};
+
+// A changed byte may make the message wrong only in words: it is never silence.
+void expect_damage(const std::string& found, const std::string& what) {
+  EXPECT_TRUE(!found.empty() && found != "no seal") << what << " was not seen: \"" << found << '"';
+}
+
+TEST_F(Seal, SeesEveryChangedByte) {
+  const std::uint64_t key = random_key(1, "seal test");
+  const auto change = [&](std::size_t at, std::uint64_t random) {
+    std::string changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ static_cast<char>(1 + random % 255));
+    expect_damage(check(changed), "the change of byte " + std::to_string(at));
+  };
+  for (std::uint64_t i = 0; i < 200; ++i) change(philox(key, i, 0).word[0] % whole.size(), philox(key, i, 0).word[1]);
+  for (std::size_t at = 0; at < 40; ++at) change(at, at);  // all of the seal's own fields, and zeros behind them
+}
+
+TEST_F(Seal, NamesTheBlockAndItsBytes) {
+  std::string changed = whole;
+  changed.back() = static_cast<char>(changed.back() ^ 1);
+  const std::string found = check(changed);
+  EXPECT_NE(found.find("block 1 of 1"), std::string::npos) << found;
+  EXPECT_NE(found.find("to " + std::to_string(whole.size())), std::string::npos) << found;
+}
+
+TEST_F(Seal, SeesCutExtendedAndZeroedFiles) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{100}, std::size_t{512}, std::size_t{1024}, whole.size() / 2, whole.size() - 1}) {
+    expect_damage(check(whole.substr(0, size)), "a cut to " + std::to_string(size));
+  }
+  expect_damage(check(whole + std::string(1, '\0')), "one more byte");
+  expect_damage(check(whole + std::string(4096, '\0')), "one more page");
+  expect_damage(check(std::string(whole.size(), '\0')), "zeros");
+  std::string zeroed = whole;
+  std::fill(zeroed.begin(), zeroed.begin() + 512, '\0');
+  expect_damage(check(zeroed), "a zeroed seal");
+}
+
+TEST_F(Seal, StandsInTheFileAsTheContractSays) {
+  EXPECT_EQ(whole.substr(0, 8), "TRIREME1");
+  std::uint64_t rest, block, own;
+  std::memcpy(&rest, whole.data() + 8, 8);
+  const std::size_t begin = whole.size() - rest;
+  EXPECT_EQ(whole.substr(begin, 4), "\x89HDF");
+  ASSERT_LT(rest, std::size_t{4} << 20);  // so one block
+  std::memcpy(&block, whole.data() + 16, 8);
+  EXPECT_EQ(block, io::xxh3(whole.data() + begin, rest));
+  std::memcpy(&own, whole.data() + 24, 8);
+  std::string user_block = whole.substr(0, begin);
+  std::memset(user_block.data() + 24, 0, 8);
+  EXPECT_EQ(own, io::xxh3(user_block.data(), user_block.size()));
+}
+
+TEST_F(Seal, VerifyAgreesWithIt) {
+  EXPECT_EQ(verify_checkpoint(path), "");
+  whole[whole.size() / 2] ^= 1;
+  write_text(path, whole);
+  EXPECT_NE(verify_checkpoint(path), "");
+}
+
+TEST(SealOfManyBlocks, FindsTheBlock) {
+  const Folder folder;
+  Example example;
+  example.add("model", "large.weight", {9, 1 << 18}, parallel::InnerOrder::plain);  // 9 MiB: three blocks
+  write(comm::Communicator(), folder / "large.h5", example.pieces(), example_info());
+  EXPECT_EQ(check_seal(folder / "large.h5"), "");
+  const io::File file(folder / "large.h5", io::File::Mode::update);
+  char byte;
+  const std::int64_t at = file.size() - (std::int64_t{5} << 20);
+  file.read_at(at, &byte, 1);
+  byte = static_cast<char>(byte ^ 16);
+  file.write_at(at, &byte, 1);
+  EXPECT_NE(check_seal(folder / "large.h5").find("block 2 of 3"), std::string::npos) << check_seal(folder / "large.h5");
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,94 @@
+#include <gtest/gtest.h>
+
+#include "example.hpp"
+#include "trireme/checkpoint/verify.hpp"
+#include "trireme/io/hdf5.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+/// A checkpoint as h5py would make it: no seal, no digests, other types.
+void write_foreign(const std::string& path, Example& example, std::int64_t complete = 1) {
+  io::Hdf5File file = io::Hdf5File::create(path, {});
+  file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+  file.write_attribute("/", "version", std::int64_t{1});
+  file.write_attribute("/", "complete", complete);
+  file.write_attribute("/", "step", std::int64_t{7});
+  const Shape& shape = example.specs[1].shape;
+  const std::vector<double> wide(example.values[1].begin(), example.values[1].end());
+  file.create_dataset("model/fc.weight", io::Hdf5Number::float64, std::span(shape.begin(), shape.end()))
+      .write_all(io::Hdf5Number::float64, wide.data());
+  file.close();
+}
+
+TEST(Stranger, IsReadWithoutSealAndDigests) {
+  const Folder folder;
+  Example example;
+  write_foreign(folder / "foreign.h5", example);
+  EXPECT_EQ(check_seal(folder / "foreign.h5"), "no seal");
+  EXPECT_EQ(verify_checkpoint(folder / "foreign.h5"), "no checksums");
+  const Contents contents = read_contents(folder / "foreign.h5");
+  EXPECT_FALSE(contents.sealed);
+  EXPECT_EQ(contents.info.step, 7);
+  ASSERT_EQ(contents.tensors.size(), 1u);
+  EXPECT_FALSE(contents.tensors[0].has_digest);
+
+  std::vector<float> values(example.values[1].size());
+  const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, example.specs[1].rows(), values.data()}};
+  read(comm::Communicator(), folder / "foreign.h5", pieces);
+  EXPECT_EQ(values, example.values[1]);  // float64 that came from float32 goes back exactly
+}
+
+TEST(Stranger, HalfWrittenOrOfAnotherKindIsRefused) {
+  const Folder folder;
+  Example example;
+  write_foreign(folder / "half.h5", example, 0);
+  EXPECT_THROW(read_contents(folder / "half.h5"), InputError);
+  io::Hdf5File::create(folder / "other.h5", {}).write_attribute("/", "format", std::string("trireme-shard"));
+  EXPECT_THROW(read_contents(folder / "other.h5"), InputError);
+  EXPECT_THROW(read_contents(folder / "missing.h5"), InputError);
+}
+
+TEST(Stranger, MissingAndMisshapenTensorsAreNamed) {
+  const Folder folder;
+  Example example;
+  write_foreign(folder / "foreign.h5", example);
+  const auto message_of = [&](const Piece& piece) -> std::string {
+    try {
+      read(comm::Communicator(), folder / "foreign.h5", std::span(&piece, 1));
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(message_of(example.pieces()[0]).find("model/conv1.weight"), std::string::npos);
+  parallel::ParameterSpec other = example.specs[1];
+  other.shape = {13, 11};
+  std::vector<float> values(143);
+  const std::string message = message_of({"model/fc.weight", &other, 0, 13, values.data()});
+  EXPECT_NE(message.find("[11, 13]"), std::string::npos) << message;
+  EXPECT_NE(message.find("[13, 11]"), std::string::npos) << message;
+}
+
+TEST(Stranger, AWrongDigestIsSeenOnReadingAndVerifying) {
+  const Folder folder;
+  Example example;
+  {
+    io::Hdf5File file = io::Hdf5File::create(folder / "wrong.h5", {});
+    file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+    file.write_attribute("/", "version", std::int64_t{1});
+    file.write_attribute("/", "complete", std::int64_t{1});
+    const Shape& shape = example.specs[1].shape;
+    file.create_dataset("model/fc.weight", io::Hdf5Number::float32, std::span(shape.begin(), shape.end()))
+        .write_all(io::Hdf5Number::float32, example.values[1].data());
+    file.write_attribute("model/fc.weight", "digest", digest_rows(example.specs[1], 0, 11, example.values[1].data()) + 1);
+    file.close();
+  }
+  EXPECT_NE(verify_checkpoint(folder / "wrong.h5").find("model/fc.weight"), std::string::npos);
+  std::vector<float> values(example.values[1].size());
+  const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
+  EXPECT_THROW(read(comm::Communicator(), folder / "wrong.h5", pieces), InputError);
+}
+
+}  // namespace
+}  // namespace trireme::checkpoint

@@ -1,0 +1,95 @@
+#include "trireme/data/idx.hpp"
+
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+using test::holds;
+using test::message_of;
+
+std::string idx_file(std::vector<std::uint32_t> extents, std::size_t bytes) {
+  std::string text{0, 0, 8, static_cast<char>(extents.size())};
+  for (const std::uint32_t extent : extents) {
+    for (int shift = 24; shift >= 0; shift -= 8) text += static_cast<char>(extent >> shift);
+  }
+  for (std::size_t i = 0; i < bytes; ++i) text += static_cast<char>(i * 37 + i / 256);
+  return text;
+}
+
+void compress_to(const std::string& path, const std::string& text) {
+  const gzFile file = gzopen(path.c_str(), "wb");
+  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+  gzclose(file);
+}
+
+// All items, read in two parts with one item passed over between them.
+std::string read_through(const std::string& path) {
+  IdxReader reader(path, 3);
+  const auto item = static_cast<std::size_t>(reader.item_bytes()), items = static_cast<std::size_t>(reader.shape()[0]);
+  std::string first(item, ' '), rest(item * (items - 2), ' ');
+  reader.read(std::as_writable_bytes(std::span(first)));
+  reader.skip(1);
+  reader.read(std::as_writable_bytes(std::span(rest)));
+  reader.finish();
+  return first + rest;
+}
+
+TEST(Idx, PlainAndCompressedFilesGiveTheSameItems) {
+  const test::ScratchFolder folder;
+  const std::string text = idx_file({40, 5, 3}, 600);
+  io::replace_file(folder / "plain", text);
+  compress_to(folder / "packed.gz", text);
+  const std::string expected = text.substr(16, 15) + text.substr(16 + 30);
+  EXPECT_EQ(read_through(folder / "plain"), expected);
+  EXPECT_EQ(read_through(folder / "packed.gz"), expected);
+}
+
+TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
+  const test::ScratchFolder folder;
+  const auto refusal = [&](const std::string& name, const std::string& text) {
+    io::replace_file(folder / name, text);
+    const std::string message = message_of<InputError>([&] { read_through(folder / name); });
+    EXPECT_TRUE(holds(message, folder / name));
+    return message;
+  };
+  const std::string whole = idx_file({40, 5, 3}, 600);
+  EXPECT_TRUE(holds(refusal("short", whole.substr(0, 500)), "cut short"));
+  EXPECT_TRUE(holds(refusal("long", whole + "x"), "longer than its header"));
+  EXPECT_TRUE(holds(refusal("header", whole.substr(0, 9)), "cut short"));
+  EXPECT_TRUE(holds(refusal("empty", ""), "cut short"));
+  EXPECT_TRUE(holds(refusal("labels", idx_file({600}, 600)), "00 00 08 01"));
+  EXPECT_TRUE(holds(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
+  EXPECT_TRUE(holds(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)), "cannot be"));
+  EXPECT_TRUE(holds(refusal("zero", idx_file({40, 0, 3}, 0)), "cannot be"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { IdxReader(folder / "none", 3); }), "none"));
+}
+
+TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "packed.gz";
+  const auto refusal = [&](const std::string& text, auto&& damage) {
+    compress_to(path, text);
+    std::string packed = io::read_text_file(path);
+    damage(packed);
+    io::replace_file(path, packed);
+    const std::string message = message_of<InputError>([&] { read_through(path); });
+    EXPECT_TRUE(holds(message, path));
+    return message;
+  };
+  const auto nothing = [](std::string&) {};
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 500), nothing), "cut short"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 700), nothing), "more bytes than its header says"));
+  EXPECT_TRUE(holds(refusal(idx_file({1u << 24, 5, 3}, 600), nothing), "cannot hold"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600), [](std::string& packed) { packed.resize(packed.size() / 2); }), "cut short"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600), [](std::string& packed) { packed.resize(packed.size() - 3); }), "damaged"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600), [](std::string& packed) { packed[packed.size() - 6] ^= 1; }), "damaged"));
+}
+
+}  // namespace
+}  // namespace trireme::data

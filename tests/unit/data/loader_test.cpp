@@ -1,0 +1,213 @@
+#include "trireme/data/loader.hpp"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "image_set.hpp"
+#include "support/count_allocations.hpp"
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::int64_t samples = 103, global = 16;
+
+struct LoaderTest : testing::Test {
+  void SetUp() override { set.write(folder / "set", {50, 53}); }
+
+  LoaderOptions training(std::int64_t micro, int rank, int size, int workers, bool drop_last = true) const {
+    LoaderOptions options;
+    options.order = {.seed = 7, .samples = samples, .shuffle = Shuffle::full};
+    options.cutter = {.samples = samples, .global = global, .drop_last = drop_last};
+    options.augmentation = {.seed = 7, .crop_padding = 2, .flip = true};
+    options.micro = micro;
+    options.data_rank = rank;
+    options.data_size = size;
+    options.workers = workers;
+    options.prefetch = 3;
+    return options;
+  }
+
+  struct Row {
+    std::int64_t sample;
+    std::int32_t label;
+    std::vector<std::byte> image;
+    int shift_row, shift_column, flip;
+    bool operator==(const Row&) const = default;
+  };
+  static std::vector<Row> rows_of(const MicroBatch& batch) {
+    std::vector<Row> rows;
+    const std::int64_t bytes = batch.images.bytes() / batch.images.shape[0];
+    for (std::int64_t i = 0; i < batch.images.shape[0]; ++i) {
+      const std::byte* image = batch.images.as<std::byte>() + i * bytes;
+      rows.push_back({batch.samples[i], batch.labels.as<std::int32_t>()[i], {image, image + bytes}, batch.transforms[i].row, batch.transforms[i].column,
+                      batch.transforms[i].flip});
+    }
+    return rows;
+  }
+  // The global batches that `size` replicas together see, in order.
+  std::vector<Row> steps(std::int64_t count, std::int64_t micro, int size, int workers, Cursor from = {0, 0}, bool drop_last = true) {
+    const Dataset dataset(folder / "set");
+    std::vector<std::unique_ptr<Loader>> replicas;
+    for (int rank = 0; rank < size; ++rank) {
+      replicas.push_back(std::make_unique<Loader>(dataset, training(micro, rank, size, workers, drop_last)));
+      replicas.back()->start(from);
+    }
+    std::vector<Row> seen;
+    Cursor cursor = from;
+    const StepCutter cutter{.samples = samples, .global = global, .drop_last = drop_last};
+    for (std::int64_t step = 0; step < count; ++step) {
+      for (const auto& replica : replicas) {
+        for (std::int64_t part = 0; part < global / (micro * size); ++part) {
+          const MicroBatch& batch = replica->next();
+          EXPECT_EQ(batch.valid, micro);
+          EXPECT_EQ(batch.start, cursor);
+          for (Row& row : rows_of(batch)) seen.push_back(std::move(row));
+        }
+      }
+      cursor = cutter.advance(cursor);
+    }
+    return seen;
+  }
+
+  test::ScratchFolder folder;
+  const ImageSet set{samples};
+};
+
+TEST_F(LoaderTest, EveryLayoutSeesTheSameGlobalBatches) {
+  const std::vector<Row> reference = steps(15, 16, 1, 1);  // two epochs and a half
+  for (const Row& row : reference) {
+    EXPECT_EQ(row.label, set.labels[static_cast<std::size_t>(row.sample)]);
+    EXPECT_TRUE(std::equal(row.image.begin(), row.image.end(), set.image(row.sample).begin()));
+  }
+  EXPECT_EQ(steps(15, 4, 1, 3), reference);
+  EXPECT_EQ(steps(15, 8, 2, 2), reference);
+  EXPECT_EQ(steps(15, 2, 4, 4), reference);
+  std::set<std::int64_t> first_epoch;
+  for (std::int64_t i = 0; i < samples / global * global; ++i) first_epoch.insert(reference[static_cast<std::size_t>(i)].sample);
+  EXPECT_EQ(static_cast<std::int64_t>(first_epoch.size()), samples / global * global);
+}
+
+TEST_F(LoaderTest, StepsPastTheEpochsEndGoOnInTheNextEpochsOrder) {
+  const std::vector<Row> reference = steps(20, 16, 1, 2, {0, 0}, false);
+  EXPECT_EQ(steps(20, 4, 2, 2, {0, 0}, false), reference);
+  const Order order{.seed = 7, .samples = samples, .shuffle = Shuffle::full};
+  for (std::int64_t i = 0; i < 20 * global; ++i) EXPECT_EQ(reference[static_cast<std::size_t>(i)].sample, order.sample(i / samples, i % samples));
+}
+
+TEST_F(LoaderTest, ARestartInsideAnEpochSeesTheSameRest) {
+  const std::vector<Row> whole = steps(14, 8, 1, 2);
+  const StepCutter cutter{.samples = samples, .global = global};
+  Cursor cursor{0, 0};
+  for (int step = 0; step < 9; ++step) cursor = cutter.advance(cursor);
+  EXPECT_EQ(steps(5, 4, 2, 2, cursor), std::vector<Row>(whole.begin() + 9 * global, whole.end()));
+}
+
+TEST_F(LoaderTest, MayBeStartedAgainAtAnyTime) {
+  const Dataset dataset(folder / "set");
+  Loader loader(dataset, training(8, 0, 1, 3));
+  loader.start({0, 0});
+  const std::vector<Row> first = rows_of(loader.next()), second = rows_of(loader.next());
+  for (int round = 0; round < 50; ++round) {
+    loader.start({0, 0});
+    ASSERT_EQ(rows_of(loader.next()), first);
+    if (round % 2 == 0) { ASSERT_EQ(rows_of(loader.next()), second); }
+  }
+}
+
+TEST_F(LoaderTest, AugmentationIsAFunctionOfEpochAndSampleAndCoversItsRange) {
+  const Augmentation augmentation{.seed = 7, .crop_padding = 2, .flip = true};
+  std::map<int, int> shifts, flips;
+  for (std::int64_t sample = 0; sample < 2000; ++sample) {
+    const ops::ImageTransform a = augmentation.at(3, sample), b = augmentation.at(3, sample);
+    EXPECT_TRUE(a.row == b.row && a.column == b.column && a.flip == b.flip);
+    ++shifts[a.row];
+    ++flips[a.flip];
+  }
+  EXPECT_EQ(shifts.begin()->first, -2);
+  EXPECT_EQ(shifts.rbegin()->first, 2);
+  // Binomial: 400 +- 17.9 a shift, 1000 +- 22.4 a flip; five standard deviations.
+  for (const auto& [shift, count] : shifts) EXPECT_NEAR(count, 400, 90) << shift;
+  EXPECT_NEAR(flips[1], 1000, 112);
+  const Augmentation none{.seed = 7};
+  EXPECT_TRUE(none.at(0, 5).row == 0 && none.at(0, 5).flip == 0);
+}
+
+TEST_F(LoaderTest, EvaluationCoversEachSampleOnceInOrder) {
+  const Dataset dataset(folder / "set");
+  for (const int size : {1, 2, 4}) {
+    for (const std::int64_t micro : {1, 5, 16, 200}) {
+      std::map<std::int64_t, int> counts;
+      std::int64_t rounds = -1, valid = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        LoaderOptions options = training(micro, rank, size, 2);
+        options.training = false;
+        Loader loader(dataset, options);
+        EXPECT_TRUE(rounds < 0 || loader.rounds() == rounds);
+        rounds = loader.rounds();
+        for (int pass = 0; pass < 2; ++pass) {
+          loader.start({0, 0});
+          for (std::int64_t round = 0; round < rounds; ++round) {
+            const MicroBatch& batch = loader.next();
+            for (const Row& row : rows_of(batch)) {
+              EXPECT_EQ(row.shift_row, 0);
+              if (row.sample < 0) {
+                EXPECT_EQ(row.label, -1);
+                EXPECT_TRUE(std::all_of(row.image.begin(), row.image.end(), [](std::byte byte) { return byte == std::byte{0}; }));
+              } else {
+                ++counts[row.sample];
+                EXPECT_EQ(row.label, set.labels[static_cast<std::size_t>(row.sample)]);
+              }
+            }
+            if (pass == 0) valid += batch.valid;
+          }
+        }
+      }
+      EXPECT_EQ(valid, samples);
+      EXPECT_EQ(static_cast<std::int64_t>(counts.size()), samples);
+      for (const auto& [sample, count] : counts) EXPECT_EQ(count, 2) << sample;
+    }
+  }
+}
+
+TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
+  const Dataset dataset(folder / "set");
+  Loader loader(dataset, training(4, 0, 1, 3));
+  loader.start({0, 0});
+  for (int i = 0; i < 10; ++i) loader.next();
+  const std::int64_t before = allocations_so_far();
+  std::int64_t sum = 0;
+  for (int i = 0; i < 200; ++i) sum += loader.next().labels.as<std::int32_t>()[0];
+  EXPECT_EQ(allocations_so_far(), before);
+  EXPECT_GT(sum, 0);
+}
+
+TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
+  const Dataset dataset(folder / "set");
+  const std::string shard = folder / "set/shard_00001.h5";
+  std::filesystem::resize_file(shard, 2048);  // cut while it is open: what a failing disk looks like
+  LoaderOptions options = training(8, 0, 1, 2);
+  options.training = false;
+  Loader loader(dataset, options);
+  loader.start({0, 0});
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(loader.next().valid, 8);  // samples 0 to 47 lie in the first shard
+  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { loader.next(); }), "shard_00001.h5: ends at byte 2048"));
+  EXPECT_THROW(loader.next(), InputError);
+}
+
+TEST_F(LoaderTest, BatchesThatDoNotFitAreRefused) {
+  const Dataset dataset(folder / "set");
+  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { Loader(dataset, training(3, 0, 2, 1)); }), "batch.global = 16"));
+  LoaderOptions large = training(8, 0, 1, 1);
+  large.cutter.global = 104;
+  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { Loader(dataset, large); }), "more than the 103 training samples"));
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,131 @@
+#include "trireme/data/shard.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+#include "image_set.hpp"
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/data/verify.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/io/hdf5.hpp"
+
+namespace trireme::data {
+namespace {
+
+using test::holds;
+using test::message_of;
+
+void flip_bit(const std::string& path, std::int64_t at) {
+  const io::File file(path, io::File::Mode::update);
+  char byte = 0;
+  file.read_at(at, &byte, 1);
+  byte = static_cast<char>(byte ^ 1);
+  file.write_at(at, &byte, 1);
+}
+
+TEST(Shard, SamplesComeBackInTheOrderOfTheShardsNames) {
+  const test::ScratchFolder folder;
+  const ImageSet set(41);
+  set.write(folder / "set", {20, 0, 21}, {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"});
+  const Dataset dataset(folder / "set");
+  EXPECT_EQ(dataset.info().samples, 41);
+  EXPECT_EQ(dataset.info().class_count, 5);
+  EXPECT_EQ(dataset.info().classes.front(), "T-shirt/top");
+  EXPECT_EQ(dataset.info().shard_samples, (std::vector<std::int64_t>{20, 0, 21}));
+  EXPECT_EQ(dataset.sample_bytes(), set.sample_bytes());
+  for (std::int64_t i = 0; i < 41; ++i) {
+    std::vector<std::byte> image(static_cast<std::size_t>(set.sample_bytes()));
+    std::int32_t label = -1;
+    dataset.read(i, image.data(), &label);
+    EXPECT_TRUE(std::equal(image.begin(), image.end(), set.image(i).begin())) << i;
+    EXPECT_EQ(label, set.labels[static_cast<std::size_t>(i)]);
+  }
+}
+
+TEST(Shard, ClassesAreCountedFromTheLabelsWhereTheyHaveNoNames) {
+  const test::ScratchFolder folder;
+  ImageSet set(30, 4);
+  set.write(folder / "set", {30});
+  EXPECT_EQ(Dataset(folder / "set").info().class_count, *std::max_element(set.labels.begin(), set.labels.end()) + 1);
+}
+
+TEST(Shard, TheIdentityIsOfNamesAndCounts) {
+  const test::ScratchFolder folder;
+  ImageSet(40).write(folder / "a", {20, 20});
+  ImageSet(40, 3).write(folder / "b", {20, 20});
+  ImageSet(40).write(folder / "c", {19, 21});
+  EXPECT_EQ(Dataset(folder / "a").info().identity, Dataset(folder / "b").info().identity);
+  EXPECT_NE(Dataset(folder / "a").info().identity, Dataset(folder / "c").info().identity);
+}
+
+TEST(Shard, TheSameInputGivesTheSameBytes) {
+  const test::ScratchFolder folder;
+  ImageSet(40).write(folder / "a", {40}, {"a", "b", "c", "d", "e"});
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5 keeps times in seconds, where it is let
+  ImageSet(40).write(folder / "b", {40}, {"a", "b", "c", "d", "e"});
+  EXPECT_EQ(io::read_text_file(folder / "a/shard_00000.h5"), io::read_text_file(folder / "b/shard_00000.h5"));
+}
+
+TEST(Shard, AnyFlippedBitOfASampleIsFoundAndItsBlockNamed) {
+  const test::ScratchFolder folder;
+  const ImageSet set(40);
+  set.write(folder.path(), {40});
+  const std::string path = folder / "shard_00000.h5";
+  EXPECT_EQ(verify_shard(path), "");
+  const auto [images, labels] = [&] {
+    const io::Hdf5File file = io::Hdf5File::open(path);
+    return std::pair(file.describe("images").offset, file.describe("labels").offset);
+  }();
+  flip_bit(path, images + 39 * set.sample_bytes());
+  EXPECT_TRUE(holds(verify_shard(path), "block 2 of /images and /labels (samples 32 to 39)"));
+  flip_bit(path, images + 39 * set.sample_bytes());
+  flip_bit(path, labels + 17 * 4);
+  EXPECT_TRUE(holds(verify_shard(path), "samples 16 to 31"));
+  flip_bit(path, labels + 17 * 4);
+  EXPECT_EQ(verify_shard(path), "");
+}
+
+TEST(Shard, IsDescribedInWords) {
+  const test::ScratchFolder folder;
+  ImageSet(40).write(folder.path(), {40}, {"a/b", "b", "c", "d", "e"});
+  const ShardDescription shard = describe_shard(folder / "shard_00000.h5");
+  EXPECT_EQ(shard.samples, 40);
+  EXPECT_EQ(shard.height, 3);
+  EXPECT_EQ(shard.storage, "contiguous");
+  EXPECT_TRUE(shard.checksums);
+  EXPECT_TRUE(holds(to_text(shard), "samples: 40"));
+  EXPECT_TRUE(holds(to_text(shard), "a/b"));
+}
+
+TEST(Shard, LabelsThatAreNoClassesAreNotWritten) {
+  const test::ScratchFolder folder;
+  ImageSet set(10);
+  const std::string message = message_of<InputError>([&] { set.write(folder.path(), {10}, {"only", "two"}); });
+  EXPECT_TRUE(holds(message, "past the 2 classes"));
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
+  const test::ScratchFolder folder;
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "none"); }), "no such folder"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder.path()); }), "no *.h5 shard"));
+  ImageSet(10).write(folder / "sizes", {10});
+  ImageSet other(0);
+  other.height = 4;
+  other.images.resize(8);
+  other.labels = {0};
+  other.write(folder / "other", {1});
+  std::filesystem::copy(folder / "other/shard_00000.h5", folder / "sizes/shard_00001.h5");
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "sizes"); }), "shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1"));
+  ImageSet(10).write(folder / "classes", {10}, {"a", "b", "c", "d", "e"});
+  ImageSet(10).write(folder / "renamed", {10}, {"a", "b", "c", "e", "d"});
+  std::filesystem::copy(folder / "renamed/shard_00000.h5", folder / "classes/shard_00001.h5");
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
+}
+
+}  // namespace
+}  // namespace trireme::data

@@ -1,0 +1,221 @@
+// Shards of other programs: whatever h5py may write is read, and what is no shard is refused by name.
+#include <algorithm>
+#include <functional>
+
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include "image_set.hpp"
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/data/dataset.hpp"
+#include "trireme/data/verify.hpp"
+
+namespace trireme::data {
+namespace {
+
+using test::holds;
+using test::message_of;
+
+constexpr std::int64_t samples = 50;
+
+/// A shard made through HDF5's C interface, as h5py makes it; each member changes one thing.
+struct ForeignShard {
+  std::string format = "trireme-shard", kind = "images";
+  bool variable_strings = true, has_version = true;
+  double version = 1;
+  std::vector<hsize_t> image_chunk;  // empty: contiguous
+  std::vector<hsize_t> image_shape{hsize_t{samples}, 3, 2, 1};
+  hid_t image_type = H5T_STD_U8LE, label_type = H5T_STD_I32LE;
+  std::int64_t label_shift = 0;
+  hsize_t label_count = samples;
+  std::vector<std::string> class_attribute;
+  std::function<void(hid_t)> after = [](hid_t) {};
+
+  static hid_t text_type(bool variable, std::size_t bytes) {
+    const hid_t type = H5Tcopy(H5T_C_S1);
+    H5Tset_size(type, variable ? H5T_VARIABLE : std::max<std::size_t>(bytes, 1));
+    return type;
+  }
+  void put_text(hid_t owner, const char* name, const std::string& text) const {
+    const hid_t type = text_type(variable_strings, text.size()), space = H5Screate(H5S_SCALAR);
+    const hid_t attribute = H5Acreate2(owner, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    const char* characters = text.c_str();
+    H5Awrite(attribute, type, variable_strings ? static_cast<const void*>(&characters) : characters);
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(type);
+  }
+  void put_classes(hid_t owner) const {
+    std::vector<const char*> texts;
+    for (const std::string& text : class_attribute) texts.push_back(text.c_str());
+    const hsize_t count = texts.size();
+    const hid_t type = text_type(true, 0), space = H5Screate_simple(1, &count, nullptr);
+    const hid_t attribute = H5Acreate2(owner, "classes", type, space, H5P_DEFAULT, H5P_DEFAULT);
+    H5Awrite(attribute, type, texts.data());
+    H5Aclose(attribute);
+    H5Sclose(space);
+    H5Tclose(type);
+  }
+  void write(const std::string& path) const {
+    const ImageSet set(samples);
+    const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+    if (!format.empty()) put_text(file, "format", format);
+    if (!kind.empty()) put_text(file, "kind", kind);
+    if (has_version) {
+      const hid_t space = H5Screate(H5S_SCALAR), attribute = H5Acreate2(file, "version", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+      H5Awrite(attribute, H5T_NATIVE_DOUBLE, &version);
+      H5Aclose(attribute);
+      H5Sclose(space);
+    }
+    if (!class_attribute.empty()) put_classes(file);
+    const hid_t layout = H5Pcreate(H5P_DATASET_CREATE);
+    if (!image_chunk.empty()) {
+      H5Pset_chunk(layout, static_cast<int>(image_chunk.size()), image_chunk.data());
+      H5Pset_shuffle(layout);
+      H5Pset_deflate(layout, 4);
+    }
+    const hid_t image_space = H5Screate_simple(static_cast<int>(image_shape.size()), image_shape.data(), nullptr);
+    const hid_t images = H5Dcreate2(file, "images", image_type, image_space, H5P_DEFAULT, layout, H5P_DEFAULT);
+    H5Dwrite(images, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, set.images.data());
+    std::vector<std::int64_t> wide;
+    for (const std::int32_t label : set.labels) wide.push_back(label + label_shift);
+    const hid_t label_space = H5Screate_simple(1, &label_count, nullptr);
+    const hid_t labels = H5Dcreate2(file, "labels", label_type, label_space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    H5Dwrite(labels, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, wide.data());
+    for (const hid_t dataset : {images, labels}) H5Dclose(dataset);
+    for (const hid_t space : {image_space, label_space}) H5Sclose(space);
+    H5Pclose(layout);
+    after(file);
+    H5Fclose(file);
+  }
+};
+
+std::string refusal(const ForeignShard& shard) {
+  const test::ScratchFolder folder;
+  shard.write(folder / "made_by_hand.h5");
+  const std::string message = message_of<InputError>([&] { Dataset(folder.path()); });
+  EXPECT_TRUE(message.empty() || message.find("made_by_hand.h5") != std::string::npos) << message;
+  return message;
+}
+
+void expect_same_samples(const ForeignShard& shard) {
+  const test::ScratchFolder folder;
+  shard.write(folder / "made_by_hand.h5");
+  const Dataset dataset(folder.path());
+  const ImageSet set(samples);
+  ASSERT_EQ(dataset.info().samples, samples);
+  for (std::int64_t i = 0; i < samples; ++i) {
+    const std::int64_t index = i * 7 % samples;  // not in the order of the chunks
+    std::vector<std::byte> image(static_cast<std::size_t>(set.sample_bytes()));
+    std::int32_t label = -1;
+    dataset.read(index, image.data(), &label);
+    EXPECT_TRUE(std::equal(image.begin(), image.end(), set.image(index).begin())) << index;
+    EXPECT_EQ(label, set.labels[static_cast<std::size_t>(index)]);
+  }
+  EXPECT_EQ(verify_shard(folder / "made_by_hand.h5"), "no checksums");
+}
+
+TEST(ForeignShard, IsReadWhateverItsStorageAndTypes) {
+  expect_same_samples({});
+  ForeignShard chunked;
+  chunked.image_chunk = {8, 3, 2, 1};
+  chunked.label_type = H5T_STD_I64LE;
+  expect_same_samples(chunked);
+  ForeignShard split;  // as h5py guesses chunks: samples are cut too, and big-endian labels of one byte more than they need
+  split.image_chunk = {16, 2, 1, 1};
+  split.label_type = H5T_STD_U16BE;
+  split.variable_strings = false;
+  expect_same_samples(split);
+  ForeignShard plain;
+  plain.has_version = false;
+  plain.kind = "";
+  plain.label_type = H5T_STD_U8LE;
+  expect_same_samples(plain);
+}
+
+TEST(ForeignShard, ClassesMayBeAnAttribute) {
+  const test::ScratchFolder folder;
+  ForeignShard shard;
+  shard.class_attribute = {"a", "b", "c", "d", "e", "f"};
+  shard.write(folder / "shard.h5");
+  EXPECT_EQ(Dataset(folder.path()).info().classes, shard.class_attribute);
+  EXPECT_EQ(Dataset(folder.path()).info().class_count, 6);
+}
+
+TEST(ForeignShard, FormatVersionAndKindAreChecked) {
+  ForeignShard shard;
+  shard.format = "";
+  EXPECT_TRUE(holds(refusal(shard), "format = \"trireme-shard\""));
+  shard.format = "trireme-checkpoint";
+  EXPECT_TRUE(holds(refusal(shard), "is of format \"trireme-checkpoint\""));
+  ForeignShard newer;
+  newer.version = 2;
+  EXPECT_TRUE(holds(refusal(newer), "version 2"));
+  ForeignShard kind;
+  kind.kind = "pictures";
+  EXPECT_TRUE(holds(refusal(kind), "kind = \"pictures\" is unknown"));
+  kind.kind = "encoded-images";
+  EXPECT_TRUE(holds(refusal(kind), "encoded-images, which this version does not read"));
+}
+
+TEST(ForeignShard, DatasetsOfTheWrongFormAreNamed) {
+  ForeignShard flat;
+  flat.image_shape = {hsize_t{samples}, 6};
+  EXPECT_TRUE(holds(refusal(flat), "/images: has 2 dimensions [50, 6]"));
+  ForeignShard wide;
+  wide.image_type = H5T_STD_U16LE;
+  EXPECT_TRUE(holds(refusal(wide), "images: is not uint8"));
+  ForeignShard real;
+  real.image_type = H5T_IEEE_F32LE;
+  EXPECT_TRUE(holds(refusal(real), "images: is not uint8"));
+  ForeignShard fewer;
+  fewer.label_count = samples - 1;
+  EXPECT_TRUE(holds(refusal(fewer), "labels: extents [49] do not fit the 50 images"));
+  ForeignShard real_labels;
+  real_labels.label_type = H5T_IEEE_F32LE;
+  EXPECT_TRUE(holds(refusal(real_labels), "labels are whole numbers"));
+  ForeignShard channels;
+  channels.image_shape = {10, 3, 2, 5};
+  channels.label_count = 10;
+  EXPECT_TRUE(holds(refusal(channels), "5 channels"));
+}
+
+TEST(ForeignShard, LabelsThatAreNoClassesAreNamed) {
+  ForeignShard negative;
+  negative.label_shift = -1;
+  EXPECT_TRUE(holds(refusal(negative), "label -1 of sample 0"));
+  ForeignShard large;
+  large.label_type = H5T_STD_I64LE;
+  large.label_shift = std::int64_t{1} << 40;
+  EXPECT_TRUE(holds(refusal(large), "is no class"));
+  ForeignShard past;
+  past.class_attribute = {"a", "b"};
+  EXPECT_TRUE(holds(refusal(past), "labels are 0 to 1"));
+}
+
+TEST(ForeignShard, DataThatLieElsewhereAreRefused) {
+  ForeignShard linked;
+  linked.after = [](hid_t file) {
+    H5Ldelete(file, "labels", H5P_DEFAULT);
+    H5Lcreate_external("/etc/hostname", "/labels", file, "labels", H5P_DEFAULT, H5P_DEFAULT);
+  };
+  EXPECT_TRUE(holds(refusal(linked), "link into another file"));
+  ForeignShard without;
+  without.after = [](hid_t file) { H5Ldelete(file, "labels", H5P_DEFAULT); };
+  EXPECT_TRUE(holds(refusal(without), "labels is missing"));
+  ForeignShard elsewhere;
+  elsewhere.after = [](hid_t file) {
+    H5Ldelete(file, "images", H5P_DEFAULT);
+    const hsize_t shape[4] = {hsize_t{samples}, 3, 2, 1};
+    const hid_t space = H5Screate_simple(4, shape, nullptr), layout = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_virtual(layout, space, "/etc/other.h5", "/images", space);
+    H5Dclose(H5Dcreate2(file, "images", H5T_STD_U8LE, space, H5P_DEFAULT, layout, H5P_DEFAULT));
+    H5Pclose(layout);
+    H5Sclose(space);
+  };
+  EXPECT_TRUE(holds(refusal(elsewhere), "virtual dataset"));
+}
+
+}  // namespace
+}  // namespace trireme::data

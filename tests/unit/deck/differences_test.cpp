@@ -1,0 +1,39 @@
+#include "support.hpp"
+
+namespace trireme::deck {
+namespace {
+
+Deck with(const std::vector<Override>& overrides) { return parse(least, "deck.toml", overrides); }
+
+TEST(DeckDifferences, NoneBetweenEqualDecks) { EXPECT_TRUE(differences(with({}), with({{"run.seed", "1"}})).empty()); }
+
+TEST(DeckDifferences, NameKeyAndBothValues) {
+  const auto found = differences(with({}), with({{"schedule.rate", "0.05"}, {"batch.micro", "32"}}));
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[0].key, "batch.micro");
+  EXPECT_EQ(found[1].key, "schedule.rate");
+  EXPECT_EQ(found[1].before, "0.1");
+  EXPECT_EQ(found[1].after, "0.05");
+  EXPECT_FALSE(found[1].forbidden);
+}
+
+// CONTRACT section 9: model, seed, shuffle and optimizer.kind may not change, everything else may.
+TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
+  for (const Override& change : std::vector<Override>{{"model.width", "32"}, {"model.depth", "14"}, {"run.seed", "2"}, {"data.shuffle", "none"}}) {
+    const auto found = differences(with({}), with({change}));
+    ASSERT_EQ(found.size(), 1u) << change.key;
+    EXPECT_EQ(found[0].key, change.key);
+    EXPECT_TRUE(found[0].forbidden) << change.key;
+  }
+  bool kind_found = false;
+  for (const Difference& difference : differences(with({}), with({{"optimizer.kind", "adamw"}}))) {
+    EXPECT_EQ(difference.forbidden, difference.key == "optimizer.kind") << difference.key;
+    kind_found |= difference.forbidden;
+  }
+  EXPECT_TRUE(kind_found);
+  for (const Override& change : std::vector<Override>{{"run.stop", "20 epochs"}, {"data.train", "elsewhere"}, {"optimizer.weight_decay", "0.1"}})
+    for (const Difference& difference : differences(with({}), with({change}))) EXPECT_FALSE(difference.forbidden) << difference.key;
+}
+
+}  // namespace
+}  // namespace trireme::deck

@@ -1,0 +1,117 @@
+#include "support.hpp"
+
+namespace trireme::deck {
+namespace {
+
+struct Mistake {
+  const char* name;
+  std::string text;      ///< a deck with one mistake
+  std::string expected;  ///< the whole line, or its beginning where it ends with an ellipsis
+};
+
+class DeckMistakes : public testing::TestWithParam<Mistake> {};
+
+TEST_P(DeckMistakes, AreNamedWithPlaceKeyAndRemedy) {
+  const std::string message = complaint(GetParam().text);
+  std::string expected = GetParam().expected;
+  if (expected.ends_with("...")) {
+    expected.resize(expected.size() - 3);
+    EXPECT_TRUE(message.starts_with(expected)) << message;
+    EXPECT_EQ(lines_of(message), 1) << message;
+  } else {
+    EXPECT_EQ(message, expected);
+  }
+}
+
+// Lines 1 to 6 are the least deck's, so what follows stands in line 7 and after.
+INSTANTIATE_TEST_SUITE_P(
+    Kinds, DeckMistakes,
+    testing::Values(
+        Mistake{"unknown_key", least + "[optimizer]\nmomentun = 0.9\n", "deck.toml:8:1: [optimizer] momentun: unknown key, did you mean \"momentum\"?"},
+        Mistake{"indented_key", least + "[optimizer]\n    momentun = 0.9\n", "deck.toml:8:5: [optimizer] momentun: unknown key, did you mean \"momentum\"?"},
+        Mistake{"unknown_key_far_from_all", least + "[loss]\nzzz = 1\n", "deck.toml:8:1: [loss] zzz: unknown key; keys here are label_smoothing"},
+        Mistake{"key_of_another_table", least + "[optimizer]\nrate = 0.1\n", "deck.toml:8:1: [optimizer] rate: unknown key; rate is a key of [schedule]"},
+        Mistake{"unknown_table", least + "[optimiser]\nkind = \"sgd\"\n", "deck.toml:7:2: [optimiser]: unknown table, did you mean [optimizer]?"},
+        Mistake{"key_without_table", "seed = 3\n" + least, "deck.toml:1:1: [seed]: unknown table or key; seed is a key of [run]"},
+        Mistake{"unknown_table_inside", least + "[data.augmentation]\nflip = true\n", "deck.toml:7:7: [data] augmentation: unknown key, did you mean \"augment\"?"},
+        Mistake{"string_for_number", least + "[batch]\nglobal = \"256\"\n", "deck.toml:8:10: [batch] global: must be an integer, not a string (\"256\")"},
+        Mistake{"fraction_for_integer", least + "[batch]\nglobal = 256.5\n", "deck.toml:8:10: [batch] global: must be an integer, not a number with a fraction (256.5)"},
+        Mistake{"number_for_flag", least + "[run2]\n", "deck.toml:7:2: [run2]: unknown table, did you mean [run]?"},
+        Mistake{"number_for_duration", least + "[checkpoint]\nevery = 5\n", "deck.toml:8:9: [checkpoint] every: must be a duration in quotes, as in \"10 epochs\", not an integer (5)"},
+        Mistake{"value_for_table", "batch = 256\n" + least, "deck.toml:1:9: [batch]: must be a table [batch], not an integer (256)"},
+        Mistake{"out_of_range", least + "[optimizer]\nmomentum = 1.5\n", "deck.toml:8:12: [optimizer] momentum: 1.5 is out of range; must be at least 0 and below 1"},
+        Mistake{"zero_batch", least + "[batch]\nmicro = 0\n", "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1"},
+        Mistake{"not_finite", least + "[schedule]\nrate = nan\n", "deck.toml:8:8: [schedule] rate: nan is out of range; must be more than 0"},
+        Mistake{"wrong_choice", least + "[optimizer]\nkind = \"adam\"\n", "deck.toml:8:8: [optimizer] kind: \"adam\" is no choice, did you mean \"adamw\"? choices: \"sgd\", \"adamw\", \"lars\""},
+        Mistake{"wrong_depth", "[run]\nname = \"a\"\n[model]\ndepth = 51\n[data]\ntrain = \"t\"\n", "deck.toml:4:9: [model] depth: 51 is no choice, the nearest is 50; choices: 8, 14, ..."},
+        Mistake{"widths_of_resnet", "[run]\nname = \"a\"\n[model]\ndepth = 8\nwidths = [8]\n[data]\ntrain = \"t\"\n",
+                "deck.toml:5:10: [model] widths: belongs to kind = \"mlp\"; remove it"},
+        Mistake{"trust_coefficient_of_sgd", least + "[optimizer]\ntrust_coefficient = 0.001\n", "deck.toml:8:21: [optimizer] trust_coefficient: belongs to kind = \"lars\"; remove it"},
+        Mistake{"stem_of_mlp", "[run]\nname = \"a\"\n[model]\nkind = \"mlp\"\nwidths = []\nstem = \"small\"\n[data]\ntrain = \"t\"\n",
+                "deck.toml:6:8: [model] stem: belongs to kind = \"resnet\"; remove it"},
+        Mistake{"key_of_gpt", "[run]\nname = \"a\"\n[model]\ndepth = 8\nheads = 4\n[data]\ntrain = \"t\"\n", "deck.toml:5:9: [model] heads: belongs to kind = \"gpt\" or \"vit\"..."},
+        Mistake{"misspelt_unit", least + "[checkpoint]\nevery = \"1 epoc\"\n", "deck.toml:8:9: [checkpoint] every: \"1 epoc\": unknown unit \"epoc\", did you mean \"epoch\"?"},
+        Mistake{"time_for_warmup", least + "[schedule]\nwarmup = \"5 minutes\"\n", "deck.toml:8:10: [schedule] warmup: \"5 minutes\": must be counted in epochs, steps or samples, not in time"},
+        Mistake{"tokens_for_images", least + "[evaluate]\nevery = \"1M tokens\"\n", "deck.toml:8:9: [evaluate] every: \"1M tokens\": tokens count only for token datasets..."},
+        Mistake{"epochs_for_walltime", "[run]\nname = \"a\"\nwalltime = \"5 epochs\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n",
+                "deck.toml:3:12: [run] walltime: \"5 epochs\": must be a time (seconds, minutes, hours, days)..."},
+        Mistake{"zero_duration", least + "[monitor]\nevery = \"0 steps\"\n", "deck.toml:8:9: [monitor] every: \"0 steps\": must be more than 0"},
+        Mistake{"run_name", "[run]\nname = \"my run\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n", "deck.toml:2:8: [run] name: \"my run\": a run's name holds letters, digits, ..."},
+        Mistake{"run_name_as_folder", "[run]\nname = \"..\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n", "deck.toml:2:8: [run] name: \"..\": ..."},
+        Mistake{"missing_key", "[run]\nname = \"a\"\n[model]\ndepth = 8\n[data]\n", "deck.toml:5:1: [data] train: missing; name the folder of the training set..."},
+        Mistake{"missing_table", "[run]\nname = \"a\"\n[data]\ntrain = \"t\"\n", "deck.toml: [model] depth: missing; choose for instance..."},
+        Mistake{"syntax", least + "[batch\nglobal = 256\n", "deck.toml:7:7: not valid TOML: ..."},
+        Mistake{"same_key_twice", least + "[batch]\nmicro = 4\nmicro = 8\n", "deck.toml:9:..."},
+        Mistake{"normalize_lengths", least + "[data.augment]\nnormalize = { mean = [0.1, 0.2], std = [1.0] }\n", "deck.toml:8:13: [data.augment] normalize: mean has 2 numbers, std 1..."},
+        Mistake{"normalize_zero", least + "[data.augment]\nnormalize = { mean = [0.1], std = [0.0] }\n", "deck.toml:8:13: [data.augment] normalize: std = 0 is out of range..."},
+        Mistake{"normalize_key", least + "[data.augment]\nnormalize = { mean = [0.1], sd = [1.0] }\n", "deck.toml:8:13: [data.augment] normalize: \"sd\": unknown key..."},
+        Mistake{"not_there_model", "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\nlayers = 12\nwidth = 768\n[data]\ntrain = \"t\"\n",
+                "deck.toml:4:8: [model] kind: \"gpt\": not available in this version of Trireme (0.1); available: \"resnet\", \"mlp\""},
+        Mistake{"not_there_optimizer", least + "[optimizer]\nkind = \"lamb\"\nbeta1 = 0.9\n",
+                "deck.toml:8:8: [optimizer] kind: \"lamb\": not available in this version of Trireme (0.1); available: \"sgd\", \"adamw\", \"lars\""},
+        Mistake{"not_there_layout", least + "[parallel]\ntensor = 2\n", "deck.toml:8:10: [parallel] tensor: not available in this version of Trireme (0.1); available: 1"},
+        Mistake{"not_there_shard", least + "[parallel]\nshard = \"optimizer\"\n",
+                "deck.toml:8:9: [parallel] shard: \"optimizer\": not available in this version of Trireme (0.1); available: \"none\""},
+        Mistake{"misspelt_shard", least + "[parallel]\nshard = \"gradient\"\n", "deck.toml:8:9: [parallel] shard: \"gradient\" is no choice, did you mean \"gradients\"?..."},
+        Mistake{"not_there_async", least + "[checkpoint]\nasync = true\n", "deck.toml:8:9: [checkpoint] async: not available in this version of Trireme (0.1); available: false"},
+        Mistake{"not_there_mixup", least + "[data.augment]\nmixup = 0.2\n", "deck.toml:8:9: [data.augment] mixup: not available in this version of Trireme (0.1); available: false"},
+        Mistake{"not_there_trace", least + "[monitor]\ntrace = \"10..12\"\n", "deck.toml:8:9: [monitor] trace: not available in this version of Trireme (0.1); available: leaving the key out"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(DeckMistakes, AllComeInOneGoInTheOrderOfTheDeck) {
+  const std::string message = complaint(R"([run]
+name = "a b"
+sed = 1
+[schedule]
+rate = "fast"
+warmup = "3 parsecs"
+[optimizer]
+kind = "sgdd"
+momentum = 2
+[model]
+depth = 8
+[data]
+train = "t"
+workers = 0
+)");
+  EXPECT_EQ(lines_of(message), 7) << message;
+  std::size_t before = 0;
+  for (const char* place : {"deck.toml:2:", "deck.toml:3:", "deck.toml:5:", "deck.toml:6:", "deck.toml:8:", "deck.toml:14:"}) {
+    const std::size_t found = message.find(place);
+    ASSERT_NE(found, std::string::npos) << place << " in\n" << message;
+    EXPECT_GE(found, before) << message;
+    before = found;
+  }
+}
+
+TEST(DeckMistakes, WrongInputIsExitCode2) {
+  try {
+    parse("[run]\n", "deck.toml");
+    FAIL() << "a deck without a name was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::wrong_input);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::deck

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/deck/deck.hpp"
+
+namespace trireme::deck {
+
+/// The least that a deck must say.
+inline const std::string least = "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";
+inline const std::string least_mlp = "[run]\nname = \"test\"\n[model]\nkind = \"mlp\"\nwidths = [8]\n[data]\ntrain = \"somewhere\"\n";
+
+/// What parse() says of a deck that is wrong; empty where it is right.
+inline std::string complaint(const std::string& text, const std::vector<Override>& overrides = {}) {
+  try {
+    parse(text, "deck.toml", overrides);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+inline int lines_of(const std::string& text) { return text.empty() ? 0 : static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1; }
+
+}  // namespace trireme::deck

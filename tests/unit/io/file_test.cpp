@@ -1,0 +1,79 @@
+#include "trireme/io/file.hpp"
+
+#include <filesystem>
+#include <thread>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/hash.hpp"
+
+namespace trireme::io {
+namespace {
+
+using test::holds;
+using test::message_of;
+
+TEST(File, ThreadsWriteAndReadTheirOwnPlaces) {
+  const test::ScratchFolder folder;
+  const File file(folder / "data", File::Mode::create);
+  constexpr std::int64_t part = 10'007;
+  std::vector<std::thread> threads;
+  for (std::int64_t i = 0; i < 4; ++i) {
+    threads.emplace_back([&, i] {
+      const std::string bytes(part, static_cast<char>('a' + i));
+      file.write_at((3 - i) * part, bytes.data(), part);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(file.size(), 4 * part);
+  std::string all(4 * part, ' ');
+  file.read_at(0, all.data(), 4 * part);
+  EXPECT_EQ(all, std::string(part, 'd') + std::string(part, 'c') + std::string(part, 'b') + std::string(part, 'a'));
+}
+
+TEST(File, AFileThatEndsTooSoonIsTheUsersFileAndNamed) {
+  const test::ScratchFolder folder;
+  replace_file(folder / "short", "12345");
+  const File file(folder / "short", File::Mode::read);
+  char bytes[8];
+  EXPECT_TRUE(holds(message_of<InputError>([&] { file.read_at(2, bytes, 8); }), "short: ends at byte 5"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none", File::Mode::read); }), folder / "none"));
+  EXPECT_TRUE(holds(message_of<Failure>([&] { File(folder / "none/file", File::Mode::create); }), "cannot be created"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { read_text_file(folder.path()); }), "folder"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { read_text_file(folder / "short", 4); }), "5 bytes"));
+}
+
+TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
+  const test::ScratchFolder folder;
+  replace_file(folder / "text", "old and longer");
+  replace_file(folder / "text", "new");
+  EXPECT_EQ(read_text_file(folder / "text"), "new");
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
+  // Where the name cannot be taken, no temporary file stays either.
+  std::filesystem::create_directories(folder / "taken/inner");
+  EXPECT_THROW(replace_file(folder / "taken", "x"), Failure);
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
+}
+
+TEST(File, TheDiskSaysItsRoom) {
+  const test::ScratchFolder folder;
+  EXPECT_GT(free_bytes(folder.path()), 0);
+  EXPECT_THROW(free_bytes(folder / "none"), Failure);
+}
+
+TEST(Hash, IsXxh3AndDoesNotDependOnTheParts) {
+  EXPECT_EQ(xxh3("", 0), 0x2D06800538D394C2ull);  // XXH3_64bits of nothing, seed 0: doc/xxhash_spec.md of xxHash
+  std::string bytes(5000, '\0');
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 131 >> 3);
+  Xxh3 hash;
+  for (std::size_t begin = 0; begin < bytes.size(); begin += 617) hash.update(bytes.data() + begin, std::min<std::size_t>(617, bytes.size() - begin));
+  EXPECT_EQ(hash.digest(), xxh3(bytes.data(), bytes.size()));
+  hash.reset();
+  EXPECT_EQ(hash.digest(), xxh3("", 0));
+}
+
+}  // namespace
+}  // namespace trireme::io

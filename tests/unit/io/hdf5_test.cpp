@@ -1,0 +1,253 @@
+#include "trireme/io/hdf5.hpp"
+
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <numeric>
+
+#include <gtest/gtest.h>
+#include <hdf5.h>
+
+#include "support/scratch.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::io {
+namespace {
+
+using test::holds;
+using test::message_of;
+
+// A file of another program, through the C interface.
+hid_t foreign_file(const std::string& path) { return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT); }
+
+template <class T>
+void put_attribute(hid_t owner, const char* name, hid_t type, const T& value) {
+  const hid_t space = H5Screate(H5S_SCALAR), attribute = H5Acreate2(owner, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  ASSERT_GE(H5Awrite(attribute, type, &value), 0);
+  H5Aclose(attribute);
+  H5Sclose(space);
+}
+
+TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "own.h5";
+  std::vector<float> values(3 * 4 * 5);
+  std::iota(values.begin(), values.end(), 0.5f);
+  const std::int64_t shape[3] = {3, 4, 5};
+  std::int64_t offset = 0;
+  {
+    Hdf5File file = Hdf5File::create(path, {.communicator = nullptr, .user_block_bytes = 65536, .alignment = 4096});
+    {
+      Hdf5Dataset dataset = file.create_dataset("model/layer1.0.weight", Hdf5Number::float32, shape);
+      const std::int64_t first[3] = {0, 0, 0}, upper[3] = {1, 4, 5}, second[3] = {1, 0, 0}, lower[3] = {2, 4, 5}, nothing[3] = {0, 4, 5};
+      dataset.write(second, lower, Hdf5Number::float32, values.data() + 20);
+      dataset.write(first, upper, Hdf5Number::float32, values.data());
+      dataset.write(first, nothing, Hdf5Number::float32, nullptr);
+      offset = dataset.description().offset;
+    }
+    file.create_group("state/inner");
+    file.create_group("state");
+    file.write_attribute("state", "seed", std::numeric_limits<std::uint64_t>::max());
+    file.write_attribute("state", "step", std::int64_t{-7});
+    file.write_attribute("state", "best", 0.25);
+    file.write_attribute("state", "deck", std::string(100'000, 'd'));  // beyond the 64 KiB of an object's header
+    file.write_attribute("state", "step", std::int64_t{12});
+    file.write_strings("classes", {"T-shirt/top", "", "Bag"});
+    file.close();
+  }
+  const Hdf5File file = Hdf5File::open(path);
+  EXPECT_EQ(file.list("/"), (std::vector<std::string>{"classes", "model", "state"}));
+  EXPECT_EQ(file.list_datasets("/"), (std::vector<std::string>{"classes", "model/layer1.0.weight"}));
+  EXPECT_EQ(file.list_datasets("/model"), (std::vector<std::string>{"model/layer1.0.weight"}));
+  EXPECT_EQ(file.attribute_uint("state", "seed"), std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(file.attribute_int("state", "step"), 12);
+  EXPECT_EQ(file.attribute_double("state", "best"), 0.25);
+  EXPECT_EQ(file.attribute_string("state", "deck"), std::string(100'000, 'd'));
+  EXPECT_EQ(file.attributes("state").size(), 4u);
+  EXPECT_EQ(file.read_strings("classes"), (std::vector<std::string>{"T-shirt/top", "", "Bag"}));
+  EXPECT_FALSE(file.attribute("state", "none").has_value());
+  EXPECT_TRUE(holds(message_of<InputError>([&] { file.attribute_int("state", "best"); }), "attribute best of state"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { file.dataset("model/none"); }), "model/none is missing"));
+
+  const Hdf5Dataset dataset = file.dataset("/model/layer1.0.weight");
+  EXPECT_EQ(dataset.description().shape, (std::vector<std::int64_t>{3, 4, 5}));
+  EXPECT_TRUE(dataset.description().native_order);
+  std::vector<float> all(values.size()), part(2 * 5);
+  dataset.read_all(Hdf5Number::float32, all.data());
+  EXPECT_EQ(all, values);
+  const std::int64_t start[3] = {1, 1, 0}, count[3] = {1, 2, 5};
+  dataset.read(start, count, Hdf5Number::float32, part.data());
+  EXPECT_TRUE(std::equal(part.begin(), part.end(), values.begin() + 25));
+  const std::int64_t beyond[3] = {2, 0, 0};
+  EXPECT_THROW(dataset.read(beyond, shape, Hdf5Number::float32, all.data()), InputError);
+
+  // The offset, as told at creation and at reading, is where the bytes are, user block included.
+  EXPECT_EQ(dataset.description().offset, offset);
+  EXPECT_GE(offset, 65536);
+  std::vector<float> raw(values.size());
+  File(path, File::Mode::read).read_at(offset, raw.data(), static_cast<std::int64_t>(raw.size() * sizeof(float)));
+  EXPECT_EQ(raw, values);
+}
+
+TEST(Hdf5, LargeDatasetsBeginWhereTheAlignmentSays) {
+  const test::ScratchFolder folder;
+  Hdf5File file = Hdf5File::create(folder / "aligned.h5", {.communicator = nullptr, .user_block_bytes = 0, .alignment = 4096});
+  const std::int64_t small[1] = {100}, large[1] = {5000};
+  file.create_dataset("small", Hdf5Number::uint8, small);
+  EXPECT_EQ(file.create_dataset("large", Hdf5Number::uint8, large).description().offset % 4096, 0);
+}
+
+TEST(Hdf5, ReadsAttributesOfAnyWidth) {
+  const test::ScratchFolder folder;
+  const std::string path = folder / "foreign.h5";
+  const hid_t made = foreign_file(path);
+  put_attribute(made, "byte", H5T_NATIVE_INT8, std::int8_t{-3});
+  put_attribute(made, "unsigned16", H5T_NATIVE_UINT16, std::uint16_t{65535});
+  put_attribute(made, "big_endian", H5T_STD_I32BE, std::int32_t{__builtin_bswap32(77)});
+  put_attribute(made, "single", H5T_NATIVE_FLOAT, 1.5f);
+  const hid_t fixed = H5Tcopy(H5T_C_S1);
+  H5Tset_size(fixed, 6);
+  put_attribute(made, "fixed", fixed, "images");  // fills its six bytes: no zero at the end
+  const hid_t variable = H5Tcopy(H5T_C_S1);
+  H5Tset_size(variable, H5T_VARIABLE);
+  const char* text = "tokens";
+  put_attribute(made, "variable", variable, text);
+  const hid_t boolean = H5Tenum_create(H5T_NATIVE_INT8);
+  const std::int8_t no = 0, yes = 1;
+  H5Tenum_insert(boolean, "FALSE", &no);
+  H5Tenum_insert(boolean, "TRUE", &yes);
+  put_attribute(made, "bool", boolean, yes);
+  const hsize_t two = 2;
+  const hid_t pair = H5Screate_simple(1, &two, nullptr), list = H5Acreate2(made, "pair", H5T_NATIVE_INT, pair, H5P_DEFAULT, H5P_DEFAULT);
+  const int numbers[2] = {1, 2};
+  H5Awrite(list, H5T_NATIVE_INT, numbers);
+  H5Aclose(list);
+  H5Sclose(pair);
+  for (const hid_t type : {fixed, variable, boolean}) H5Tclose(type);
+  H5Fclose(made);
+
+  const Hdf5File file = Hdf5File::open(path);
+  EXPECT_EQ(file.attribute_int("/", "byte"), -3);
+  EXPECT_EQ(file.attribute_int("/", "unsigned16"), 65535);
+  EXPECT_EQ(file.attribute_int("/", "big_endian"), 77);
+  EXPECT_EQ(file.attribute_double("/", "single"), 1.5);
+  EXPECT_EQ(file.attribute_double("/", "byte"), -3.0);
+  EXPECT_EQ(file.attribute_string("/", "fixed"), "images");
+  EXPECT_EQ(file.attribute_string("/", "variable"), "tokens");
+  EXPECT_EQ(file.attribute_int("/", "bool"), 1);
+  EXPECT_TRUE(holds(message_of<InputError>([&] { file.attribute_int("/", "pair"); }), "2 values"));
+  EXPECT_THROW(file.attribute_uint("/", "byte"), InputError);
+}
+
+struct Strangers : testing::Test {
+  void SetUp() override {
+    replace_file(folder / "secret", std::string(4096, 's'));
+    const hid_t other = foreign_file(folder / "other.h5");
+    H5Gclose(H5Gcreate2(other, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Fclose(other);
+    made = foreign_file(path);
+  }
+  // A dataset of bytes, with the layout asked for.
+  void put_bytes(const char* name, std::vector<hsize_t> shape, hid_t layout, bool write) {
+    const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
+    const hid_t dataset = H5Dcreate2(made, name, H5T_NATIVE_UINT8, space, H5P_DEFAULT, layout, H5P_DEFAULT);
+    ASSERT_GE(dataset, 0);
+    if (write) {
+      const std::vector<std::uint8_t> bytes(16, 9);
+      const hsize_t start[1] = {0}, count[1] = {16};
+      const hid_t memory = H5Screate_simple(1, count, nullptr);
+      H5Sselect_hyperslab(space, H5S_SELECT_SET, start, nullptr, count, nullptr);
+      ASSERT_GE(H5Dwrite(dataset, H5T_NATIVE_UINT8, memory, space, H5P_DEFAULT, bytes.data()), 0);
+      H5Sclose(memory);
+    }
+    H5Dclose(dataset);
+    H5Sclose(space);
+  }
+  std::string refusal(const std::string& object) {
+    if (made >= 0) H5Fclose(made);
+    made = -1;
+    return message_of<InputError>([&] { Hdf5File::open(path).dataset(object); });
+  }
+
+  test::ScratchFolder folder;
+  std::string path = folder / "stranger.h5";
+  hid_t made = -1;
+};
+
+TEST_F(Strangers, LinksIntoOtherFilesAreRefused) {
+  put_bytes("plain", {16}, H5P_DEFAULT, true);
+  H5Lcreate_external((folder / "other.h5").c_str(), "/group", made, "outside", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("/outside", made, "roundabout", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("/plain", made, "inside", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("/circle", made, "circle", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_soft("/nowhere", made, "dangling", H5P_DEFAULT, H5P_DEFAULT);
+  EXPECT_TRUE(holds(refusal("outside"), "link into another file"));
+  EXPECT_TRUE(holds(refusal("outside/deeper"), "link into another file"));
+  EXPECT_TRUE(holds(refusal("roundabout"), "link into another file"));
+  EXPECT_TRUE(holds(refusal("circle"), "circle"));
+  EXPECT_TRUE(holds(refusal("dangling"), "dangling is missing"));
+  EXPECT_EQ(refusal("inside"), "");
+}
+
+TEST_F(Strangers, DataInOtherFilesAreRefused) {
+  const hid_t external = H5Pcreate(H5P_DATASET_CREATE), virtual_layout = H5Pcreate(H5P_DATASET_CREATE);
+  H5Pset_external(external, (folder / "secret").c_str(), 0, 4096);
+  put_bytes("external", {4096}, external, false);
+  const hsize_t count = 16;
+  const hid_t space = H5Screate_simple(1, &count, nullptr);
+  H5Pset_virtual(virtual_layout, space, (folder / "other.h5").c_str(), "/data", space);
+  put_bytes("virtual", {16}, virtual_layout, false);
+  H5Sclose(space);
+  H5Pclose(external);
+  H5Pclose(virtual_layout);
+  EXPECT_TRUE(holds(refusal("external"), "external storage"));
+  EXPECT_TRUE(holds(refusal("virtual"), "virtual dataset"));
+}
+
+TEST_F(Strangers, ExtentsThatTheFileCannotHoldAreRefusedBeforeAnythingIsAllocated) {
+  const hid_t chunked = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t chunk[1] = {16};
+  H5Pset_chunk(chunked, 1, chunk);
+  put_bytes("sparse", {hsize_t{1} << 50}, chunked, true);
+  put_bytes("unwritten", {16}, H5P_DEFAULT, false);
+  const hid_t pair = H5Pcreate(H5P_DATASET_CREATE);
+  const hsize_t pair_chunk[2] = {16, 16};
+  H5Pset_chunk(pair, 2, pair_chunk);
+  put_bytes("overflowing", {hsize_t{1} << 40, hsize_t{1} << 40}, pair, false);
+  H5Pclose(chunked);
+  H5Pclose(pair);
+  EXPECT_TRUE(holds(refusal("sparse"), "cannot hold"));
+  EXPECT_TRUE(holds(refusal("unwritten"), "never written"));
+  EXPECT_TRUE(holds(refusal("overflowing"), "more bytes than can be counted"));
+}
+
+TEST_F(Strangers, LyingAndShortenedContiguousDataAreRefused) {
+  constexpr std::uint64_t unusual = 123'457;
+  put_bytes("data", {unusual}, H5P_DEFAULT, true);
+  H5Fclose(made);
+  made = -1;
+  std::string bytes = read_text_file(path);
+  std::uint64_t larger = std::uint64_t{1} << 45;
+  int places = 0;
+  for (std::size_t i = 0; i + sizeof larger <= bytes.size(); ++i) {
+    std::uint64_t found = 0;
+    std::memcpy(&found, bytes.data() + i, sizeof found);
+    if (found != unusual) continue;
+    std::memcpy(bytes.data() + i, &larger, sizeof larger);
+    ++places;
+  }
+  ASSERT_GT(places, 0);
+  const std::string whole = read_text_file(path);
+  replace_file(path, bytes);
+  EXPECT_FALSE(refusal("data").empty());
+  replace_file(path, whole.substr(0, whole.size() / 2));
+  EXPECT_TRUE(holds(refusal("data"), "stranger.h5"));
+  replace_file(path, "not HDF5 at all");
+  EXPECT_TRUE(holds(refusal("data"), "not an HDF5 file"));
+  std::filesystem::remove(path);
+  EXPECT_TRUE(holds(refusal("data"), "no such file"));
+}
+
+}  // namespace
+}  // namespace trireme::io

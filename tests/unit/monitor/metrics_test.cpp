@@ -1,0 +1,96 @@
+#include "trireme/monitor/metrics.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "temporary_folder.hpp"
+#include "trireme/base/check.hpp"
+
+namespace trireme::monitor {
+namespace {
+
+TEST(Metrics, RowIsReadBackByAnyJsonReader) {
+  const double loss = 0.1 + 0.2;  // has no short decimal form
+  const std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
+  Row row("train");
+  row.add("loss", loss).add("memory_bytes", bytes).add("skipped", true).add("detail", "a \"quoted\"\nname \xC3\xA9").add("split", std::string("test"));
+  const std::string line = row.line();
+  EXPECT_EQ(line.back(), '\n');
+  EXPECT_EQ(line.find('\n'), line.size() - 1) << "a row is one line";
+  const auto json = nlohmann::ordered_json::parse(line);
+  EXPECT_EQ(json["kind"], "train");
+  EXPECT_EQ(json["loss"].get<double>(), loss) << "the very same double";
+  EXPECT_EQ(json["memory_bytes"].get<std::int64_t>(), bytes);
+  EXPECT_EQ(json["skipped"], true);
+  EXPECT_EQ(json["detail"], "a \"quoted\"\nname \xC3\xA9");
+  EXPECT_EQ(json.begin().key(), "kind");
+  EXPECT_EQ(std::prev(json.end()).key(), "split") << "keys in order";
+}
+
+TEST(Metrics, WhatIsNotFiniteIsNull) {
+  Row row("train");
+  row.add("loss", std::nan("")).add("grad_norm", std::numeric_limits<double>::infinity()).add("rate", -std::numeric_limits<double>::infinity());
+  const auto json = nlohmann::json::parse(row.line());
+  EXPECT_TRUE(json["loss"].is_null());
+  EXPECT_TRUE(json["grad_norm"].is_null());
+  EXPECT_TRUE(json["rate"].is_null());
+}
+
+TEST(Metrics, BytesThatAreNoTextDoNotSpoilTheFile) {
+  EXPECT_TRUE(nlohmann::json::accept(Row("event").add("detail", "\xFF\xFE").line()));
+}
+
+TEST(Metrics, AppendsAcrossStarts) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  std::string expected;
+  for (std::int64_t start = 0; start < 3; ++start) {
+    Metrics metrics(path);
+    Row row("event");
+    row.add("step", start);
+    metrics.write(row);
+    expected += row.line();
+  }
+  EXPECT_EQ(contents(path), expected);
+}
+
+TEST(Metrics, TornLastLineIsCut) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  Row row("event");
+  row.add("step", std::int64_t{3});
+  // Longer than what is looked through at once (4096 bytes), at it, and shorter; and with no whole line before.
+  for (const std::size_t torn : {1u, 4095u, 4096u, 4097u, 10000u}) {
+    for (const std::string& whole : {std::string(), std::string("{\"kind\": \"train\"}\n")}) {
+      write_text(path, whole + std::string(torn, 'x'));
+      Metrics(path).write(row);
+      EXPECT_EQ(contents(path), whole + row.line()) << torn;
+    }
+  }
+}
+
+TEST(Metrics, DefaultMadeWritesNothingAndMovesKeepTheFile) {
+  const TemporaryFolder folder;
+  Metrics none;
+  none.write(Row("event"));
+  Metrics first(folder / "metrics.jsonl");
+  none = std::move(first);
+  none.write(Row("event"));
+  EXPECT_EQ(contents(folder / "metrics.jsonl"), Row("event").line());
+}
+
+TEST(Metrics, NamesTheFileThatCannotBeOpened) {
+  const TemporaryFolder folder;
+  try {
+    Metrics metrics(folder / "missing/metrics.jsonl");
+    FAIL() << "opened a file in a folder that is not there";
+  } catch (const Failure& failure) {
+    EXPECT_NE(std::string(failure.what()).find("missing/metrics.jsonl"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::monitor

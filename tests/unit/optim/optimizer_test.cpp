@@ -1,0 +1,332 @@
+#include "trireme/optim/optimizer.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+namespace trireme::optim {
+namespace {
+
+using parallel::ParameterId;
+using parallel::Role;
+
+constexpr int tensors = 5;
+
+/// A little of everything: two blocks, a convolution in channels-last order, a norm, running statistics, a linear layer of odd sizes.
+parallel::ParameterList little_list() {
+  parallel::ParameterList list;
+  const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
+  list.begin_block(0);
+  list.declare({.name = "conv.weight", .shape = {3, 2, 3, 3}, .initializer = normal, .inner = parallel::InnerOrder::channels_last});
+  list.declare({.name = "bn.weight", .shape = {3}, .initializer = {.value = 1}, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "bn.running_mean", .shape = {3}, .initializer = {.value = 0.25}, .role = Role::statistic, .decay = false, .trust = false, .compute_copy = false});
+  list.begin_block(1);
+  list.declare({.name = "fc.weight", .shape = {7, 5}, .initializer = normal});
+  list.declare({.name = "fc.bias", .shape = {7}, .initializer = {.value = 0.1}, .decay = false, .trust = false, .compute_copy = false});
+  return list;
+}
+
+/// Everything an optimizer stands on, on one device.
+struct Bench {
+  explicit Bench(const OptimizerOptions& options, DeviceKind kind = DeviceKind::cpu)
+      : device{kind, 0},
+        memory(device, "memory", 1 << 20),
+        state(device, "optimizer state", 1 << 20),
+        workspace(device, "workspace", 1 << 20),
+        library(device, "library", 1 << 16),
+        context(Stream{device, nullptr}, workspace, library),
+        list(little_list()),
+        layout(list, 1 << 20),
+        store(list, layout, DType::float32, memory, memory),
+        optimizer(options, store, state) {
+    store.initialize(7);
+  }
+
+  /// The same gradient for any bench: a function of step, tensor and element.
+  static double gradient_at(int step, int tensor, std::int64_t i) { return 0.3 * std::sin(1.7 * step + 2.3 * tensor + 0.9 * static_cast<double>(i)) + 0.05; }
+  void fill_gradient(int step, double factor = 1) {
+    for (int t = 0; t < tensors; ++t) {
+      const Tensor gradient = store.gradient({t});
+      for (std::int64_t i = 0; i < gradient.elements(); ++i) gradient.as<float>()[i] = static_cast<float>(factor * gradient_at(step, t, i));
+    }
+  }
+  StepOutcome step(int number, double rate, double factor = 1) {
+    fill_gradient(number, factor);
+    return optimizer.step(context, rate, true);
+  }
+  std::vector<float> all() const {
+    std::vector<float> values;
+    const auto add = [&values](const Tensor& flat) { values.insert(values.end(), flat.as<float>(), flat.as<float>() + flat.elements()); };
+    add(store.flat_master());
+    for (const Optimizer::Slot& slot : optimizer.slots()) add(slot.flat);
+    return values;
+  }
+
+  Device device;
+  Arena memory, state, workspace, library;
+  ops::Context context;
+  parallel::ParameterList list;
+  parallel::FlatLayout layout;
+  parallel::ParameterStore store;
+  Optimizer optimizer;
+};
+
+/// The rules of the contract (section 7) in plain double, a tensor at a time.
+struct Reference {
+  OptimizerOptions options;
+  std::vector<std::vector<double>> weights, first, second;
+  int updates = 0;
+
+  Reference(const OptimizerOptions& options_, const Bench& bench) : options(options_) {
+    for (int t = 0; t < tensors; ++t) {
+      const Tensor weight = bench.store.master({t});
+      weights.emplace_back(weight.as<float>(), weight.as<float>() + weight.elements());
+      first.emplace_back(weights.back().size(), 0.0);
+      second.emplace_back(weights.back().size(), 0.0);
+    }
+  }
+
+  static double norm(const std::vector<double>& values) {
+    double sum = 0;
+    for (const double value : values) sum += value * value;
+    return std::sqrt(sum);
+  }
+
+  /// Returns the norm before clipping.
+  double step(int number, double rate, const parallel::ParameterList& list) {
+    ++updates;
+    std::vector<std::vector<double>> gradients;
+    double square = 0;
+    for (int t = 0; t < tensors; ++t) {
+      gradients.emplace_back();
+      for (std::size_t i = 0; i < weights[t].size(); ++i) gradients[t].push_back(static_cast<float>(Bench::gradient_at(number, t, static_cast<std::int64_t>(i))));
+      if (list[{t}].role == Role::weight) square += std::pow(norm(gradients[t]), 2);
+    }
+    const double total = std::sqrt(square);
+    const double clip = options.clip_norm > 0 ? std::min(1.0, options.clip_norm / (total + 1e-6)) : 1;
+    for (int t = 0; t < tensors; ++t) {
+      const parallel::ParameterSpec& spec = list[{t}];
+      if (spec.role == Role::statistic) {
+        for (std::size_t i = 0; i < weights[t].size(); ++i) weights[t][i] = 0.9 * weights[t][i] + 0.1 * gradients[t][i];
+        continue;
+      }
+      for (double& g : gradients[t]) g *= clip;
+      update(t, gradients[t], rate, spec.decay || options.decay_all ? options.weight_decay : 0, spec.trust);
+    }
+    return total;
+  }
+
+  void update(int t, const std::vector<double>& g, double rate, double decay, bool trusts) {
+    const double mu = options.momentum;
+    double local = 1;
+    if (options.kind == OptimizerKind::lars && trusts && norm(weights[t]) > 0 && norm(g) > 0) {
+      local = options.trust_coefficient * norm(weights[t]) / (norm(g) + decay * norm(weights[t]));
+    }
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      double &w = weights[t][i], &m = first[t][i], &v = second[t][i];
+      switch (options.kind) {
+        case OptimizerKind::sgd:
+          m = mu * m + (g[i] + decay * w);
+          w -= rate * (options.nesterov ? g[i] + decay * w + mu * m : m);
+          break;
+        case OptimizerKind::lars:
+          m = mu * m + rate * local * (g[i] + decay * w);
+          w -= m;
+          break;
+        case OptimizerKind::adamw:  // torch.optim.AdamW, the algorithm of its documentation
+          w -= rate * decay * w;
+          m = options.beta1 * m + (1 - options.beta1) * g[i];
+          v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
+          w -= rate * (m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon);
+          break;
+      }
+    }
+  }
+};
+
+OptimizerOptions options_of(OptimizerKind kind) {
+  OptimizerOptions options;
+  options.kind = kind;
+  options.weight_decay = 0.02;
+  if (kind == OptimizerKind::lars) options.trust_coefficient = 0.02;
+  return options;
+}
+
+/// Several steps at changing rates agree with the reference in every element of weights and statistics.
+void expect_agrees(const OptimizerOptions& options) {
+  Bench bench(options);
+  Reference reference(options, bench);
+  const std::uint64_t version = bench.store.version();
+  for (int step = 1; step <= 8; ++step) {
+    const double rate = 0.1 / step;
+    const double norm = reference.step(step, rate, bench.list);
+    const StepOutcome outcome = bench.step(step, rate);
+    EXPECT_TRUE(outcome.applied);
+    // Sums in double of squares of the same float32 values; at most a float32 square is rounded first (6e-8).
+    EXPECT_NEAR(outcome.grad_norm, norm, 1e-6 * norm);
+  }
+  EXPECT_EQ(bench.optimizer.updates(), 8);
+  EXPECT_EQ(bench.store.version(), version + 8);
+  for (int t = 0; t < tensors; ++t) {
+    const Tensor weight = bench.store.master({t});
+    for (std::int64_t i = 0; i < weight.elements(); ++i) {
+      // About ten float32 roundings (6e-8) a step on values of order 1, eight steps: 5e-6.
+      EXPECT_NEAR(weight.as<float>()[i], reference.weights[t][static_cast<std::size_t>(i)], 5e-6) << bench.list[{t}].name << " " << i;
+    }
+  }
+}
+
+TEST(Optimizer, SgdFollowsItsRule) { expect_agrees(options_of(OptimizerKind::sgd)); }
+
+TEST(Optimizer, NesterovFollowsItsRule) {
+  OptimizerOptions options = options_of(OptimizerKind::sgd);
+  options.nesterov = true;
+  expect_agrees(options);
+}
+
+TEST(Optimizer, PlainGradientDescentFollowsItsRule) {
+  OptimizerOptions options = options_of(OptimizerKind::sgd);
+  options.momentum = options.weight_decay = 0;
+  expect_agrees(options);
+}
+
+TEST(Optimizer, LarsFollowsItsRule) { expect_agrees(options_of(OptimizerKind::lars)); }
+
+TEST(Optimizer, AdamWFollowsPyTorchs) { expect_agrees(options_of(OptimizerKind::adamw)); }
+
+TEST(Optimizer, DecayReachesBiasesOnlyWhereAskedTo) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+    OptimizerOptions options = options_of(kind);
+    options.decay_all = true;
+    expect_agrees(options);
+  }
+}
+
+TEST(Optimizer, ClippingScalesTheWholeGradient) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+    OptimizerOptions options = options_of(kind);
+    options.clip_norm = 0.5;  // the gradients' norm is about 1.8
+    expect_agrees(options);
+  }
+}
+
+TEST(Optimizer, ClippingTouchesNoStatisticAndNoSmallGradient) {
+  OptimizerOptions options = options_of(OptimizerKind::sgd);
+  Bench plain(options);
+  options.clip_norm = 1e3;
+  Bench loose(options);
+  options.clip_norm = 0.1;
+  Bench tight(options);
+  for (int step = 1; step <= 3; ++step) {
+    plain.step(step, 0.1);
+    loose.step(step, 0.1);
+    tight.step(step, 0.1);
+  }
+  EXPECT_EQ(plain.all(), loose.all());
+  const Tensor a = plain.store.master({2}), b = tight.store.master({2});
+  for (std::int64_t i = 0; i < a.elements(); ++i) EXPECT_EQ(a.as<float>()[i], b.as<float>()[i]);
+}
+
+TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+    Bench bench(options_of(kind)), twin(options_of(kind));
+    bench.step(1, 0.1);
+    twin.step(1, 0.1);
+    const std::uint64_t version = bench.store.version();
+    const auto skipped = [&](const StepOutcome& outcome) {
+      EXPECT_FALSE(outcome.applied);
+      EXPECT_EQ(bench.all(), twin.all());
+      EXPECT_EQ(bench.optimizer.updates(), 1);
+      EXPECT_EQ(bench.store.version(), version) << "prepared weights stay valid";
+    };
+    for (int t = 0; t < tensors; ++t) {  // statistics included: they would not recover
+      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        bench.fill_gradient(2);
+        bench.store.gradient({t}).as<float>()[1] = bad;
+        skipped(bench.optimizer.step(bench.context, 0.1, true));
+      }
+    }
+    bench.fill_gradient(2);
+    skipped(bench.optimizer.step(bench.context, 0.1, false));
+
+    bench.step(3, 0.1);
+    twin.step(3, 0.1);
+    EXPECT_EQ(bench.all(), twin.all()) << "bias correction and slots go on as if it had never been";
+  }
+}
+
+TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
+  OptimizerOptions options = options_of(OptimizerKind::lars);
+  options.weight_decay = 0;
+  options.trust_coefficient = 1e-6;  // so that a local rate of 1 shows
+  Bench bench(options);
+  std::fill_n(bench.store.master({3}).as<float>(), 35, 0.0f);
+  bench.step(1, 0.5);
+  const Tensor weight = bench.store.master({3});
+  for (std::int64_t i = 0; i < weight.elements(); ++i) {
+    const float gradient = static_cast<float>(Bench::gradient_at(1, 3, i));
+    EXPECT_FLOAT_EQ(weight.as<float>()[i], -0.5f * gradient);
+  }
+}
+
+TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
+  Bench bench(options_of(OptimizerKind::adamw));
+  for (int step = 1; step <= 3; ++step) bench.step(step, 0.1);
+  std::vector<bool> used(static_cast<std::size_t>(bench.layout.elements()));
+  for (const auto& slot : bench.layout.slots()) std::fill_n(used.begin() + slot.offset, slot.elements, true);
+  for (std::size_t i = 0; i < used.size(); ++i) {
+    if (!used[i]) {
+      EXPECT_EQ(bench.store.flat_master().as<float>()[i], 0.0f);
+    }
+  }
+}
+
+TEST(Optimizer, ComputeCopyIsTheRoundedMaster) {
+  Bench bench(options_of(OptimizerKind::sgd));
+  Arena memory(bench.device, "memory", 1 << 20), state(bench.device, "state", 1 << 20);
+  parallel::ParameterStore store(bench.list, bench.layout, DType::bfloat16, memory, memory);
+  store.initialize(7);
+  Optimizer optimizer(options_of(OptimizerKind::sgd), store, state);
+  for (std::int64_t i = 0; i < store.flat_gradient().elements(); ++i) store.flat_gradient().as<float>()[i] = 0.01f * static_cast<float>(i % 7);
+  optimizer.step(bench.context, 0.1, true);
+  const Tensor updated = store.flat_compute();
+  const std::vector<std::uint16_t> after(updated.as<std::uint16_t>(), updated.as<std::uint16_t>() + updated.elements());
+  store.refresh_compute();
+  for (const int t : {0, 3}) {  // those with a compute copy
+    const auto& slot = bench.layout.slot({t});
+    for (std::int64_t i = slot.offset; i < slot.offset + slot.elements; ++i) EXPECT_EQ(after[static_cast<std::size_t>(i)], updated.as<std::uint16_t>()[i]);
+  }
+}
+
+TEST(Optimizer, SlotsHaveTheContractsNames) {
+  const auto names = [](OptimizerKind kind) {
+    Bench bench(options_of(kind));
+    std::vector<std::string> result;
+    for (const Optimizer::Slot& slot : bench.optimizer.slots()) result.push_back(slot.name);
+    return result;
+  };
+  EXPECT_EQ(names(OptimizerKind::sgd), std::vector<std::string>{"momentum"});
+  EXPECT_EQ(names(OptimizerKind::lars), std::vector<std::string>{"momentum"});
+  EXPECT_EQ(names(OptimizerKind::adamw), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+}
+
+TEST(Optimizer, MetaCountsWhatTheCpuDoes) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+    Bench cpu(options_of(kind)), meta(options_of(kind), DeviceKind::meta);
+    cpu.step(1, 0.1);
+    EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
+    EXPECT_EQ(meta.optimizer.updates(), 1);
+    EXPECT_EQ(meta.state.peak_bytes(), cpu.state.peak_bytes());
+    EXPECT_EQ(meta.workspace.peak_bytes(), cpu.workspace.peak_bytes());
+    EXPECT_EQ(meta.context.counters().bytes, cpu.context.counters().bytes);
+    EXPECT_EQ(meta.context.counters().calls, cpu.context.counters().calls);
+    EXPECT_GT(meta.context.counters().bytes, 0);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::optim

@@ -1,0 +1,109 @@
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include <gtest/gtest.h>
+
+#include "trireme/parallel/parameter_store.hpp"
+
+namespace trireme::parallel {
+namespace {
+
+ParameterList make_list() {
+  ParameterList list;
+  list.begin_block(0);
+  list.declare({.name = "conv.weight", .shape = {4, 3, 3, 3}, .initializer = {Initializer::Kind::normal, 0.1}, .inner = InnerOrder::channels_last});
+  list.declare({.name = "bn.weight", .shape = {5}, .initializer = {Initializer::Kind::constant, 1}, .compute_copy = false});
+  list.declare({.name = "bn.running_var", .shape = {5}, .initializer = {Initializer::Kind::constant, 1}, .role = Role::statistic, .compute_copy = false});
+  list.begin_block(1);
+  list.declare({.name = "fc.weight", .shape = {7, 9}, .initializer = {Initializer::Kind::uniform, 0.3}});
+  return list;
+}
+
+struct Stored {
+  explicit Stored(DType compute, DeviceKind kind = DeviceKind::cpu)
+      : list(make_list()),
+        layout(list, 1 << 20),
+        parameters({kind, 0}, "parameters", 1 << 16),
+        gradients({kind, 0}, "gradients", 1 << 16),
+        store(list, layout, compute, parameters, gradients) {}
+  ParameterList list;
+  FlatLayout layout;
+  Arena parameters, gradients;
+  ParameterStore store;
+};
+
+float from_bfloat16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
+
+TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
+  Stored stored(DType::float32);
+  stored.store.initialize(11);
+  std::vector<float> expected(static_cast<std::size_t>(stored.layout.elements()), 0.0f);
+  for (std::int32_t index = 0; index < 4; ++index) {
+    const ParameterSpec& spec = stored.list[{index}];
+    initialize_rows(spec, 11, 0, spec.rows(), expected.data() + stored.layout.slot({index}).offset);
+    EXPECT_EQ(stored.store.master({index}).shape, spec.memory_shape());
+    EXPECT_EQ(stored.store.weight({index}).data, stored.store.master({index}).data);
+  }
+  const float* flat = stored.store.flat_master().as<float>();
+  EXPECT_EQ(std::vector<float>(flat, flat + stored.layout.elements()), expected);
+  EXPECT_FALSE(stored.store.flat_compute().defined());
+}
+
+TEST(ParameterStore, ComputeCopyIsTheNearestBfloat16) {
+  Stored stored(DType::bfloat16);
+  stored.store.initialize(11);
+  const Tensor weight = stored.store.weight({3}), master = stored.store.master({3});
+  ASSERT_EQ(weight.dtype, DType::bfloat16);
+  for (std::int64_t i = 0; i < weight.elements(); ++i) {
+    const float exact = master.as<float>()[i];
+    const std::uint16_t bits = weight.as<std::uint16_t>()[i];
+    const float error = std::abs(from_bfloat16(bits) - exact);
+    for (const int step : {-1, 1}) EXPECT_LE(error, std::abs(from_bfloat16(static_cast<std::uint16_t>(bits + step)) - exact)) << exact;
+  }
+  EXPECT_EQ(stored.store.weight({1}).dtype, DType::float32) << "read as float32: no compute copy";
+}
+
+TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
+  Stored stored(DType::bfloat16);
+  float* master = stored.store.master({3}).as<float>();
+  master[0] = 1.0f + 0x1p-8f;        // halfway between 1 and 1 + 2^-7: to the even one
+  master[1] = 1.0f + 3 * 0x1p-8f;    // halfway above an odd one: up
+  master[2] = std::numeric_limits<float>::infinity();
+  master[3] = std::bit_cast<float>(0x7F800001u);  // a NaN whose upper half alone would be infinity
+  master[4] = -0.0f;
+  const std::uint64_t version = stored.store.version();
+  stored.store.refresh_compute();
+  const std::uint16_t* copy = stored.store.weight({3}).as<std::uint16_t>();
+  EXPECT_EQ(from_bfloat16(copy[0]), 1.0f);
+  EXPECT_EQ(from_bfloat16(copy[1]), 1.0f + 0x1p-6f);
+  EXPECT_TRUE(std::isinf(from_bfloat16(copy[2])));
+  EXPECT_TRUE(std::isnan(from_bfloat16(copy[3])));
+  EXPECT_TRUE(std::signbit(from_bfloat16(copy[4])));
+  EXPECT_GT(stored.store.version(), version) << "prepared forms must be made anew";
+}
+
+TEST(ParameterStore, GradientGoesWhereItIsDirected) {
+  Stored stored(DType::float32);
+  const Tensor own = stored.store.flat_gradient(), other = stored.gradients.allocate(DType::float32, own.shape);
+  stored.store.set_gradient(other);
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(), other.as<float>() + stored.layout.slot({0}).offset);
+  stored.store.set_gradient(own);
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(), own.as<float>() + stored.layout.slot({0}).offset);
+}
+
+TEST(ParameterStore, MetaTakesTheSameBytesAndTouchesNothing) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    Stored real(compute), planned(compute, DeviceKind::meta);
+    planned.store.initialize(1);
+    planned.store.refresh_compute();
+    EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());
+    EXPECT_EQ(planned.gradients.peak_bytes(), real.gradients.peak_bytes());
+    EXPECT_EQ(planned.store.weight({0}).data, nullptr);
+    EXPECT_EQ(planned.store.weight({0}).shape, real.store.weight({0}).shape);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::parallel

@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "support/replica.hpp"
+
+namespace {
+
+std::atomic<bool> counting{false};
+std::atomic<long> allocations{0};
+
+/// Allocations called from this program's own code; oneDNN's and the runtime's inside their shared objects are theirs.
+bool from_own_code(const void* caller) {
+  Dl_info info{};
+  if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return true;
+  Dl_info own{};
+  dladdr(reinterpret_cast<const void*>(&from_own_code), &own);
+  return info.dli_fbase == own.dli_fbase;
+}
+
+void* counted(std::size_t bytes, const void* caller) {
+  if (counting.load(std::memory_order_relaxed)) {
+    counting = false;  // dladdr may allocate
+    if (from_own_code(caller)) ++allocations;
+    counting = true;
+  }
+  void* memory = std::malloc(bytes == 0 ? 1 : bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) { return counted(bytes, __builtin_return_address(0)); }
+void* operator new[](std::size_t bytes) { return counted(bytes, __builtin_return_address(0)); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace trireme::train {
+namespace {
+
+long allocations_in_a_steady_step(const ReplicaOptions& options) {
+  test::ReplicaFixture fixture(options);
+  for (int step = 0; step < 3; ++step) {
+    const bool steady = step == 2;
+    allocations = 0;
+    counting = steady;
+    fixture.gradients();
+    fixture.replica.optimizer().step(fixture.replica.context(), 0.01, true);
+    counting = false;
+  }
+  return allocations;
+}
+
+TEST(Allocation, IsSeenWhereItHappens) {
+  allocations = 0;
+  counting = true;
+  std::vector<int>* vector = new std::vector<int>(100);
+  counting = false;
+  EXPECT_GE(allocations.load(), 1);
+  delete vector;
+}
+
+TEST(Allocation, DoesNotHappenInASteadyStep) {
+  EXPECT_EQ(allocations_in_a_steady_step(test::small_resnet()), 0);
+  ReplicaOptions options = test::small_resnet(18, 8);
+  options.compute = DType::bfloat16;
+  options.accumulation = 2;
+  options.global = 20;
+  options.deterministic = true;
+  EXPECT_EQ(allocations_in_a_steady_step(options), 0);
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,71 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "support/replica.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// Mean loss of the last of `steps` steps over the same few micro-batches.
+double loss_after(ReplicaOptions options, int steps, double rate) {
+  test::ReplicaFixture fixture(options);
+  double loss = 0;
+  for (int step = 0; step < steps; ++step) {
+    loss = fixture.gradients() / static_cast<double>(options.micro * options.accumulation);
+    EXPECT_TRUE(fixture.replica.optimizer().step(fixture.replica.context(), rate, true).applied);
+  }
+  return loss;
+}
+
+TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    for (const auto& [kind, rate] : {std::pair{optim::OptimizerKind::sgd, 0.05}, {optim::OptimizerKind::adamw, 0.005}, {optim::OptimizerKind::lars, 2.0}}) {
+      ReplicaOptions options = test::small_resnet();
+      options.compute = compute;
+      options.optimizer.kind = kind;
+      const double start = loss_after(options, 1, rate), end = loss_after(options, 40, rate);
+      EXPECT_LT(end, 0.5 * start) << to_string(compute) << " optimizer " << static_cast<int>(kind);
+    }
+  }
+}
+
+TEST(Learning, EvaluationUsesRunningStatisticsAndTouchesNothing) {
+  test::ReplicaFixture fixture(test::small_resnet());
+  for (int step = 0; step < 60; ++step) {
+    fixture.gradients();
+    fixture.replica.optimizer().step(fixture.replica.context(), 0.05, true);
+  }
+  const Tensor master = fixture.replica.store().flat_master();
+  const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
+  const Sums sums = fixture.replica.evaluate(fixture.batch(0));
+  EXPECT_EQ(sums.count, 10);
+  EXPECT_GE(sums.top1, 9);  // trained on this very batch; after 60 steps the running statistics are the batch's to 0.9^60
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
+}
+
+TEST(Learning, MissingRowsCountNowhere) {
+  test::ReplicaFixture fixture(test::small_resnet());
+  data::MicroBatch batch = fixture.batch(0);
+  const Sums whole = fixture.replica.evaluate(batch);
+  for (std::size_t b = 6; b < 10; ++b) fixture.labels[b] = -1;
+  const Sums part = fixture.replica.evaluate(batch);
+  EXPECT_EQ(whole.count, 10);
+  EXPECT_EQ(part.count, 6);
+  EXPECT_LT(part.loss, whole.loss);
+}
+
+TEST(Learning, ALossThatIsNotFiniteMovesNothing) {
+  test::ReplicaFixture fixture(test::small_resnet());
+  fixture.gradients();
+  const Tensor master = fixture.replica.store().flat_master();
+  fixture.replica.store().flat_gradient().as<float>()[5] = std::nanf("");
+  const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
+  const optim::StepOutcome outcome = fixture.replica.optimizer().step(fixture.replica.context(), 0.1, true);
+  EXPECT_FALSE(outcome.applied);
+  EXPECT_EQ(fixture.replica.optimizer().updates(), 0);
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
+}
+
+}  // namespace
+}  // namespace trireme::train
