@@ -1,6 +1,11 @@
 #include "deck_source.hpp"
 
+#include <cstdio>
+
 #include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include "error_text.hpp"
 
 namespace trireme::app {
 
@@ -28,7 +33,10 @@ deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world) 
 }
 
 void report(const Error& error, const comm::Environment& environment, Log& log) {
-  if (environment.world().rank() == 0) log.error("{}", error.what());
+  if (environment.world().rank() != 0 && error.code() == ExitCode::wrong_input) return;
+  log.flush();
+  const std::string rank = environment.world().rank() == 0 ? "" : fmt::format("rank {} on {}: ", environment.world().rank(), environment.host());
+  fmt::print(stderr, "{}{}\n", rank, error_text(error.what()));
 }
 
 }  // namespace trireme::app

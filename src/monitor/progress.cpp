@@ -30,7 +30,7 @@ std::string progress_line(const Progress::State& state) {
   std::string line = fmt::format("step {}", state.step);
   if (state.total_steps > 0) line += fmt::format("/{}", state.total_steps);
   line += fmt::format(", epoch {:.2f}", state.epoch);
-  if (state.total_epochs > 0) line += fmt::format("/{:g}", state.total_epochs);
+  if (state.total_epochs > 0) line += fmt::format("/{:.4g}", state.total_epochs);
   line += fmt::format(", loss {:.4f}", state.loss);
   if (state.accuracy >= 0) line += fmt::format(", accuracy {:.2f} %", 100 * state.accuracy);
   if (state.samples_per_second > 0) line += fmt::format(", {} {}/s", format_rate(state.samples_per_second), state.tokens ? "tokens" : "images");

@@ -31,8 +31,8 @@ Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoin
   validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
   std::unique_ptr<data::Dataset> train_set, set;
   comm::together(environment.world(), [&] {
-    train_set = std::make_unique<data::Dataset>(deck.data.train);  // its classes are the model's
-    set = std::make_unique<data::Dataset>(folder);
+    train_set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train));  // its classes are the model's
+    set = std::make_unique<data::Dataset>(open_dataset("data." + split, folder));
     validate_dataset(deck.model, deck.data, train_set->info(), "data.train", deck.data.train);
     validate_same_form(train_set->info(), set->info(), "data." + split, folder);
   });

@@ -17,8 +17,8 @@ checkpoint::Contents contents_of(const comm::Communicator& world, const std::str
 
 /// Refuses a restart that changes what may not change; prints what else changed.
 void compare_decks(const Run& run, const checkpoint::Contents& contents, const std::string& path, Log& log) {
-  if (const auto found = contents.info.state.find("dataset"); found != contents.info.state.end() && std::holds_alternative<std::uint64_t>(found->second)) {
-    validate(std::get<std::uint64_t>(found->second) == run.train_set.info().identity,
+  if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {
+    validate(*dataset == run.train_set.info().identity,
              "data.train: {} holds other shards (names or sample counts) than the run in {} was trained on; give the same dataset, or start a new run "
              "(another run.folder, or --restart none)",
              run.deck.data.train, path);
@@ -40,6 +40,15 @@ std::size_t drop_missing_slots(std::vector<checkpoint::Piece>& pieces, const che
   std::set<std::string> present;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) present.insert(entry.path);
   return std::erase_if(pieces, [&](const checkpoint::Piece& piece) { return piece.path.starts_with("optimizer/") && !present.contains(piece.path); });
+}
+
+/// Refuses a file whose seal is broken. Rank 0 reads every byte, all get its answer.
+void check_whole(const comm::Communicator& world, const std::string& path) {
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    const std::string damage = checkpoint::check_seal(path);
+    validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
+  });
 }
 
 RunState load(Run& run, const std::string& path, bool weights_only, Log& log) {
@@ -85,6 +94,7 @@ RunState restore(Run& run, const RestartPolicy& policy, Log& log) {
                                  folder, list));
   }
   if (policy.kind == RestartPolicy::Kind::path) {
+    check_whole(run.mesh.world, policy.path);
     RunState state = load(run, policy.path, policy.weights_only, log);
     log.info("goes on from {} (step {}{})", policy.path, state.step, policy.weights_only ? ", weights only" : "");
     return state;
@@ -94,10 +104,7 @@ RunState restore(Run& run, const RestartPolicy& policy, Log& log) {
 }
 
 void load_weights(Replica& replica, const parallel::Mesh& mesh, const std::string& path) {
-  comm::together(mesh.world, [&] {
-    const std::string damage = checkpoint::check_seal(path);
-    validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
-  });
+  check_whole(mesh.world, path);
   checkpoint::read(mesh.world, path, pieces_of(replica, mesh, Rows::all, false));
   replica.store().refresh_compute();
 }

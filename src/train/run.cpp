@@ -36,7 +36,7 @@ std::unique_ptr<data::Dataset> open_set(const std::string& folder, const std::st
   if (folder.empty()) return nullptr;
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(folder);
+    set = std::make_unique<data::Dataset>(open_dataset(key, folder));
     validate_same_form(train.info(), set->info(), key, folder);
   });
   return set;
@@ -45,7 +45,7 @@ std::unique_ptr<data::Dataset> open_set(const std::string& folder, const std::st
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(deck.data.train);
+    set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train));
     validate_dataset(deck.model, deck.data, set->info(), "data.train", deck.data.train);
   });
   return std::move(*set);

@@ -66,6 +66,11 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
   return info;
 }
 
+std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
+  if (!info.state.contains("dataset")) return std::nullopt;
+  return value_or<std::uint64_t>(info, "dataset", 0);  // HDF5 gives it back signed where it fits
+}
+
 RunState state_of(const checkpoint::Info& info) {
   RunState state;
   state.step = info.step;

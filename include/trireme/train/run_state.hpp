@@ -37,4 +37,7 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
 
 RunState state_of(const checkpoint::Info& info);
 
+/// Identity of the training set of the run that wrote a checkpoint; none in a file that does not say.
+std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info);
+
 }  // namespace trireme::train

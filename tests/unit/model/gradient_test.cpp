@@ -8,12 +8,16 @@
 namespace trireme::model {
 namespace {
 
-/// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference over a small step must say the same.
-/// The step moves the loss by about 2 % of itself, far above float32's rounding of it (1e-6), while third-order terms and ReLU kinks stay
-/// within the 5 % allowed.
-void check_gradients(const train::ReplicaOptions& options) {
+/// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference must say the same. The weights move by 0.002 in
+/// norm, and the loss by no more than 0.003 (a deep network's gradient is steep): small against the distance to most ReLU kinks, whose crossing is the main error, and with |g| >= 0.005 the loss still moves by 1e-5,
+/// a hundred times float32's rounding of the mean loss of ten samples.
+void check_gradients(const train::ReplicaOptions& options, float branch_scale = 1, double flat = 0.005) {
   test::ReplicaFixture fixture(options);
   parallel::ParameterStore& store = fixture.replica.store();
+  for (std::size_t i = 0; i < store.list().entries().size(); ++i) {
+    const Tensor scale = store.master({static_cast<std::int32_t>(i)});
+    if (store.list().entries()[i].spec.name.ends_with(".bn3.weight")) std::fill_n(scale.as<float>(), scale.elements(), branch_scale);
+  }
   fixture.gradients();
   const Tensor flat = store.flat_gradient();
   const std::vector<float> gradient(flat.as<float>(), flat.as<float>() + flat.elements());
@@ -29,7 +33,7 @@ void check_gradients(const train::ReplicaOptions& options) {
     double square = 0;
     for (std::int64_t e = 0; e < slot.elements; ++e) square += std::pow(gradient[static_cast<std::size_t>(slot.offset + e)], 2);
     ASSERT_TRUE(std::isfinite(square)) << entries[i].spec.name;
-    if (square < 1e-7) continue;  // too flat for float32 differences
+    if (square < flat * flat) continue;  // lost in float32's rounding
     const auto loss_at = [&](double scale) {
       for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
         weights[e] = static_cast<float>(start[static_cast<std::size_t>(e)] + scale * gradient[static_cast<std::size_t>(e)]);
@@ -37,9 +41,8 @@ void check_gradients(const train::ReplicaOptions& options) {
       store.refresh_compute();
       return fixture.gradients() / samples;
     };
-    const double step = 0.01 / square;
-    const double capped = std::min(step, 0.02 / std::sqrt(square));
-    const double slope = (loss_at(capped) - loss_at(-capped)) / (2 * capped);
+    const double step = std::min(0.002 / std::sqrt(square), 0.003 / square);
+    const double slope = (loss_at(step) - loss_at(-step)) / (2 * step);
     loss_at(0);
     EXPECT_NEAR(slope / square, 1.0, 0.05) << entries[i].spec.name << " gradient norm " << std::sqrt(square);
     ++checked;
@@ -52,9 +55,10 @@ TEST(Gradient, ResnetFollowsFiniteDifferences) { check_gradients(test::small_res
 TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
   train::ReplicaOptions options = test::small_resnet(50, 4);
   options.model.stem = ResnetStem::imagenet;
-  options.model.norm = ResnetNorm::group;  // 50 layers of batch norm over 10 tiny images would be too rough for float32 differences
-  options.image = {32, 32, 3};
-  check_gradients(options);
+  options.model.norm = ResnetNorm::group;
+  options.image = {64, 64, 3};
+  // At full strength 16 residual branches in a row make the loss too rough for differences in float32; 50 layers round ten times as much as 8.
+  check_gradients(options, 0.1f, 0.05);
 }
 
 TEST(Gradient, GroupNormAndSmoothingFollowFiniteDifferences) {
