@@ -2,7 +2,7 @@
 
 #include <Kokkos_Core.hpp>
 
-#include "trireme/base/check.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/device/device.hpp"
 
 namespace trireme::kernels {
@@ -20,7 +20,6 @@ void dispatch(const Stream& stream, const Run& run) {
     return;
   }
 #endif
-  // Not ensure(): nvcc does not take the compile-time check of its format string.
   if (stream.device.kind != DeviceKind::cpu) throw Failure("no kernels for the device " + to_string(stream.device) + " in this build");
   run(Kokkos::DefaultHostExecutionSpace());
 }

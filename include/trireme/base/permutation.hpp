@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "trireme/base/check.hpp"
+#include "trireme/base/expect.hpp"
 #include "trireme/base/philox.hpp"
 
 namespace trireme {

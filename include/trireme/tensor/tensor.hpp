@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "trireme/base/check.hpp"
+#include "trireme/base/expect.hpp"
 #include "trireme/device/device.hpp"
 
 namespace trireme {

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace trireme {
+
+[[noreturn]] inline void contract_broken(const char* condition, const char* file, int line) {
+  std::fprintf(stderr, "trireme: broken assumption: %s (%s:%d)\n", condition, file, line);
+  std::abort();
+}
+
+}  // namespace trireme
+
+/// Checks the program's own assumptions: a failure is a bug. Compiled in with TRIREME_CONTRACTS (debug, asan).
+#if defined(TRIREME_CONTRACTS)
+#define TRIREME_EXPECT(condition) ((condition) ? void(0) : ::trireme::contract_broken(#condition, __FILE__, __LINE__))
+#else
+#define TRIREME_EXPECT(condition) ((void)sizeof(bool(condition)))
+#endif
