@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trireme/base/check.hpp"
+
 namespace trireme {
 
 Arena::Arena(Device device, std::string name, std::int64_t capacity_bytes)

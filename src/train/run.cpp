@@ -15,23 +15,6 @@
 namespace trireme::train {
 namespace {
 
-/// The lease on the run folder, which is made where it is missing.
-checkpoint::Lease take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log) {
-  comm::together(environment.world(), [&] {
-    if (environment.world().rank() != 0) return;
-    std::error_code error;
-    std::filesystem::create_directories(deck.run.folder + "/checkpoints", error);
-    ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
-  });
-  checkpoint::Lease lease(environment.world(), deck.run.folder, log);
-  comm::together(environment.world(), [&] {
-    if (environment.world().rank() != 0) return;
-    log.open_file(deck.run.folder + "/log.txt");
-    checkpoint::remove_exit_record(deck.run.folder);
-  });
-  return lease;
-}
-
 std::unique_ptr<data::Dataset> open_set(const std::string& folder, const std::string& key, const data::Dataset& train, const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
   std::unique_ptr<data::Dataset> set;
@@ -89,6 +72,22 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
 
 }  // namespace
 
+checkpoint::Lease take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log) {
+  comm::together(environment.world(), [&] {
+    if (environment.world().rank() != 0) return;
+    std::error_code error;
+    std::filesystem::create_directories(deck.run.folder + "/checkpoints", error);
+    ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
+  });
+  checkpoint::Lease lease(environment.world(), deck.run.folder, log);
+  comm::together(environment.world(), [&] {
+    if (environment.world().rank() != 0) return;
+    log.open_file(deck.run.folder + "/log.txt");
+    checkpoint::remove_exit_record(deck.run.folder);
+  });
+  return lease;
+}
+
 ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout) {
   ReplicaOptions options;
   options.model = deck.model;
@@ -126,7 +125,6 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, Log& log)
     : deck(the_deck),
       deck_text(deck::write(the_deck)),
-      lease(take_folder(the_deck, environment, log)),
       train_set(open_train(the_deck, environment.world())),
       validation_set(open_set(the_deck.data.validation, "data.validation", train_set, environment.world())),
       test_set(open_set(the_deck.data.test, "data.test", train_set, environment.world())),

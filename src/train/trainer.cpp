@@ -26,8 +26,9 @@ constexpr int nonfinite_steps_allowed = 5;
 /// The loop of one start: made once everything stands, it owns what changes from step to step.
 class Loop {
  public:
-  Loop(Run& run, RunState state, Recorder& recorder, Log& log)
+  Loop(Run& run, checkpoint::Lease& lease, RunState state, Recorder& recorder, Log& log)
       : run_(run),
+        lease_(lease),
         deck_(run.deck),
         state_(std::move(state)),
         recorder_(recorder),
@@ -76,7 +77,7 @@ class Loop {
     std::uint32_t wishes = wish_nothing;
     if (stop_signal() != 0) wishes |= wish_stop;
     if (run_.mesh.world.rank() != 0) return wishes;
-    run_.lease.renew();
+    lease_.renew();
     const double now = clock_.since_start();
     if (clock_.must_stop(longest_step_seconds_, checkpoint_seconds_)) wishes |= wish_stop;
     if (now - stop_file_looked_at_ >= 0.5) {  // a stat a step would weigh on a parallel file system
@@ -192,6 +193,7 @@ class Loop {
   }
 
   Run& run_;
+  checkpoint::Lease& lease_;
   const deck::Deck& deck_;
   RunState state_;
   Recorder& recorder_;
@@ -227,8 +229,9 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
 
   std::unique_ptr<Loop> loop;
   try {
-    Run run(deck, environment, log);
+    checkpoint::Lease lease = take_folder(deck, environment, log);
     own_folder = true;
+    Run run(deck, environment, log);
     RunState state = restore(run, request.restart, log);
     run.record_start(environment);
     Recorder recorder({.run_folder = deck.run.folder,
@@ -244,12 +247,12 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
     if (state.step > 0) recorder.event(state, "restart", fmt::format("goes on from step {}", state.step));
     install_stop_signals();
 
-    loop = std::make_unique<Loop>(run, std::move(state), recorder, log);
+    loop = std::make_unique<Loop>(run, lease, std::move(state), recorder, log);
     const ExitCode code = loop->train();
     record.step = loop->state().step;
     record.checkpoint = loop->newest_checkpoint();
     leave_record(code, loop->reason());
-    run.lease.release();
+    lease.release();
     return code;
   } catch (const Error& error) {
     leave_record(error.code(), error.what());

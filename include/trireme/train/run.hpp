@@ -16,6 +16,10 @@
 
 namespace trireme::train {
 
+/// The lease on the run folder, which is made where it is missing; log.txt is opened and the last start's exit record removed. Collective.
+/// Throws InputError where another job holds it.
+checkpoint::Lease take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log);
+
 /// What a replica of this deck is made from.
 ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout);
 
@@ -27,12 +31,11 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 
 /// Everything of a training run that stands before its first step, made in the order of the members. Errors are agreed on by all ranks.
 struct Run {
-  /// Takes the lease of the run folder, opens the data, lays out the ranks, sizes and takes all memory.
+  /// Opens the data, lays out the ranks, sizes and takes all memory.
   Run(const deck::Deck& deck, const comm::Environment& environment, Log& log);
 
   const deck::Deck& deck;
   std::string deck_text;  ///< resolved
-  checkpoint::Lease lease;
   data::Dataset train_set;
   std::unique_ptr<data::Dataset> validation_set, test_set;
   ResolvedLayout layout;

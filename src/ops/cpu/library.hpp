@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "primitive.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops::cpu {
