@@ -6,9 +6,7 @@ target_compile_options(trireme_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
 target_compile_definitions(trireme_flags INTERFACE
   $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>
-  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>
-  # fmt 9 leaves constexpr away under nvcc, and then its own consteval functions do not compile
-  $<$<COMPILE_LANGUAGE:CUDA>:FMT_USE_CONSTEXPR=1>)
+  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>)
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)

@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/exchange.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/model/model.hpp"

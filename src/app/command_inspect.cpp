@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/verify.hpp"

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/comm/environment.hpp"

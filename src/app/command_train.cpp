@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/device/device.hpp"

@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/data/verify.hpp"
 

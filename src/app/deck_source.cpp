@@ -7,6 +7,8 @@
 
 #include "error_text.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::app {
 
 void add_deck_options(CLI::App& command, DeckSource& source) {

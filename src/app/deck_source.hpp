@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"

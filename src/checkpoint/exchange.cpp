@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
 

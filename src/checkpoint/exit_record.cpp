@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
 

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"

@@ -4,6 +4,7 @@
 #include "digest.hpp"
 #include "rows.hpp"
 #include "seal.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/hdf5.hpp"
 

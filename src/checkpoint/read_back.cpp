@@ -4,6 +4,7 @@
 
 #include "digest.hpp"
 #include "seal.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
 

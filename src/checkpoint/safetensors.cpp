@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::checkpoint {

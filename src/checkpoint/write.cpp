@@ -8,6 +8,7 @@
 #include "read_back.hpp"
 #include "rows.hpp"
 #include "seal.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"

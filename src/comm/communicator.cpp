@@ -5,6 +5,8 @@
 
 #include "form.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::comm {
 namespace {
 

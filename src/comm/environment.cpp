@@ -11,6 +11,8 @@
 
 #include "mpi_form.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::comm {
 namespace {
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::comm {
 namespace {
 

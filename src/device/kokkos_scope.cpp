@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "trireme/base/check.hpp"
+#include "trireme/base/error.hpp"
 #include "trireme/device/device.hpp"
 
 namespace trireme {
@@ -17,8 +17,10 @@ KokkosScope::KokkosScope(int threads) {
   // Asked first: without a driver Kokkos::initialize ends the process.
   std::string why;
   const int devices = cuda_device_count(&why);
-  ensure(devices > 0, "no CUDA device: {}. This program was built for CUDA and computes only where there is one; the preset release makes one for the CPU",
-         why.empty() ? "the driver lists none" : why);
+  if (devices == 0)
+    throw Failure("no CUDA device: " + (why.empty() ? "the driver lists none" : why) +
+                  ". This program was built for CUDA (preset cuda-release): it computes where an NVIDIA driver and a GPU are, whatever run.device says; "
+                  "on this machine check, shard, inspect and verify work, and the program of the preset release trains on the CPU");
 #endif
 #if KOKKOS_VERSION >= 40000
   Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));

@@ -4,6 +4,8 @@
 
 #include "hdf5_detail.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::io {
 namespace detail {
 namespace {

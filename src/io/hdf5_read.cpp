@@ -5,6 +5,8 @@
 
 #include "hdf5_detail.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::io {
 namespace {
 

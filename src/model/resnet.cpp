@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "trireme/base/check.hpp"
 #include "trireme/model/layers.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/ops/elementwise.hpp"

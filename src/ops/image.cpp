@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "trireme/kernels/image.hpp"
+#include "trireme/base/check.hpp"
 
 namespace trireme::ops {
 namespace {

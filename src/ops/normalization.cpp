@@ -1,6 +1,7 @@
 #include "trireme/ops/normalization.hpp"
 
 #include "trireme/kernels/normalization.hpp"
+#include "trireme/base/check.hpp"
 
 namespace trireme::ops {
 namespace {

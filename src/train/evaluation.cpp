@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/base/check.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"

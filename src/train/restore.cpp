@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 
 namespace trireme::train {

@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/device.hpp"

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/device/device.hpp"

@@ -2,6 +2,8 @@
 
 #include "reference.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme {
 namespace {
 

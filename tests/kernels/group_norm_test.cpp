@@ -2,6 +2,8 @@
 
 #include "kernels/norm_reference.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::test {
 namespace {
 

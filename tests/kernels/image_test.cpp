@@ -2,6 +2,8 @@
 
 #include "kernels/reference.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::test {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "support/mpi.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/file.hpp"
 #include "unit/checkpoint/example.hpp"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "support/mpi.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/comm/communicator.hpp"
 
 namespace trireme::comm {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "support/mpi.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/parallel/mesh.hpp"
 
 namespace trireme::parallel {

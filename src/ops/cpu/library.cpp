@@ -6,6 +6,7 @@
 
 #include "../backend.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/base/check.hpp"
 
 namespace trireme::ops::cpu {
 

@@ -1,6 +1,7 @@
 #include "primitive.hpp"
 
 #include <utility>
+#include "trireme/base/check.hpp"
 
 namespace trireme::ops::cpu {
 

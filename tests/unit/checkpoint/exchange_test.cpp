@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "example.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/checkpoint/verify.hpp"
 

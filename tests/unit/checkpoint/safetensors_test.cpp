@@ -8,6 +8,8 @@
 
 #include "example.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::checkpoint {
 namespace {
 

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include "example.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/hdf5.hpp"
 

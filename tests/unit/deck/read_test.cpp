@@ -1,5 +1,7 @@
 #include "support.hpp"
 
+#include "trireme/base/check.hpp"
+
 namespace trireme::deck {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <map>
 #include <set>
 
+#include "trireme/base/check.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::model {
