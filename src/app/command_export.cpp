@@ -1,6 +1,8 @@
 #include <memory>
 #include <string>
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"

@@ -1,5 +1,7 @@
 #include "trireme/checkpoint/verify.hpp"
 
+#include <fmt/format.h>
+
 #include "digest.hpp"
 
 namespace trireme::checkpoint {

@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include <fmt/format.h>
+
 #include "sum.hpp"
 #include "trireme/base/clock.hpp"
 

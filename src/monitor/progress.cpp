@@ -6,6 +6,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <fmt/format.h>
+
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
 

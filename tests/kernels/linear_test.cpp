@@ -1,5 +1,7 @@
 #include "trireme/ops/linear.hpp"
 
+#include <fmt/format.h>
+
 #include "reference.hpp"
 
 namespace trireme {

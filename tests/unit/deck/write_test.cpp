@@ -1,5 +1,7 @@
 #include <random>
 
+#include <fmt/format.h>
+
 #include "support.hpp"
 
 namespace trireme::deck {
