@@ -4,9 +4,10 @@ add_library(trireme_flags INTERFACE)
 target_compile_options(trireme_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
-target_compile_definitions(trireme_flags INTERFACE
-  $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>
-  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
+target_compile_definitions(trireme_flags INTERFACE $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>)
+# Beside trireme_flags, for what asks whether this is a CUDA build. The rest compiles alike in both builds: ccache compiles it once.
+add_library(trireme_cuda_flag INTERFACE)
+target_compile_definitions(trireme_cuda_flag INTERFACE $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
 if(TRIREME_SANITIZE)
   target_compile_options(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>)
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)

@@ -17,7 +17,9 @@ def read_rows(path):
             row = json.loads(line)
         except json.JSONDecodeError:
             continue  # a torn last line: the program cuts it at the next start
-        if row.get("kind") == "train":
+        if row.get("kind") == "event" and row.get("event") == "start":
+            trained, evaluated = {}, {}  # a new run in the same folder: what stands before is the old one's
+        elif row.get("kind") == "train":
             trained[row["step"]] = row
         elif row.get("kind") == "evaluate":
             evaluated[row["step"], row["split"]] = row

@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <fmt/format.h>
@@ -23,7 +24,8 @@ ExitCode evaluate_command(const Options& options) {
   Log log(environment.world().rank() == 0);
   leave_together(environment, log, [&] {
     const deck::Deck deck = read_deck(options.deck, environment.world());
-    const KokkosScope kokkos;
+    std::optional<KokkosScope> kokkos;
+    comm::together(environment.world(), [&] { kokkos.emplace(); });
     const train::Metrics metrics = train::evaluate_checkpoint(deck, options.checkpoint, options.split, environment, log);
     if (environment.world().rank() == 0) {
       fmt::print("{}: loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples\n", options.split, metrics.loss, 100 * metrics.top1, 100 * metrics.top5,

@@ -61,7 +61,7 @@ void add_import(CLI::App& root, Run& run) {
   command->add_option("FILE", options->file, "The .safetensors file, under the names of torchvision")->required();
   add_deck_options(*command, options->deck);
   command->add_option("--out", options->checkpoint, "The checkpoint to write")->type_name("CHECKPOINT")->required();
-  command->footer("Example:\n  trireme import resnet50.safetensors inputs/recipes/resnet50.toml --out resnet50.h5");
+  command->footer("Example:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5");
   command->callback([options, &run] { run = [options] { return import_command(*options); }; });
 }
 

@@ -9,6 +9,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
+#include "deck_source.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
@@ -161,9 +162,7 @@ void publish(const ShardCommand& command, const Plan& plan, const fs::path& stag
   io::sync_folder(command.out);
 }
 
-ExitCode make_shards(const ShardCommand& command) {
-  comm::Environment environment;
-  const comm::Communicator& world = environment.world();
+ExitCode make_shards(const ShardCommand& command, const comm::Communicator& world) {
   const double began = monotonic_seconds();
   const fs::path staging = fs::path(command.out) / staging_name;
 
@@ -189,7 +188,13 @@ ExitCode make_shards(const ShardCommand& command) {
                plan.set.height, plan.set.width, plan.set.channels, plan.class_count, plan.shards, plan.shards == 1 ? "" : "s",
                format_bytes(static_cast<double>(bytes)), monotonic_seconds() - began);
   }
-  environment.leave(ExitCode::done);
+  return ExitCode::done;
+}
+
+ExitCode shard_command(const ShardCommand& command) {
+  comm::Environment environment;
+  Log log(environment.world().rank() == 0);
+  leave_together(environment, log, [&] { return make_shards(command, environment.world()); });
 }
 
 }  // namespace
@@ -209,7 +214,7 @@ void add_shard(CLI::App& root, Run& run) {
       "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range 0:50000 --out data/fashion/train\n"
       "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range 50000:60000 --out data/fashion/validation\n"
       "Under mpirun each rank writes its share of the shards (--shards).");
-  shard->callback([command, &run] { run = [command] { return make_shards(*command); }; });
+  shard->callback([command, &run] { run = [command] { return shard_command(*command); }; });
 }
 
 }  // namespace trireme::app

@@ -1,4 +1,5 @@
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,8 @@ ExitCode train_command(const Options& options) {
     const train::RestartPolicy policy = restart_policy(options);
     validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path, "--weights-only goes with --restart PATH");
     const deck::Deck deck = read_deck(options.deck, environment.world());
-    const KokkosScope kokkos;
+    std::optional<KokkosScope> kokkos;
+    comm::together(environment.world(), [&] { kokkos.emplace(); });
     return train::train({deck, policy}, environment, log);
   });
 }

@@ -34,11 +34,11 @@ deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world) 
   return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source));
 }
 
-void report(const Error& error, const comm::Environment& environment, Log& log) {
-  if (environment.world().rank() != 0 && error.code() == ExitCode::wrong_input) return;
+void report(const std::string& message, bool known_to_all, const comm::Environment& environment, Log& log) {
+  const int rank = environment.world().rank();
+  if (known_to_all && rank != 0) return;
   log.flush();
-  const std::string rank = environment.world().rank() == 0 ? "" : fmt::format("rank {} on {}: ", environment.world().rank(), environment.host());
-  fmt::print(stderr, "{}{}\n", rank, error_text(error.what()));
+  fmt::print(stderr, "{}\n", known_to_all ? error_text(message) : fmt::format("trireme: rank {} on {}: error: {}", rank, environment.host(), message));
 }
 
 }  // namespace trireme::app

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string>
-#include <type_traits>
 #include <vector>
 
 #include "trireme/base/check.hpp"
@@ -29,22 +28,28 @@ std::vector<deck::Override> overrides_of(const DeckSource& source);
 /// Read by rank 0, broadcast as bytes, parsed by all. Throws InputError on all ranks alike.
 deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world);
 
-/// Prints what went wrong where it should be printed: input errors, which all ranks have alike, once; a failure on the rank that has it.
-void report(const Error& error, const comm::Environment& environment, Log& log);
+/// Prints what went wrong: what all ranks know alike once, by rank 0; a failure that is one rank's alone on that rank, with its name.
+void report(const std::string& message, bool known_to_all, const comm::Environment& environment, Log& log);
 
-/// Runs the body of a command that uses MPI and leaves through the environment: no return, no destructor after it.
+/// Runs the body of a command that uses MPI and leaves through the environment: no return, no destructor after it. Errors that all ranks have
+/// (agreed on, or wrong input, which is found before ranks part) let all leave together; any other one ends the job at once, since
+/// the other ranks may wait in a collective call.
 template <class Body>
 [[noreturn]] void leave_together(comm::Environment& environment, Log& log, Body&& body) {
   ExitCode code = ExitCode::failure;
+  bool known_to_all = true;
   try {
     code = body();
   } catch (const Error& error) {
-    report(error, environment, log);
     code = error.code();
+    known_to_all = error.agreed() || code == ExitCode::wrong_input || environment.world().size() == 1;
+    report(error.what(), known_to_all, environment, log);
   } catch (const std::exception& error) {
-    report(Failure(error.what()), environment, log);
+    known_to_all = environment.world().size() == 1;
+    report(error.what(), known_to_all, environment, log);
   }
   log.flush();
+  if (!known_to_all) environment.abort(code);
   environment.leave(code);
 }
 

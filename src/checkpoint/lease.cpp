@@ -1,10 +1,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -22,6 +24,8 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr double stale_seconds = 60, renewal_seconds = 10;
+// Ranks outlive a launcher that was killed by a second or two: so long a restart at once waits for them.
+constexpr double leaving_seconds = 5;
 
 struct Holder {
   std::string host, job;
@@ -103,11 +107,13 @@ bool is_gone(const Holder& holder) { return holder.host == host_name() && proces
 
 /// Waits until the holder is surely gone; throws where it is alive.
 void wait_out(const std::string& path, const Holder& first, Log& log) {
-  if (is_gone(first)) {
+  if (first.host == host_name()) {
+    const double until = monotonic_seconds() + leaving_seconds;
+    while (!is_gone(first) && monotonic_seconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (!is_gone(first)) refuse(path, first, wall_seconds() - first.heartbeat);
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
-  if (first.host == host_name()) refuse(path, first, wall_seconds() - first.heartbeat);
   // A clock of another host may be ahead: no wait is longer than the full time from now on.
   const double until = std::min(first.heartbeat, wall_seconds()) + stale_seconds;
   if (until > wall_seconds()) {
@@ -164,13 +170,53 @@ void acquire(const std::string& path, Log& log) {
 
 }  // namespace
 
+/// The thread that renews the heartbeat; what it finds wrong is thrown by check().
+struct Lease::Heart {
+  explicit Heart(std::string path_in) : path(std::move(path_in)), thread([this] { beat(); }) {}
+  ~Heart() {
+    {
+      const std::lock_guard lock(mutex);
+      ending = true;
+    }
+    wake.notify_all();
+    thread.join();
+  }
+
+  void beat() {
+    std::unique_lock lock(mutex);
+    while (!wake.wait_for(lock, std::chrono::duration<double>(renewal_seconds), [this] { return ending; })) {
+      try {
+        renew(path);
+      } catch (const std::exception& error) {
+        trouble = error.what();
+        return;
+      }
+    }
+  }
+
+  static void renew(const std::string& path) {
+    const std::optional<Holder> holder = read_holder(path);
+    ensure(!holder || holder->host.empty() || holder->same_process(this_process()),
+           "{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path, holder->pid,
+           holder->host);
+    io::replace_file(path, text_of(this_process()));
+  }
+
+  std::string path, trouble;
+  bool ending = false;
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  std::thread thread;
+};
+
+Lease::Lease() = default;
+
 Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log& log) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     const std::string path = run_folder + "/run.lock";
     acquire(path, log);
-    path_ = path;
-    renewed_ = monotonic_seconds();
+    heart_ = std::make_unique<Heart>(path);
   });
 }
 
@@ -181,27 +227,19 @@ Lease::~Lease() {
   }
 }
 
-Lease::Lease(Lease&& other) noexcept : path_(std::exchange(other.path_, {})), renewed_(other.renewed_) {}
+Lease::Lease(Lease&&) noexcept = default;
+Lease& Lease::operator=(Lease&&) noexcept = default;
 
-Lease& Lease::operator=(Lease&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(renewed_, other.renewed_);
-  return *this;
-}
-
-void Lease::renew() {
-  if (path_.empty() || monotonic_seconds() - renewed_ < renewal_seconds) return;
-  const std::optional<Holder> holder = read_holder(path_);
-  ensure(!holder || holder->host.empty() || holder->same_process(this_process()),
-         "{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path_, holder->pid,
-         holder->host);
-  io::replace_file(path_, text_of(this_process()));
-  renewed_ = monotonic_seconds();
+void Lease::check() const {
+  if (heart_ == nullptr) return;
+  const std::lock_guard lock(heart_->mutex);
+  ensure(heart_->trouble.empty(), "{}", heart_->trouble);
 }
 
 void Lease::release() {
-  if (path_.empty()) return;
-  const std::string path = std::exchange(path_, {});
+  if (heart_ == nullptr) return;
+  const std::string path = heart_->path;
+  heart_.reset();
   const std::optional<Holder> holder = read_holder(path);
   if (holder && holder->same_process(this_process())) ::unlink(path.c_str());
 }

@@ -37,10 +37,14 @@ struct LocalForm final : Communicator::Form {
   }
 };
 
-[[noreturn]] void throw_as(ExitCode code, const std::string& message) {
-  if (code == ExitCode::wrong_input) throw InputError(message);
-  if (code == ExitCode::failure) throw Failure(message);
-  throw Error(code, message);
+[[noreturn]] void throw_agreed(ExitCode code, const std::string& message) {
+  const auto thrown = [](auto error) {
+    error.set_agreed();
+    return error;
+  };
+  if (code == ExitCode::wrong_input) throw thrown(InputError(message));
+  if (code == ExitCode::failure) throw thrown(Failure(message));
+  throw thrown(Error(code, message));
 }
 
 }  // namespace
@@ -109,8 +113,8 @@ void agree(const Communicator& group, const std::string& message, ExitCode code)
   const std::string words = group.broadcast(message, root);
   std::int64_t first_code = static_cast<std::int64_t>(code);
   group.broadcast(std::as_writable_bytes(std::span(&first_code, 1)), root);
-  if (failed) throw_as(code, message);
-  throw_as(static_cast<ExitCode>(first_code), fmt::format("rank {} of {}: {}", first, group.size(), words));
+  if (failed) throw_agreed(code, message);
+  throw_agreed(static_cast<ExitCode>(first_code), fmt::format("rank {} of {}: {}", first, group.size(), words));
 }
 
 }  // namespace trireme::comm

@@ -6,6 +6,7 @@
 #include <exception>
 #include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -37,6 +38,7 @@ struct Loader::State {
 
   State(const Dataset& dataset_in, const LoaderOptions& options_in);
   ~State();
+  void end_readers();
   void start(Cursor cursor);
   const MicroBatch& next();
 
@@ -99,10 +101,17 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
     slot.batch.samples = slot.samples;
     at += slot_bytes;
   }
-  for (int i = 0; i < std::max(options.workers, 1); ++i) readers.emplace_back([this] { work(); });
+  try {
+    for (int i = 0; i < std::max(options.workers, 1); ++i) readers.emplace_back([this] { work(); });
+  } catch (const std::system_error& error) {
+    end_readers();
+    throw Failure(fmt::format("data.workers = {}: this host gives no more threads: {}", options.workers, error.what()));
+  }
 }
 
-Loader::State::~State() {
+Loader::State::~State() { end_readers(); }
+
+void Loader::State::end_readers() {
   {
     const std::lock_guard lock(mutex);
     ending = true;

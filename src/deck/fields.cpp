@@ -270,8 +270,8 @@ Field data_ranks(int& value) {
       value = 0;
     } else if (!integer) {
       return wrong_type("\"auto\" or an integer", given.node);
-    } else if (integer->get() < 1 || integer->get() > std::numeric_limits<int>::max()) {
-      return fmt::format("{} is out of range; must be \"auto\" or at least 1", integer->get());
+    } else if (constexpr int most_ranks = 1 << 20; integer->get() < 1 || integer->get() > most_ranks) {
+      return fmt::format("{} is out of range; must be \"auto\" or 1 to {}", integer->get(), most_ranks);
     } else {
       value = static_cast<int>(integer->get());
     }

@@ -76,10 +76,13 @@ void visit_data(Visitor& v, data::DataOptions& data) {
     v.field({name}, unavailable({"false", "0"}));
 }
 
+// Far beyond any batch in use, and far from where products of a batch and a number of ranks would overflow.
+constexpr double most_samples = 1 << 30;
+
 void visit_batch(Visitor& v, train::BatchOptions& batch) {
   v.table("batch");
-  v.field({"global"}, integer(batch.global, at_least(1)));
-  v.field({"micro"}, integer(batch.micro, at_least(1)));
+  v.field({"global"}, integer(batch.global, between(1, most_samples)));
+  v.field({"micro"}, integer(batch.micro, between(1, most_samples)));
 }
 
 void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {

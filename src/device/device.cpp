@@ -9,6 +9,22 @@
 #endif
 
 namespace trireme {
+namespace {
+
+#if defined(TRIREME_ENABLE_CUDA)
+std::string release_of(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+
+/// CUDA's own sentence says "driver version is insufficient" of a machine that has no driver, too.
+std::string explain(cudaError_t error) {
+  int driver = 0, runtime = 0;
+  const bool known = cudaDriverGetVersion(&driver) == cudaSuccess && cudaRuntimeGetVersion(&runtime) == cudaSuccess;
+  if (error != cudaErrorInsufficientDriver || !known) return cudaGetErrorString(error);
+  if (driver == 0) return "no NVIDIA driver on this machine (its library libcuda.so.1 is not found)";
+  return "the NVIDIA driver knows CUDA " + release_of(driver) + ", this program was built with " + release_of(runtime);
+}
+#endif
+
+}  // namespace
 
 std::string to_string(Device device) {
   switch (device.kind) {
@@ -23,8 +39,8 @@ int cuda_device_count(std::string* why) {
 #if defined(TRIREME_ENABLE_CUDA)
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaSuccess) return count;
-  if (why != nullptr) *why = cudaGetErrorString(error);
+  if (error == cudaSuccess && count > 0) return count;
+  if (why != nullptr) *why = error == cudaSuccess ? "the NVIDIA driver lists no device" : explain(error);
 #else
   if (why != nullptr) *why = "this program was built without CUDA (preset cuda-release has it)";
 #endif

@@ -16,11 +16,9 @@ KokkosScope::KokkosScope(int threads) {
 #if defined(KOKKOS_ENABLE_CUDA)
   // Asked first: without a driver Kokkos::initialize ends the process.
   std::string why;
-  const int devices = cuda_device_count(&why);
-  if (devices == 0)
-    throw Failure("no CUDA device: " + (why.empty() ? "the driver lists none" : why) +
-                  ". This program was built for CUDA (preset cuda-release): it computes where an NVIDIA driver and a GPU are, whatever run.device says; "
-                  "on this machine check, shard, inspect and verify work, and the program of the preset release trains on the CPU");
+  if (cuda_device_count(&why) == 0)
+    throw Failure("no CUDA device: " + why + ". This program was built for CUDA (preset cuda-release) and trains only where there is one, whatever "
+                  "run.device says; the program of the preset release trains on the CPU. check, shard, inspect and verify work on this machine");
 #endif
 #if KOKKOS_VERSION >= 40000
   Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));

@@ -16,7 +16,9 @@ Metrics evaluate(Replica& replica, data::Loader& loader, const parallel::Mesh& m
   const auto rounds = static_cast<std::size_t>(loader.rounds());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   loader.start({});
-  for (Sums& sums : mine) sums = replica.evaluate(loader.next());
+  comm::together(mesh.world, [&] {
+    for (Sums& sums : mine) sums = replica.evaluate(loader.next());
+  });
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
   for (std::size_t round = 0; round < rounds; ++round) {

@@ -14,6 +14,7 @@ Recorder::Recorder(const Options& options, Log& log) : options_(options), log_(l
   if (!options.records) return;
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
+  if (options.fresh) event({}, "start", "a fresh start");  // rows before this one are an earlier run's
 }
 
 double Recorder::epoch_of(const RunState& state) const {
@@ -103,12 +104,19 @@ void Recorder::event(const RunState& state, const std::string& event, const std:
 }
 
 bool Recorder::has_evaluation(const std::string& run_folder, std::int64_t step, const std::string& split) {
+  const auto is = [](const nlohmann::json& row, const char* key, const auto& value) {
+    const auto found = row.find(key);
+    return found != row.end() && *found == value;
+  };
   std::ifstream file(run_folder + "/metrics.jsonl");
+  bool has = false;
   for (std::string line; std::getline(file, line);) {
     const nlohmann::json row = nlohmann::json::parse(line, nullptr, false);
-    if (row.is_object() && row.value("kind", "") == "evaluate" && row.value("step", std::int64_t{-1}) == step && row.value("split", "") == split) return true;
+    if (!row.is_object()) continue;
+    if (is(row, "kind", "event") && is(row, "event", "start")) has = false;
+    if (is(row, "kind", "evaluate") && is(row, "step", step) && is(row, "split", split)) has = true;
   }
-  return false;
+  return has;
 }
 
 }  // namespace trireme::train

@@ -62,6 +62,9 @@ RunState load(Run& run, const std::string& path, bool weights_only, Log& log) {
   checkpoint::read(run.mesh.world, path, pieces);
   run.replica->store().refresh_compute();
   if (weights_only) return {};
+  const std::int64_t samples = run.train_set.info().samples;
+  validate(contents.info.epoch >= 0 && 0 <= contents.info.epoch_samples && contents.info.epoch_samples <= samples,
+           "{}: says that {} samples of epoch {} are taken, but data.train has {}", path, contents.info.epoch_samples, contents.info.epoch, samples);
   run.replica->optimizer().set_updates(contents.info.updates);
   return state_of(contents.info);
 }
@@ -74,18 +77,25 @@ RunState fresh(Run& run, Log& log) {
 
 }  // namespace
 
-RunState restore(Run& run, const RestartPolicy& policy, Log& log) {
+Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::move_aside(run.mesh.world, folder, log);
-    return fresh(run, log);
+    return {fresh(run, log), false};
   }
   const checkpoint::Choice choice = checkpoint::find_newest(run.mesh.world, folder);
   if (!choice.path.empty()) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
-    RunState state = load(run, choice.path, false, log);
-    log.info("goes on from {} (step {})", choice.path, state.step);
-    return state;
+    Restored restored{load(run, choice.path, false, log), true};
+    log.info("goes on from {} (step {})", choice.path, restored.state.step);
+    return restored;
+  }
+  if (policy.kind == RestartPolicy::Kind::path) {
+    check_whole(run.mesh.world, policy.path);
+    checkpoint::set_aside(run.mesh.world, choice.rejected, log);
+    Restored restored{load(run, policy.path, policy.weights_only, log), false};
+    log.info("goes on from {} (step {}{})", policy.path, restored.state.step, policy.weights_only ? ", weights only" : "");
+    return restored;
   }
   if (!choice.rejected.empty()) {
     std::string list;
@@ -94,14 +104,8 @@ RunState restore(Run& run, const RestartPolicy& policy, Log& log) {
                                  "`--restart PATH` goes on from another file{}",
                                  folder, list));
   }
-  if (policy.kind == RestartPolicy::Kind::path) {
-    check_whole(run.mesh.world, policy.path);
-    RunState state = load(run, policy.path, policy.weights_only, log);
-    log.info("goes on from {} (step {}{})", policy.path, state.step, policy.weights_only ? ", weights only" : "");
-    return state;
-  }
   validate(policy.kind != RestartPolicy::Kind::required, "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
-  return fresh(run, log);
+  return {fresh(run, log), false};
 }
 
 void load_weights(Replica& replica, const parallel::Mesh& mesh, const std::string& path) {

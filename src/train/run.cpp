@@ -133,7 +133,8 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, Log& 
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, environment.world()),
       engine(choose_drive(environment)),
       cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {
-  const Device device = choose_device(deck);
+  Device device;
+  comm::together(mesh.world, [&] { device = choose_device(deck); });
   const ReplicaOptions options = replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.place.data_rank, mesh.shape.data, device.kind);
   comm::together(mesh.world, [&] {

@@ -56,6 +56,8 @@ bool Interval::due(std::int64_t step) const {
   return passed(step) > passed(step - 1);
 }
 
+RunClock::RunClock() : started_(monotonic_seconds()) {}
+
 RunClock::RunClock(const RunOptions& options) : started_(monotonic_seconds()), margin_(options.walltime_margin.value) {
   if (options.walltime) {
     end_ = started_ + options.walltime->value;

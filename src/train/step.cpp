@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <span>
-#include <vector>
 
 #include "trireme/base/clock.hpp"
 #include "trireme/parallel/tree.hpp"
@@ -10,40 +9,19 @@
 namespace trireme::train {
 namespace {
 
-/// What a rank tells all others once a step.
-struct Message {
-  Sums sums;
-  std::uint64_t wishes = 0;
-};
-
 /// The sums of all replicas in the order of the tree, and the wishes of all ranks joined.
-Message agree_on(const parallel::Mesh& mesh, const Message& mine) {
-  constexpr int on_stack = 64;
-  Message few[on_stack];
-  std::vector<Message> many;
-  std::span<Message> all(few, on_stack);
-  if (mesh.data.size() > on_stack) {
-    many.resize(static_cast<std::size_t>(mesh.data.size()));
-    all = many;
-  }
-  all = all.first(static_cast<std::size_t>(mesh.data.size()));
+StepMessage agree_on(const parallel::Mesh& mesh, const StepMessage& mine, std::span<StepMessage> all) {
+  TRIREME_EXPECT(all.size() == static_cast<std::size_t>(mesh.data.size()));
   mesh.data.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(all));
-  Message joined;
-  for (const Message& message : all) joined.wishes |= message.wishes;
-  struct Adder {  // tree_sum over the messages' sums without a copy
-    static Sums sum(std::span<const Message> part) {
-      if (part.size() == 1) return part[0].sums;
-      const std::size_t half = part.size() / 2;
-      return sum(part.first(half)) + sum(part.subspan(half));
-    }
-  };
-  joined.sums = Adder::sum(all);
+  StepMessage joined{parallel::tree_sum(std::span<const StepMessage>(all), &StepMessage::sums), 0};
+  for (const StepMessage& message : all) joined.wishes |= message.wishes;
   return joined;
 }
 
 }  // namespace
 
-StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh, double rate, std::uint32_t wishes) {
+StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh, double rate, std::uint32_t wishes,
+                      std::span<StepMessage> messages) {
   StepResult result;
   StepTimes& times = result.times;
   const double start = monotonic_seconds();
@@ -64,7 +42,7 @@ StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Me
     lap(times.backward);
   }
 
-  const Message all = agree_on(mesh, {parallel::tree_sum<Sums>(replica.micro_batch_sums()), wishes});
+  const StepMessage all = agree_on(mesh, {parallel::tree_sum<Sums>(replica.micro_batch_sums()), wishes}, messages);
   result.loss = all.sums.loss / all.sums.count;
   result.top1 = all.sums.top1 / all.sums.count;
   result.wishes = static_cast<std::uint32_t>(all.wishes);

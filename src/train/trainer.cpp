@@ -1,8 +1,10 @@
 #include "trireme/train/trainer.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -24,23 +26,38 @@ namespace {
 /// A loss or gradient that stays not finite for this many steps in a row is past what skipping can repair.
 constexpr int nonfinite_steps_allowed = 5;
 
+/// Whether this run's metrics have the evaluation of a split at a step. Collective.
+bool recorded(const Run& run, std::int64_t step, const std::string& split) {
+  std::int64_t found = 0;
+  comm::together(run.mesh.world, [&] { found = run.mesh.world.rank() == 0 && Recorder::has_evaluation(run.deck.run.folder, step, split) ? 1 : 0; });
+  return run.mesh.world.all_reduce(found, comm::Reduction::max) != 0;
+}
+
+/// Whether the run that was restored is done with everything: its last checkpoint, the last validation, the test. Collective.
+bool nothing_left(const Run& run, const Restored& restored) {
+  const RunState& state = restored.state;
+  const bool over = run.layout.total_steps > 0 ? state.step >= run.layout.total_steps : state.elapsed_seconds >= run.deck.run.stop.value;
+  return restored.own && over && (!run.validation_loader || recorded(run, state.step, "validation")) && (!run.test_loader || recorded(run, state.step, "test"));
+}
+
 /// The loop of one start: made once everything stands, it owns what changes from step to step.
 class Loop {
  public:
-  Loop(Run& run, checkpoint::Lease& lease, RunState state, Recorder& recorder, Log& log)
+  Loop(Run& run, checkpoint::Lease& lease, const RunClock& clock, const Restored& restored, Recorder& recorder, Log& log)
       : run_(run),
         lease_(lease),
+        clock_(clock),
         deck_(run.deck),
-        state_(std::move(state)),
+        state_(restored.state),
         recorder_(recorder),
         log_(log),
         schedule_(deck_.schedule, deck_.batch.global, run.layout.schedule_steps, run.layout.scale),
-        clock_(deck_.run),
         evaluate_every_(deck_.evaluate.every, run.layout.scale),
         checkpoint_every_(deck_.checkpoint.every, run.layout.scale),
         monitor_every_(deck_.monitor.every, run.layout.scale),
         elapsed_before_(state_.elapsed_seconds),
-        checkpointed_step_(state_.step),
+        checkpointed_step_(restored.own ? state_.step : -1),
+        messages_(static_cast<std::size_t>(run.mesh.data.size())),
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
     if (clock_.source() != "none") log_.info("this start ends by itself before {} ({} left)", clock_.source(), static_cast<long>(*clock_.left()));
   }
@@ -50,12 +67,12 @@ class Loop {
     bool stop = false;
     while (!finished() && !stop) {
       const double rate = schedule_.rate(state_.step + 1);
-      const StepResult result = train_step(*run_.replica, *run_.train_loader, run_.mesh, rate, own_wishes());
+      const StepResult result = train_step(*run_.replica, *run_.train_loader, run_.mesh, rate, own_wishes(), messages_);
       after_step(result, rate);
       if (bad_in_a_row_ >= nonfinite_steps_allowed) return diverged();
       finish_ = finish_ || (result.wishes & wish_finish) != 0;
       stop = (result.wishes & wish_stop) != 0;
-      if (run_.validation_loader && (finished() || evaluate_every_.due(state_.step) || (result.wishes & wish_evaluate) != 0)) evaluate_validation();
+      if (run_.validation_loader && (finished() || evaluate_every_.due(state_.step))) evaluate_validation();
       if (finished() || stop || checkpoint_every_.due(state_.step) || (result.wishes & wish_checkpoint) != 0) write_checkpoint();
     }
     recorder_.finish();
@@ -67,7 +84,7 @@ class Loop {
 
   const RunState& state() const { return state_; }
   const std::string& reason() const { return reason_; }
-  std::string newest_checkpoint() const { return checkpointed_step_ > 0 ? checkpoint::step_file_name(checkpointed_step_) : ""; }
+  std::string newest_checkpoint() const { return checkpointed_step_ >= 0 ? checkpoint::step_file_name(checkpointed_step_) : ""; }
 
  private:
   /// The same answer on every rank: times count only by way of the wishes.
@@ -78,9 +95,11 @@ class Loop {
     std::uint32_t wishes = wish_nothing;
     if (stop_signal() != 0) wishes |= wish_stop;
     if (run_.mesh.world.rank() != 0) return wishes;
-    lease_.renew();
+    lease_.check();
     const double now = clock_.since_start();
-    if (clock_.must_stop(longest_step_seconds_, checkpoint_seconds_)) wishes |= wish_stop;
+    const double evaluation = evaluate_every_.due(state_.step + 1) ? evaluation_seconds_ : 0;
+    time_is_up_ = clock_.must_stop(longest_step_seconds_ + evaluation, checkpoint_seconds_);
+    if (time_is_up_) wishes |= wish_stop;
     if (now - stop_file_looked_at_ >= 0.5) {  // a stat a step would weigh on a parallel file system
       stop_file_looked_at_ = now;
       struct stat status {};
@@ -88,7 +107,6 @@ class Loop {
     }
     if (stop_file_) wishes |= wish_stop;
     if (run_.layout.total_steps == 0 && elapsed_before_ + now >= deck_.run.stop.value) wishes |= wish_finish;
-    if (evaluate_every_.over(now - evaluated_at_)) wishes |= wish_evaluate;
     if (checkpoint_every_.over(now - checkpointed_at_)) wishes |= wish_checkpoint;
     return wishes;
   }
@@ -106,21 +124,18 @@ class Loop {
       recorder_.event(state_, "skipped_step", "loss or gradient is not finite: the weights did not move");
       log_.warn("step {}: loss or gradient is not finite (loss {}); the step is skipped", state_.step, result.loss);
     }
-    const double now = clock_.since_start();
-    if (monitor_every_.due(state_.step) || monitor_every_.over(now - monitored_at_) || finished()) {
-      monitored_at_ = now;
-      recorder_.train_row(state_, result, rate);
-    }
+    if (monitor_every_.due(state_.step) || finished()) recorder_.train_row(state_, result, rate);
   }
 
   void evaluate_validation() {
+    const double start = monotonic_seconds();
     const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader, run_.mesh);
-    evaluated_at_ = clock_.since_start();
+    evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
     recorder_.evaluation(state_, "validation", metrics);
     if (deck_.checkpoint.best.empty()) return;
     const bool higher = deck_.checkpoint.best == "top1";
-    const double value = higher ? metrics.top1 : deck_.checkpoint.best == "loss" ? metrics.loss : metrics.perplexity();
-    if (state_.best && (higher ? value <= *state_.best : value >= *state_.best)) return;
+    const double value = higher ? metrics.top1 : metrics.loss;
+    if (!std::isfinite(value) || (state_.best && (higher ? value <= *state_.best : value >= *state_.best))) return;
     state_.best = value;
     state_.best_step = state_.step;
     best_is_new_ = true;
@@ -143,8 +158,11 @@ class Loop {
   }
 
   void write_checkpoint() {
-    if (checkpointed_step_ == state_.step) return;
     const std::string name = checkpoint::step_file_name(state_.step), path = checkpoint_folder() + "/" + name;
+    if (checkpointed_step_ == state_.step) {
+      if (best_is_new_) link_best(path);
+      return;
+    }
     const double start = monotonic_seconds();
     const checkpoint::WriteReport report = write_file(path);
     checkpointed_step_ = state_.step;
@@ -168,18 +186,13 @@ class Loop {
 
   /// At the stop condition: the last validation, the last checkpoint and the one look at the test set, each only where it is not there yet.
   void finish_what_is_missing() {
-    if (run_.validation_loader && !recorded("validation")) evaluate_validation();
+    if (run_.validation_loader && !recorded(run_, state_.step, "validation")) evaluate_validation();
     write_checkpoint();
-    if (run_.test_loader && !recorded("test")) recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader, run_.mesh));
-  }
-
-  bool recorded(const std::string& split) {
-    std::int64_t found = run_.mesh.world.rank() == 0 && Recorder::has_evaluation(deck_.run.folder, state_.step, split) ? 1 : 0;
-    return run_.mesh.world.all_reduce(found, comm::Reduction::max) != 0;
+    if (run_.test_loader && !recorded(run_, state_.step, "test")) recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader, run_.mesh));
   }
 
   ExitCode stopped() {
-    reason_ = stop_signal() != 0 ? signal_name(stop_signal()) : stop_file_ ? "STOP file" : run_.mesh.world.rank() == 0 ? clock_.source() : "a wish of another rank";
+    reason_ = stop_signal() != 0 ? signal_name(stop_signal()) : stop_file_ ? "STOP file" : time_is_up_ ? clock_.source() : "a signal at another rank";
     recorder_.event(state_, "stopped", reason_);
     log_.info("stopped at step {} ({}); submit the same command again to go on", state_.step, reason_);
     return ExitCode::stopped_early;
@@ -195,19 +208,20 @@ class Loop {
 
   Run& run_;
   checkpoint::Lease& lease_;
+  const RunClock& clock_;
   const deck::Deck& deck_;
   RunState state_;
   Recorder& recorder_;
   Log& log_;
   optim::Schedule schedule_;
-  RunClock clock_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
   double elapsed_before_;
-  std::int64_t checkpointed_step_;
+  std::int64_t checkpointed_step_;  ///< of the newest checkpoint in the run's folder; -1: none
+  std::vector<StepMessage> messages_;
   bool finish_;  ///< run.stop is a time, and it is over
-  double longest_step_seconds_ = 0, checkpoint_seconds_ = 0;
-  double evaluated_at_ = 0, checkpointed_at_ = 0, monitored_at_ = 0, stop_file_looked_at_ = -1;
-  bool stop_file_ = false, best_is_new_ = false;
+  double longest_step_seconds_ = 0, checkpoint_seconds_ = 0, evaluation_seconds_ = 0;
+  double checkpointed_at_ = 0, stop_file_looked_at_ = -1;
+  bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false;
   int bad_in_a_row_ = 0;
   std::string reason_;
 };
@@ -215,53 +229,75 @@ class Loop {
 }  // namespace
 
 ExitCode train(const TrainRequest& request, comm::Environment& environment, Log& log) {
+  install_stop_signals();  // from here on a signal is a wish to stop, also while data are opened and weights read
   const comm::Communicator& world = environment.world();
   const deck::Deck& deck = request.deck;
   const bool lead = world.rank() == 0;
+  const RunClock clock = lead ? RunClock(deck.run) : RunClock();
   checkpoint::ExitRecord record;
   record.start = utc_timestamp();
-  bool own_folder = false;  // an exit record is written only by the job that holds the folder
+  checkpoint::Lease lease = take_folder(deck, environment, log);
   const auto leave_record = [&](ExitCode code, const std::string& reason) {
-    if (!lead || !own_folder) return;
+    if (!lead) return;
     record.code = code;
     record.reason = reason;
-    checkpoint::write_exit_record(deck.run.folder, record);
+    try {
+      checkpoint::write_exit_record(deck.run.folder, record);
+    } catch (const std::exception& error) {  // a full disk must not keep this rank from leaving
+      log.warn("{}", error.what());
+    }
+  };
+  const auto code_of = [](const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    return known != nullptr ? known->code() : ExitCode::failure;
   };
 
-  std::unique_ptr<Loop> loop;
   try {
-    checkpoint::Lease lease = take_folder(deck, environment, log);
-    own_folder = true;
     Run run(deck, environment, log);
-    RunState state = restore(run, request.restart, log);
+    const Restored restored = restore(run, request.restart, log);
+    record.step = restored.state.step;
+    if (nothing_left(run, restored)) {
+      record.checkpoint = checkpoint::step_file_name(restored.state.step);
+      leave_record(ExitCode::done, "the stop condition of the deck was reached before; nothing to do");
+      log.info("the stop condition is reached and everything is recorded: nothing to do");
+      return ExitCode::done;
+    }
     run.record_start(environment);
-    Recorder recorder({.run_folder = deck.run.folder,
-                       .records = lead,
-                       .tensorboard = deck.monitor.tensorboard,
-                       .every_steps = run.progress_steps(),
-                       .total_steps = run.layout.total_steps,
-                       .global = deck.batch.global,
-                       .samples_per_epoch = run.layout.samples_per_epoch,
-                       .memory_bytes = run.plan.total(),
-                       .fresh = state.step == 0},
-                      log);
-    if (state.step > 0) recorder.event(state, "restart", fmt::format("goes on from step {}", state.step));
-    install_stop_signals();
+    std::unique_ptr<Recorder> recorder;
+    comm::together(world, [&] {
+      recorder = std::make_unique<Recorder>(Recorder::Options{.run_folder = deck.run.folder,
+                                                              .records = lead,
+                                                              .tensorboard = deck.monitor.tensorboard,
+                                                              .every_steps = run.progress_steps(),
+                                                              .total_steps = run.layout.total_steps,
+                                                              .global = deck.batch.global,
+                                                              .samples_per_epoch = run.layout.samples_per_epoch,
+                                                              .memory_bytes = run.plan.total(),
+                                                              .fresh = restored.state.step == 0},
+                                            log);
+      if (restored.state.step > 0) recorder->event(restored.state, "restart", fmt::format("goes on from step {}", restored.state.step));
+    });
 
-    loop = std::make_unique<Loop>(run, lease, std::move(state), recorder, log);
-    const ExitCode code = loop->train();
-    record.step = loop->state().step;
-    record.checkpoint = loop->newest_checkpoint();
-    leave_record(code, loop->reason());
-    lease.release();
-    return code;
-  } catch (const Error& error) {
-    leave_record(error.code(), error.what());
-    if (loop && world.size() > 1) {  // the other ranks wait in a collective: they cannot be asked
+    Loop loop(run, lease, clock, restored, *recorder, log);
+    try {
+      const ExitCode code = loop.train();
+      record.step = loop.state().step;
+      record.checkpoint = loop.newest_checkpoint();
+      leave_record(code, loop.reason());
+      return code;
+    } catch (const std::exception& error) {
+      // One rank's alone: the others wait in a collective call, and the engine may still work on this rank's buffers. Out from here, with everything alive.
+      const auto* known = dynamic_cast<const Error*>(&error);
+      if (world.size() == 1 || (known != nullptr && known->agreed())) throw;
+      record.step = loop.state().step;
+      record.checkpoint = loop.newest_checkpoint();
+      leave_record(code_of(error), error.what());
       log.error("rank {} on {}: {}", world.rank(), environment.host(), error.what());
       log.flush();
-      environment.abort(error.code());
+      environment.abort(code_of(error));
     }
+  } catch (const std::exception& error) {
+    leave_record(code_of(error), error.what());
     throw;
   }
 }

@@ -5,10 +5,12 @@ import os
 import random
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 SKIP = 77
@@ -44,9 +46,38 @@ def run(*arguments, ranks=1, cwd=None, threads=1, timeout=300):
 
 
 def start(*arguments, ranks=1, cwd=None, threads=1):
-    """Starts the program in a process group of its own, so that all of it can be killed."""
+    """Starts the program, and does not wait for it."""
     return subprocess.Popen(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def state_of(pid):
+    """(state, parent) of a process; None where there is none."""
+    try:
+        with open("/proc/%d/stat" % pid) as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+    except OSError:
+        return None
+    return fields[0], int(fields[1])
+
+
+def ranks_of(process):
+    """Process ids of the ranks of a started program: the launcher's children (mpirun gives each a process group of its own), or itself."""
+    states = {int(name): state_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return sorted(pid for pid, state in states.items() if state and state[1] == process.pid) or [process.pid]
+
+
+def kill(process):
+    """SIGKILL to the ranks and to their launcher, as a scheduler or a power cut does it; waits until all of them are dead."""
+    pids = ranks_of(process) + [process.pid]
+    for pid in pids:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    process.communicate()
+    while any((state_of(pid) or ("Z", 0))[0] not in "ZX" for pid in pids):
+        time.sleep(0.001)
 
 
 def write_idx(path, extents, data):

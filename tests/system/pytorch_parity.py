@@ -1,16 +1,19 @@
 #!/usr/bin/env python3
-"""Trireme's first steps against PyTorch's, from the same weights on the same data: the losses agree to 2e-6.
+"""Trireme's first ten steps against PyTorch's, from the same weights on the same data (figures and reasons: docs/correctness.md).
 
   pytorch_parity.py --trireme build/release/bin/trireme          against the kept numbers (needs no PyTorch)
-  pytorch_parity.py --trireme ... --torch                        against PyTorch run now
+  pytorch_parity.py --trireme ... --torch                        against PyTorch run now, in float32
   pytorch_parity.py --make-reference tests/system/reference/parity.json   runs PyTorch in float32 and float64 and keeps the float64 losses
 
+Also tried, against ResNet-8's numbers: decks with a wrong rule, each of which must differ by more than the tighter bound that the right one keeps.
+
 Weights and data come from Python's own generator (random.random, whose sequence is guaranteed from version to version), so every side
-makes the same bits by itself. Exit status: 0 agrees, 1 differs, 77 what it needs is missing.
+makes the same numbers by itself. Exit status: 0 agrees, 1 differs, 77 what it needs is missing.
 """
 
 import argparse
 import array
+import functools
 import json
 import math
 import os
@@ -22,25 +25,22 @@ import tempfile
 import zlib
 
 SKIPPED = 77
-GLOBAL, MICRO = 32, 16
-SAMPLES, SIDE, CLASSES = 10 * GLOBAL, 28, 10
+STEPS, GLOBAL, MICRO = 10, 128, 64
+SIDE, CLASSES = 14, 10
+TRAINED, EVALUATED = STEPS * GLOBAL, 256
 MEAN, STD = 0.5, 0.25
-# PyTorch's float32 run is within 2e-7 of its float64 run over these steps (--make-reference prints it and refuses more than a fifth of the
-# tolerance), Trireme's too; a forgotten weight decay shows with 4e-6.
-TOLERANCE = 2e-6
+TOLERANCE = 1e-4  # float32 itself differs from float64 by less than half of this here: --make-reference refuses more
+TIGHT = 1e-5      # ResNet-8 with lars keeps this (float32: 1e-7), so that wrong rules, which move a loss by 3e-5 and more, show
+WRONG_RULES = [("resnet8", "lars", {"weight_decay": 0.0}), ("resnet8", "lars", {"momentum": 0.89}), ("resnet8", "sgd", {"momentum": 0.8})]
 
 MODELS = {"resnet8": {"depth": 8, "width": 16}, "resnet18": {"depth": 18, "width": 64}}
-# Batch norm over small batches multiplies a rounding error by up to a hundred a step in the deep network: fewer and smaller steps there.
-STEPS = {"resnet8": 10, "resnet18": 4}
-RATE_FACTOR = {"resnet8": 1.0, "resnet18": 0.1}
+# From gammas of 1 everywhere ten steps of sgd at 0.01 on ResNet-18 multiply any rounding about tenfold a step (docs/correctness.md has the
+# conditions tried); blocks that start as the identity, the usual zero_init_residual, do not.
+ZERO_INIT_RESIDUAL = {("resnet18", "sgd")}
 OPTIMIZERS = {
     "sgd": {"rate": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
     "lars": {"rate": 0.05, "momentum": 0.9, "weight_decay": 5e-4, "trust_coefficient": 0.001},
 }
-
-
-def rule_of(model, optimizer):
-    return {**OPTIMIZERS[optimizer], "rate": OPTIMIZERS[optimizer]["rate"] * RATE_FACTOR[model]}
 
 
 # --- what both sides start from -------------------------------------------------------------------------------------------------------------
@@ -77,26 +77,35 @@ def tensor_shapes(depth, width):
     return shapes
 
 
-def initial_tensor(name, shape):
-    """float32 values, uniform around a centre, by the tensor's name."""
+@functools.cache
+def initial_tensor(name, shape, zeros=False):
+    """float32 values by docs/contract.md, section 7: Kaiming's normal by fan out, uniform for the linear layer, norms at 0 and 1."""
+    count, draw = math.prod(shape), random.Random(zlib.crc32(name.encode())).random
     if len(shape) == 4:
-        centre, half_width = 0.0, math.sqrt(3 * 2 / (shape[0] * shape[2] * shape[3]))  # the deviation of Kaiming's normal, fan out
-    elif name == "fc.weight":
-        centre, half_width = 0.0, 1 / math.sqrt(shape[1])
-    else:  # off the usual 0 and 1, so that a norm's parameters and statistics that are mixed up or not read show
-        centre = 1.0 if name.endswith((".weight", ".running_var")) else 0.0
-        half_width = 0.2
-        if name.endswith("bn2.weight"):  # small residual branches: a better conditioned start
-            centre, half_width = 0.3, 0.1
-    draw = random.Random(zlib.crc32(name.encode())).random
-    return array.array("f", [centre + half_width * (2 * draw() - 1) for _ in range(math.prod(shape))])
+        deviation = math.sqrt(2 / (shape[0] * shape[2] * shape[3]))
+        values = []
+        while len(values) < count:  # Box and Muller's pairs
+            radius, angle = deviation * math.sqrt(-2 * math.log(1 - draw())), 2 * math.pi * draw()
+            values += (radius * math.cos(angle), radius * math.sin(angle))
+        return array.array("f", values[:count])
+    if name.startswith("fc."):
+        bound = 1 / math.sqrt(shape[-1]) if len(shape) == 2 else 0.05
+        return array.array("f", [bound * (2 * draw() - 1) for _ in range(count)])
+    one = name.endswith((".weight", ".running_var")) and not zeros
+    return array.array("f", [float(one)] * count)
+
+
+def initial_tensors(model, optimizer):
+    """{name: (shape, float32 values)}"""
+    identity = (model, optimizer) in ZERO_INIT_RESIDUAL
+    return {name: (shape, initial_tensor(name, shape, identity and name.endswith("bn2.weight"))) for name, shape in tensor_shapes(**MODELS[model]).items()}
 
 
 def dataset():
-    """Images (bytes, samples x 28 x 28) and labels: noise on one pattern a class, so that there is something to learn."""
+    """Images (bytes, samples x 14 x 14) and labels: noise on one pattern a class, so that there is something to learn; the last EVALUATED for evaluation."""
     draw = random.Random(20260301).random
     patterns = [[draw() for _ in range(SIDE * SIDE)] for _ in range(CLASSES)]
-    labels = [int(CLASSES * draw()) for _ in range(SAMPLES)]
+    labels = [int(CLASSES * draw()) for _ in range(TRAINED + EVALUATED)]
     images = bytearray()
     for label in labels:
         images += bytes(int(256 * (0.3 * value + 0.7 * draw())) for value in patterns[label])
@@ -122,28 +131,28 @@ def write_safetensors(path, tensors):
 def write_idx(folder):
     images, labels = dataset()
     with open(f"{folder}/images", "wb") as file:
-        file.write(struct.pack(">IIII", 0x803, SAMPLES, SIDE, SIDE) + images)
+        file.write(struct.pack(">IIII", 0x803, TRAINED + EVALUATED, SIDE, SIDE) + images)
     with open(f"{folder}/labels", "wb") as file:
-        file.write(struct.pack(">II", 0x801, SAMPLES) + bytes(labels))
+        file.write(struct.pack(">II", 0x801, TRAINED + EVALUATED) + bytes(labels))
 
 
-def deck(folder, model, optimizer):
-    shape, rule, steps = MODELS[model], rule_of(model, optimizer), STEPS[model]
+def deck(folder, name, model, optimizer, changes):
+    shape, rule = MODELS[model], {**OPTIMIZERS[optimizer], **changes}
     keys = "\n".join(f"{key} = {value}" for key, value in rule.items() if key != "rate")
     return f"""
 [run]
-name = "{model}-{optimizer}"
-folder = "{folder}/runs/{model}-{optimizer}"
+name = "{name}"
+folder = "{folder}/runs/{name}"
 device = "cpu"
-stop = "{steps} steps"
+stop = "{STEPS} steps"
 [model]
 kind = "resnet"
 depth = {shape["depth"]}
 width = {shape["width"]}
 stem = "small"
 [data]
-train = "{folder}/data"
-validation = "{folder}/data"
+train = "{folder}/train"
+validation = "{folder}/validation"
 shuffle = "none"
 [data.augment]
 normalize = {{ mean = [{MEAN}], std = [{STD}] }}
@@ -157,9 +166,9 @@ kind = "{optimizer}"
 kind = "constant"
 rate = {rule["rate"]}
 [evaluate]
-every = "{steps} steps"
+every = "{STEPS} steps"
 [checkpoint]
-every = "{steps} steps"
+every = "{STEPS} steps"
 [monitor]
 every = "1 step"
 tensorboard = false
@@ -173,23 +182,28 @@ def run_program(trireme, *arguments):
         sys.exit(1)
 
 
-def train_trireme(trireme, folder, model, optimizer):
-    """{"losses": by step, "evaluation": loss of the evaluation after the last}."""
-    name = f"{folder}/{model}-{optimizer}"
-    shapes = tensor_shapes(**MODELS[model])
-    write_safetensors(f"{name}.safetensors", {tensor: (shape, initial_tensor(tensor, shape)) for tensor, shape in shapes.items()})
-    with open(f"{name}.toml", "w") as file:
-        file.write(deck(folder, model, optimizer))
-    run_program(trireme, "import", f"{name}.safetensors", f"{name}.toml", "--out", f"{name}.h5")
-    run_program(trireme, "train", f"{name}.toml", "--restart", f"{name}.h5")
+def make_shards(trireme, folder):
+    write_idx(folder)
+    for part, samples in (("train", f"0:{TRAINED}"), ("validation", f"{TRAINED}:{TRAINED + EVALUATED}")):
+        run_program(trireme, "shard", "idx", f"{folder}/images", f"{folder}/labels", "--range", samples, "--out", f"{folder}/{part}")
+
+
+def train_trireme(trireme, folder, model, optimizer, changes={}):
+    """{"losses": by step, "evaluation": loss of the evaluation after the last}. changes: of the rule, for the decks that are wrong."""
+    name = "-".join([model, optimizer, *changes])
+    write_safetensors(f"{folder}/{name}.safetensors", initial_tensors(model, optimizer))
+    with open(f"{folder}/{name}.toml", "w") as file:
+        file.write(deck(folder, name, model, optimizer, changes))
+    run_program(trireme, "import", f"{folder}/{name}.safetensors", f"{folder}/{name}.toml", "--out", f"{folder}/{name}.h5")
+    run_program(trireme, "train", f"{folder}/{name}.toml", "--restart", f"{folder}/{name}.h5")
     losses, evaluation = {}, None
-    with open(f"{folder}/runs/{model}-{optimizer}/metrics.jsonl") as file:
+    with open(f"{folder}/runs/{name}/metrics.jsonl") as file:
         for row in map(json.loads, file):
             if row["kind"] == "train":
                 losses[row["step"]] = row["loss"]
-            elif row["kind"] == "evaluate" and row["step"] == STEPS[model] and row["split"] == "validation":
+            elif row["kind"] == "evaluate" and row["step"] == STEPS and row["split"] == "validation":
                 evaluation = row["loss"]
-    return {"losses": [losses.get(step) for step in range(1, STEPS[model] + 1)], "evaluation": evaluation}
+    return {"losses": [losses.get(step) for step in range(1, STEPS + 1)], "evaluation": evaluation}
 
 
 # --- PyTorch's side -------------------------------------------------------------------------------------------------------------------------
@@ -201,23 +215,22 @@ def train_torch(model, optimizer, dtype_name="float32"):
     from torch_resnet import ResNet
 
     dtype = getattr(torch, dtype_name)
-    rule, steps = rule_of(model, optimizer), STEPS[model]
+    rule, initial = OPTIMIZERS[optimizer], initial_tensors(model, optimizer)
     network = ResNet(**MODELS[model], stem="small", channels=1, classes=CLASSES).to(dtype)
-    shapes = tensor_shapes(**MODELS[model])
     state = {name: value for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
-    assert {name: tuple(value.shape) for name, value in state.items()} == shapes
+    assert {name: tuple(value.shape) for name, value in state.items()} == {name: shape for name, (shape, _) in initial.items()}
     for name, value in state.items():
-        value.copy_(torch.frombuffer(bytearray(initial_tensor(name, shapes[name]).tobytes()), dtype=torch.float32).reshape(value.shape))
+        value.copy_(torch.frombuffer(bytearray(initial[name][1].tobytes()), dtype=torch.float32).reshape(value.shape))
 
     images, labels = dataset()
-    x = (torch.frombuffer(bytearray(images), dtype=torch.uint8).reshape(SAMPLES, 1, SIDE, SIDE).to(dtype) / 255 - MEAN) / STD
+    x = (torch.frombuffer(bytearray(images), dtype=torch.uint8).reshape(-1, 1, SIDE, SIDE).to(dtype) / 255 - MEAN) / STD
     y = torch.tensor(labels)
     norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     running = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms]
     slots = {name: torch.zeros_like(value) for name, value in network.named_parameters()}
 
     losses = []
-    for step in range(steps):
+    for step in range(STEPS):
         network.zero_grad()
         loss_sum = 0.0
         statistics = [[torch.zeros_like(mean), torch.zeros_like(variance)] for mean, variance in running]
@@ -251,8 +264,8 @@ def train_torch(model, optimizer, dtype_name="float32"):
         norm.running_var.copy_(variance)
     network.eval()
     with torch.no_grad():
-        evaluation = sum(torch.nn.functional.cross_entropy(network(x[i:i + MICRO]), y[i:i + MICRO], reduction="sum").item() for i in range(0, SAMPLES, MICRO))
-    return {"losses": losses, "evaluation": evaluation / SAMPLES}
+        evaluation = sum(torch.nn.functional.cross_entropy(network(x[i:i + MICRO]), y[i:i + MICRO], reduction="sum").item() for i in range(TRAINED, TRAINED + EVALUATED, MICRO))
+    return {"losses": losses, "evaluation": evaluation / EVALUATED}
 
 
 # --- the comparison -------------------------------------------------------------------------------------------------------------------------
@@ -271,13 +284,13 @@ def make_reference(path, cases):
         single, double = (train_torch(model, optimizer, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
         print(f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}", flush=True)
-        if difference > TOLERANCE / 5:
+        if difference > TOLERANCE / 2:
             print("float32 itself is too far off for this tolerance: fewer steps or a smaller rate")
             sys.exit(1)
         kept[f"{model}-{optimizer}"] = double
-    with open(path, "w") as file:
-        json.dump(kept, file, indent=1)
-        file.write("\n")
+        with open(path, "w") as file:
+            json.dump(kept, file, indent=1)
+            file.write("\n")
 
 
 def have_torch():
@@ -316,8 +329,7 @@ def main():
 
     failed = False
     with tempfile.TemporaryDirectory() as folder:
-        write_idx(folder)
-        run_program(arguments.trireme, "shard", "idx", f"{folder}/images", f"{folder}/labels", "--out", f"{folder}/data")
+        make_shards(arguments.trireme, folder)
         for model, optimizer in cases:
             if not arguments.torch and f"{model}-{optimizer}" not in kept:
                 print(f"{model} {optimizer}: {arguments.reference} keeps no numbers of it (--make-reference makes them)")
@@ -326,13 +338,20 @@ def main():
             expected = train_torch(model, optimizer) if arguments.torch else kept[f"{model}-{optimizer}"]
             found = train_trireme(arguments.trireme, folder, model, optimizer)
             difference = largest_difference(found, expected)
-            agrees = difference <= arguments.tolerance
+            tolerance = min(arguments.tolerance, TIGHT) if (model, optimizer) == ("resnet8", "lars") else arguments.tolerance
+            agrees = difference <= tolerance
             failed = failed or not agrees
-            print(f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed {arguments.tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}")
+            print(f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed {tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}")
             if not agrees:
                 for step, (a, b) in enumerate(zip(found["losses"], expected["losses"]), 1):
                     print(f"  step {step}: trireme {a} pytorch {b}")
                 print(f"  evaluation: trireme {found['evaluation']} pytorch {expected['evaluation']}")
+        for model, optimizer, changes in WRONG_RULES:
+            if (model, optimizer) in cases and f"{model}-{optimizer}" in kept:
+                difference = largest_difference(train_trireme(arguments.trireme, folder, model, optimizer, changes), kept[f"{model}-{optimizer}"])
+                seen = difference > (TIGHT if optimizer == "lars" else TOLERANCE)
+                failed = failed or not seen
+                print(f"{model} {optimizer} with {changes}: largest relative difference {difference:.1e}: {'seen' if seen else 'NOT SEEN'}")
     return 1 if failed else 0
 
 

@@ -11,6 +11,9 @@ import harness
 
 STEPS = 40
 LAST = "checkpoints/step_%09d.h5" % STEPS
+# Long enough for something to happen in the middle of it on any machine.
+LONG = ("--set", "run.stop=400 steps", "--set", "evaluate.every=100 steps", "--set", "checkpoint.every=20 steps")
+LAST_OF_LONG = "checkpoints/step_000000400.h5"
 
 
 class Restart(harness.Case):
@@ -18,9 +21,9 @@ class Restart(harness.Case):
         super().setUp()
         self.arguments = ("--set", "run.stop=%d steps" % STEPS)
 
-    def undisturbed(self, ranks=1):
+    def undisturbed(self, last=LAST, ranks=1):
         self.train("--set", "run.folder=whole", *self.arguments, ranks=ranks)
-        return harness.digest(self.path("whole", LAST))
+        return harness.digest(self.path("whole", last))
 
     def exit_record(self, folder="run"):
         with open(self.path(folder, "exit.json")) as file:
@@ -38,43 +41,62 @@ class Restart(harness.Case):
             self.assertEqual(rows[0], rows[1])
 
     def test_killed_at_random_moments(self):
+        """At two ranks and at one by turns: the bits do not depend on it."""
+        begin = time.monotonic()
         whole = self.undisturbed(ranks=2)
+        seconds = time.monotonic() - begin  # of a start and all steps: half of it ends before the run does
         rng = random.Random(11)
         kills = 0
-        for attempt in range(25):
-            process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
-            limit = rng.uniform(0.3, 1.6) if attempt < 8 else 120
+        for attempt in range(9):
+            process = harness.start("train", "deck.toml", *self.arguments, ranks=2 - attempt % 2, cwd=self.folder)
+            limit = seconds * rng.uniform(0.1, 0.5 if attempt == 0 else 0.9) if attempt < 8 else 120
             try:
-                process.communicate(timeout=limit)
+                text, _ = process.communicate(timeout=limit)
+                self.assertEqual(process.returncode, 0, text)
                 break
             except harness.subprocess.TimeoutExpired:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.communicate()
+                harness.kill(process)
                 kills += 1
         self.assertEqual(process.returncode, 0)
         self.assertGreaterEqual(kills, 1)
         self.assertEqual(harness.digest(self.path("run", LAST)), whole)
         self.assert_same_metrics()
 
-    def test_one_rank_killed_is_the_end_of_all_and_not_of_the_run(self):
+    def test_a_killed_launcher_alone_hinders_no_restart(self):
+        """Its ranks notice and leave on their own, in a second or two."""
         whole = self.undisturbed(ranks=2)
+        process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
+        deadline = time.monotonic() + 60
+        while not os.path.exists(self.path("run", "metrics.jsonl")):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.01)
+        process.kill()
+        process.wait()
+        self.train(*self.arguments, ranks=2)
+        process.communicate()
+        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+
+    def test_one_rank_killed_is_the_end_of_all_and_not_of_the_run(self):
+        self.arguments = LONG
+        whole = self.undisturbed(LAST_OF_LONG, ranks=2)
         process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
         deadline = time.monotonic() + 60
         while not os.path.exists(self.path("run", "checkpoints")) or not harness.checkpoints(self.path("run")):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.02)
-        children = harness.subprocess.run(["pgrep", "-P", str(process.pid)], stdout=harness.subprocess.PIPE, text=True).stdout.split()
-        if children:
-            os.kill(int(children[-1]), signal.SIGKILL)
+        ranks = harness.ranks_of(process)
+        self.assertEqual(len(ranks), 2)
+        os.kill(ranks[-1], signal.SIGKILL)
         process.communicate(timeout=60)
         self.assertNotIn(process.returncode, (0, 75))
         self.assertFalse(os.path.exists(self.path("run", "exit.json")))
         self.train(*self.arguments, ranks=2)
-        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+        self.assertEqual(harness.digest(self.path("run", LAST_OF_LONG)), whole)
 
     def test_a_signal_stops_with_75_and_the_same_command_goes_on(self):
-        whole = self.undisturbed()
-        self.write_deck(harness.DECK.replace('every = "5 steps"', 'every = "1000 steps"'))
+        self.arguments = LONG
+        whole = self.undisturbed(LAST_OF_LONG)
+        self.arguments += ("--set", "checkpoint.every=1000 steps")
         process = harness.start("train", "deck.toml", *self.arguments, cwd=self.folder)
         deadline = time.monotonic() + 60
         while not os.path.exists(self.path("run", "metrics.jsonl")) or len(harness.read_rows(self.path("run"))) < 3:
@@ -89,7 +111,7 @@ class Restart(harness.Case):
         self.assertEqual(record["checkpoint"], harness.checkpoints(self.path("run"))[-1])
         self.assertEqual(record["step"], int(record["checkpoint"][5:14]))
         self.train(*self.arguments, ranks=2)
-        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+        self.assertEqual(harness.digest(self.path("run", LAST_OF_LONG)), whole)
         events = [row["event"] for row in harness.read_rows(self.path("run"), "event")]
         self.assertIn("restart", events)
 
@@ -122,7 +144,8 @@ class Restart(harness.Case):
         with open(self.path("run", "metrics.jsonl"), "w") as file:
             file.writelines(lines[:-1])
         self.train(*self.arguments)
-        again = json.loads(open(self.path("run", "metrics.jsonl")).readlines()[-1])
+        with open(self.path("run", "metrics.jsonl")) as file:
+            again = json.loads(file.readlines()[-1])
         self.assertEqual((again["split"], again["loss"]), ("test", json.loads(lines[-1])["loss"]))
 
     def test_rotation_keeps_what_the_deck_says(self):
@@ -164,8 +187,7 @@ class Restart(harness.Case):
             result = self.train("--set", "run.stop=100000 steps", expect=2)
             self.assertIn(str(process.pid), result.text)
         finally:
-            process.kill()
-            process.communicate()
+            harness.kill(process)
         self.train("--set", "run.stop=5 steps")  # the process is gone: its lease is taken over at once
 
 

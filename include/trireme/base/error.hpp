@@ -13,9 +13,13 @@ class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ExitCode code() const { return code_; }
+  /// Whether every rank throws this error at the same place (comm::agree), so that all can leave together and one of them speaks.
+  bool agreed() const { return agreed_; }
+  void set_agreed() { agreed_ = true; }
 
  private:
   ExitCode code_;
+  bool agreed_ = false;
 };
 
 /// The user's input is wrong: command line, deck, dataset, checkpoint. Exit code 2.

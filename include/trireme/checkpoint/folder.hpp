@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,22 +39,22 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
 void rotate(const comm::Communicator& world, const std::string& folder, int keep, const std::string& protect);
 
 /// One run folder belongs to one job at a time: run.lock names host, process with start time, scheduler's job, heartbeat.
-/// Held by rank 0's process. Taken over when the process is gone (same host), the heartbeat is 60 s old (another host), else InputError.
+/// Held by rank 0's process, whose heartbeat a thread of its own renews every 10 s, however long a step or a checkpoint takes. Taken over when the process is gone (same host), the heartbeat is 60 s old (another host), else InputError.
 class Lease {
  public:
-  Lease() = default;
+  Lease();
   /// Collective; rank 0 acts, all get its answer. Throws InputError naming the holder.
   Lease(const comm::Communicator& world, const std::string& run_folder, Log& log);
   ~Lease();
   Lease(Lease&&) noexcept;
   Lease& operator=(Lease&&) noexcept;
-  /// Renews the heartbeat where it is older than 10 s: called once a step by rank 0, cheap.
-  void renew();
+  /// Throws Failure where another job has taken the lease over, or it could not be renewed. Cheap: called once a step.
+  void check() const;
   void release();
 
  private:
-  std::string path_;
-  double renewed_ = 0;
+  struct Heart;
+  std::unique_ptr<Heart> heart_;
 };
 
 /// exit.json of the run folder: {start, code, reason, step, checkpoint}.

@@ -45,7 +45,7 @@ class Allocation {
   std::size_t bytes_ = 0;
 };
 
-/// Kokkos from construction to destruction: made once in main by the commands that compute.
+/// Kokkos from construction to destruction: made once in main by the commands that compute. Throws Failure where a CUDA build finds no device.
 class KokkosScope {
  public:
   /// `threads`: host threads of this process; 0: OMP_NUM_THREADS, or the cores this process may run on.
@@ -56,7 +56,7 @@ class KokkosScope {
   static int threads();
 };
 
-/// Number of CUDA devices; 0 where there is no driver. `why` (if given) gets the driver's own word.
+/// Number of CUDA devices. Where there is none, `why` (if given) gets the reason: no CUDA in this build, no driver, one too old, no device.
 int cuda_device_count(std::string* why = nullptr);
 
 /// Cores this process may run on (its affinity mask).

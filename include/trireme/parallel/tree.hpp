@@ -2,18 +2,21 @@
 
 #include <bit>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <type_traits>
 
 namespace trireme::parallel {
 
 /// Sum of values [0, n) by recursive halving of the index range, the left part floor(n / 2) long: the order in which everything of a step
 /// is added under `deterministic`. A data degree 2^k that divides n gives each replica one whole subtree.
-template <class T>
-T tree_sum(std::span<const T> values) {
-  if (values.empty()) return T{};
-  if (values.size() == 1) return values[0];
+/// `part` says what of a value is added.
+template <class T, class Part = std::identity>
+auto tree_sum(std::span<const T> values, Part part = {}) -> std::decay_t<decltype(std::invoke(part, values[0]))> {
+  if (values.empty()) return {};
+  if (values.size() == 1) return std::invoke(part, values[0]);
   const std::size_t half = values.size() / 2;
-  return tree_sum(values.first(half)) + tree_sum(values.subspan(half));
+  return tree_sum(values.first(half), part) + tree_sum(values.subspan(half), part);
 }
 
 /// Walks the tree over [0, leaves) as its leaves arrive in order, with a stack of partial sums: after leaf i, merges(i) tells how many

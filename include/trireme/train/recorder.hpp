@@ -29,7 +29,7 @@ class Recorder {
   };
   Recorder(const Options& options, Log& log);
 
-  /// Adds a step to the window over which times are means, and moves the progress line. `seconds_left`: of the run; negative: unknown.
+  /// Adds a step to the window over which times are means, and moves the progress line.
   void step(const RunState& state, const StepResult& result);
   /// A row of kind train for the step just added; ends the window.
   void train_row(const RunState& state, const StepResult& result, double rate);
@@ -39,7 +39,7 @@ class Recorder {
   /// Ends the progress line.
   void finish() { progress_.clear(); }
 
-  /// Whether metrics.jsonl has an evaluation of `split` at `step`: a start at the stop condition does only what is still missing.
+  /// Whether metrics.jsonl has an evaluation of `split` at `step` since the last fresh start: a start at the stop condition does only what is still missing.
   static bool has_evaluation(const std::string& run_folder, std::int64_t step, const std::string& split);
 
  private:

@@ -30,7 +30,7 @@ struct ReplicaOptions {
   std::int64_t global = 1, micro = 1, accumulation = 1;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   DType compute = DType::float32;
-  bool deterministic = false;
+  bool deterministic = false;         ///< small models at a power of two of replicas are added up in the same order in any case
   bool trains = true;                 ///< false: forward only (evaluate): no gradients, slots or kept activations
 };
 

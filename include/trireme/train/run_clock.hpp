@@ -27,6 +27,8 @@ class Interval {
 /// The job's end: the scheduler's (walltime = "auto" inside a Slurm job) or the deck's, less the margin. Asked by world rank 0 alone.
 class RunClock {
  public:
+  /// A clock without an end.
+  RunClock();
   explicit RunClock(const RunOptions& options);
   /// Seconds since this start.
   double since_start() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "trireme/data/loader.hpp"
 #include "trireme/parallel/mesh.hpp"
@@ -13,8 +14,13 @@ enum Wish : std::uint32_t {
   wish_nothing = 0,
   wish_stop = 1,        ///< a signal, a STOP file, the scheduler's end time: checkpoint and exit 75
   wish_finish = 2,      ///< run.stop is a time, and it is over
-  wish_checkpoint = 4,  ///< checkpoint.every is a time, and it is over
-  wish_evaluate = 8     ///< evaluate.every is a time, and it is over
+  wish_checkpoint = 4   ///< checkpoint.every is a time, and it is over
+};
+
+/// What a rank tells all others once a step.
+struct StepMessage {
+  Sums sums;
+  std::uint64_t wishes = 0;
 };
 
 /// Seconds of the parts of one step on this rank.
@@ -32,7 +38,8 @@ struct StepResult {
 };
 
 /// One optimizer step: micro-batches forward and backward, gradients reduced while backward goes on, sums and wishes agreed on, one update.
-/// Collective over the mesh.
-StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh, double rate, std::uint32_t wishes);
+/// `messages`: room for one a replica. Collective over the mesh.
+StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh, double rate, std::uint32_t wishes,
+                      std::span<StepMessage> messages);
 
 }  // namespace trireme::train

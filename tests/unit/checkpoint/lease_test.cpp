@@ -103,7 +103,7 @@ TEST_F(LeaseTest, MovesWithItsOwner) {
   Lease second = std::move(*first);
   first.reset();
   EXPECT_TRUE(fs::exists(path));
-  second.renew();
+  second.check();
   second.release();
   EXPECT_FALSE(fs::exists(path));
   second.release();

@@ -48,12 +48,24 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
 TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
   ReplicaOptions options = test::small_resnet();
   options.accumulation = 8;
-  options.global = 80;
-  const MemoryPlan plain = Replica::measure(options, 0, 1, DeviceKind::cpu);
+  options.global = 240;
+  const MemoryPlan plain = Replica::measure(options, 0, 3, DeviceKind::cpu);
   options.deterministic = true;
-  const MemoryPlan tree = Replica::measure(options, 0, 1, DeviceKind::cpu);
-  EXPECT_EQ(tree.gradients, plain.gradients * 4);  // 1 + ceil(log2 8) buffers instead of one
+  const MemoryPlan tree = Replica::measure(options, 0, 3, DeviceKind::cpu);
+  EXPECT_EQ(tree.gradients, plain.gradients * 5);  // 1 + ceil(log2 8) buffers and the partner's part instead of one
   EXPECT_EQ(tree.activations, plain.activations);
+}
+
+TEST(MemoryPlan, ASmallModelAtAPowerOfTwoOfReplicasIsAddedUpByTheTreeInAnyCase) {
+  ReplicaOptions options = test::small_resnet();
+  options.accumulation = 8;
+  for (const int replicas : {1, 2, 4}) {
+    options.global = 80 * replicas;
+    options.deterministic = false;
+    const MemoryPlan plain = Replica::measure(options, 0, replicas, DeviceKind::cpu);
+    options.deterministic = true;
+    EXPECT_EQ(plain, Replica::measure(options, 0, replicas, DeviceKind::cpu));
+  }
 }
 
 }  // namespace

@@ -1,0 +1,134 @@
+"""The commands beside `train`: safetensors in and out, evaluate, inspect, verify, and the help of each."""
+
+import json
+import os
+import re
+import shutil
+import unittest
+
+import harness
+
+
+def read_safetensors(path):
+    """{name: (dtype, shape, bytes)}: the format is 8 bytes of length, a JSON header, the data."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        data = file.read()
+    tensors = {}
+    for name, entry in header.items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            tensors[name] = (entry["dtype"], entry["shape"], data[begin:end])
+    return tensors
+
+
+def flip(path, place):
+    with open(path, "r+b") as file:
+        file.seek(place)
+        byte = file.read(1)[0]
+        file.seek(place)
+        file.write(bytes([byte ^ 1]))
+
+
+class Commands(harness.Case):
+    def succeed(self, *arguments, ranks=1):
+        result = harness.run(*arguments, ranks=ranks, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, "%s: %s" % (arguments, result.text))
+        return result.stdout
+
+    def test_safetensors_go_round_without_a_changed_bit(self):
+        self.train("--set", "run.stop=5 steps")
+        self.succeed("export", "run/checkpoints/step_000000005.h5", "--out", "first.safetensors")
+        self.succeed("import", "first.safetensors", "deck.toml", "--out", "imported.h5")
+        self.succeed("export", "imported.h5", "--out", "second.safetensors")
+        first, second = read_safetensors(self.path("first.safetensors")), read_safetensors(self.path("second.safetensors"))
+        self.assertEqual(first, second)
+        self.assertEqual(first["conv1.weight"][:2], ("F32", [8, 1, 3, 3]))
+        self.assertEqual(first["fc.weight"][:2], ("F32", [5, 32]))
+        self.assertIn("layer1.0.bn1.running_var", first)
+        self.assertFalse([name for name in first if "momentum" in name])
+
+        self.succeed("verify", "imported.h5")
+        imported = json.loads(self.succeed("inspect", "--json", "imported.h5"))
+        self.assertEqual((imported["step"], imported["updates"]), (0, 0))
+        result = self.train("--set", "run.folder=other", "--set", "run.stop=5 steps", "--restart", "imported.h5")
+        self.assertIn("no optimizer state", result.text)
+        self.assertEqual(sorted(harness.last_by_step(harness.read_rows(self.path("other"), "train"))), [1, 2, 3, 4, 5])
+
+    def test_a_safetensors_file_that_does_not_fit_is_refused_by_name(self):
+        self.train("--set", "run.stop=5 steps")
+        self.succeed("export", "run/checkpoints/step_000000005.h5", "--out", "w.safetensors")
+        result = harness.run("import", "w.safetensors", "deck.toml", "--set", "model.depth=14", "--out", "imported.h5", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("layer1.1.conv1.weight", result.text)
+        self.assertFalse(os.path.exists(self.path("imported.h5")))
+
+    def test_evaluate_gives_the_numbers_of_the_run(self):
+        self.train("--set", "run.stop=5 steps")
+        rows = {row["split"]: row for row in harness.read_rows(self.path("run"), "evaluate")}
+        self.assertEqual(set(rows), {"validation", "test"})
+        for split, row in rows.items():
+            meant = "%s: loss %.6f, top-1 %.3f %%, top-5 %.3f %%, %d samples\n" % (split, row["loss"], 100 * row["top1"], 100 * row["top5"], row["samples"])
+            for ranks in (1, 2, 4):
+                said = self.succeed("evaluate", "run/deck.toml", "--checkpoint", "run/checkpoints/step_000000005.h5", "--split", split, ranks=ranks)
+                self.assertEqual(said.count("\n" + meant) + said.startswith(meant), 1, "%d ranks: %s" % (ranks, said))
+
+    def test_inspect_describes_each_kind_of_thing(self):
+        self.train("--set", "run.stop=5 steps")
+        shard = sorted(os.listdir(self.path("data/train")))[0]
+        checkpoint = "run/checkpoints/step_000000005.h5"
+        for path, kind in (("data/train/" + shard, "shard"), ("data/train", "dataset"), (checkpoint, "checkpoint"), ("run", "run")):
+            self.assertIn({"shard": "320", "dataset": "640", "checkpoint": "model/fc.weight", "run": "step_000000005.h5"}[kind], self.succeed("inspect", path))
+            described = json.loads(self.succeed("inspect", "--json", path))
+            self.assertEqual((described["kind"], described["path"]), (kind, path))
+            if kind == "shard":
+                self.assertEqual((described["samples"], described["shape"]), (self.samples // 2, [12, 12, 1]))
+            if kind == "dataset":
+                self.assertEqual((described["samples"], described["class_count"], len(described["shards"])), (self.samples, 5, 2))
+            if kind == "checkpoint":
+                self.assertEqual((described["step"], described["samples"], described["sealed"]), (5, 320, True))
+                self.assertEqual(described["tensors"]["model/fc.weight"]["shape"], [5, 32])
+            if kind == "run":
+                self.assertEqual((described["newest"]["step"], described["metrics"]["train"]["step"], described["exit"]["code"]), (5, 5, 0))
+
+    def test_the_digest_tells_checkpoints_apart(self):
+        self.train("--set", "run.stop=10 steps")
+        five, ten = (harness.digest("run/checkpoints/step_%09d.h5" % step, cwd=self.folder) for step in (5, 10))
+        self.assertNotEqual(five, ten)
+        shutil.copy(self.path("run/checkpoints/step_000000005.h5"), self.path("copy.h5"))
+        self.assertEqual(harness.digest("copy.h5", cwd=self.folder), five)
+
+    def test_verify_names_the_place_of_a_changed_byte_in_a_shard(self):
+        shutil.copytree(self.shared + "/train", self.path("copy"))
+        self.assertEqual(self.succeed("verify", "copy").count("whole"), 2)
+        broken = self.path("copy", sorted(os.listdir(self.path("copy")))[1])
+        flip(broken, os.path.getsize(broken) // 2)  # nearly all of the file is its images
+        for path in ("copy", broken):
+            result = harness.run("verify", path, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            self.assertRegex(result.text, re.escape(os.path.basename(broken)) + r": damaged: block \d+ of /images and /labels \(samples \d+ to \d+\)")
+        self.assertEqual(harness.run("verify", "copy", cwd=self.folder).text.count("damaged"), 1)  # the other shard is whole
+
+    def test_verify_of_a_run_looks_at_each_checkpoint(self):
+        self.train("--set", "run.stop=10 steps")
+        self.assertEqual(self.succeed("verify", "run").count("whole"), len([n for n in os.listdir(self.path("run/checkpoints")) if n.endswith(".h5")]))
+        flip(self.path("run/checkpoints/step_000000005.h5"), 5000)
+        result = harness.run("verify", "run", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertRegex(result.text, r"step_000000005\.h5: damaged: .*\d")
+        self.assertRegex(result.text, r"step_000000010\.h5: whole")
+
+    def test_each_command_has_help_with_an_example(self):
+        overview = self.succeed("--help")
+        commands = re.findall(r"^  ([a-z]+) +[A-Z]", overview.split("Subcommands:")[1], re.MULTILINE)
+        for command in ("train", "check", "evaluate", "shard", "inspect", "verify", "import", "export"):
+            self.assertIn(command, commands)
+        for command in commands:
+            text = self.succeed(command, "--help")
+            self.assertIn("Example", text, command)
+            self.assertIn("trireme " + command, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
