@@ -1,6 +1,7 @@
 #include "trireme/train/restore.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "trireme/base/check.hpp"
@@ -47,6 +48,7 @@ std::size_t drop_missing_slots(std::vector<checkpoint::Piece>& pieces, const che
 void check_whole(const comm::Communicator& world, const std::string& path) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
+    validate(std::filesystem::exists(path), "{}: no such checkpoint; a path is meant, or for --restart one of auto, required, none", path);
     const std::string damage = checkpoint::check_seal(path);
     validate(damage.empty() || damage == "no seal", "{}: {}", path, damage);
   });
@@ -83,15 +85,16 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
     checkpoint::move_aside(run.mesh.world, folder, log);
     return {fresh(run, log), false};
   }
+  if (policy.kind == RestartPolicy::Kind::path) check_whole(run.mesh.world, policy.path);  // also where it will not be used: it may be a misspelt word
   const checkpoint::Choice choice = checkpoint::find_newest(run.mesh.world, folder);
   if (!choice.path.empty()) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
     Restored restored{load(run, choice.path, false, log), true};
     log.info("goes on from {} (step {})", choice.path, restored.state.step);
+    if (policy.kind == RestartPolicy::Kind::path) log.warn("--restart {} is not used: the run's own folder holds checkpoints, and the newest of them counts", policy.path);
     return restored;
   }
   if (policy.kind == RestartPolicy::Kind::path) {
-    check_whole(run.mesh.world, policy.path);
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
     Restored restored{load(run, policy.path, policy.weights_only, log), false};
     log.info("goes on from {} (step {}{})", policy.path, restored.state.step, policy.weights_only ? ", weights only" : "");

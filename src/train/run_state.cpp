@@ -61,6 +61,7 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
   info.state["loss_scale"] = 1.0;
   if (state.best) {
     info.state["best"] = *state.best;
+    info.state["best_metric"] = state.best_metric;
     info.state["best_step"] = state.best_step;
   }
   return info;
@@ -79,6 +80,9 @@ RunState state_of(const checkpoint::Info& info) {
   state.elapsed_seconds = value_or<double>(info, "elapsed_s", 0);
   state.skipped = value_or<std::int64_t>(info, "skipped", 0);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
+  if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {
+    if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;
+  }
   state.best_step = value_or<std::int64_t>(info, "best_step", 0);
   return state;
 }

@@ -59,6 +59,10 @@ class Loop {
         checkpointed_step_(restored.own ? state_.step : -1),
         messages_(static_cast<std::size_t>(run.mesh.data.size())),
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
+    if (state_.best && state_.best_metric != deck_.checkpoint.best) {
+      if (!deck_.checkpoint.best.empty()) log_.info("checkpoint.best is now {}: the best {} so far counts no more", deck_.checkpoint.best, state_.best_metric);
+      state_.best.reset();
+    }
     if (clock_.source() != "none") log_.info("this start ends by itself before {} ({} left)", clock_.source(), static_cast<long>(*clock_.left()));
   }
 
@@ -137,6 +141,7 @@ class Loop {
     const double value = higher ? metrics.top1 : metrics.loss;
     if (!std::isfinite(value) || (state_.best && (higher ? value <= *state_.best : value >= *state_.best))) return;
     state_.best = value;
+    state_.best_metric = deck_.checkpoint.best;
     state_.best_step = state_.step;
     best_is_new_ = true;
     if (!(finished() || checkpoint_every_.due(state_.step))) save_best_alone();
@@ -256,8 +261,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
     Run run(deck, environment, log);
     const Restored restored = restore(run, request.restart, log);
     record.step = restored.state.step;
+    if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);
     if (nothing_left(run, restored)) {
-      record.checkpoint = checkpoint::step_file_name(restored.state.step);
       leave_record(ExitCode::done, "the stop condition of the deck was reached before; nothing to do");
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
@@ -288,9 +293,9 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
     } catch (const std::exception& error) {
       // One rank's alone: the others wait in a collective call, and the engine may still work on this rank's buffers. Out from here, with everything alive.
       const auto* known = dynamic_cast<const Error*>(&error);
-      if (world.size() == 1 || (known != nullptr && known->agreed())) throw;
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
+      if (world.size() == 1 || (known != nullptr && known->agreed())) throw;
       leave_record(code_of(error), error.what());
       log.error("rank {} on {}: {}", world.rank(), environment.host(), error.what());
       log.flush();

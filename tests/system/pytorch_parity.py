@@ -29,7 +29,7 @@ STEPS, GLOBAL, MICRO = 10, 128, 64
 SIDE, CLASSES = 14, 10
 TRAINED, EVALUATED = STEPS * GLOBAL, 256
 MEAN, STD = 0.5, 0.25
-TOLERANCE = 1e-4  # float32 itself differs from float64 by less than half of this here: --make-reference refuses more
+TOLERANCE = 1e-4  # float32 itself differs from float64 by less than three quarters of this here: --make-reference refuses more
 TIGHT = 1e-5      # ResNet-8 with lars keeps this (float32: 1e-7), so that wrong rules, which move a loss by 3e-5 and more, show
 WRONG_RULES = [("resnet8", "lars", {"weight_decay": 0.0}), ("resnet8", "lars", {"momentum": 0.89}), ("resnet8", "sgd", {"momentum": 0.8})]
 
@@ -284,7 +284,7 @@ def make_reference(path, cases):
         single, double = (train_torch(model, optimizer, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
         print(f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}", flush=True)
-        if difference > TOLERANCE / 2:
+        if difference > 0.75 * TOLERANCE:
             print("float32 itself is too far off for this tolerance: fewer steps or a smaller rate")
             sys.exit(1)
         kept[f"{model}-{optimizer}"] = double
