@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import random
 import signal
 import time
@@ -129,12 +130,43 @@ class Restart(harness.Case):
 
     def test_a_finished_run_stays_as_it_is(self):
         self.train(*self.arguments)
-        before = sorted((name, os.stat(self.path("run/checkpoints", name)).st_mtime_ns) for name in os.listdir(self.path("run/checkpoints")))
-        rows = harness.read_rows(self.path("run"), "evaluate")
-        self.train(*self.arguments)
-        after = sorted((name, os.stat(self.path("run/checkpoints", name)).st_mtime_ns) for name in os.listdir(self.path("run/checkpoints")))
-        self.assertEqual(before, after)
-        self.assertEqual(rows, harness.read_rows(self.path("run"), "evaluate"))
+        names = ["metrics.jsonl", "deck.toml", "environment.json"] + ["checkpoints/" + name for name in os.listdir(self.path("run/checkpoints"))]
+
+        def state():
+            return {name: (os.stat(self.path("run", name)).st_mtime_ns, pathlib.Path(self.path("run", name)).read_bytes()) for name in names}
+
+        before = state()
+        for ranks in (1, 2):
+            self.train(*self.arguments, ranks=ranks)
+            self.assertEqual(before, state())
+            self.assertEqual(self.exit_record()["code"], 0)
+            self.assertEqual(self.exit_record()["step"], STEPS)
+
+    def test_a_new_run_in_an_old_folder_makes_its_own_evaluations(self):
+        for restart in ("auto", "none"):
+            self.train("--set", "run.stop=5 steps", "--restart", restart)
+        rows = harness.read_rows(self.path("run"))
+        self.assertEqual([row["event"] for row in rows if row["kind"] == "event"], ["start", "start"])
+        self.assertEqual([row["split"] for row in rows if row["kind"] == "evaluate"], ["validation", "test"] * 2)
+
+    def test_the_best_is_of_the_metric_that_the_deck_names(self):
+        self.train("--set", "run.stop=10 steps", "--set", "checkpoint.best=top1")
+        result = self.train("--set", "run.stop=20 steps", "--set", "checkpoint.best=loss")
+        self.assertIn("checkpoint.best is now loss", result.text)
+        losses = {row["step"]: row["loss"] for row in harness.read_rows(self.path("run"), "evaluate") if row["split"] == "validation" and row["step"] > 10}
+        text = harness.run("inspect", self.path("run/checkpoints/best.h5")).text
+        self.assertIn(str(min(losses, key=losses.get)), text)
+
+    def test_a_path_that_is_none_is_refused_also_where_it_is_not_needed(self):
+        self.train("--set", "run.stop=5 steps")
+        result = self.train("--set", "run.stop=10 steps", "--restart", "nonee", expect=2)
+        self.assertIn("nonee", result.text)
+
+    def test_an_error_before_the_first_step_is_one_of_all_ranks(self):
+        os.makedirs(self.path("run/metrics.jsonl"))
+        result = harness.run("train", "deck.toml", ranks=2, cwd=self.folder, timeout=60)
+        self.assertEqual(result.returncode, 1, result.text)
+        self.assertEqual(result.text.count("error:"), 1, result.text)
 
     def test_a_missing_final_evaluation_is_made_up_for(self):
         self.train(*self.arguments)

@@ -66,7 +66,7 @@ TEST(InitializeRows, PartsEqualTheWhole) {
     for (std::int64_t begin = 0; begin < spec.rows(); ++begin) {
       for (std::int64_t end = begin; end <= spec.rows(); ++end) {
         const std::vector<float> part = initial_rows(spec, 9, begin, end);
-        EXPECT_EQ(std::memcmp(part.data(), whole.data() + begin * spec.row_elements(), part.size() * sizeof(float)), 0);
+        EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin * spec.row_elements()));
       }
     }
   }
