@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
+#include "stored_file.hpp"
 #include "trireme/checkpoint/exchange.hpp"
 
 namespace trireme::app {
@@ -13,9 +14,11 @@ namespace {
 
 struct Options {
   std::string checkpoint, file;
+  bool overwrite = false;
 };
 
 ExitCode export_command(const Options& options) {
+  check_output(options.file, {options.checkpoint}, options.overwrite);
   checkpoint::export_safetensors(options.checkpoint, options.file);
   fmt::print("{} written\n", options.file);
   return ExitCode::done;
@@ -28,6 +31,7 @@ void add_export(CLI::App& root, Run& run) {
   const auto options = std::make_shared<Options>();
   command->add_option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")->required();
   command->add_option("--out", options->file, "The .safetensors file to write")->type_name("FILE.safetensors")->required();
+  command->add_flag("--overwrite", options->overwrite, "Replace a file that is there");
   command->footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
   command->callback([options, &run] { run = [options] { return export_command(*options); }; });
 }

@@ -6,6 +6,7 @@
 
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "stored_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/exchange.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
@@ -17,6 +18,7 @@ namespace {
 struct Options {
   std::string file, checkpoint;
   DeckSource deck;
+  bool overwrite = false;
 };
 
 /// What the deck leaves to the data, taken from the file: shape of the input and number of classes.
@@ -44,6 +46,7 @@ Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& fil
 }
 
 ExitCode import_command(const Options& options) {
+  check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
   const Ends ends = ends_of(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
   const model::Model model(deck.model, ends.input, ends.classes);
@@ -61,6 +64,7 @@ void add_import(CLI::App& root, Run& run) {
   command->add_option("FILE", options->file, "The .safetensors file, under the names of torchvision")->required();
   add_deck_options(*command, options->deck);
   command->add_option("--out", options->checkpoint, "The checkpoint to write")->type_name("CHECKPOINT")->required();
+  command->add_flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
   command->footer("Example:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5");
   command->callback([options, &run] { run = [options] { return import_command(*options); }; });
 }

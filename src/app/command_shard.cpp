@@ -1,15 +1,19 @@
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
+
+#include <stdlib.h>
 
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "stored_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/text.hpp"
@@ -24,7 +28,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::int64_t usual_shard_bytes = std::int64_t{256} << 20;  // large enough for streaming reads, small enough to be held by a rank
-constexpr const char* staging_name = ".making";
 
 struct ShardCommand {
   std::string format;
@@ -119,15 +122,33 @@ std::vector<fs::path> shards_in(const std::string& folder) {
   return found;
 }
 
-void prepare_folder(const ShardCommand& command, const fs::path& staging) {
+bool is_shard(const fs::path& path) {
+  try {
+    return kind_of(path.string()) == StoredKind::shard;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
+/// Makes the folder and, below it, one for the shards under way, which no other run shares; returns the latter's path.
+std::string prepare_folder(const ShardCommand& command) {
   std::error_code error;
   fs::create_directories(command.out, error);
   validate(fs::is_directory(command.out), "--out {}: no folder can be made there: {}", command.out, error.message());
-  const std::size_t there = shards_in(command.out).size();
-  validate(there == 0 || command.overwrite, "--out {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite", command.out, there);
-  fs::remove_all(staging, error);
-  fs::create_directory(staging, error);
-  ensure(!error, "{}: cannot be made: {}", staging.string(), error.message());
+  const std::vector<fs::path> there = shards_in(command.out);
+  for (const fs::path& file : there) {
+    validate(is_shard(file), "--out {}: {} is there and is no shard, so not replaced either; name another folder", command.out,
+             file.filename().string());
+  }
+  validate(there.empty() || command.overwrite, "--out {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite",
+           command.out, there.size());
+  std::string staging = command.out + "/.making-XXXXXX";
+  const bool made = ::mkdtemp(staging.data()) != nullptr;
+  const int reason = errno;
+  const bool wrong_path = !made && (reason == EACCES || reason == EROFS || reason == ENAMETOOLONG);
+  validate(!wrong_path, "--out {}: cannot be written in: {}", command.out, std::strerror(reason));
+  ensure(made, "{}: cannot be made: {}", staging, std::strerror(reason));
+  return staging;
 }
 
 // Writes the shards of this rank: those whose number leaves `rank` when divided by `ranks`. Returns their bytes.
@@ -151,38 +172,41 @@ std::int64_t write_shards(const ShardCommand& command, const Plan& plan, const f
   return bytes;
 }
 
-// All shards appear in the folder together, once all of them are whole.
+// The shards appear in the folder once all of them are whole, in the places of old ones; old ones that are left over go last.
 void publish(const ShardCommand& command, const Plan& plan, const fs::path& staging) {
-  for (const fs::path& old : shards_in(command.out)) fs::remove(old);
+  std::vector<fs::path> old = shards_in(command.out);
   for (std::int64_t shard = 0; shard < plan.shards; ++shard) {
-    const std::string name = data::shard_file_name(shard);
-    fs::rename(staging / name, fs::path(command.out) / name);
+    const fs::path place = fs::path(command.out) / data::shard_file_name(shard);
+    fs::rename(staging / place.filename(), place);
+    std::erase_if(old, [&](const fs::path& file) { return file.filename() == place.filename(); });
   }
+  for (const fs::path& file : old)
+    if (is_shard(file)) fs::remove(file);
   fs::remove_all(staging);
   io::sync_folder(command.out);
 }
 
 ExitCode make_shards(const ShardCommand& command, const comm::Communicator& world) {
   const double began = monotonic_seconds();
-  const fs::path staging = fs::path(command.out) / staging_name;
-
   Plan plan;
   comm::together(world, [&] { plan = make_plan(command); });
+  std::string folder;
   comm::together(world, [&] {
-    if (world.rank() == 0) prepare_folder(command, staging);
+    if (world.rank() == 0) folder = prepare_folder(command);
   });
+  const fs::path staging = world.broadcast(folder, 0);
   std::int64_t bytes = 0;
   try {
     comm::together(world, [&] { bytes = write_shards(command, plan, staging, world.rank(), world.size()); });
+    bytes = world.all_reduce(bytes, comm::Reduction::sum);
+    comm::together(world, [&] {
+      if (world.rank() == 0) publish(command, plan, staging);
+    });
   } catch (...) {
     std::error_code ignored;
     if (world.rank() == 0) fs::remove_all(staging, ignored);
     throw;
   }
-  bytes = world.all_reduce(bytes, comm::Reduction::sum);
-  comm::together(world, [&] {
-    if (world.rank() == 0) publish(command, plan, staging);
-  });
   if (world.rank() == 0) {
     fmt::print("{}: {} samples of {} x {} x {} (height, width, channels), {} classes, {} shard{}, {}, {:.1f} s\n", command.out, plan.samples(),
                plan.set.height, plan.set.width, plan.set.channels, plan.class_count, plan.shards, plan.shards == 1 ? "" : "s",

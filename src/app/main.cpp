@@ -1,6 +1,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <iostream>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -31,6 +32,13 @@ ExitCode report(const std::string& message, ExitCode code) {
   return code;
 }
 
+/// What was printed may still fail to arrive, as on a full disk: then the command is not done.
+int leave(ExitCode code) {
+  const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!arrived) fmt::print(stderr, "{}\n", trireme::app::error_text("standard output: not all could be written"));
+  return static_cast<int>(!arrived && code == ExitCode::done ? ExitCode::failure : code);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -57,7 +65,9 @@ int main(int argc, char** argv) {
     code = run();
   } catch (const CLI::Success& asked) {
     // 4. --help and --version.
-    return root.exit(asked);
+    root.exit(asked);
+    std::cout.flush();
+    return leave(std::cout ? ExitCode::done : ExitCode::failure);
   } catch (const CLI::ParseError& error) {
     // 5. A wrong command line.
     code = report(trireme::app::explain(root, error, argc, argv), ExitCode::wrong_input);
@@ -69,5 +79,5 @@ int main(int argc, char** argv) {
     code = report(error.what(), ExitCode::failure);
   }
   // 8. The exit code that batch scripts test.
-  return static_cast<int>(code);
+  return leave(code);
 }

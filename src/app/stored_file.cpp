@@ -1,7 +1,11 @@
 #include "stored_file.hpp"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
+
+#include <sys/stat.h>
 
 #include "trireme/base/check.hpp"
 #include "trireme/io/hdf5.hpp"
@@ -24,6 +28,27 @@ std::vector<std::string> h5_files(const std::string& folder) {
   }
   std::sort(files.begin(), files.end());
   return files;
+}
+
+void check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite) {
+  for (const std::string& name : {output, output + ".tmp"}) {  // written under the second name, then renamed
+    struct stat there {};
+    if (::stat(name.c_str(), &there) != 0) {
+      const int error = errno;
+      validate(error == ENOENT, "--out {}: {}", output, std::strerror(error));
+      continue;
+    }
+    for (const std::string& input : inputs) {
+      struct stat given {};
+      const bool same = ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev && given.st_ino == there.st_ino;
+      validate(!same, "--out {}: {} is the file {} that is read here; give another name", output, name, input);
+    }
+    if (name != output) continue;
+    validate(S_ISREG(there.st_mode), "--out {}: is {}, where a file is meant", output, S_ISDIR(there.st_mode) ? "a folder" : "no file");
+    validate(overwrite, "--out {}: is there already; give another name, or --overwrite to replace it", output);
+  }
+  const std::filesystem::path folder = std::filesystem::path(output).parent_path();
+  validate(folder.empty() || std::filesystem::is_directory(folder), "--out {}: there is no folder {}", output, folder.string());
 }
 
 bool is_run_folder(const std::string& folder) {

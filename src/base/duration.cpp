@@ -48,9 +48,15 @@ std::optional<double> read_number(const std::string& digits) {
   return value;
 }
 
-/// The decimal exponent of the size letter that stands at the front of `rest` and belongs to the number.
+const UnitName* find_unit(std::string_view text) {
+  for (const UnitName& name : unit_names)
+    if (text == name.singular || text == name.plural) return &name;
+  return nullptr;
+}
+
+/// The decimal exponent of the size letter that stands at the front of `rest` and belongs to the number: "k steps" or "ksteps".
 int size_letter_exponent(std::string_view rest) {
-  if (rest.empty() || (rest.size() > 1 && rest[1] != ' ' && rest[1] != '\t')) return 0;
+  if (rest.empty() || (rest.size() > 1 && rest[1] != ' ' && rest[1] != '\t' && !find_unit(rest.substr(1)))) return 0;
   switch (rest.front()) {
     case 'k': return 3;
     case 'M': return 6;
@@ -105,8 +111,7 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* why_n
   if (!value) return refuse(fmt::format("\"{}\" is not a number; write for instance \"10 epochs\"", digits));
   const std::string_view unit = trim(rest);
   if (unit.empty()) return refuse(fmt::format("a unit is missing; write for instance \"{0} epochs\" or \"{0} steps\" (units: {1})", trim(text), unit_list));
-  for (const UnitName& name : unit_names)
-    if (unit == name.singular || unit == name.plural) return Duration{*value * name.factor, name.unit};
+  if (const UnitName* name = find_unit(unit)) return Duration{*value * name->factor, name->unit};
   return refuse(unknown_unit(unit));
 }
 

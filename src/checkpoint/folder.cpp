@@ -46,12 +46,14 @@ std::vector<StepFile> step_files(const std::string& folder) {
   return files;
 }
 
-/// "" for a checkpoint that may be gone on from.
-std::string what_is_wrong_with(const std::string& path) {
+/// "" for a checkpoint of this step that may be gone on from.
+std::string what_is_wrong_with(const std::string& path, std::int64_t step) {
   try {
     const std::string damage = check_seal(path);
     if (!damage.empty() && damage != "no seal") return damage;
     const Contents contents = read_contents(path);
+    // A run that went on from it would write files that are older by name than it, and never take them up.
+    if (contents.info.step != step) return fmt::format("its name says step {}, its attribute step is {}", step, contents.info.step);
     return contents.tensors.empty() ? "it holds no tensors" : "";
   } catch (const std::exception& error) {  // whatever a damaged file leads to, the next older one may be whole
     return error.what();
@@ -62,7 +64,7 @@ Choice look_for_newest(const std::string& folder) {
   Choice choice;
   for (const StepFile& file : step_files(folder)) {
     choice.any_file = true;
-    const std::string why = what_is_wrong_with(file.path.string());
+    const std::string why = what_is_wrong_with(file.path.string(), file.step);
     if (why.empty()) {
       choice.path = file.path.string();
       choice.step = file.step;
@@ -147,12 +149,17 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
 void rotate(const comm::Communicator& world, const std::string& folder, int keep, const std::string& protect) {
   at_rank_zero(world, [&] {
     const std::string kept_name = fs::path(protect).filename().string();
-    const std::vector<StepFile> files = step_files(folder);
+    std::vector<StepFile> files = step_files(folder);
+    std::erase_if(files, [](const StepFile& file) {
+      std::error_code ignored;
+      return !fs::is_regular_file(file.path, ignored);
+    });
     for (std::size_t i = static_cast<std::size_t>(std::max(keep, 0)); i < files.size(); ++i) {
       if (files[i].path.filename() != kept_name) fs::remove(files[i].path);
     }
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      if (entry.is_regular_file() && entry.path().filename().string().ends_with(".h5.tmp")) fs::remove(entry.path());
+      std::error_code ignored;
+      if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) fs::remove(entry.path());
     }
   });
 }

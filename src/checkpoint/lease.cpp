@@ -96,7 +96,10 @@ std::optional<Holder> read_holder(const std::string& path) {
   return holder;
 }
 
-bool is_gone(const Holder& holder) { return holder.host == host_name() && process_start(holder.pid) != holder.process_start; }
+/// Whether this host can tell if the process runs; else only its heartbeat can.
+bool is_known_here(const Holder& holder) { return holder.host == host_name() && holder.pid > 0 && !holder.process_start.empty(); }
+
+bool is_gone(const Holder& holder) { return is_known_here(holder) && process_start(holder.pid) != holder.process_start; }
 
 [[noreturn]] void refuse(const std::string& path, const Holder& holder, double age) {
   throw InputError(fmt::format(
@@ -107,7 +110,7 @@ bool is_gone(const Holder& holder) { return holder.host == host_name() && proces
 
 /// Waits until the holder is surely gone; throws where it is alive.
 void wait_out(const std::string& path, const Holder& first, Log& log) {
-  if (first.host == host_name()) {
+  if (is_known_here(first)) {
     const double until = monotonic_seconds() + leaving_seconds;
     while (!is_gone(first) && monotonic_seconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (!is_gone(first)) refuse(path, first, wall_seconds() - first.heartbeat);
@@ -133,10 +136,13 @@ void wait_out(const std::string& path, const Holder& first, Log& log) {
 /// A name that appears whole or not at all: written aside, then linked. False where somebody else was first.
 bool create_whole(const std::string& path, const std::string& text) {
   const std::string temporary = fmt::format("{}.{}.{}.tmp", path, host_name(), ::getpid());
-  {
+  try {
     io::File file(temporary, io::File::Mode::create);
     file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
     file.close();
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
   }
   const int result = ::link(temporary.c_str(), path.c_str());
   const int error = errno;
@@ -156,7 +162,18 @@ void take_away(const std::string& path, const Holder& old) {
   if (other) refuse(path, *taken, wall_seconds() - taken->heartbeat);
 }
 
+/// A link that leads nowhere can neither be read nor made, and a folder not be taken over: no lease of ours.
+void check_place(const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::file_status there = std::filesystem::status(path, ignored);
+  if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
+    validate(std::filesystem::exists(there), "{}: is a symbolic link that leads nowhere, where the lease of a job is meant; remove it", path);
+  const bool free = !std::filesystem::exists(there);
+  validate(free || std::filesystem::is_regular_file(there), "{}: is no file, where the lease of a job is meant; remove it", path);
+}
+
 void acquire(const std::string& path, Log& log) {
+  check_place(path);
   constexpr int most_attempts = 100;
   for (int attempt = 0; attempt < most_attempts; ++attempt) {
     if (create_whole(path, text_of(this_process()))) return;

@@ -13,15 +13,16 @@ namespace {
 
 constexpr const char* tensor_groups[] = {"buffers", "ema", "model", "optimizer"};
 
-std::int64_t count_of(const io::Hdf5File& file, const std::string& name) {
-  if (!file.has_attribute("/", name)) return 0;
-  const std::int64_t count = file.attribute_int("/", name);
-  validate(count >= 0, "{}: attribute {} is {}; it counts from 0", file.path(), name, count);
+std::int64_t count_of(const io::Hdf5File& file, const std::string& name, const std::string& object = "/") {
+  if (!file.has(object) || !file.has_attribute(object, name)) return 0;
+  const std::int64_t count = file.attribute_int(object, name);
+  validate(count >= 0, "{}: attribute {} of {} is {}; it counts from 0", file.path(), name, object, count);
   return count;
 }
 
 /// Opens a checkpoint and checks that it is one.
 io::Hdf5File open_checkpoint(const std::string& path) {
+  refuse_folder(path);
   io::Hdf5File file = io::Hdf5File::open(path);
   validate(file.has_attribute("/", "format"), "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
   const std::string format = file.attribute_string("/", "format");
@@ -122,7 +123,7 @@ Contents read_contents(const std::string& path) {
   contents.info.samples = count_of(file, "samples");
   if (file.has_attribute("/", "deck")) contents.info.deck = file.attribute_string("/", "deck");
   if (file.has("state")) contents.info.state = file.attributes("state");
-  if (file.has("optimizer") && file.has_attribute("optimizer", "updates")) contents.info.updates = file.attribute_int("optimizer", "updates");
+  contents.info.updates = count_of(file, "updates", "/optimizer");
   if (file.has("classes")) contents.info.classes = file.read_strings("classes");
   for (const std::string& tensor : tensor_paths(file)) contents.tensors.push_back(entry_of(file, tensor));
   return contents;

@@ -19,6 +19,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of the format's own library
 constexpr std::int64_t piece_elements = 1 << 20;
+constexpr int deepest_nesting = 4;  // header, tensor, shape: one level more than there is
 
 /// Bytes of an element of any type the format knows; 0: unknown.
 std::uint64_t bytes_of(const std::string& type) {
@@ -29,11 +30,13 @@ std::uint64_t bytes_of(const std::string& type) {
   return 0;
 }
 
-/// The header parsed; two keys of one name in an object are refused (a parser would keep one of them in silence).
+/// The header parsed; two keys of one name in an object are refused (a parser would keep one of them in silence), and deep nesting, which no
+/// header has and which recursion over it would not survive.
 Json parse_header(const std::string& text, const std::string& path) {
   std::vector<std::set<std::string>> open;
   std::string twice;
-  const auto watch = [&](int, Json::parse_event_t event, Json& value) {
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    validate(depth < deepest_nesting, "{}: the header is nested more than {} levels deep", path, deepest_nesting);
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) twice = value.get<std::string>();
@@ -54,7 +57,8 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   validate(json.is_object() && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets"),
            "{}: dtype, shape and data_offsets are meant", place);
   const Json &type = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
-  validate(type.is_string() && bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place, type.dump());
+  validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place, type.type_name());
+  validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place, type.get<std::string>());
   validate(shape.is_array() && shape.size() <= Shape::max_rank && std::all_of(shape.begin(), shape.end(), is_count),
            "{}: shape must be a list of at most {} whole numbers", place, Shape::max_rank);
   validate(offsets.is_array() && offsets.size() == 2 && is_count(offsets[0]) && is_count(offsets[1]), "{}: data_offsets must be [begin, end]", place);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
@@ -78,7 +80,14 @@ bool has_seal(const std::string& path) {
   return magic == seal_magic;
 }
 
+void refuse_folder(const std::string& path) {
+  std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  validate(!folder, "{}: is a folder, where a file is meant; of a run folder give one of its checkpoints/*.h5", path);
+}
+
 std::string check_seal(const std::string& path) {
+  refuse_folder(path);
   const io::File file(path, io::File::Mode::read);
   const std::int64_t size = file.size();
   if (size < head_bytes) return fmt::format("the file has only {} bytes: it is cut short", size);

@@ -67,6 +67,8 @@ void prepare_folder(const comm::Communicator& world, const std::string& path, co
     const std::int64_t room = io::free_bytes(folder);
     ensure(plan.most_bytes <= room, "{}: needs {} bytes ({}) and there are {} ({}) free; make room, or lower checkpoint.keep", path, plan.most_bytes,
            format_bytes(static_cast<double>(plan.most_bytes)), room, format_bytes(static_cast<double>(room)));
+    io::File(temporary, io::File::Mode::create).close();  // says what is wrong with the path, where HDF5 only says that something is
+    std::filesystem::remove(temporary);
   });
 }
 

@@ -109,6 +109,11 @@ void Environment::leave(ExitCode code) {
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Finalize();
   }
+  const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (!arrived) {
+    std::fputs("trireme: error: standard output: not all could be written\n", stderr);
+    if (code == ExitCode::done) code = ExitCode::failure;
+  }
   std::fflush(nullptr);
   _exit(static_cast<int>(code));
 }

@@ -17,6 +17,8 @@ bool judged_already(const Reader& reader, std::initializer_list<const char*> key
 
 /// ", its default" where the deck does not give the key: the reader of the message would look for it in vain.
 const char* origin(const Reader& reader, const char* key) { return reader.given(key) ? "" : ", its default"; }
+/// The same within a sentence that goes on.
+const char* inner_origin(const Reader& reader, const char* key) { return reader.given(key) ? "" : ", its default,"; }
 
 /// "384 or 512": the multiples of `part` on both sides of `value`.
 std::string multiples(std::int64_t value, std::int64_t part) {
@@ -33,11 +35,11 @@ void judge_batch(const Deck& deck, Reader& reader) {
     while (global % divisor != 0) --divisor;
     reader.mistake(key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is cut into whole micro-batches); "
                                     "use batch.global = {}, or batch.micro = {}",
-                                    global, origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), multiples(global, micro), divisor));
+                                    global, inner_origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), multiples(global, micro), divisor));
   } else if (deck.parallel.data > 0 && global % (micro * deck.parallel.data) != 0) {
     reader.mistake(key, fmt::format("batch.global = {}{} does not divide over batch.micro = {}{} x parallel.data = {} (each replica needs whole micro-batches); "
                                     "use batch.global = {}",
-                                    global, origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), deck.parallel.data,
+                                    global, inner_origin(reader, "batch.global"), micro, inner_origin(reader, "batch.micro"), deck.parallel.data,
                                     multiples(global, micro * deck.parallel.data)));
   }
 }
@@ -81,7 +83,7 @@ void find_contradictions(const Deck& deck, Reader& reader) {
     reader.mistake("optimizer.nesterov", "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value && !judged_already(reader, {"run.walltime", "run.walltime_margin"}))
     reader.mistake("run.walltime_margin", fmt::format("\"{}\"{} leaves nothing of walltime = \"{}\"; use a shorter margin or a longer time",
-                                                      to_string(deck.run.walltime_margin), origin(reader, "run.walltime_margin"),
+                                                      to_string(deck.run.walltime_margin), inner_origin(reader, "run.walltime_margin"),
                                                       to_string(*deck.run.walltime)));
 }
 

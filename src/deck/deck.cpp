@@ -4,9 +4,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <system_error>
 
 #include "contradictions.hpp"
+#include "limits.hpp"
 #include "reader.hpp"
 #include "tables.hpp"
 #include "trireme/base/check.hpp"
@@ -26,12 +27,16 @@ Deck parse(const std::string& text, const std::string& file, const std::vector<O
 }
 
 std::string read_file(const std::string& path) {
-  validate(!std::filesystem::is_directory(path), "{}: is a folder; give the deck's file", path);
+  std::error_code unreadable;  // the opening below says why
+  validate(!std::filesystem::is_directory(path, unreadable), "{}: is a folder; give the deck's file", path);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   validate(file.good(), "{}: cannot be read: {}", path, std::strerror(errno));
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text(most_deck_bytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
   validate(!file.bad(), "{}: cannot be read: {}", path, std::strerror(errno));
+  text.resize(static_cast<std::size_t>(file.gcount()));
+  validate(text.size() <= most_deck_bytes, "{}: is longer than {} bytes, so it is no deck; give a text file in TOML", path, most_deck_bytes);
   return text;
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -13,12 +14,41 @@ namespace trireme::deck {
 
 namespace {
 
-/// The text of a string value, or of any --set value where a string is wanted (--set run.name=2024).
+/// The text of a string value, or of a number or date of a --set where a string is wanted (--set run.name=2024).
 std::optional<std::string> text_of(const Given& given) {
   if (const auto* string = given.node.as_string()) return string->get();
-  if (given.raw) return *given.raw;
+  if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table()) return *given.raw;
   return std::nullopt;
 }
+
+/// A bound or a value of a message: whole numbers as integers, however large.
+std::string shown(double number) {
+  const bool whole = number == std::floor(number) && std::abs(number) < 0x1p63;
+  return whole ? fmt::format("{}", static_cast<std::int64_t>(number)) : fmt::format("{}", number);
+}
+
+/// What is wrong with a value that should be a number of that range. A --set's number too large for TOML reaches us as a string.
+std::string wrong_number(const char* wanted, const Given& given, const Range& range) {
+  const bool digits_only = given.raw && given.node.is_string() && given.raw->find_first_not_of("+-0123456789_.eE") == std::string::npos;
+  if (digits_only) {
+    char* end = nullptr;
+    std::string plain = *given.raw;
+    std::erase(plain, '_');
+    const double number = std::strtod(plain.c_str(), &end);
+    const bool is_number = !plain.empty() && *end == '\0';
+    if (is_number && std::abs(number) >= 0x1p63) return fmt::format("{} is too {}; must be {}", *given.raw, number > 0 ? "large" : "far below 0", range.demand(number));
+    if (is_number && std::abs(number) < std::numeric_limits<double>::min()) return fmt::format("{} is too near to 0 for a number; write 0 or a larger one", *given.raw);
+  }
+  return wrong_type(wanted, given.node);
+}
+
+// The system would take a path with it for a shorter one.
+constexpr const char* holds_zero = "must not hold the character U+0000";
+// More than the steps of any run, and far from where a product with a dataset's samples would overflow.
+constexpr double longest_duration = 1e15;
+constexpr std::int64_t largest_extent = 1 << 20;
+constexpr std::size_t most_layers = 1024;
+constexpr int most_ranks = 1 << 20;
 
 std::string quoted_list(const std::vector<std::string>& names) {
   std::vector<std::string> list;
@@ -53,6 +83,7 @@ std::string read_duration(const std::string& text, Units units, bool positive, D
   if (!duration) return fmt::format("{}: {}", quoted(text), why);
   if (const std::string wrong = wrong_units(*duration, units); !wrong.empty()) return fmt::format("{}: {}", quoted(text), wrong);
   if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
+  if (duration->value > longest_duration) return fmt::format("{}: is too long; must be at most {}", quoted(text), to_string({longest_duration, duration->unit}));
   value = *duration;
   return "";
 }
@@ -120,13 +151,15 @@ std::string literal(double value) {
   return text;
 }
 
-std::string Range::refusal(double value) const {
+std::string Range::demand(double value) const {
   std::vector<std::string> parts;
-  if (std::isfinite(min)) parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", min));
+  if (std::isfinite(min)) parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", shown(min)));
   // The largest number of an option's type interests only whom it concerns.
-  if (max < std::numeric_limits<int>::max() || value > max) parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most", max));
-  return fmt::format("{} is out of range; must be {}", value, fmt::join(parts, " and "));
+  if (max < std::numeric_limits<int>::max() || value >= max) parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most", std::isfinite(max) ? shown(max) : "1.7e308"));
+  return fmt::format("{}", fmt::join(parts, " and "));
 }
+
+std::string Range::refusal(double value) const { return fmt::format("{} is out of range; must be {}", value, demand(value)); }
 
 std::string not_available(const std::string& available) {
   return fmt::format("not available in this version of Trireme ({}); available: {}", TRIREME_VERSION_SHORT, available);
@@ -144,7 +177,7 @@ Field flag(bool& value) {
 
 Field real(double& value, Range range) {
   const auto read = [&value, range](const Given& given) -> std::string {
-    if (!given.node.is_number()) return wrong_type("a number", given.node);
+    if (!given.node.is_number()) return wrong_number("a number", given, range);
     const double number = *given.node.value<double>();
     if (!std::isfinite(number) || !range.holds(number)) return range.refusal(number);
     value = number;
@@ -156,8 +189,9 @@ Field real(double& value, Range range) {
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range) {
   const auto read = [set = std::move(set), range](const Given& given) -> std::string {
     const auto* integer = given.node.as_integer();
-    if (!integer) return wrong_type("an integer", given.node);
-    if (const auto number = static_cast<double>(integer->get()); !range.holds(number)) return range.refusal(number);
+    if (!integer) return wrong_number("an integer", given, range);
+    if (const auto number = static_cast<double>(integer->get()); !range.holds(number))
+      return fmt::format("{} is out of range; must be {}", integer->get(), range.demand(number));
     set(integer->get());
     return "";
   };
@@ -167,7 +201,7 @@ Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int6
 Field one_of(int& value, std::vector<int> choices) {
   const auto read = [&value, choices](const Given& given) -> std::string {
     const auto* integer = given.node.as_integer();
-    if (!integer) return wrong_type("an integer", given.node);
+    if (!integer) return wrong_number("an integer", given, between(choices.front(), choices.back()));
     if (std::find(choices.begin(), choices.end(), integer->get()) == choices.end()) {
       const int closest = *std::min_element(choices.begin(), choices.end(), [&](int a, int b) {
         return std::abs(static_cast<double>(integer->get()) - a) < std::abs(static_cast<double>(integer->get()) - b);
@@ -185,6 +219,7 @@ Field text(std::string& value, std::function<std::string(const std::string&)> ch
     const auto string = text_of(given);
     if (!string) return wrong_type("a string", given.node);
     if (string->empty()) return "must not be empty";
+    if (string->find('\0') != std::string::npos) return holds_zero;
     if (check)
       if (std::string wrong = check(*string); !wrong.empty()) return wrong;
     value = *string;
@@ -197,6 +232,7 @@ Field optional_text(std::string& value) {
   const auto read = [&value](const Given& given) -> std::string {
     const auto string = text_of(given);
     if (!string) return wrong_type("a string", given.node);
+    if (string->find('\0') != std::string::npos) return holds_zero;
     value = *string;
     return "";
   };
@@ -207,11 +243,13 @@ Field extents(std::vector<std::int64_t>& values) {
   const auto read = [&values](const Given& given) -> std::string {
     const toml::array* array = given.node.as_array();
     if (!array) return wrong_type("an array of integers, as in [512, 256]", given.node);
+    if (array->size() > most_layers) return fmt::format("{} layers are too many; at most {}", array->size(), most_layers);
     std::vector<std::int64_t> list;
     for (const toml::node& element : *array) {
       const auto* integer = element.as_integer();
       if (!integer) return "must hold integers only, as in [512, 256]; here it holds " + std::string(type_name(element));
-      if (integer->get() < 1) return fmt::format("{} is out of range; every extent must be at least 1", integer->get());
+      if (integer->get() < 1 || integer->get() > largest_extent)
+        return fmt::format("{} is out of range; every extent must be at least 1 and at most {}", integer->get(), largest_extent);
       list.push_back(integer->get());
     }
     values = std::move(list);
@@ -229,8 +267,8 @@ Field duration(Duration& value, Units units, bool positive) {
   return {read, [&value] { return quoted(to_string(value)); }};
 }
 
-Field optional_duration(std::optional<Duration>& value, Units units) {
-  const auto read = [&value, units](const Given& given) -> std::string {
+Field optional_duration(std::optional<Duration>& value, Units units, bool positive) {
+  const auto read = [&value, units, positive](const Given& given) -> std::string {
     const auto string = text_of(given);
     if (!string) return wrong_type("a duration in quotes, as in \"10 epochs\", or \"none\"", given.node);
     Duration duration;
@@ -238,7 +276,7 @@ Field optional_duration(std::optional<Duration>& value, Units units) {
       value.reset();
       return "";
     }
-    if (std::string wrong = read_duration(*string, units, false, duration); !wrong.empty()) return wrong;
+    if (std::string wrong = read_duration(*string, units, positive, duration); !wrong.empty()) return wrong;
     value = duration;
     return "";
   };
@@ -269,8 +307,8 @@ Field data_ranks(int& value) {
     if (string && string->get() == "auto") {
       value = 0;
     } else if (!integer) {
-      return wrong_type("\"auto\" or an integer", given.node);
-    } else if (constexpr int most_ranks = 1 << 20; integer->get() < 1 || integer->get() > most_ranks) {
+      return wrong_number("\"auto\" or an integer", given, between(1, most_ranks));
+    } else if (integer->get() < 1 || integer->get() > most_ranks) {
       return fmt::format("{} is out of range; must be \"auto\" or 1 to {}", integer->get(), most_ranks);
     } else {
       value = static_cast<int>(integer->get());

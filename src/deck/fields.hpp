@@ -50,6 +50,8 @@ struct Range {
   bool min_open = false, max_open = false;  ///< whether the bound itself is outside
 
   bool holds(double value) const { return (min_open ? value > min : value >= min) && (max_open ? value < max : value <= max); }
+  /// "must be at least 0 and below 1".
+  std::string demand(double value) const;
   /// "1.5 is out of range; must be at least 0 and below 1".
   std::string refusal(double value) const;
 };
@@ -72,7 +74,7 @@ Field optional_text(std::string& value);
 Field extents(std::vector<std::int64_t>& values);
 Field duration(Duration& value, Units units, bool positive);
 /// A duration or "none".
-Field optional_duration(std::optional<Duration>& value, Units units);
+Field optional_duration(std::optional<Duration>& value, Units units, bool positive);
 /// "auto", "none" or a time.
 Field walltime(bool& automatic, std::optional<Duration>& value);
 /// "auto" (0) or a number.

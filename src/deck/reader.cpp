@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include "given.hpp"
+#include "limits.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 
@@ -34,9 +35,12 @@ std::vector<std::string> parts_of(const std::string& path) {
 
 /// The table that holds `value`, under the key "value", as TOML or, where it is none, as a string.
 toml::table parse_value(const std::string& value) {
+  const std::string text = "value = " + value;
   try {
-    toml::table table = toml::parse("value = " + value);
-    if (table.size() == 1) return table;
+    if (line_of_deep_key(text) == 0) {
+      toml::table table = toml::parse(text);
+      if (table.size() == 1) return table;
+    }
   } catch (const toml::parse_error&) {
     // An unquoted word or duration: --set run.stop="3 epochs" reaches us without its quotes.
   }
@@ -64,6 +68,8 @@ struct Reader::Document {
 
 Reader::Reader(const std::string& text, std::string file, const std::vector<Override>& overrides)
     : file_(std::move(file)), document_(std::make_unique<Document>()) {
+  if (const std::size_t line = line_of_deep_key(text); line > 0)
+    throw InputError(fmt::format("{}:{}: a key of more than {} parts; a deck's keys have three at most, as in data.augment.flip", file_, line, most_key_parts));
   try {
     document_->root = toml::parse(text, file_);
   } catch (const toml::parse_error& error) {
@@ -77,9 +83,14 @@ Reader::~Reader() = default;
 
 void Reader::apply(const Override& given) {
   const std::vector<std::string> parts = parts_of(given.key);
-  const auto refuse = [&](const std::string& why) { mistakes_.push_back({fmt::format("--set {}={}", given.key, given.value), why}); };
+  const auto refuse = [&](const std::string& why) {
+    mistakes_.push_back({fmt::format("--set {}={}", printable(given.key), printable(given.value)), why});
+  };
+  if (!is_utf8(given.key) || !is_utf8(given.value)) return refuse("is not UTF-8 text; a deck can hold no other");
   if (std::find(parts.begin(), parts.end(), "") != parts.end())
     return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
+  constexpr std::size_t most_parts = 8;
+  if (parts.size() > most_parts) return refuse(fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip", parts.size()));
   toml::table* table = &document_->root;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     if (!table->contains(parts[i])) table->insert(parts[i], toml::table{});
@@ -190,7 +201,7 @@ void Reader::finish() {
   std::stable_sort(mistakes_.begin(), mistakes_.end(), [&](const Mistake& a, const Mistake& b) { return order(a) < order(b); });
   std::vector<std::string> lines;
   for (const Mistake& m : mistakes_)
-    lines.push_back(m.line > 0 ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text) : fmt::format("{}: {}", m.source, m.text));
+    lines.push_back(shortened(m.line > 0 ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text) : fmt::format("{}: {}", m.source, m.text)));
   throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 

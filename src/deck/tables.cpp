@@ -142,8 +142,8 @@ void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
   v.field({"base_batch"}, integer(schedule.base_batch, at_least(1)));
   v.field({"scaling"},
           choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none}, {"linear", RateScaling::linear}, {"sqrt", RateScaling::sqrt}}));
-  v.field({"warmup"}, optional_duration(schedule.warmup, Units::counts));
-  v.field({"length"}, optional_duration(schedule.length, Units::counts));
+  v.field({"warmup"}, optional_duration(schedule.warmup, Units::counts, false));
+  v.field({"length"}, optional_duration(schedule.length, Units::counts, true));
   v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}}, real(schedule.min_ratio, between(0, 1)));
   foreign(v, "kind = \"step\", which is not available in this version of Trireme", {"milestones", "gamma"});
   foreign(v, "kind = \"plateau\", which is not available in this version of Trireme", {"patience", "factor"});

@@ -1,18 +1,46 @@
 #include <Kokkos_Core.hpp>
 
+#include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <string>
+#include <thread>
 
 #include "trireme/base/error.hpp"
 #include "trireme/device/device.hpp"
 
 namespace trireme {
 
+namespace {
+
+/// The number of threads in an environment variable, of a list the first; 0 where it is not set. The libraries that read these variables end the
+/// process on a wrong one, or take another number in silence. Throws InputError.
+int threads_of(const char* variable, bool may_be_list) {
+  const char* value = std::getenv(variable);
+  if (value == nullptr) return 0;
+  std::string text(value);
+  if (may_be_list) text.resize(std::min(text.find(','), text.size()));
+  text.erase(0, text.find_first_not_of(' '));
+  text.erase(text.find_last_not_of(' ') + 1);
+  if (text.empty() && *value == '\0') return 0;
+  const int most = std::max(64, 4 * static_cast<int>(std::thread::hardware_concurrency()));
+  int threads = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
+  if (error != std::errc{} || end != text.data() + text.size() || threads < 1 || threads > most)
+    throw InputError(std::string("environment variable ") + variable + " = \"" + value + "\" is no number of threads for this machine; it must be an integer from 1 to " +
+                     std::to_string(most) + ", or not be set");
+  return threads;
+}
+
+}  // namespace
+
 KokkosScope::KokkosScope(int threads) {
-  if (threads <= 0) {
-    const char* wanted = std::getenv("OMP_NUM_THREADS");
-    threads = wanted != nullptr && std::atoi(wanted) > 0 ? std::atoi(wanted) : available_cores();
-  }
+  // Kokkos lets no other number of threads stand beside its own variable.
+  const int openmp = threads_of("OMP_NUM_THREADS", true), kokkos = threads_of("KOKKOS_NUM_THREADS", false);
+  if (kokkos > 0)
+    threads = kokkos;
+  else if (threads <= 0)
+    threads = openmp > 0 ? openmp : available_cores();
 #if defined(KOKKOS_ENABLE_CUDA)
   // Asked first: without a driver Kokkos::initialize ends the process.
   std::string why;

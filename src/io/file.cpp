@@ -19,11 +19,19 @@ namespace {
 
 const char* reason(int error) { return std::strerror(error); }
 
-bool is_of_the_path(int error) { return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG; }
+/// Whether another path would do: the user's to mend, where everything else is the machine's.
+bool is_of_the_path(int error) {
+  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == EROFS;
+}
+
+[[noreturn]] void refuse(int error, const std::string& message) {
+  if (is_of_the_path(error)) throw InputError(message);
+  throw Failure(message);
+}
 
 int flags_of(File::Mode mode) {
   switch (mode) {
-    case File::Mode::read: return O_RDONLY | O_CLOEXEC;
+    case File::Mode::read: return O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // a pipe without a writer is to be refused, not waited for
     case File::Mode::create: return O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
     case File::Mode::update: return O_RDWR | O_CLOEXEC;
   }
@@ -42,10 +50,13 @@ int sync_descriptor(int descriptor) {
 File::File(const std::string& path, Mode mode) : path_(path) {
   do descriptor_ = ::open(path.c_str(), flags_of(mode), 0666);
   while (descriptor_ < 0 && errno == EINTR);
-  if (descriptor_ >= 0) return;
   const int error = errno;
-  if (mode != Mode::create) validate(!is_of_the_path(error), "{}: {}", path, reason(error));
-  throw Failure(fmt::format("{}: cannot be {}: {}", path, mode == Mode::create ? "created" : "opened", reason(error)));
+  if (descriptor_ < 0) refuse(error, fmt::format("{}: cannot be {}: {}", path, mode == Mode::create ? "created" : "opened", reason(error)));
+  if (mode != Mode::read) return;
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
+  ::close(std::exchange(descriptor_, -1));  // no destructor runs for what was not made
+  throw InputError(fmt::format("{}: is {}, where a file is meant", path, S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device"));
 }
 
 File::~File() {
@@ -62,7 +73,8 @@ File& File::operator=(File&& other) noexcept {
 
 std::int64_t File::size() const {
   struct stat status {};
-  ensure(::fstat(descriptor_, &status) == 0, "{}: {}", path_, reason(errno));
+  const bool known = ::fstat(descriptor_, &status) == 0;
+  ensure(known, "{}: {}", path_, reason(errno));
   return static_cast<std::int64_t>(status.st_size);
 }
 
@@ -87,7 +99,10 @@ void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) c
   }
 }
 
-void File::sync() const { ensure(sync_descriptor(descriptor_) == 0, "{}: flushing to the disk: {}", path_, reason(errno)); }
+void File::sync() const {
+  const bool done = sync_descriptor(descriptor_) == 0;
+  ensure(done, "{}: flushing to the disk: {}", path_, reason(errno));
+}
 
 void File::close() {
   if (descriptor_ < 0) return;
@@ -97,8 +112,6 @@ void File::close() {
 
 std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
   const File file(path, File::Mode::read);
-  struct stat status {};
-  validate(::stat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode), "{}: is a folder, where a file is meant", path);
   const std::int64_t bytes = file.size();
   validate(bytes <= most_bytes, "{}: {} bytes are more than the {} that make sense here", path, bytes, most_bytes);
   std::string text(static_cast<std::size_t>(bytes), '\0');
@@ -123,7 +136,9 @@ void replace_file(const std::string& path, std::string_view text) {
 void sync_file(const std::string& path) { File(path, File::Mode::read).sync(); }
 
 void rename_durably(const std::string& from, const std::string& to) {
-  ensure(::rename(from.c_str(), to.c_str()) == 0, "{}: cannot be renamed to {}: {}", from, to, reason(errno));
+  const bool done = ::rename(from.c_str(), to.c_str()) == 0;
+  const int error = errno;
+  if (!done) refuse(error, fmt::format("{}: cannot be renamed to {}: {}", from, to, reason(error)));
   const std::string folder = std::filesystem::path(to).parent_path().string();
   sync_folder(folder.empty() ? "." : folder);
 }
@@ -149,7 +164,8 @@ void allow_open_files(std::int64_t files) {
 
 std::int64_t free_bytes(const std::string& path) {
   struct statvfs status {};
-  ensure(::statvfs(path.c_str(), &status) == 0, "{}: {}", path, reason(errno));
+  const bool known = ::statvfs(path.c_str(), &status) == 0;
+  ensure(known, "{}: {}", path, reason(errno));
   const __int128 bytes = static_cast<__int128>(status.f_bavail) * static_cast<__int128>(status.f_frsize);
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   return bytes > most ? most : static_cast<std::int64_t>(bytes);

@@ -47,6 +47,15 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
                                batch.global, batch.micro, data_ranks, remedy));
 }
 
+/// The steps of a key's duration; a refusal names the key.
+std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
+  try {
+    return steps_of(duration, scale);
+  } catch (const InputError& error) {
+    throw InputError(fmt::format("{} = {}", key, error.what()));
+  }
+}
+
 }  // namespace
 
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train, int ranks) {
@@ -66,10 +75,10 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
   layout.scale = {.samples_per_step = global, .samples_per_epoch = layout.samples_per_epoch, .tokens_per_sample = 0};
 
-  if (!request.run.stop.is_time()) layout.total_steps = steps_of(request.run.stop, layout.scale);
-  layout.schedule_steps = request.schedule.length ? steps_of(*request.schedule.length, layout.scale) : layout.total_steps;
+  if (!request.run.stop.is_time()) layout.total_steps = steps_of_key("run.stop", request.run.stop, layout.scale);
+  layout.schedule_steps = request.schedule.length ? steps_of_key("schedule.length", *request.schedule.length, layout.scale) : layout.total_steps;
   if (request.schedule.warmup && layout.schedule_steps > 0) {
-    const std::int64_t warmup = steps_of(*request.schedule.warmup, layout.scale);
+    const std::int64_t warmup = steps_of_key("schedule.warmup", *request.schedule.warmup, layout.scale);
     validate(warmup <= layout.schedule_steps, "schedule.warmup = \"{}\" is {} steps, but the schedule has only {}; use \"{} steps\" or less",
              to_string(*request.schedule.warmup), warmup, layout.schedule_steps, layout.schedule_steps);
   }

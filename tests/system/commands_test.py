@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import subprocess
 import unittest
 
 import harness
@@ -63,6 +64,56 @@ class Commands(harness.Case):
         self.assertEqual(result.returncode, 2, result.text)
         self.assertIn("layer1.1.conv1.weight", result.text)
         self.assertFalse(os.path.exists(self.path("imported.h5")))
+
+    def bytes_of(self, name):
+        with open(self.path(name), "rb") as file:
+            return file.read()
+
+    def refuse(self, *arguments, saying):
+        result = harness.run(*arguments, cwd=self.folder)
+        self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
+        self.assertIn(saying, result.text)
+
+    def test_no_output_replaces_an_input_or_anything_unasked(self):
+        self.train("--set", "run.stop=5 steps")
+        checkpoint = "run/checkpoints/step_000000005.h5"
+        self.succeed("export", checkpoint, "--out", "w.safetensors")
+        os.link(self.path(checkpoint), self.path("again.h5"))
+        before = {name: self.bytes_of(name) for name in (checkpoint, "w.safetensors", "deck.toml")}
+        for output in (checkpoint, "again.h5"):
+            self.refuse("export", checkpoint, "--out", output, "--overwrite", saying="is the file")
+        for output in ("w.safetensors", "deck.toml"):
+            self.refuse("import", "w.safetensors", "deck.toml", "--out", output, "--overwrite", saying="is the file")
+        self.refuse("import", "w.safetensors", "deck.toml", "--out", checkpoint, saying="--overwrite")
+        self.refuse("export", checkpoint, "--out", "w.safetensors", saying="--overwrite")
+        self.refuse("export", checkpoint, "--out", "run", saying="folder")
+        for output in ("none/out", "deck.toml/out", "n" * 300):
+            self.refuse("import", "w.safetensors", "deck.toml", "--out", output, saying="--out")
+        self.refuse("export", "run", "--out", "other", saying="checkpoints/*.h5")
+        self.refuse("import", "run", "deck.toml", "--out", "other.h5", saying="is a folder")
+        self.assertEqual(before, {name: self.bytes_of(name) for name in before})
+        self.succeed("export", checkpoint, "--out", "w.safetensors", "--overwrite")
+
+    def test_shard_replaces_shards_and_nothing_else(self):
+        harness.write_idx(self.path("images"), (6, 2, 2), bytes(24))
+        harness.write_idx(self.path("labels"), (6,), bytes(6))
+        shard = ("shard", "idx", "images", "labels", "--out", "made")
+        self.succeed(*shard, "--shards", "3")
+        os.mkdir(self.path("made/.making"))
+        self.succeed(*shard, "--shards", "2", "--overwrite", ranks=2)
+        self.assertEqual(len([name for name in os.listdir(self.path("made")) if name.endswith(".h5")]), 2)
+        self.assertEqual(json.loads(self.succeed("inspect", "--json", "made"))["samples"], 6)
+        with open(self.path("made/mine.h5"), "w") as file:
+            file.write("not a shard")
+        self.refuse(*shard, "--overwrite", saying="mine.h5")
+        self.assertEqual(len(os.listdir(self.path("made"))), 4)
+
+    def test_a_full_disk_behind_standard_output_is_a_failure(self):
+        for arguments in (("inspect", "--json", self.path("data/train")), ("--help",)):
+            with open("/dev/full", "w") as full:
+                result = subprocess.run(harness.command(*arguments), stdout=full, stderr=subprocess.PIPE, cwd=self.folder, universal_newlines=True)
+            self.assertEqual(result.returncode, 1, result.stderr)
+            self.assertIn("standard output", result.stderr)
 
     def test_evaluate_gives_the_numbers_of_the_run(self):
         self.train("--set", "run.stop=5 steps")

@@ -37,12 +37,12 @@ struct Override {
 
 /// Reads a deck from its text. `file` is what messages call it. All mistakes are gathered and thrown as one InputError, a line each, in
 /// the form `deck.toml:17:9: [optimizer] momentun: unknown key, did you mean "momentum"?`; one that an override makes begins with
-/// `--set optimizer.rate=abc:`. An override's value is TOML, or else a string. checkpoint.best may be "none" (kept as an empty string), which
+/// `--set optimizer.rate=abc:`. An override's value is TOML, or else a string; it must be UTF-8. checkpoint.best may be "none" (kept as an empty string), which
 /// is its default without data.validation; schedule.warmup and schedule.length may be "none". Keys that this version does not do are taken
 /// at the values that mean "off" and not stored.
 Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides = {});
 
-/// The text of a file. Throws InputError.
+/// The text of a file, of 1 MiB at most. Throws InputError.
 std::string read_file(const std::string& path);
 
 /// The deck with every default filled in, as TOML that parse() reads back to an equal deck.

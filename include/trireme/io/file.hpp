@@ -17,7 +17,7 @@ class File {
     update   ///< for writing and reading; must be there
   };
   File() = default;
-  /// Throws InputError where a file to read or update is missing or may not be opened, Failure otherwise.
+  /// Throws InputError where the path is wrong (missing, not permitted, too long; to read: a folder, a pipe or a device), Failure otherwise.
   File(const std::string& path, Mode mode);
   ~File();
   File(File&& other) noexcept;
@@ -41,7 +41,8 @@ class File {
 /// A whole file as text. Throws InputError where it is missing or longer than `most_bytes`.
 std::string read_text_file(const std::string& path, std::int64_t most_bytes = std::int64_t{64} << 20);
 
-/// Replaces a file at once: written under a temporary name beside it, flushed to the disk, renamed, folder flushed. Throws Failure.
+/// Replaces a file at once: written under a temporary name beside it, flushed to the disk, renamed, folder flushed. Throws
+/// InputError where the path is wrong, Failure otherwise.
 void replace_file(const std::string& path, std::string_view text);
 
 /// Flushes an existing file's bytes to the disk.

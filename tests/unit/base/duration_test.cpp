@@ -30,6 +30,8 @@ TEST(Duration, ReadsEveryFormOfTheContract) {
   EXPECT_EQ(parse_duration("1 day"), (Duration{86400, Unit::seconds}));
   EXPECT_EQ(parse_duration("  10epochs "), (Duration{10, Unit::epochs}));
   EXPECT_EQ(parse_duration("1e6 steps"), (Duration{1e6, Unit::steps}));
+  EXPECT_EQ(parse_duration("100Msteps"), (Duration{1e8, Unit::steps}));
+  EXPECT_EQ(parse_duration("1kepoch"), (Duration{1000, Unit::epochs}));
 }
 
 TEST(Duration, SaysWhatWouldBeRight) {

@@ -55,6 +55,18 @@ TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
   EXPECT_TRUE(find_newest(self, folder.path()).rejected.empty());
 }
 
+TEST(Newest, PassesOverAFileWhoseStepIsAnotherThanItsNameSays) {
+  const Folder folder;
+  for (const std::int64_t step : {9, 10}) write_step(folder, step);
+  fs::copy(folder / step_file_name(9), folder / step_file_name(500));
+  fs::create_directory(folder / step_file_name(600));
+  const Choice choice = find_newest(self, folder.path());
+  EXPECT_EQ(choice.step, 10);
+  ASSERT_EQ(choice.rejected.size(), 2u);
+  EXPECT_NE(choice.rejected[0].why.find("folder"), std::string::npos) << choice.rejected[0].why;
+  EXPECT_NE(choice.rejected[1].why.find("step 500"), std::string::npos) << choice.rejected[1].why;
+}
+
 TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {
   const Folder folder;
   EXPECT_FALSE(find_newest(self, folder.path()).any_file);
@@ -75,9 +87,11 @@ TEST(Rotation, KeepsTheNewestAndTheProtected) {
   const Folder folder;
   for (const std::int64_t step : {1, 2, 3, 4, 5}) std::ofstream(folder / step_file_name(step)) << step;
   for (const char* name : {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"}) std::ofstream(folder / name) << name;
+  fs::create_directories(folder / (step_file_name(0) + "/inner"));  // somebody else's, and no file: stays
+  fs::create_directory(folder / step_file_name(9));
   rotate(self, folder.path(), 2, step_file_name(1));
-  const std::vector<std::string> expected{"best.h5",         "notes.txt",      step_file_name(1), "step_000000001.h5.damaged",
-                                          step_file_name(4), step_file_name(5)};
+  const std::vector<std::string> expected{"best.h5",         "notes.txt",       step_file_name(0), step_file_name(1), "step_000000001.h5.damaged",
+                                          step_file_name(4), step_file_name(5), step_file_name(9)};
   EXPECT_EQ(names_in(folder.path()), expected);
 }
 

@@ -98,6 +98,36 @@ TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
   EXPECT_EQ(held()["host"], "another-host");  // and is left as it was
 }
 
+TEST_F(LeaseTest, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
+  for (const nlohmann::json& changes : {nlohmann::json{{"process_start", ""}}, nlohmann::json{{"pid", 0}}}) {
+    leave(changes);
+    nlohmann::json json = held();
+    json["heartbeat"] = wall_seconds() - 59.5;
+    std::ofstream(path) << json;
+    EXPECT_EQ(refusal(), "") << changes;
+  }
+  leave({{"process_start", ""}, {"heartbeat", wall_seconds() - 50}});
+  nlohmann::json json = held();
+  json["heartbeat"] = wall_seconds();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::usleep(200'000);
+    std::ofstream(path + ".new") << json;
+    ::rename((path + ".new").c_str(), path.c_str());
+    ::_exit(0);
+  }
+  EXPECT_NE(refusal(), "");  // alive, though the operating system does not tell
+  ::waitpid(child, nullptr, 0);
+}
+
+TEST_F(LeaseTest, IsNotMadeWhereSomethingElseIs) {
+  fs::create_symlink(folder / "nowhere", path);
+  EXPECT_NE(refusal().find("leads nowhere"), std::string::npos);
+  fs::remove(path);
+  fs::create_directory(path);
+  EXPECT_NE(refusal().find("is no file"), std::string::npos);
+}
+
 TEST_F(LeaseTest, MovesWithItsOwner) {
   std::optional<Lease> first(std::in_place, comm::Communicator(), folder.path(), log);
   Lease second = std::move(*first);

@@ -85,6 +85,8 @@ TEST_F(Safetensors, HeadersThatLieAreRefused) {
       refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4).find("twice"),
       std::string::npos);
   EXPECT_NE(refusal(R"({"a":)", 0).find("JSON"), std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4).find("array"), std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}}", 0).find("nested"), std::string::npos);
   EXPECT_NE(refusal(R"([1])", 0), "");
 }
 

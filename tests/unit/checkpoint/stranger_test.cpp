@@ -50,6 +50,25 @@ TEST(Stranger, HalfWrittenOrOfAnotherKindIsRefused) {
   EXPECT_THROW(read_contents(folder / "missing.h5"), InputError);
 }
 
+TEST(Stranger, CountsBelowZeroAreRefused) {
+  const Folder folder;
+  for (const std::string name : {"step", "epoch", "epoch_samples", "samples", "updates"}) {
+    io::Hdf5File file = io::Hdf5File::create(folder / "below.h5", {});
+    file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+    file.write_attribute("/", "version", std::int64_t{1});
+    file.write_attribute("/", "complete", std::int64_t{1});
+    file.create_group("optimizer");
+    file.write_attribute(name == "updates" ? "optimizer" : "/", name, std::int64_t{-1});
+    file.close();
+    try {
+      read_contents(folder / "below.h5");
+      ADD_FAILURE() << name;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("attribute " + name), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Stranger, MissingAndMisshapenTensorsAreNamed) {
   const Folder folder;
   Example example;

@@ -41,7 +41,7 @@ TEST(DeckContradictions, WarmupFitsTheRun) {
 
 TEST(DeckContradictions, OthersAreFound) {
   EXPECT_TRUE(says(complaint(least + "[optimizer]\nmomentum = 0\nnesterov = true\n"), "needs a momentum"));
-  EXPECT_TRUE(says(complaint(least, {{"run.walltime", "4 minutes"}}), "leaves nothing of walltime"));
+  EXPECT_TRUE(says(complaint(least, {{"run.walltime", "4 minutes"}}), "walltime_margin: \"5 minutes\", its default, leaves nothing of walltime"));
 }
 
 TEST(DeckContradictions, AreNotJudgedOnKeysThatAreWrongByThemselves) {

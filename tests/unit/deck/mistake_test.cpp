@@ -9,6 +9,13 @@ struct Mistake {
   std::string expected;  ///< the whole line, or its beginning where it ends with an ellipsis
 };
 
+/// The key a.a.a of so many parts.
+std::string chain(int parts) {
+  std::string text = "a";
+  for (int i = 1; i < parts; ++i) text += ".a";
+  return text;
+}
+
 class DeckMistakes : public testing::TestWithParam<Mistake> {};
 
 TEST_P(DeckMistakes, AreNamedWithPlaceKeyAndRemedy) {
@@ -40,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"number_for_duration", least + "[checkpoint]\nevery = 5\n", "deck.toml:8:9: [checkpoint] every: must be a duration in quotes, as in \"10 epochs\", not an integer (5)"},
         Mistake{"value_for_table", "batch = 256\n" + least, "deck.toml:1:9: [batch]: must be a table [batch], not an integer (256)"},
         Mistake{"out_of_range", least + "[optimizer]\nmomentum = 1.5\n", "deck.toml:8:12: [optimizer] momentum: 1.5 is out of range; must be at least 0 and below 1"},
-        Mistake{"zero_batch", least + "[batch]\nmicro = 0\n", "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1"},
+        Mistake{"zero_batch", least + "[batch]\nmicro = 0\n", "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1 and at most 1073741824"},
         Mistake{"not_finite", least + "[schedule]\nrate = nan\n", "deck.toml:8:8: [schedule] rate: nan is out of range; must be more than 0"},
         Mistake{"wrong_choice", least + "[optimizer]\nkind = \"adam\"\n", "deck.toml:8:8: [optimizer] kind: \"adam\" is no choice, did you mean \"adamw\"? choices: \"sgd\", \"adamw\", \"lars\""},
         Mistake{"wrong_depth", "[run]\nname = \"a\"\n[model]\ndepth = 51\n[data]\ntrain = \"t\"\n", "deck.toml:4:9: [model] depth: 51 is no choice, the nearest is 50; choices: 8, 14, ..."},
@@ -56,6 +63,17 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"epochs_for_walltime", "[run]\nname = \"a\"\nwalltime = \"5 epochs\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n",
                 "deck.toml:3:12: [run] walltime: \"5 epochs\": must be a time (seconds, minutes, hours, days)..."},
         Mistake{"zero_duration", least + "[monitor]\nevery = \"0 steps\"\n", "deck.toml:8:9: [monitor] every: \"0 steps\": must be more than 0"},
+        Mistake{"zero_length", least + "[schedule]\nlength = \"0 epochs\"\n", "deck.toml:8:10: [schedule] length: \"0 epochs\": must be more than 0"},
+        Mistake{"endless_length", least + "[schedule]\nlength = \"1e30 epochs\"\n", "deck.toml:8:10: [schedule] length: \"1e30 epochs\": is too long; ..."},
+        Mistake{"huge_batch", least + "[batch]\nglobal = 9223372036854775807\n",
+                "deck.toml:8:10: [batch] global: 9223372036854775807 is out of range; must be at least 1 and at most 1073741824"},
+        Mistake{"huge_extent", "[run]\nname = \"a\"\n[model]\nkind = \"mlp\"\nwidths = [1048577]\n[data]\ntrain = \"t\"\n",
+                "deck.toml:5:10: [model] widths: 1048577 is out of range; every extent must be at least 1 and at most 1048576"},
+        Mistake{"deep_header", least + "[" + chain(200000) + "]\n", "deck.toml:7: a key of more than 64 parts; ..."},
+        Mistake{"deep_key", least + chain(65) + " = 1\n", "deck.toml:7: a key of more than 64 parts; ..."},
+        Mistake{"deep_key_after_strings", least + "x = ['a\"', \"\\\"\", \"\"\"\n\"\"\", {" + chain(65) + " = 1}]\n", "deck.toml:8: a key of more than 64 parts; ..."},
+        Mistake{"deep_array", least + "x = " + std::string(100000, '[') + "\n", "deck.toml:7:..."},
+        Mistake{"zero_character", least + "test = \"a\\u0000b\"\n", "deck.toml:7:8: [data] test: must not hold the character U+0000"},
         Mistake{"run_name", "[run]\nname = \"my run\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n", "deck.toml:2:8: [run] name: \"my run\": a run's name holds letters, digits, ..."},
         Mistake{"run_name_as_folder", "[run]\nname = \"..\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n", "deck.toml:2:8: [run] name: \"..\": ..."},
         Mistake{"missing_key", "[run]\nname = \"a\"\n[model]\ndepth = 8\n[data]\n", "deck.toml:5:1: [data] train: missing; name the folder of the training set..."},

@@ -1,8 +1,12 @@
 #include "trireme/io/file.hpp"
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 #include <vector>
+
+#include <sys/stat.h>
 
 #include <gtest/gtest.h>
 
@@ -41,9 +45,18 @@ TEST(File, AFileThatEndsTooSoonIsTheUsersFileAndNamed) {
   char bytes[8];
   EXPECT_TRUE(holds(message_of<InputError>([&] { file.read_at(2, bytes, 8); }), "short: ends at byte 5"));
   EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none", File::Mode::read); }), folder / "none"));
-  EXPECT_TRUE(holds(message_of<Failure>([&] { File(folder / "none/file", File::Mode::create); }), "cannot be created"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none/file", File::Mode::create); }), "cannot be created"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / std::string(300, 'n'), File::Mode::create); }), "cannot be created"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { rename_durably(folder / "none", folder / "other"); }), std::strerror(ENOENT)));
   EXPECT_TRUE(holds(message_of<InputError>([&] { read_text_file(folder.path()); }), "folder"));
   EXPECT_TRUE(holds(message_of<InputError>([&] { read_text_file(folder / "short", 4); }), "5 bytes"));
+}
+
+TEST(File, OnlyAFileIsRead) {
+  const test::ScratchFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "pipe", File::Mode::read); }), "pipe"));  // and does not wait for a writer
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder.path(), File::Mode::read); }), "is a folder"));
 }
 
 TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
@@ -54,7 +67,7 @@ TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
   // Where the name cannot be taken, no temporary file stays either.
   std::filesystem::create_directories(folder / "taken/inner");
-  EXPECT_THROW(replace_file(folder / "taken", "x"), Failure);
+  EXPECT_THROW(replace_file(folder / "taken", "x"), InputError);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 

@@ -58,6 +58,24 @@ TEST(Resnet, HasTheCifarFormAtItsDepths) {
 
 TEST(Resnet, RefusesADepthThatIsNone) { EXPECT_THROW(Model(resnet(19, ResnetStem::small), {1, 32, 32, 3}, 10), InputError); }
 
+TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
+  ModelOptions options;
+  options.kind = ModelKind::mlp;
+  options.widths = {1 << 20, 1 << 20};  // 2^40 weights in this matrix, and more beside it
+  const auto refusal = [&](std::int64_t classes) -> std::string {
+    try {
+      Model(options, {1, 1, 1, 1}, classes);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_NE(refusal(10).find("use smaller model.widths"), std::string::npos) << refusal(10);
+  options.widths = {4096};
+  EXPECT_EQ(refusal(10), "");
+  EXPECT_NE(refusal(1 << 30).find("1073741824 classes"), std::string::npos) << refusal(1 << 30);
+}
+
 TEST(Resnet, DecaysAndTrustsOnlyTensorsOfTwoDimensionsAndMore) {
   const Model model(resnet(18, ResnetStem::small), {1, 28, 28, 1}, 10);
   for (const auto& entry : model.parameters().entries()) {

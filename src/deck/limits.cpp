@@ -1,0 +1,99 @@
+#include "limits.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace trireme::deck {
+
+namespace {
+
+/// The place after the string that begins at `i`; counts the lines in it.
+std::size_t after_string(std::string_view text, std::size_t i, std::size_t& line) {
+  const char quote = text[i];
+  const std::string three(3, quote);
+  const bool multiline = text.substr(i, 3) == three;
+  i += multiline ? 3 : 1;
+  while (i < text.size()) {
+    if (text[i] == '\n') {
+      if (!multiline) return i;
+      ++line;
+    }
+    if (quote == '"' && text[i] == '\\' && i + 1 < text.size() && text[i + 1] != '\n') {
+      i += 2;
+    } else if (!multiline && text[i] == quote) {
+      return i + 1;
+    } else if (multiline && text.substr(i, 3) == three) {
+      i += 3;
+      // Up to two quotes may stand before the three that close.
+      for (int more = 0; more < 2 && i < text.size() && text[i] == quote; ++more) ++i;
+      return i;
+    } else {
+      ++i;
+    }
+  }
+  return text.size();
+}
+
+}  // namespace
+
+std::size_t line_of_deep_key(std::string_view text) {
+  std::size_t line = 1;
+  int parts = 1;
+  for (std::size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      i = after_string(text, i, line);
+      continue;
+    }
+    if (c == '#') {
+      i = std::min(text.find('\n', i), text.size());
+      continue;
+    }
+    if (c == '\n') ++line;
+    if (std::string_view("\n=,[]{}").find(c) != std::string_view::npos) parts = 1;
+    if (c == '.' && ++parts > most_key_parts) return line;
+    ++i;
+  }
+  return 0;
+}
+
+bool is_utf8(std::string_view text) {
+  for (std::size_t i = 0; i < text.size();) {
+    const auto byte = [&](std::size_t place) { return place < text.size() ? static_cast<unsigned char>(text[place]) : 0u; };
+    const unsigned first = byte(i);
+    const std::size_t length = first < 0x80 ? 1 : first >> 5 == 0x6 ? 2 : first >> 4 == 0xe ? 3 : first >> 3 == 0x1e ? 4 : 0;
+    if (length == 0) return false;
+    unsigned point = length == 1 ? first : first & (0x7fu >> length);
+    for (std::size_t k = 1; k < length; ++k) {
+      if (byte(i + k) >> 6 != 0x2) return false;
+      point = point << 6 | (byte(i + k) & 0x3f);
+    }
+    // Longer than need be, half of a UTF-16 pair, or beyond the last code point.
+    const bool overlong = (length == 2 && point < 0x80) || (length == 3 && point < 0x800) || (length == 4 && point < 0x10000);
+    if (overlong || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff) return false;
+    i += length;
+  }
+  return true;
+}
+
+std::string printable(std::string_view text) {
+  constexpr std::size_t longest = 80;
+  std::string result;
+  for (const char c : text.substr(0, longest)) {
+    if (c >= 0x20 && c < 0x7f)
+      result += c;
+    else
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  return text.size() > longest ? result + "..." : result;
+}
+
+std::string shortened(std::string message) {
+  std::size_t end = 2000;
+  if (message.size() <= end) return message;
+  while (end > 0 && static_cast<unsigned char>(message[end]) >> 6 == 0x2) --end;
+  return message.substr(0, end) + "...";
+}
+
+}  // namespace trireme::deck
