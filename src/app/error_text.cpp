@@ -1,13 +1,43 @@
 #include "error_text.hpp"
 
-#include <regex>
+#include <cctype>
+#include <string_view>
 
 namespace trireme::app {
+namespace {
+
+/// "file:17:9: ..." in the first line.
+bool has_line_and_column(std::string_view line) {
+  for (std::size_t colon = line.find(':'); colon != std::string_view::npos; colon = line.find(':', colon + 1)) {
+    std::size_t at = colon;
+    int numbers = 0;
+    while (numbers < 2 && at < line.size() && line[at] == ':') {
+      const std::size_t begin = ++at;
+      while (at < line.size() && std::isdigit(static_cast<unsigned char>(line[at])) != 0) ++at;
+      if (at == begin) break;
+      ++numbers;
+    }
+    if (numbers == 2 && line.substr(at, 2) == ": ") return true;
+  }
+  return false;
+}
+
+/// "--set key=...", whose key says the place.
+bool is_override(std::string_view line) {
+  constexpr std::string_view option = "--set ";
+  if (!line.starts_with(option)) return false;
+  const std::string_view rest = line.substr(option.size());
+  const std::size_t equals = rest.find('=');
+  return equals != std::string_view::npos && equals > 0 && rest.find(' ') > equals;
+}
+
+}  // namespace
 
 std::string error_text(const std::string& message) {
-  static const std::regex place(R"(--set \S+=|[^\n]*?:\d+:\d+: |[^\n:]*: \[)");
-  const bool names_its_place = std::regex_search(message, place, std::regex_constants::match_continuous);
-  return names_its_place ? message : "trireme: error: " + message;
+  const std::string_view line = std::string_view(message).substr(0, message.find('\n'));
+  const std::size_t colon = line.find(':');
+  const bool names_a_table = colon != std::string_view::npos && line.substr(colon, 3) == ": [";
+  return is_override(line) || has_line_and_column(line) || names_a_table ? message : "trireme: error: " + message;
 }
 
 }  // namespace trireme::app
