@@ -70,8 +70,9 @@ std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& l
 
 ExitCode check(const CheckArguments& arguments) {
   const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path, overrides_of(arguments.source));
-  const Datasets sets = look_at_datasets(deck);
-  const train::ResolvedLayout layout = train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule}, sets.train, arguments.ranks);
+  const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
+  const train::ResolvedLayout layout = at_places_of(
+      deck, [&] { return train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule}, sets.train, arguments.ranks); });
   const model::Model model(deck.model, {deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels}, sets.train.class_count);
 
   const std::string stop = to_string(deck.run.stop);

@@ -26,7 +26,7 @@ ExitCode evaluate_command(const Options& options) {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] { kokkos.emplace(); });
-    const train::Metrics metrics = train::evaluate_checkpoint(deck, options.checkpoint, options.split, environment, log);
+    const train::Metrics metrics = at_places_of(deck, [&] { return train::evaluate_checkpoint(deck, options.checkpoint, options.split, environment, log); });
     if (environment.world().rank() == 0) {
       fmt::print("{}: loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples\n", options.split, metrics.loss, 100 * metrics.top1, 100 * metrics.top5,
                  metrics.samples);

@@ -39,7 +39,7 @@ ExitCode train_command(const Options& options) {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] { kokkos.emplace(); });
-    return train::train({deck, policy}, environment, log);
+    return at_places_of(deck, [&] { return train::train({deck, policy}, environment, log); });
   });
 }
 

@@ -28,6 +28,18 @@ std::vector<deck::Override> overrides_of(const DeckSource& source);
 /// Read by rank 0, broadcast as bytes, parsed by all. Throws InputError on all ranks alike.
 deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world);
 
+/// Runs what looks at the world that a deck speaks of (data, ranks, sizes): an input error about one of its keys gets the key's place.
+template <class Body>
+auto at_places_of(const deck::Deck& deck, Body&& body) {
+  try {
+    return body();
+  } catch (const InputError& error) {
+    InputError with_place(deck::placed(deck, error.what()));
+    if (error.agreed()) with_place.set_agreed();
+    throw with_place;
+  }
+}
+
 /// Prints what went wrong: what all ranks know alike once, by rank 0; a failure that is one rank's alone on that rank, with its name.
 void report(const std::string& message, bool known_to_all, const comm::Environment& environment, Log& log);
 

@@ -23,7 +23,14 @@ Deck parse(const std::string& text, const std::string& file, const std::vector<O
   if (deck.data.validation.empty() && !reader.given("checkpoint.best")) deck.checkpoint.best.clear();
   find_contradictions(deck, reader);
   reader.finish();
+  deck.places = reader.places();
   return deck;
+}
+
+std::string placed(const Deck& deck, const std::string& message) {
+  const std::string key = message.substr(0, message.find(' '));
+  const auto found = deck.places.find(key);
+  return found == deck.places.end() ? message : found->second + ": " + message;
 }
 
 std::string read_file(const std::string& path) {

@@ -125,6 +125,8 @@ void Reader::field(const Key& key, const Field& field) {
   if (!key.owner.holds && !table.kind_wrong) return mistake(path, fmt::format("belongs to {}; remove it", key.owner.text));
   if (!field.read) return;
   const auto raw = overrides_.find(path);
+  const toml::source_position at = node->source().begin;
+  places_[path] = raw != overrides_.end() ? fmt::format("--set {}={}", path, raw->second) : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
   if (why.empty()) return;
   mistake(path, why);

@@ -25,6 +25,8 @@ class Reader final : public Visitor {
   bool given(const std::string& path) const;
   /// Whether a mistake was found in it.
   bool wrong(const std::string& path) const { return wrong_.count(path) > 0; }
+  /// Where each given key stands, as Deck::places has it.
+  const std::map<std::string, std::string>& places() const { return places_; }
   /// Adds a mistake at the place of that key.
   void mistake(const std::string& path, const std::string& message);
   /// Once all tables are visited: throws all mistakes, unknown keys among them, in the order of the deck.
@@ -50,6 +52,7 @@ class Reader final : public Visitor {
   std::map<std::string, Table> tables_;
   std::string current_;
   std::map<std::string, std::string> overrides_;  ///< path -> text after the =
+  std::map<std::string, std::string> places_;
   std::set<std::string> wrong_;
   std::vector<Mistake> mistakes_;
 };

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,8 @@ struct Deck {
   train::EvaluateOptions evaluate;
   checkpoint::CheckpointOptions checkpoint;
   monitor::MonitorOptions monitor;
+  /// Where each given key stands: "batch.global" -> "deck.toml:17:9" or "--set batch.global=500". Says nothing about the experiment.
+  std::map<std::string, std::string> places;
 };
 
 /// One `--set key=value`.
@@ -41,6 +44,9 @@ struct Override {
 /// is its default without data.validation; schedule.warmup and schedule.length may be "none". Keys that this version does not do are taken
 /// at the values that mean "off" and not stored.
 Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides = {});
+
+/// A message about a key of the deck ("data.train = ...: no such folder"), with the key's place before it; any other message as it is.
+std::string placed(const Deck& deck, const std::string& message);
 
 /// The text of a file, of 1 MiB at most. Throws InputError.
 std::string read_file(const std::string& path);
