@@ -3,6 +3,7 @@
 add_library(trireme_flags INTERFACE)
 target_compile_options(trireme_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>,$<COMPILE_LANGUAGE:CXX>>:-Wno-restrict> # GCC bug 105329: false alarms in std::string
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
 target_compile_definitions(trireme_flags INTERFACE $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>)
 # Beside trireme_flags, for what asks whether this is a CUDA build. The rest compiles alike in both builds: ccache compiles it once.
