@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "trireme/base/check.hpp"
-#include "trireme/base/clock.hpp"
 
 namespace trireme::data {
 namespace {
@@ -65,7 +64,6 @@ struct Loader::State {
   std::int64_t given = 0;          // handed to the caller; the last of them is still the caller's
   std::int64_t released = 0;       // before these, slots are free
   Cursor planned;                  // step of the next ticket
-  double waited_seconds = 0;
   std::vector<std::thread> readers;
 };
 
@@ -143,11 +141,7 @@ const MicroBatch& Loader::State::next() {
   released = given;
   work_may_go_on.notify_all();
   Slot& slot = slot_of(given);
-  if (slot.ready != given) {
-    const double began = monotonic_seconds();
-    something_done.wait(lock, [&] { return slot.ready == given; });
-    waited_seconds += monotonic_seconds() - began;
-  }
+  something_done.wait(lock, [&] { return slot.ready == given; });
   if (slot.error) std::rethrow_exception(slot.error);
   ++given;
   return slot.batch;
@@ -222,10 +216,5 @@ Loader::~Loader() = default;
 void Loader::start(Cursor cursor) { state_->start(cursor); }
 const MicroBatch& Loader::next() { return state_->next(); }
 std::int64_t Loader::rounds() const { return state_->rounds; }
-
-double Loader::take_waited_seconds() {
-  const std::lock_guard lock(state_->mutex);
-  return std::exchange(state_->waited_seconds, 0.0);
-}
 
 }  // namespace trireme::data

@@ -99,13 +99,6 @@ std::int64_t Hdf5Description::elements() const {
   return product;
 }
 
-std::string hdf5_version() {
-  const Hdf5Lock lock;
-  unsigned major = 0, minor = 0, release = 0;
-  H5get_libversion(&major, &minor, &release);
-  return fmt::format("{}.{}.{}", major, minor, release);
-}
-
 Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description, bool collective)
     : handle_(std::move(handle)), place_(std::move(place)), description_(std::move(description)), collective_(collective) {}
 

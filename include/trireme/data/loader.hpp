@@ -55,8 +55,6 @@ class Loader {
   const MicroBatch& next();
   /// Evaluation: micro-batches of one pass (the same on every rank).
   std::int64_t rounds() const;
-  /// Seconds that next() waited for data since the last call of this function.
-  double take_waited_seconds();
 
  private:
   struct State;

@@ -154,7 +154,4 @@ class Hdf5File {
   std::int64_t file_bytes_ = -1;  ///< of a file open for reading; extents are checked against it
 };
 
-/// "1.10.8"
-std::string hdf5_version();
-
 }  // namespace trireme::io
