@@ -18,6 +18,7 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_package(ZLIB REQUIRED)
+pkg_check_modules(sentencepiece IMPORTED_TARGET sentencepiece) # may be missing: then bytes are the only tokens that text is made into
 find_package(dnnl 3 CONFIG REQUIRED) # by number: Debian 12's own 2.6 has the old API
 
 if(TRIREME_ENABLE_CUDA)

@@ -1,11 +1,11 @@
 #include "trireme/kernels/elementwise.hpp"
 
 #include <cstring>
+#include <type_traits>
 
-#include "launch.hpp"
+#include "elements.hpp"
 
-// Bound by memory: each operand is read once, each result written once. An element's result depends on its own operands only, so the
-// cut into pieces shows nowhere, and a result may lie on an operand.
+// Bound by memory: each operand is read once, each result written once.
 
 namespace trireme::kernels {
 namespace {
@@ -16,33 +16,8 @@ const std::string add_label = "trireme/kernels/add";
 const std::string cast_label = "trireme/kernels/cast";
 const std::string fill_label = "trireme/kernels/fill";
 const std::string copy_label = "trireme/kernels/copy";
-
-constexpr std::int64_t piece_elements = 16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
-
-/// A vector cut into pieces; `body(i)` is one element.
-template <class Body>
-struct Elements {
-  std::int64_t count;
-  Body body;
-
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
-    const std::int64_t left = count - piece * piece_elements;
-    return left < piece_elements ? left : piece_elements;
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    const Body local = body;  // its pointers in registers: stores through them cannot change them
-    const std::int64_t first = piece * piece_elements;
-#pragma omp simd
-    for (std::int64_t i = first + begin; i < first + end; ++i) local(i);
-  }
-};
-
-template <class Body>
-void for_each_element(const Stream& stream, const std::string& label, std::int64_t count, const Body& body) {
-  dispatch(stream, [&](const auto& space) {
-    for_each_piece(space, label, (count + piece_elements - 1) / piece_elements, Elements<Body>{count, body});
-  });
-}
+const std::string scaled_copy_label = "trireme/kernels/scaled_copy";
+const std::string add_bias_label = "trireme/kernels/add_bias";
 
 template <class T>
 struct ReluForward {
@@ -65,7 +40,13 @@ template <class T>
 struct Add {
   const T* x;
   T* y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = from_float<T>(to_float(y[i]) + to_float(x[i])); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    if constexpr (std::is_integral_v<T>) {
+      y[i] += x[i];
+    } else {
+      y[i] = from_float<T>(to_float(y[i]) + to_float(x[i]));
+    }
+  }
 };
 
 template <class From, class To>
@@ -80,6 +61,32 @@ struct Fill {
   T value;
   T* y;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = value; }
+};
+
+template <bool add>
+struct ScaledCopy {
+  float scale;
+  const float* x;
+  float* y;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = add ? y[i] + scale * x[i] : scale * x[i]; }
+};
+
+/// A piece is a row.
+template <class From, class To>
+struct AddBias {
+  std::int64_t width;
+  const float* bias;
+  const From* x;
+  To* y;
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return width; }
+  KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+    const float* shift = bias;
+    const From* source = x + row * width;
+    To* target = y + row * width;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) target[i] = from_float<To>(to_float(source[i]) + shift[i]);
+  }
 };
 
 struct Copy {
@@ -119,6 +126,7 @@ void add(const Stream& stream, std::int64_t count, const T* x, T* y) {
 }
 template void add(const Stream&, std::int64_t, const float*, float*);
 template void add(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
+template void add(const Stream&, std::int64_t, const std::int32_t*, std::int32_t*);
 
 template <class From, class To>
 void cast(const Stream& stream, std::int64_t count, const From* x, To* y) {
@@ -129,14 +137,32 @@ template void cast(const Stream&, std::int64_t, const BFloat16*, float*);
 
 template <class T>
 void fill(const Stream& stream, std::int64_t count, float value, T* y) {
-  for_each_element(stream, fill_label, count, Fill<T>{from_float<T>(value), y});
+  if constexpr (std::is_integral_v<T>) {
+    for_each_element(stream, fill_label, count, Fill<T>{static_cast<T>(value), y});
+  } else {
+    for_each_element(stream, fill_label, count, Fill<T>{from_float<T>(value), y});
+  }
 }
 template void fill(const Stream&, std::int64_t, float, float*);
 template void fill(const Stream&, std::int64_t, float, BFloat16*);
+template void fill(const Stream&, std::int64_t, float, std::int32_t*);
 
 void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
   const Copy body{static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y), bytes};
   dispatch(stream, [&](const auto& space) { for_each_piece(space, copy_label, (bytes + Copy::piece_bytes - 1) / Copy::piece_bytes, body); });
 }
+
+void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float scale, bool add, float* y) {
+  add ? for_each_element(stream, scaled_copy_label, count, ScaledCopy<true>{scale, x, y})
+      : for_each_element(stream, scaled_copy_label, count, ScaledCopy<false>{scale, x, y});
+}
+
+template <class From, class To>
+void add_bias(const Stream& stream, std::int64_t rows, std::int64_t width, const float* bias, const From* x, To* y) {
+  dispatch(stream, [&](const auto& space) { for_each_piece(space, add_bias_label, rows, AddBias<From, To>{width, bias, x, y}); });
+}
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, float*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, BFloat16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const BFloat16*, BFloat16*);
 
 }  // namespace trireme::kernels

@@ -136,11 +136,7 @@ struct Group {
     for (std::int64_t c = 0; c < width; ++c) square += squares[c] + rows * (means[c] - mean) * (means[c] - mean);
     out.mean[index] = static_cast<float>(mean);
     out.rstd[index] = static_cast<float>(1.0 / sqrt(square / count + static_cast<double>(out.epsilon)));
-    if (out.batch_mean == nullptr) return;
-    const float scaled_mean = static_cast<float>(mean * out.statistic_scale);
-    const float scaled_variance = static_cast<float>(square / (count > 1 ? count - 1 : 1) * out.statistic_scale);
-    out.batch_mean[group] = out.add_statistics ? out.batch_mean[group] + scaled_mean : scaled_mean;
-    out.batch_variance[group] = out.add_statistics ? out.batch_variance[group] + scaled_variance : scaled_variance;
+    if (out.unbiased_variance != nullptr) out.unbiased_variance[index] = static_cast<float>(square / (count > 1 ? count - 1 : 1));
   }
 };
 

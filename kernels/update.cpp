@@ -2,8 +2,9 @@
 
 #include "launch.hpp"
 
-// One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the compute copy written once. A chunk lies in
-// one tensor, so its rates are constants of the inner loop. An element's result does not depend on the chunk it lies in.
+// One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the working copy written once (lamb: two passes, the
+// direction of the step written between them). A chunk lies in one tensor, so its rates are constants of the inner loop. An element's result
+// does not depend on the chunk it lies in.
 
 namespace trireme::kernels {
 namespace {
@@ -12,6 +13,8 @@ const std::string square_label = "trireme/kernels/row_square_sums";
 const std::string sgd_label = "trireme/kernels/update_sgd";
 const std::string lars_label = "trireme/kernels/update_lars";
 const std::string adamw_label = "trireme/kernels/update_adamw";
+const std::string lamb_direction_label = "trireme/kernels/lamb_direction";
+const std::string lamb_label = "trireme/kernels/update_lamb";
 
 /// 32 sums in double: element i goes to sum i % 32, and they are added by halves. The order is a function of the row's length alone.
 struct RowSquareSum {
@@ -66,7 +69,41 @@ struct AdamWElement {
   }
 };
 
-template <class Element, int slots>
+/// You et al. 2020, algorithm 2, with bias correction; the decay is part of the direction whose norm is taken.
+struct LambDirection {
+  Update args;
+  LambRule rule;
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
+    const Judgement judgement = *args.judgement;
+    const FlatChunk chunk = args.chunks[index];
+    const TensorRates rates = args.rates[chunk.tensor];
+    if (judgement.apply == 0 || rates.statistic != 0) return;
+    const LambRule local = rule;
+    const float* weight = args.weight + chunk.offset;
+    float *gradient = args.gradient + chunk.offset, *first = args.slot1 + chunk.offset, *second = args.slot2 + chunk.offset;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      const float g = judgement.gradient_factor * gradient[i];
+      const float m = local.beta1 * first[i] + (1 - local.beta1) * g;
+      const float v = local.beta2 * second[i] + (1 - local.beta2) * (g * g);
+      first[i] = m;
+      second[i] = v;
+      gradient[i] = m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + local.epsilon) + rates.weight_decay * weight[i];
+    }
+  }
+};
+
+struct LambElement {
+  KOKKOS_FUNCTION float operator()(float w, float direction, float&, float&, const TensorRates& rates, const Judgement&) const {
+    return w - rates.rate * rates.trust * direction;
+  }
+};
+
+/// `scales`: the gradient is multiplied by its factor; else that was done before.
+template <class Element, int slots, bool scales = true>
 struct UpdateChunk {
   Update args;
   Element element;
@@ -86,7 +123,7 @@ struct UpdateChunk {
       for (std::int64_t i = begin; i < end; ++i) weight[i] = keep * weight[i] + take * gradient[i];
     } else {
       const Element local = element;
-      const float factor = judgement.gradient_factor;
+      const float factor = scales ? judgement.gradient_factor : 1;
       float *slot1 = slots > 0 ? args.slot1 + chunk.offset : nullptr, *slot2 = slots > 1 ? args.slot2 + chunk.offset : nullptr;
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
@@ -98,16 +135,28 @@ struct UpdateChunk {
         if constexpr (slots > 1) slot2[i] = second;
       }
     }
-    if (args.compute == nullptr) return;
-    BFloat16* compute = args.compute + chunk.offset;
+    if (args.working == nullptr) return;
+    // The chunk comes from cache: it was just written.
+    if (chunk.bfloat16) {
+      auto* working = reinterpret_cast<BFloat16*>(args.working + chunk.working);
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) compute[i] = to_bfloat16(weight[i]);  // from cache: the chunk was just written
+      for (std::int64_t i = begin; i < end; ++i) working[i] = to_bfloat16(weight[i]);
+    } else {
+      auto* working = reinterpret_cast<float*>(args.working + chunk.working);
+#pragma omp simd
+      for (std::int64_t i = begin; i < end; ++i) working[i] = weight[i];
+    }
   }
 };
 
+template <class Chunk>
+void run_chunks(const Stream& stream, const std::string& label, const Chunk& chunk) {
+  dispatch(stream, [&](const auto& space) { for_each_piece(space, label, chunk.args.chunk_count, chunk); });
+}
+
 template <int slots, class Element>
 void run(const Stream& stream, const std::string& label, const Element& element, const Update& args) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, label, args.chunk_count, UpdateChunk<Element, slots>{args, element}); });
+  run_chunks(stream, label, UpdateChunk<Element, slots>{args, element});
 }
 
 }  // namespace
@@ -122,5 +171,7 @@ void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {
 }
 void update_lars(const Stream& stream, const LarsRule& rule, const Update& args) { run<1>(stream, lars_label, LarsElement{rule}, args); }
 void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& args) { run<2>(stream, adamw_label, AdamWElement{rule}, args); }
+void lamb_direction(const Stream& stream, const LambRule& rule, const Update& args) { run_chunks(stream, lamb_direction_label, LambDirection{args, rule}); }
+void update_lamb(const Stream& stream, const Update& args) { run_chunks(stream, lamb_label, UpdateChunk<LambElement, 0, false>{args, {}}); }
 
 }  // namespace trireme::kernels

@@ -43,6 +43,7 @@ FOREIGN = [
     (r"(cuda|cublas|cudnn|cufft|curand|nvml|nvtx)\w*(\.h|\.hpp|/.*)$", ["src/device/", "src/comm/", "src/ops/cuda", "kernels/"],
      "CUDA headers are for src/device, src/comm, src/ops/cuda and kernels/"),
     (r"(oneapi/dnnl/|dnnl)", ["src/ops/"], "oneDNN is for src/ops"),
+    (r"sentencepiece_", ["src/data/sentencepiece.cpp"], "SentencePiece is for src/data/sentencepiece.cpp"),
     (r"CLI/", ["src/app/"], "CLI11 is for src/app"),
 ]
 LONGEST_FILE = 600  # lines

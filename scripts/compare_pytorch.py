@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
-"""Images a second of Trireme and of PyTorch on the CPU, the same network and batch on the same cores, in alternating rounds.
+"""Images or tokens a second of Trireme and of PyTorch on the CPU, the same network and batch on the same cores, in alternating rounds.
 
-  V/bin/python scripts/compare_pytorch.py [--depth 18 --image 28 --batch 128 --threads 2 --rounds 3 --steps 30]
+  V/bin/python scripts/compare_pytorch.py [--model resnet --depth 18 --image 28 --batch 128 --threads 2 --rounds 3 --steps 30]
+  V/bin/python scripts/compare_pytorch.py --model gpt [--form gpt2 --layers 6 --heads 6 --width 384 --context 256 --vocabulary 8192 --batch 8]
 
 Needs PyTorch in the Python that runs it:  python3 -m venv V && V/bin/pip install torch numpy
-Each measurement is a process of its own. PyTorch: channels last, data ready in memory, every form of a precision (eager and torch.compile;
+Each measurement is a process of its own. PyTorch: data ready in memory (images channels last), every form of a precision (eager and torch.compile;
 bfloat16 by autocast and as a bfloat16 network with float32 master weights), the fastest form counts. Trireme: `trireme train` on shards, its
-loader included. Both: SGD with momentum; the median over pieces of a few steps after the first ones, then the median over rounds.
+loader included. Both: SGD with momentum for images, AdamW for tokens, no clipping; the median over pieces of a few steps after the first ones,
+then the median over rounds. --model gpt --help names the options of that model.
 """
 
 import argparse
+import array
 import json
 import os
 import random
@@ -20,25 +23,153 @@ import sys
 import tempfile
 import time
 
-CLASSES = 10
+BATCHES = 10         # batches of random data in Trireme's shards; its epochs go round in them
 PIECE = 5            # steps a piece: long beside a clock's error, short beside a disturbance
 WARMUP_PIECES = 2    # first steps choose algorithms, prepare weights and fill caches
 FORMS = {"float32": ["eager", "compile"], "bfloat16": ["autocast", "autocast compile", "pure", "pure compile"]}
 INSTALL = "python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python " + sys.argv[0]
 
 
+# --- the models -----------------------------------------------------------------------------------------------------------------------------
+# What a model is to both programs: its options, PyTorch's network, batch and optimizer, Trireme's shards and the tables [model] and [optimizer] of its deck.
+
+class ResNet:
+    """Grey images; the rate counts images."""
+    unit, classes = "images", 10
+
+    def __init__(self, arguments):
+        self.given, self.units_a_sample = arguments, 1
+
+    @staticmethod
+    def add_options(parser):
+        parser.add_argument("--depth", type=int, default=18)
+        parser.add_argument("--width", type=int, default=64)
+        parser.add_argument("--stem", choices=["small", "imagenet"], default="small")
+        parser.add_argument("--image", type=int, default=28, help="height and width")
+        parser.add_argument("--channels", type=int, default=1, choices=[1], help="the shards are made from idx files, which are grey")
+        parser.add_argument("--batch", type=int, default=128, help="images a step")
+
+    def title(self):
+        given = self.given
+        return f"ResNet-{given.depth} ({given.image}x{given.image}x{given.channels}, stem {given.stem}, width {given.width})"
+
+    def network(self, torch):
+        from torch_resnet import ResNet as Network
+        given = self.given
+        return Network(given.depth, given.width, given.stem, given.channels, self.classes).to(memory_format=torch.channels_last)
+
+    def data(self, torch, dtype):
+        given = self.given
+        x = torch.rand(given.batch, given.channels, given.image, given.image).to(dtype).contiguous(memory_format=torch.channels_last)
+        return x, torch.randint(0, self.classes, (given.batch,))
+
+    def optimizer(self, torch, weights):
+        return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
+
+    def make_shards(self, folder):
+        """The words after `trireme shard`."""
+        given, draw = self.given, random.Random(1)
+        samples = BATCHES * given.batch
+        with open(f"{folder}/images", "wb") as file:
+            file.write(struct.pack(">IIII", 0x803, samples, given.image, given.image) + draw.randbytes(samples * given.image ** 2))
+        with open(f"{folder}/labels", "wb") as file:
+            file.write(struct.pack(">II", 0x801, samples) + bytes(i % self.classes for i in range(samples)))
+        return ["idx", f"{folder}/images", f"{folder}/labels"]
+
+    def deck(self):
+        given = self.given
+        return f"""
+[model]
+kind = "resnet"
+depth = {given.depth}
+width = {given.width}
+stem = "{given.stem}"
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 5e-4
+"""
+
+
+class Gpt:
+    """A language model without dropout; the rate counts tokens."""
+    unit = "tokens"
+    forms = {
+        "gpt2": 'positions = "learned"\nnorm = "layer"\nmlp = "gelu"\ntie_embeddings = true',
+        "llama": 'positions = "rope"\nnorm = "rms"\nmlp = "swiglu"\ntie_embeddings = false',
+    }
+
+    def __init__(self, arguments):
+        self.given, self.units_a_sample = arguments, arguments.context
+
+    @staticmethod
+    def add_options(parser):
+        parser.add_argument("--form", choices=list(Gpt.forms), default="gpt2")
+        parser.add_argument("--layers", type=int, default=6)
+        parser.add_argument("--heads", type=int, default=6)
+        parser.add_argument("--width", type=int, default=384)
+        parser.add_argument("--context", type=int, default=256, help="tokens a sequence")
+        parser.add_argument("--vocabulary", type=int, default=8192)
+        parser.add_argument("--batch", type=int, default=8, help="sequences a step")
+
+    def title(self):
+        given = self.given
+        return f"{given.form} ({given.layers} layers, {given.heads} heads, width {given.width}, context {given.context}, vocabulary {given.vocabulary})"
+
+    def network(self, torch):
+        import torch_gpt
+        given = self.given
+        return torch_gpt.FORMS[given.form](given.layers, given.heads, given.width, given.context, given.vocabulary)
+
+    def data(self, torch, dtype):
+        tokens = torch.randint(0, self.given.vocabulary, (self.given.batch, self.given.context + 1))
+        return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    def optimizer(self, torch, weights):
+        options = {"lr": 1e-3, "weight_decay": 0.1}
+        try:
+            return torch.optim.AdamW(weights, **options, fused=True)
+        except RuntimeError:  # a PyTorch whose fused form is for GPUs alone
+            return torch.optim.AdamW(weights, **options, foreach=True)
+
+    def make_shards(self, folder):
+        """The words after `trireme shard`."""
+        given, draw = self.given, random.Random(1)
+        code, kind = ("H", "uint16") if given.vocabulary <= 1 << 16 else ("I", "uint32")
+        with open(f"{folder}/tokens", "wb") as file:
+            array.array(code, draw.choices(range(given.vocabulary), k=BATCHES * given.batch * given.context + 1)).tofile(file)
+        return ["tokens", f"{folder}/tokens", "--type", kind, "--vocabulary", str(given.vocabulary)]
+
+    def deck(self):
+        given = self.given
+        return f"""
+[model]
+kind = "gpt"
+layers = {given.layers}
+heads = {given.heads}
+width = {given.width}
+context = {given.context}
+{self.forms[given.form]}
+[optimizer]
+kind = "adamw"
+weight_decay = 0.1
+"""
+
+
+MODELS = {"resnet": ResNet, "gpt": Gpt}
+
+
 # --- PyTorch --------------------------------------------------------------------------------------------------------------------------------
 
-def measure_torch(arguments, precision, form):
-    """Images a second of one form, in this process."""
+def measure_torch(model, arguments, precision, form):
+    """Units a second of one form, in this process."""
     import torch
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    from torch_resnet import ResNet
 
     torch.manual_seed(1)
     torch.set_num_threads(arguments.threads)
     pure, autocast = "pure" in form, "autocast" in form
-    network = ResNet(arguments.depth, arguments.width, arguments.stem, arguments.channels, CLASSES).to(memory_format=torch.channels_last)
+    network = model.network(torch)
     dtype = torch.bfloat16 if pure else torch.float32
     master = [weight.detach().clone() for weight in network.parameters()] if pure else []
     if pure:
@@ -46,16 +177,15 @@ def measure_torch(arguments, precision, form):
     weights = list(network.parameters())
     for target, weight in zip(master, weights):
         target.grad = torch.zeros_like(target)
-    optimizer = torch.optim.SGD(master or weights, lr=1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
-    x = torch.rand(arguments.batch, arguments.channels, arguments.image, arguments.image).to(dtype).contiguous(memory_format=torch.channels_last)
-    y = torch.randint(0, CLASSES, (arguments.batch,))
+    optimizer = model.optimizer(torch, master or weights)
+    x, y = model.data(torch, dtype)
     forward = torch.compile(network) if "compile" in form else network
 
     def step():
         for weight in weights:
             weight.grad = None
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
-            loss = torch.nn.functional.cross_entropy(forward(x).float(), y)
+            loss = torch.nn.functional.cross_entropy(forward(x).float().flatten(0, -2), y.flatten())
         loss.backward()
         if pure:
             with torch.no_grad():
@@ -72,7 +202,7 @@ def measure_torch(arguments, precision, form):
         for _ in range(PIECE):
             loss = step()
         loss.item()
-        rates.append(PIECE * arguments.batch / (time.perf_counter() - start))
+        rates.append(PIECE * arguments.batch * model.units_a_sample / (time.perf_counter() - start))
     return statistics.median(rates[WARMUP_PIECES:])
 
 
@@ -93,18 +223,7 @@ def call(command, environment):
         sys.exit(f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}")
 
 
-def make_shards(arguments, folder, environment):
-    """Ten batches of random grey images; Trireme's epochs go round in them."""
-    samples = 10 * arguments.batch
-    draw = random.Random(1)
-    with open(f"{folder}/images", "wb") as file:
-        file.write(struct.pack(">IIII", 0x803, samples, arguments.image, arguments.image) + draw.randbytes(samples * arguments.image ** 2))
-    with open(f"{folder}/labels", "wb") as file:
-        file.write(struct.pack(">II", 0x801, samples) + bytes(i % CLASSES for i in range(samples)))
-    call([arguments.trireme, "shard", "idx", f"{folder}/images", f"{folder}/labels", "--out", f"{folder}/data"], environment)
-
-
-def run_trireme(arguments, folder, precision, number, environment):
+def run_trireme(model, arguments, folder, precision, number, environment):
     name = f"{precision}-{number}"
     with open(f"{folder}/{name}.toml", "w") as file:
         file.write(f"""
@@ -113,11 +232,6 @@ name = "{name}"
 folder = "{folder}/{name}"
 device = "cpu"
 stop = "{(WARMUP_PIECES + arguments.steps // PIECE) * PIECE} steps"
-[model]
-kind = "resnet"
-depth = {arguments.depth}
-width = {arguments.width}
-stem = "{arguments.stem}"
 [data]
 train = "{folder}/data"
 [batch]
@@ -125,10 +239,6 @@ global = {arguments.batch}
 micro = {arguments.micro or arguments.batch}
 [precision]
 compute = "{precision}"
-[optimizer]
-kind = "sgd"
-momentum = 0.9
-weight_decay = 5e-4
 [schedule]
 kind = "constant"
 rate = 1e-3
@@ -137,21 +247,21 @@ every = "{PIECE} steps"
 tensorboard = false
 [checkpoint]
 every = "1000000 steps"
-""")
+{model.deck()}""")
     call([arguments.trireme, "train", f"{folder}/{name}.toml"], environment)
     with open(f"{folder}/{name}/metrics.jsonl") as file:
         rates = [row["samples_per_s"] for row in map(json.loads, file) if row["kind"] == "train"]
-    return statistics.median(rates[WARMUP_PIECES:])
+    return statistics.median(rates[WARMUP_PIECES:]) * model.units_a_sample
 
 
 # --- the rounds and the table ---------------------------------------------------------------------------------------------------------------
 
-def measure_all(arguments, folder, environment):
-    """{(precision, program and form): [images a second, by round]}; what fails in the first round is left out."""
+def measure_all(model, arguments, folder, environment):
+    """{(precision, program and form): [units a second, by round]}; what fails in the first round is left out."""
     rates, broken = {}, set()
     have_trireme = os.access(arguments.trireme, os.X_OK)
     if have_trireme:
-        make_shards(arguments, folder, environment)
+        call([arguments.trireme, "shard", *model.make_shards(folder), "--out", f"{folder}/data"], environment)
     else:
         print(f"{arguments.trireme} is not built: PyTorch alone is measured")
     for number in range(arguments.rounds):
@@ -165,18 +275,17 @@ def measure_all(arguments, folder, environment):
                     print(f"PyTorch {precision}, {form}: does not work here: {why}")
                     continue
                 rates.setdefault((precision, f"PyTorch {form}"), []).append(rate)
-                print(f"round {number + 1}: {precision}, PyTorch {form}: {rate:.1f} images/s", flush=True)
+                print(f"round {number + 1}: {precision}, PyTorch {form}: {rate:.1f} {model.unit}/s", flush=True)
             if have_trireme:
-                rate = run_trireme(arguments, folder, precision, number, environment)
+                rate = run_trireme(model, arguments, folder, precision, number, environment)
                 rates.setdefault((precision, "Trireme"), []).append(rate)
-                print(f"round {number + 1}: {precision}, Trireme: {rate:.1f} images/s", flush=True)
+                print(f"round {number + 1}: {precision}, Trireme: {rate:.1f} {model.unit}/s", flush=True)
     return rates
 
 
-def print_table(arguments, rates):
-    print(f"\nResNet-{arguments.depth} ({arguments.image}x{arguments.image}x{arguments.channels}, stem {arguments.stem}, width {arguments.width}), "
-          f"batch {arguments.batch}, {arguments.threads} threads, {arguments.rounds} rounds of {arguments.steps} steps")
-    print("| precision | program | images/s (median) | least .. most | Trireme / PyTorch's best |")
+def print_table(model, arguments, rates):
+    print(f"\n{model.title()}, batch {arguments.batch}, {arguments.threads} threads, {arguments.rounds} rounds of {arguments.steps} steps")
+    print(f"| precision | program | {model.unit}/s (median) | least .. most | Trireme / PyTorch's best |")
     print("|---|---|---:|---:|---:|")
     for precision in arguments.precision.split(","):
         medians = {program: statistics.median(values) for (of, program), values in rates.items() if of == precision}
@@ -188,14 +297,12 @@ def print_table(arguments, rates):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    chosen = argparse.ArgumentParser(add_help=False)
+    chosen.add_argument("--model", choices=list(MODELS), default="resnet")
+    model_class = MODELS[chosen.parse_known_args()[0].model]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[chosen])
     parser.add_argument("--trireme", default="build/release/bin/trireme")
-    parser.add_argument("--depth", type=int, default=18)
-    parser.add_argument("--width", type=int, default=64)
-    parser.add_argument("--stem", choices=["small", "imagenet"], default="small")
-    parser.add_argument("--image", type=int, default=28, help="height and width")
-    parser.add_argument("--channels", type=int, default=1, choices=[1], help="the shards are made from idx files, which are grey")
-    parser.add_argument("--batch", type=int, default=128)
+    model_class.add_options(parser)
     parser.add_argument("--micro", type=int, default=0, help="Trireme's micro-batch; 0: the batch")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--steps", type=int, default=30, help=f"measured steps, a multiple of {PIECE}")
@@ -204,6 +311,7 @@ def main():
     parser.add_argument("--no-compile", action="store_true", help="PyTorch eager only")
     parser.add_argument("--measure", nargs=2, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    model = model_class(arguments)
     if unknown := [p for p in arguments.precision.split(",") if p not in FORMS]:
         parser.error(f"--precision {','.join(unknown)}: float32, bfloat16 or both")
     if arguments.steps < PIECE or arguments.steps % PIECE:
@@ -214,12 +322,12 @@ def main():
         print(f"skipped: this Python has no PyTorch; {INSTALL}")
         return 0
     if arguments.measure:
-        print(json.dumps({"rate": measure_torch(arguments, *arguments.measure)}))
+        print(json.dumps({"rate": measure_torch(model, arguments, *arguments.measure)}))
         return 0
     print(f"PyTorch {torch.__version__}; every measurement with OMP_NUM_THREADS={arguments.threads}")
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
     with tempfile.TemporaryDirectory() as folder:
-        print_table(arguments, measure_all(arguments, folder, environment))
+        print_table(model, arguments, measure_all(model, arguments, folder, environment))
     return 0
 
 

@@ -30,6 +30,7 @@ packages=(
   libopenmpi-dev openmpi-bin                                                         # ranks
   libhdf5-openmpi-dev hdf5-tools                                                     # shards, checkpoints
   libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev
+  libsentencepiece-dev                                                               # tokens of text
   libgtest-dev                                                                       # tests
   python3 python3-pip python3-venv                                                   # .deps, scripts/check_layers.py
   dataset-fashion-mnist                                                              # scripts/quickstart.sh

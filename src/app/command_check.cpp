@@ -1,3 +1,4 @@
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,7 +13,9 @@
 #include "deck_source.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/optim/schedule.hpp"
+#include "trireme/train/describe.hpp"
 #include "trireme/train/layout.hpp"
+#include "trireme/train/run.hpp"
 
 namespace trireme::app {
 
@@ -20,7 +23,7 @@ namespace {
 
 struct CheckArguments {
   DeckSource source;
-  int ranks = 1;
+  int ranks = 0;  // 0: the fewest
 };
 
 struct Datasets {
@@ -30,7 +33,7 @@ struct Datasets {
 
 Datasets look_at_datasets(const deck::Deck& deck) {
   const auto look = [&](const std::string& key, const std::string& folder) {
-    data::DatasetInfo info = train::open_dataset(key, folder).info();
+    data::DatasetInfo info = train::open_dataset(key, folder, train::context_of(deck)).info();
     train::validate_dataset(deck.model, deck.data, info, key, folder);
     return info;
   };
@@ -43,15 +46,24 @@ Datasets look_at_datasets(const deck::Deck& deck) {
   return sets;
 }
 
+std::string describe_gpt(const model::GptOptions& gpt) {
+  std::string text = fmt::format("gpt, {} layers of width {} (mlp {}), {} heads", gpt.layers, gpt.width, gpt.mlp_width, gpt.heads);
+  if (gpt.kv_heads != gpt.heads) text += fmt::format(" ({} of keys and values)", gpt.kv_heads);
+  return text + fmt::format(", context {}, vocabulary {}", gpt.context, gpt.vocabulary);
+}
+
 std::string describe_model(const model::ModelOptions& options, const model::Model& model) {
-  const std::string kind = options.kind == model::ModelKind::resnet ? fmt::format("resnet, depth {}, width {}", options.depth, options.width) : "mlp";
-  return fmt::format("{}: {} weights in {} blocks", kind, model.weights(), model.blocks().size());
+  const std::string kind = options.kind == model::ModelKind::gpt      ? describe_gpt(options.gpt)
+                           : options.kind == model::ModelKind::resnet ? fmt::format("resnet, depth {}, width {}", options.depth, options.width)
+                                                                      : "mlp";
+  return fmt::format("{}: {} weights in {} blocks", kind, model.weights(), model.blocks());
 }
 
 std::string describe_data(const Datasets& sets) {
   std::string text = fmt::format("{} training", sets.train.samples);
   if (sets.validation) text += fmt::format(", {} validation", sets.validation->samples);
   if (sets.test) text += fmt::format(", {} test", sets.test->samples);
+  if (sets.train.kind == data::DatasetKind::tokens) return text + fmt::format(" sequences of {} tokens, vocabulary {}", sets.train.context, sets.train.vocabulary);
   return text + fmt::format(" images of {} x {} x {}, {} classes", sets.train.height, sets.train.width, sets.train.channels, sets.train.class_count);
 }
 
@@ -71,21 +83,27 @@ std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& l
 ExitCode check(const CheckArguments& arguments) {
   const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path, overrides_of(arguments.source));
   const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
-  const train::ResolvedLayout layout = at_places_of(
-      deck, [&] { return train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule}, sets.train, arguments.ranks); });
-  const model::Model model(deck.model, {deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels}, sets.train.class_count);
+  const train::ResolvedLayout layout = at_places_of(deck, [&] {
+    const std::int64_t ranks = arguments.ranks > 0 ? arguments.ranks : train::least_ranks(deck.parallel);
+    validate(ranks <= std::numeric_limits<int>::max(), "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many", deck.parallel.data, ranks);
+    return train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, sets.train, static_cast<int>(ranks));
+  });
+  const train::ReplicaOptions replica = train::replica_options(deck, sets.train, layout);
+  const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context} : Shape{deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels};
+  const model::Model model(replica.model, input, replica.classes, {.tensor_rank = 0, .tensor_size = layout.tensor, .sequence = deck.parallel.sequence});
 
   const std::string stop = to_string(deck.run.stop);
-  const std::vector<std::pair<const char*, std::string>> lines = {
+  std::vector<std::pair<const char*, std::string>> lines = {
       {"run", fmt::format("{} in {}", deck.run.name, deck.run.folder)},
-      {"model", describe_model(deck.model, model)},
+      {"model", describe_model(replica.model, model)},
       {"data", describe_data(sets)},
-      {"layout", fmt::format("{} ranks = {} data x {} tensor x {} pipeline", layout.ranks(), layout.data, layout.tensor, layout.pipeline)},
-      {"step", fmt::format("{} samples = {} data ranks x {} micro-batch x {} accumulated", deck.batch.global, layout.data, deck.batch.micro, layout.accumulation)},
+      {"layout", train::describe_layout(deck.parallel, layout)},
+      {"step", train::describe_step(deck.batch, layout)},
       {"epoch", describe_epoch(layout, sets.train)},
       {"stop", layout.total_steps > 0 && deck.run.stop.unit != Duration::Unit::steps ? fmt::format("{} = {} steps", stop, layout.total_steps) : stop},
       {"rate", describe_rate(deck, layout)},
   };
+  if (layout.pipeline > 1) lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
   for (const auto& [name, text] : lines) fmt::print("{:<8}{}\n", name, text);
   fmt::print("{}: nothing is wrong\n", arguments.source.path);
   return ExitCode::done;
@@ -97,8 +115,9 @@ void add_check(CLI::App& root, Run& run) {
   CLI::App* command = root.add_subcommand("check", "Validate a deck and the data it names, and print the resolved layout; starts nothing");
   const auto arguments = std::make_shared<CheckArguments>();
   add_deck_options(*command, arguments->source);
-  command->add_option("--ranks", arguments->ranks, "Ranks the run will have")->check(CLI::PositiveNumber)->capture_default_str()->type_name("N");
-  command->footer("Example:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256");
+  command->add_option("--ranks", arguments->ranks, "Ranks the run will have (default: the fewest that the deck allows)")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))->type_name("N");
+  command->footer("Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
+                  "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2");
   command->callback([arguments, &run] { run = [arguments] { return check(*arguments); }; });
 }
 

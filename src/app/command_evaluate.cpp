@@ -19,6 +19,11 @@ struct Options {
   std::string checkpoint, split = "validation";
 };
 
+std::string describe(const train::Metrics& metrics, bool tokens) {
+  if (tokens) return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss, metrics.perplexity(), 100 * metrics.top1, metrics.samples);
+  return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss, 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
+}
+
 ExitCode evaluate_command(const Options& options) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
@@ -27,10 +32,7 @@ ExitCode evaluate_command(const Options& options) {
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] { kokkos.emplace(); });
     const train::Metrics metrics = at_places_of(deck, [&] { return train::evaluate_checkpoint(deck, options.checkpoint, options.split, environment, log); });
-    if (environment.world().rank() == 0) {
-      fmt::print("{}: loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples\n", options.split, metrics.loss, 100 * metrics.top1, 100 * metrics.top5,
-                 metrics.samples);
-    }
+    if (environment.world().rank() == 0) fmt::print("{}: {}\n", options.split, describe(metrics, deck.model.kind == model::ModelKind::gpt));
     return ExitCode::done;
   });
 }

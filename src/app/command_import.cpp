@@ -36,7 +36,19 @@ const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::st
   return shape;
 }
 
+/// Rows of a transformer's embedding under any of its names.
+std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const std::string& file) {
+  for (const char* name : {"wte.weight", "transformer.wte.weight", "model.embed_tokens.weight"}) {
+    if (reader.entries().contains(name)) return shape_in(reader, file, name, 2)[0];
+  }
+  throw InputError(fmt::format("{}: neither wte.weight nor model.embed_tokens.weight is in it, from which the vocabulary is taken", file));
+}
+
 Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& file, const model::ModelOptions& options) {
+  if (options.kind == model::ModelKind::gpt) {
+    const std::int64_t vocabulary = options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(reader, file);
+    return {{1, options.gpt.context}, vocabulary};
+  }
   if (options.kind == model::ModelKind::mlp) {
     const std::string last = fmt::format("layers.{}.weight", options.widths.size());
     return {{1, 1, 1, shape_in(reader, file, "layers.0.weight", 2)[1]}, shape_in(reader, file, last, 2)[0]};
@@ -49,7 +61,9 @@ ExitCode import_command(const Options& options) {
   check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
   const Ends ends = ends_of(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
-  const model::Model model(deck.model, ends.input, ends.classes);
+  model::ModelOptions model_options = deck.model;
+  if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
+  const model::Model model(model_options, ends.input, ends.classes);
   checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck), options.checkpoint);
   fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n", options.checkpoint, model.parameters().entries().size(),
              model.weights(), ends.classes);
@@ -61,11 +75,12 @@ ExitCode import_command(const Options& options) {
 void add_import(CLI::App& root, Run& run) {
   CLI::App* command = root.add_subcommand("import", "Make a checkpoint from a safetensors file");
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->file, "The .safetensors file, under the names of torchvision")->required();
+  command->add_option("FILE", options->file, "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama")->required();
   add_deck_options(*command, options->deck);
   command->add_option("--out", options->checkpoint, "The checkpoint to write")->type_name("CHECKPOINT")->required();
   command->add_flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
-  command->footer("Example:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5");
+  command->footer("Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
+                  "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
   command->callback([options, &run] { run = [options] { return import_command(*options); }; });
 }
 

@@ -67,11 +67,24 @@ std::string checkpoint_text(const Json& json) {
   return text;
 }
 
+void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t documents, const std::string& tokenizer) {
+  json["vocabulary"] = vocabulary;
+  json["documents"] = documents;
+  json["tokenizer"] = tokenizer.empty() ? Json(nullptr) : Json(tokenizer);
+}
+
 Json describe_shard(const std::string& path) {
   const data::ShardDescription shard = data::describe_shard(path);
   Json json{{"kind", "shard"}, {"path", path}, {"holds", data::to_string(shard.kind)}, {"version", shard.version}, {"samples", shard.samples}};
   if (shard.kind == data::DatasetKind::images) json["shape"] = {shard.height, shard.width, shard.channels};
-  json["classes"] = shard.classes;
+  if (shard.kind == data::DatasetKind::tokens) {
+    json["tokens"] = shard.samples;
+    json.erase("samples");  // how many there are, the context of a model decides
+    json["token_bytes"] = shard.token_bytes;
+    describe_vocabulary(json, shard.vocabulary, shard.documents, shard.tokenizer);
+  } else {
+    json["classes"] = shard.classes;
+  }
   json["storage"] = shard.storage;
   json["checksums"] = shard.checksums;
   json["file_bytes"] = shard.file_bytes;
@@ -81,7 +94,15 @@ Json describe_shard(const std::string& path) {
 Json describe_dataset(const std::string& path) {
   const data::Dataset dataset(path);
   const data::DatasetInfo& info = dataset.info();
-  Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}, {"samples", info.samples}};
+  Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}};
+  if (info.kind == data::DatasetKind::tokens) {
+    json["tokens"] = info.tokens;
+    describe_vocabulary(json, info.vocabulary, info.documents, info.tokenizer);
+    json["shards"] = Json::array();
+    for (const std::string& name : info.shard_names) json["shards"].push_back({{"name", name}, {"tokens", data::describe_shard(path + "/" + name).samples}});
+    return json;
+  }
+  json["samples"] = info.samples;
   json["shape"] = {info.height, info.width, info.channels};
   json["class_count"] = info.class_count;
   json["classes"] = info.classes;
@@ -91,7 +112,18 @@ Json describe_dataset(const std::string& path) {
   return json;
 }
 
+std::string token_set_text(const Json& json) {
+  std::string text = fmt::format("{}: dataset of tokens, {} of vocabulary {} in {} shards", json["path"].get<std::string>(), json["tokens"].get<std::int64_t>(),
+                                 json["vocabulary"].get<std::int64_t>(), json["shards"].size());
+  if (json["documents"] > 0) text += fmt::format(", {} documents", json["documents"].get<std::int64_t>());
+  if (json["tokenizer"].is_string()) text += fmt::format(", tokenizer {}", json["tokenizer"].get<std::string>());
+  text += "\n";
+  for (const Json& shard : json["shards"]) text += fmt::format("  {}: {} tokens\n", shard["name"].get<std::string>(), shard["tokens"].get<std::int64_t>());
+  return text;
+}
+
 std::string dataset_text(const Json& json) {
+  if (json.contains("tokens")) return token_set_text(json);
   std::string text =
       fmt::format("{}: dataset of {}, {} samples {} in {} shards, {} classes\n", json["path"].get<std::string>(), json["holds"].get<std::string>(),
                   json["samples"].get<std::int64_t>(), json["shape"].dump(), json["shards"].size(), json["class_count"].get<std::int64_t>());

@@ -20,7 +20,7 @@ std::vector<std::string> command_names(const CLI::App& root) {
 }
 
 std::string unknown_command(const CLI::App& root, const std::string& word) {
-  const std::vector<std::string> later = {"plan", "generate", "report", "doctor", "bench"};
+  const std::vector<std::string> later = {"plan", "report", "doctor", "bench"};
   const std::vector<std::string> names = command_names(root);
   if (std::find(later.begin(), later.end(), word) != later.end())
     return fmt::format("the command \"{}\" is not available in this version of Trireme ({}); available: {}", word, TRIREME_VERSION, fmt::join(names, ", "));

@@ -11,6 +11,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
 
 namespace trireme::app {
@@ -37,9 +38,10 @@ ExitCode train_command(const Options& options) {
     const train::RestartPolicy policy = restart_policy(options);
     validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path, "--weights-only goes with --restart PATH");
     const deck::Deck deck = read_deck(options.deck, environment.world());
+    comm::Engine engine(train::choose_drive(environment));  // before Kokkos, so that its thread may run on all of this rank's cores
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] { kokkos.emplace(); });
-    return at_places_of(deck, [&] { return train::train({deck, policy}, environment, log); });
+    return at_places_of(deck, [&] { return train::train({deck, policy}, environment, engine, log); });
   });
 }
 

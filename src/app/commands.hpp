@@ -17,6 +17,7 @@ using Run = std::function<ExitCode()>;
 void add_check(CLI::App& root, Run& run);
 void add_evaluate(CLI::App& root, Run& run);
 void add_export(CLI::App& root, Run& run);
+void add_generate(CLI::App& root, Run& run);
 void add_import(CLI::App& root, Run& run);
 void add_inspect(CLI::App& root, Run& run);
 void add_shard(CLI::App& root, Run& run);

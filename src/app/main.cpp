@@ -56,6 +56,7 @@ int main(int argc, char** argv) {
   trireme::app::add_verify(root, run);
   trireme::app::add_import(root, run);
   trireme::app::add_export(root, run);
+  trireme::app::add_generate(root, run);
 
   ExitCode code = ExitCode::failure;
   try {

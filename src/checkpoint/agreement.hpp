@@ -24,11 +24,4 @@ inline std::uint64_t fingerprint_of(std::span<const Piece> pieces) {
   return hash;
 }
 
-/// Rows as a sum, by which ranks that hold parts of a tensor see whether together they hold every row exactly so many times.
-inline std::uint64_t cover_of(std::int64_t row_begin, std::int64_t row_end) {
-  std::uint64_t sum = 0;
-  for (std::int64_t row = row_begin; row < row_end; ++row) sum += mix64(static_cast<std::uint64_t>(row) + 0x9E3779B97F4A7C15ull);
-  return sum;
-}
-
 }  // namespace trireme::checkpoint

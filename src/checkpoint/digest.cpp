@@ -4,13 +4,22 @@
 
 namespace trireme::checkpoint {
 
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, std::int64_t row_begin, std::int64_t row_end, const float* rows) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= spec.rows());
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end,
+                          const float* rows) {
+  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const auto row_elements = static_cast<std::uint64_t>(spec.row_elements());
-  const auto first = static_cast<std::uint64_t>(row_begin), count = static_cast<std::uint64_t>(row_end - row_begin);
-  if (spec.inner == parallel::InnerOrder::plain) return digest_values(rows, first * row_elements, count * row_elements);
-  const auto channels = static_cast<std::uint64_t>(spec.shape[1]), pixels = row_elements / channels;
+  const auto first = static_cast<std::uint64_t>(part.row_begin() + row_begin), count = static_cast<std::uint64_t>(row_end - row_begin);
   std::uint64_t sum = 0;
+  if (spec.inner == parallel::InnerOrder::plain) {
+    for (std::uint64_t row = 0; row < count; ++row, rows += part.row_elements()) {
+      for (const parallel::Part::Segment& segment : part.segments()) {
+        const std::uint64_t place = (first + row) * row_elements + static_cast<std::uint64_t>(segment.file_column);
+        sum += digest_values(rows + segment.column, place, static_cast<std::uint64_t>(segment.count));
+      }
+    }
+    return sum;
+  }
+  const auto channels = static_cast<std::uint64_t>(spec.shape[1]), pixels = row_elements / channels;
   for (std::uint64_t row = 0; row < count; ++row) {
     for (std::uint64_t pixel = 0; pixel < pixels; ++pixel) {
       for (std::uint64_t channel = 0; channel < channels; ++channel) {

@@ -1,6 +1,7 @@
 #include "trireme/checkpoint/exchange.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <map>
 
 #include "trireme/base/check.hpp"
@@ -12,8 +13,22 @@ namespace {
 
 constexpr std::size_t most_named = 5;
 
-bool is_passed_over(const std::string& name) {
-  return name.ends_with("num_batches_tracked") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+/// What files of other libraries hold beside weights: counters, and buffers that a model makes by itself (causal masks, rotary frequencies).
+bool is_passed_over(const std::string& name, const Shape& shape) {
+  const bool mask = shape.rank() == 4 && shape[0] == 1 && shape[1] == 1 && shape[2] == shape[3];
+  return name.ends_with("num_batches_tracked") || (name.ends_with(".attn.bias") && mask) || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
+}
+
+constexpr const char* head_name = "lm_head.weight";
+
+/// Name of the embedding that a model without a head of its own uses for it; empty: the model has a head, or no embedding.
+std::string tied_embedding(const parallel::ParameterList& expected) {
+  if (expected.find(head_name) >= 0) return "";
+  for (const char* name : {"wte.weight", "model.embed_tokens.weight"}) {
+    if (expected.find(name) >= 0) return name;
+  }
+  return "";
 }
 
 /// Name in the model -> name in the file.
@@ -31,9 +46,8 @@ std::map<std::string, std::string> names_of(const SafetensorsReader& reader, con
 std::vector<std::string> misfits(const SafetensorsReader& reader, const std::map<std::string, std::string>& names,
                                  const parallel::ParameterList& expected) {
   std::vector<std::string> found;
-  std::map<std::string, bool> known;
-  for (const auto& [spec, block] : expected.entries()) {
-    known[spec.name] = true;
+  for (const parallel::ParameterList::Entry& entry : expected.entries()) {
+    const parallel::ParameterSpec& spec = entry.spec;
     const auto name = names.find(spec.name);
     if (name == names.end()) {
       found.push_back(fmt::format("{} {} is missing", spec.name, to_string(spec.shape)));
@@ -43,21 +57,27 @@ std::vector<std::string> misfits(const SafetensorsReader& reader, const std::map
     if (!(shape == spec.shape))
       found.push_back(fmt::format("{} has shape {} where the deck's model has {}", spec.name, to_string(shape), to_string(spec.shape)));
   }
-  const bool tied = known.contains("wte.weight") && !known.contains("lm_head.weight");
+  const bool tied = !tied_embedding(expected).empty();
   for (const auto& [plain, name] : names) {
-    if (known.contains(plain) || is_passed_over(plain) || (tied && plain == "lm_head.weight")) continue;
-    found.push_back(fmt::format("{} {} is not in the deck's model", name, to_string(reader.entries().at(name).shape)));
+    const Shape& shape = reader.entries().at(name).shape;
+    if (expected.find(plain) >= 0 || is_passed_over(plain, shape) || (tied && plain == head_name)) continue;
+    found.push_back(fmt::format("{} {} is not in the deck's model", name, to_string(shape)));
   }
   return found;
 }
 
+/// A head in the file of a model that has none of its own must be its embedding, bit for bit.
 void check_tie(const SafetensorsReader& reader, const std::map<std::string, std::string>& names, const parallel::ParameterList& expected,
                const std::string& file) {
-  const bool untied =
-      std::any_of(expected.entries().begin(), expected.entries().end(), [](const auto& entry) { return entry.spec.name == "lm_head.weight"; });
-  if (untied || !names.contains("lm_head.weight") || !names.contains("wte.weight")) return;
-  validate(reader.read_float32(names.at("lm_head.weight")) == reader.read_float32(names.at("wte.weight")),
-           "{}: lm_head.weight differs from wte.weight, but the deck's model ties them (model.tie_embeddings)", file);
+  const std::string embedding = tied_embedding(expected);
+  if (embedding.empty() || !names.contains(head_name)) return;
+  const std::string &head = names.at(head_name), &stored = names.at(embedding);
+  bool same = reader.entries().at(head).shape == reader.entries().at(stored).shape;
+  if (same) {
+    const std::vector<float> a = reader.read_float32(head), b = reader.read_float32(stored);
+    same = std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+  validate(same, "{}: {} differs from {}, but the deck's model ties them; with model.tie_embeddings = false both are kept", file, head, stored);
 }
 
 }  // namespace
@@ -74,10 +94,10 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
 
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::vector<float>> values;
-  for (const auto& [spec, block] : expected.entries()) {
-    specs.push_back(spec);
+  for (const parallel::ParameterList::Entry& entry : expected.entries()) {
+    specs.push_back(entry.spec);
     specs.back().inner = parallel::InnerOrder::plain;  // both files hold rows in the file's order
-    values.push_back(reader.read_float32(names.at(spec.name)));
+    values.push_back(reader.read_float32(names.at(entry.spec.name)));
   }
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < specs.size(); ++i) {

@@ -17,6 +17,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/io/file.hpp"
 
@@ -35,12 +36,6 @@ struct Holder {
 
   bool same_process(const Holder& other) const { return host == other.host && pid == other.pid && process_start == other.process_start; }
 };
-
-std::string host_name() {
-  char name[256] = {};
-  ensure(::gethostname(name, sizeof name - 1) == 0, "this host's name cannot be had");
-  return name;
-}
 
 /// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for a parent to ask.
 std::string process_start(std::int64_t pid) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "agreement.hpp"
 #include "digest.hpp"
@@ -70,44 +71,103 @@ Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
 /// Reads the rows of a piece in rounds of bounded size.
 void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
-  const std::int64_t step = rows_a_round(spec);
+  const parallel::Part part = part_of(piece);
+  const std::int64_t step = rows_a_round(part.row_elements());
   for (std::int64_t begin = piece.row_begin; begin < piece.row_end; begin += step) {
     const std::int64_t end = std::min(piece.row_end, begin + step);
-    const Box box = box_of_rows(spec, begin, end);
-    float* rows = piece.data + (begin - piece.row_begin) * spec.row_elements();
+    const std::vector<io::Hdf5Box> boxes = boxes_of_rows(spec, part, begin, end);
+    float* rows = piece.data + (begin - piece.row_begin) * part.row_elements();
     if (spec.inner == parallel::InnerOrder::plain) {
-      dataset.read(box.start, box.count, io::Hdf5Number::float32, rows);
+      dataset.read(boxes, io::Hdf5Number::float32, rows);
       continue;
     }
-    staging.resize(std::max(staging.size(), static_cast<std::size_t>((end - begin) * spec.row_elements())));
-    dataset.read(box.start, box.count, io::Hdf5Number::float32, staging.data());
+    staging.resize(std::max(staging.size(), static_cast<std::size_t>((end - begin) * part.row_elements())));
+    dataset.read(boxes, io::Hdf5Number::float32, staging.data());
     to_memory_order(spec, end - begin, staging.data(), rows);
   }
 }
 
-[[noreturn]] void wrong_digest(const std::string& path, const std::string& tensor) {
-  throw InputError(fmt::format("{}: the values of {} do not match its digest: the file is damaged; `trireme verify` says where", path, tensor));
+/// What all ranks together have read of the tensors of a file that have a digest, in the order of their paths: ranks may name different ones.
+struct Tally {
+  explicit Tally(std::size_t tensors) : elements(tensors), cover(tensors), sum(tensors), stored(tensors) {}
+  std::vector<std::uint64_t> elements, cover;  ///< Coverage
+  std::vector<std::uint64_t> sum, stored;      ///< digest of what has arrived in memory, and the file's
+
+  void add(std::size_t tensor, const Piece& piece, std::uint64_t digest) {
+    const parallel::Part part = part_of(piece);
+    const Coverage held = coverage_of(part, piece.row_begin, piece.row_end);
+    elements[tensor] += held.elements;
+    cover[tensor] += held.hash;
+    sum[tensor] += digest_rows(*piece.spec, part, piece.row_begin, piece.row_end, piece.data);
+    stored[tensor] = digest;
+  }
+  void add_up(const comm::Communicator& world) {
+    for (std::vector<std::uint64_t>* numbers : {&elements, &cover, &sum}) world.all_reduce(std::span(*numbers), comm::Reduction::sum);
+    world.all_reduce(std::span(stored), comm::Reduction::max);
+  }
+};
+
+/// Reads this rank's pieces from the tensors of a file, which are at `paths`, in order.
+Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& paths, std::span<const Piece> pieces) {
+  Tally tally(paths.size());
+  std::vector<float> staging;
+  for (const Piece& piece : pieces) {
+    if (piece.row_begin >= piece.row_end) continue;
+    const auto found = std::lower_bound(paths.begin(), paths.end(), piece.path);
+    validate(found != paths.end() && *found == piece.path, "{}: has no tensor {}, which the model of the deck needs (another model?)", file.path(),
+             piece.path);
+    const io::Hdf5Dataset dataset = file.dataset(piece.path);
+    const Shape shape = shape_of(dataset);
+    validate(shape == piece.spec->shape, "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path, to_string(shape),
+             to_string(piece.spec->shape));
+    validate(dataset.description().kind == io::Hdf5Description::Kind::real, "{}: is not of real numbers", dataset.place());
+    read_rows(dataset, piece, staging);
+    if (!has_digest(file, dataset, piece.path)) continue;
+    tally.add(static_cast<std::size_t>(found - paths.begin()), piece, file.attribute_uint(piece.path, "digest"));
+  }
+  return tally;
 }
 
-/// A digest of parts that lie on several ranks: right where all of them together read every row equally often.
-void check_parts(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const std::vector<std::uint64_t>& parts,
-                 const std::vector<std::uint64_t>& stored, const std::vector<std::uint64_t>& known) {
-  if (!same_everywhere(world, fingerprint_of(pieces))) return;  // ranks that read different tensors have checked their whole ones
-  std::vector<std::uint64_t> rows, cover, sums = parts, digests = stored, digest_known = known;
-  for (const Piece& piece : pieces) {
-    rows.push_back(static_cast<std::uint64_t>(piece.row_end - piece.row_begin));
-    cover.push_back(cover_of(piece.row_begin, piece.row_end));
+/// The digest of this rank's share of a dataset's rows, read in rounds of bounded size.
+std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Communicator& world) {
+  parallel::ParameterSpec spec;
+  spec.shape = shape_of(dataset);
+  spec.split.along = parallel::Split::Along::rows;
+  const parallel::Part part(spec, world.rank(), world.size());
+  const std::int64_t step = rows_a_round(part.row_elements());
+  std::vector<float> values(static_cast<std::size_t>(std::min(step, part.rows()) * part.row_elements()));
+  std::uint64_t sum = 0;
+  for (std::int64_t begin = 0; begin < part.rows(); begin += step) {
+    const std::int64_t end = std::min(part.rows(), begin + step);
+    dataset.read(boxes_of_rows(spec, part, begin, end), io::Hdf5Number::float32, values.data());
+    sum += digest_rows(spec, part, begin, end, values.data());
   }
-  world.all_reduce(std::span(rows), comm::Reduction::sum);
-  world.all_reduce(std::span(cover), comm::Reduction::sum);
-  world.all_reduce(std::span(sums), comm::Reduction::sum);
-  world.all_reduce(std::span(digests), comm::Reduction::max);
-  world.all_reduce(std::span(digest_known), comm::Reduction::max);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const std::int64_t whole = pieces[i].spec->rows();
-    const std::uint64_t times = rows[i] / static_cast<std::uint64_t>(whole);
-    const bool covered = rows[i] % static_cast<std::uint64_t>(whole) == 0 && cover[i] == times * cover_of(0, whole);
-    if (digest_known[i] != 0 && covered && sums[i] != times * digests[i]) wrong_digest(path, pieces[i].path);
+  return sum;
+}
+
+/// Holds what was read against the file's digests. Collective.
+void check_digests(const comm::Communicator& world, const io::Hdf5File& file, const std::vector<std::string>& paths, const Tally& tally) {
+  std::vector<std::uint64_t> found(paths.size()), expected(paths.size());
+  comm::together(world, [&] {
+    for (std::size_t i = 0; i < paths.size(); ++i) {
+      if (tally.elements[i] == 0) continue;
+      const io::Hdf5Dataset dataset = file.dataset(paths[i]);
+      parallel::ParameterSpec spec;
+      spec.shape = shape_of(dataset);
+      const std::uint64_t times = times_held(spec, {tally.elements[i], tally.cover[i]});
+      if (times > 0) {
+        found[i] = world.rank() == 0 ? tally.sum[i] : 0;
+        expected[i] = times * tally.stored[i];
+      } else {
+        found[i] = digest_of_share(dataset, world);
+        expected[i] = tally.stored[i];
+      }
+    }
+  });
+  world.all_reduce(std::span(found), comm::Reduction::sum);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    validate(found[i] == expected[i], "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` says where", file.path(),
+             paths[i]);
   }
 }
 
@@ -130,28 +190,19 @@ Contents read_contents(const std::string& path) {
 }
 
 void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
-  std::vector<std::uint64_t> parts(pieces.size()), stored(pieces.size()), known(pieces.size());
+  std::optional<io::Hdf5File> file;
+  std::vector<std::string> paths;
   comm::together(world, [&] {
-    const io::Hdf5File file = open_checkpoint(path);
-    std::vector<float> staging;
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const Piece& piece = pieces[i];
-      if (piece.row_begin >= piece.row_end) continue;
-      validate(file.has(piece.path), "{}: has no tensor {}, which the model of the deck needs (another model?)", path, piece.path);
-      const io::Hdf5Dataset dataset = file.dataset(piece.path);
-      const Shape shape = shape_of(dataset);
-      validate(shape == piece.spec->shape, "{}: {} has shape {}, where the model of the deck needs {}", path, piece.path, to_string(shape),
-               to_string(piece.spec->shape));
-      validate(dataset.description().kind == io::Hdf5Description::Kind::real, "{}: is not of real numbers", dataset.place());
-      read_rows(dataset, piece, staging);
-      if (!has_digest(file, dataset, piece.path)) continue;
-      known[i] = 1;
-      stored[i] = file.attribute_uint(piece.path, "digest");
-      parts[i] = digest_rows(*piece.spec, piece.row_begin, piece.row_end, piece.data);
-      if (piece.row_end - piece.row_begin == piece.spec->rows() && parts[i] != stored[i]) wrong_digest(path, piece.path);
-    }
+    file.emplace(open_checkpoint(path));
+    paths = tensor_paths(*file);
   });
-  check_parts(world, path, pieces, parts, stored, known);
+  std::uint64_t names = paths.size();
+  for (const std::string& name : paths) names = mix64(names ^ random_key(0, name));
+  ensure(same_everywhere(world, names), "{}: the ranks find different tensors in it: the file system shows different files", path);
+  std::optional<Tally> tally;
+  comm::together(world, [&] { tally = read_pieces(*file, paths, pieces); });
+  tally->add_up(world);
+  check_digests(world, *file, paths, *tally);
 }
 
 std::vector<float> read_tensor(const std::string& path, const std::string& tensor) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "trireme/base/philox.hpp"
+
 namespace trireme::checkpoint {
 namespace {
 
@@ -19,15 +21,40 @@ void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const flo
 
 }  // namespace
 
-Box box_of_rows(const parallel::ParameterSpec& spec, std::int64_t row_begin, std::int64_t row_end) {
-  Box box{std::vector<std::int64_t>(static_cast<std::size_t>(spec.shape.rank()), 0), {spec.shape.begin(), spec.shape.end()}};
-  if (spec.shape.rank() > 1) {
-    box.start[0] = row_begin;
-    box.count[0] = row_end - row_begin;
-  } else if (spec.shape.rank() == 1 && row_begin == row_end) {
-    box.count[0] = 0;
+std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end) {
+  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
+  std::vector<io::Hdf5Box> boxes;
+  if (row_begin == row_end) return boxes;
+  const auto rank = static_cast<std::size_t>(spec.shape.rank());
+  for (const parallel::Part::Segment& segment : part.segments()) {
+    io::Hdf5Box box{std::vector<std::int64_t>(rank, 0), {spec.shape.begin(), spec.shape.end()}};
+    if (rank > 1) {
+      box.start[0] = part.row_begin() + row_begin;
+      box.count[0] = row_end - row_begin;
+    }
+    if (segment.count != spec.row_elements()) {  // only of tensors whose columns are their last dimension
+      box.start[rank - 1] = segment.file_column;
+      box.count[rank - 1] = segment.count;
+    }
+    boxes.push_back(std::move(box));
   }
-  return box;
+  return boxes;
+}
+
+Coverage coverage_of(const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end) {
+  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
+  const auto random = [&](const char* purpose, std::int64_t place) { return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose)); };
+  const auto between = [&](const char* purpose, std::int64_t begin, std::int64_t end) { return random(purpose, end) - random(purpose, begin); };
+  std::uint64_t columns = 0;
+  for (const parallel::Part::Segment& segment : part.segments()) columns += between("columns", segment.file_column, segment.file_column + segment.count);
+  const std::int64_t first = part.row_begin() + row_begin, rows = row_end - row_begin;
+  return {static_cast<std::uint64_t>(rows * part.row_elements()), between("rows", first, first + rows) * columns};
+}
+
+std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& sum) {
+  const Coverage whole = coverage_of(parallel::Part(spec), 0, spec.rows());
+  const std::uint64_t times = sum.elements / whole.elements;
+  return sum.elements == times * whole.elements && sum.hash == times * whole.hash ? times : 0;
 }
 
 void to_file_order(const parallel::ParameterSpec& spec, std::int64_t rows, const float* in, float* out) {
@@ -46,8 +73,8 @@ void to_memory_order(const parallel::ParameterSpec& spec, std::int64_t rows, con
   }
 }
 
-std::int64_t rows_a_round(const parallel::ParameterSpec& spec) {
-  return std::max<std::int64_t>(1, staging_bytes / (spec.row_elements() * static_cast<std::int64_t>(sizeof(float))));
+std::int64_t rows_a_round(std::int64_t row_elements) {
+  return std::max<std::int64_t>(1, staging_bytes / (std::max<std::int64_t>(1, row_elements) * static_cast<std::int64_t>(sizeof(float))));
 }
 
 }  // namespace trireme::checkpoint

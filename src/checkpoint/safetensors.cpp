@@ -4,7 +4,6 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <set>
 
 #include <nlohmann/json.hpp>
@@ -177,25 +176,18 @@ void write_safetensors(const std::string& path, const std::vector<SafetensorsTen
   std::string header = header_of(tensors, metadata).dump();
   header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begin at a multiple of 8, as the format's own writer does it
   const std::uint64_t header_bytes = header.size();
-  const std::string temporary = path + ".tmp";
-  try {
-    io::File file(temporary, io::File::Mode::create);
-    file.write_at(0, &header_bytes, 8);
-    file.write_at(8, header.data(), static_cast<std::int64_t>(header.size()));
-    std::int64_t offset = 8 + static_cast<std::int64_t>(header.size());
-    for (const SafetensorsTensor& tensor : tensors) {
-      const std::int64_t bytes = static_cast<std::int64_t>(tensor.values.size() * sizeof(float));
-      file.write_at(offset, tensor.values.data(), bytes);
-      offset += bytes;
-    }
-    file.sync();
-    file.close();
-    io::rename_durably(temporary, path);
-  } catch (...) {
-    std::error_code ignored;  // the error that is under way says more
-    std::filesystem::remove(temporary, ignored);
-    throw;
+  io::StagedFile staged(path);
+  io::File file(staged.temporary(), io::File::Mode::create);
+  file.write_at(0, &header_bytes, 8);
+  file.write_at(8, header.data(), static_cast<std::int64_t>(header.size()));
+  std::int64_t offset = 8 + static_cast<std::int64_t>(header.size());
+  for (const SafetensorsTensor& tensor : tensors) {
+    const std::int64_t bytes = static_cast<std::int64_t>(tensor.values.size() * sizeof(float));
+    file.write_at(offset, tensor.values.data(), bytes);
+    offset += bytes;
   }
+  file.close();
+  staged.commit();
 }
 
 }  // namespace trireme::checkpoint

@@ -1,7 +1,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <system_error>
 
 #include "agreement.hpp"
 #include "info_text.hpp"
@@ -31,11 +30,17 @@ struct Plan {
 
 void check_pieces(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
   ensure(same_everywhere(world, fingerprint_of(pieces)), "{}: the ranks do not name the same tensors in the same order", path);
-  std::vector<std::uint64_t> cover(pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) cover[i] = cover_of(pieces[i].row_begin, pieces[i].row_end);
+  std::vector<std::uint64_t> elements(pieces.size()), cover(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Coverage held = coverage_of(part_of(pieces[i]), pieces[i].row_begin, pieces[i].row_end);
+    elements[i] = held.elements;
+    cover[i] = held.hash;
+  }
+  world.all_reduce(std::span(elements), comm::Reduction::sum);
   world.all_reduce(std::span(cover), comm::Reduction::sum);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    ensure(cover[i] == cover_of(0, pieces[i].spec->rows()), "{}: the ranks together do not hold each row of {} exactly once", path, pieces[i].path);
+    ensure(times_held(*pieces[i].spec, {elements[i], cover[i]}) == 1, "{}: the ranks together do not hold each element of {} exactly once", path,
+           pieces[i].path);
   }
 }
 
@@ -47,7 +52,7 @@ Plan plan_of(const comm::Communicator& world, const std::string& path, std::span
   plan.most_bytes = metadata_bytes_a_file + 2 * static_cast<std::int64_t>(to_bytes(plan.info).size());
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     const Piece& piece = pieces[i];
-    if (piece.row_begin < piece.row_end) plan.digests[i] = digest_rows(*piece.spec, piece.row_begin, piece.row_end, piece.data);
+    if (piece.row_begin < piece.row_end) plan.digests[i] = digest_rows(*piece.spec, part_of(piece), piece.row_begin, piece.row_end, piece.data);
     plan.most_bytes += piece.spec->shape.elements() * static_cast<std::int64_t>(sizeof(float)) + metadata_bytes_a_dataset +
                        static_cast<std::int64_t>(piece.path.size());
   }
@@ -57,18 +62,18 @@ Plan plan_of(const comm::Communicator& world, const std::string& path, std::span
   return plan;
 }
 
-void prepare_folder(const comm::Communicator& world, const std::string& path, const std::string& temporary, const Plan& plan) {
+/// Rank 0 makes the place for the file, if there is room; the other ranks hold none.
+void prepare_folder(const comm::Communicator& world, const std::string& path, const Plan& plan, std::optional<io::StagedFile>& staged) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     const std::filesystem::path parent = std::filesystem::path(path).parent_path();
     const std::string folder = parent.empty() ? "." : parent.string();
     ensure(std::filesystem::is_directory(folder), "{}: there is no folder {} to write it in", path, folder);
-    std::filesystem::remove(temporary);
     const std::int64_t room = io::free_bytes(folder);
     ensure(plan.most_bytes <= room, "{}: needs {} bytes ({}) and there are {} ({}) free; make room, or lower checkpoint.keep", path, plan.most_bytes,
            format_bytes(static_cast<double>(plan.most_bytes)), room, format_bytes(static_cast<double>(room)));
-    io::File(temporary, io::File::Mode::create).close();  // says what is wrong with the path, where HDF5 only says that something is
-    std::filesystem::remove(temporary);
+    staged.emplace(path);
+    io::File(staged->temporary(), io::File::Mode::create).close();  // says what is wrong with the path, where HDF5 only says that something is
   });
 }
 
@@ -94,23 +99,24 @@ void write_metadata(io::Hdf5File& file, const Info& info, bool slots) {
 void write_rows(const comm::Communicator& world, const Piece& piece, std::int64_t rounds, const io::Hdf5Dataset& dataset,
                 std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
-  const std::int64_t step = rows_a_round(spec);
+  const parallel::Part part = part_of(piece);
+  const std::int64_t step = rows_a_round(part.row_elements());
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = std::min(piece.row_end, piece.row_begin + round * step), end = std::min(piece.row_end, begin + step);
-    const float* rows = piece.data == nullptr ? staging.data() : piece.data + (begin - piece.row_begin) * spec.row_elements();
+    const float* rows = piece.data == nullptr ? staging.data() : piece.data + (begin - piece.row_begin) * part.row_elements();
     if (spec.inner != parallel::InnerOrder::plain && begin < end) {
       to_file_order(spec, end - begin, rows, staging.data());
       rows = staging.data();
     }
-    const Box box = box_of_rows(spec, begin, end);
-    comm::together(world, [&] { dataset.write(box.start, box.count, io::Hdf5Number::float32, rows); });
+    const std::vector<io::Hdf5Box> boxes = boxes_of_rows(spec, part, begin, end);
+    comm::together(world, [&] { dataset.write(boxes, io::Hdf5Number::float32, rows); });
   }
 }
 
 std::vector<std::int64_t> rounds_of(const comm::Communicator& world, std::span<const Piece> pieces) {
   std::vector<std::int64_t> rounds;
   for (const Piece& piece : pieces) {
-    const std::int64_t step = rows_a_round(*piece.spec);
+    const std::int64_t step = rows_a_round(part_of(piece).row_elements());
     rounds.push_back((piece.row_end - piece.row_begin + step - 1) / step);
   }
   world.all_reduce(std::span(rounds), comm::Reduction::max);
@@ -132,7 +138,8 @@ std::vector<Extent> write_payload(const comm::Communicator& world, const std::st
     std::int64_t most = 1;
     for (const Piece& piece : pieces) {
       if (piece.spec->inner == parallel::InnerOrder::plain) continue;
-      most = std::max(most, std::min(rows_a_round(*piece.spec), piece.row_end - piece.row_begin) * piece.spec->row_elements());
+      const std::int64_t row_elements = piece.spec->row_elements();  // such a tensor is never split
+      most = std::max(most, std::min(rows_a_round(row_elements), piece.row_end - piece.row_begin) * row_elements);
     }
     staging.resize(static_cast<std::size_t>(most));
   });
@@ -189,21 +196,16 @@ std::int64_t seal_file(const comm::Communicator& world, const std::string& tempo
 
 WriteReport write(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info) {
   const double began = monotonic_seconds();
-  const std::string temporary = path + ".tmp";
+  const std::string temporary = path + io::StagedFile::default_suffix;
   const Plan plan = plan_of(world, path, pieces, info);
-  prepare_folder(world, path, temporary, plan);
+  std::optional<io::StagedFile> staged;
+  prepare_folder(world, path, plan, staged);
   WriteReport report;
-  try {
-    const std::vector<Extent> extents = write_payload(world, temporary, pieces, plan);
-    report.bytes = seal_file(world, temporary, pieces, plan, extents);
-    comm::together(world, [&] {
-      if (world.rank() == 0) io::rename_durably(temporary, path);
-    });
-  } catch (...) {
-    std::error_code ignored;  // the error that is under way says more
-    if (world.rank() == 0) std::filesystem::remove(temporary, ignored);
-    throw;
-  }
+  const std::vector<Extent> extents = write_payload(world, temporary, pieces, plan);
+  report.bytes = seal_file(world, temporary, pieces, plan, extents);
+  comm::together(world, [&] {
+    if (staged) staged->commit();
+  });
   std::vector<Contents::Entry> entries;
   for (std::size_t i = 0; i < pieces.size(); ++i) entries.push_back({pieces[i].path, pieces[i].spec->shape, plan.digests[i], true});
   report.digest = combined_digest(entries);

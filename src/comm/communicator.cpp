@@ -100,7 +100,12 @@ std::int64_t Communicator::all_reduce(std::int64_t value, Reduction reduction) c
 
 void Communicator::send(std::span<const std::byte> data, int to, int tag) const { form_->send(data, to, tag); }
 void Communicator::receive(std::span<std::byte> data, int from, int tag) const { form_->receive(data, from, tag); }
-Communicator Communicator::split(int color, int key) const { return Communicator(form_->split(color, key)); }
+
+Communicator Communicator::split(int color, int key) const {
+  const std::shared_ptr<Form> part = form_->split(color, key);
+  return part == nullptr ? Communicator() : Communicator(part);
+}
+
 bool Communicator::any(bool value) const { return all_reduce(std::int64_t{value}, Reduction::max) != 0; }
 double Communicator::meta_bytes() const { return form_->bytes; }
 const void* Communicator::mpi_handle() const { return form_->mpi_handle(); }

@@ -12,6 +12,7 @@
 #include "mpi_form.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/host.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -54,12 +55,6 @@ void validate_world(const Launch& launch, int world_size) {
   throw InputError(fmt::format("the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
                                "Start with the mpirun of the MPI library that this program is linked with",
                                launch.tasks));
-}
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 }  // namespace

@@ -25,6 +25,7 @@ struct Communicator::Form {
   virtual void all_reduce(void* data, std::size_t count, Element element, Reduction reduction) = 0;
   virtual void send(std::span<const std::byte> data, int to, int tag) = 0;
   virtual void receive(std::span<std::byte> data, int from, int tag) = 0;
+  /// Null for a rank with a negative colour.
   virtual std::shared_ptr<Form> split(int color, int key) = 0;
   virtual const void* mpi_handle() const { return nullptr; }
 

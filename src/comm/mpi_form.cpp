@@ -101,7 +101,8 @@ void MpiForm::receive(std::span<std::byte> data, int from, int tag) {
 
 std::shared_ptr<Communicator::Form> MpiForm::split(int color, int key) {
   MPI_Comm part = MPI_COMM_NULL;
-  mpi_try(MPI_Comm_split(main, color, key, &part), "MPI_Comm_split");
+  mpi_try(MPI_Comm_split(main, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
+  if (part == MPI_COMM_NULL) return nullptr;
   std::shared_ptr<MpiForm> form = duplicate(part);
   mpi_try(MPI_Comm_free(&part), "MPI_Comm_free");
   return form;

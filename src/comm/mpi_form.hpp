@@ -29,7 +29,7 @@ struct MpiForm final : Communicator::Form {
 
   MPI_Comm main;    ///< blocking calls of Communicator
   MPI_Comm engine;  ///< the engine's traffic, which therefore never meets the main thread's
-  std::uint64_t engine_requests = 0;  ///< requests of the engine on this group so far: their tags, alike on all its ranks
+  std::uint64_t engine_requests = 0;  ///< sums and gathers of the engine on this group so far: their tags, alike on all its ranks
 
  private:
   MpiForm(int rank_in, int size_in, MPI_Comm main_in, MPI_Comm engine_in) : Form(rank_in, size_in), main(main_in), engine(engine_in) {}

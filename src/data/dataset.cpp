@@ -2,16 +2,20 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "image_shard.hpp"
+#include "shard_header.hpp"
+#include "token_shard.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/hash.hpp"
+#include "trireme/tensor/tensor.hpp"
 
 namespace trireme::data {
 namespace {
 
 constexpr std::int64_t cache_budget_bytes = std::int64_t{512} << 20;  // of uncompressed rows, where shards are chunked
-constexpr std::int64_t most_channels = 4;                              // what the preparation of images takes
+constexpr std::int64_t most_channels = 4;                             // what the preparation of images takes
 
 std::uint64_t identity_of(const DatasetInfo& info) {
   io::Xxh3 hash;
@@ -26,57 +30,127 @@ std::uint64_t identity_of(const DatasetInfo& info) {
 
 }  // namespace
 
-struct Dataset::Shard : ImageShard {
-  using ImageShard::ImageShard;
+struct Dataset::Shard {
+  ShardDescription header;
+  std::optional<ImageShard> images;  // one of these is there, by the kind
+  std::optional<TokenShard> tokens;
+
+  Shard(const std::string& path, const std::shared_ptr<RowCache>& cache) {
+    io::Hdf5File file = io::Hdf5File::open(path);
+    header = read_header(file);
+    switch (header.kind) {
+      case DatasetKind::images: images.emplace(std::move(file), header, cache); return;
+      case DatasetKind::tokens: tokens.emplace(std::move(file), header, cache); return;
+      case DatasetKind::encoded_images: break;
+    }
+    throw InputError(fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path,
+                                 to_string(header.kind)));
+  }
 };
 
-Dataset::Dataset(const std::string& folder) {
+Dataset::Dataset(const std::string& folder, std::int64_t context) {
+  TRIREME_EXPECT(context >= 0);
   const std::vector<std::string> paths = shard_paths(folder);
   io::allow_open_files(static_cast<std::int64_t>(paths.size()));
   const auto cache = std::make_shared<RowCache>(cache_budget_bytes);
+  for (const std::string& path : paths) {
+    shards_.push_back(std::make_unique<Shard>(path, cache));
+    const DatasetKind kind = shards_.back()->header.kind, first = shards_.front()->header.kind;
+    validate(kind == first, "{}: holds {}, where {} holds {}: all shards of a folder are of one kind", path, to_string(kind), paths.front(),
+             to_string(first));
+    info_.shard_names.push_back(std::filesystem::path(path).filename().string());
+  }
+  info_.kind = shards_.front()->header.kind;
+  if (info_.kind == DatasetKind::images)
+    gather_images(folder, paths);
+  else
+    gather_tokens(paths, context);
+  for (const std::int64_t samples : info_.shard_samples) {
+    first_sample_.push_back(info_.samples);
+    info_.samples += samples;
+  }
+  validate(info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0), "{}: its {} shards hold no sample{}", folder, paths.size(),
+           context == 0 ? ""
+                        : fmt::format(" of context {}: a shard of at least {} tokens is needed, and the {} tokens are in shorter ones", context,
+                                      context + 1, info_.tokens));
+  info_.identity = identity_of(info_);
+}
+
+void Dataset::gather_images(const std::string& folder, const std::vector<std::string>& paths) {
   std::int32_t largest_label = -1;
   std::string classes_from;
-  for (const std::string& path : paths) {
-    auto shard = std::make_unique<Shard>(path, cache);
-    const ShardDescription& header = shard->header();
-    if (shards_.empty()) {
-      info_.height = header.height;
-      info_.width = header.width;
-      info_.channels = header.channels;
-      validate(header.channels <= most_channels, "{}: images of {} channels; 1 to {} can be", path, header.channels, most_channels);
-    }
+  const ShardDescription& first = shards_.front()->header;
+  info_.height = first.height;
+  info_.width = first.width;
+  info_.channels = first.channels;
+  validate(first.channels <= most_channels, "{}: images of {} channels; 1 to {} can be", paths.front(), first.channels, most_channels);
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const ShardDescription& header = shards_[i]->header;
     validate(header.height == info_.height && header.width == info_.width && header.channels == info_.channels,
-             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder hold one size", path, header.height, header.width,
-             header.channels, info_.height, info_.width, info_.channels, paths.front());
+             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder hold one size", paths[i], header.height,
+             header.width, header.channels, info_.height, info_.width, info_.channels, paths.front());
     if (!header.classes.empty()) {
-      validate(classes_from.empty() || header.classes == info_.classes, "{}: /classes differs from that of {}", path, classes_from);
+      validate(classes_from.empty() || header.classes == info_.classes, "{}: /classes differs from that of {}", paths[i], classes_from);
       info_.classes = header.classes;
-      classes_from = path;
+      classes_from = paths[i];
     }
-    for (const std::int32_t label : shard->labels()) largest_label = std::max(largest_label, label);
-    first_sample_.push_back(info_.samples);
-    info_.samples += header.samples;
-    info_.shard_names.push_back(std::filesystem::path(path).filename().string());
+    for (const std::int32_t label : shards_[i]->images->labels()) largest_label = std::max(largest_label, label);
     info_.shard_samples.push_back(header.samples);
-    shards_.push_back(std::move(shard));
   }
-  validate(info_.samples > 0, "{}: its {} shards hold no sample", folder, paths.size());
   validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()),
            "{}: a label {} stands among {} classes (/classes of {})", folder, largest_label, info_.classes.size(), classes_from);
   info_.class_count = info_.classes.empty() ? std::int64_t{largest_label} + 1 : static_cast<std::int64_t>(info_.classes.size());
-  info_.identity = identity_of(info_);
+}
+
+void Dataset::gather_tokens(const std::vector<std::string>& paths, std::int64_t context) {
+  const ShardDescription& first = shards_.front()->header;
+  info_.context = context;
+  info_.vocabulary = first.vocabulary;
+  info_.tokenizer = first.tokenizer;
+  for (std::size_t i = 0; i < paths.size(); ++i) {
+    const ShardDescription& header = shards_[i]->header;
+    validate(header.vocabulary == info_.vocabulary && header.tokenizer == info_.tokenizer,
+             "{}: tokens of vocabulary {} (tokenizer \"{}\") among tokens of vocabulary {} (tokenizer \"{}\", {}): all shards of a folder are of one "
+             "vocabulary",
+             paths[i], header.vocabulary, header.tokenizer, info_.vocabulary, info_.tokenizer, paths.front());
+    info_.tokens += header.samples;
+    info_.documents += header.documents;
+    info_.shard_samples.push_back(context == 0 ? 0 : std::max<std::int64_t>(header.samples - 1, 0) / context);
+  }
 }
 
 Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 
-void Dataset::read(std::int64_t index, std::byte* image, std::int32_t* label) const {
+std::int64_t Dataset::sample_bytes() const {
+  return info_.kind == DatasetKind::images ? info_.height * info_.width * info_.channels : info_.context * size_of(DType::int32);
+}
+
+std::int64_t Dataset::sample_labels() const { return info_.kind == DatasetKind::images ? 1 : info_.context; }
+
+Dataset::Place Dataset::locate(std::int64_t index) const {
   TRIREME_EXPECT(index >= 0 && index < info_.samples);
   const auto after = std::upper_bound(first_sample_.begin(), first_sample_.end(), index);
   const auto which = static_cast<std::size_t>(after - first_sample_.begin() - 1);
-  const std::int64_t inside = index - first_sample_[which];
-  shards_[which]->read(inside, 1, image);
-  *label = shards_[which]->labels()[static_cast<std::size_t>(inside)];
+  return {*shards_[which], index - first_sample_[which]};
+}
+
+void Dataset::read(std::int64_t index, std::byte* image, std::int32_t* label) const {
+  TRIREME_EXPECT(info_.kind == DatasetKind::images);
+  const auto [shard, inside] = locate(index);
+  if (image != nullptr) shard.images->read(inside, 1, image);
+  if (label != nullptr) *label = shard.images->labels()[static_cast<std::size_t>(inside)];
+}
+
+void Dataset::read_tokens(std::int64_t index, std::int32_t* inputs, std::int32_t* labels) const {
+  TRIREME_EXPECT(info_.kind == DatasetKind::tokens);
+  const auto [shard, inside] = locate(index);
+  const auto context = static_cast<std::size_t>(info_.context);
+  thread_local std::vector<std::int32_t> ids;  // a thread reads samples of one length: taken once
+  ids.resize(context + 1);
+  shard.tokens->read_ids(inside * info_.context, info_.context + 1, ids.data());
+  if (inputs != nullptr) std::copy_n(ids.begin(), context, inputs);
+  if (labels != nullptr) std::copy_n(ids.begin() + 1, context, labels);
 }
 
 }  // namespace trireme::data

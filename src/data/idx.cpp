@@ -1,12 +1,9 @@
 #include "trireme/data/idx.hpp"
 
 #include <algorithm>
-#include <limits>
 
-#include <zlib.h>
-
+#include "packed_file.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/io/file.hpp"
 
 namespace trireme::data {
 namespace {
@@ -15,18 +12,8 @@ constexpr std::int64_t best_deflate_ratio = 1032;  // zlib's own limit: what a h
 
 }  // namespace
 
-struct IdxReader::Source {
-  gzFile file = nullptr;  // zlib passes a plain file through unchanged
-  ~Source() {
-    if (file != nullptr) gzclose_r(file);
-  }
-};
-
-IdxReader::IdxReader(const std::string& path, int rank) : path_(path), source_(std::make_unique<Source>()) {
-  const std::int64_t file_bytes = io::File(path, io::File::Mode::read).size();
-  source_->file = gzopen(path.c_str(), "rb");
-  ensure(source_->file != nullptr, "{}: cannot be opened", path);
-  gzbuffer(source_->file, 1 << 18);
+IdxReader::IdxReader(const std::string& path, int rank) : path_(path), file_(std::make_unique<PackedFile>(path)) {
+  const std::int64_t file_bytes = file_->file_bytes();
 
   const auto header_bytes = static_cast<std::size_t>(4 + 4 * rank);
   unsigned char header[4 + 4 * 8];
@@ -42,9 +29,8 @@ IdxReader::IdxReader(const std::string& path, int rank) : path_(path), source_(s
     const bool overflow = __builtin_mul_overflow(bytes, shape_.back(), &bytes);
     validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which cannot be", path, fmt::join(shape_, ", "));
   }
-  const bool compressed = gzdirect(source_->file) == 0;
   const auto head = static_cast<std::int64_t>(header_bytes);
-  if (compressed) {
+  if (file_->compressed()) {
     validate(bytes / best_deflate_ratio <= file_bytes, "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,
              fmt::join(shape_, ", "), bytes, file_bytes);
   } else {
@@ -64,16 +50,9 @@ std::int64_t IdxReader::item_bytes() const {
 }
 
 void IdxReader::read(std::span<std::byte> out) {
-  for (std::size_t done = 0; done < out.size();) {
-    const unsigned part = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1u << 30));
-    const int got = gzread(source_->file, out.data() + done, part);
-    int fault = Z_OK;
-    const char* words = gzerror(source_->file, &fault);
-    validate(got >= 0 && fault != Z_DATA_ERROR, "{}: is damaged: {}", path_, words);
-    validate(got > 0, "{}: is cut short: {} bytes are missing after {} of its data", path_, out.size() - done, taken_);
-    done += static_cast<std::size_t>(got);
-    taken_ += got;
-  }
+  const std::size_t got = file_->read(out);
+  taken_ += static_cast<std::int64_t>(got);
+  validate(got == out.size(), "{}: is cut short: {} bytes are missing after {} of its data", path_, out.size() - got, taken_);
 }
 
 void IdxReader::skip(std::int64_t items) {
@@ -86,12 +65,8 @@ void IdxReader::skip(std::int64_t items) {
 }
 
 void IdxReader::finish() {
-  char beyond = 0;
-  const int got = gzread(source_->file, &beyond, 1);
-  int fault = Z_OK;
-  const char* words = gzerror(source_->file, &fault);
-  validate(got >= 0 && fault == Z_OK, "{}: is damaged at its end: {}", path_, words);
-  validate(got == 0, "{}: holds more bytes than its header says ([{}])", path_, fmt::join(shape_, ", "));
+  std::byte beyond{};
+  validate(file_->read({&beyond, 1}) == 0, "{}: holds more bytes than its header says ([{}])", path_, fmt::join(shape_, ", "));
 }
 
 }  // namespace trireme::data

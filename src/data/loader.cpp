@@ -8,9 +8,11 @@
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/philox.hpp"
 
 namespace trireme::data {
 namespace {
@@ -26,8 +28,13 @@ struct Loader::State {
     MicroBatch batch;
     ops::ImageTransform* transforms = nullptr;
     std::int64_t* samples = nullptr;
+    std::uint64_t* keys = nullptr;
     std::int64_t ready = -1;     // the micro-batch it holds
     std::exception_ptr error;
+  };
+  struct Row {  // of a slot; null: not asked for
+    std::byte* inputs = nullptr;
+    std::int32_t* labels = nullptr;
   };
   struct Ticket {
     std::int64_t index = 0;  // of the micro-batch in the pass
@@ -37,6 +44,7 @@ struct Loader::State {
 
   State(const Dataset& dataset_in, const LoaderOptions& options_in);
   ~State();
+  void take_memory();
   void end_readers();
   void start(Cursor cursor);
   const MicroBatch& next();
@@ -46,6 +54,7 @@ struct Loader::State {
   void fill(const Ticket& ticket, Slot& slot) const;
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const;
   void clear_row(std::int64_t row, Slot& slot) const;
+  Row row_of(std::int64_t row, const Slot& slot) const;
   Slot& slot_of(std::int64_t index) { return slots[static_cast<std::size_t>(index) % slots.size()]; }
 
   const Dataset& dataset;
@@ -82,28 +91,36 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
   } else {
     rounds = (samples + together - 1) / together;
   }
-  const DatasetInfo& info = dataset.info();
-  const std::int64_t image_bytes = rounded_up(micro * dataset.sample_bytes()), label_bytes = rounded_up(micro * size_of(DType::int32));
-  const std::int64_t transform_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
-  const std::int64_t sample_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
-  const std::int64_t slot_bytes = image_bytes + label_bytes + transform_bytes + sample_bytes;
-  slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);  // one more is in the caller's hands
-  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)");
-  std::byte* at = memory.data();
-  for (Slot& slot : slots) {
-    slot.batch.images = {at, DType::uint8, DeviceKind::cpu, {micro, info.height, info.width, info.channels}};
-    slot.batch.labels = {at + image_bytes, DType::int32, DeviceKind::cpu, {micro}};
-    slot.transforms = reinterpret_cast<ops::ImageTransform*>(at + image_bytes + label_bytes);
-    slot.samples = reinterpret_cast<std::int64_t*>(at + image_bytes + label_bytes + transform_bytes);
-    slot.batch.transforms = slot.transforms;
-    slot.batch.samples = slot.samples;
-    at += slot_bytes;
-  }
+  take_memory();
   try {
     for (int i = 0; i < std::max(options.workers, 1); ++i) readers.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
     end_readers();
     throw Failure(fmt::format("data.workers = {}: this host gives no more threads: {}", options.workers, error.what()));
+  }
+}
+
+void Loader::State::take_memory() {
+  const DatasetInfo& info = dataset.info();
+  const std::int64_t micro = options.micro;
+  const bool images = info.kind == DatasetKind::images;
+  const Shape inputs = images ? Shape{micro, info.height, info.width, info.channels} : Shape{micro, info.context};
+  const Shape labels = images ? Shape{micro} : Shape{micro, info.context};
+  const std::int64_t input_bytes = options.inputs ? rounded_up(micro * dataset.sample_bytes()) : 0;
+  const std::int64_t label_bytes = options.labels ? rounded_up(labels.elements() * size_of(DType::int32)) : 0;
+  const std::int64_t transform_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
+  const std::int64_t index_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
+  const std::int64_t slot_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes;
+  slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);  // one more is in the caller's hands
+  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)");
+  std::byte* at = memory.data();
+  const auto take = [&at](std::int64_t bytes) { return std::exchange(at, at + bytes); };
+  for (Slot& slot : slots) {
+    if (options.inputs) slot.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32, DeviceKind::cpu, inputs};
+    if (options.labels) slot.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
+    slot.batch.transforms = slot.transforms = reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
+    slot.batch.samples = slot.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
+    slot.batch.sample_keys = slot.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
   }
 }
 
@@ -199,16 +216,34 @@ void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
 }
 
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const {
-  dataset.read(sample, slot.batch.images.as<std::byte>() + row * dataset.sample_bytes(), slot.batch.labels.as<std::int32_t>() + row);
+  const Row data = row_of(row, slot);
+  if (data.inputs != nullptr || data.labels != nullptr) {
+    if (dataset.info().kind == DatasetKind::images) dataset.read(sample, data.inputs, data.labels);
+    else dataset.read_tokens(sample, reinterpret_cast<std::int32_t*>(data.inputs), data.labels);
+  }
   slot.transforms[row] = options.training ? options.augmentation.at(epoch, sample) : ops::ImageTransform{};
   slot.samples[row] = sample;
+  slot.keys[row] = sample_key(epoch, sample);
 }
 
 void Loader::State::clear_row(std::int64_t row, Slot& slot) const {
-  std::memset(slot.batch.images.as<std::byte>() + row * dataset.sample_bytes(), 0, static_cast<std::size_t>(dataset.sample_bytes()));
-  slot.batch.labels.as<std::int32_t>()[row] = -1;
+  const Row data = row_of(row, slot);
+  if (data.inputs != nullptr) std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample_bytes()));
+  if (data.labels != nullptr) std::fill_n(data.labels, dataset.sample_labels(), -1);
   slot.transforms[row] = {};
   slot.samples[row] = -1;
+  slot.keys[row] = 0;
+}
+
+Loader::State::Row Loader::State::row_of(std::int64_t row, const Slot& slot) const {
+  Row data;
+  if (options.inputs) data.inputs = static_cast<std::byte*>(slot.batch.inputs.data) + row * dataset.sample_bytes();
+  if (options.labels) data.labels = slot.batch.labels.as<std::int32_t>() + row * dataset.sample_labels();
+  return data;
+}
+
+std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample) {
+  return mix64(mix64(static_cast<std::uint64_t>(epoch) + 0x9E3779B97F4A7C15ull) ^ static_cast<std::uint64_t>(sample));
 }
 
 Loader::Loader(const Dataset& dataset, const LoaderOptions& options) : state_(std::make_unique<State>(dataset, options)) {}

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <limits>
 
 #include "shard_header.hpp"
 #include "trireme/base/check.hpp"
@@ -13,6 +14,14 @@ namespace {
 
 constexpr std::int64_t largest_extent = 1 << 20;  // pixels of a side: what no image has, and what no product of sizes overflows with
 constexpr std::size_t most_classes = 1 << 24;
+
+constexpr std::int64_t largest_vocabulary = std::numeric_limits<std::int32_t>::max();  // tokens are int32 in memory
+
+std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
+  const io::Hdf5Dataset dataset = file.dataset(name);
+  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant", dataset.place(), dataset.description().shape.size());
+  return dataset.description().shape[0];
+}
 
 DatasetKind kind_of(const io::Hdf5File& file) {
   if (file.has_attribute("/", "kind")) {
@@ -40,8 +49,8 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
   const io::Hdf5Description& stored = images.description();
   validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 && !stored.is_signed,
            "{}: is not uint8; images are uint8 [samples, height, width, channels]", images.place());
-  validate(stored.shape.size() == 4, "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: channels = 1)", images.place(),
-           stored.shape.size(), fmt::join(stored.shape, ", "));
+  validate(stored.shape.size() == 4, "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: channels = 1)",
+           images.place(), stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
     validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent, "{}: extents [{}] cannot be those of images", images.place(),
              fmt::join(stored.shape, ", "));
@@ -53,10 +62,35 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
   shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
 }
 
-std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
-  const io::Hdf5Dataset dataset = file.dataset(name);
-  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant", dataset.place(), dataset.description().shape.size());
-  return dataset.description().shape[0];
+// The attribute may stand on /tokens or on the file.
+std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
+  const std::int64_t most = token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : largest_vocabulary;
+  const std::string owner = file.has_attribute("tokens", "vocabulary") ? "tokens" : "/";
+  if (!file.has_attribute(owner, "vocabulary")) return most;
+  const std::int64_t vocabulary = file.attribute_int(owner, "vocabulary");
+  validate(vocabulary >= 1 && vocabulary <= largest_vocabulary, "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, and it is 1 to {}",
+           file.path(), vocabulary, largest_vocabulary);
+  return vocabulary;
+}
+
+void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
+  const io::Hdf5Dataset tokens = file.dataset("tokens");
+  const io::Hdf5Description& stored = tokens.description();
+  const bool right_type = stored.kind == io::Hdf5Description::Kind::integer && !stored.is_signed &&
+                          (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
+  validate(right_type, "{}: tokens are uint8, uint16 or uint32, which these are not", tokens.place());
+  validate(stored.shape.size() == 1, "{}: has {} dimensions [{}]; tokens are one row of numbers [count]", tokens.place(), stored.shape.size(),
+           fmt::join(stored.shape, ", "));
+  shard.samples = stored.shape[0];
+  shard.token_bytes = stored.element_bytes;
+  shard.vocabulary = vocabulary_of(file, stored.element_bytes);
+  shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
+  if (file.has_attribute("/", "tokenizer")) shard.tokenizer = file.attribute_string("/", "tokenizer");
+  if (file.has("documents")) {
+    const std::int64_t offsets = length_of(file, "documents");
+    validate(offsets >= 1, "{}: /documents is empty; it is [documents + 1], the last one the count of tokens", file.path());
+    shard.documents = offsets - 1;
+  }
 }
 
 }  // namespace
@@ -80,7 +114,7 @@ ShardDescription read_header(const io::Hdf5File& file) {
   switch (shard.kind) {
     case DatasetKind::images: describe_images(file, shard); break;
     case DatasetKind::encoded_images: shard.samples = length_of(file, "labels"); break;
-    case DatasetKind::tokens: shard.samples = length_of(file, "tokens"); break;
+    case DatasetKind::tokens: describe_tokens(file, shard); break;
   }
   if (file.has("classes")) {
     shard.classes = file.read_strings("classes");
@@ -115,6 +149,11 @@ std::string to_text(const ShardDescription& shard) {
   text += fmt::format("{}: {}\n", shard.kind == DatasetKind::tokens ? "tokens" : "samples", shard.samples);
   if (shard.kind == DatasetKind::images) {
     text += fmt::format("images: uint8, {} x {} x {} (height, width, channels), {}\n", shard.height, shard.width, shard.channels, shard.storage);
+  }
+  if (shard.kind == DatasetKind::tokens) {
+    text += fmt::format("type: uint{}, {}\nvocabulary: {}\n", 8 * shard.token_bytes, shard.storage, shard.vocabulary);
+    text += fmt::format("documents: {}\ntokenizer: {}\n", shard.documents > 0 ? std::to_string(shard.documents) : "not named",
+                        shard.tokenizer.empty() ? "not named" : shard.tokenizer);
   }
   if (!shard.classes.empty()) text += fmt::format("classes: {} ({})\n", shard.classes.size(), fmt::join(shard.classes, ", "));
   text += fmt::format("checksums: {}\nfile: {}\n", shard.checksums ? "yes" : "none", format_bytes(static_cast<double>(shard.file_bytes)));

@@ -1,10 +1,14 @@
 #include "trireme/data/verify.hpp"
 
 #include <algorithm>
+#include <memory>
 
 #include "image_shard.hpp"
+#include "shard_header.hpp"
+#include "token_shard.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/data/shard_writer.hpp"
+#include "trireme/io/hash.hpp"
 
 namespace trireme::data {
 namespace {
@@ -23,35 +27,79 @@ std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64
            "{}: checksums are uint64 [blocks]", dataset.place());
   validate(stored.shape[0] == expected, "{}: holds {} checksums, where the samples make {} blocks", dataset.place(), stored.shape[0], expected);
   std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
-  dataset.read_all(io::Hdf5Number::uint64, values.data());
+  if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
   return values;
+}
+
+/// Goes through the blocks; `checksum(first, count)` is that of samples [first, first + count). `what` and `unit` are for the message.
+template <class Checksum>
+std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what, const char* unit, Checksum&& checksum) {
+  const std::int64_t block = std::min(block_of(file), std::max<std::int64_t>(samples, 1));
+  const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
+  for (std::int64_t begin = 0; begin < samples; begin += block) {
+    const std::int64_t count = std::min(block, samples - begin);
+    const std::uint64_t found = checksum(begin, count), meant = stored[static_cast<std::size_t>(begin / block)];
+    if (found != meant) {
+      return fmt::format("block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}", begin / block, what, unit, begin,
+                         begin + count - 1, found, meant);
+    }
+  }
+  return "";
+}
+
+std::string verify_images(const io::Hdf5File& file, const ImageShard& shard, std::int64_t samples) {
+  std::vector<std::byte> images;
+  return compare_blocks(file, samples, "/images and /labels", "samples", [&](std::int64_t first, std::int64_t count) {
+    images.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
+    shard.read(first, count, images.data());
+    const std::span<const std::int32_t> labels(shard.labels().data() + first, static_cast<std::size_t>(count));
+    return image_checksums(images, labels, shard.sample_bytes(), count).at(0);
+  });
+}
+
+// No checksum covers the offsets, but they must be in order.
+std::string verify_documents(const io::Hdf5File& file, std::int64_t tokens) {
+  if (!file.has("documents")) return "";
+  const io::Hdf5Dataset dataset = file.dataset("documents");
+  validate(dataset.description().kind == io::Hdf5Description::Kind::integer, "{}: offsets are whole numbers (uint64)", dataset.place());
+  std::vector<std::uint64_t> offsets(static_cast<std::size_t>(dataset.description().elements()));
+  if (!offsets.empty()) dataset.read_all(io::Hdf5Number::uint64, offsets.data());
+  const bool whole = !offsets.empty() && offsets.front() == 0 && offsets.back() == static_cast<std::uint64_t>(tokens) &&
+                     std::is_sorted(offsets.begin(), offsets.end());
+  return whole ? "" : fmt::format("/documents: its offsets do not ascend from 0 to the {} tokens", tokens);
+}
+
+std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std::int64_t count) {
+  constexpr std::int64_t piece_tokens = 1 << 20;
+  std::vector<std::byte> piece;
+  io::Xxh3 hash;
+  const std::string wrong = compare_blocks(file, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
+    hash.reset();
+    for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
+      const std::int64_t part = std::min(piece_tokens, end - first);
+      piece.resize(static_cast<std::size_t>(part * shard.token_bytes()));
+      shard.read(first, part, piece.data());
+      hash.update(piece.data(), piece.size());
+    }
+    return hash.digest();
+  });
+  return wrong.empty() ? verify_documents(file, count) : wrong;
 }
 
 }  // namespace
 
 std::string verify_shard(const std::string& path) {
   const io::Hdf5File file = io::Hdf5File::open(path);
-  if (!file.has("checksums")) {
-    describe_shard(path);
-    return "no checksums";
+  const ShardDescription header = read_header(file);
+  if (!header.checksums) return "no checksums";
+  const auto cache = std::make_shared<RowCache>(0);
+  switch (header.kind) {
+    case DatasetKind::images: return verify_images(file, ImageShard(io::Hdf5File::open(path), header, cache), header.samples);
+    case DatasetKind::tokens: return verify_tokens(file, TokenShard(io::Hdf5File::open(path), header, cache), header.samples);
+    case DatasetKind::encoded_images: break;
   }
-  const ImageShard shard(path, std::make_shared<RowCache>(0));
-  const std::int64_t samples = shard.header().samples, block = std::min(block_of(file), std::max<std::int64_t>(samples, 1));
-  const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
-  std::vector<std::byte> images(static_cast<std::size_t>(std::min(block, samples) * shard.sample_bytes()));
-  for (std::int64_t begin = 0; begin < samples; begin += block) {
-    const std::int64_t count = std::min(block, samples - begin);
-    shard.read(begin, count, images.data());
-    const std::span<const std::int32_t> labels(shard.labels().data() + begin, static_cast<std::size_t>(count));
-    const std::span<const std::byte> bytes(images.data(), static_cast<std::size_t>(count * shard.sample_bytes()));
-    const std::uint64_t found = image_checksums(bytes, labels, shard.sample_bytes(), count).at(0);
-    const std::uint64_t meant = stored[static_cast<std::size_t>(begin / block)];
-    if (found != meant) {
-      return fmt::format("block {} of /images and /labels (samples {} to {}): checksum {:016x}, where /checksums says {:016x}", begin / block, begin,
-                         begin + count - 1, found, meant);
-    }
-  }
-  return "";
+  throw InputError(fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path,
+                               to_string(header.kind)));
 }
 
 }  // namespace trireme::data

@@ -1,30 +1,12 @@
 #include "contradictions.hpp"
 
-#include <initializer_list>
 #include <optional>
 
-#include <fmt/format.h>
+#include "judging.hpp"
 
 namespace trireme::deck {
 
 namespace {
-
-bool judged_already(const Reader& reader, std::initializer_list<const char*> keys) {
-  for (const char* key : keys)
-    if (reader.wrong(key)) return true;
-  return false;
-}
-
-/// ", its default" where the deck does not give the key: the reader of the message would look for it in vain.
-const char* origin(const Reader& reader, const char* key) { return reader.given(key) ? "" : ", its default"; }
-/// The same within a sentence that goes on.
-const char* inner_origin(const Reader& reader, const char* key) { return reader.given(key) ? "" : ", its default,"; }
-
-/// "384 or 512": the multiples of `part` on both sides of `value`.
-std::string multiples(std::int64_t value, std::int64_t part) {
-  const std::int64_t below = value / part * part;
-  return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
-}
 
 void judge_batch(const Deck& deck, Reader& reader) {
   if (judged_already(reader, {"batch.global", "batch.micro", "parallel.data"})) return;
@@ -45,13 +27,31 @@ void judge_batch(const Deck& deck, Reader& reader) {
 }
 
 /// The duration in samples, or in epochs where `epochs`; nothing where only the dataset could tell.
-std::optional<double> measure(const Duration& duration, std::int64_t global, bool epochs) {
+std::optional<double> measure(const Duration& duration, const Deck& deck, bool epochs) {
+  if (epochs != (duration.unit == Duration::Unit::epochs)) return std::nullopt;
   switch (duration.unit) {
-    case Duration::Unit::epochs: return epochs ? std::optional(duration.value) : std::nullopt;
-    case Duration::Unit::steps: return epochs ? std::nullopt : std::optional(duration.value * static_cast<double>(global));
-    case Duration::Unit::samples: return epochs ? std::nullopt : std::optional(duration.value);
-    default: return std::nullopt;
+    case Duration::Unit::epochs:
+    case Duration::Unit::samples: return duration.value;
+    case Duration::Unit::steps: return duration.value * static_cast<double>(deck.batch.global);
+    case Duration::Unit::tokens: return duration.value / static_cast<double>(deck.model.gpt.context);
+    case Duration::Unit::seconds: break;
   }
+  return std::nullopt;
+}
+
+/// Tokens count where the samples are sequences of them.
+void judge_tokens(const Deck& deck, Reader& reader) {
+  if (deck.model.kind == model::ModelKind::gpt || judged_already(reader, {"model.kind"})) return;
+  const auto judge = [&](const char* key, const std::optional<Duration>& duration) {
+    if (duration && duration->unit == Duration::Unit::tokens)
+      reader.mistake(key, fmt::format("{}: tokens count only for token datasets (model.kind = \"gpt\"); write epochs, steps or samples", quoted(to_string(*duration))));
+  };
+  judge("run.stop", deck.run.stop);
+  judge("schedule.warmup", deck.schedule.warmup);
+  judge("schedule.length", deck.schedule.length);
+  judge("evaluate.every", deck.evaluate.every);
+  judge("checkpoint.every", deck.checkpoint.every);
+  judge("monitor.every", deck.monitor.every);
 }
 
 void judge_schedule(const Deck& deck, Reader& reader) {
@@ -61,10 +61,10 @@ void judge_schedule(const Deck& deck, Reader& reader) {
                                                   to_string(deck.run.stop)));
     return;
   }
-  if (!schedule.warmup || judged_already(reader, {"run.stop", "schedule.length", "schedule.warmup", "batch.global"})) return;
+  if (!schedule.warmup || judged_already(reader, {"run.stop", "schedule.length", "schedule.warmup", "batch.global", "model.context"})) return;
   const Duration whole = schedule.length.value_or(deck.run.stop);
   for (const bool epochs : {true, false}) {
-    const auto warmup = measure(*schedule.warmup, deck.batch.global, epochs), length = measure(whole, deck.batch.global, epochs);
+    const auto warmup = measure(*schedule.warmup, deck, epochs), length = measure(whole, deck, epochs);
     if (warmup && length && *warmup > *length)
       reader.mistake("schedule.warmup", fmt::format("\"{}\" is longer than the {} = \"{}\"; use that or less", to_string(*schedule.warmup),
                                                     schedule.length ? "schedule.length" : "run, run.stop", to_string(whole)));
@@ -74,11 +74,16 @@ void judge_schedule(const Deck& deck, Reader& reader) {
 }  // namespace
 
 void find_contradictions(const Deck& deck, Reader& reader) {
+  judge_gpt(deck, reader);
   judge_batch(deck, reader);
+  judge_parallel(deck, reader);
+  judge_tokens(deck, reader);
   judge_schedule(deck, reader);
   if (!deck.checkpoint.best.empty() && deck.data.validation.empty() && !judged_already(reader, {"checkpoint.best", "data.validation"}))
     reader.mistake("checkpoint.best", fmt::format("\"{}\" is measured on data.validation, which is missing; name that folder or use best = \"none\"",
                                                   deck.checkpoint.best));
+  if (deck.checkpoint.best == "perplexity" && deck.model.kind != model::ModelKind::gpt && !judged_already(reader, {"checkpoint.best", "model.kind"}))
+    reader.mistake("checkpoint.best", "\"perplexity\" is measured of language models (model.kind = \"gpt\"); use \"loss\" or \"top1\"");
   if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 && !judged_already(reader, {"optimizer.momentum", "optimizer.nesterov"}))
     reader.mistake("optimizer.nesterov", "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value && !judged_already(reader, {"run.walltime", "run.walltime_margin"}))

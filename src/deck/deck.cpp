@@ -14,13 +14,28 @@
 
 namespace trireme::deck {
 
+namespace {
+
+/// The defaults that follow from other keys.
+void fill_in(Deck& deck, const Reader& reader) {
+  if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
+  const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
+  if (!reader.given("checkpoint.best")) deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
+  if (!is_gpt) return;
+  model::GptOptions& gpt = deck.model.gpt;
+  if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;
+  // SwiGLU has three matrices where GELU has two, so 2/3 of the width has the same weights (Shazeer 2020, section 2); 64 divides well.
+  if (gpt.mlp_width == 0) gpt.mlp_width = gpt.mlp == model::GptMlp::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
+  if (!reader.given("model.bias")) gpt.bias = gpt.positions == model::GptPositions::learned;
+}
+
+}  // namespace
+
 Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides) {
   Reader reader(text, file, overrides);
   Deck deck;
-  deck.checkpoint.best = "top1";
   visit(reader, deck);
-  if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
-  if (deck.data.validation.empty() && !reader.given("checkpoint.best")) deck.checkpoint.best.clear();
+  fill_in(deck, reader);
   find_contradictions(deck, reader);
   reader.finish();
   deck.places = reader.places();

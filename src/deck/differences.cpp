@@ -13,6 +13,11 @@ bool is_forbidden(const std::string& path) {
   return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") || path == "optimizer.kind";
 }
 
+/// A vocabulary that one of the decks leaves to the data is no change: the data may not change either.
+bool is_same(const std::string& path, const std::string& before, const std::string& after) {
+  return before == after || (path == "model.vocabulary" && (before.empty() || after.empty()));
+}
+
 }  // namespace
 
 std::vector<Difference> differences(const Deck& before, const Deck& after) {
@@ -23,9 +28,10 @@ std::vector<Difference> differences(const Deck& before, const Deck& after) {
     const auto old = std::find_if(old_entries.begin(), old_entries.end(), [&](const Entry& e) { return path_of(e) == path; });
     const std::string value = old == old_entries.end() ? "" : old->value;
     if (old != old_entries.end()) old_entries.erase(old);
-    if (value != entry.value) result.push_back({path, value, entry.value, is_forbidden(path)});
+    if (!is_same(path, value, entry.value)) result.push_back({path, value, entry.value, is_forbidden(path)});
   }
-  for (const Entry& entry : old_entries) result.push_back({path_of(entry), entry.value, "", is_forbidden(path_of(entry))});
+  for (const Entry& entry : old_entries)
+    if (const std::string path = path_of(entry); !is_same(path, entry.value, "")) result.push_back({path, entry.value, "", is_forbidden(path)});
   return result;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <string_view>
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -50,6 +51,14 @@ constexpr std::int64_t largest_extent = 1 << 20;
 constexpr std::size_t most_layers = 1024;
 constexpr int most_ranks = 1 << 20;
 
+/// A whole number of at most nine digits; 0 where the text is none.
+int count_of(std::string_view text) {
+  if (text.size() > 9 || text.find_first_not_of("0123456789") != std::string_view::npos) return 0;
+  int number = 0;
+  for (const char digit : text) number = 10 * number + (digit - '0');
+  return number;
+}
+
 std::string quoted_list(const std::vector<std::string>& names) {
   std::vector<std::string> list;
   for (const std::string& name : names) list.push_back(quoted(name));
@@ -70,8 +79,6 @@ bool same_value(const toml::node& a, const toml::node& b) {
 }
 
 std::string wrong_units(const Duration& duration, Units units) {
-  using Unit = Duration::Unit;
-  if (duration.unit == Unit::tokens) return "tokens count only for token datasets; write epochs, steps or samples";
   if (units == Units::counts && duration.is_time()) return "must be counted in epochs, steps or samples, not in time";
   if (units == Units::times && !duration.is_time()) return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
   return "";
@@ -316,6 +323,36 @@ Field data_ranks(int& value) {
     return "";
   };
   return {read, [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); }};
+}
+
+Field recompute(int& value) {
+  const auto read = [&value](const Given& given) -> std::string {
+    constexpr std::string_view every = "every ";
+    constexpr const char* demand = "\"none\", \"all\" or \"every n\" (each n-th block), as in \"every 2\"";
+    const auto string = text_of(given);
+    if (!string) return wrong_type(demand, given.node);
+    const int blocks = *string == "all" ? 1 : string->starts_with(every) ? count_of(std::string_view(*string).substr(every.size())) : 0;
+    if (blocks == 0 && *string != "none") return fmt::format("{}: must be {}", quoted(*string), demand);
+    value = blocks;
+    return "";
+  };
+  return {read, [&value] { return quoted(value == 0 ? "none" : value == 1 ? "all" : fmt::format("every {}", value)); }};
+}
+
+Field step_range(std::optional<monitor::StepRange>& value) {
+  const auto read = [&value](const Given& given) -> std::string {
+    const auto string = text_of(given);
+    if (!string) return wrong_type("a range of steps in quotes, as in \"10..12\", or \"none\"", given.node);
+    value.reset();
+    if (*string == "none") return "";
+    const std::size_t dots = string->find("..");
+    const int first = count_of(std::string_view(*string).substr(0, dots)), last = dots == std::string::npos ? 0 : count_of(std::string_view(*string).substr(dots + 2));
+    if (first < 1 || last < 1) return fmt::format("{}: must be a range of steps, the first of which is 1, as in \"10..12\", or \"none\"", quoted(*string));
+    if (last < first) return fmt::format("{}: ends before it begins; must be as \"{}..{}\"", quoted(*string), last, first);
+    value = monitor::StepRange{first, last};
+    return "";
+  };
+  return {read, [&value] { return quoted(value ? fmt::format("{}..{}", value->first, value->last) : "none"); }};
 }
 
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/base/duration.hpp"
+#include "trireme/monitor/options.hpp"
 
 namespace trireme::deck {
 
@@ -33,6 +34,7 @@ struct Key {
   const char* name;
   Owner owner = {};
   const char* required = nullptr;  ///< what to write where the key is missing; null: it has a default
+  bool value_by_kind = false;      ///< which values are right depends on the table's kind, so none is judged where that is wrong
 };
 
 /// Goes over the tables and keys of a deck, each declared once in tables.cpp: to read them, or to write them back.
@@ -79,6 +81,10 @@ Field optional_duration(std::optional<Duration>& value, Units units, bool positi
 Field walltime(bool& automatic, std::optional<Duration>& value);
 /// "auto" (0) or a number.
 Field data_ranks(int& value);
+/// "none" (0), "all" (1) or "every n".
+Field recompute(int& value);
+/// "none" or "first..last".
+Field step_range(std::optional<monitor::StepRange>& value);
 /// normalize = { mean = [..], std = [..] }.
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
 /// Padding in pixels, or { padding = .. }.
@@ -96,6 +102,13 @@ Field integer(T& value, Range range) {
   constexpr double largest = sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max()) : 0x1p62;
   if (range.max > largest) range.max = largest;
   return integer_of([&value] { return static_cast<std::int64_t>(value); }, [&value](std::int64_t given) { value = static_cast<T>(given); }, range);
+}
+/// A number that may be left out: 0, and then not written.
+template <class T>
+Field optional_integer(T& value, Range range) {
+  Field field = integer(value, range);
+  field.write = [&value, write = std::move(field.write)] { return value == 0 ? std::string() : write(); };
+  return field;
 }
 /// One number of a list.
 Field one_of(int& value, std::vector<int> choices);

@@ -123,7 +123,7 @@ void Reader::field(const Key& key, const Field& field) {
   }
   // Whether a key belongs cannot be told where the kind is wrong; its value is judged all the same, so that all mistakes come at once.
   if (!key.owner.holds && !table.kind_wrong) return mistake(path, fmt::format("belongs to {}; remove it", key.owner.text));
-  if (!field.read) return;
+  if (!field.read || (table.kind_wrong && key.value_by_kind)) return;
   const auto raw = overrides_.find(path);
   const toml::source_position at = node->source().begin;
   places_[path] = raw != overrides_.end() ? fmt::format("--set {}={}", path, raw->second) : fmt::format("{}:{}:{}", file_, at.line, at.column);

@@ -35,26 +35,46 @@ void visit_run(Visitor& v, train::RunOptions& run) {
   v.field({"walltime_margin"}, duration(run.walltime_margin, Units::times, false));
 }
 
+// More than any model in use, and far from where products of extents would overflow.
+constexpr double most_layers = 1024, widest = 65536, longest = 1 << 20, most_words = 1 << 24;
+
+void visit_gpt(Visitor& v, const Owner& owner, model::GptOptions& gpt) {
+  using namespace model;
+  v.field({"layers", owner}, integer(gpt.layers, between(1, most_layers)));
+  v.field({"heads", owner}, integer(gpt.heads, between(1, widest)));
+  v.field({"kv_heads", owner}, optional_integer(gpt.kv_heads, between(1, widest)));
+  v.field({"mlp_width", owner}, optional_integer(gpt.mlp_width, between(1, longest)));
+  v.field({"context", owner}, integer(gpt.context, between(1, longest)));
+  v.field({"vocabulary", owner}, optional_integer(gpt.vocabulary, between(2, most_words)));
+  v.field({"mlp", owner}, choice<GptMlp>(gpt.mlp, {{"gelu", GptMlp::gelu}, {"swiglu", GptMlp::swiglu}}));
+  v.field({"positions", owner}, choice<GptPositions>(gpt.positions, {{"learned", GptPositions::learned}, {"rope", GptPositions::rope}}));
+  v.field({"bias", owner}, flag(gpt.bias));
+  v.field({"tie_embeddings", owner}, flag(gpt.tie_embeddings));
+  v.field({"dropout", owner}, real(gpt.dropout, from_below(0, 1)));
+}
+
 void visit_model(Visitor& v, model::ModelOptions& model) {
   using namespace model;
   v.table("model");
-  v.field({"kind"}, choice<ModelKind>(model.kind, {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}}, {"vit", "gpt"}));
-  const Owner resnet{model.kind == ModelKind::resnet, "kind = \"resnet\""}, mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""};
+  v.field({"kind"}, choice<ModelKind>(model.kind, {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}}, {"vit"}));
+  const bool is_resnet = model.kind == ModelKind::resnet, is_gpt = model.kind == ModelKind::gpt;
+  const Owner resnet{is_resnet, "kind = \"resnet\""}, mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""}, gpt{is_gpt, "kind = \"gpt\""};
+  const Owner resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
   // The CIFAR form has three stages of (depth - 2) / 6 blocks; the others are the ImageNet form's (He et al. 2016, table 1).
   v.field({"depth", resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
           one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
-  v.field({"width", resnet}, integer(model.width, between(1, 65536)));
+  v.field({"width", resnet_or_gpt}, integer(is_gpt ? model.gpt.width : model.width, between(1, widest)));
   v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
-  v.field({"norm", resnet}, choice<ResnetNorm>(model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}, {"layer", "rms"}));
+  v.field({"norm", resnet_or_gpt, nullptr, true},
+          is_gpt ? choice<GptNorm>(model.gpt.norm, {{"layer", GptNorm::layer}, {"rms", GptNorm::rms}})
+                 : choice<ResnetNorm>(model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
   v.field({"zero_init_residual", resnet}, flag(model.zero_init_residual));
   v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"}, extents(model.widths));
+  visit_gpt(v, gpt, model.gpt);
   foreign(v, "kind = \"vit\", which is not available in this version of Trireme", {"patch", "mlp_ratio"});
-  foreign(v, "kind = \"gpt\" or \"vit\", which are not available in this version of Trireme", {"layers", "heads", "dropout"});
-  foreign(v, "kind = \"gpt\", which is not available in this version of Trireme",
-          {"kv_heads", "mlp_width", "context", "vocabulary", "mlp", "positions", "bias", "tie_embeddings"});
 }
 
-void visit_data(Visitor& v, data::DataOptions& data) {
+void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   using data::Shuffle;
   v.table("data");
   v.field({"train", {}, "name the folder of the training set, as in train = \"data/fashion/train\" (trireme shard makes one)"}, text(data.train));
@@ -69,11 +89,12 @@ void visit_data(Visitor& v, data::DataOptions& data) {
   v.field({"drop_last"}, flag(data.drop_last));
 
   v.table("data.augment");
-  v.field({"normalize"}, normalize(data.augment.mean, data.augment.std));
-  v.field({"random_crop"}, random_crop(data.augment.random_crop));
-  v.field({"flip"}, flag(data.augment.flip));
+  const Owner images{kind != model::ModelKind::gpt, "models of images (model.kind = \"resnet\" or \"mlp\")"};
+  v.field({"normalize", images}, normalize(data.augment.mean, data.augment.std));
+  v.field({"random_crop", images}, random_crop(data.augment.random_crop));
+  v.field({"flip", images}, flag(data.augment.flip));
   for (const char* name : {"random_resized_crop", "color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
-    v.field({name}, unavailable({"false", "0"}));
+    v.field({name, images}, unavailable({"false", "0"}));
 }
 
 // Far beyond any batch in use, and far from where products of a batch and a number of ranks would overflow.
@@ -85,16 +106,26 @@ void visit_batch(Visitor& v, train::BatchOptions& batch) {
   v.field({"micro"}, integer(batch.micro, between(1, most_samples)));
 }
 
+// No model has more blocks to cut, nor more heads to split.
+constexpr double most_parts = 1024;
+
 void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
+  using parallel::PipelineKind;
+  using parallel::ShardKind;
   v.table("parallel");
   v.field({"data"}, data_ranks(parallel.data));
-  v.field({"tensor"}, unavailable({"1"}));
-  v.field({"pipeline"}, unavailable({"1"}));
-  v.field({"pipeline_schedule"}, unavailable({"\"1f1b\""}, {"1f1b", "gpipe", "interleaved"}));
-  v.field({"pipeline_chunks"}, unavailable({"1"}));
-  v.field({"shard"}, unavailable({"\"none\""}, {"none", "optimizer", "gradients", "parameters"}));
-  v.field({"sequence"}, unavailable({"false"}));
-  v.field({"recompute"}, unavailable({"\"none\""}));
+  v.field({"tensor"}, integer(parallel.tensor, between(1, most_parts)));
+  v.field({"pipeline"}, integer(parallel.pipeline, between(1, most_parts)));
+  v.field({"pipeline_schedule"}, choice<PipelineKind>(parallel.pipeline_schedule, {{"gpipe", PipelineKind::gpipe},
+                                                                                   {"1f1b", PipelineKind::one_forward_one_backward},
+                                                                                   {"interleaved", PipelineKind::interleaved}}));
+  v.field({"pipeline_chunks"}, integer(parallel.pipeline_chunks, between(1, most_parts)));
+  v.field({"shard"}, choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
+                                                        {"optimizer", ShardKind::optimizer},
+                                                        {"gradients", ShardKind::gradients},
+                                                        {"parameters", ShardKind::parameters}}));
+  v.field({"sequence"}, flag(parallel.sequence));
+  v.field({"recompute"}, recompute(parallel.recompute));
   v.field({"offload"}, unavailable({"[]"}));
   v.field({"sync"}, unavailable({"\"step\""}));
   v.field({"bucket_mb"}, real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
@@ -116,18 +147,18 @@ void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
 void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
   using optim::OptimizerKind;
   v.table("optimizer");
-  v.field({"kind"}, choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd}, {"adamw", OptimizerKind::adamw}, {"lars", OptimizerKind::lars}}, {"lamb"}));
+  v.field({"kind"}, choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd}, {"adamw", OptimizerKind::adamw}, {"lars", OptimizerKind::lars}, {"lamb", OptimizerKind::lamb}}));
   const bool is_sgd = optimizer.kind == OptimizerKind::sgd, is_lars = optimizer.kind == OptimizerKind::lars;
   const Owner with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""}, sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
-  const Owner adamw{optimizer.kind == OptimizerKind::adamw, "kind = \"adamw\""};
+  const Owner adaptive{optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb, "kind = \"adamw\" or \"lamb\""};
   v.field({"weight_decay"}, real(optimizer.weight_decay, at_least(0)));
   v.field({"decay_all"}, flag(optimizer.decay_all));
   v.field({"momentum", with_momentum}, real(optimizer.momentum, from_below(0, 1)));
   v.field({"nesterov", sgd}, flag(optimizer.nesterov));
   v.field({"trust_coefficient", lars}, real(optimizer.trust_coefficient, above(0)));
-  v.field({"beta1", adamw}, real(optimizer.beta1, from_below(0, 1)));
-  v.field({"beta2", adamw}, real(optimizer.beta2, from_below(0, 1)));
-  v.field({"epsilon", adamw}, real(optimizer.epsilon, above(0)));
+  v.field({"beta1", adaptive}, real(optimizer.beta1, from_below(0, 1)));
+  v.field({"beta2", adaptive}, real(optimizer.beta2, from_below(0, 1)));
+  v.field({"epsilon", adaptive}, real(optimizer.epsilon, above(0)));
   v.field({"clip_norm"}, real(optimizer.clip_norm, at_least(0)));
   v.field({"ema"}, unavailable({"0.0"}));
 }
@@ -153,7 +184,7 @@ void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
   v.table("checkpoint");
   v.field({"every"}, duration(checkpoint.every, Units::counts_or_times, true));
   v.field({"keep"}, integer(checkpoint.keep, at_least(1)));
-  v.field({"best"}, choice<std::string>(checkpoint.best, {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}}, {"perplexity"}));
+  v.field({"best"}, choice<std::string>(checkpoint.best, {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
   v.field({"async"}, unavailable({"false"}));
 }
 
@@ -170,7 +201,7 @@ void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
   v.table("monitor");
   v.field({"every"}, duration(monitor.every, Units::counts, true));
   v.field({"tensorboard"}, flag(monitor.tensorboard));
-  v.field({"trace"}, unavailable({}));
+  v.field({"trace"}, step_range(monitor.trace));
   v.field({"profile"}, unavailable({"false"}));
 }
 
@@ -179,7 +210,7 @@ void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
 void visit(Visitor& v, Deck& deck) {
   visit_run(v, deck.run);
   visit_model(v, deck.model);
-  visit_data(v, deck.data);
+  visit_data(v, deck.model.kind, deck.data);
   v.table("loss");
   v.field({"label_smoothing"}, real(deck.loss.label_smoothing, from_below(0, 1)));
   visit_batch(v, deck.batch);

@@ -58,4 +58,15 @@ int available_cores() {
   return cores > 0 ? static_cast<int>(cores) : 1;
 }
 
+std::string core_list() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::string list;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return list;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &set)) list += (list.empty() ? "" : ",") + std::to_string(core);
+  }
+  return list;
+}
+
 }  // namespace trireme

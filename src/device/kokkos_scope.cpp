@@ -36,11 +36,8 @@ int threads_of(const char* variable, bool may_be_list) {
 
 KokkosScope::KokkosScope(int threads) {
   // Kokkos lets no other number of threads stand beside its own variable.
-  const int openmp = threads_of("OMP_NUM_THREADS", true), kokkos = threads_of("KOKKOS_NUM_THREADS", false);
-  if (kokkos > 0)
-    threads = kokkos;
-  else if (threads <= 0)
-    threads = openmp > 0 ? openmp : available_cores();
+  const int otherwise = default_threads();
+  if (threads <= 0 || threads_of("KOKKOS_NUM_THREADS", false) > 0) threads = otherwise;
 #if defined(KOKKOS_ENABLE_CUDA)
   // Asked first: without a driver Kokkos::initialize ends the process.
   std::string why;
@@ -59,6 +56,11 @@ KokkosScope::KokkosScope(int threads) {
 }
 
 KokkosScope::~KokkosScope() { Kokkos::finalize(); }
+
+int KokkosScope::default_threads() {
+  const int openmp = threads_of("OMP_NUM_THREADS", true), kokkos = threads_of("KOKKOS_NUM_THREADS", false);
+  return kokkos > 0 ? kokkos : openmp > 0 ? openmp : available_cores();
+}
 
 int KokkosScope::threads() {
 #if KOKKOS_VERSION >= 40000

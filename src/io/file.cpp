@@ -119,18 +119,26 @@ std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
   return text;
 }
 
+StagedFile::StagedFile(std::string path, const std::string& suffix) : path_(std::move(path)), temporary_(path_ + suffix) {
+  ::unlink(temporary_.c_str());
+}
+
+StagedFile::~StagedFile() {
+  if (!committed_) ::unlink(temporary_.c_str());
+}
+
+void StagedFile::commit() {
+  sync_file(temporary_);
+  rename_durably(temporary_, path_);
+  committed_ = true;
+}
+
 void replace_file(const std::string& path, std::string_view text) {
-  const std::string temporary = fmt::format("{}.tmp{}", path, ::getpid());
-  try {
-    File file(temporary, File::Mode::create);
-    file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
-    file.sync();
-    file.close();
-    rename_durably(temporary, path);
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
-  }
+  StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix, ::getpid()));  // a lease may be renewed by two jobs at once
+  File file(staged.temporary(), File::Mode::create);
+  file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
+  file.close();
+  staged.commit();
 }
 
 void sync_file(const std::string& path) { File(path, File::Mode::read).sync(); }

@@ -35,6 +35,8 @@ std::string hdf5_error_text() {
 hid_t memory_type(Hdf5Number number) {
   switch (number) {
     case Hdf5Number::uint8: return H5T_NATIVE_UINT8;
+    case Hdf5Number::uint16: return H5T_NATIVE_UINT16;
+    case Hdf5Number::uint32: return H5T_NATIVE_UINT32;
     case Hdf5Number::int32: return H5T_NATIVE_INT32;
     case Hdf5Number::int64: return H5T_NATIVE_INT64;
     case Hdf5Number::uint64: return H5T_NATIVE_UINT64;
@@ -47,6 +49,8 @@ hid_t memory_type(Hdf5Number number) {
 hid_t file_type(Hdf5Number number) {
   switch (number) {
     case Hdf5Number::uint8: return H5T_STD_U8LE;
+    case Hdf5Number::uint16: return H5T_STD_U16LE;
+    case Hdf5Number::uint32: return H5T_STD_U32LE;
     case Hdf5Number::int32: return H5T_STD_I32LE;
     case Hdf5Number::int64: return H5T_STD_I64LE;
     case Hdf5Number::uint64: return H5T_STD_U64LE;
@@ -87,10 +91,17 @@ void Hdf5Handle::close() {
 std::int64_t size_of(Hdf5Number number) {
   switch (number) {
     case Hdf5Number::uint8: return 1;
-    case Hdf5Number::int32: case Hdf5Number::float32: return 4;
+    case Hdf5Number::uint16: return 2;
+    case Hdf5Number::uint32: case Hdf5Number::int32: case Hdf5Number::float32: return 4;
     case Hdf5Number::int64: case Hdf5Number::uint64: case Hdf5Number::float64: return 8;
   }
   return 0;
+}
+
+std::int64_t Hdf5Box::elements() const {
+  std::int64_t product = 1;
+  for (const std::int64_t extent : count) product *= extent;
+  return product;
 }
 
 std::int64_t Hdf5Description::elements() const {

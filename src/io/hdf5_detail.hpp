@@ -1,7 +1,9 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -28,6 +30,32 @@ hid_t memory_type(Hdf5Number number);
 
 /// Little-endian type in the file, the same on every machine (not to be closed).
 hid_t file_type(Hdf5Number number);
+
+/// What a transfer touches, in the file and in memory, where its elements stand one behind the other.
+struct Selection {
+  Hdf5Handle in_file, in_memory;
+};
+
+/// The union of boxes of an open dataset. The lock is held by the caller.
+template <class E>
+Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::string& place) {
+  Selection selection{Hdf5Handle(hdf5_try<E>(H5Dget_space(dataset), "{}: no extents", place)), {}};
+  const bool scalar = H5Sget_simple_extent_type(selection.in_file.id()) == H5S_SCALAR;
+  if (!scalar || boxes.empty()) hdf5_try<E>(H5Sselect_none(selection.in_file.id()), "{}: selection", place);
+  hsize_t elements = 0;
+  for (const Hdf5Box& box : boxes) {
+    elements += static_cast<hsize_t>(box.elements());
+    if (scalar || box.elements() == 0) continue;
+    const std::vector<hsize_t> start(box.start.begin(), box.start.end()), count(box.count.begin(), box.count.end());
+    hdf5_try<E>(H5Sselect_hyperslab(selection.in_file.id(), H5S_SELECT_OR, start.data(), nullptr, count.data(), nullptr), "{}: selection", place);
+  }
+  TRIREME_EXPECT(H5Sget_select_npoints(selection.in_file.id()) == static_cast<hssize_t>(elements));  // else boxes overlap
+  // Of one box the extents: HDF5 goes over chunks fast only where both selections have one shape.
+  std::vector<hsize_t> extents{elements};
+  if (boxes.size() == 1 && !scalar) extents.assign(boxes[0].count.begin(), boxes[0].count.end());
+  selection.in_memory = Hdf5Handle(hdf5_try<E>(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr), "{}: extents", place));
+  return selection;
+}
 
 /// An open attribute or dataset of strings, of fixed or variable length, and its parts.
 struct StringSource {

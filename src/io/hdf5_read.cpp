@@ -221,23 +221,27 @@ Hdf5Dataset Hdf5File::dataset(const std::string& object) const {
 }
 
 void Hdf5Dataset::read(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, void* out) const {
+  const Hdf5Box box{{start.begin(), start.end()}, {count.begin(), count.end()}};
+  read({&box, 1}, memory, out);
+}
+
+void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* out) const {
   const Hdf5Lock lock;
   const std::size_t rank = description_.shape.size();
-  TRIREME_EXPECT(start.size() == rank && count.size() == rank);
   validate(description_.kind == Hdf5Description::Kind::integer || description_.kind == Hdf5Description::Kind::real, "{}: is not numbers", place_);
-  for (std::size_t i = 0; i < rank; ++i) {
-    if (count[i] == 0) return;
-    validate(start[i] >= 0 && count[i] > 0 && start[i] <= description_.shape[i] - count[i], "{}: rows {} to {} asked of {}", place_, start[i],
-             start[i] + count[i], description_.shape[i]);
+  std::int64_t elements = 0;
+  for (const Hdf5Box& box : boxes) {
+    TRIREME_EXPECT(box.start.size() == rank && box.count.size() == rank);
+    elements += box.elements();
+    for (std::size_t i = 0; i < rank && box.elements() != 0; ++i) {
+      validate(box.start[i] >= 0 && box.count[i] > 0 && box.start[i] <= description_.shape[i] - box.count[i], "{}: rows {} to {} asked of {}", place_,
+               box.start[i], box.start[i] + box.count[i], description_.shape[i]);
+    }
   }
-  const std::vector<hsize_t> first(start.begin(), start.end()), extent(count.begin(), count.end());
-  const Hdf5Handle in_file(hdf5_try<InputError>(H5Dget_space(handle_.id()), "{}: no extents", place_));
-  const Hdf5Handle in_memory(hdf5_try<InputError>(
-      rank == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(rank), extent.data(), nullptr), "{}: extents", place_));
-  if (rank > 0) {
-    hdf5_try<InputError>(H5Sselect_hyperslab(in_file.id(), H5S_SELECT_SET, first.data(), nullptr, extent.data(), nullptr), "{}: selection", place_);
-  }
-  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), in_memory.id(), in_file.id(), H5P_DEFAULT, out), "{}: cannot be read", place_);
+  if (elements == 0) return;
+  const detail::Selection chosen = detail::select<InputError>(handle_.id(), boxes, place_);
+  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(), chosen.in_file.id(), H5P_DEFAULT, out),
+                       "{}: cannot be read", place_);
 }
 
 void Hdf5Dataset::read_all(Hdf5Number memory, void* out) const {

@@ -100,7 +100,7 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
   Hdf5Description description;
   description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64 ? Hdf5Description::Kind::real : Hdf5Description::Kind::integer;
   description.element_bytes = size_of(type);
-  description.is_signed = type != Hdf5Number::uint8 && type != Hdf5Number::uint64;
+  description.is_signed = type == Hdf5Number::int32 || type == Hdf5Number::int64;
   description.native_order = H5Tequal(detail::file_type(type), detail::memory_type(type)) > 0;
   description.shape.assign(shape.begin(), shape.end());
   description.bytes = description.elements() * description.element_bytes;
@@ -150,20 +150,17 @@ void Hdf5File::write_attribute(const std::string& object, const std::string& nam
 }
 
 void Hdf5Dataset::write(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, const void* data) const {
+  const Hdf5Box box{{start.begin(), start.end()}, {count.begin(), count.end()}};
+  write({&box, 1}, memory, data);
+}
+
+void Hdf5Dataset::write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const void* data) const {
   const Hdf5Lock lock;
-  const std::vector<hsize_t> first = extents(start), extent = extents(count);
-  TRIREME_EXPECT(first.size() == description_.shape.size() && extent.size() == first.size());
-  const Hdf5Handle in_file(hdf5_try<Failure>(H5Dget_space(handle_.id()), "{}: extents", place_));
-  const Hdf5Handle in_memory(hdf5_try<Failure>(
-      extent.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(extent.size()), extent.data(), nullptr), "{}: extents", place_));
-  if (std::find(extent.begin(), extent.end(), hsize_t{0}) != extent.end()) {
-    hdf5_try<Failure>(H5Sselect_none(in_file.id()), "{}: selection", place_);
-    hdf5_try<Failure>(H5Sselect_none(in_memory.id()), "{}: selection", place_);
-  } else if (!extent.empty()) {
-    hdf5_try<Failure>(H5Sselect_hyperslab(in_file.id(), H5S_SELECT_SET, first.data(), nullptr, extent.data(), nullptr), "{}: selection", place_);
-  }
+  for (const Hdf5Box& box : boxes) TRIREME_EXPECT(box.start.size() == description_.shape.size() && box.count.size() == box.start.size());
+  const detail::Selection chosen = detail::select<Failure>(handle_.id(), boxes, place_);
   const Hdf5Handle transfer = transfer_list(collective_, place_);
-  hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), in_memory.id(), in_file.id(), transfer.id(), data), "{}: cannot be written", place_);
+  hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(), chosen.in_file.id(), transfer.id(), data),
+                    "{}: cannot be written", place_);
 }
 
 void Hdf5Dataset::write_all(Hdf5Number memory, const void* data) const {

@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "trireme/ops/convolution.hpp"
+#include "trireme/ops/elementwise.hpp"
+#include "trireme/ops/loss.hpp"
 #include "trireme/ops/normalization.hpp"
 
 namespace trireme::model {
@@ -88,20 +90,21 @@ Tensor ImageNorm::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
   const Tensor y = pass.activation(x.dtype, x.shape);
   if (kind_ == ResnetNorm::batch && !pass.training()) {
     const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_inference(pass.context(), norm, x, store.master(scale_), store.master(shift_), residual, store.master(running_mean_),
-                              store.master(running_variance_), y);
+    ops::batch_norm_inference(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, store.weight(running_mean_),
+                              store.weight(running_variance_), y);
     return y;
   }
   const std::int64_t statistics = kind_ == ResnetNorm::batch ? channels_ : x.shape[0] * groups_;
   const Tensor mean = pass.activation(DType::float32, {statistics}), rstd = pass.activation(DType::float32, {statistics});
   if (kind_ == ResnetNorm::batch) {
+    const Tensor variance = pass.activation(DType::float32, {statistics});
     const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_forward(pass.context(), norm, x, store.master(scale_), store.master(shift_), residual, y, mean, rstd,
-                            store.gradient(running_mean_), store.gradient(running_variance_), pass.statistic_scale(), pass.write());
+    ops::batch_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, variance);
+    pass.save(variance);
   } else {
     const ops::GroupNorm norm{.batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_,
                               .relu = relu, .add = add, .dtype = x.dtype};
-    ops::group_norm_forward(pass.context(), norm, x, store.master(scale_), store.master(shift_), residual, y, mean, rstd);
+    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd);
   }
   pass.save(x);
   pass.save(y);
@@ -118,12 +121,15 @@ ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
   const Tensor dresidual = add ? dy : Tensor{};
   if (kind_ == ResnetNorm::batch) {
     const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.master(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
+    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
                              store.gradient(shift_), pass.write());
+    // The gradients of the running statistics: this batch's own, averaged over the micro-batches of the step.
+    ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_), pass.write());
+    ops::scaled_copy(pass.context(), pass.restore(), pass.statistic_scale(), store.gradient(running_variance_), pass.write());
   } else {
     const ops::GroupNorm norm{.batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_,
                               .relu = relu, .add = add, .dtype = x.dtype};
-    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.master(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
+    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
                              store.gradient(shift_), pass.write());
   }
   return {dx, dresidual};
@@ -140,7 +146,7 @@ void LinearLayer::declare(parallel::ParameterList& list) {
 Tensor LinearLayer::forward(Pass& pass, const Tensor& x) {
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
   const Tensor y = pass.activation(x.dtype, {x.shape[0], out_});
-  ops::linear_forward(pass.context(), linear, x, {pass.store().weight(weight_), pass.store().version(), &prepared_}, pass.store().master(bias_), y);
+  ops::linear_forward(pass.context(), linear, x, weight(pass), pass.store().weight(bias_), y);
   pass.save(x);
   return y;
 }
@@ -151,8 +157,26 @@ Tensor LinearLayer::backward(Pass& pass, const Tensor& dy, bool want_dx) {
   ops::linear_backward_weight(pass.context(), linear, x, dy, pass.store().gradient(weight_), pass.store().gradient(bias_), pass.write());
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
-  ops::linear_backward_data(pass.context(), linear, dy, {pass.store().weight(weight_), pass.store().version(), &prepared_}, dx);
+  ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx);
   return dx;
+}
+
+Tensor ClassifierHead::loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale, const Tensor& sums) {
+  const Tensor logits = forward(pass, x);
+  if (!pass.training()) {
+    ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, 0, sums, {});
+    return {};
+  }
+  const Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
+  ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, scale.gradient, sums, dlogits);
+  return backward(pass, dlogits);
+}
+
+Tensor ClassifierHead::logits(Pass& pass, const Tensor& x, std::int64_t row) {
+  const Tensor logits = forward(pass, x.rows(row, row + 1));
+  const Tensor wide = pass.activation(DType::float32, logits.shape);
+  ops::cast(pass.context(), logits, wide);
+  return wide;
 }
 
 }  // namespace trireme::model

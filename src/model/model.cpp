@@ -1,5 +1,7 @@
 #include "trireme/model/model.hpp"
 
+#include <utility>
+
 #include "trireme/base/check.hpp"
 
 namespace trireme::model {
@@ -16,25 +18,68 @@ double count_of(const Shape& shape) {
   return count;
 }
 
+const char* remedy(ModelKind kind) {
+  switch (kind) {
+    case ModelKind::resnet: return "a smaller model.width";
+    case ModelKind::mlp: return "smaller model.widths";
+    case ModelKind::gpt: return "a smaller model.width or fewer model.layers";
+  }
+  return "";
+}
+
 void validate_size(const parallel::ParameterList& list, const ModelOptions& options, std::int64_t classes) {
   double count = 0;
   for (const parallel::ParameterList::Entry& entry : list.entries()) count += count_of(entry.spec.shape);
   validate(count <= most_weights, "[model] makes {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}", count, classes, most_weights,
-           options.kind == ModelKind::resnet ? "a smaller model.width" : "smaller model.widths");
+           remedy(options.kind));
+}
+
+void validate_split(const ModelOptions& options, const Shape& input, std::int64_t classes, const Placement& placement) {
+  const int size = placement.tensor_size;
+  if (options.kind != ModelKind::gpt) {
+    validate(size == 1, "model.kind = \"{}\" cannot be split over parallel.tensor = {} ranks; use tensor = 1 with parallel.data or parallel.pipeline",
+             options.kind == ModelKind::resnet ? "resnet" : "mlp", size);
+    return;
+  }
+  TRIREME_EXPECT(input.rank() == 2 && input[1] == options.gpt.context && classes == options.gpt.vocabulary);
+  validate_gpt(options.gpt, size);
+  validate(!placement.sequence || input.elements() % size == 0,
+           "batch.micro = {} x model.context = {} rows do not divide over parallel.tensor = {} (sequence = true gives each rank as many); use a multiple of {}",
+           input[0], input[1], size, size);
+}
+
+Chain make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes, const Placement& placement) {
+  switch (options.kind) {
+    case ModelKind::resnet: return make_resnet(options, input, classes);
+    case ModelKind::mlp: return make_mlp(options, input, classes);
+    case ModelKind::gpt: return make_gpt(options.gpt, placement);
+  }
+  return {};
 }
 
 }  // namespace
 
-Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes)
-    : blocks_(options.kind == ModelKind::resnet ? make_resnet(options, input, classes) : make_mlp(options, input, classes)) {
-  Shape shape = input;
-  for (std::size_t i = 0; i < blocks_.size(); ++i) {
-    list_.begin_block(static_cast<int>(i));
-    blocks_[i]->declare(list_);
+Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes, const Placement& placement)
+    : list_(placement.tensor_rank, placement.tensor_size) {
+  validate_split(options, input, classes, placement);
+  Chain chain = make_chain(options, input, classes, placement);
+  blocks_ = std::move(chain.blocks);
+  head_ = std::move(chain.head);
+  boundaries_.push_back(input);
+  for (int i = 0; i <= blocks(); ++i) {
+    declare(list_, i, i + 1);
     validate_size(list_, options, classes);
-    shape = blocks_[i]->output_shape(shape);
+    if (i < blocks()) boundaries_.push_back(block(i).output_shape(boundaries_.back()));
   }
-  TRIREME_EXPECT(shape.back() == classes);
+  if (options.kind == ModelKind::gpt && options.gpt.tie_embeddings) tied_users_ = {0, blocks()};
+}
+
+void Model::declare(parallel::ParameterList& list, int begin, int end) const {
+  TRIREME_EXPECT(0 <= begin && begin <= end && end <= blocks() + 1);
+  for (int i = begin; i < end; ++i) {
+    list.begin_block(i);
+    i < blocks() ? block(i).declare(list) : head_->declare(list);
+  }
 }
 
 std::int64_t Model::weights() const {
@@ -43,14 +88,6 @@ std::int64_t Model::weights() const {
     if (entry.spec.role == parallel::Role::weight) count += entry.spec.shape.elements();
   }
   return count;
-}
-
-Tensor Model::forward(Pass& pass, Tensor x) {
-  for (const std::unique_ptr<Block>& block : blocks_) {
-    pass.enter_block();
-    x = block->forward(pass, x);
-  }
-  return x;
 }
 
 }  // namespace trireme::model

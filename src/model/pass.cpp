@@ -2,19 +2,20 @@
 
 namespace trireme::model {
 
-void Pass::begin(bool training, ops::Write write, float statistic_scale) {
+void Pass::begin_forward(bool training, const std::uint64_t* sample_keys) {
   training_ = training;
-  write_ = write;
-  statistic_scale_ = statistic_scale;
+  sample_keys_ = sample_keys;
   saved_.clear();
-  side_ = 0;  // every micro-batch takes the two sides alike, so that one tells what all need
-  memory_.kept->rewind(0);
-  for (Arena* arena : memory_.flow) arena->rewind(0);
+  kept_->rewind(0);
+  arena_ = kept_;
+  around_.flow.rewind();  // every micro-batch takes the two sides alike, so that one tells what all need
 }
 
-void Pass::enter_block() {
-  side_ = 1 - side_;
-  memory_.flow[side_]->rewind(0);
+void Pass::begin_backward(ops::Write write, float statistic_scale) {
+  TRIREME_EXPECT(training_);
+  write_ = write;
+  statistic_scale_ = statistic_scale;
+  around_.flow.rewind();
 }
 
 }  // namespace trireme::model

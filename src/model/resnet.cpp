@@ -141,13 +141,13 @@ class ResidualBlock final : public Block {
 };
 
 /// Mean over the pixels and the classifier.
-class HeadBlock final : public Block {
+class ResnetHead final : public ClassifierHead {
  public:
-  HeadBlock(std::int64_t in, std::int64_t classes) : in_(in), classes_(classes), linear_("fc", in, classes) {}
+  ResnetHead(std::int64_t in, std::int64_t classes) : in_(in), linear_("fc", in, classes) {}
   std::string name() const override { return "head"; }
   void declare(parallel::ParameterList& list) override { linear_.declare(list); }
-  Shape output_shape(const Shape& input) const override { return {input[0], classes_}; }
 
+ private:
   Tensor forward(Pass& pass, const Tensor& x) override {
     const Tensor pooled = pass.activation(x.dtype, {x.shape[0], in_});
     ops::average_pool_forward(pass.context(), x.shape[0], pixels(x), in_, x, pooled);
@@ -163,9 +163,8 @@ class HeadBlock final : public Block {
     return dx;
   }
 
- private:
   std::int64_t pixels(const Tensor& x) const { return x.elements() / (x.shape[0] * in_); }
-  std::int64_t in_, classes_;
+  std::int64_t in_;
   LinearLayer linear_;
 };
 
@@ -184,7 +183,7 @@ Stages stages_of(int depth) {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Block>> make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes) {
+Chain make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes) {
   const Stages stages = stages_of(options.depth);
   std::vector<std::unique_ptr<Block>> blocks;
   blocks.push_back(std::make_unique<StemBlock>(options, input[3], options.width));
@@ -197,8 +196,7 @@ std::vector<std::unique_ptr<Block>> make_resnet(const ModelOptions& options, con
       channels = stages.bottleneck ? 4 * width : width;
     }
   }
-  blocks.push_back(std::make_unique<HeadBlock>(channels, classes));
-  return blocks;
+  return {std::move(blocks), std::make_unique<ResnetHead>(channels, classes)};
 }
 
 }  // namespace trireme::model

@@ -35,7 +35,7 @@ std::string progress_line(const Progress::State& state) {
   if (state.total_epochs > 0) line += fmt::format("/{:.4g}", state.total_epochs);
   line += fmt::format(", loss {:.4f}", state.loss);
   if (state.accuracy >= 0) line += fmt::format(", accuracy {:.2f} %", 100 * state.accuracy);
-  if (state.samples_per_second > 0) line += fmt::format(", {} {}/s", format_rate(state.samples_per_second), state.tokens ? "tokens" : "images");
+  if (state.per_second > 0) line += fmt::format(", {} {}/s", format_rate(state.per_second), state.tokens ? "tokens" : "images");
   if (state.seconds_left >= 0) line += fmt::format(", {} left", format_seconds(state.seconds_left));
   return line;
 }

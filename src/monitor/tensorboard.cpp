@@ -1,18 +1,14 @@
 #include "trireme/monitor/tensorboard.hpp"
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
-#include <utility>
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include "append_file.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/monitor/crc32c.hpp"
 
 namespace trireme::monitor {
@@ -56,11 +52,6 @@ std::string event_head(std::int64_t step) {
 /// TFRecord keeps a checksum of data that may hold checksums: rotated and shifted by a constant (TensorFlow's crc32c.h).
 std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
 
-std::string host_name() {
-  char name[256] = {};
-  return ::gethostname(name, sizeof name - 1) == 0 && name[0] != '\0' ? name : "localhost";
-}
-
 }  // namespace
 
 TensorBoard::TensorBoard(const std::string& folder) {
@@ -68,38 +59,22 @@ TensorBoard::TensorBoard(const std::string& folder) {
   std::filesystem::create_directories(folder, error);
   ensure(!error, "cannot create the folder {}: {}", folder, error.message());
   const std::string base = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder, static_cast<std::int64_t>(wall_seconds()), host_name());
-  path_ = base;
   // Two starts within a second: an event file is never gone on with, since a reader may have passed its end.
-  for (int attempt = 1; attempt < 1000; ++attempt) {
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (file_ >= 0 || errno != EEXIST) break;
-    path_ = fmt::format("{}.{}", base, attempt);
-  }
-  ensure(file_ >= 0, "cannot create {}: {}", path_, std::strerror(errno));
+  file_ = AppendFile::open(base, AppendFile::Mode::fresh);
+  for (int attempt = 1; !file_ && attempt < 1000; ++attempt) file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::fresh);
+  ensure(file_ != nullptr, "cannot create {}: it is there, and so are 999 others", base);
   std::string event = event_head(0);
   put_bytes(event, 3, "brain.Event:2");
-  try {
-    record(event);
-  } catch (...) {
-    ::close(file_);
-    throw;
-  }
+  record(event);
 }
 
-TensorBoard::~TensorBoard() {
-  if (file_ >= 0) ::close(file_);
-}
-
-TensorBoard::TensorBoard(TensorBoard&& other) noexcept : file_(std::exchange(other.file_, -1)), path_(std::move(other.path_)) {}
-
-TensorBoard& TensorBoard::operator=(TensorBoard&& other) noexcept {
-  std::swap(file_, other.file_);
-  std::swap(path_, other.path_);
-  return *this;
-}
+TensorBoard::TensorBoard() = default;
+TensorBoard::~TensorBoard() = default;
+TensorBoard::TensorBoard(TensorBoard&&) noexcept = default;
+TensorBoard& TensorBoard::operator=(TensorBoard&&) noexcept = default;
 
 void TensorBoard::scalar(const std::string& tag, std::int64_t step, double value) {
-  if (file_ < 0) return;
+  if (!file_) return;
   std::string entry;  // Summary.Value { string tag = 1; float simple_value = 2; }
   put_bytes(entry, 1, tag);
   put_key(entry, 2, Wire::four_bytes);
@@ -117,7 +92,7 @@ void TensorBoard::record(const std::string& payload) {
   put(frame, masked(crc32c(frame)));
   frame += payload;
   put(frame, masked(crc32c(payload)));
-  append(file_, frame, path_);
+  file_->append(frame);
 }
 
 }  // namespace trireme::monitor

@@ -1,6 +1,8 @@
 #include "trireme/ops/elementwise.hpp"
 
+#include "element_type.hpp"
 #include "trireme/kernels/elementwise.hpp"
+#include "trireme/kernels/pooling.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -38,14 +40,11 @@ void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Te
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
-  expect_alike(x, y);
+  TRIREME_EXPECT(x.elements() == y.elements() && x.dtype == y.dtype);
   count(context, x.bytes() + 2 * y.bytes());
   if (context.meta()) return;
-  if (x.dtype == DType::float32) {
-    kernels::add(context.stream(), x.elements(), x.as<float>(), y.as<float>());
-  } else {
-    kernels::add(context.stream(), x.elements(), x.as<BFloat16>(), y.as<BFloat16>());
-  }
+  if (x.dtype == DType::int32) return kernels::add(context.stream(), x.elements(), x.as<std::int32_t>(), y.as<std::int32_t>());
+  with_element_type(x.dtype, [&]<class T>(T) { kernels::add(context.stream(), x.elements(), x.as<T>(), y.as<T>()); });
 }
 
 void cast(Context& context, const Tensor& x, const Tensor& y) {
@@ -62,14 +61,10 @@ void cast(Context& context, const Tensor& x, const Tensor& y) {
 }
 
 void fill(Context& context, const Tensor& y, float value) {
-  expect_alike(y, y);
   count(context, y.bytes());
   if (context.meta()) return;
-  if (y.dtype == DType::float32) {
-    kernels::fill(context.stream(), y.elements(), value, y.as<float>());
-  } else {
-    kernels::fill(context.stream(), y.elements(), value, y.as<BFloat16>());
-  }
+  if (y.dtype == DType::int32) return kernels::fill(context.stream(), y.elements(), value, y.as<std::int32_t>());
+  with_element_type(y.dtype, [&]<class T>(T) { kernels::fill(context.stream(), y.elements(), value, y.as<T>()); });
 }
 
 void copy(Context& context, const Tensor& x, const Tensor& y) {
@@ -77,6 +72,35 @@ void copy(Context& context, const Tensor& x, const Tensor& y) {
   count(context, x.bytes() + y.bytes());
   if (context.meta()) return;
   kernels::copy(context.stream(), x.bytes(), x.data, y.data);
+}
+
+void scaled_copy(Context& context, const Tensor& x, float scale, const Tensor& y, Write write) {
+  expect_alike(x, y);
+  TRIREME_EXPECT(y.dtype == DType::float32);
+  count(context, x.bytes() + y.bytes() * (write == Write::add ? 2 : 1));
+  if (context.meta()) return;
+  kernels::scaled_copy(context.stream(), x.elements(), x.as<float>(), scale, write == Write::add, y.as<float>());
+}
+
+void add_bias(Context& context, const Tensor& bias, const Tensor& x, const Tensor& y) {
+  TRIREME_EXPECT(x.elements() == y.elements() && (x.dtype == y.dtype || x.dtype == DType::float32));
+  TRIREME_EXPECT(bias.dtype == DType::float32 && bias.elements() == y.shape.back());
+  count(context, x.bytes() + y.bytes());
+  if (context.meta()) return;
+  const std::int64_t width = y.shape.back(), rows = y.elements() / width;
+  with_element_type(y.dtype, [&]<class T>(T) {
+    x.dtype == y.dtype ? kernels::add_bias(context.stream(), rows, width, bias.as<float>(), x.as<T>(), y.as<T>())
+                       : kernels::add_bias(context.stream(), rows, width, bias.as<float>(), x.as<float>(), y.as<T>());
+  });
+}
+
+void column_sums(Context& context, const Tensor& dy, const Tensor& sums, Write write) {
+  TRIREME_EXPECT(sums.dtype == DType::float32 && sums.elements() == dy.shape.back());
+  count(context, dy.bytes());
+  if (context.meta()) return;
+  const std::int64_t width = dy.shape.back();
+  const kernels::RowSums rows{1, dy.elements() / width, width, 1.0f, write == Write::add};
+  with_element_type(dy.dtype, [&]<class T>(T) { kernels::sum_rows(context.stream(), rows, dy.as<T>(), sums.as<float>()); });
 }
 
 }  // namespace trireme::ops

@@ -1,7 +1,7 @@
 #include "trireme/ops/linear.hpp"
 
 #include "cpu/linear.hpp"
-#include "trireme/kernels/pooling.hpp"
+#include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -18,21 +18,10 @@ bool weight_fits(const Context& context, const Tensor& tensor, const Linear& l, 
 
 double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) { return static_cast<double>(a.bytes() + b.bytes() + c.bytes()); }
 
-void bias_gradient(Context& context, const Linear& l, const Tensor& dy, const Tensor& dbias, Write write) {
-  TRIREME_EXPECT(fits(context, dbias, 1, l.out, DType::float32));
-  if (context.meta()) return;
-  const kernels::RowSums sums{1, l.rows, l.out, 1.0f, write == Write::add};
-  if (l.dtype == DType::bfloat16) {
-    kernels::sum_rows(context.stream(), sums, dy.as<BFloat16>(), dbias.as<float>());
-  } else {
-    kernels::sum_rows(context.stream(), sums, dy.as<float>(), dbias.as<float>());
-  }
-}
-
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& y) {
-  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, y, l.rows, l.out, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   const ArenaScope scope(context.workspace());
@@ -42,7 +31,7 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& dx) {
-  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && fits(context, dx, l.rows, l.in, l.dtype));
+  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && fits(context, dx, l.rows, l.in, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::linear_backward_data(cpu::library_of(context), l);
@@ -57,7 +46,7 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
   const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
   const bool out_in = l.order == MatrixOrder::out_in;
   cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
-  if (dbias.defined()) bias_gradient(context, l, dy, dbias, write);
+  if (dbias.defined()) column_sums(context, dy, dbias, write);
   context.count(l.flops(), bytes_of(x, dy, dw));
 }
 

@@ -115,15 +115,10 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
 }  // namespace
 
 void batch_norm_forward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& batch_mean, const Tensor& batch_variance,
-                        float statistic_scale, Write write) {
-  expect_parameters(op.channels, batch_mean);
-  expect_parameters(op.channels, batch_variance);
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance) {
+  expect_parameters(op.channels, unbiased_variance);
   kernels::NormStatistics statistics;
-  statistics.batch_mean = batch_mean.as<float>();
-  statistics.batch_variance = batch_variance.as<float>();
-  statistics.statistic_scale = statistic_scale;
-  statistics.add_statistics = write == Write::add;
+  statistics.unbiased_variance = unbiased_variance.as<float>();
   run_forward(context, batch_shape(op), op.dtype, statistics, x, gamma, beta, residual, y, mean, rstd);
 }
 

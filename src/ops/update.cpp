@@ -7,20 +7,20 @@ void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const
   TRIREME_EXPECT(slot.dtype == DType::float32 && slot.elements() == state.weight.elements());
 }
 
-/// Weights and slots are read and written, gradients read, the compute copy written.
-void count(Context& context, const FlatState& state, int slots) {
-  const double elements = static_cast<double>(state.weight.elements());
-  context.count(0, elements * (4.0 * (3 + 2 * slots) + (state.compute.defined() ? 2.0 : 0.0)));
+/// Weights and slots are read and written, gradients read, the working copy written.
+void count(Context& context, const FlatState& state, int slots, const FlatChunk* chunks, std::int64_t chunk_count) {
+  double bytes = static_cast<double>(state.weight.bytes()) * (3 + 2 * slots);
+  for (std::int64_t i = 0; state.working.defined() && i < chunk_count; ++i) bytes += chunks[i].elements * (chunks[i].bfloat16 ? 2.0 : 4.0);
+  context.count(0, bytes);
 }
 
 kernels::Update arguments(const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
-  TRIREME_EXPECT(!state.compute.defined() || (state.compute.dtype == DType::bfloat16 && state.compute.elements() == state.weight.elements()));
   kernels::Update args;
   args.weight = state.weight.as<float>();
   args.gradient = state.gradient.as<float>();
   args.slot1 = state.slot1.defined() ? state.slot1.as<float>() : nullptr;
   args.slot2 = state.slot2.defined() ? state.slot2.as<float>() : nullptr;
-  args.compute = state.compute.defined() ? state.compute.as<BFloat16>() : nullptr;
+  args.working = state.working.defined() ? static_cast<std::byte*>(state.working.data) : nullptr;
   args.chunks = chunks;
   args.chunk_count = chunk_count;
   args.rates = rates;
@@ -41,7 +41,7 @@ void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, c
                 const TensorRates* rates, const Judgement* judgement) {
   expect_flat(state, state.gradient);
   TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
-  count(context, state, state.slot1.defined() ? 1 : 0);
+  count(context, state, state.slot1.defined() ? 1 : 0, chunks, chunk_count);
   if (context.meta()) return;
   kernels::update_sgd(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
 }
@@ -50,7 +50,7 @@ void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
                  const TensorRates* rates, const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
-  count(context, state, 1);
+  count(context, state, 1, chunks, chunk_count);
   if (context.meta()) return;
   kernels::update_lars(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
 }
@@ -60,9 +60,27 @@ void update_adamw(Context& context, const AdamWRule& rule, const FlatState& stat
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
-  count(context, state, 2);
+  count(context, state, 2, chunks, chunk_count);
   if (context.meta()) return;
   kernels::update_adamw(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+}
+
+void lamb_direction(Context& context, const LambRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
+                    const TensorRates* rates, const Judgement* judgement) {
+  expect_flat(state, state.gradient);
+  expect_flat(state, state.slot1);
+  expect_flat(state, state.slot2);
+  context.count(0, static_cast<double>(state.weight.bytes()) * 7);  // weights read, gradients and slots read and written
+  if (context.meta()) return;
+  kernels::lamb_direction(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+}
+
+void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+                 const Judgement* judgement) {
+  expect_flat(state, state.gradient);
+  count(context, state, 0, chunks, chunk_count);
+  if (context.meta()) return;
+  kernels::update_lamb(context.stream(), arguments(state, chunks, chunk_count, rates, judgement));
 }
 
 }  // namespace trireme::ops

@@ -11,9 +11,11 @@ namespace {
 constexpr float statistic_momentum = 0.1f;
 // keeps the clip factor finite for a gradient of zeros; PyTorch's value (contract, section 7)
 constexpr double clip_epsilon = 1e-6;
+// lamb's trust ratio is at most this (contract, section 7)
+constexpr double largest_trust = 10;
 
 std::vector<std::string> slot_names(OptimizerKind kind) {
-  if (kind == OptimizerKind::adamw) return {"exp_avg", "exp_avg_sq"};
+  if (kind == OptimizerKind::adamw || kind == OptimizerKind::lamb) return {"exp_avg", "exp_avg_sq"};
   return {"momentum"};
 }
 
@@ -31,106 +33,98 @@ std::vector<ops::TensorRates> fixed_rates(const OptimizerOptions& options, const
   return rates;
 }
 
-/// squares[t] = the row sums of tensor t, added in row order.
-void add_by_tensor(const std::vector<ops::FlatRow>& rows, const std::vector<double>& row_sums, std::vector<double>& squares) {
-  std::fill(squares.begin(), squares.end(), 0.0);
-  for (std::size_t r = 0; r < rows.size(); ++r) squares[static_cast<std::size_t>(rows[r].tensor)] += row_sums[r];
-}
-
 /// LARS (You et al. 2017, algorithm 1): trust * |w| / (|g| + decay * |w|).
 double local_rate(double trust, double decay, double weight_norm, double gradient_norm) {
   if (weight_norm == 0 || gradient_norm == 0) return 1;
   return trust * weight_norm / (gradient_norm + decay * weight_norm);
 }
 
+/// LAMB (You et al. 2020, algorithm 2): |w| / |direction|.
+double trust_ratio(double weight_norm, double direction_norm) {
+  if (weight_norm == 0 || direction_norm == 0) return 1;
+  return std::min(largest_trust, weight_norm / direction_norm);
+}
+
 double bias_correction(double beta, std::int64_t update) { return 1 - std::pow(beta, static_cast<double>(update)); }
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, Arena& state)
+Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, Arena& state)
     : options_(options),
       store_(store),
-      chunks_(store.layout().chunks()),
+      chunks_(store.owned().chunks()),
       rates_(fixed_rates(options, store.list())),
-      row_sums_(store.layout().rows().size()),
-      weight_squares_(rates_.size()),
-      gradient_squares_(rates_.size()) {
+      gradient_squares_(store, groups),
+      weight_squares_(store, groups) {
   for (const std::string& name : slot_names(options.kind)) {
-    slots_.push_back({name, state.allocate(DType::float32, {store.layout().elements()})});
+    slots_.push_back({name, state.allocate(DType::float32, {store.owned().elements()})});
     const Tensor& flat = slots_.back().flat;
     if (flat.data != nullptr) std::memset(flat.data, 0, static_cast<std::size_t>(flat.bytes()));
   }
 }
 
-Optimizer::Norms Optimizer::measure_gradient(ops::Context& context) {
-  const std::vector<ops::FlatRow>& rows = store_.layout().rows();
-  ops::row_square_sums(context, store_.flat_gradient(), rows.data(), static_cast<std::int64_t>(rows.size()), row_sums_.data());
-  if (context.meta()) return {};
-  double weights = 0, statistics = 0;
-  for (std::size_t r = 0; r < rows.size(); ++r) {
-    (rates_[static_cast<std::size_t>(rows[r].tensor)].statistic ? statistics : weights) += row_sums_[r];
-  }
-  // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
-  return {.gradient = std::sqrt(weights), .finite = std::isfinite(weights) && std::isfinite(statistics)};
-}
-
-void Optimizer::set_local_rates(ops::Context& context, double clip_factor) {
-  const std::vector<ops::FlatRow>& rows = store_.layout().rows();
-  if (!context.meta()) add_by_tensor(rows, row_sums_, gradient_squares_);
-  ops::row_square_sums(context, store_.flat_master(), rows.data(), static_cast<std::int64_t>(rows.size()), row_sums_.data());
+/// trust = ratio(|w|, |gradient|) of each tensor that it applies to, from the squares measured last.
+template <class Ratio>
+void Optimizer::set_trust(ops::Context& context, Ratio&& ratio) {
+  weight_squares_.measure(context, store_.flat_master());
   if (context.meta()) return;
-  add_by_tensor(rows, row_sums_, weight_squares_);
   for (std::size_t t = 0; t < rates_.size(); ++t) {
-    const parallel::ParameterSpec& spec = store_.list().entries()[t].spec;
-    if (rates_[t].statistic || !spec.trust) continue;
-    rates_[t].trust = static_cast<float>(
-        local_rate(options_.trust_coefficient, rates_[t].weight_decay, std::sqrt(weight_squares_[t]), clip_factor * std::sqrt(gradient_squares_[t])));
+    if (rates_[t].statistic || !store_.list().entries()[t].spec.trust) continue;
+    rates_[t].trust = static_cast<float>(ratio(std::sqrt(weight_squares_.of(t)), std::sqrt(gradient_squares_.of(t)), rates_[t].weight_decay));
   }
 }
 
-void Optimizer::update(ops::Context& context, const ops::Judgement& judgement) {
+void Optimizer::update(ops::Context& context, const ops::Judgement& judgement, double clip_factor) {
   const ops::FlatState state{.weight = store_.flat_master(),
                              .gradient = store_.flat_gradient(),
                              .slot1 = slots_[0].flat,
                              .slot2 = slots_.size() > 1 ? slots_[1].flat : Tensor{},
-                             .compute = store_.flat_compute()};
+                             .working = store_.flat_working()};
   const auto count = static_cast<std::int64_t>(chunks_.size());
   const auto momentum = static_cast<float>(options_.momentum);
+  const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2), epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
       ops::update_sgd(context, {momentum, options_.nesterov}, state, chunks_.data(), count, rates_.data(), &judgement);
       return;
     case OptimizerKind::lars:
+      set_trust(context, [&](double weight, double gradient, double decay) {
+        return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient);
+      });
       ops::update_lars(context, {momentum}, state, chunks_.data(), count, rates_.data(), &judgement);
       return;
-    case OptimizerKind::adamw: {
-      const ops::AdamWRule rule{static_cast<float>(options_.beta1), static_cast<float>(options_.beta2), static_cast<float>(options_.epsilon)};
-      ops::update_adamw(context, rule, state, chunks_.data(), count, rates_.data(), &judgement);
+    case OptimizerKind::adamw:
+      ops::update_adamw(context, {beta1, beta2, epsilon}, state, chunks_.data(), count, rates_.data(), &judgement);
       return;
-    }
+    case OptimizerKind::lamb:
+      ops::lamb_direction(context, {beta1, beta2, epsilon}, state, chunks_.data(), count, rates_.data(), &judgement);
+      gradient_squares_.measure(context, state.gradient);
+      set_trust(context, [](double weight, double direction, double) { return trust_ratio(weight, direction); });
+      ops::update_lamb(context, state, chunks_.data(), count, rates_.data(), &judgement);
+      return;
   }
 }
 
 StepOutcome Optimizer::step(ops::Context& context, double rate, bool loss_finite) {
-  const Norms norms = measure_gradient(context);
-  const bool apply = loss_finite && norms.finite;
-  const double clip_factor = options_.clip_norm > 0 ? std::min(1.0, options_.clip_norm / (norms.gradient + clip_epsilon)) : 1.0;
+  gradient_squares_.measure(context, store_.flat_gradient());
+  const double norm = std::sqrt(gradient_squares_.weights());
+  // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
+  const bool apply = loss_finite && std::isfinite(norm) && std::isfinite(gradient_squares_.statistics());
+  const double clip_factor = options_.clip_norm > 0 ? std::min(1.0, options_.clip_norm / (norm + clip_epsilon)) : 1.0;
 
   for (ops::TensorRates& tensor : rates_) {
     if (!tensor.statistic) tensor.rate = static_cast<float>(rate);
   }
-  if (options_.kind == OptimizerKind::lars) set_local_rates(context, clip_factor);
-
   const ops::Judgement judgement{.apply = apply ? 1 : 0,
                                  .gradient_factor = static_cast<float>(clip_factor),
                                  .bias_correction1 = static_cast<float>(bias_correction(options_.beta1, updates_ + 1)),
                                  .bias_correction2 = static_cast<float>(bias_correction(options_.beta2, updates_ + 1))};
-  update(context, judgement);
+  update(context, judgement, clip_factor);
   if (apply) {
     ++updates_;
     store_.weights_changed();
   }
-  return {apply, norms.gradient};
+  return {apply, norm};
 }
 
 }  // namespace trireme::optim

@@ -1,78 +1,113 @@
 #include "trireme/parallel/flat_layout.hpp"
 
 #include <algorithm>
-#include <cstdlib>
+#include <numeric>
 
 #include "trireme/base/check.hpp"
 
 namespace trireme::parallel {
 namespace {
 
-// A cache line of float32: vector loads of any tensor are aligned, and no two tensors share a line.
-constexpr std::int64_t start_multiple = 16;
+// A cache line: vector loads of any tensor are aligned, and no two tensors share a line.
+constexpr std::int64_t start_bytes = 64;
+constexpr std::int64_t start_elements = start_bytes / size_of(DType::float32);
 
-std::int64_t round_up(std::int64_t elements) { return (elements + start_multiple - 1) / start_multiple * start_multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// Indices of the parameters in flat order: last block first, as declared within a block.
+/// Indices of the parameters in flat order: last block first, as declared within a block; then the tied ones likewise.
 std::vector<std::size_t> flat_order(const ParameterList& list) {
   std::vector<std::size_t> order(list.entries().size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return list.entries()[a].block > list.entries()[b].block; });
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    const ParameterList::Entry &first = list.entries()[a], &second = list.entries()[b];
+    return first.spec.tied != second.spec.tied ? second.spec.tied : first.block > second.block;
+  });
   return order;
+}
+
+/// Whether going backward from block `from` to block `to` one enters another chunk.
+bool leaves_chunk(std::span<const int> chunk_begins, int from, int to) {
+  return std::any_of(chunk_begins.begin(), chunk_begins.end(), [&](int begin) { return to < begin && begin <= from; });
+}
+
+/// Calls cut(shard, row) for each inner cut of a bucket: before which of its rows (rows_end: behind all).
+template <class Rows, class Cut>
+void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards, Cut&& cut) {
+  TRIREME_EXPECT(shards > 0);
+  const auto starts_before = [](const ops::FlatRow& row, std::int64_t offset) { return row.offset < offset; };
+  const auto first = std::lower_bound(rows.begin(), rows.end(), bucket.begin, starts_before);
+  const auto last = std::lower_bound(first, rows.end(), bucket.end, starts_before);
+  for (int shard = 1; shard < shards; ++shard) {
+    const std::int64_t ideal = bucket.begin + bucket.elements() * shard / shards;
+    const auto after = std::lower_bound(first, last, ideal, starts_before);
+    const std::int64_t above = after == last ? bucket.end : after->offset;
+    const std::int64_t below = after == first ? bucket.begin : (after - 1)->offset;
+    const bool up = after == first || above - ideal <= ideal - below;
+    const auto chosen = up ? after : after - 1;
+    cut(chosen == last ? nullptr : &*chosen);
+  }
 }
 
 }  // namespace
 
-FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes) : slots_(list.entries().size()) {
+FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute, std::span<const int> chunk_begins)
+    : slots_(list.entries().size()), bucket_of_(static_cast<std::size_t>(list.blocks()), -1), compute_(compute) {
+  TRIREME_EXPECT(compute == DType::float32 || compute == DType::bfloat16);
   const std::vector<std::size_t> order = flat_order(list);
-  std::int64_t bucket_begin = 0;
+  Bucket open;
   for (std::size_t place = 0; place < order.size(); ++place) {
     const ParameterList::Entry& entry = list.entries()[order[place]];
-    const ParameterSpec& spec = entry.spec;
-    slots_[order[place]] = {elements_, spec.shape.elements(), entry.block, static_cast<int>(buckets_.size()), spec.compute_copy};
-    for (std::int64_t row = 0; row < spec.rows(); ++row) {
-      rows_.push_back({elements_ + row * spec.row_elements(), spec.row_elements(), static_cast<std::int32_t>(order[place])});
+    const ParameterList::Entry* next = place + 1 < order.size() ? &list.entries()[order[place + 1]] : nullptr;
+    if (entry.spec.joined) {
+      TRIREME_EXPECT(place > 0 && order[place - 1] + 1 == order[place]);
+    } else {
+      elements_ = round_up(elements_, start_elements);
+      working_bytes_ = round_up(working_bytes_, start_bytes);
     }
-    elements_ += round_up(spec.shape.elements());
-    const bool last = place + 1 == order.size();
-    const bool block_ends = last || list.entries()[order[place + 1]].block != entry.block;
-    const bool full = (elements_ - bucket_begin) * size_of(DType::float32) >= bucket_bytes;
-    if (last || (block_ends && full)) {
-      buckets_.push_back({bucket_begin, elements_, entry.block});
-      bucket_begin = elements_;
+    Slot& slot = slots_[order[place]];
+    slot = {.offset = elements_,
+            .elements = entry.part.elements(),
+            .working = working_bytes_,
+            .type = entry.spec.compute_copy ? compute : DType::float32,
+            .block = entry.block,
+            .bucket = static_cast<int>(buckets_.size())};
+    for (std::int64_t row = 0; slot.elements > 0 && row < entry.part.rows(); ++row) {
+      rows_.push_back({elements_ + row * entry.part.row_elements(), entry.part.row_elements(), static_cast<std::int32_t>(order[place])});
     }
-  }
-}
+    elements_ += slot.elements;
+    working_bytes_ += slot.elements * size_of(slot.type);
+    if (!entry.spec.tied) bucket_of_[static_cast<std::size_t>(entry.block)] = slot.bucket;
 
-std::vector<ops::FlatChunk> FlatLayout::chunks(std::int64_t chunk_elements) const {
-  TRIREME_EXPECT(chunk_elements > 0);
-  std::vector<ops::FlatChunk> chunks;
-  std::int32_t previous = -1;
-  for (const ops::FlatRow& row : rows_) {  // rows_ name the tensors in flat order
-    if (row.tensor == previous) continue;
-    previous = row.tensor;
-    const Slot& slot = slots_[static_cast<std::size_t>(row.tensor)];
-    for (std::int64_t done = 0; done < slot.elements; done += chunk_elements) {
-      chunks.push_back({slot.offset + done, static_cast<std::int32_t>(std::min(chunk_elements, slot.elements - done)), row.tensor});
-    }
+    open.end = round_up(elements_, start_elements);
+    open.working_end = round_up(working_bytes_, start_bytes);
+    const bool alone = entry.spec.tied || next == nullptr || next->spec.tied;
+    const bool block_ends = alone || next->block != entry.block;
+    const bool full = open.elements() * size_of(DType::float32) >= bucket_bytes;
+    if (!alone && !(block_ends && (full || leaves_chunk(chunk_begins, entry.block, next->block)))) continue;
+    open.ready_block = entry.block;
+    open.tied = entry.spec.tied;
+    buckets_.push_back(open);
+    open = {.begin = open.end, .end = open.end, .working_begin = open.working_end, .working_end = open.working_end};
   }
-  return chunks;
+  elements_ = open.begin;
+  working_bytes_ = open.working_begin;
 }
 
 std::vector<std::int64_t> FlatLayout::shard_bounds(const Bucket& bucket, int shards) const {
-  TRIREME_EXPECT(shards > 0);
-  const auto starts_before = [](const ops::FlatRow& row, std::int64_t offset) { return row.offset < offset; };
-  const auto first = std::lower_bound(rows_.begin(), rows_.end(), bucket.begin, starts_before);
-  const auto last = std::lower_bound(first, rows_.end(), bucket.end, starts_before);
   std::vector<std::int64_t> bounds{bucket.begin};
-  for (int shard = 1; shard < shards; ++shard) {
-    const std::int64_t ideal = bucket.begin + (bucket.end - bucket.begin) * shard / shards;
-    const auto after = std::lower_bound(first, last, ideal, starts_before);
-    const std::int64_t above = after == last ? bucket.end : after->offset;
-    const std::int64_t below = after == first ? bucket.begin : (after - 1)->offset;
-    bounds.push_back(above - ideal <= ideal - below ? above : below);
-  }
+  for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) { bounds.push_back(row == nullptr ? bucket.end : row->offset); });
   bounds.push_back(bucket.end);
+  return bounds;
+}
+
+std::vector<std::int64_t> FlatLayout::working_bounds(const Bucket& bucket, int shards) const {
+  std::vector<std::int64_t> bounds{bucket.working_begin};
+  for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) {
+    if (row == nullptr) return bounds.push_back(bucket.working_end);
+    const Slot& slot = slots_[static_cast<std::size_t>(row->tensor)];
+    bounds.push_back(slot.working + (row->offset - slot.offset) * size_of(slot.type));
+  });
+  bounds.push_back(bucket.working_end);
   return bounds;
 }
 

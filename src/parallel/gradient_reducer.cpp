@@ -1,6 +1,8 @@
 #include "trireme/parallel/gradient_reducer.hpp"
 
+#include <algorithm>
 #include <cstring>
+#include <string_view>
 
 #include "trireme/base/check.hpp"
 #include "trireme/ops/elementwise.hpp"
@@ -9,72 +11,216 @@
 namespace trireme::parallel {
 namespace {
 
-/// One more flat buffer; the gaps between tensors start, and stay, 0.
-Tensor take_buffer(Arena& gradients, const Tensor& like) {
-  const Tensor buffer = gradients.allocate(like.dtype, like.shape);
+constexpr std::string_view reduce_label = "trireme/parallel/reduce_bucket";
+constexpr std::size_t turns = 2;
+
+/// A float32 buffer that starts as zeros.
+Tensor take_buffer(Arena& gradients, std::int64_t elements) {
+  const Tensor buffer = gradients.allocate(DType::float32, {elements});
   if (buffer.data != nullptr) std::memset(buffer.data, 0, static_cast<std::size_t>(buffer.bytes()));
   return buffer;
 }
 
-Tensor part(const Tensor& flat, const FlatLayout::Bucket& bucket) { return flat.rows(bucket.begin, bucket.end); }
+/// Null where there is none (meta; a scratch that is not needed).
+float* start_of(const Tensor& buffer) { return static_cast<float*>(buffer.data); }
 
 }  // namespace
 
-GradientReducer::GradientReducer(ParameterStore& store, const comm::Communicator& data_group, comm::Engine& engine, const Options& options, Arena& gradients)
-    : store_(store), group_(data_group), engine_(engine), options_(options) {
+GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine, const Options& options, Arena& gradients)
+    : store_(store),
+      groups_(groups),
+      engine_(engine),
+      options_(options),
+      whole_(store.sharding().kind < ShardKind::gradients || (options.deterministic && options.micro_batches > 1)),
+      states_(store.layout().buckets().size()) {
   TRIREME_EXPECT(options.micro_batches > 0);
-  levels_.push_back(store.flat_gradient());
-  tickets_.reserve(store.layout().buckets().size());
-  if (!options.deterministic) return;
-  for (int level = 1; level < TreeWalk(options.micro_batches).depth(); ++level) levels_.push_back(take_buffer(gradients, levels_[0]));
-  if (group_.size() > 1) exchange_ = take_buffer(gradients, levels_[0]);
+  TRIREME_EXPECT(groups.data.size() == store.sharding().size() || store.sharding().kind == ShardKind::none);
+  if (groups.tensor != nullptr && groups.tensor->sequence() && groups.tensor->size() > 1) find_partial();
+  whole_ ? take_levels(gradients) : take_lanes(gradients);
+}
+
+/// Ranges of partial gradients in flat order; neighbours within a bucket become one, with the gap between them.
+void GradientReducer::find_partial() {
+  std::int32_t previous = -1;  // tensor
+  bool grows = false;          // the tensor before was partial, and in the same bucket
+  for (const ops::FlatRow& row : store_.layout().rows()) {  // rows name the tensors in flat order
+    if (row.tensor == previous) continue;
+    const FlatLayout::Slot& slot = store_.layout().slot({row.tensor});
+    if (previous >= 0 && store_.layout().slot({previous}).bucket != slot.bucket) grows = false;
+    previous = row.tensor;
+    const bool partial = store_.list()[{row.tensor}].partial_gradient;
+    if (partial) {
+      const std::int64_t begin = slot.offset - bucket_at(slot.bucket).begin;
+      std::vector<Range>& ranges = states_[static_cast<std::size_t>(slot.bucket)].partial;
+      if (!grows) ranges.push_back({begin, begin});
+      ranges.back().end = begin + slot.elements;
+    }
+    grows = partial;
+  }
+}
+
+void GradientReducer::take_levels(Arena& gradients) {
+  const std::int64_t elements = store_.layout().elements();
+  levels_.push_back(store_.sharding().kind == ShardKind::none ? store_.flat_gradient() : take_buffer(gradients, elements));
+  if (!options_.deterministic) return;
+  for (int level = 1; level < TreeWalk(options_.micro_batches).depth(); ++level) levels_.push_back(take_buffer(gradients, elements));
+  if (groups_.data.size() > 1) exchange_ = take_buffer(gradients, elements);
+}
+
+void GradientReducer::take_lanes(Arena& gradients) {
+  const auto take = [&](std::int64_t elements, std::int64_t own_elements) {
+    Lane& lane = lanes_.emplace_back();
+    lane.data = take_buffer(gradients, elements);
+    if (options_.deterministic) lane.scratch = take_buffer(gradients, elements);
+    if (options_.micro_batches > 1) lane.result = take_buffer(gradients, own_elements);
+  };
+  std::int64_t longest = 0, longest_own = 0;
+  for (int bucket = 0; bucket < buckets(); ++bucket) {
+    if (bucket_at(bucket).tied) continue;
+    longest = std::max(longest, bucket_at(bucket).elements());
+    longest_own = std::max(longest_own, own_gradient(bucket).elements());
+  }
+  for (std::size_t turn = 0; turn < turns; ++turn) take(longest, longest_own);
+  for (int bucket = 0; bucket < buckets(); ++bucket) {
+    if (!bucket_at(bucket).tied) continue;
+    states_[static_cast<std::size_t>(bucket)].lane = lanes_.size();
+    take(bucket_at(bucket).elements(), own_gradient(bucket).elements());
+  }
 }
 
 void GradientReducer::begin_step() {
-  tickets_.clear();
-  top_ = buckets_done_ = 0;
+  for (State& state : states_) {
+    state.done = 0;
+    state.top = 0;
+  }
 }
 
-ops::Write GradientReducer::begin_micro_batch(std::int64_t micro_batch) {
-  TRIREME_EXPECT(0 <= micro_batch && micro_batch < options_.micro_batches);
-  micro_batch_ = micro_batch;
-  store_.set_gradient(levels_[static_cast<std::size_t>(top_)]);
-  return options_.deterministic || micro_batch == 0 ? ops::Write::assign : ops::Write::add;
+ops::Write GradientReducer::begin_backward(ops::Context& context, int first_block, int end_block) {
+  ops::Write write = ops::Write::assign;
+  open_ = -1;
+  for (int bucket = 0; bucket < buckets(); ++bucket) {
+    if (bucket_at(bucket).ready_block < first_block || bucket_at(bucket).ready_block >= end_block) continue;
+    const State& state = states_[static_cast<std::size_t>(bucket)];
+    TRIREME_EXPECT(state.done < options_.micro_batches);
+    if (whole_) {
+      store_.direct_gradient(bucket, level(state.top, bucket));
+      if (!options_.deterministic && state.done > 0) write = ops::Write::add;
+    } else if (bucket_at(bucket).tied) {
+      direct_to_lane(context, bucket);
+    }
+  }
+  return write;
+}
+
+void GradientReducer::block_begins(ops::Context& context, int block) {
+  const int bucket = store_.layout().bucket_of(block);
+  if (whole_ || bucket < 0 || bucket == open_) return;
+  open_ = bucket;
+  states_[static_cast<std::size_t>(bucket)].lane = turn_;
+  turn_ = 1 - turn_;
+  direct_to_lane(context, bucket);
+}
+
+void GradientReducer::direct_to_lane(ops::Context& context, int bucket) {
+  Lane& lane = lanes_[states_[static_cast<std::size_t>(bucket)].lane];
+  free_lane(context, lane);
+  store_.direct_gradient(bucket, lane.data.rows(0, bucket_at(bucket).elements()));
 }
 
 void GradientReducer::block_done(ops::Context& context, int block) {
   engine_.progress();
-  const int merges = options_.deterministic ? TreeWalk(options_.micro_batches).merges(micro_batch_) : 0;
-  if (micro_batch_ + 1 < options_.micro_batches) {
-    if (!options_.deterministic || block != 0) return;
-    merge_levels(context, {0, store_.layout().elements(), 0}, merges);
-    top_ += 1 - merges;
-    return;
-  }
-  const std::vector<FlatLayout::Bucket>& buckets = store_.layout().buckets();
-  for (; buckets_done_ < static_cast<int>(buckets.size()); ++buckets_done_) {
-    const FlatLayout::Bucket& bucket = buckets[static_cast<std::size_t>(buckets_done_)];
-    if (bucket.ready_block < block) return;
-    merge_levels(context, bucket, merges);
-    const auto start = [&](const Tensor& flat) { return flat.data == nullptr ? nullptr : flat.as<float>() + bucket.begin; };
-    tickets_.push_back(engine_.all_reduce(group_, start(levels_[0]), start(exchange_), bucket.end - bucket.begin,
-                                          options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, "trireme/parallel/reduce_bucket"));
+  for (int bucket = 0; bucket < buckets(); ++bucket) {
+    if (bucket_at(bucket).ready_block == block) bucket_done(context, bucket);
   }
 }
 
-double GradientReducer::finish(ops::Context&) {
-  TRIREME_EXPECT(micro_batch_ + 1 == options_.micro_batches && buckets_done_ == static_cast<int>(store_.layout().buckets().size()));
+void GradientReducer::bucket_done(ops::Context& context, int bucket) {
+  State& state = states_[static_cast<std::size_t>(bucket)];
+  const bool last = state.done + 1 == options_.micro_batches;
+  // Under the tree a micro-batch's gradient is the leaf, so it is whole before it is added to others.
+  if (last || options_.deterministic || !whole_) {
+    for (const Range& range : state.partial) groups_.tensor->all_reduce(context, store_.bucket_gradient(bucket).rows(range.begin, range.end));
+  }
+  if (whole_) {
+    if (options_.deterministic) merge_levels(context, bucket);
+    if (last) reduce_level(bucket);
+  } else {
+    reduce_lane(bucket);
+  }
+  ++state.done;
+}
+
+void GradientReducer::merge_levels(ops::Context& context, int bucket) {
+  State& state = states_[static_cast<std::size_t>(bucket)];
+  const int merges = TreeWalk(options_.micro_batches).merges(state.done);
+  for (int merge = 0; merge < merges; ++merge) ops::add(context, level(state.top - merge, bucket), level(state.top - merge - 1, bucket));
+  state.top += 1 - merges;
+}
+
+void GradientReducer::reduce_level(int bucket) {
+  State& state = states_[static_cast<std::size_t>(bucket)];
+  const Tensor sum = level(0, bucket);
+  const Tensor scratch = exchange_.defined() ? exchange_.rows(bucket_at(bucket).begin, bucket_at(bucket).end) : Tensor{};
+  if (store_.sharding().kind == ShardKind::none) {
+    state.ticket = engine_.all_reduce(groups_.data, start_of(sum), start_of(scratch), sum.elements(), order(), reduce_label);
+  } else {
+    state.ticket = engine_.reduce_scatter(groups_.data, start_of(sum), start_of(scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
+                                          start_of(own_gradient(bucket)), order(), reduce_label);
+  }
+}
+
+void GradientReducer::reduce_lane(int bucket) {
+  const State& state = states_[static_cast<std::size_t>(bucket)];
+  Lane& lane = lanes_[state.lane];
+  lane.bucket = bucket;
+  lane.adds = state.done > 0;
+  lane.ticket = engine_.reduce_scatter(groups_.data, start_of(lane.data), start_of(lane.scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
+                                       start_of(lane.adds ? lane.result : own_gradient(bucket)), order(), reduce_label);
+}
+
+void GradientReducer::free_lane(ops::Context& context, Lane& lane) {
+  if (lane.bucket < 0) return;
+  engine_.wait(lane.ticket);
+  const Tensor own = own_gradient(lane.bucket);
+  if (lane.adds) ops::add(context, lane.result.rows(0, own.elements()), own);
+  lane.bucket = -1;
+}
+
+double GradientReducer::finish(ops::Context& context) {
+  TRIREME_EXPECT(std::all_of(states_.begin(), states_.end(), [&](const State& state) { return state.done == options_.micro_batches; }));
   const double before = engine_.waited_seconds();
-  for (const comm::Engine::Ticket ticket : tickets_) engine_.wait(ticket);
-  store_.set_gradient(levels_[0]);
+  if (whole_) {
+    for (const State& state : states_) engine_.wait(state.ticket);
+  } else {
+    // The lane that would be next was used before the other: sums are made in the order of the micro-batches.
+    free_lane(context, lanes_[turn_]);
+    free_lane(context, lanes_[1 - turn_]);
+    for (std::size_t tied = turns; tied < lanes_.size(); ++tied) free_lane(context, lanes_[tied]);
+  }
+  add_ends();
+  if (store_.sharding().kind == ShardKind::none) {
+    for (int bucket = 0; bucket < buckets(); ++bucket) store_.direct_gradient(bucket, level(0, bucket));
+  }
   return engine_.waited_seconds() - before;
 }
 
-void GradientReducer::merge_levels(ops::Context& context, const FlatLayout::Bucket& bucket, int merges) {
-  for (int merge = 0; merge < merges; ++merge) {
-    const auto upper = static_cast<std::size_t>(top_ - merge);
-    ops::add(context, part(levels_[upper], bucket), part(levels_[upper - 1], bucket));
+/// Tied tensors with a copy at the first and at the last stage: both get the sum of what either has. The sum of two is the same bits in any order.
+void GradientReducer::add_ends() {
+  if (groups_.ends.size() == 1) return;
+  for (int bucket = 0; bucket < buckets(); ++bucket) {
+    if (!bucket_at(bucket).tied) continue;
+    const Tensor own = own_gradient(bucket);
+    engine_.wait(engine_.all_reduce(groups_.ends, start_of(own), nullptr, own.elements(), comm::SumOrder::library, "trireme/parallel/reduce_tied"));
   }
+}
+
+Tensor GradientReducer::level(int number, int bucket) const {
+  return levels_[static_cast<std::size_t>(number)].rows(bucket_at(bucket).begin, bucket_at(bucket).end);
+}
+
+Tensor GradientReducer::own_gradient(int bucket) const {
+  const Shard::Bucket& shard = store_.owned().buckets()[static_cast<std::size_t>(bucket)];
+  return store_.flat_gradient().rows(shard.begin, shard.end);
 }
 
 }  // namespace trireme::parallel

@@ -1,9 +1,11 @@
 #include "trireme/parallel/parameter_store.hpp"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
 #include "trireme/base/check.hpp"
+#include "trireme/ops/elementwise.hpp"
 
 namespace trireme::parallel {
 namespace {
@@ -19,48 +21,202 @@ std::uint16_t to_bfloat16(float value) {
   return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+void write_working(const float* from, std::int64_t count, DType type, std::byte* to) {
+  if (type == DType::float32) {
+    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
+    return;
+  }
+  auto* rounded = reinterpret_cast<std::uint16_t*>(to);
+  for (std::int64_t i = 0; i < count; ++i) rounded[i] = to_bfloat16(from[i]);
+}
+
+/// `shape` of `type` at `offset` bytes from the start of `bytes`.
+Tensor view(const Tensor& bytes, std::int64_t offset, DType type, const Shape& shape) {
+  return {bytes.data == nullptr ? nullptr : static_cast<std::byte*>(bytes.data) + offset, type, bytes.device, shape};
+}
+
+Sharding with_effect(Sharding sharding) {
+  if (sharding.size() == 1) sharding.kind = ShardKind::none;
+  return sharding;
+}
+
 }  // namespace
 
-ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layout, DType compute, Arena& parameters, Arena& gradients)
-    : list_(&list), layout_(&layout), compute_type_(compute) {
-  TRIREME_EXPECT(compute == DType::float32 || compute == DType::bfloat16);
-  const Shape flat{layout.elements()};
-  master_ = parameters.allocate(DType::float32, flat);
-  if (compute != DType::float32) compute_ = parameters.allocate(compute, flat);
-  gradient_ = gradients.allocate(DType::float32, flat);
-  zero(master_);
-  zero(compute_);
-  zero(gradient_);
+ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, Arena& parameters, Arena& gradients)
+    : list_(&list),
+      layout_(&layout),
+      sharding_(with_effect(sharding)),
+      owned_(list, layout, sharding_.kind == ShardKind::none ? 0 : sharding_.rank(), sharding_.kind == ShardKind::none ? 1 : sharding_.size()),
+      bucket_gradients_(layout.buckets().size()),
+      bucket_working_(layout.buckets().size()),
+      arriving_(layout.buckets().size(), 0) {
+  TRIREME_EXPECT(sharding_.kind == ShardKind::none || sharding_.engine != nullptr);
+  const auto take = [](Arena& arena, DType type, std::int64_t elements) {
+    const Tensor buffer = arena.allocate(type, {elements});
+    zero(buffer);
+    return buffer;
+  };
+  master_ = take(parameters, DType::float32, owned_.elements());
+  gradient_ = take(gradients, DType::float32, owned_.elements());
+  const bool whole = sharding_.kind == ShardKind::none;
+  if (sharding_.kind != ShardKind::parameters && !(whole && compute_type() == DType::float32)) working_ = take(parameters, DType::uint8, layout.working_bytes());
+
+  std::int64_t longest = 0;
+  for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
+    const FlatLayout::Bucket& bucket = layout.buckets()[index];
+    if (whole) bucket_gradients_[index] = gradient_.rows(bucket.begin, bucket.end);
+    if (sharding_.kind != ShardKind::parameters) {
+      bucket_working_[index] = view(working_.defined() ? working_ : master_, bucket.working_begin, DType::uint8, {bucket.working_bytes()});
+    } else if (bucket.tied) {
+      tied_.push_back({.bytes = take(parameters, DType::uint8, bucket.working_bytes())});
+    } else {
+      longest = std::max(longest, bucket.working_bytes());
+    }
+  }
+  if (sharding_.kind != ShardKind::parameters) return;
+  for (Held& held : turns_) held.bytes = take(parameters, DType::uint8, longest);
 }
 
 void ParameterStore::initialize(std::uint64_t seed) {
-  if (master_.data != nullptr) {
-    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list_->entries().size()); ++index) {
-      const ParameterSpec& spec = (*list_)[{index}];
-      initialize_rows(spec, seed, 0, spec.rows(), master({index}).as<float>());
+  weights_changed();
+  if (master_.data == nullptr) return;
+  std::vector<float> row;
+  for (std::size_t index = 0; index < list_->entries().size(); ++index) {
+    const ParameterSpec& spec = list_->entries()[index].spec;
+    const parallel::Part& part = list_->entries()[index].part;
+    const Shard::Part& mine = owned_.part({static_cast<std::int32_t>(index)});
+    float* master = master_.as<float>() + mine.offset;
+    initialize_rows(spec, part, seed, mine.row_begin, mine.row_end, master);
+    if (!working_.defined()) continue;
+    const FlatLayout::Slot& slot = layout_->slots()[index];
+    std::byte* working = static_cast<std::byte*>(working_.data) + slot.working;
+    row.resize(static_cast<std::size_t>(part.row_elements()));
+    for (std::int64_t r = 0; r < part.rows(); ++r) {
+      const bool owned = mine.row_begin <= r && r < mine.row_end;
+      if (!owned) initialize_rows(spec, part, seed, r, r + 1, row.data());
+      write_working(owned ? master + (r - mine.row_begin) * part.row_elements() : row.data(), part.row_elements(), slot.type,
+                    working + r * part.row_elements() * size_of(slot.type));
     }
   }
-  refresh_compute();
 }
 
-void ParameterStore::refresh_compute() {
-  if (compute_.data != nullptr) {
-    const float* from = master_.as<float>();
-    std::uint16_t* to = compute_.as<std::uint16_t>();
-    for (std::int64_t i = 0; i < layout_->elements(); ++i) to[i] = to_bfloat16(from[i]);
+void ParameterStore::refresh_working(ops::Context& context) {
+  if (working_.defined()) {
+    for (std::size_t bucket = 0; bucket < bucket_working_.size(); ++bucket) make_own_working(context, static_cast<int>(bucket));
   }
+  publish(context);
   weights_changed();
 }
 
-Tensor ParameterStore::weight(ParameterId id) const {
-  return compute_.defined() && layout_->slot(id).compute_copy ? view(compute_, id) : view(master_, id);
+void ParameterStore::publish(ops::Context&) {
+  if (sharding_.kind == ShardKind::parameters) {
+    for (Held& held : turns_) forget(held);
+    for (Held& held : tied_) forget(held);
+  } else if (sharding_.kind != ShardKind::none) {
+    // Flat order is backward's: the last bucket is the one that forward needs first, tied tensors before all.
+    for (std::size_t bucket = bucket_working_.size(); bucket-- > 0;) gather(static_cast<int>(bucket));
+  }
 }
 
-Tensor ParameterStore::view(const Tensor& flat, ParameterId id) const {
-  Tensor part = flat;
-  part.shape = (*list_)[id].memory_shape();
-  if (flat.data != nullptr) part.data = static_cast<std::byte*>(flat.data) + layout_->slot(id).offset * size_of(flat.dtype);
-  return part;
+void ParameterStore::need(ops::Context& context, int block, int next_block) {
+  if (sharding_.kind == ShardKind::none) return;
+  const int bucket = layout_->bucket_of(block), next_bucket = next_block < 0 ? -1 : layout_->bucket_of(next_block);
+  if (sharding_.kind == ShardKind::parameters) {
+    const std::size_t ordinary = bucket_working_.size() - tied_.size();
+    for (std::size_t i = 0; i < tied_.size(); ++i) {
+      if (tied_[i].bucket < 0) hold(context, tied_[i], static_cast<int>(ordinary + i));
+    }
+    if (bucket >= 0) turn_ = hold_in_turn(context, bucket);
+    if (next_bucket >= 0) hold_in_turn(context, next_bucket);  // beside the one that is read now
+  }
+  if (bucket >= 0) await(bucket);
+  for (std::size_t index = 0; index < layout_->buckets().size(); ++index) {
+    if (layout_->buckets()[index].tied) await(static_cast<int>(index));
+  }
+}
+
+/// The buffer of turns_ where the bucket is, or comes to from now on.
+int ParameterStore::hold_in_turn(ops::Context& context, int bucket) {
+  for (const int turn : {0, 1}) {
+    if (turns_[turn].bucket == bucket) return turn;
+  }
+  hold(context, turns_[1 - turn_], bucket);
+  return 1 - turn_;
+}
+
+void ParameterStore::hold(ops::Context& context, Held& held, int bucket) {
+  forget(held);
+  const auto index = static_cast<std::size_t>(bucket);
+  held.bucket = bucket;
+  bucket_working_[index] = view(held.bytes, 0, DType::uint8, {layout_->buckets()[index].working_bytes()});
+  make_own_working(context, bucket);
+  gather(bucket);
+}
+
+void ParameterStore::forget(Held& held) {
+  if (held.bucket < 0) return;
+  await(held.bucket);
+  bucket_working_[static_cast<std::size_t>(held.bucket)] = {};
+  held.bucket = -1;
+}
+
+/// Writes what this rank owns of a bucket's working weights from the master.
+void ParameterStore::make_own_working(ops::Context& context, int bucket) const {
+  const auto index = static_cast<std::size_t>(bucket);
+  const Shard::Bucket& shard = owned_.buckets()[index];
+  for (std::size_t number = shard.run_begin; number < shard.run_end; ++number) {
+    const Shard::Run& run = owned_.runs()[number];
+    ops::cast(context, master_.rows(run.offset, run.offset + run.elements),
+              view(bucket_working_[index], run.working - layout_->buckets()[index].working_begin, run.type, {run.elements}));
+  }
+}
+
+void ParameterStore::gather(int bucket) {
+  const auto index = static_cast<std::size_t>(bucket);
+  arriving_[index] = sharding_.engine->all_gather(sharding_.data, static_cast<std::byte*>(bucket_working_[index].data), owned_.buckets()[index].working_bounds,
+                                                  "trireme/parallel/gather_weights");
+}
+
+void ParameterStore::await(int bucket) {
+  comm::Engine::Ticket& arriving = arriving_[static_cast<std::size_t>(bucket)];
+  if (arriving != 0) sharding_.engine->wait(arriving);
+  arriving = 0;
+}
+
+Tensor ParameterStore::weight(ParameterId first, int count) const {
+  const FlatLayout::Slot& slot = layout_->slot(first);
+  const auto bucket = static_cast<std::size_t>(slot.bucket);
+  TRIREME_EXPECT(bucket_working_[bucket].defined() && arriving_[bucket] == 0);  // need() was called
+  return view(bucket_working_[bucket], slot.working - layout_->buckets()[bucket].working_begin, slot.type, joined_shape(first, count));
+}
+
+Tensor ParameterStore::gradient(ParameterId first, int count) const {
+  const FlatLayout::Slot& slot = layout_->slot(first);
+  const auto bucket = static_cast<std::size_t>(slot.bucket);
+  TRIREME_EXPECT(bucket_gradients_[bucket].defined());
+  return view(bucket_gradients_[bucket], (slot.offset - layout_->buckets()[bucket].begin) * size_of(DType::float32), DType::float32, joined_shape(first, count));
+}
+
+Tensor ParameterStore::master(ParameterId id) const {
+  const Shard::Part& mine = owned_.part(id);
+  Shape shape = list_->part(id).memory_shape();
+  shape[0] = shape.rank() > 1 ? mine.row_end - mine.row_begin : (mine.row_end - mine.row_begin) * shape[0];
+  return view(master_, mine.offset * size_of(DType::float32), DType::float32, shape);
+}
+
+Shape ParameterStore::joined_shape(ParameterId first, int count) const {
+  const parallel::Part& part = list_->part(first);
+  if (count == 1) return part.memory_shape();
+  const bool vector = part.shape().rank() == 1;
+  Shape shape{0};
+  if (!vector) shape.push_back(part.row_elements());
+  for (std::int32_t index = first.index; index < first.index + count; ++index) {
+    [[maybe_unused]] const bool fits = index == first.index || ((*list_)[{index}].joined && layout_->slot({index}).type == layout_->slot(first).type);
+    TRIREME_EXPECT(fits && list_->part({index}).shape().rank() == part.shape().rank());
+    TRIREME_EXPECT(vector || list_->part({index}).row_elements() == part.row_elements());
+    shape[0] += vector ? list_->part({index}).elements() : list_->part({index}).rows();
+  }
+  return shape;
 }
 
 }  // namespace trireme::parallel

@@ -11,22 +11,45 @@
 
 namespace trireme::train {
 
-Metrics evaluate(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh) {
+Metrics evaluate(Replica& replica, data::Loader& loader) {
   // Added micro-batch by micro-batch in the order of the set, whatever the number of ranks: round r of rank d is micro-batch r * D + d.
+  const parallel::Mesh& mesh = replica.mesh();
   const auto rounds = static_cast<std::size_t>(loader.rounds());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   loader.start({});
-  comm::together(mesh.world, [&] {
+  const auto pass = [&] {
     for (Sums& sums : mine) sums = replica.evaluate(loader.next());
-  });
+  };
+  // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends the job where it happens.
+  if (mesh.shape.ranks() == mesh.shape.data) comm::together(mesh.world, pass);
+  else pass();
+  replica.engine().quiesce();
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
   for (std::size_t round = 0; round < rounds; ++round) {
     for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh.data.size()); ++rank) total = total + all[rank * rounds + round];
   }
+  mesh.pipeline.broadcast(std::as_writable_bytes(std::span(&total, 1)), mesh.shape.pipeline - 1);  // whose last stage knows
   const double count = total.count > 0 ? total.count : 1;
   return {total.loss / count, total.top1 / count, total.top5 / count, static_cast<std::int64_t>(total.count)};
 }
+
+namespace {
+
+/// The deck's layout where the ranks make whole replicas of it, else every rank a replica. Forward only: one micro-batch at a time.
+ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train, parallel::MeshShape& shape) {
+  const int ranks = shape.data;
+  const int inner = deck.parallel.tensor * deck.parallel.pipeline;
+  if (ranks % inner == 0) shape = {.data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
+  ReplicaOptions options = replica_options(deck, train, {});
+  options.trains = false;
+  options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
+  options.pipeline_chunks = 1;
+  options.sequence = options.sequence && shape.tensor > 1;
+  return options;
+}
+
+}  // namespace
 
 Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoint, const std::string& split, const comm::Environment& environment, Log& log) {
   const std::string folder = split == "train" ? deck.data.train : split == "validation" ? deck.data.validation : split == "test" ? deck.data.test : "";
@@ -34,27 +57,25 @@ Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoin
   validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
   std::unique_ptr<data::Dataset> train_set, set;
   comm::together(environment.world(), [&] {
-    train_set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train));  // its classes are the model's
-    set = std::make_unique<data::Dataset>(open_dataset("data." + split, folder));
+    train_set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train, context_of(deck)));  // its classes are the model's
+    set = std::make_unique<data::Dataset>(open_dataset("data." + split, folder, context_of(deck)));
     validate_dataset(deck.model, deck.data, train_set->info(), "data.train", deck.data.train);
     validate_same_form(train_set->info(), set->info(), "data." + split, folder);
   });
-  const parallel::Mesh mesh({.data = environment.world().size()}, environment.world());
-  ResolvedLayout layout;
-  layout.data = mesh.shape.data;
-  ReplicaOptions options = replica_options(deck, train_set->info(), layout);
-  options.trains = false;
+  parallel::MeshShape shape{.data = environment.world().size()};
+  const ReplicaOptions options = evaluation_options(deck, train_set->info(), shape);
+  const parallel::Mesh mesh(shape, environment.world());
   comm::Engine engine(comm::Engine::Drive::polled);
-  const MemoryPlan plan = Replica::measure(options, mesh.place.data_rank, mesh.shape.data, DeviceKind::cpu);
+  const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), DeviceKind::cpu);
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> loader;
   comm::together(mesh.world, [&] {
-    replica = std::make_unique<Replica>(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh.data, engine);
+    replica = std::make_unique<Replica>(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
     loader = std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh));
   });
-  load_weights(*replica, mesh, checkpoint);
+  load_weights(*replica, deck, checkpoint);
   log.info("evaluates {} on {} samples of {}", checkpoint, set->info().samples, folder);
-  return evaluate(*replica, *loader, mesh);
+  return evaluate(*replica, *loader);
 }
 
 }  // namespace trireme::train

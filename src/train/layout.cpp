@@ -5,6 +5,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/data/sampler.hpp"
+#include "trireme/model/model.hpp"
 
 namespace trireme::train {
 
@@ -17,12 +18,12 @@ std::string nearest_multiples(std::int64_t value, std::int64_t part) {
 }
 
 int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
-  const int inner = options.tensor * options.pipeline;
+  const std::int64_t inner = std::int64_t{options.tensor} * options.pipeline;
   if (options.data == 0) {
-    validate(ranks % inner == 0,
-             "{} ranks do not divide over parallel.tensor = {} x parallel.pipeline = {} (every replica of the model needs {} ranks); start {} ranks", ranks,
-             options.tensor, options.pipeline, inner, nearest_multiples(ranks, inner));
-    return ranks / inner;
+    const bool split = options.tensor > 1;
+    validate(ranks % inner == 0, "parallel.{} = {}: a replica of the model takes {} ranks (tensor = {} x pipeline = {}), which do not divide the run's {}; start {} ranks",
+             split ? "tensor" : "pipeline", split ? options.tensor : options.pipeline, inner, options.tensor, options.pipeline, ranks, nearest_multiples(ranks, inner));
+    return static_cast<int>(ranks / inner);
   }
   validate(options.data * inner == ranks,
            "parallel.data = {}, tensor = {}, pipeline = {} make {} ranks, but the run has {}; start {} ranks, or use parallel.data = \"auto\"", options.data,
@@ -47,6 +48,34 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
                                batch.global, batch.micro, data_ranks, remedy));
 }
 
+int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
+  if (options.kind != model::ModelKind::gpt) return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count).blocks();
+  if (options.gpt.vocabulary == 0) options.gpt.vocabulary = train.vocabulary;
+  return model::Model(options, {1, options.gpt.context}, options.gpt.vocabulary).blocks();
+}
+
+void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& train, const ResolvedLayout& layout) {
+  const int stages = request.parallel.pipeline, chunks = request.parallel.pipeline_chunks;
+  if (stages == 1) return;
+  const int blocks = block_count(request.model, train), most = blocks / chunks;
+  if (stages > most) {
+    const std::string remedy = chunks == 1 || most > 1
+                                   ? fmt::format("use parallel.pipeline = {} or less", std::max(most, 1))
+                                   : fmt::format("use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = {} or less", std::max(blocks, 1));
+    throw InputError(fmt::format("parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), but it has only {} blocks "
+                                 "(the head goes with the last one); {}",
+                                 stages, std::int64_t{stages} * chunks, chunks, blocks, remedy));
+  }
+  const std::int64_t group = request.batch.micro * layout.data * stages;
+  validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved || layout.accumulation % stages == 0,
+           "batch.global = {} makes {} micro-batches a replica, which is no multiple of parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them in such groups); "
+           "use batch.global = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
+           request.batch.global, layout.accumulation, stages, nearest_multiples(request.batch.global, group));
+}
+
+// Extents are 32 bits in the libraries that multiply matrices.
+constexpr std::int64_t most_rows = 0x7FFFFFFF;
+
 /// The steps of a key's duration; a refusal names the key.
 std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
   try {
@@ -58,13 +87,19 @@ std::int64_t steps_of_key(const char* key, const Duration& duration, const StepS
 
 }  // namespace
 
+std::int64_t least_ranks(const parallel::ParallelOptions& options) { return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline; }
+
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train, int ranks) {
   ResolvedLayout layout;
   layout.data = resolve_data_ranks(request.parallel, ranks);
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
   validate_batch(request.batch, layout.data);
+  validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= most_rows,
+           "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix product can count ({}); use {} or less", request.batch.micro,
+           train.context, most_rows, most_rows / std::max<std::int64_t>(train.context, 1));
   layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
+  validate_pipeline(request, train, layout);
 
   const std::int64_t global = request.batch.global;
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
@@ -73,7 +108,7 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
            request.data.train, train.samples, global, train.samples);
   layout.samples_per_epoch = data::StepCutter{train.samples, global, request.data.drop_last}.samples_per_epoch();
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
-  layout.scale = {.samples_per_step = global, .samples_per_epoch = layout.samples_per_epoch, .tokens_per_sample = 0};
+  layout.scale = {.samples_per_step = global, .samples_per_epoch = layout.samples_per_epoch, .tokens_per_sample = train.context};
 
   if (!request.run.stop.is_time()) layout.total_steps = steps_of_key("run.stop", request.run.stop, layout.scale);
   layout.schedule_steps = request.schedule.length ? steps_of_key("schedule.length", *request.schedule.length, layout.scale) : layout.total_steps;
@@ -85,32 +120,63 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   return layout;
 }
 
-data::Dataset open_dataset(const std::string& key, const std::string& folder) {
+data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context) {
   validate(std::filesystem::is_directory(folder), "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme shard (trireme shard --help)",
            key, folder);
-  return data::Dataset(folder);
+  return data::Dataset(folder, context);
 }
 
-void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data, const data::DatasetInfo& info, const std::string& key,
-                      const std::string& folder) {
+namespace {
+
+void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment, const data::DatasetInfo& info, const std::string& key, const std::string& folder) {
   const bool resnet = model.kind == model::ModelKind::resnet;
   validate(info.kind != data::DatasetKind::tokens, "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder, resnet ? "resnet" : "mlp");
   validate(info.kind == data::DatasetKind::images,
            "{} = \"{}\" holds encoded images (JPEG, PNG), which this version of Trireme does not decode; make plain ones with trireme shard", key, folder);
   validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key, folder, info.class_count);
-  const std::size_t channels = data.augment.mean.size();
+  const std::size_t channels = augment.mean.size();
   validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
            "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} numbers in mean and in std", channels, key, folder,
            info.channels, info.channels);
 }
 
+void validate_tokens(const model::GptOptions& gpt, const data::DatasetInfo& info, const std::string& key, const std::string& folder) {
+  // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an embedding of terabytes.
+  constexpr std::int64_t most_words = std::int64_t{1} << 24;
+  validate(info.kind == data::DatasetKind::tokens, "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with trireme shard text or tokens", key,
+           folder);
+  validate(gpt.vocabulary > 0 || info.vocabulary <= most_words,
+           "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; give the shards the attribute vocabulary (trireme shard does)", key, folder,
+           info.vocabulary - 1);
+  validate(gpt.vocabulary == 0 || info.vocabulary <= gpt.vocabulary,
+           "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary of its shards, else what their type can hold); "
+           "use model.vocabulary = {}, or leave it out",
+           gpt.vocabulary, key, folder, info.vocabulary, info.vocabulary);
+}
+
+}  // namespace
+
+void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data, const data::DatasetInfo& info, const std::string& key,
+                      const std::string& folder) {
+  if (model.kind == model::ModelKind::gpt)
+    validate_tokens(model.gpt, info, key, folder);
+  else
+    validate_images(model, data.augment, info, key, folder);
+}
+
 void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other, const std::string& key, const std::string& folder) {
-  validate(train.kind == other.kind && train.height == other.height && train.width == other.width && train.channels == other.channels,
+  const auto name = [](data::DatasetKind kind) { return kind == data::DatasetKind::tokens ? "tokens" : "images"; };
+  validate(train.kind == other.kind, "{} = \"{}\" holds {}, but data.train {}; both must have one form", key, folder, name(other.kind), name(train.kind));
+  validate(train.height == other.height && train.width == other.width && train.channels == other.channels,
            "{} = \"{}\" holds samples of {} x {} x {} (height, width, channels), but data.train of {} x {} x {}; both must have one form", key, folder,
            other.height, other.width, other.channels, train.height, train.width, train.channels);
   validate(other.class_count <= train.class_count, "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count, train.class_count);
   validate(train.classes.empty() || other.classes.empty() || train.classes == other.classes,
            "the class names of {} = \"{}\" are not those of data.train; make both sets with one list of classes in one order", key, folder);
+  validate(other.vocabulary <= train.vocabulary, "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one tokenizer", key, folder,
+           other.vocabulary, train.vocabulary);
+  validate(train.tokenizer.empty() || other.tokenizer.empty() || train.tokenizer == other.tokenizer,
+           "{} = \"{}\" was made with the tokenizer \"{}\", but data.train with \"{}\"; make both sets with one tokenizer", key, folder, other.tokenizer, train.tokenizer);
 }
 
 }  // namespace trireme::train

@@ -46,7 +46,8 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   shown.total_epochs = static_cast<double>(options_.total_steps * options_.global) / static_cast<double>(options_.samples_per_epoch);
   shown.loss = result.loss;
   shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
-  shown.samples_per_second = static_cast<double>(options_.global) / smoothed_step_seconds_;
+  shown.tokens = options_.tokens_per_sample > 0;
+  shown.per_second = static_cast<double>(options_.global * std::max<std::int64_t>(1, options_.tokens_per_sample)) / smoothed_step_seconds_;
   shown.seconds_left = options_.total_steps > 0 ? static_cast<double>(options_.total_steps - state.step) * smoothed_step_seconds_ : -1;
   progress_.show(shown);
 }
@@ -55,10 +56,14 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   if (!options_.records) return;
   const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
   const double step_seconds = window_.total / steps;
+  const double samples_per_second = static_cast<double>(options_.global) / step_seconds;
+  const double tokens_per_second = samples_per_second * static_cast<double>(options_.tokens_per_sample);
   monitor::Row row("train");
   row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
   row.add("loss", result.loss).add("rate", rate).add("grad_norm", result.grad_norm).add("loss_scale", 1.0);
-  row.add("samples_per_s", static_cast<double>(options_.global) / step_seconds).add("step_s", step_seconds);
+  row.add("samples_per_s", samples_per_second);
+  if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
+  row.add("step_s", step_seconds);
   row.add("data_s", window_.data / steps).add("transfer_s", 0.0).add("forward_s", window_.forward / steps).add("backward_s", window_.backward / steps);
   row.add("comm_exposed_s", window_.comm_exposed / steps).add("optimizer_s", window_.optimizer / steps);
   row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
@@ -68,7 +73,8 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   tensorboard_.scalar("train/loss", state.step, result.loss);
   tensorboard_.scalar("train/rate", state.step, rate);
   tensorboard_.scalar("train/grad_norm", state.step, result.grad_norm);
-  tensorboard_.scalar("train/samples_per_s", state.step, static_cast<double>(options_.global) / step_seconds);
+  tensorboard_.scalar("train/samples_per_s", state.step, samples_per_second);
+  if (options_.tokens_per_sample > 0) tensorboard_.scalar("train/tokens_per_s", state.step, tokens_per_second);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
   window_top1_ = 0;
@@ -76,15 +82,20 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
 
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
   if (!options_.records) return;
+  const bool tokens = options_.tokens_per_sample > 0;
+  const std::int64_t samples = tokens ? metrics.samples / options_.tokens_per_sample : metrics.samples;  // metrics count labels
   monitor::Row row("evaluate");
-  row.add("step", state.step).add("epoch", epoch_of(state)).add("split", split).add("samples", metrics.samples);
-  row.add("loss", metrics.loss).add("top1", metrics.top1).add("top5", metrics.top5).add("perplexity", metrics.perplexity());
+  row.add("step", state.step).add("epoch", epoch_of(state)).add("split", split).add("samples", samples);
+  row.add("loss", metrics.loss).add("top1", metrics.top1);
+  row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
   write(row, state);
   tensorboard_.scalar(split + "/loss", state.step, metrics.loss);
   tensorboard_.scalar(split + "/top1", state.step, metrics.top1);
+  if (tokens) tensorboard_.scalar(split + "/perplexity", state.step, metrics.perplexity());
   progress_.clear();
-  log_.info("{} at step {} (epoch {:.2f}): loss {:.4f}, top-1 {:.2f} %, top-5 {:.2f} %, {} samples", split, state.step, epoch_of(state), metrics.loss,
-            100 * metrics.top1, 100 * metrics.top5, metrics.samples);
+  const std::string measured = tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(), 100 * metrics.top1, metrics.samples)
+                                      : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
+  log_.info("{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, state.step, epoch_of(state), metrics.loss, measured);
 }
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double seconds) {

@@ -1,8 +1,13 @@
 #include "trireme/train/replica.hpp"
 
+#include <algorithm>
 #include <bit>
+#include <cstring>
+#include <numeric>
 
-#include "trireme/ops/loss.hpp"
+#include "block_costs.hpp"
+#include "chunk.hpp"
+#include "trireme/ops/elementwise.hpp"
 
 namespace trireme::train {
 namespace {
@@ -12,8 +17,10 @@ namespace {
 /// that step on, small networks with batch norm leave each other by a factor of about 3 a step, at any rate.
 constexpr std::int64_t always_ordered_bytes = std::int64_t{128} << 20;
 
+/// Sharded gradients exist as parts only, which the tree's levels would not: there the order is the deck's choice alone.
 bool ordered(const ReplicaOptions& options, const parallel::FlatLayout& layout, int data_size) {
-  const bool cheap = layout.elements() * size_of(DType::float32) <= always_ordered_bytes && std::has_single_bit(static_cast<unsigned>(data_size));
+  const bool cheap = layout.elements() * size_of(DType::float32) <= always_ordered_bytes && std::has_single_bit(static_cast<unsigned>(data_size)) &&
+                     options.shard <= parallel::ShardKind::optimizer;
   return options.deterministic || (options.trains && cheap);
 }
 
@@ -26,47 +33,124 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
   return preparation;
 }
 
+Shape input_shape(const ReplicaOptions& options) {
+  if (options.tokens()) return {options.micro, options.model.gpt.context};
+  return {options.micro, options.image[0], options.image[1], options.image[2]};
+}
+
+/// The first block of each chunk of the model and its end: stages * chunks + 1 bounds.
+std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model& model, const parallel::MeshShape& shape) {
+  const int chunks = shape.pipeline * options.pipeline_chunks;
+  if (chunks == 1) return {0, model.blocks()};
+  return parallel::balance_chunks(block_costs(options), chunks);
+}
+
+/// Of what a rank at this place holds twice with others, who counts it: tensor rank 0 of a replicated tensor, the owner's stage of a tied one.
+std::vector<char> counted_tensors(const parallel::ParameterList& list, const parallel::ParameterList& whole, int tensor_rank) {
+  std::vector<char> counted;
+  for (const parallel::ParameterList::Entry& entry : list.entries()) {
+    const auto& owner = whole.entries()[static_cast<std::size_t>(whole.find(entry.spec.name))];
+    counted.push_back(entry.block == owner.block && (tensor_rank == 0 || !entry.part.replicated()) ? 1 : 0);
+  }
+  return counted;
+}
+
+optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list, const parallel::ParameterList& whole, const std::vector<char>& counted) {
+  optim::NormGroups groups{.model = mesh.model, .global_index = {}, .tensors = static_cast<int>(whole.entries().size()), .counted = counted};
+  for (const parallel::ParameterList::Entry& entry : list.entries()) groups.global_index.push_back(whole.find(entry.spec.name));
+  return groups;
+}
+
+parallel::ParameterList declared(const model::Model& model, const std::vector<int>& bounds, const ReplicaOptions& options, const parallel::Mesh& mesh) {
+  parallel::ParameterList list(mesh.place.tensor_rank, mesh.shape.tensor);
+  for (int c = 0; c < options.pipeline_chunks; ++c) {
+    const auto number = static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage);
+    const int end = bounds[number + 1];
+    model.declare(list, bounds[number], end == model.blocks() ? end + 1 : end);
+  }
+  return list;
+}
+
 }  // namespace
 
-Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const comm::Communicator& data_group,
-                 comm::Engine& engine)
+std::int64_t MemoryPlan::all_activations() const { return std::accumulate(activations.begin(), activations.end(), recompute + boundary + flow[0] + flow[1]); }
+std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
+
+Replica::~Replica() = default;
+
+Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
+      mesh_(mesh),
+      engine_(engine),
       parameters_(device, "parameters", plan.parameters),
       gradients_(device, "gradients", plan.gradients),
       slots_(device, "optimizer state", plan.optimizer),
-      activations_(device, "activations", plan.activations),
-      flow_{Arena(device, "flow 0", plan.flow[0]), Arena(device, "flow 1", plan.flow[1])},
+      recompute_(device, "recomputed activations", plan.recompute),
+      boundary_(device, "stage boundaries", plan.boundary),
+      flow_arenas_{Arena(device, "flow 0", plan.flow[0]), Arena(device, "flow 1", plan.flow[1])},
       workspace_(device, "workspace", plan.workspace),
       library_(device, "prepared weights", plan.library),
-      scalars_(device, "scalars", plan.scalars),
+      batches_(device, "batches", plan.batches),
       context_(Stream{device, nullptr}, workspace_, library_, target),
-      model_(options.model, {options.micro, options.image[0], options.image[1], options.image[2]}, options.classes),
-      layout_(model_.parameters(), options.bucket_bytes),
-      store_(model_.parameters(), layout_, options.compute, parameters_, gradients_),
-      reducer_(store_, data_group, engine, {.micro_batches = options.accumulation, .deterministic = ordered(options, layout_, data_group.size())}, gradients_),
-      optimizer_(options.optimizer, store_, slots_),
-      pass_(context_, store_, {.kept = &activations_, .flow = {&flow_[0], &flow_[1]}}),
+      model_(options.model, input_shape(options), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
+      schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks, static_cast<int>(options.accumulation))),
+      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
+      flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
-      sums_on_device_(scalars_.allocate(DType::float64, {4})),
+      sums_on_device_(batches_.allocate(DType::float64, {4})),
       sums_(static_cast<std::size_t>(options.accumulation)),
-      statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * data_group.size()))) {}
+      statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * mesh.shape.data))) {
+  const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
+  const std::vector<int> slots = parallel::slots_needed(schedule_, options.pipeline_chunks);
+  list_ = declared(model_, bounds, options, mesh);
+  std::vector<int> begins;
+  for (int c = 0; c < options.pipeline_chunks; ++c) begins.push_back(bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage)]);
+  layout_ = parallel::FlatLayout(list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes, options.compute, begins);
+  counted_ = counted_tensors(list_, model_.parameters(), mesh.place.tensor_rank);
+  store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, mesh.data, &engine}, parameters_, gradients_);
+  reducer_ = std::make_unique<parallel::GradientReducer>(
+      *store_, parallel::GradientReducer::Groups{.data = mesh.data, .ends = mesh.ends, .tensor = &tensor_}, engine,
+      parallel::GradientReducer::Options{.micro_batches = options.accumulation, .deterministic = ordered(options, layout_, mesh.data.size())}, gradients_);
+  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_), slots_);
 
-MemoryPlan Replica::measure(const ReplicaOptions& options, int data_rank, int data_size, DeviceKind target) {
+  const model::PassSurroundings surroundings{context_, *store_, tensor_, flow_, options.seed};
+  std::size_t planned = 0;
+  std::int64_t most = 0;  // elements of what travels between stages
+  for (int c = 0; c < options.pipeline_chunks; ++c) {
+    const int number = c * mesh.shape.pipeline + mesh.place.stage;
+    const int begin = bounds[static_cast<std::size_t>(number)], end = bounds[static_cast<std::size_t>(number) + 1];
+    chunks_.push_back(std::make_unique<Chunk>(model_, number, begin, end, options, recompute_));
+    for (int slot = 0; slot < slots[static_cast<std::size_t>(c)]; ++slot, ++planned) {
+      chunks_.back()->add_slot(surroundings, device, planned < plan.activations.size() ? plan.activations[planned] : 0);
+    }
+    if (begin > 0) most = std::max(most, model_.boundary(begin).elements());
+    if (end < model_.blocks()) most = std::max(most, model_.boundary(end).elements());
+  }
+  if (most > 0) {
+    for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]}) *buffer = boundary_.allocate(options.compute, {most});
+  }
+  for (int slot = 0; slot < slots[0]; ++slot) {
+    kept_.push_back({batches_.allocate(DType::int32, {options.micro * options.labels_per_sample()}), batches_.allocate(DType::uint8, {options.micro * 8})});
+  }
+}
+
+MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank, DeviceKind target) {
   comm::Engine engine(comm::Engine::Drive::polled);
-  const Device meta{DeviceKind::meta, 0};
-  Replica replica(options, meta, target, {}, comm::Communicator::meta(data_rank, data_size), engine);
+  Replica replica(options, Device{DeviceKind::meta, 0}, target, {}, parallel::Mesh::meta(shape, world_rank), engine);
   data::MicroBatch batch;
-  batch.images = {nullptr, DType::uint8, DeviceKind::meta, {options.micro, options.image[0], options.image[1], options.image[2]}};
-  batch.labels = {nullptr, DType::int32, DeviceKind::meta, {options.micro}};
+  const Shape input = input_shape(options);
+  batch.inputs = {nullptr, options.tokens() ? DType::int32 : DType::uint8, DeviceKind::meta, input};
+  batch.labels = {nullptr, DType::int32, DeviceKind::meta, options.tokens() ? input : Shape{options.micro}};
   batch.valid = options.micro;
   if (options.trains) {
-    replica.reducer_.begin_step();
-    for (std::int64_t j = 0; j < options.accumulation; ++j) {
-      replica.forward(j, batch);
-      replica.backward();
+    replica.reducer_->begin_step();
+    for (const parallel::PipelineAction& action : replica.schedule_) {
+      if (action.forward) replica.forward(action, takes_batch(action) ? &batch : nullptr);
+      else replica.backward(action);
     }
-    replica.reducer_.finish(replica.context_);
-    replica.optimizer_.step(replica.context_, 0.1, true);
+    replica.reducer_->finish(replica.context_);
+    replica.optimizer_->step(replica.context_, 0.1, true);
+    replica.store_->publish(replica.context_);
   }
   replica.evaluate(batch);
   return replica.peaks();
@@ -77,41 +161,148 @@ MemoryPlan Replica::peaks() const {
   plan.parameters = parameters_.peak_bytes();
   plan.gradients = gradients_.peak_bytes();
   plan.optimizer = slots_.peak_bytes();
-  plan.activations = activations_.peak_bytes();
-  plan.flow[0] = flow_[0].peak_bytes();
-  plan.flow[1] = flow_[1].peak_bytes();
+  for (const std::unique_ptr<Chunk>& chunk : chunks_) {
+    for (const auto& slot : chunk->slots()) plan.activations.push_back(slot->activations.peak_bytes());
+  }
+  plan.recompute = recompute_.peak_bytes();
+  plan.boundary = boundary_.peak_bytes();
+  plan.flow[0] = flow_arenas_[0].peak_bytes();
+  plan.flow[1] = flow_arenas_[1].peak_bytes();
   plan.workspace = workspace_.peak_bytes();
   plan.library = library_.peak_bytes();
-  plan.scalars = scalars_.peak_bytes();
+  plan.batches = batches_.peak_bytes();
   return plan;
 }
 
-Tensor Replica::input(const data::MicroBatch& batch) {
-  const Tensor x = pass_.activation(options_.compute, batch.images.shape);
-  ops::prepare_images(context_, preparation_, batch.images, batch.transforms, x);
+Replica::Kept& Replica::kept(int micro_batch) { return kept_[static_cast<std::size_t>(micro_batch) % kept_.size()]; }
+
+/// The loader's buffers are its own again at the next batch, which comes before this one's backward.
+void Replica::keep(Kept& kept, const data::MicroBatch& batch) const {
+  if (context_.meta()) return;
+  if (batch.labels.data != nullptr) std::memcpy(kept.labels.data, batch.labels.data, static_cast<std::size_t>(kept.labels.bytes()));
+  if (batch.sample_keys != nullptr) std::memcpy(kept.sample_keys.data, batch.sample_keys, static_cast<std::size_t>(kept.sample_keys.bytes()));
+}
+
+/// What enters the first block: images in compute precision, or token numbers, in memory of the pass.
+Tensor Replica::input(model::Pass& pass, const data::MicroBatch& batch) {
+  const Tensor x = pass.activation(options_.tokens() ? DType::int32 : options_.compute, batch.inputs.shape);
+  if (options_.tokens()) ops::copy(context_, batch.inputs, x);
+  else ops::prepare_images(context_, preparation_, batch.inputs, batch.transforms, x);
   return x;
 }
 
-void Replica::forward(std::int64_t micro_batch, const data::MicroBatch& batch) {
-  pass_.begin(true, reducer_.begin_micro_batch(micro_batch), statistic_scale_);
-  const Tensor logits = model_.forward(pass_, input(batch));
-  // Every sample weighs 1 / N, N the samples of the whole step: gradients of micro-batches and replicas only add.
-  dlogits_ = pass_.gradient(logits.dtype, logits.shape);
-  ops::cross_entropy(context_, logits, batch.labels, static_cast<float>(options_.loss.label_smoothing),
-                     static_cast<float>(1.0 / static_cast<double>(options_.global)), sums_on_device_, dlogits_);
-  if (context_.meta()) return;
-  const double* sums = sums_on_device_.as<double>();
-  sums_[static_cast<std::size_t>(micro_batch)] = {sums[0], sums[1], sums[2], sums[3]};
+namespace {
+
+/// Messages between chunks are told apart by receiver and direction; those of one tag arrive in the order of micro-batches.
+int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (forward ? 1 : 0); }
+
+std::span<std::byte> bytes_of(const Tensor& tensor) { return {static_cast<std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())}; }
+
+}  // namespace
+
+/// What chunk `chunk` of the model is sent, by the chunk before it (forward) or behind it.
+Tensor Replica::receive(const Tensor& into, int chunk, int, bool forward) {
+  const int from = forward ? chunk - 1 : chunk + 1;
+  engine_.wait(engine_.receive(mesh_.pipeline, bytes_of(into), from % mesh_.shape.pipeline, tag_of(chunk, forward),
+                               forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient"));
+  return into;
 }
 
-void Replica::backward() {
-  model_.backward(pass_, dlogits_, [this](int block) { reducer_.block_done(context_, block); });
+/// What chunk `chunk` has made, to the chunk behind it (forward) or before it. The memory is the engine's until the ticket is done.
+comm::Engine::Ticket Replica::send(const Tensor& tensor, int chunk, int, bool forward) {
+  const int to = forward ? chunk + 1 : chunk - 1;
+  return engine_.send(mesh_.pipeline, bytes_of(tensor), to % mesh_.shape.pipeline, tag_of(to, forward),
+                      forward ? "trireme/train/send_activation" : "trireme/train/send_gradient");
+}
+
+/// The same from memory that lives on only until the next block.
+comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, int micro_batch, bool forward) {
+  outgoing_turn_ = 1 - outgoing_turn_;
+  comm::Engine::Ticket& sent = outgoing_sent_[outgoing_turn_];
+  engine_.wait(sent);
+  Tensor copy = outgoing_[outgoing_turn_];
+  copy.shape = tensor.shape;
+  ops::copy(context_, tensor, copy);
+  return sent = send(copy, chunk, micro_batch, forward);
+}
+
+void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
+  Chunk& here = chunk(action);
+  Chunk::Slot& slot = here.slot(action.micro_batch);
+  Kept& with = kept(action.micro_batch);
+  engine_.wait(slot.sent);
+  if (batch != nullptr) keep(with, *batch);
+  slot.pass.begin_forward(true, context_.meta() ? nullptr : with.keys());
+  const Tensor x = here.first() ? input(slot.pass, *batch)
+                                : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), action.micro_batch, true);
+  slot.output = here.forward(slot.pass, x);
+  if (!here.last()) slot.sent = send(slot.output, here.number(), action.micro_batch, true);
+}
+
+void Replica::backward(const parallel::PipelineAction& action) {
+  Chunk& here = chunk(action);
+  Chunk::Slot& slot = here.slot(action.micro_batch);
+  model::Pass& pass = slot.pass;
+  const int end = here.last() ? here.end() + 1 : here.end();
+  flow_.rewind();
+  pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
+  Tensor dy;
+  if (here.last()) {
+    // Every sample (token) weighs 1 / N, N those of the whole step: gradients of micro-batches and replicas only add.
+    const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing),
+                                 static_cast<float>(1.0 / static_cast<double>(options_.global * options_.labels_per_sample()))};
+    store_->need(context_, here.end(), here.end() - 1);
+    reducer_->block_begins(context_, here.end());
+    pass.enter_block();
+    dy = model_.head().loss(pass, slot.output, kept(action.micro_batch).labels, scale, sums_on_device_);
+    reducer_->block_done(context_, here.end());
+    sums_[static_cast<std::size_t>(action.micro_batch)] = read_sums();
+  } else {
+    dy = incoming_;
+    dy.shape = model_.boundary(here.end());
+    receive(dy, here.number(), action.micro_batch, false);
+  }
+  const Tensor dx = here.backward(pass, dy, *reducer_);
+  if (!here.first()) send_copy(dx, here.number(), action.micro_batch, false);
 }
 
 Sums Replica::evaluate(const data::MicroBatch& batch) {
-  pass_.begin(false, ops::Write::assign, 0);
-  const Tensor logits = model_.forward(pass_, input(batch));
-  ops::cross_entropy(context_, logits, batch.labels, static_cast<float>(options_.loss.label_smoothing), 0, sums_on_device_, {});
+  Sums sums;
+  for (const std::unique_ptr<Chunk>& here : chunks_) {
+    model::Pass& pass = here->slot(0).pass;
+    engine_.wait(here->slot(0).sent);  // of a training step
+    flow_.rewind();
+    pass.begin_forward(false, nullptr);
+    const Tensor x = here->first() ? input(pass, batch) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), 0, true);
+    const Tensor y = here->forward(pass, x);
+    if (!here->last()) {
+      send_copy(y, here->number(), 0, true);
+      continue;
+    }
+    store_->need(context_, here->end(), -1);
+    pass.enter_block();
+    const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing), 0};
+    model_.head().loss(pass, y, batch.labels.reshaped({batch.labels.elements()}), scale, sums_on_device_);
+    sums = read_sums();
+  }
+  return sums;
+}
+
+Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
+  TRIREME_EXPECT(mesh_.shape.pipeline == 1 && chunks_.size() == 1);
+  Chunk& all = *chunks_[0];
+  model::Pass& pass = all.slot(0).pass;
+  flow_.rewind();
+  pass.begin_forward(false, nullptr);
+  const Tensor x = pass.activation(DType::int32, tokens.shape);
+  ops::copy(context_, tokens, x);
+  const Tensor y = all.forward(pass, x);
+  store_->need(context_, all.end(), -1);
+  pass.enter_block();
+  return model_.head().logits(pass, y, row);
+}
+
+Sums Replica::read_sums() const {
   if (context_.meta()) return {};
   const double* sums = sums_on_device_.as<double>();
   return {sums[0], sums[1], sums[2], sums[3]};

@@ -37,6 +37,25 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
   validate(refused.empty(), "{}: a restart may not change {}; put the old value back, or start a new run (another run.folder, or --restart none)", path, refused);
 }
 
+/// Refuses a file of another model: where its deck says so, or where it holds weights that nobody takes.
+void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents, std::span<const checkpoint::Piece> pieces, const std::string& path) {
+  if (!contents.info.deck.empty()) {
+    for (const deck::Difference& difference : deck::differences(deck::parse(contents.info.deck, path + ":deck"), deck)) {
+      validate(!difference.key.starts_with("model.") || difference.key == "model.dropout", "{}: its model has {}: {}, and the deck says {}; use the deck it was trained with",
+               path, difference.key, difference.before.empty() ? "none" : difference.before, difference.after.empty() ? "none" : difference.after);
+    }
+  }
+  std::set<std::string> taken;
+  for (const checkpoint::Piece& piece : pieces) taken.insert(piece.path);
+  std::string left;
+  int count = 0;
+  for (const checkpoint::Contents::Entry& entry : contents.tensors) {
+    const bool of_model = entry.path.starts_with("model/") || entry.path.starts_with("buffers/");
+    if (of_model && !taken.contains(entry.path) && ++count <= 5) left += (count > 1 ? ", " : "") + entry.path;
+  }
+  validate(count == 0, "{}: holds {} tensors that the deck's model does not have ({}{}); use the deck it was trained with", path, count, left, count > 5 ? ", ..." : "");
+}
+
 /// Leaves out the slots that the file lacks: they start at zero. Returns how many tensors were left out.
 std::size_t drop_missing_slots(std::vector<checkpoint::Piece>& pieces, const checkpoint::Contents& contents) {
   std::set<std::string> present;
@@ -58,11 +77,12 @@ RunState load(Run& run, const std::string& path, bool weights_only, Log& log) {
   const checkpoint::Contents contents = contents_of(run.mesh.world, path);
   if (!contents.sealed) log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
   if (!weights_only) compare_decks(run, contents, path, log);
-  std::vector<checkpoint::Piece> pieces = pieces_of(*run.replica, run.mesh, Rows::all, !weights_only);
+  std::vector<checkpoint::Piece> pieces = pieces_of(*run.replica, Rows::owned, !weights_only);
+  validate_model(run.deck, contents, pieces, path);
   const std::size_t missing = drop_missing_slots(pieces, contents);
   if (missing > 0) log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
   checkpoint::read(run.mesh.world, path, pieces);
-  run.replica->store().refresh_compute();
+  run.replica->store().refresh_working(run.replica->context());
   if (weights_only) return {};
   const std::int64_t samples = run.train_set.info().samples;
   validate(contents.info.epoch >= 0 && 0 <= contents.info.epoch_samples && contents.info.epoch_samples <= samples,
@@ -111,10 +131,13 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
   return {fresh(run, log), false};
 }
 
-void load_weights(Replica& replica, const parallel::Mesh& mesh, const std::string& path) {
-  check_whole(mesh.world, path);
-  checkpoint::read(mesh.world, path, pieces_of(replica, mesh, Rows::all, false));
-  replica.store().refresh_compute();
+void load_weights(Replica& replica, const deck::Deck& deck, const std::string& path) {
+  const comm::Communicator& world = replica.mesh().world;
+  check_whole(world, path);
+  const std::vector<checkpoint::Piece> pieces = pieces_of(replica, Rows::owned, false);
+  validate_model(deck, contents_of(world, path), pieces, path);
+  checkpoint::read(world, path, pieces);
+  replica.store().refresh_working(replica.context());
 }
 
 }  // namespace trireme::train

@@ -7,20 +7,25 @@
 #include <span>
 #include <vector>
 
+#include <nlohmann/json.hpp>
+
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/monitor/environment_json.hpp"
+#include "trireme/train/describe.hpp"
 
 namespace trireme::train {
 namespace {
 
-std::unique_ptr<data::Dataset> open_set(const std::string& folder, const std::string& key, const data::Dataset& train, const comm::Communicator& world) {
+std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder, const std::string& key, const data::Dataset& train, const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(open_dataset(key, folder));
+    set = std::make_unique<data::Dataset>(open_dataset(key, folder, context_of(deck)));
     validate_same_form(train.info(), set->info(), key, folder);
   });
   return set;
@@ -29,10 +34,15 @@ std::unique_ptr<data::Dataset> open_set(const std::string& folder, const std::st
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train));
+    set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train, context_of(deck)));
     validate_dataset(deck.model, deck.data, set->info(), "data.train", deck.data.train);
   });
   return std::move(*set);
+}
+
+deck::Deck filled_in(deck::Deck deck, const data::DatasetInfo& train) {
+  if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0) deck.model.gpt.vocabulary = train.vocabulary;
+  return deck;
 }
 
 Device choose_device(const deck::Deck& deck) {
@@ -52,17 +62,26 @@ std::vector<std::string> hosts_of(const comm::Environment& environment) {
   return hosts;
 }
 
+/// Whether the exit record of the start before says that the run is done.
+bool ended_as_done(const std::string& folder) {
+  std::ifstream file(folder + "/exit.json");
+  const nlohmann::json record = nlohmann::json::parse(file, nullptr, false);
+  return record.is_object() && record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
+}
+
 void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
-  log.info("run {}: {} weights in {} blocks, {} samples of {}x{}x{} in {} classes", run.deck.run.name, run.replica->model().weights(),
-           run.replica->model().blocks().size(), set.samples, set.height, set.width, set.channels, set.class_count);
-  log.info("layout: {} ranks = {} data x {} tensor x {} pipeline; {} samples a step = {} x {} of {} samples; {} steps an epoch", run.mesh.shape.ranks(),
-           run.mesh.shape.data, run.mesh.shape.tensor, run.mesh.shape.pipeline, run.deck.batch.global, run.mesh.shape.data * run.layout.accumulation,
-           run.layout.accumulation == 1 ? "micro-batches" : "accumulated micro-batches", run.deck.batch.micro, run.layout.steps_per_epoch);
-  log.info("memory a rank: {} (weights {}, gradients {}, optimizer {}, activations {}, workspace {}); {} threads, communication {}",
+  const model::Model& model = run.replica->model();
+  const std::string form = set.kind == data::DatasetKind::tokens ? fmt::format("{} tokens of a vocabulary of {}", set.context, run.replica->options().classes)
+                                                                 : fmt::format("{}x{}x{} in {} classes", set.height, set.width, set.channels, set.class_count);
+  log.info("run {}: {} weights in {} blocks, {} samples of {}", run.deck.run.name, model.weights(), model.blocks() + 1, set.samples, form);
+  log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
+  if (run.layout.pipeline > 1) log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
+  log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout), run.layout.steps_per_epoch);
+  log.info("memory a rank: {} (weights {}, gradients {}, optimizer {}, activations {}, workspace {}); threads: {}, communication: {}",
            format_bytes(static_cast<double>(run.plan.total())), format_bytes(static_cast<double>(run.plan.parameters + run.plan.library)),
            format_bytes(static_cast<double>(run.plan.gradients)), format_bytes(static_cast<double>(run.plan.optimizer)),
-           format_bytes(static_cast<double>(run.plan.activations + run.plan.flow[0] + run.plan.flow[1])), format_bytes(static_cast<double>(run.plan.workspace)),
+           format_bytes(static_cast<double>(run.plan.all_activations())), format_bytes(static_cast<double>(run.plan.workspace)),
            KokkosScope::threads(), run.mesh.world.size() == 1 ? "none" : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own" : "between blocks");
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
@@ -73,20 +92,33 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
 
 }  // namespace
 
-checkpoint::Lease take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log) {
+HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log) {
+  HeldFolder folder;
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
     std::error_code error;
+    folder.made = !std::filesystem::exists(deck.run.folder, error);
+    validate(folder.made || std::filesystem::is_directory(deck.run.folder, error), "run.folder = \"{}\": is no folder; name another one", deck.run.folder);
     std::filesystem::create_directories(deck.run.folder + "/checkpoints", error);
     ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
   });
-  checkpoint::Lease lease(environment.world(), deck.run.folder, log);
+  folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
     log.open_file(deck.run.folder + "/log.txt");
+    folder.ended_as_done = ended_as_done(deck.run.folder);
     checkpoint::remove_exit_record(deck.run.folder);
   });
-  return lease;
+  return folder;
+}
+
+void leave_folder(HeldFolder& folder, const std::string& path) {
+  if (!folder.made) return;  // elsewhere than on rank 0 too
+  folder.lease.release();
+  std::error_code ignored;  // what is not empty stays
+  if (!std::filesystem::remove(path + "/checkpoints", ignored)) return;
+  std::filesystem::remove(path + "/log.txt", ignored);
+  std::filesystem::remove(path, ignored);
 }
 
 ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout) {
@@ -95,20 +127,43 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.loss = deck.loss;
   options.optimizer = deck.optimizer;
   options.augment = deck.data.augment;
-  options.image = {train.height, train.width, train.channels};
-  options.classes = train.class_count;
+  if (options.tokens()) {
+    options.classes = deck.model.gpt.vocabulary > 0 ? deck.model.gpt.vocabulary : train.vocabulary;
+    options.model.gpt.vocabulary = options.classes;
+  } else {
+    options.image = {train.height, train.width, train.channels};
+    options.classes = train.class_count;
+  }
   options.global = deck.batch.global;
   options.micro = deck.batch.micro;
   options.accumulation = layout.accumulation;
   options.bucket_bytes = static_cast<std::int64_t>(deck.parallel.bucket_mb * 1048576.0);
+  options.pipeline_schedule = deck.parallel.pipeline_schedule;
+  options.pipeline_chunks = deck.parallel.pipeline_chunks;
+  options.shard = deck.parallel.shard;
+  options.sequence = deck.parallel.sequence;
+  options.recompute = deck.parallel.recompute;
   options.compute = deck.precision.compute;
+  options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
   return options;
 }
 
+comm::Engine::Drive choose_drive(int cores, int sharers, int threads) {
+  return cores >= sharers * (threads + 1) ? comm::Engine::Drive::thread : comm::Engine::Drive::polled;
+}
+
 comm::Engine::Drive choose_drive(const comm::Environment& environment) {
-  const int needed = environment.local_size() * (KokkosScope::threads() + 1);
-  return environment.threads() && environment.world().size() > 1 && available_cores() >= needed ? comm::Engine::Drive::thread : comm::Engine::Drive::polled;
+  const comm::Communicator& world = environment.world();
+  if (world.size() == 1) return comm::Engine::Drive::polled;
+  int threads = 1;
+  comm::together(world, [&] { threads = KokkosScope::default_threads(); });
+  // Ranks that a launcher binds have cores of their own; others share those of the host, of the job or of a socket.
+  const std::uint64_t mine = random_key(0, environment.host() + ":" + core_list());
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  if (!environment.threads()) return comm::Engine::Drive::polled;
+  return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)), threads);
 }
 
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh) {
@@ -120,25 +175,29 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
   options.workers = deck.data.workers;
   options.prefetch = deck.data.prefetch;
   options.training = false;
+  options.inputs = mesh.place.stage == 0;
+  options.labels = mesh.place.stage + 1 == mesh.shape.pipeline;
   return options;
 }
 
-Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, Log& log)
-    : deck(the_deck),
-      deck_text(deck::write(the_deck)),
-      train_set(open_train(the_deck, environment.world())),
-      validation_set(open_set(the_deck.data.validation, "data.validation", train_set, environment.world())),
-      test_set(open_set(the_deck.data.test, "data.test", train_set, environment.world())),
-      layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data, the_deck.schedule}, train_set.info(), environment.world().size())),
+std::int64_t context_of(const deck::Deck& deck) { return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0; }
+
+Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine, Log& log)
+    : train_set(open_train(the_deck, environment.world())),
+      deck(filled_in(the_deck, train_set.info())),
+      deck_text(deck::write(deck)),
+      validation_set(open_set(the_deck, the_deck.data.validation, "data.validation", train_set, environment.world())),
+      test_set(open_set(the_deck, the_deck.data.test, "data.test", train_set, environment.world())),
+      layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data, the_deck.schedule, the_deck.model}, train_set.info(), environment.world().size())),
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, environment.world()),
-      engine(choose_drive(environment)),
+      engine(the_engine),
       cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {
   Device device;
   comm::together(mesh.world, [&] { device = choose_device(deck); });
   const ReplicaOptions options = replica_options(deck, train_set.info(), layout);
-  plan = Replica::measure(options, mesh.place.data_rank, mesh.shape.data, device.kind);
+  plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   comm::together(mesh.world, [&] {
-    replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh.data, engine);
+    replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
     data::LoaderOptions training = evaluation_loader_options(deck, train_set, mesh);
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
@@ -159,11 +218,7 @@ void Run::record_start(const comm::Environment& environment) const {
   const std::vector<std::string> hosts = hosts_of(environment);
   comm::together(mesh.world, [&] {
     if (mesh.world.rank() != 0) return;
-    std::ofstream file(deck.run.folder + "/deck.toml.tmp");
-    file << deck_text;
-    file.close();
-    ensure(file.good(), "{}/deck.toml: cannot be written", deck.run.folder);
-    std::filesystem::rename(deck.run.folder + "/deck.toml.tmp", deck.run.folder + "/deck.toml");
+    io::replace_file(deck.run.folder + "/deck.toml", deck_text);
     monitor::EnvironmentEntry entry;
     entry.time = utc_timestamp();
     entry.version = TRIREME_VERSION;

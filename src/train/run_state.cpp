@@ -19,26 +19,33 @@ T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
 
 }  // namespace
 
-std::vector<checkpoint::Piece> pieces_of(Replica& replica, const parallel::Mesh& mesh, Rows rows, bool slots) {
+std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots) {
+  const parallel::ParameterStore& store = replica.store();
+  const parallel::Mesh& mesh = replica.mesh();
+  const auto& whole = replica.model().parameters().entries();
   std::vector<checkpoint::Piece> pieces;
-  parallel::ParameterStore& store = replica.store();
-  const auto& entries = store.list().entries();
-  const auto add = [&](const std::string& group, std::size_t index, const Tensor& flat) {
-    const parallel::ParameterSpec& spec = entries[index].spec;
-    const std::int64_t count = spec.rows();
-    std::int64_t begin = 0, end = count;
-    if (rows == Rows::share) {
-      begin = count * mesh.place.data_rank / mesh.shape.data;
-      end = count * (mesh.place.data_rank + 1) / mesh.shape.data;
+  const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec, const Tensor& flat) {
+    checkpoint::Piece piece{.path = group + "/" + spec.name, .spec = &spec};
+    const int index = store.list().find(spec.name);
+    if (index >= 0 && (rows == Rows::owned || replica.counts(static_cast<std::size_t>(index)))) {
+      const parallel::Part& part = store.list().entries()[static_cast<std::size_t>(index)].part;
+      const parallel::Shard::Part& owned = store.owned().part({index});
+      piece.part = &part;
+      piece.row_begin = owned.row_begin;
+      piece.row_end = owned.row_end;
+      if (rows == Rows::share && store.sharding().kind == parallel::ShardKind::none) {  // every replica has them: each gives its share
+        piece.row_begin = part.rows() * mesh.place.data_rank / mesh.shape.data;
+        piece.row_end = part.rows() * (mesh.place.data_rank + 1) / mesh.shape.data;
+      }
+      piece.data = flat.as<float>() + owned.offset + (piece.row_begin - owned.row_begin) * part.row_elements();
     }
-    float* data = flat.as<float>() + store.layout().slot({static_cast<std::int32_t>(index)}).offset + begin * spec.row_elements();
-    pieces.push_back({group + "/" + spec.name, &spec, begin, end, data});
+    pieces.push_back(std::move(piece));
   };
-  for (std::size_t i = 0; i < entries.size(); ++i) add(entries[i].spec.role == parallel::Role::weight ? "model" : "buffers", i, store.flat_master());
+  for (const auto& entry : whole) add(entry.spec.role == parallel::Role::weight ? "model" : "buffers", entry.spec, store.flat_master());
   if (!slots) return pieces;
   for (const optim::Optimizer::Slot& slot : replica.optimizer().slots()) {
-    for (std::size_t i = 0; i < entries.size(); ++i) {
-      if (entries[i].spec.role == parallel::Role::weight) add("optimizer/" + slot.name, i, slot.flat);
+    for (const auto& entry : whole) {
+      if (entry.spec.role == parallel::Role::weight) add("optimizer/" + slot.name, entry.spec, slot.flat);
     }
   }
   return pieces;

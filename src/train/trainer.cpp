@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -12,7 +13,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/checkpoint/folder.hpp"
-#include "trireme/device/device.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/optim/schedule.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/restore.hpp"
@@ -27,17 +28,57 @@ namespace {
 constexpr int nonfinite_steps_allowed = 5;
 
 /// Whether this run's metrics have the evaluation of a split at a step. Collective.
-bool recorded(const Run& run, std::int64_t step, const std::string& split) {
+bool recorded(const comm::Communicator& world, const std::string& run_folder, std::int64_t step, const std::string& split) {
   std::int64_t found = 0;
-  comm::together(run.mesh.world, [&] { found = run.mesh.world.rank() == 0 && Recorder::has_evaluation(run.deck.run.folder, step, split) ? 1 : 0; });
-  return run.mesh.world.all_reduce(found, comm::Reduction::max) != 0;
+  comm::together(world, [&] { found = world.rank() == 0 && Recorder::has_evaluation(run_folder, step, split) ? 1 : 0; });
+  return world.all_reduce(found, comm::Reduction::max) != 0;
 }
 
-/// Whether the run that was restored is done with everything: its last checkpoint, the last validation, the test. Collective.
-bool nothing_left(const Run& run, const Restored& restored) {
-  const RunState& state = restored.state;
-  const bool over = run.layout.total_steps > 0 ? state.step >= run.layout.total_steps : state.elapsed_seconds >= run.deck.run.stop.value;
-  return restored.own && over && (!run.validation_loader || recorded(run, state.step, "validation")) && (!run.test_loader || recorded(run, state.step, "test"));
+/// Whether a run that stands at this step is done with everything: its stop condition, its last validation, the test. Collective.
+bool nothing_left(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps, std::int64_t step, double elapsed_seconds) {
+  const bool over = total_steps > 0 ? step >= total_steps : elapsed_seconds >= deck.run.stop.value;
+  return over && (deck.data.validation.empty() || recorded(world, deck.run.folder, step, "validation")) &&
+         (deck.data.test.empty() || recorded(world, deck.run.folder, step, "test"));
+}
+
+/// The number of this name that the writer of a checkpoint left in it.
+std::optional<std::int64_t> whole_number(const checkpoint::Info& info, const std::string& key) {
+  const auto found = info.state.find(key);
+  const auto* value = found == info.state.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  return value == nullptr ? std::nullopt : std::optional(*value);
+}
+
+/// The step at which a run that ended as done, by this very deck, has nothing left to do: seen in its newest valid checkpoint and its metrics, without
+/// its data, which may be gone. None: to be found out with the data. Collective.
+std::optional<std::int64_t> finished_before(const comm::Communicator& world, const deck::Deck& deck, const RestartPolicy& restart, bool ended_as_done) {
+  std::int64_t worth_a_look = ended_as_done && restart.kind != RestartPolicy::Kind::none ? 1 : 0;
+  world.broadcast(std::as_writable_bytes(std::span(&worth_a_look, 1)), 0);
+  if (worth_a_look == 0) return std::nullopt;
+  const checkpoint::Choice newest = checkpoint::find_newest(world, deck.run.folder + "/checkpoints");
+  if (newest.path.empty() || !newest.rejected.empty()) return std::nullopt;
+  checkpoint::Info info;
+  bool same_deck = false;
+  comm::together(world, [&] {
+    info = checkpoint::read_contents(newest.path).info;
+    same_deck = !info.deck.empty() && deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
+  });
+  const std::optional<std::int64_t> total_steps = whole_number(info, "total_steps");
+  if (!same_deck || !total_steps || !nothing_left(world, deck, *total_steps, info.step, state_of(info).elapsed_seconds)) return std::nullopt;
+  return info.step;
+}
+
+/// The best of a set that is validated on no more counts no more. Collective.
+void forget_best_of_other_set(const Run& run, Restored& restored, const RestartPolicy& restart, Log& log) {
+  if (!restored.state.best) return;
+  const std::string path = restored.own ? run.deck.run.folder + "/checkpoints/" + checkpoint::step_file_name(restored.state.step) : restart.path;
+  std::string before;
+  comm::together(run.mesh.world, [&] {
+    const std::string text = checkpoint::read_contents(path).info.deck;
+    before = text.empty() ? run.deck.data.validation : deck::parse(text, path + ":deck").data.validation;
+  });
+  if (before == run.deck.data.validation) return;
+  log.info("data.validation is now \"{}\": the best {} so far, on \"{}\", counts no more", run.deck.data.validation, restored.state.best_metric, before);
+  restored.state.best.reset();
 }
 
 /// The loop of one start: made once everything stands, it owns what changes from step to step.
@@ -57,7 +98,8 @@ class Loop {
         monitor_every_(deck_.monitor.every, run.layout.scale),
         elapsed_before_(state_.elapsed_seconds),
         checkpointed_step_(restored.own ? state_.step : -1),
-        messages_(static_cast<std::size_t>(run.mesh.data.size())),
+        messages_(run.mesh),
+        trace_(deck_.monitor.trace ? monitor::Trace(run.mesh.world.rank(), deck_.monitor.trace->first, deck_.monitor.trace->last) : monitor::Trace()),
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
     if (state_.best && state_.best_metric != deck_.checkpoint.best) {
       if (!deck_.checkpoint.best.empty()) log_.info("checkpoint.best is now {}: the best {} so far counts no more", deck_.checkpoint.best, state_.best_metric);
@@ -71,16 +113,21 @@ class Loop {
     bool stop = false;
     while (!finished() && !stop) {
       const double rate = schedule_.rate(state_.step + 1);
-      const StepResult result = train_step(*run_.replica, *run_.train_loader, run_.mesh, rate, own_wishes(), messages_);
+      const StepResult result = train_step(*run_.replica, *run_.train_loader, rate, own_wishes(), messages_, traced(state_.step + 1));
       after_step(result, rate);
+      if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
       if (bad_in_a_row_ >= nonfinite_steps_allowed) return diverged();
       finish_ = finish_ || (result.wishes & wish_finish) != 0;
       stop = (result.wishes & wish_stop) != 0;
       if (run_.validation_loader && (finished() || evaluate_every_.due(state_.step))) evaluate_validation();
-      if (finished() || stop || checkpoint_every_.due(state_.step) || (result.wishes & wish_checkpoint) != 0) write_checkpoint();
+      // What went wrong in the last step may be in the weights: those of before stay the newest, until a step is right again.
+      const bool due = finished() || checkpoint_every_.due(state_.step) || (result.wishes & wish_checkpoint) != 0;
+      if (stop || (due && bad_in_a_row_ == 0)) write_checkpoint();
     }
     recorder_.finish();
+    if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step && state_.step < deck_.monitor.trace->last) write_trace();
     if (!finished()) return stopped();
+    if (bad_in_a_row_ > 0) return diverged();
     finish_what_is_missing();
     reason_ = "the stop condition of the deck is reached";
     return ExitCode::done;
@@ -115,6 +162,28 @@ class Loop {
     return wishes;
   }
 
+  /// The trace, where this step is one of those asked for.
+  monitor::Trace* traced(std::int64_t step) {
+    trace_.begin(step);
+    return trace_.recording() ? &trace_ : nullptr;
+  }
+
+  /// After the last traced step, or where the run ends before it: the events of all ranks in one file. That it cannot be written is no reason
+  /// to stop. Collective.
+  void write_trace() {
+    const comm::Communicator& world = run_.mesh.world;
+    const std::string mine = trace_.json();
+    run_.engine.quiesce();
+    std::vector<std::string> parts;
+    for (int rank = 0; rank < world.size(); ++rank) parts.push_back(world.broadcast(mine, rank));
+    if (world.rank() != 0) return;
+    try {
+      monitor::write_trace(deck_.run.folder + "/trace.json", parts);
+    } catch (const std::exception& error) {
+      log_.warn("{}", error.what());
+    }
+  }
+
   void after_step(const StepResult& result, double rate) {
     ++state_.step;
     state_.samples += deck_.batch.global;
@@ -133,12 +202,12 @@ class Loop {
 
   void evaluate_validation() {
     const double start = monotonic_seconds();
-    const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader, run_.mesh);
+    const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader);
     evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
     recorder_.evaluation(state_, "validation", metrics);
     if (deck_.checkpoint.best.empty()) return;
     const bool higher = deck_.checkpoint.best == "top1";
-    const double value = higher ? metrics.top1 : metrics.loss;
+    const double value = higher ? metrics.top1 : deck_.checkpoint.best == "perplexity" ? metrics.perplexity() : metrics.loss;
     if (!std::isfinite(value) || (state_.best && (higher ? value <= *state_.best : value >= *state_.best))) return;
     state_.best = value;
     state_.best_metric = deck_.checkpoint.best;
@@ -150,9 +219,13 @@ class Loop {
   std::string checkpoint_folder() const { return deck_.run.folder + "/checkpoints"; }
 
   checkpoint::WriteReport write_file(const std::string& path) {
-    const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, run_.mesh, Rows::share, true);
+    const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
     run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state_.elapsed_seconds, 1)), 0);  // a file says one time: rank 0's
-    const checkpoint::Info info = info_of(state_, *run_.replica, run_.deck_text, run_.train_set.info().classes, run_.train_set.info().identity, deck_.run.seed);
+    const data::DatasetInfo& set = run_.train_set.info();
+    checkpoint::Info info = info_of(state_, *run_.replica, run_.deck_text, set.classes, set.identity, deck_.run.seed);
+    info.state["total_steps"] = run_.layout.total_steps;
+    if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
+    if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
     run_.engine.quiesce();
     return checkpoint::write(run_.mesh.world, path, pieces, info);
   }
@@ -185,15 +258,16 @@ class Loop {
       if (run_.mesh.world.rank() != 0) return;
       const std::string best = checkpoint_folder() + "/best.h5", fresh = best + ".tmp";
       unlink(fresh.c_str());
-      ensure(link(path.c_str(), fresh.c_str()) == 0 && rename(fresh.c_str(), best.c_str()) == 0, "{}: cannot be linked to {}", best, path);
+      ensure(link(path.c_str(), fresh.c_str()) == 0, "{}: cannot be linked to {}", fresh, path);
+      io::rename_durably(fresh, best);
     });
   }
 
   /// At the stop condition: the last validation, the last checkpoint and the one look at the test set, each only where it is not there yet.
   void finish_what_is_missing() {
-    if (run_.validation_loader && !recorded(run_, state_.step, "validation")) evaluate_validation();
+    if (run_.validation_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "validation")) evaluate_validation();
     write_checkpoint();
-    if (run_.test_loader && !recorded(run_, state_.step, "test")) recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader, run_.mesh));
+    if (run_.test_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "test")) recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
   }
 
   ExitCode stopped() {
@@ -222,7 +296,8 @@ class Loop {
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
   double elapsed_before_;
   std::int64_t checkpointed_step_;  ///< of the newest checkpoint in the run's folder; -1: none
-  std::vector<StepMessage> messages_;
+  StepMessages messages_;
+  monitor::Trace trace_;
   bool finish_;  ///< run.stop is a time, and it is over
   double longest_step_seconds_ = 0, checkpoint_seconds_ = 0, evaluation_seconds_ = 0;
   double checkpointed_at_ = 0, stop_file_looked_at_ = -1;
@@ -233,7 +308,7 @@ class Loop {
 
 }  // namespace
 
-ExitCode train(const TrainRequest& request, comm::Environment& environment, Log& log) {
+ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine, Log& log) {
   install_stop_signals();  // from here on a signal is a wish to stop, also while data are opened and weights read
   const comm::Communicator& world = environment.world();
   const deck::Deck& deck = request.deck;
@@ -241,9 +316,11 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
   const RunClock clock = lead ? RunClock(deck.run) : RunClock();
   checkpoint::ExitRecord record;
   record.start = utc_timestamp();
-  checkpoint::Lease lease = take_folder(deck, environment, log);
-  const auto leave_record = [&](ExitCode code, const std::string& reason) {
-    if (!lead) return;
+  HeldFolder folder = take_folder(deck, environment, log);
+  bool wrong_start = true;  // until everything stands: a mistake found so far leaves no folder that was not there
+  // World rank 0's, or that of a rank whose error ends the job before rank 0 hears of it.
+  const auto leave_record = [&](ExitCode code, const std::string& reason, bool alone = false) {
+    if (!lead && !alone) return;
     record.code = code;
     record.reason = reason;
     try {
@@ -258,15 +335,21 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
   };
 
   try {
-    Run run(deck, environment, log);
-    const Restored restored = restore(run, request.restart, log);
-    record.step = restored.state.step;
-    if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);
-    if (nothing_left(run, restored)) {
+    const auto nothing_to_do = [&](std::int64_t step) {
+      record.step = step;
+      record.checkpoint = checkpoint::step_file_name(step);
       leave_record(ExitCode::done, "the stop condition of the deck was reached before; nothing to do");
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
-    }
+    };
+    if (const std::optional<std::int64_t> step = finished_before(world, deck, request.restart, folder.ended_as_done)) return nothing_to_do(*step);
+    Run run(deck, environment, engine, log);
+    Restored restored = restore(run, request.restart, log);
+    forget_best_of_other_set(run, restored, request.restart, log);
+    record.step = restored.state.step;
+    if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);
+    if (restored.own && nothing_left(world, deck, run.layout.total_steps, restored.state.step, restored.state.elapsed_seconds)) return nothing_to_do(restored.state.step);
+    wrong_start = false;
     run.record_start(environment);
     std::unique_ptr<Recorder> recorder;
     comm::together(world, [&] {
@@ -277,15 +360,17 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
                                                               .total_steps = run.layout.total_steps,
                                                               .global = deck.batch.global,
                                                               .samples_per_epoch = run.layout.samples_per_epoch,
+                                                              .tokens_per_sample = run.layout.scale.tokens_per_sample,
                                                               .memory_bytes = run.plan.total(),
                                                               .fresh = restored.state.step == 0},
                                             log);
       if (restored.state.step > 0) recorder->event(restored.state, "restart", fmt::format("goes on from step {}", restored.state.step));
     });
 
-    Loop loop(run, lease, clock, restored, *recorder, log);
+    Loop loop(run, folder.lease, clock, restored, *recorder, log);
     try {
       const ExitCode code = loop.train();
+      run.engine.quiesce();  // weights of the last update may still be gathered into the replica's memory
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
       leave_record(code, loop.reason());
@@ -296,13 +381,14 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, Log&
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
       if (world.size() == 1 || (known != nullptr && known->agreed())) throw;
-      leave_record(code_of(error), error.what());
+      leave_record(code_of(error), error.what(), true);
       log.error("rank {} on {}: {}", world.rank(), environment.host(), error.what());
       log.flush();
       environment.abort(code_of(error));
     }
   } catch (const std::exception& error) {
-    leave_record(code_of(error), error.what());
+    if (folder.made && wrong_start && code_of(error) == ExitCode::wrong_input) leave_folder(folder, deck.run.folder);
+    else leave_record(code_of(error), error.what());
     throw;
   }
 }

@@ -87,6 +87,69 @@ TEST(Elementwise, FillAndCopy) {
   expect_same_bytes(labels, copied);
 }
 
+TEST(Elementwise, CountsAreFilledAndAdded) {
+  Fixture f;
+  const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20), sum = f.make(DType::int32, {40009});
+  ops::fill(f.context, sum, -3);
+  ops::add(f.context, counts, sum);
+  for (std::int64_t i = 0; i < sum.elements(); ++i) ASSERT_EQ(sum.as<std::int32_t>()[i], counts.as<std::int32_t>()[i] - 3);
+}
+
+TEST(Elementwise, ScaledCopyWritesAndAdds) {
+  for (const std::int64_t n : sizes) {
+    Fixture f;
+    const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y");
+    const float scale = 0.3f;
+    Values sum(static_cast<std::size_t>(n)), bounds(static_cast<std::size_t>(n));
+    for (std::int64_t i = 0; i < n; ++i) {
+      const double product = static_cast<double>(scale) * value_at(x, i);
+      sum[i] = value_at(y, i) + product;
+      bounds[i] = 0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(product));  // product and sum are rounded
+    }
+    ops::scaled_copy(f.context, x, scale, y, ops::Write::add);
+    expect_within(y, sum, bounds, "added");
+    ops::scaled_copy(f.context, x, scale, y, ops::Write::assign);
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(value_at(y, i), scale * static_cast<float>(value_at(x, i)));
+  }
+}
+
+TEST(Elementwise, AddBiasIsRoundedOnce) {
+  for (const auto& [from, to] : {std::pair{DType::float32, DType::float32}, {DType::bfloat16, DType::bfloat16}, {DType::float32, DType::bfloat16}}) {
+    for (const std::int64_t width : {1, 7, 61, 512}) {
+      Fixture f;
+      const Tensor x = f.random(from, {5, width}, "x"), bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {5, width});
+      Values sum(static_cast<std::size_t>(5 * width));
+      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] = value_at(x, i) + value_at(bias, i % width);
+      ops::add_bias(f.context, bias, x, y);
+      // bfloat16: rounded to float32, then to bfloat16.
+      expect_close(y, sum, 0, unit_roundoff(to) + (to == DType::bfloat16 ? 0x1p-24 : 0), to_string(from) + " to " + to_string(to));
+      if (from != to) continue;
+      ops::add_bias(f.context, bias, x, x);
+      expect_same_bytes(x, y, "in place");
+    }
+  }
+}
+
+TEST(Elementwise, ColumnSumsAreABiasGradient) {
+  for (const DType dtype : types) {
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1009, 130}}) {
+      Fixture f;
+      const Tensor dy = f.random(dtype, {rows, width}, "dy"), sums = f.random(DType::float32, {width}, "sums");
+      for (const ops::Write write : {ops::Write::add, ops::Write::assign}) {
+        Values expected(static_cast<std::size_t>(width), 0.0);
+        if (write == ops::Write::add) expected = values(sums);
+        Values terms = magnitudes(expected);
+        for (std::int64_t i = 0; i < dy.elements(); ++i) {
+          expected[i % width] += value_at(dy, i);
+          terms[i % width] += std::abs(value_at(dy, i));
+        }
+        ops::column_sums(f.context, dy, sums, write);
+        expect_within(sums, expected, sum_bounds(expected, terms, 128 + 8, DType::float32));  // partial sums of 128 rows, 8 of them
+      }
+    }
+  }
+}
+
 TEST(Elementwise, MetaCountsWhatTheCpuCounts) {
   Fixture real, meta(DeviceKind::meta);
   for (Fixture* f : {&real, &meta}) {
@@ -97,9 +160,12 @@ TEST(Elementwise, MetaCountsWhatTheCpuCounts) {
     ops::cast(f->context, x, y);
     ops::fill(f->context, y, 1);
     ops::copy(f->context, x, x);
+    ops::scaled_copy(f->context, x, 2, x, ops::Write::add);
+    ops::add_bias(f->context, x, x, y);
+    ops::column_sums(f->context, y, x, ops::Write::assign);
   }
   EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
-  EXPECT_EQ(meta.context.counters().calls, 6);
+  EXPECT_EQ(meta.context.counters().calls, 9);
   EXPECT_EQ(real.workspace.peak_bytes(), 0);
 }
 

@@ -58,6 +58,7 @@ std::vector<Linear> cases() {
       all.push_back({1, 64, 10, order, dtype});
       all.push_back({37, 31, 13, order, dtype});   // primes
       all.push_back({128, 96, 10, order, dtype});  // a classifier's head
+      all.push_back({18, 32, 32, order, dtype});   // square: forward and backward want one form of a matrix and of its transpose
       all.push_back({300, 17, 129, order, dtype}); // more rows than one partial sum of the bias' gradient
     }
   }
@@ -101,6 +102,28 @@ TEST(Linear, BackwardIsTheGradient) {
     check(dx, reference_backward_data(l, dy, w), reference_backward_data(l, ady, aw), l.out);
     check(dw, reference_backward_weight(l, x, dy), reference_backward_weight(l, ax, ady), l.rows);
     check(dbias, reference_column_sums(l, dy), reference_column_sums(l, ady), l.rows);
+  }
+}
+
+TEST(Linear, AWideResultIsNotRounded) {
+  for (Linear l : cases()) {
+    Fixture f;
+    const Problem p(f, l);
+    const Tensor y = f.make(l.dtype, {l.rows, l.out}), dx = f.make(l.dtype, {l.rows, l.in});
+    linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, y);
+    linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
+    l.wide = true;
+    const Tensor wide_y = f.make(DType::float32, y.shape), wide_dx = f.make(DType::float32, dx.shape);
+    linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, wide_y);
+    linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, wide_dx);
+    const Values x = values(p.x), w = values(p.w), bias = values(p.bias), dy = values(p.dy);
+    const Values ax = magnitudes(x), aw = magnitudes(w), ady = magnitudes(dy);
+    const auto check = [&](const Tensor& wide, const Tensor& narrow, const Values& expected, const Values& scale, std::int64_t terms) {
+      expect_within(wide, expected, sum_bounds(expected, scale, static_cast<double>(terms), DType::float32), name_of(l));
+      expect_within(narrow, expected, sum_bounds(expected, scale, static_cast<double>(terms), l.dtype), name_of(l));  // beside it, as ever
+    };
+    check(wide_y, y, reference_forward(l, x, w, bias), reference_forward(l, ax, aw, magnitudes(bias)), l.in + 1);
+    check(wide_dx, dx, reference_backward_data(l, dy, w), reference_backward_data(l, ady, aw), l.out);
   }
 }
 

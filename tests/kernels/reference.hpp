@@ -151,6 +151,12 @@ class Fixture {
   ops::Context context;
 };
 
+/// For tests that make many of them: taking the memory is most of their time.
+class SmallFixture : public Fixture {
+ public:
+  explicit SmallFixture(DeviceKind kind = DeviceKind::cpu) : Fixture(kind, 8 * mebibyte) {}
+};
+
 /// Finite differences: the directional derivative of `loss` at x along v, by central differences of the double-precision reference.
 template <class Loss>
 double directional_derivative(const Loss& loss, const Values& x, const Values& v, double step = 1e-5) {

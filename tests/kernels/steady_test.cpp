@@ -5,10 +5,17 @@
 #include <new>
 
 #include "kernels/reference.hpp"
+#include "trireme/ops/activation.hpp"
+#include "trireme/ops/dropout.hpp"
+#include "trireme/ops/attention.hpp"
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/ops/embedding.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/ops/loss.hpp"
 #include "trireme/ops/normalization.hpp"
+#include "trireme/ops/rotary.hpp"
+#include "trireme/ops/row_norm.hpp"
+#include "trireme/ops/softmax_loss.hpp"
 #include "trireme/ops/update.hpp"
 
 namespace {
@@ -36,7 +43,7 @@ TEST(Steady, OpsAllocateNothing) {
   const Tensor x = f.random(DType::float32, {rows, channels}, "x"), y = f.make(DType::float32, x.shape), dy = f.random(DType::float32, x.shape, "dy"),
                dx = f.make(DType::float32, x.shape), narrow = f.make(DType::bfloat16, x.shape);
   const Tensor gamma = f.filled(DType::float32, {channels}, 1), beta = f.filled(DType::float32, {channels}, 0), mean = f.make(DType::float32, {channels}),
-               rstd = f.make(DType::float32, {channels}), batch_mean = f.make(DType::float32, {channels}), batch_variance = f.make(DType::float32, {channels}),
+               rstd = f.make(DType::float32, {channels}), variance = f.make(DType::float32, {channels}),
                dgamma = f.make(DType::float32, {channels}), dbeta = f.make(DType::float32, {channels});
   const Tensor labels = f.filled(DType::int32, {rows}, 3), sums = f.make(DType::float64, {4});
   const Tensor images = f.filled(DType::uint8, {4, 8, 8, 3}, 9), prepared = f.make(DType::float32, images.shape);
@@ -49,9 +56,23 @@ TEST(Steady, OpsAllocateNothing) {
   const ops::TensorRates rates;
   const ops::Judgement judgement;
   double square = 0;
+  const std::uint64_t sample_key = 7;
+  const ops::Attention attention{1, rows, 1, 1, 4, DType::float32, 0.1f, 1, &sample_key, 0}, narrow_attention{1, rows, 1, 1, 4, DType::bfloat16};
+  const Tensor qkv = f.random(DType::float32, {rows, 12}, "qkv"), dqkv = f.make(DType::float32, qkv.shape), attended = f.make(DType::float32, {rows, 4}),
+               log_sum = f.make(DType::float32, {1, 1, rows}), narrow_qkv = f.random(DType::bfloat16, qkv.shape, "qkv"),
+               narrow_attended = f.make(DType::bfloat16, {rows, 4}), narrow_dqkv = f.make(DType::bfloat16, qkv.shape);
+  const Tensor stats = f.make(DType::float32, {1, rows, 4}), merged = f.make(DType::float32, {rows, 4}), ranks = f.filled(DType::int32, {rows}, 0);
   const auto run = [&] {
     ops::Context& context = f.context;
-    ops::batch_norm_forward(context, norm, x, gamma, beta, {}, y, mean, rstd, batch_mean, batch_variance, 1, ops::Write::assign);
+    ops::attention_forward(context, attention, qkv, attended, log_sum);
+    ops::attention_backward(context, attention, qkv, attended, log_sum, attended, dqkv);
+    ops::attention_forward(context, narrow_attention, narrow_qkv, narrow_attended, log_sum);
+    ops::attention_backward(context, narrow_attention, narrow_qkv, narrow_attended, log_sum, narrow_attended, narrow_dqkv);
+    ops::softmax_statistics(context, x, labels, 0, stats);
+    ops::merge_statistics(context, stats, merged);
+    ops::softmax_gradient(context, {0, channels, 0.1f, 1}, x, labels, merged, dx, ranks);
+    ops::softmax_sums(context, merged, labels, ranks, channels, 0.1f, sums, ops::Write::add);
+    ops::batch_norm_forward(context, norm, x, gamma, beta, {}, y, mean, rstd, variance);
     ops::batch_norm_backward(context, norm, x, y, dy, gamma, mean, rstd, dx, {}, dgamma, dbeta, ops::Write::add);
     ops::batch_norm_inference(context, norm, x, gamma, beta, {}, mean, rstd, y);
     ops::group_norm_forward(context, group, x, gamma, beta, {}, y, mean, rstd);
@@ -74,6 +95,43 @@ TEST(Steady, OpsAllocateNothing) {
   EXPECT_GT(before, 0);  // the count counts
   run();
   EXPECT_EQ(allocations - before, 0);
+}
+
+TEST(Steady, OpsOfTransformersAllocateNothing) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    Fixture f;
+    constexpr std::int64_t rows = 301, width = 16;
+    const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, x.shape), dy = f.random(dtype, x.shape, "dy"), half = f.make(dtype, {rows, width / 2});
+    const Tensor gamma = f.filled(DType::float32, {width}, 1), mean = f.make(DType::float32, {rows}), rstd = f.make(DType::float32, {rows});
+    const Tensor sums = f.make(DType::float32, {width}), tokens = f.filled(DType::int32, {rows}, 3);
+    const Tensor table = f.random(dtype, {11, width}, "table"), dtable = f.make(DType::float32, {11, width});
+    const std::uint64_t key = 5;
+    const ops::RowNorm norm{rows, width, false, dtype};
+    const ops::Dropout drop{0.1f, 1, &key, 0, rows};
+    const auto run = [&] {
+      ops::Context& context = f.context;
+      ops::row_norm_forward(context, norm, x, gamma, gamma, y, mean, rstd);
+      ops::row_norm_backward(context, norm, x, dy, gamma, mean, rstd, {}, y, sums, sums, ops::Write::add);
+      ops::gelu_forward(context, x, y);
+      ops::gelu_backward(context, x, dy, y);
+      ops::swiglu_forward(context, x, half);
+      ops::swiglu_backward(context, x, half, y);
+      ops::rotary(context, {rows, width, 2, 8, rows, dtype}, y, false);
+      ops::embedding_forward(context, tokens, table, 0, y);
+      ops::embedding_backward(context, tokens, dy, 0, dtable, ops::Write::assign);
+      ops::add_positions(context, table, 0, y);
+      ops::positions_backward(context, dy, 0, dtable, ops::Write::add);
+      ops::dropout(context, drop, x, y);
+      ops::dropout_add(context, drop, x, sums, dy, y);
+      ops::add_bias(context, sums, x, y);
+      ops::column_sums(context, dy, sums, ops::Write::assign);
+      ops::scaled_copy(context, gamma, 2, sums, ops::Write::add);
+    };
+    run();
+    const long before = allocations;
+    run();
+    EXPECT_EQ(allocations - before, 0) << to_string(dtype);
+  }
 }
 
 }  // namespace

@@ -12,12 +12,18 @@ namespace {
 /// One element's update in double: weight, gradient (times its factor), slots.
 using Rule = std::function<double(double w, double g, double& first, double& second, const ops::TensorRates&, const ops::Judgement&)>;
 
-/// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of several sizes.
+/// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of several sizes. Working weights: the first
+/// tensor in bfloat16, the others in float32, with gaps between them.
 struct Problem {
   static constexpr std::int64_t elements = 2 * 5003 + 37;
+  static constexpr std::int64_t begins[] = {0, 5003, 10006, elements}, working[] = {0, 10048, 30080}, working_bytes = 30272;
+  static ops::FlatChunk chunk(std::int64_t begin, std::int64_t count) {
+    const std::int32_t tensor = begin < begins[1] ? 0 : begin < begins[2] ? 1 : 2;
+    return {begin, static_cast<std::int32_t>(count), tensor, tensor == 0, working[tensor] + (begin - begins[tensor]) * (tensor == 0 ? 2 : 4)};
+  }
   Fixture fixture;
   ops::FlatState state;
-  std::vector<ops::FlatChunk> chunks = {{0, 1, 0}, {1, 4096, 0}, {4097, 906, 0}, {5003, 5003, 1}, {10006, 37, 2}};
+  std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906), chunk(5003, 5003), chunk(10006, 37)};
   std::vector<ops::TensorRates> rates = {{0.1f, 0.01f, 0.3f, 0}, {0.05f, 0, 1, 0}, {0.1f, 0, 1, 1}};
   ops::Judgement judgement{1, 0.5f, 0.271f, 0.0297f};
 
@@ -27,7 +33,16 @@ struct Problem {
     state.slot1 = fixture.random(DType::float32, {elements}, "slot1");
     state.slot2 = fixture.random(DType::float32, {elements}, "slot2");
     for (std::int64_t i = 0; kind == DeviceKind::cpu && i < elements; ++i) set_value(state.slot2, i, std::abs(value_at(state.slot2, i)));
-    state.compute = fixture.filled(DType::bfloat16, {elements}, 0);
+    state.working = fixture.filled(DType::uint8, {working_bytes}, 0);
+  }
+  /// What the working weights must be.
+  Tensor rounded() {
+    const Tensor bytes = fixture.filled(DType::uint8, {working_bytes}, 0);
+    for (int tensor = 0; tensor < 3; ++tensor) {
+      const Tensor part{bytes.as<std::uint8_t>() + working[tensor], tensor == 0 ? DType::bfloat16 : DType::float32, DeviceKind::cpu, {begins[tensor + 1] - begins[tensor]}};
+      for (std::int64_t i = 0; i < part.elements(); ++i) set_value(part, i, value_at(state.weight, begins[tensor] + i));
+    }
+    return bytes;
   }
   template <class Options>
   void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&, const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
@@ -56,9 +71,7 @@ void compare(Update update, const Options& options, const Rule& rule) {
   expect_close(p.state.weight, w, tolerance, 0, "weight");
   expect_close(p.state.slot1, first, tolerance, 0, "slot 1");
   expect_close(p.state.slot2, second, tolerance, 0, "slot 2");
-  Tensor cast = p.fixture.make(DType::bfloat16, {Problem::elements});
-  for (std::int64_t i = 0; i < Problem::elements; ++i) set_value(cast, i, value_at(p.state.weight, i));
-  expect_same_bytes(cast, p.state.compute, "compute copy");
+  expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
 
 TEST(Update, SgdFollowsTheContract) {
@@ -99,16 +112,63 @@ TEST(Update, AdamWFollowsPyTorch) {
   });
 }
 
+TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
+  const ops::LambRule rule;
+  Problem p;
+  const Values w = values(p.state.weight), g = values(p.state.gradient);
+  Values direction = g, first = values(p.state.slot1), second = values(p.state.slot2);
+  for (const ops::FlatChunk& chunk : p.chunks) {
+    const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
+    for (std::int64_t i = chunk.offset; rates.statistic == 0 && i < chunk.offset + chunk.elements; ++i) {
+      const double scaled = static_cast<double>(p.judgement.gradient_factor) * g[i];
+      first[i] = rule.beta1 * first[i] + (1 - static_cast<double>(rule.beta1)) * scaled;
+      second[i] = rule.beta2 * second[i] + (1 - static_cast<double>(rule.beta2)) * scaled * scaled;
+      direction[i] = first[i] / p.judgement.bias_correction1 / (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon) + rates.weight_decay * w[i];
+    }
+  }
+  p.run(ops::lamb_direction, rule);
+  // A dozen float32 operations on each; a small sum of the first moment keeps the error of its terms, which are below 5.
+  expect_close(p.state.slot1, first, 12 * 0x1p-24, 12 * 0x1p-24, "slot 1");
+  expect_close(p.state.slot2, second, 12 * 0x1p-24, 12 * 0x1p-24, "slot 2");
+  double largest = 0;  // 1 / (c1 sqrt(v^)): what an error of the first moment is multiplied by
+  for (std::size_t i = 0; i < second.size(); ++i) largest = std::max(largest, 1 / (p.judgement.bias_correction1 * (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon)));
+  expect_close(p.state.gradient, direction, 12 * 0x1p-24 * largest, 12 * 0x1p-24, "direction, and the statistics' gradients as they were");
+  const Problem untouched;
+  expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
+  expect_same_bytes(p.state.working, untouched.state.working, "working weights");
+}
+
+TEST(Update, LambStepsAlongTheDirection) {
+  Problem p;
+  Values w = values(p.state.weight);
+  const Values g = values(p.state.gradient);
+  double scale = 1;
+  for (const ops::FlatChunk& chunk : p.chunks) {
+    const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
+    for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
+      const double rate = rates.rate;
+      w[i] = rates.statistic != 0 ? (1 - rate) * w[i] + rate * g[i] : w[i] - rate * rates.trust * g[i];
+      scale = std::max(scale, std::abs(w[i]));
+    }
+  }
+  ops::update_lamb(p.fixture.context, p.state, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), p.rates.data(), &p.judgement);
+  expect_close(p.state.weight, w, 4 * 0x1p-24 * scale, 0, "weight: four float32 operations; the gradient's factor was in the direction before");
+  expect_same_bytes(p.rounded(), p.state.working, "working weights");
+}
+
 TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   Problem p, untouched;
   p.judgement.apply = 0;
   p.run(ops::update_sgd, ops::SgdRule{0.9f, true});
   p.run(ops::update_lars, ops::LarsRule{0.9f});
   p.run(ops::update_adamw, ops::AdamWRule{});
+  p.run(ops::lamb_direction, ops::LambRule{});
+  ops::update_lamb(p.fixture.context, p.state, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), p.rates.data(), &p.judgement);
+  expect_same_bytes(p.state.gradient, untouched.state.gradient, "gradient");
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   expect_same_bytes(p.state.slot1, untouched.state.slot1, "slot 1");
   expect_same_bytes(p.state.slot2, untouched.state.slot2, "slot 2");
-  expect_same_bytes(p.state.compute, untouched.state.compute, "compute");
+  expect_same_bytes(p.state.working, untouched.state.working, "working weights");
 }
 
 TEST(Update, BitsDoNotDependOnChunksNorThreads) {
@@ -117,11 +177,17 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   for (std::int64_t begin = 0; begin < Problem::elements;) {  // pieces of 1 to 13 elements that end where tensors end
     const std::int64_t end = begin < 5003 ? 5003 : begin < 10006 ? 10006 : Problem::elements;
     const std::int64_t count = std::min<std::int64_t>(1 + begin % 13, end - begin);
-    cut.chunks.push_back({begin, static_cast<std::int32_t>(count), begin < 5003 ? 0 : begin < 10006 ? 1 : 2});
+    cut.chunks.push_back(Problem::chunk(begin, count));
     begin += count;
   }
-  p.run(ops::update_adamw, ops::AdamWRule{});
-  on_one_thread([&] { cut.run(ops::update_adamw, ops::AdamWRule{}); });
+  const auto step = [](Problem& problem) {
+    problem.run(ops::update_adamw, ops::AdamWRule{});
+    problem.run(ops::lamb_direction, ops::LambRule{});
+  };
+  step(p);
+  on_one_thread([&] { step(cut); });
+  expect_same_bytes(p.state.gradient, cut.state.gradient, "lamb's direction");
+  expect_same_bytes(p.state.working, cut.state.working, "working weights");
   expect_same_bytes(p.state.weight, cut.state.weight, "weight");
   expect_same_bytes(p.state.slot1, cut.state.slot1, "slot 1");
   expect_same_bytes(p.state.slot2, cut.state.slot2, "slot 2");
@@ -153,12 +219,14 @@ TEST(Update, MetaCountsWhatTheCpuCounts) {
     p->run(ops::update_sgd, ops::SgdRule{0.9f, false});
     p->run(ops::update_lars, ops::LarsRule{0.9f});
     p->run(ops::update_adamw, ops::AdamWRule{});
+    p->run(ops::lamb_direction, ops::LambRule{});
+    ops::update_lamb(p->fixture.context, p->state, p->chunks.data(), static_cast<std::int64_t>(p->chunks.size()), p->rates.data(), &p->judgement);
     const ops::FlatRow row{0, 100, 0};
     double sum = 0;
     ops::row_square_sums(p->fixture.context, p->state.weight, &row, 1, &sum);
   }
   EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
-  EXPECT_EQ(meta.fixture.context.counters().calls, 4);
+  EXPECT_EQ(meta.fixture.context.counters().calls, 6);
   EXPECT_EQ(real.fixture.workspace.peak_bytes(), 0);
 }
 

@@ -1,5 +1,6 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 
+#include <algorithm>
 #include <filesystem>
 
 #include <gtest/gtest.h>
@@ -156,6 +157,196 @@ TEST(Checkpoint, AnErrorOfOneRankIsThrownOnAll) {
   std::vector<Piece> pieces = found.pieces();
   if (world().rank() == world().size() - 1) pieces[0].path = "model/missing.weight";
   EXPECT_THROW(read(world(), folder.path + "/a.h5", pieces), InputError);
+}
+
+/// What one rank of data x tensor ranks holds of a small transformer; tensor ranks are neighbours.
+struct SplitModel {
+  std::vector<parallel::ParameterSpec> specs;
+  std::vector<parallel::Part> parts;
+  std::vector<std::vector<float>> values;
+  int data_rank, data_size, tensor_rank;
+
+  SplitModel(int rank, int size, int tensor) : data_rank(rank / tensor), data_size(size / tensor), tensor_rank(rank % tensor) {
+    using Along = parallel::Split::Along;
+    const auto add = [&](const std::string& name, const Shape& shape, const parallel::Split& along,
+                         parallel::InnerOrder inner = parallel::InnerOrder::plain) {
+      specs.push_back({.name = name, .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 1}, .inner = inner, .split = along});
+      parts.emplace_back(specs.back(), tensor_rank, tensor);
+      values.emplace_back(static_cast<std::size_t>(parts.back().elements()));
+    };
+    add("wte.weight", {13, 7}, {Along::rows});
+    add("ln_1.weight", {7}, {});
+    add("c_attn.weight", {7, 21}, {Along::columns, {7, 7, 7}});
+    add("c_attn.bias", {21}, {Along::columns, {7, 7, 7}});
+    add("c_proj.weight", {7, 7}, {Along::rows});
+    add("down_proj.weight", {7, 3}, {Along::columns});  // over 4 ranks one of them holds nothing
+    add("mlp.bias", {11}, {Along::rows});
+    add("patch.weight", {3, 5, 2, 2}, {}, parallel::InnerOrder::channels_last);
+  }
+  void initialize() {
+    for (std::size_t i = 0; i < specs.size(); ++i) parallel::initialize_rows(specs[i], parts[i], 1, 0, parts[i].rows(), values[i].data());
+  }
+  /// For writing: every element is named once, replicated tensors by tensor rank 0. For reading: all that this rank holds.
+  std::vector<Piece> pieces(bool share) {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      std::int64_t begin = 0, end = parts[i].rows();
+      if (share) {
+        begin = end * data_rank / data_size;
+        end = end * (data_rank + 1) / data_size;
+        if (parts[i].replicated() && tensor_rank > 0) begin = end = 0;
+      }
+      pieces.push_back({"model/" + specs[i].name, &specs[i], begin, end, values[i].data() + begin * parts[i].row_elements(), &parts[i]});
+    }
+    return pieces;
+  }
+};
+
+std::vector<int> divisors(int number) {
+  std::vector<int> found;
+  for (int divisor = 1; divisor <= number; ++divisor) {
+    if (number % divisor == 0) found.push_back(divisor);
+  }
+  return found;
+}
+
+TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
+  const SharedFolder folder;
+  const int rank = world().rank(), size = world().size();
+  SplitModel alone(0, 1, 1);
+  alone.initialize();
+  std::uint64_t digest = 0;
+  if (rank == 0) digest = write(comm::Communicator(), folder.path + "/alone.h5", alone.pieces(true), example_info()).digest;
+  world().broadcast(std::as_writable_bytes(std::span(&digest, 1)), 0);
+  for (const int tensor : divisors(size)) {
+    SplitModel written(rank, size, tensor);
+    written.initialize();
+    const std::string path = folder.path + "/" + std::to_string(tensor) + ".h5";
+    EXPECT_EQ(write(world(), path, written.pieces(true), example_info()).digest, digest);
+    if (rank == 0) {
+      EXPECT_EQ(verify_checkpoint(path), "");
+      EXPECT_EQ(combined_digest(compute_digests(path)), digest);
+    }
+    for (const int other : divisors(size)) {
+      SplitModel found(rank, size, other), expected(rank, size, other);
+      expected.initialize();
+      read(world(), path, found.pieces(false));
+      EXPECT_EQ(found.values, expected.values) << "written over " << tensor << ", read over " << other;
+      SplitModel shared(rank, size, other);  // shards of the parts
+      read(world(), path, shared.pieces(true));
+      for (std::size_t i = 0; i < shared.specs.size(); ++i) {
+        const Piece piece = shared.pieces(true)[i];
+        const auto first = piece.data - shared.values[i].data(), count = (piece.row_end - piece.row_begin) * shared.parts[i].row_elements();
+        EXPECT_TRUE(std::equal(piece.data, piece.data + count, expected.values[i].data() + first)) << shared.specs[i].name;
+      }
+    }
+  }
+}
+
+TEST(Checkpoint, ColumnsOfMoreThanTheStagingBufferGoInRounds) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  // 146 MB: on two ranks two rounds of 64 MiB each.
+  const parallel::ParameterSpec spec{.name = "w", .shape = {70000, 520}, .split = {parallel::Split::Along::columns, {260, 260}}};
+  const parallel::Part part(spec, world().rank(), world().size());
+  std::vector<float> values(static_cast<std::size_t>(part.elements()));
+  const auto place_of = [&](std::int64_t row, const parallel::Part::Segment& segment, std::int64_t i) {
+    return static_cast<float>((row * 520 + segment.file_column + i) % 16777213);  // whole numbers that float32 tells apart
+  };
+  const auto for_each = [&](auto&& body) {
+    for (std::int64_t row = 0; row < part.rows(); ++row) {
+      for (const parallel::Part::Segment& segment : part.segments()) {
+        for (std::int64_t i = 0; i < segment.count; ++i) {
+          body(values[static_cast<std::size_t>(row * part.row_elements() + segment.column + i)], place_of(row, segment, i));
+        }
+      }
+    }
+  };
+  for_each([](float& value, float place) { value = place; });
+  const Piece piece{"model/w", &spec, 0, part.rows(), values.data(), &part};
+  write(world(), path, {&piece, 1}, example_info());
+  std::fill(values.begin(), values.end(), -1.0f);
+  read(world(), path, {&piece, 1});
+  std::int64_t wrong = 0;
+  for_each([&](float value, float place) { wrong += value != place; });
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Checkpoint, PartsHeldTwiceOrNotAtAllAreRefused) {
+  const SharedFolder folder;
+  const int rank = world().rank(), size = world().size();
+  SplitModel model(rank, size, size);
+  model.initialize();
+  std::vector<Piece> pieces = model.pieces(true);
+  // Every rank names the replicated norm: held once on one rank alone.
+  if (size > 1) {
+    pieces[1].row_end = 1;
+    EXPECT_THROW(write(world(), folder.path + "/a.h5", pieces, example_info()), Failure);
+  }
+  pieces = model.pieces(true);
+  if (rank == size - 1) --pieces[2].row_end;  // of a split along columns one rank lacks a row
+  EXPECT_THROW(write(world(), folder.path + "/a.h5", pieces, example_info()), Failure);
+  EXPECT_FALSE(std::filesystem::exists(folder.path + "/a.h5"));
+}
+
+/// Changes one value of a tensor, and leaves its digest; the seal is not looked at by read().
+void damage(const std::string& path, const std::vector<float>& values, std::size_t index) {
+  if (world().rank() == 0) {
+    const std::string bytes = io::read_text_file(path, std::int64_t{1} << 30);
+    const auto at = bytes.find(std::string(reinterpret_cast<const char*>(values.data()), 64));  // 16 random values stand in one place
+    ASSERT_NE(at, std::string::npos);
+    const float other = values[index] + 1;
+    io::File(path, io::File::Mode::update).write_at(static_cast<std::int64_t>(at + index * sizeof(float)), &other, sizeof other);
+  }
+  world().barrier();
+}
+
+TEST(Checkpoint, ADamagedValueIsSeenHoweverTheTensorIsRead) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  const int rank = world().rank(), size = world().size();
+  SplitModel alone(0, 1, 1);
+  alone.initialize();
+  if (rank == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
+  world().barrier();
+  // Rows 0 and 1 of the embedding, by rank 0 alone: no rank holds the rest, and the file's own values are looked at.
+  const auto few_rows = [&](SplitModel& model) {
+    std::vector<Piece> pieces{model.pieces(false)[0]};
+    pieces[0].row_end = rank == 0 ? std::min<std::int64_t>(2, model.parts[0].rows()) : 0;
+    return pieces;
+  };
+  for (const bool damaged : {false, true}) {
+    if (damaged) damage(path, alone.values[0], 13 * 7 - 1);  // in a row that rank 0 does not read
+    for (const int tensor : divisors(size)) {
+      SplitModel model(rank, size, tensor);
+      if (damaged) {
+        EXPECT_THROW(read(world(), path, model.pieces(false)), InputError);
+        EXPECT_THROW(read(world(), path, model.pieces(true)), InputError);
+        EXPECT_THROW(read(world(), path, few_rows(model)), InputError);
+      } else {
+        EXPECT_NO_THROW(read(world(), path, few_rows(model)));
+      }
+    }
+  }
+}
+
+TEST(Checkpoint, RanksMayNameDifferentTensors) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  const int rank = world().rank(), size = world().size();
+  SplitModel alone(0, 1, 1), found(0, 1, 1);
+  alone.initialize();
+  if (rank == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
+  world().barrier();
+  const std::vector<Piece> all = found.pieces(false);
+  std::vector<Piece> pieces;  // as stages of a pipeline, the first tensor on all of them
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (i == 0 || static_cast<int>(i) % size == rank) pieces.push_back(all[i]);
+  }
+  read(world(), path, pieces);
+  EXPECT_EQ(found.values[0], alone.values[0]);
+  damage(path, alone.values[2], 5);
+  EXPECT_THROW(read(world(), path, pieces), InputError);
 }
 
 }  // namespace

@@ -100,6 +100,9 @@ TEST(Communicator, SplitsByColourOrderedByKey) {
   EXPECT_EQ(part.rank(), members - 1 - rank / 2);
   EXPECT_EQ(part.all_reduce(rank % 2, Reduction::max), rank % 2);
   EXPECT_EQ(Communicator().split(5, 5).size(), 1);
+  const Communicator most = world().split(rank == 0 ? -1 : 7, rank);
+  EXPECT_EQ(most.size(), rank == 0 ? 1 : size - 1);
+  EXPECT_EQ(most.rank(), rank == 0 ? 0 : rank - 1);
 }
 
 TEST(Communicator, AnySeesOneRank) {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -7,6 +8,7 @@
 
 #include "support/count_allocations.hpp"
 #include "support/mpi.hpp"
+#include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/parallel/tree.hpp"
@@ -103,7 +105,7 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // the others have not asked yet
-    EXPECT_NE(lines[0].find("trireme/test/label: 10 floats"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " + std::to_string(world().size()) + " ranks, tree order, "), std::string::npos) << lines[0];
   }
   world().barrier();
   if (world().rank() != 0) engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree, "trireme/test/label");
@@ -114,34 +116,310 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   EXPECT_GE(engine.waited_seconds(), 0);
 }
 
+/// Bounds of shards within `count` elements, one list a case: even, uneven, empty ones at the start, inside and at the end, all of it in one
+/// shard, and a range that begins and ends inside.
+std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) {
+  std::vector<std::vector<std::int64_t>> cases;
+  const auto add_case = [&](auto&& bound) {
+    cases.emplace_back();
+    for (int i = 0; i <= ranks; ++i) cases.back().push_back(bound(i));
+  };
+  add_case([&](int i) { return count * i / ranks; });
+  add_case([&](int i) { return count * i * i / (ranks * ranks); });
+  add_case([&](int i) { return i / 2 * 2 == ranks ? count : count * (i / 2) / ranks; });  // every other one is empty
+  add_case([&](int i) { return i == ranks ? count : 0; });
+  add_case([&](int i) { return i == 0 ? 0 : count; });
+  add_case([&](int i) { return count / 3 + count / 3 * i / ranks; });
+  return cases;
+}
+
+TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
+  Engine engine(GetParam());
+  for (const std::int64_t count : sizes) {
+    const std::vector<float> part = part_of(world().rank(), count, 4);
+    std::vector<float> sum = part, scratch(sum.size());
+    engine.wait(engine.all_reduce(world(), sum.data(), scratch.data(), count, SumOrder::tree, "test"));
+    for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
+      std::vector<float> data = part;
+      const auto mine = static_cast<std::size_t>(world().rank());
+      std::vector<float> result(static_cast<std::size_t>(bounds[mine + 1] - bounds[mine]));
+      std::vector<float> least(static_cast<std::size_t>(bounds.back() - bounds.front()));  // as much scratch as was promised to do
+      engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, result.data(), SumOrder::tree, "test"));
+      EXPECT_EQ(std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0) << count << " floats, from " << bounds[mine] << " to " << bounds[mine + 1];
+      EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), data.begin())) << "what stands before the range was touched";
+      EXPECT_TRUE(std::equal(part.begin() + bounds.back(), part.end(), data.begin() + bounds.back())) << "what stands behind the range was touched";
+    }
+  }
+}
+
+TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
+  Engine engine(GetParam());
+  for (const std::int64_t count : sizes) {
+    const std::vector<float> part = part_of(world().rank(), count, 5), expected = expected_sum(world().size(), count, 5);
+    for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
+      std::vector<float> data = part;
+      const auto mine = static_cast<std::size_t>(world().rank());
+      std::vector<float> result(static_cast<std::size_t>(bounds[mine + 1] - bounds[mine]));
+      engine.wait(engine.reduce_scatter(world(), data.data(), nullptr, bounds, result.data(), SumOrder::library, "test"));
+      for (std::size_t i = 0; i < result.size(); ++i) {
+        const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f * static_cast<float>(world().size()) * 0x1p-24f;  // as for the sum, above
+        ASSERT_NEAR(result[i], expected[static_cast<std::size_t>(bounds[mine]) + i], bound) << i;
+      }
+    }
+  }
+}
+
+std::byte byte_at(std::int64_t i, int seed) { return static_cast<std::byte>((i * 31 + i / 256 + seed * 7) & 0xff); }
+
+TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
+  Engine engine(GetParam());
+  for (const std::int64_t count : sizes) {
+    for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
+      std::vector<std::byte> data(static_cast<std::size_t>(count), std::byte{255});
+      for (std::int64_t i = bounds[static_cast<std::size_t>(world().rank())]; i < bounds[static_cast<std::size_t>(world().rank()) + 1]; ++i) {
+        data[static_cast<std::size_t>(i)] = byte_at(i, 0);
+      }
+      engine.wait(engine.all_gather(world(), data.data(), bounds, "test"));
+      for (std::int64_t i = 0; i < count; ++i) {
+        const bool inside = bounds.front() <= i && i < bounds.back();
+        ASSERT_EQ(data[static_cast<std::size_t>(i)], inside ? byte_at(i, 0) : std::byte{255}) << "byte " << i << " of " << count;
+      }
+    }
+  }
+}
+
+std::vector<std::byte> bytes_of(std::int64_t count, int seed) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) bytes[static_cast<std::size_t>(i)] = byte_at(i, seed);
+  return bytes;
+}
+
+// Every rank first sends to all others, then receives from all: small messages, and such as MPI sends only once they are expected.
+TEST_P(EngineDrives, MessagesCross) {
+  Engine engine(GetParam());
+  const int size = world().size(), rank = world().rank();
+  for (const std::int64_t count : {1, 1000, 3000001}) {
+    std::vector<std::vector<std::byte>> sent, received;
+    for (int other = 0; other < size; ++other) {
+      sent.push_back(bytes_of(count, rank * size + other));
+      received.emplace_back(static_cast<std::size_t>(count));
+    }
+    for (int other = 0; other < size; ++other) {
+      if (other != rank) engine.send(world(), sent[static_cast<std::size_t>(other)], other, 3, "test");
+    }
+    for (int other = 0; other < size; ++other) {
+      if (other != rank) engine.wait(engine.receive(world(), received[static_cast<std::size_t>(other)], other, 3, "test"));
+    }
+    engine.quiesce();
+    for (int other = 0; other < size; ++other) {
+      if (other == rank) continue;
+      EXPECT_EQ(received[static_cast<std::size_t>(other)], bytes_of(count, other * size + rank)) << count << " bytes from rank " << other;
+    }
+  }
+}
+
+TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
+  if (world().size() == 1) return;
+  Engine engine(GetParam());
+  const std::vector<std::byte> first = bytes_of(500, 1), second = bytes_of(500, 2), large = bytes_of(200000, 3);
+  if (world().rank() == 0) {
+    engine.send(world(), first, 1, 7, "test");
+    engine.send(world(), second, 1, 7, "test");
+    engine.send(world(), large, 1, (1 << 14) - 1, "test");
+    engine.quiesce();
+  }
+  if (world().rank() == 1) {
+    std::vector<std::byte> a(500), b(500), c(200000);
+    engine.wait(engine.receive(world(), c, 0, (1 << 14) - 1, "test"));  // asked for last, received first
+    const Engine::Ticket ticket = engine.receive(world(), a, 0, 7, "test");
+    engine.wait(engine.receive(world(), b, 0, 7, "test"));
+    engine.wait(ticket);
+    EXPECT_EQ(a, first);
+    EXPECT_EQ(b, second);
+    EXPECT_EQ(c, large);
+  }
+}
+
+// A pipeline's receives may stay for long: they keep neither later requests nor the wait for one of them.
+TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
+  Engine engine(GetParam());
+  const int size = world().size(), rank = world().rank();
+  const int from = (rank + 1) % size, to = (rank + size - 1) % size;
+  const int late = size > 1 ? 20 : 0;  // more than there are sums under way at once
+  const std::vector<std::byte> sent = bytes_of(100000, rank);
+  std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(late), std::vector<std::byte>(sent.size()));
+  std::vector<Engine::Ticket> receives, tickets;
+  for (int i = 0; i < late; ++i) receives.push_back(engine.receive(world(), received[static_cast<std::size_t>(i)], from, 11 + i, "trireme/test/late"));
+  const int requests = 600;  // more than the engine has made room for
+  std::vector<std::vector<float>> data, scratch;
+  for (int i = 0; i < requests; ++i) {
+    data.emplace_back(50 + i, static_cast<float>(rank + i));
+    scratch.emplace_back(data.back().size());
+  }
+  for (int i = 0; i < requests; ++i) {
+    const auto at = static_cast<std::size_t>(i);
+    tickets.push_back(engine.all_reduce(world(), data[at].data(), scratch[at].data(), std::ssize(data[at]), i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+  }
+  for (int i = requests - 1; i >= 0; --i) {
+    engine.wait(tickets[static_cast<std::size_t>(i)]);
+    ASSERT_EQ(data[static_cast<std::size_t>(i)].back(), static_cast<float>(size * i + size * (size - 1) / 2)) << "request " << i;
+  }
+  const std::vector<std::string> lines = engine.describe();
+  ASSERT_EQ(std::ssize(lines), late);
+  for (int i = 0; i < late; ++i) {
+    EXPECT_EQ(lines[static_cast<std::size_t>(i)],
+              "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " + std::to_string(from) + ", tag " + std::to_string(11 + i) + ", under way");
+  }
+  world().barrier();  // up to here nobody has sent
+  for (int i = 0; i < late; ++i) engine.send(world(), sent, to, 11 + i, "test");
+  for (const Engine::Ticket ticket : receives) engine.wait(ticket);
+  for (const std::vector<std::byte>& message : received) EXPECT_EQ(message, bytes_of(100000, from));
+  engine.quiesce();
+  EXPECT_TRUE(engine.describe().empty());
+}
+
+// Each pair of ranks is a group, and each rank goes through its groups from another one on: were there one queue for all, or few places
+// that groups take from each other, the ranks would wait in a circle.
+TEST_P(EngineDrives, GroupsAreIndependent) {
+  Engine engine(GetParam());
+  const int size = world().size(), rank = world().rank(), each = 30;
+  std::vector<Communicator> pairs;
+  for (int a = 0; a < size; ++a) {
+    for (int b = a + 1; b < size; ++b) {
+      const Communicator pair = world().split(rank == a || rank == b ? 0 : -1, rank);
+      if (rank == a || rank == b) pairs.push_back(pair);
+      EXPECT_EQ(pair.size(), rank == a || rank == b ? 2 : 1);
+    }
+  }
+  if (rank % 2 == 1) std::reverse(pairs.begin(), pairs.end());
+  if (!pairs.empty()) std::rotate(pairs.begin(), pairs.begin() + rank % std::ssize(pairs), pairs.end());
+  std::vector<std::vector<float>> data;
+  std::vector<Engine::Ticket> tickets;
+  for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
+    for (int i = 0; i < each; ++i) data.emplace_back(3000, static_cast<float>(i));
+  }
+  std::vector<float> scratch(3000 * data.size());
+  for (std::size_t i = 0; i < data.size(); ++i) {
+    tickets.push_back(engine.all_reduce(pairs[i / each], data[i].data(), scratch.data() + 3000 * i, 3000, i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+  }
+  for (std::size_t i = data.size(); i-- > 0;) {
+    engine.wait(tickets[i]);
+    ASSERT_EQ(data[i].front(), static_cast<float>(2 * (i % each)));
+    ASSERT_EQ(data[i].back(), static_cast<float>(2 * (i % each)));
+  }
+  world().barrier();
+}
+
+// What one MPI call carries made small: everything goes in many pieces.
+TEST_P(EngineDrives, LongRequestsGoInPieces) {
+  Engine engine(GetParam(), 1000);
+  const std::int64_t count = 20011;
+  const int size = world().size(), rank = world().rank();
+  const std::vector<float> expected = expected_sum(size, count, 6);
+  std::vector<float> tree = part_of(rank, count, 6), library = tree, scattered = tree, scratch(tree.size()), more_scratch(tree.size());
+  const std::vector<std::int64_t> bounds = bounds_of(size, count)[1];
+  std::vector<float> result(static_cast<std::size_t>(bounds[static_cast<std::size_t>(rank) + 1] - bounds[static_cast<std::size_t>(rank)]));
+  std::vector<std::byte> gathered = bytes_of(count, 0);
+  std::fill(gathered.begin(), gathered.begin() + bounds[static_cast<std::size_t>(rank)], std::byte{0});
+  std::fill(gathered.begin() + bounds[static_cast<std::size_t>(rank) + 1], gathered.end(), std::byte{0});
+  const std::vector<std::byte> sent = bytes_of(5500, rank);
+  std::vector<std::byte> received(2 * sent.size());
+  if (size > 1) {
+    for (int i = 0; i < 2; ++i) {
+      engine.send(world(), sent, (rank + 1) % size, 1, "test");
+      engine.receive(world(), std::span(received).subspan(i * sent.size(), sent.size()), (rank + size - 1) % size, 1, "test");
+    }
+  }
+  engine.all_reduce(world(), library.data(), nullptr, count, SumOrder::library, "test");
+  engine.all_reduce(world(), tree.data(), scratch.data(), count, SumOrder::tree, "test");
+  engine.reduce_scatter(world(), scattered.data(), more_scratch.data(), bounds, result.data(), SumOrder::tree, "test");
+  engine.all_gather(world(), gathered.data(), bounds, "test");
+  engine.quiesce();
+  EXPECT_EQ(tree, expected);
+  for (std::size_t i = 0; i < library.size(); ++i) ASSERT_NEAR(library[i], expected[i], 1e-4) << i;  // another element is off by about 1
+  EXPECT_TRUE(std::equal(result.begin(), result.end(), expected.begin() + bounds[static_cast<std::size_t>(rank)]));
+  EXPECT_EQ(gathered, bytes_of(count, 0));
+  if (size == 1) return;
+  std::vector<std::byte> due = bytes_of(5500, (rank + size - 1) % size);
+  due.insert(due.end(), due.begin(), due.begin() + 5500);
+  EXPECT_EQ(received, due);
+}
+
+TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
+  if (world().size() == 1) return;
+  for (const std::size_t length : {4u, 16u}) {
+    Engine engine(GetParam());
+    std::vector<std::byte> data(16);
+    if (world().rank() == 0) engine.wait(engine.send(world(), std::span(data).first(length), 1, 5, "test"));
+    if (world().rank() == 1) {
+      const auto received = [&] { engine.wait(engine.receive(world(), std::span(data).first(8), 0, 5, "test")); };
+      EXPECT_THROW(received(), Failure) << length;
+      EXPECT_THROW(engine.quiesce(), Failure) << "what failed once is not forgotten";
+    }
+  }
+  EXPECT_FALSE(world().any(false));
+}
+
 TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   Engine engine(GetParam());
-  std::vector<float> data = part_of(world().rank(), 20011, 3), scratch(data.size());
+  const int size = world().size(), rank = world().rank();
+  std::vector<float> data = part_of(rank, 20011, 3), scratch(data.size()), result(2 * 2001);
+  std::vector<std::byte> bytes(2001), sent(5000), received(5000);
+  const std::vector<std::int64_t> bounds = bounds_of(size, 2001)[0];
   const auto step = [&] {
-    Engine::Ticket last = 0;
+    if (size > 1) {
+      engine.receive(world(), received, (rank + 1) % size, 1, "test");
+      engine.send(world(), sent, (rank + size - 1) % size, 1, "test");
+    }
     for (int bucket = 0; bucket < 10; ++bucket) {
       const std::int64_t begin = bucket * 2001;
-      last = engine.all_reduce(world(), data.data() + begin, scratch.data() + begin, 2001, bucket % 2 == 0 ? SumOrder::tree : SumOrder::library, "test");
+      const SumOrder order = bucket % 2 == 0 ? SumOrder::tree : SumOrder::library;
+      if (bucket < 8) engine.all_reduce(world(), data.data() + begin, scratch.data() + begin, 2001, order, "test");
+      else engine.reduce_scatter(world(), data.data() + begin, scratch.data() + begin, bounds, result.data() + 2001 * (bucket - 8), order, "test");
       engine.progress();
     }
-    engine.wait(last);
+    engine.all_gather(world(), bytes.data(), bounds, "test");
+    engine.quiesce();
   };
   step();
   world().barrier();
   const std::int64_t before = allocations_so_far();
-  for (int i = 0; i < 100; ++i) step();  // past the end of the ring of requests as well
+  for (int i = 0; i < 100; ++i) step();  // every slot for requests is used again
   EXPECT_EQ(allocations_so_far() - before, 0);
 }
 
 TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
   Engine engine(GetParam());
-  std::vector<float> data{1, 2, 3};
+  std::vector<float> data{1, 2, 3}, result(2);
   engine.wait(engine.all_reduce(Communicator(), data.data(), nullptr, 3, SumOrder::tree, "test"));
-  const Communicator absent = Communicator::meta(0, 16);
-  engine.wait(engine.all_reduce(absent, nullptr, nullptr, 1000, SumOrder::tree, "test"));
-  EXPECT_EQ(absent.meta_bytes(), 4000);
+  EXPECT_EQ(engine.reduce_scatter(Communicator(), data.data(), nullptr, std::vector<std::int64_t>{1, 3}, result.data(), SumOrder::tree, "test"), 0u);
+  EXPECT_EQ(result, (std::vector<float>{2, 3}));
+  EXPECT_EQ(engine.all_gather(Communicator(), reinterpret_cast<std::byte*>(data.data()), std::vector<std::int64_t>{0, 12}, "test"), 0u);
+  EXPECT_EQ(engine.reduce_scatter(Communicator(), nullptr, nullptr, std::vector<std::int64_t>{0, 7}, nullptr, SumOrder::tree, "test"), 0u);  // a plan's group of one
   EXPECT_EQ(data, (std::vector<float>{1, 2, 3}));
+
+  const auto counted = [&](auto&& request) {
+    const Communicator absent = Communicator::meta(2, 4);
+    EXPECT_EQ(request(absent), 0u);
+    return absent.meta_bytes();
+  };
+  const std::vector<std::int64_t> bounds{100, 100, 300, 700, 1100};  // 1000 of something
+  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.all_reduce(absent, nullptr, nullptr, 1000, SumOrder::tree, "test"); }), 4000);
+  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.reduce_scatter(absent, nullptr, nullptr, bounds, nullptr, SumOrder::tree, "test"); }), 3000);
+  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.all_gather(absent, nullptr, bounds, "test"); }), 750);
+  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.send(absent, {static_cast<const std::byte*>(nullptr), 500}, 1, 1, "test"); }), 500);
+  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.receive(absent, {static_cast<std::byte*>(nullptr), 500}, 1, 1, "test"); }), 0);
   EXPECT_EQ(engine.bytes_sent(), 0);
+}
+
+TEST_P(EngineDrives, CountsTheBytesItSends) {
+  const int size = world().size(), rank = world().rank();
+  Engine engine(GetParam());
+  std::vector<std::byte> data(static_cast<std::size_t>(100 * size));
+  engine.wait(engine.all_gather(world(), data.data(), bounds_of(size, 100 * size)[0], "test"));
+  EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1));
+  if (size > 1 && rank < 2) engine.wait(rank == 0 ? engine.send(world(), data, 1, 0, "test") : engine.receive(world(), data, 0, 0, "test"));
+  EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1) + (size > 1 && rank == 0 ? 100 * size : 0));
 }
 
 INSTANTIATE_TEST_SUITE_P(Drives, EngineDrives, testing::Values(Engine::Drive::polled, Engine::Drive::thread),

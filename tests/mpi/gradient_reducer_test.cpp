@@ -1,6 +1,9 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <limits>
+#include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -19,10 +22,11 @@ constexpr int blocks = 5;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-/// Odd shapes, a block without parameters (3), several blocks in a bucket and one that is large by itself.
+/// Odd shapes, a block without parameters (3), several blocks in a bucket, one that is large by itself, and a tensor that two blocks use.
 ParameterList make_list() {
   ParameterList list;
   list.begin_block(0);
+  list.declare({.name = "embedding", .shape = {19, 5}, .tied = true});
   list.declare({.name = "a.weight", .shape = {7, 3, 3, 3}});
   list.declare({.name = "a.bias", .shape = {7}});
   list.begin_block(1);
@@ -32,6 +36,7 @@ ParameterList make_list() {
   list.begin_block(4);
   list.declare({.name = "e.weight", .shape = {5, 11}});
   list.declare({.name = "e.bias", .shape = {1}});
+  list.declare({.name = "embedding", .shape = {19, 5}, .tied = true});
   return list;
 }
 
@@ -46,26 +51,45 @@ std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layo
   return flat;
 }
 
+struct Setting {
+  ShardKind kind = ShardKind::none;
+  bool deterministic = false;
+  std::int64_t per_rank = 1;  ///< micro-batches of a rank a step
+};
+
+/// A chunk of blocks and which of the rank's micro-batches goes backward through it.
+struct Backward {
+  int first = 0, end = blocks;
+  std::int64_t micro_batch = 0;
+};
+
 /// All that a rank needs to take steps.
 struct Replica {
-  Replica(Device device, const comm::Communicator& group, comm::Engine& engine, const GradientReducer::Options& options)
-      : list(make_list()),
-        layout(list, 1024),
+  Replica(Device device, const comm::Communicator& group, comm::Engine& engine, const Setting& setting, std::span<const int> chunk_begins = {})
+      : Replica(device, {group, {}, nullptr}, engine, setting, make_list(), chunk_begins) {}
+  Replica(Device device, const GradientReducer::Groups& groups, comm::Engine& engine, const Setting& setting, ParameterList list_in,
+          std::span<const int> chunk_begins = {})
+      : list(std::move(list_in)),
+        layout(list, 1024, DType::float32, chunk_begins),
         parameters(device, "parameters", 1 << 20),
         gradients(device, "gradients", 4 << 20),
-        workspace(device, "workspace", 1 << 16),
+        workspace(device, "workspace", 1 << 20),
         library(device, "library", 1 << 16),
         context(Stream{device}, workspace, library),
-        store(list, layout, DType::float32, parameters, gradients),
-        reducer(store, group, engine, options, gradients) {}
+        store(list, layout, {setting.kind, groups.data, &engine}, parameters, gradients),
+        reducer(store, groups, engine, {setting.per_rank, setting.deterministic}, gradients) {
+    for (std::int64_t index = 0; index < setting.per_rank; ++index) one_after_the_other.push_back({0, blocks, index});
+  }
 
-  /// A step with the gradients of this rank's micro-batches.
-  void step(const std::vector<std::vector<float>>& micro_batches) {
+  /// A step with the gradients of this rank's micro-batches, one after the other through all blocks.
+  void step(const std::vector<std::vector<float>>& micro_batches) { step(micro_batches, one_after_the_other); }
+  void step(const std::vector<std::vector<float>>& micro_batches, const std::vector<Backward>& order) {
     reducer.begin_step();
-    for (std::size_t index = 0; index < micro_batches.size(); ++index) {
-      const ops::Write write = reducer.begin_micro_batch(static_cast<std::int64_t>(index));
-      for (int block = blocks - 1; block >= 0; --block) {
-        backward(block, write, micro_batches[index]);
+    for (const Backward& now : order) {
+      const ops::Write write = reducer.begin_backward(context, now.first, now.end);
+      for (int block = now.end - 1; block >= now.first; --block) {
+        reducer.block_begins(context, block);
+        if (!context.meta()) backward(block, write, micro_batches[static_cast<std::size_t>(now.micro_batch)]);
         reducer.block_done(context, block);
       }
     }
@@ -74,11 +98,29 @@ struct Replica {
 
   void backward(int block, ops::Write write, const std::vector<float>& flat) {
     for (std::size_t index = 0; index < list.entries().size(); ++index) {
-      if (list.entries()[index].block != block) continue;
+      const ParameterList::Entry& entry = list.entries()[index];
+      // Where one rank has both: the head (the last block) writes its half of a tied gradient first, the embedding (block 0) always adds its own.
+      const bool shared = entry.spec.tied && entry.block == 0, head = shared && block == blocks - 1, embedding = shared && !head;
+      if (entry.block != block && !head) continue;
+      const float share = head || embedding ? 0.5f : 1.0f;
       const FlatLayout::Slot& slot = layout.slots()[index];
       float* to = store.gradient({static_cast<std::int32_t>(index)}).as<float>();
       const float* from = flat.data() + slot.offset;
-      for (std::int64_t i = 0; i < slot.elements; ++i) to[i] = write == ops::Write::assign ? from[i] : to[i] + from[i];
+      const bool assigns = write == ops::Write::assign && !embedding;
+      for (std::int64_t i = 0; i < slot.elements; ++i) to[i] = assigns ? share * from[i] : to[i] + share * from[i];
+    }
+  }
+
+  /// Calls each(value, flat offset) for the elements of the reduced gradient that this rank owns.
+  template <class Each>
+  void owned_gradient(Each&& each) const {
+    for (std::size_t index = 0; index < list.entries().size(); ++index) {
+      const Shard::Part& part = store.owned().part({static_cast<std::int32_t>(index)});
+      const std::int64_t row = list.entries()[index].part.row_elements();
+      const float* values = store.flat_gradient().as<float>() + part.offset;
+      for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
+        each(values[i], static_cast<std::size_t>(layout.slots()[index].offset + part.row_begin * row + i));
+      }
     }
   }
 
@@ -88,105 +130,222 @@ struct Replica {
   ops::Context context;
   ParameterStore store;
   GradientReducer reducer;
+  std::vector<Backward> one_after_the_other;
+};
+
+bool power_of_two(int ranks) { return (ranks & (ranks - 1)) == 0; }
+
+/// The gradients of all micro-batches of a step, and this rank's.
+struct Gradients {
+  Gradients(const Replica& replica, const comm::Communicator& group, std::int64_t per_rank) {
+    for (std::int64_t i = 0; i < per_rank * group.size(); ++i) all.push_back(gradient_of(replica.list, replica.layout, i));
+    const auto first = all.begin() + group.rank() * per_rank;
+    mine.assign(first, first + per_rank);
+  }
+  std::vector<std::vector<float>> all, mine;
 };
 
 struct Case {
   comm::Engine::Drive drive;
-  bool deterministic;
-  std::int64_t per_rank;  ///< micro-batches of a rank a step
+  Setting setting;
 };
 
 class Reducer : public testing::TestWithParam<Case> {
  protected:
-  Reducer() : engine(GetParam().drive), replica(cpu, world(), engine, {GetParam().per_rank, GetParam().deterministic}) {
-    for (std::int64_t i = 0; i < GetParam().per_rank * world().size(); ++i) all.push_back(gradient_of(replica.list, replica.layout, i));
-    const auto first = all.begin() + world().rank() * GetParam().per_rank;
-    mine.assign(first, first + GetParam().per_rank);
-  }
+  Reducer() : setting(GetParam().setting), engine(GetParam().drive), replica(cpu, world(), engine, setting), gradients(replica, world(), setting.per_rank) {}
 
   /// Element i of the step's gradient, made on this rank alone. A power of two of ranks: the tree over all micro-batches, which knows
   /// nothing of ranks. Else the ranks' trees in rank order.
   float expected(std::size_t i) const {
     std::vector<float> leaves;
-    for (const std::vector<float>& gradient : all) leaves.push_back(gradient[i]);
-    if ((world().size() & (world().size() - 1)) == 0) return tree_sum(std::span<const float>(leaves));
+    for (const std::vector<float>& gradient : gradients.all) leaves.push_back(gradient[i]);
+    if (power_of_two(world().size())) return tree_sum(std::span<const float>(leaves));
     float sum = 0;
     for (int rank = 0; rank < world().size(); ++rank) {
-      const auto per_rank = static_cast<std::size_t>(GetParam().per_rank);
+      const auto per_rank = static_cast<std::size_t>(setting.per_rank);
       sum += tree_sum(std::span<const float>(leaves).subspan(static_cast<std::size_t>(rank) * per_rank, per_rank));
     }
     return sum;
   }
 
+  void expect_sums(const Replica& of) const {
+    const float n = static_cast<float>(gradients.all.size());
+    std::int64_t wrong = 0;
+    of.owned_gradient([&](float value, std::size_t i) {
+      const float want = expected(i);
+      // Plain: 2 n additions of partial sums below 6 n, in two orders.
+      wrong += setting.deterministic ? std::memcmp(&value, &want, sizeof want) != 0 : !(std::abs(value - want) <= 2 * n * n * 6 * 0x1p-23f);
+    });
+    EXPECT_EQ(wrong, 0) << "elements of the sum";
+  }
+
+  Setting setting;
   comm::Engine engine;
   Replica replica;
-  std::vector<std::vector<float>> all, mine;
+  Gradients gradients;
 };
 
 TEST_P(Reducer, GivesTheSumOfAllMicroBatches) {
-  ASSERT_GE(replica.layout.buckets().size(), 3u);
+  ASSERT_GE(replica.layout.buckets().size(), 4u);
   for (int repeat = 0; repeat < 2; ++repeat) {  // the second finds what the first left behind
-    replica.step(mine);
-    const float* sum = replica.store.flat_gradient().as<float>();
-    EXPECT_EQ(replica.store.gradient({0}).as<float>(), sum + replica.layout.slots()[0].offset);
-    const float n = static_cast<float>(all.size());
-    for (std::size_t i = 0; i < all[0].size(); ++i) {
-      const float want = expected(i);
-      if (GetParam().deterministic) {
-        ASSERT_EQ(std::memcmp(&sum[i], &want, sizeof want), 0) << "element " << i << ": " << sum[i] << " and " << want;
-      } else {
-        ASSERT_NEAR(sum[i], want, n * n * 6 * 0x1p-23f) << "element " << i;  // n additions of partial sums below 6 n, in two orders
-      }
-    }
+    replica.step(gradients.mine);
+    expect_sums(replica);
+  }
+  if (replica.store.sharding().kind != ShardKind::none) return;
+  EXPECT_EQ(replica.store.gradient({0}).as<float>(), replica.store.flat_gradient().as<float>() + replica.layout.slots()[0].offset);
+}
+
+/// As in an interleaved pipeline, where chunks go backward at different times. Nobody's tied tensor: its two blocks would be in two chunks.
+TEST_P(Reducer, ChunksMayTakeTheirMicroBatchesAtDifferentTimes) {
+  const std::vector<int> begins{0, 2};
+  const ParameterList all = make_list();
+  ParameterList list;
+  for (const ParameterList::Entry& entry : all.entries()) {
+    if (entry.spec.tied) continue;
+    list.begin_block(entry.block);
+    list.declare(entry.spec);
+  }
+  Replica chunked(cpu, {world(), {}, nullptr}, engine, setting, std::move(list), begins);
+  gradients = Gradients(chunked, world(), setting.per_rank);
+  std::vector<Backward> order;  // two micro-batches through the upper chunk, two through the lower
+  for (std::int64_t begin = 0; begin < setting.per_rank; begin += 2) {
+    const std::int64_t end = std::min(begin + 2, setting.per_rank);
+    for (std::int64_t index = begin; index < end; ++index) order.push_back({2, blocks, index});
+    for (std::int64_t index = begin; index < end; ++index) order.push_back({0, 2, index});
+  }
+  for (int repeat = 0; repeat < 2; ++repeat) {
+    chunked.step(gradients.mine, order);
+    expect_sums(chunked);
   }
 }
 
 TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
   const comm::Communicator absent = world().size() == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
-  Replica planned({DeviceKind::meta, 0}, absent, engine, {GetParam().per_rank, GetParam().deterministic});
+  Replica planned({DeviceKind::meta, 0}, absent, engine, setting);
   EXPECT_EQ(planned.gradients.used_bytes(), replica.gradients.used_bytes());
   EXPECT_EQ(planned.parameters.used_bytes(), replica.parameters.used_bytes());
-  planned.reducer.begin_step();
-  for (std::int64_t index = 0; index < GetParam().per_rank; ++index) {
-    planned.reducer.begin_micro_batch(index);
-    for (int block = blocks - 1; block >= 0; --block) planned.reducer.block_done(planned.context, block);
-  }
-  planned.reducer.finish(planned.context);
-  EXPECT_EQ(absent.meta_bytes(), world().size() == 1 ? 0 : 4.0 * static_cast<double>(planned.layout.elements()));
+  planned.step(gradients.mine);
+  const double bytes = 4.0 * static_cast<double>(planned.layout.elements()), ranks = world().size();
+  const bool every_time = setting.kind == ShardKind::gradients && !(setting.deterministic && setting.per_rank > 1);
+  // Sums that go to all are counted as what a rank contributes; scattered ones as what it sends.
+  const double expected = setting.kind == ShardKind::none ? bytes : bytes * (ranks - 1) / ranks * (every_time ? static_cast<double>(setting.per_rank) : 1);
+  EXPECT_NEAR(absent.meta_bytes(), world().size() == 1 ? 0 : expected, 1e-9 * expected);
 }
 
-TEST_P(Reducer, PlainStepsAllocateNothing) {
-  if (GetParam().deterministic) GTEST_SKIP() << "Kokkos makes a string of each kernel's label; the engine's own test covers the tree order";
-  replica.step(mine);
+TEST_P(Reducer, StepsAllocateNothing) {
+  const bool adds = setting.per_rank > 1 && (setting.deterministic || setting.kind == ShardKind::gradients);
+  if (adds) GTEST_SKIP() << "Kokkos makes a string of each kernel's label";
+  for (int i = 0; i < 2; ++i) replica.step(gradients.mine);
   const std::int64_t before = allocations_so_far();
-  for (int i = 0; i < 10; ++i) replica.step(mine);
+  for (int i = 0; i < 10; ++i) replica.step(gradients.mine);
   EXPECT_EQ(allocations_so_far() - before, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Reducer,
-                         testing::Values(Case{comm::Engine::Drive::polled, true, 1}, Case{comm::Engine::Drive::polled, true, 2},
-                                         Case{comm::Engine::Drive::polled, true, 7}, Case{comm::Engine::Drive::thread, true, 6},
-                                         Case{comm::Engine::Drive::polled, false, 1}, Case{comm::Engine::Drive::polled, false, 5},
-                                         Case{comm::Engine::Drive::thread, false, 3}),
-                         [](const auto& info) {
-                           return std::string(info.param.drive == comm::Engine::Drive::thread ? "thread" : "polled") + (info.param.deterministic ? "_tree_" : "_plain_") +
-                                  std::to_string(info.param.per_rank);
-                         });
+std::vector<Case> all_cases() {
+  using Drive = comm::Engine::Drive;
+  std::vector<Case> cases;
+  for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
+    for (const std::int64_t per_rank : {1, 2, 7}) cases.push_back({Drive::polled, {kind, true, per_rank}});
+    for (const std::int64_t per_rank : {1, 5}) cases.push_back({Drive::polled, {kind, false, per_rank}});
+    cases.push_back({Drive::thread, {kind, true, 6}});
+    cases.push_back({Drive::thread, {kind, false, 3}});
+  }
+  return cases;
+}
+
+std::string name_of(const Case& of) {
+  const char* const kinds[] = {"whole", "optimizer", "gradients", "parameters"};
+  return std::string(of.drive == comm::Engine::Drive::thread ? "thread" : "polled") + (of.setting.deterministic ? "_tree_" : "_plain_") +
+         kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()), [](const auto& info) { return name_of(info.param); });
 
 /// The promise itself: one number of micro-batches a step, the same bits whoever holds them.
-TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBits) {
-  if ((world().size() & (world().size() - 1)) != 0) return;
-  const std::int64_t micro_batches = 12;
+TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfSharding) {
+  if (!power_of_two(world().size())) return;
+  const std::int64_t micro_batches = 12, per_rank = micro_batches / world().size();
   comm::Engine engine(comm::Engine::Drive::polled);
-  Replica alone(cpu, comm::Communicator(), engine, {micro_batches, true});
-  Replica shared(cpu, world(), engine, {micro_batches / world().size(), true});
-  std::vector<std::vector<float>> all;
-  for (std::int64_t i = 0; i < micro_batches; ++i) all.push_back(gradient_of(alone.list, alone.layout, i));
-  const std::int64_t per_rank = micro_batches / world().size();
-  alone.step(all);
-  shared.step({all.begin() + world().rank() * per_rank, all.begin() + (world().rank() + 1) * per_rank});
-  const Tensor &a = alone.store.flat_gradient(), &b = shared.store.flat_gradient();
-  EXPECT_EQ(std::memcmp(a.data, b.data, static_cast<std::size_t>(a.bytes())), 0);
+  Replica alone(cpu, comm::Communicator(), engine, {ShardKind::none, true, micro_batches});
+  const Gradients gradients(alone, world(), per_rank);
+  alone.step(gradients.all);
+  const float* whole = alone.store.flat_gradient().as<float>();
+  for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
+    Replica shared(cpu, world(), engine, {kind, true, per_rank});
+    shared.step(gradients.mine);
+    std::int64_t wrong = 0;
+    shared.owned_gradient([&](float value, std::size_t i) { wrong += std::memcmp(&value, &whole[i], sizeof value) != 0; });
+    EXPECT_EQ(wrong, 0) << "elements at kind " << static_cast<int>(kind);
+  }
+}
+
+/// Two stages, as many replicas as that leaves: the first holds the embedding, the last a head that is tied to it.
+TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
+  if (world().size() % 2 != 0) return;
+  const int replicas = world().size() / 2, stage = world().rank() / replicas;
+  const comm::Communicator data = world().split(stage, world().rank()), ends = world().split(world().rank() % replicas, stage);
+  comm::Engine engine(comm::Engine::Drive::polled);
+  for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
+    for (const bool deterministic : {false, true}) {
+      ParameterList list;
+      list.begin_block(stage == 0 ? 1 : 2);
+      list.declare({.name = stage == 0 ? "first" : "last", .shape = {9, 7}});
+      list.begin_block(stage == 0 ? 1 : 3);
+      list.declare({.name = "embedding", .shape = {19, 5}, .tied = true});
+      Replica replica(cpu, {data, ends, nullptr}, engine, {kind, deterministic, 3}, std::move(list));
+      std::vector<std::vector<float>> mine;
+      for (int i = 0; i < 3; ++i) mine.push_back(gradient_of(replica.list, replica.layout, 3 * world().rank() + i));
+      replica.step(mine);
+      // Micro-batches have other numbers at each end, so their gradients differ; only the tied tensor sees those of both.
+      std::vector<float> sum(static_cast<std::size_t>(replica.layout.elements()));
+      const auto tied_begin = static_cast<std::size_t>(replica.layout.slot({1}).offset);
+      for (int i = 0; i < 3 * world().size(); ++i) {
+        const bool same_stage = i / 3 / replicas == stage;
+        const std::vector<float> gradient = gradient_of(replica.list, replica.layout, i);
+        for (std::size_t k = same_stage ? 0 : tied_begin; k < sum.size(); ++k) sum[k] += gradient[k];
+      }
+      const float n = 3.0f * static_cast<float>(world().size());
+      replica.owned_gradient([&](float value, std::size_t i) { ASSERT_NEAR(value, sum[i], n * n * 6 * 0x1p-23f) << i; });  // as above
+    }
+  }
+}
+
+/// Sequence parallelism: norms are replicated over the tensor group, and each rank has seen its part of the rows only.
+TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
+  const int split = world().size() % 2 == 0 ? 2 : 1;
+  const comm::Communicator group = split == 1 ? comm::Communicator() : world().split(world().rank() / split, world().rank());
+  const comm::Communicator data = world().split(world().rank() % split, world().rank());
+  comm::Engine engine(comm::Engine::Drive::polled);
+  const TensorGroup tensor(group, engine, comm::SumOrder::tree, true);
+  for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
+    for (const bool deterministic : {false, true}) {
+      ParameterList list;
+      list.begin_block(1);
+      list.declare({.name = "norm.weight", .shape = {11}, .partial_gradient = true});
+      list.declare({.name = "norm.bias", .shape = {11}, .partial_gradient = true});
+      list.declare({.name = "linear", .shape = {9, 7}});
+      list.declare({.name = "out.bias", .shape = {5}, .partial_gradient = true});
+      Replica replica(cpu, {data, {}, &tensor}, engine, {kind, deterministic, 2}, std::move(list));
+      std::vector<std::vector<float>> mine;
+      for (int i = 0; i < 2; ++i) mine.push_back(gradient_of(replica.list, replica.layout, 2 * world().rank() + i));
+      replica.step(mine);
+      std::vector<float> all(static_cast<std::size_t>(replica.layout.elements())), of_data = all;
+      for (int i = 0; i < 2 * world().size(); ++i) {
+        const std::vector<float> gradient = gradient_of(replica.list, replica.layout, i);
+        const bool same_part = i / 2 % split == world().rank() % split;
+        for (std::size_t k = 0; k < all.size(); ++k) {
+          all[k] += gradient[k];
+          if (same_part) of_data[k] += gradient[k];
+        }
+      }
+      const FlatLayout::Slot& linear = replica.layout.slot({2});
+      const float n = 2.0f * static_cast<float>(world().size());
+      replica.owned_gradient([&](float value, std::size_t i) {
+        const bool split_tensor = static_cast<std::size_t>(linear.offset) <= i && i < static_cast<std::size_t>(linear.offset + linear.elements);
+        ASSERT_NEAR(value, split_tensor ? of_data[i] : all[i], n * n * 6 * 0x1p-23f) << i;
+      });
+    }
+  }
 }
 
 }  // namespace

@@ -49,10 +49,22 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
     EXPECT_EQ(members(mesh.tensor), tensor);
     EXPECT_EQ(members(mesh.pipeline), pipeline);
 
+    std::vector<int> model, ends{world().rank()};
+    for (int rank = 0; rank < world().size(); ++rank) {
+      if (place_of(shape, rank).data_rank == mesh.place.data_rank) model.push_back(rank);
+    }
+    const int last = shape.pipeline - 1;
+    if (last > 0 && (mesh.place.stage == 0 || mesh.place.stage == last)) {
+      ends = {rank_of(shape, {0, mesh.place.data_rank, mesh.place.tensor_rank}), rank_of(shape, {last, mesh.place.data_rank, mesh.place.tensor_rank})};
+    }
+    EXPECT_EQ(members(mesh.model), model);
+    EXPECT_EQ(members(mesh.ends), ends);
+
     const Mesh absent = Mesh::meta(shape, world().rank());
-    EXPECT_EQ(absent.data.rank(), mesh.data.rank());
-    EXPECT_EQ(absent.data.size(), mesh.data.size());
-    EXPECT_EQ(absent.pipeline.rank(), mesh.pipeline.rank());
+    for (const auto group : {&Mesh::world, &Mesh::data, &Mesh::tensor, &Mesh::pipeline, &Mesh::model, &Mesh::ends}) {
+      EXPECT_EQ((absent.*group).rank(), (mesh.*group).rank());
+      EXPECT_EQ((absent.*group).size(), (mesh.*group).size());
+    }
   }
 }
 

@@ -5,25 +5,81 @@
 #include <vector>
 
 #include "trireme/base/philox.hpp"
+#include "trireme/data/loader.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::test {
 
-/// A replica on the CPU with images and labels of its own, keyed by their index: for tests of whole steps without files.
+/// A replica on the CPU with samples of its own, keyed by their index: for tests of whole steps without files. Images or tokens, as the model
+/// wants; by default of the mesh of one rank.
 struct ReplicaFixture {
-  explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1)
+  explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1, const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()))
       : options(options),
-        plan(train::Replica::measure(options, 0, 1, DeviceKind::cpu)),
+        mesh(mesh),
+        plan(train::Replica::measure(options, mesh.shape, mesh.world.rank(), DeviceKind::cpu)),
         engine(comm::Engine::Drive::polled),
-        replica(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, comm::Communicator(), engine),
-        images(static_cast<std::size_t>(options.micro * options.image.elements())),
-        labels(static_cast<std::size_t>(options.micro)),
+        replica(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine),
+        images(static_cast<std::size_t>(options.tokens() ? 0 : options.micro * options.image.elements())),
+        tokens(static_cast<std::size_t>(options.tokens() ? options.micro * options.labels_per_sample() : 0)),
+        labels(static_cast<std::size_t>(options.micro * options.labels_per_sample())),
+        sample_keys(static_cast<std::size_t>(options.micro)),
         transforms(static_cast<std::size_t>(options.micro)) {
     replica.store().initialize(seed);
   }
 
-  /// Micro-batch number `index`: a label decides the image's mean, so that there is something to learn.
+  ReplicaFixture(const ReplicaFixture&) = delete;
+  ReplicaFixture& operator=(const ReplicaFixture&) = delete;
+  ~ReplicaFixture() { engine.quiesce(); }  // weights may still be gathered into the replica's memory
+
+  /// Micro-batch number `index`.
   data::MicroBatch batch(std::int64_t index) {
+    data::MicroBatch batch;
+    options.tokens() ? fill_tokens(index, batch) : fill_images(index, batch);
+    for (std::int64_t b = 0; b < options.micro; ++b) sample_keys[static_cast<std::size_t>(b)] = data::sample_key(0, index * options.micro + b);
+    batch.transforms = transforms.data();
+    batch.sample_keys = sample_keys.data();
+    batch.valid = options.micro;
+    return batch;
+  }
+
+  /// Gradients of one step over all micro-batches (the first of them is number `first`). Returns the loss summed over samples; 0 but at the last stage.
+  double gradients(std::int64_t first = 0) {
+    replica.reducer().begin_step();
+    double loss = 0;
+    for (const parallel::PipelineAction& action : replica.schedule()) {
+      if (action.forward) {
+        const data::MicroBatch micro = batch(first + action.micro_batch);
+        replica.forward(action, train::Replica::takes_batch(action) ? &micro : nullptr);
+      } else {
+        replica.backward(action);
+      }
+    }
+    for (const train::Sums& sums : replica.micro_batch_sums()) loss += sums.loss;
+    replica.reducer().finish(replica.context());
+    return loss;
+  }
+
+  /// A whole step; returns the norm of its gradient.
+  double step(double rate, std::int64_t first = 0) {
+    gradients(first);
+    const optim::StepOutcome outcome = replica.optimizer().step(replica.context(), rate, true);
+    replica.store().publish(replica.context());
+    return outcome.grad_norm;
+  }
+
+  train::ReplicaOptions options;
+  parallel::Mesh mesh;
+  train::MemoryPlan plan;
+  comm::Engine engine;
+  train::Replica replica;
+  std::vector<std::uint8_t> images;
+  std::vector<std::int32_t> tokens, labels;
+  std::vector<std::uint64_t> sample_keys;
+  std::vector<ops::ImageTransform> transforms;
+
+ private:
+  /// A label decides the image's mean, so that there is something to learn.
+  void fill_images(std::int64_t index, data::MicroBatch& batch) {
     const std::int64_t pixels = options.image.elements();
     for (std::int64_t b = 0; b < options.micro; ++b) {
       const auto label = static_cast<std::int32_t>((index * options.micro + b) % options.classes);
@@ -33,34 +89,25 @@ struct ReplicaFixture {
         images[static_cast<std::size_t>(b * pixels + p)] = static_cast<std::uint8_t>(20.0 * label + 60.0 * noise);
       }
     }
-    data::MicroBatch batch;
-    batch.images = {images.data(), DType::uint8, DeviceKind::cpu, {options.micro, options.image[0], options.image[1], options.image[2]}};
+    batch.inputs = {images.data(), DType::uint8, DeviceKind::cpu, {options.micro, options.image[0], options.image[1], options.image[2]}};
     batch.labels = {labels.data(), DType::int32, DeviceKind::cpu, {options.micro}};
-    batch.transforms = transforms.data();
-    batch.valid = options.micro;
-    return batch;
   }
 
-  /// Gradients of one step over all micro-batches (the first of them is number `first`). Returns the loss summed over samples.
-  double gradients(std::int64_t first = 0) {
-    replica.reducer().begin_step();
-    double loss = 0;
-    for (std::int64_t j = 0; j < options.accumulation; ++j) {
-      replica.forward(j, batch(first + j));
-      replica.backward();
-      loss += replica.micro_batch_sums()[static_cast<std::size_t>(j)].loss;
+  /// A sequence counts on by a step of its own.
+  void fill_tokens(std::int64_t index, data::MicroBatch& batch) {
+    const std::int64_t context = options.labels_per_sample();
+    for (std::int64_t b = 0; b < options.micro; ++b) {
+      const std::int64_t sample = index * options.micro + b;
+      for (std::int64_t t = 0; t < context; ++t) {
+        const auto at = static_cast<std::size_t>(b * context + t);
+        tokens[at] = static_cast<std::int32_t>((sample + t * (1 + sample % 3)) % options.classes);
+        labels[at] = static_cast<std::int32_t>((sample + (t + 1) * (1 + sample % 3)) % options.classes);
+      }
     }
-    replica.reducer().finish(replica.context());
-    return loss;
+    const Shape shape{options.micro, context};
+    batch.inputs = {tokens.data(), DType::int32, DeviceKind::cpu, shape};
+    batch.labels = {labels.data(), DType::int32, DeviceKind::cpu, shape};
   }
-
-  train::ReplicaOptions options;
-  train::MemoryPlan plan;
-  comm::Engine engine;
-  train::Replica replica;
-  std::vector<std::uint8_t> images;
-  std::vector<std::int32_t> labels;
-  std::vector<ops::ImageTransform> transforms;
 };
 
 inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8) {
@@ -71,6 +118,16 @@ inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8)
   options.image = {8, 8, 1};
   options.classes = 5;
   options.micro = options.global = 10;
+  return options;
+}
+
+inline train::ReplicaOptions small_gpt(std::int64_t layers = 2, std::int64_t width = 16) {
+  train::ReplicaOptions options;
+  options.model.kind = model::ModelKind::gpt;
+  options.model.gpt = {.layers = layers, .heads = 4, .width = width, .context = 8, .kv_heads = 4, .mlp_width = 4 * width, .vocabulary = 37, .dropout = 0.1};
+  options.optimizer.kind = optim::OptimizerKind::adamw;
+  options.classes = 37;
+  options.micro = options.global = 2;
   return options;
 }
 

@@ -25,6 +25,17 @@ MISTAKES = {
 }
 
 
+# Layouts that cannot be: (the deck, what is changed in it, ranks, the key whose line is named, what else is said). The last change is the mistake.
+GPT_MISTAKES = {
+    "heads that do not divide": (harness.GPT_DECK, [("tensor = 1", "tensor = 4")], 4, "tensor", ["model.heads = 2", "use 2"]),
+    "more stages than blocks": (harness.GPT_DECK, [("layers = 3", "layers = 2"), ("pipeline = 1", "pipeline = 4")], 4, "pipeline", ["only 3 blocks", "use parallel.pipeline = 3"]),
+    "a split network of images": (harness.DECK + "[parallel]\ntensor = 1\n", [("tensor = 1", "tensor = 2")], 4, "tensor", ["gpt", "use 1"]),
+    "micro-batches that make no groups": (harness.GPT_DECK, [("pipeline = 1", "pipeline = 2"), ('"1f1b"', '"interleaved"'), ("chunks = 1", "chunks = 2"), ("global = 8", "global = 12")], 4,
+                                          "global", ["3 micro-batches", "use batch.global = 8 or 16"]),
+    "sequence without tensor": (harness.GPT_DECK, [("sequence = false", "sequence = true")], 4, "sequence", ["parallel.tensor = 1", "use sequence = false"]),
+}
+
+
 class BadInput(harness.Case):
     def check(self, before, after, words, ranks):
         self.assertIn(before, harness.DECK)
@@ -35,7 +46,7 @@ class BadInput(harness.Case):
         if after:  # a key that is missing has no place
             lines = harness.DECK.replace(before, after, 1).split("\n")
             self.assertRegex(result.text, r"deck\.toml:%s:\d+" % (lines.index(after) + 1 if after in lines else r"\d+"))
-        self.assertFalse(os.path.exists(self.path("run", "metrics.jsonl")))
+        self.assertFalse(os.path.exists(self.path("run")), "a start that failed left an empty run folder")
         return result.text
 
     def test_each_mistake_is_named_with_its_remedy(self):
@@ -60,6 +71,23 @@ class BadInput(harness.Case):
         self.assertGreaterEqual(len(re.findall(r"deck\.toml:\d+:\d+", text)), 5)
         for word in ("momentun", "depth", "global", "stepps", "a/b"):
             self.assertIn(word, text)
+
+    def test_layouts_that_cannot_be(self):
+        """The same from `check` and from `train`, and once at four ranks."""
+        harness.make_text(self.path("text"))
+        for what, (deck, changes, ranks, key, words) in GPT_MISTAKES.items():
+            with self.subTest(what):
+                for before, after in changes:
+                    self.assertEqual(deck.count(before), 1, before)
+                    deck = deck.replace(before, after)
+                self.write_deck(deck)
+                line = next(number for number, text in enumerate(deck.split("\n"), 1) if changes[-1][1] in text)
+                for result in (harness.run("check", "deck.toml", "--ranks", ranks, cwd=self.folder), self.train(ranks=ranks, expect=2)):
+                    self.assertEqual(result.returncode, 2, result.text)
+                    self.assertRegex(result.text, r"deck\.toml:%d:\d+: .*%s" % (line, key))
+                    for word in words:
+                        self.assertEqual(result.text.count(word), 1, result.text)
+                self.assertFalse(os.path.exists(self.path("run")))
 
     def test_check_says_the_same_as_train(self):
         before, after, words = MISTAKES["a misspelt key"]

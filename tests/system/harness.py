@@ -147,6 +147,59 @@ tensorboard = false
 """
 
 
+# A small language model of bytes; its text is made by make_text().
+GPT_DECK = """
+[run]
+name = "gpt"
+folder = "run"
+seed = 3
+stop = "6 steps"
+[model]
+kind = "gpt"
+layers = 3
+heads = 2
+width = 16
+context = 16
+[data]
+train = "text/train"
+validation = "text/validation"
+workers = 1
+[batch]
+global = 8
+micro = 2
+[parallel]
+tensor = 1
+pipeline = 1
+pipeline_schedule = "1f1b"
+pipeline_chunks = 1
+sequence = false
+[optimizer]
+kind = "adamw"
+[schedule]
+kind = "constant"
+rate = 1e-2
+[evaluate]
+every = "2 steps"
+[checkpoint]
+every = "3 steps"
+best = "perplexity"
+[monitor]
+every = "1 step"
+tensorboard = false
+"""
+
+
+def make_text(folder, words=1500, seed=1):
+    """Datasets of bytes, folder/train and folder/validation."""
+    rng = random.Random(seed)
+    os.makedirs(folder)
+    with open(folder + "/text", "w") as file:
+        file.write(" ".join("".join(rng.choice("etaoinshrdlu") for _ in range(rng.randrange(2, 8))) for _ in range(words)))
+    result = run("shard", "text", folder + "/text", "--out", folder + "/train", "--hold-out", "0.1", "--hold-out-out", folder + "/validation")
+    if result.returncode != 0:
+        raise RuntimeError(result.text)
+
+
 def read_rows(folder, kind=None):
     rows = []
     with open(os.path.join(folder, "metrics.jsonl")) as file:

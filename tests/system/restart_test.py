@@ -142,6 +142,17 @@ class Restart(harness.Case):
             self.assertEqual(self.exit_record()["code"], 0)
             self.assertEqual(self.exit_record()["step"], STEPS)
 
+    def test_a_finished_run_needs_no_data(self):
+        self.train(*self.arguments)
+        before = pathlib.Path(self.path("run", "metrics.jsonl")).read_bytes()
+        os.remove(self.path("data"))
+        for ranks in (1, 2):
+            self.assertIn("nothing to do", self.train(*self.arguments, ranks=ranks).text)
+            self.assertEqual(self.exit_record()["step"], STEPS)
+        for more in (("--set", "run.stop=%d steps" % (2 * STEPS)), ("--restart", "none")):
+            self.assertIn("data.train", self.train(*self.arguments, *more, expect=2).text)
+        self.assertEqual(before, pathlib.Path(self.path("run", "metrics.jsonl")).read_bytes())
+
     def test_a_new_run_in_an_old_folder_makes_its_own_evaluations(self):
         for restart in ("auto", "none"):
             self.train("--set", "run.stop=5 steps", "--restart", restart)
@@ -156,6 +167,14 @@ class Restart(harness.Case):
         losses = {row["step"]: row["loss"] for row in harness.read_rows(self.path("run"), "evaluate") if row["split"] == "validation" and row["step"] > 10}
         text = harness.run("inspect", self.path("run/checkpoints/best.h5")).text
         self.assertIn(str(min(losses, key=losses.get)), text)
+
+    def test_the_best_is_of_the_set_that_the_deck_names(self):
+        self.train("--set", "run.stop=10 steps")
+        result = self.train("--set", "run.stop=20 steps", "--set", "data.validation=data/test")
+        self.assertIn("data.validation is now", result.text)
+        top1 = {row["step"]: row["top1"] for row in harness.read_rows(self.path("run"), "evaluate") if row["split"] == "validation" and row["step"] > 10}
+        best = json.loads(harness.run("inspect", "--json", self.path("run/checkpoints/best.h5")).stdout)
+        self.assertEqual(best["step"], max(top1, key=top1.get))
 
     def test_a_path_that_is_none_is_refused_also_where_it_is_not_needed(self):
         self.train("--set", "run.stop=5 steps")

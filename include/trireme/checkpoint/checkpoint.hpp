@@ -12,13 +12,14 @@
 
 namespace trireme::checkpoint {
 
-/// Rows [row_begin, row_end) of one global tensor as this rank holds them: float32, each row in memory order. `spec` gives the global
-/// shape, the file's order and the inner order (the inner order of a row is turned on the way).
+/// Rows [row_begin, row_end) of this rank's part of one global tensor: float32, each row in memory order. `spec` gives the global shape, the
+/// file's order and the inner order (the inner order of a row is turned on the way), `part` what of it this rank of the tensor group holds.
 struct Piece {
   std::string path;  ///< in the file, without the leading slash: "model/conv1.weight", "optimizer/momentum/fc.bias"
   const parallel::ParameterSpec* spec = nullptr;
-  std::int64_t row_begin = 0, row_end = 0;
+  std::int64_t row_begin = 0, row_end = 0;  ///< local rows of the part
   float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
+  const parallel::Part* part = nullptr;     ///< null: the whole tensor
 };
 
 /// An unsigned number below 2^63 is read back from a file as a signed one.
@@ -41,8 +42,9 @@ struct WriteReport {
 
 /// Writes a checkpoint collectively: all datasets laid out (contiguous, early, no fill), rows by collective hyperslab writes through a bounded
 /// staging buffer, digests from memory, fsync, read-back, seal, fsync, rename to `path`, fsync of the folder. The pieces of all ranks together
-/// cover each tensor exactly once; every rank names every tensor (with no rows where it holds none), in one order. An error on one rank
-/// is thrown on all, and the temporary file is removed. Room on disk is checked first.
+/// cover each element of each tensor exactly once (of a tensor that several ranks hold, the caller chooses who names which rows); every rank
+/// names every tensor (with no rows where it holds none), in one order. An error on one rank is thrown on all, and the temporary file is
+/// removed. Room on disk is checked first.
 WriteReport write(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info);
 
 /// What a file says of itself, without its tensors' values.
@@ -66,14 +68,18 @@ Contents read_contents(const std::string& path);
 /// where (byte offset). By one rank.
 std::string check_seal(const std::string& path);
 
-/// Reads the pieces named (each rank its own rows; a piece with no rows is passed over) and checks digests where the file has them. Collective.
-/// Throws InputError naming tensor and file: missing, other shape, digest wrong.
+/// Reads the pieces named (each rank its own rows; a piece with no rows is passed over; ranks may name different tensors) and checks digests
+/// where the file has them: those of the values that arrived in memory, where all ranks together hold each element of a tensor equally often,
+/// else those of the file's values in a second pass shared out over the ranks. Collective. Throws InputError naming tensor and file: missing,
+/// other shape, digest wrong.
 void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces);
 
 /// One digest over names and digests of all tensors: sum over tensors of mix64(digest ^ random_key(0, path)), for `inspect --digest`.
 std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);
 
-/// This rank's part of a tensor's digest: rows [row_begin, row_end), elements numbered in file order (docs/contract section 5).
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, std::int64_t row_begin, std::int64_t row_end, const float* rows);
+/// What local rows [row_begin, row_end) of a part add to a tensor's digest: elements are numbered by their place in the whole tensor in file
+/// order (docs/contract section 5), so that the sum over parts that cover the tensor once is its digest.
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end,
+                          const float* rows);
 
 }  // namespace trireme::checkpoint

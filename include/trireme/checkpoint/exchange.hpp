@@ -7,9 +7,10 @@
 
 namespace trireme::checkpoint {
 
-/// Makes a checkpoint of step 0, without optimizer state, from a safetensors file: weights to /model, running statistics to /buffers. A prefix
-/// `transformer.` is accepted; `num_batches_tracked` and mask buffers are passed over; a tied `lm_head.weight` must equal `wte.weight`.
-/// Throws InputError naming the first five of the missing, unknown or misshapen tensors.
+/// Makes a checkpoint of step 0, without optimizer state, from a safetensors file: weights to /model, running statistics to /buffers. `expected` is
+/// the whole model's list. A prefix `transformer.` is accepted; `num_batches_tracked`, causal masks (`*.attn.bias` [1, 1, n, n],
+/// `*.attn.masked_bias`) and `*.rotary_emb.inv_freq` are passed over; where the model has no head of its own, a `lm_head.weight` must be
+/// `wte.weight` or `model.embed_tokens.weight` bit for bit. Throws InputError naming the first five of the missing, unknown or misshapen tensors.
 void import_safetensors(const std::string& file, const parallel::ParameterList& expected, const std::string& deck, const std::string& checkpoint);
 
 /// Writes /model and /buffers of a checkpoint under the same names. The checkpoint is verified first. Throws InputError.

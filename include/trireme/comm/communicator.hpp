@@ -35,7 +35,7 @@ class Communicator {
   std::int64_t all_reduce(std::int64_t value, Reduction) const;
   void send(std::span<const std::byte> data, int to, int tag) const;
   void receive(std::span<std::byte> data, int from, int tag) const;
-  /// The ranks that give the same colour, ordered by key.
+  /// The ranks that give the same colour, ordered by key; a negative colour stands alone.
   Communicator split(int color, int key) const;
   /// True where any rank says so: used to agree on an error before the next collective call.
   bool any(bool value) const;

@@ -9,6 +9,8 @@
 
 namespace trireme::data {
 
+class PackedFile;
+
 /// A file in the idx form of MNIST (bytes only), plain or compressed with gzip. The header is checked at once, the length as far as reading
 /// goes and by finish(). Throws InputError naming file and fault.
 class IdxReader {
@@ -29,9 +31,8 @@ class IdxReader {
   void finish();
 
  private:
-  struct Source;
   std::string path_;
-  std::unique_ptr<Source> source_;
+  std::unique_ptr<PackedFile> file_;
   std::vector<std::int64_t> shape_;
   std::int64_t taken_ = 0;
 };

@@ -19,12 +19,17 @@ struct Augmentation {
   ops::ImageTransform at(std::int64_t epoch, std::int64_t sample) const;
 };
 
-/// One micro-batch in host memory, ready for the copy to the device. Rows past `valid` are filler (label -1).
+/// A number that stands for sample `sample` in epoch `epoch` and for nothing else: mix64(mix64(epoch + 0x9E3779B97F4A7C15) ^ sample). Random
+/// numbers that belong to a sample (dropout) are keyed by it and by the seed, so they are the same at every layout.
+std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample);
+
+/// One micro-batch in host memory, ready for the copy to the device. Rows past `valid` are filler (labels -1, inputs 0).
 struct MicroBatch {
-  Tensor images;      ///< uint8 [micro, H, W, C]
-  Tensor labels;      ///< int32 [micro]
-  const ops::ImageTransform* transforms = nullptr;  ///< [micro]
+  Tensor inputs;      ///< images: uint8 [micro, H, W, C]; tokens: int32 [micro, context]; not defined() where not asked for
+  Tensor labels;      ///< images: int32 [micro]; tokens: int32 [micro, context], the next token of each; not defined() where not asked for
+  const ops::ImageTransform* transforms = nullptr;  ///< [micro], of images
   const std::int64_t* samples = nullptr;            ///< [micro] indices in the dataset (-1: filler)
+  const std::uint64_t* sample_keys = nullptr;       ///< [micro] sample_key(epoch, sample) (filler: 0); evaluation: epoch 0
   std::int64_t valid = 0;
   Cursor start;       ///< of the step it belongs to
 };
@@ -38,6 +43,7 @@ struct LoaderOptions {
   int data_rank = 0, data_size = 1;
   int workers = 2, prefetch = 4;
   bool training = true;      ///< false: one pass over the set in order, in rounds of data_size * micro samples; missing rows are filler
+  bool inputs = true, labels = true;  ///< what is read; with neither the disk is not touched, and samples and their keys are given all the same
 };
 
 /// Reader threads that fill micro-batches ahead of use into buffers taken once (pinned where a device wants it). In a steady step nothing is

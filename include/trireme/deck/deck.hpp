@@ -41,8 +41,8 @@ struct Override {
 /// Reads a deck from its text. `file` is what messages call it. All mistakes are gathered and thrown as one InputError, a line each, in
 /// the form `deck.toml:17:9: [optimizer] momentun: unknown key, did you mean "momentum"?`; one that an override makes begins with
 /// `--set optimizer.rate=abc:`. An override's value is TOML, or else a string; it must be UTF-8. checkpoint.best may be "none" (kept as an empty string), which
-/// is its default without data.validation; schedule.warmup and schedule.length may be "none". Keys that this version does not do are taken
-/// at the values that mean "off" and not stored.
+/// is its default without data.validation; schedule.warmup, schedule.length and monitor.trace may be "none". model.vocabulary of a gpt may be left out:
+/// it is then 0, not written back, and the data's. Keys that this version does not do are taken at the values that mean "off" and not stored.
 Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides = {});
 
 /// A message about a key of the deck ("data.train = ...: no such folder"), with the key's place before it; any other message as it is.

@@ -54,6 +54,8 @@ class KokkosScope {
   KokkosScope(const KokkosScope&) = delete;
   KokkosScope& operator=(const KokkosScope&) = delete;
   static int threads();
+  /// What threads() will be of a scope made without a number: KOKKOS_NUM_THREADS, OMP_NUM_THREADS, else the cores. Throws InputError for a wrong one.
+  static int default_threads();
 };
 
 /// Number of CUDA devices. Where there is none, `why` (if given) gets the reason: no CUDA in this build, no driver, one too old, no device.
@@ -61,5 +63,8 @@ int cuda_device_count(std::string* why = nullptr);
 
 /// Cores this process may run on (its affinity mask).
 int available_cores();
+
+/// Which ones, as text that is the same where they are: "0,1,5". Empty where the system does not say.
+std::string core_list();
 
 }  // namespace trireme

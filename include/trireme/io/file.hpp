@@ -41,8 +41,30 @@ class File {
 /// A whole file as text. Throws InputError where it is missing or longer than `most_bytes`.
 std::string read_text_file(const std::string& path, std::int64_t most_bytes = std::int64_t{64} << 20);
 
-/// Replaces a file at once: written under a temporary name beside it, flushed to the disk, renamed, folder flushed. Throws
-/// InputError where the path is wrong, Failure otherwise.
+/// A file that is made under a temporary name beside its own and takes that at once: whoever opens `path` finds the old file or the whole new
+/// one, also after a loss of power. Whatever library writes it writes to temporary(). Not committed, it is removed by the destructor.
+class StagedFile {
+ public:
+  /// `suffix` of the temporary name; one that several processes do not share where they may write at once. What was left under it is removed.
+  explicit StagedFile(std::string path, const std::string& suffix = default_suffix);
+  ~StagedFile();
+  StagedFile(const StagedFile&) = delete;
+  StagedFile& operator=(const StagedFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  const std::string& temporary() const { return temporary_; }
+  /// The temporary file, closed before, is flushed to the disk and renamed, and the folder flushed. Throws InputError where the path is wrong,
+  /// Failure otherwise.
+  void commit();
+
+  static constexpr const char* default_suffix = ".tmp";
+
+ private:
+  std::string path_, temporary_;
+  bool committed_ = false;
+};
+
+/// Replaces a file by this text at once (StagedFile). Throws as commit() does.
 void replace_file(const std::string& path, std::string_view text);
 
 /// Flushes an existing file's bytes to the disk.

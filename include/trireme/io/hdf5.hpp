@@ -39,7 +39,7 @@ class Hdf5Handle {
 };
 
 /// Type of elements in memory.
-enum class Hdf5Number : std::uint8_t { uint8, int32, int64, uint64, float32, float64 };
+enum class Hdf5Number : std::uint8_t { uint8, uint16, uint32, int32, int64, uint64, float32, float64 };
 std::int64_t size_of(Hdf5Number number);
 
 /// A scalar attribute: integers that fit are int64, larger unsigned ones uint64.
@@ -60,6 +60,13 @@ struct Hdf5Description {
   std::int64_t elements() const;
 };
 
+/// A hyperslab: elements [start, start + count) along each dimension.
+struct Hdf5Box {
+  std::vector<std::int64_t> start, count;
+
+  std::int64_t elements() const;
+};
+
 /// An open dataset. Reads convert to the memory type asked for, as HDF5 does (values out of range are clamped: read wider and check).
 class Hdf5Dataset {
  public:
@@ -70,11 +77,16 @@ class Hdf5Dataset {
   const std::string& place() const { return place_; }
   /// Reads the hyperslab [start, start + count) in row-major order. Throws InputError.
   void read(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, void* out) const;
+  /// Reads the union of boxes that do not overlap, its elements in the dataset's row-major order (of boxes side by side: a row of the first, that
+  /// row of the next, ...). No boxes, or empty ones: nothing. Throws InputError.
+  void read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* out) const;
   /// Reads everything.
   void read_all(Hdf5Number memory, void* out) const;
   /// Writes the hyperslab; in a file made by several ranks this is collective, and a rank without a part gives a count that holds a 0.
   /// Throws Failure.
   void write(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, const void* data) const;
+  /// Writes a union of boxes, as the read of that form; collective as the other write, where a rank without a part gives no boxes.
+  void write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const void* data) const;
   void write_all(Hdf5Number memory, const void* data) const;
 
  private:

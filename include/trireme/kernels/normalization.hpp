@@ -30,15 +30,12 @@ struct NormWorkspace {
   float* coefficients = nullptr;
 };
 
-/// mean, rstd (=) [segments, groups]. batch_mean, batch_variance [groups] (may be null; one segment only): = or += statistic_scale times
-/// the mean and the unbiased variance.
+/// mean, rstd, unbiased_variance (may be null): = [segments, groups].
 struct NormStatistics {
   float* mean = nullptr;
   float* rstd = nullptr;
-  float* batch_mean = nullptr;
-  float* batch_variance = nullptr;
-  float statistic_scale = 1, epsilon = 0;
-  bool add_statistics = false;
+  float* unbiased_variance = nullptr;
+  float epsilon = 0;
 };
 template <class T>
 void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWorkspace&, const NormStatistics&);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "trireme/device/device.hpp"
@@ -20,6 +21,8 @@ void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std:
 struct FlatChunk {
   std::int64_t offset = 0;
   std::int32_t elements = 0, tensor = 0;
+  bool bfloat16 = false;     ///< its working weights are bfloat16; else float32
+  std::int64_t working = 0;  ///< where they lie: bytes from the start of the working weights
 };
 
 /// What a tensor's update is made with this step; the arrays are indexed by tensor.
@@ -41,12 +44,13 @@ struct SgdRule { float momentum = 0; bool nesterov = false; };
 struct LarsRule { float momentum = 0; };
 struct AdamWRule { float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f; };
 
+struct LambRule { float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f; };
+
 /// The flat buffers of an update and the lists it goes by; all of them where the kernel runs.
 struct Update {
-  float* weight = nullptr;
-  const float* gradient = nullptr;
+  float *weight = nullptr, *gradient = nullptr;
   float *slot1 = nullptr, *slot2 = nullptr;
-  BFloat16* compute = nullptr;  ///< = the weight's copy in compute precision; null: none
+  std::byte* working = nullptr;  ///< = the weights as ops read them, in the types and at the places that the chunks say; null: no copy
   const FlatChunk* chunks = nullptr;
   std::int64_t chunk_count = 0;
   const TensorRates* rates = nullptr;
@@ -55,5 +59,9 @@ struct Update {
 void update_sgd(const Stream&, const SgdRule&, const Update&);
 void update_lars(const Stream&, const LarsRule&, const Update&);
 void update_adamw(const Stream&, const AdamWRule&, const Update&);
+/// lamb in two passes, between which the norms of weights and directions are taken. First: gradient = the direction of the step (statistics:
+/// untouched), slots move. Then: weight -= rate * trust * gradient (gradient_factor is in it already).
+void lamb_direction(const Stream&, const LambRule&, const Update&);
+void update_lamb(const Stream&, const Update&);
 
 }  // namespace trireme::kernels

@@ -5,41 +5,74 @@
 #include <string>
 #include <vector>
 
+#include "trireme/base/philox.hpp"
 #include "trireme/ops/context.hpp"
 #include "trireme/parallel/parameter_store.hpp"
+#include "trireme/parallel/tensor_group.hpp"
 
 namespace trireme::model {
 
-/// One micro-batch on its way through the blocks of this rank: the device context, the weights, whether it trains, and the stack where
-/// forward leaves what backward will need (last in, first out).
-///
-/// Memory: in training, activations stay in one arena until backward takes them; gradients between blocks alternate between two small
-/// arenas (a block reads its dy from one and writes its dx to the other). In evaluation nothing is kept: activations alternate likewise.
+/// Where gradients between blocks live, and in evaluation activations: two small arenas used in turn (a block reads its dy from one and writes
+/// its dx to the other). One a rank, whatever the number of passes in flight.
+class Flow {
+ public:
+  Flow(Arena& first, Arena& second) : arenas_{&first, &second} {}
+  /// The next block is entered: what it makes goes to the other side.
+  void turn() {
+    side_ = 1 - side_;
+    arenas_[side_]->rewind(0);
+  }
+  void rewind() {
+    side_ = 0;
+    for (Arena* arena : arenas_) arena->rewind(0);
+  }
+  Arena& arena() { return *arenas_[side_]; }
+
+ private:
+  Arena* arenas_[2];
+  int side_ = 0;
+};
+
+/// What all passes of a rank have in common.
+struct PassSurroundings {
+  ops::Context& context;
+  parallel::ParameterStore& store;
+  const parallel::TensorGroup& tensor;
+  Flow& flow;
+  std::uint64_t seed = 1;  ///< run.seed: dropout
+};
+
+/// One micro-batch on its way through a chunk of blocks: the device context, the weights, whether it trains, and the stack where forward leaves
+/// what backward will need (last in, first out).
 class Pass {
  public:
-  struct Memory {
-    Arena* kept = nullptr;       ///< training: activations
-    Arena* flow[2] = {nullptr, nullptr};
-  };
-  Pass(ops::Context& context, parallel::ParameterStore& store, Memory memory) : context_(context), store_(store), memory_(memory) { saved_.reserve(1024); }
+  /// `kept`: training: activations from forward to backward.
+  Pass(const PassSurroundings& surroundings, Arena& kept) : around_(surroundings), kept_(&kept), arena_(&kept) { saved_.reserve(1024); }
 
-  /// Starts a micro-batch: rewinds the arenas and empties the stack.
-  void begin(bool training, ops::Write write, float statistic_scale);
-  /// The next block is entered: its outputs go to the other flow arena.
-  void enter_block();
+  /// Starts forward of a micro-batch: rewinds what was kept and empties the stack. `sample_keys` [batch]: see Dropout (null: none).
+  void begin_forward(bool training, const std::uint64_t* sample_keys);
+  /// Starts its backward: how its gradients are written, and the weight of its statistics, 1 / (micro-batches of the step over all replicas).
+  void begin_backward(ops::Write write, float statistic_scale);
+  void enter_block() { around_.flow.turn(); }
 
-  ops::Context& context() { return context_; }
-  parallel::ParameterStore& store() { return store_; }
+  ops::Context& context() { return around_.context; }
+  parallel::ParameterStore& store() { return around_.store; }
+  const parallel::TensorGroup& tensor() const { return around_.tensor; }
   bool training() const { return training_; }
-  /// How this micro-batch's gradients are written.
   ops::Write write() const { return write_; }
-  /// 1 / (micro-batches of the step over all replicas): the weight of this micro-batch's statistics.
   float statistic_scale() const { return statistic_scale_; }
+  const std::uint64_t* sample_keys() const { return sample_keys_; }
+  /// A weight for a product. Its prepared form is kept from update to update only where the weight itself is.
+  ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
+    return {value, store().version(), store().resident() ? &prepared : nullptr};
+  }
+  /// The key under which a layer draws in this run, from the key of its name.
+  std::uint64_t layer_key(std::uint64_t name_key) const { return mix64(name_key ^ mix64(around_.seed)); }
 
   /// Memory for what forward makes: kept until backward in training.
-  Tensor activation(DType type, const Shape& shape) { return (training_ ? memory_.kept : memory_.flow[side_])->allocate(type, shape); }
+  Tensor activation(DType type, const Shape& shape) { return (training_ ? *arena_ : around_.flow.arena()).allocate(type, shape); }
   /// Memory for a gradient that lives until the next block's backward is done.
-  Tensor gradient(DType type, const Shape& shape) { return memory_.flow[side_]->allocate(type, shape); }
+  Tensor gradient(DType type, const Shape& shape) { return around_.flow.arena().allocate(type, shape); }
   void save(const Tensor& tensor) {
     if (training_) saved_.push_back(tensor);
   }
@@ -50,15 +83,24 @@ class Pass {
     return tensor;
   }
 
+  /// From here on forward leaves activations in `arena` (recomputation's scratch memory); the former one is returned.
+  Arena& redirect(Arena& arena) {
+    Arena& before = *arena_;
+    arena_ = &arena;
+    return before;
+  }
+  std::size_t saved() const { return saved_.size(); }
+  /// Forgets what was saved after a mark of saved().
+  void forget(std::size_t mark) { saved_.resize(mark); }
+
  private:
-  ops::Context& context_;
-  parallel::ParameterStore& store_;
-  Memory memory_;
+  PassSurroundings around_;
+  Arena *kept_, *arena_;
   std::vector<Tensor> saved_;
+  const std::uint64_t* sample_keys_ = nullptr;
   bool training_ = false;
   ops::Write write_ = ops::Write::assign;
   float statistic_scale_ = 1;
-  int side_ = 0;
 };
 
 /// The unit of everything: stages are cut between blocks, gradients bucketed, memory planned and time reported by block.
@@ -68,10 +110,10 @@ class Block {
   virtual ~Block() = default;
   virtual std::string name() const = 0;
   virtual void declare(parallel::ParameterList& list) = 0;
-  /// Shape of the output for one of the input (batch first). Throws InputError where the input does not fit.
+  /// Shape of the output for one of the input, as this rank of the tensor group holds them. Throws InputError where the input does not fit.
   virtual Shape output_shape(const Shape& input) const = 0;
   virtual Tensor forward(Pass& pass, const Tensor& x) = 0;
-  /// dy may be overwritten. Returns dx; undefined where the block is the model's first and dx is not wanted.
+  /// dy may be overwritten. Returns dx, in memory of Pass::gradient or dy's own; undefined where the block is the model's first.
   virtual Tensor backward(Pass& pass, const Tensor& dy) = 0;
 };
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include "trireme/model/block.hpp"
+#include "trireme/model/head.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/ops/linear.hpp"
 
@@ -23,7 +23,7 @@ class Convolution2d {
   Tensor backward(Pass& pass, const Tensor& dy, bool want_dx = true);
 
  private:
-  ops::Weight weight(Pass& pass) { return {pass.store().weight(weight_), pass.store().version(), &prepared_}; }
+  ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(weight_), prepared_); }
   std::string name_;
   std::int64_t in_, out_, kernel_, stride_;
   parallel::ParameterId weight_;
@@ -62,10 +62,23 @@ class LinearLayer {
   Tensor backward(Pass& pass, const Tensor& dy, bool want_dx = true);
 
  private:
+  ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(weight_), prepared_); }
   std::string name_;
   std::int64_t in_, out_;
   parallel::ParameterId weight_, bias_;
   ops::PreparedWeight prepared_;
+};
+
+/// A head that makes a row of logits a sample: cross-entropy over its own forward and backward.
+class ClassifierHead : public Head {
+ public:
+  Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale, const Tensor& sums) final;
+  Tensor logits(Pass& pass, const Tensor& x, std::int64_t row) final;
+
+ private:
+  /// Logits [B, classes].
+  virtual Tensor forward(Pass& pass, const Tensor& x) = 0;
+  virtual Tensor backward(Pass& pass, const Tensor& dlogits) = 0;
 };
 
 }  // namespace trireme::model

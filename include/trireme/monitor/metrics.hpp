@@ -1,9 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace trireme::monitor {
+
+class AppendFile;
 
 /// One row of metrics.jsonl: keys in order. A number that is not finite is written as null.
 class Row {
@@ -26,7 +29,7 @@ class Row {
 /// metrics.jsonl of a run: only ever appended, a row with one write. Opened by world rank 0 only; a default-made one writes nothing.
 class Metrics {
  public:
-  Metrics() = default;
+  Metrics();
   /// A torn last line is cut. Throws Failure.
   explicit Metrics(const std::string& path);
   ~Metrics();
@@ -36,8 +39,7 @@ class Metrics {
   void write(const Row& row);
 
  private:
-  int file_ = -1;
-  std::string path_;
+  std::unique_ptr<AppendFile> file_;
 };
 
 }  // namespace trireme::monitor

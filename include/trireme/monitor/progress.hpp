@@ -15,9 +15,9 @@ class Progress {
     std::int64_t step = 0, total_steps = 0;  ///< total 0: the end is a time
     double epoch = 0, total_epochs = 0;
     double loss = 0, accuracy = -1;          ///< accuracy of the training batches since the last line, 0..1; -1: none
-    double samples_per_second = 0;
-    double seconds_left = -1;
+    double per_second = 0;                   ///< images, or tokens
     bool tokens = false;
+    double seconds_left = -1;
   };
   /// `enabled`: world rank 0. `every_steps`: between lines where stderr is not a terminal.
   Progress(Log& log, bool enabled, std::int64_t every_steps);

@@ -1,14 +1,17 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace trireme::monitor {
 
+class AppendFile;
+
 /// A TensorBoard event file (TFRecord framing with masked CRC32C, scalar summaries). A default-made one writes nothing.
 class TensorBoard {
  public:
-  TensorBoard() = default;
+  TensorBoard();
   /// Makes a new event file in `folder` (created where missing). Throws Failure.
   explicit TensorBoard(const std::string& folder);
   ~TensorBoard();
@@ -19,8 +22,7 @@ class TensorBoard {
 
  private:
   void record(const std::string& payload);
-  int file_ = -1;
-  std::string path_;
+  std::unique_ptr<AppendFile> file_;
 };
 
 }  // namespace trireme::monitor

@@ -7,11 +7,14 @@ namespace trireme::ops {
 /// How a weight matrix is stored: out_in is PyTorch's linear [out, in]; in_out is GPT-2's Conv1D [in, out].
 enum class MatrixOrder : std::uint8_t { out_in, in_out };
 
-/// y [M, N] = x [M, K] times the weight, plus bias [N] (float32; undefined: none).
+/// y [M, N] = x [M, K] times the weight, plus bias [N] (float32; undefined: none). The weight may be a view of several parameters that lie
+/// one behind the other: it is one matrix.
 struct Linear {
   std::int64_t rows = 0, in = 0, out = 0;
   MatrixOrder order = MatrixOrder::out_in;
-  DType dtype = DType::float32;
+  DType dtype = DType::float32;  ///< of x, weight and y and their gradients but for dw; sums are float32
+  bool wide = false;             ///< the result (y, or dx) is float32 whatever dtype is: a partial sum over the tensor group
+  DType result_dtype() const { return wide ? DType::float32 : dtype; }
   double flops() const { return 2.0 * rows * in * out; }
   bool operator==(const Linear&) const = default;
 };

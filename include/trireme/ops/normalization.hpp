@@ -15,12 +15,10 @@ struct BatchNorm {
   DType dtype = DType::float32;         ///< of x, residual, y and their gradients; everything else is float32
 };
 
-/// Training: mean and rstd (float32 [C]) are left for backward. The batch's mean and its unbiased variance, times `statistic_scale`
-/// (1/M, M micro-batches a step), are written (=) or added (+=) to batch_mean and batch_variance: the gradients of the running statistics.
+/// Training: mean and rstd (float32 [C]) are left for backward, and the batch's unbiased variance for the running one.
 /// Sums are taken in a fixed order of row chunks, independent of the number of threads.
 void batch_norm_forward(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& batch_mean, const Tensor& batch_variance,
-                        float statistic_scale, Write);
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance);
 /// Evaluation: with the running mean and variance.
 void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
                           const Tensor& running_mean, const Tensor& running_variance, const Tensor& y);

@@ -14,18 +14,24 @@ using kernels::FlatChunk;
 using kernels::Judgement;
 using kernels::TensorRates;
 
-/// The flat buffers that an update reads and writes; `compute` (bfloat16) is undefined where compute is float32.
+/// The flat buffers that an update reads and writes; `working` (bytes; of all ranks, where shards are updated) is undefined where ops read
+/// the weights themselves.
 struct FlatState {
-  Tensor weight, gradient, slot1, slot2, compute;
+  Tensor weight, gradient, slot1, slot2, working;
 };
 
 using kernels::AdamWRule;
+using kernels::LambRule;
 using kernels::LarsRule;
 using kernels::SgdRule;
 
-/// One pass over the flat buffers: decay, slots, master weights and the copy in compute precision. Formulas: docs/contract section 7.
+/// One pass over the flat buffers: decay, slots, master weights and the working copy. Formulas: docs/contract section 7.
 void update_sgd(Context&, const SgdRule&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement);
 void update_lars(Context&, const LarsRule&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement);
 void update_adamw(Context&, const AdamWRule&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement);
+/// lamb's first pass: gradient = the direction of the step, decay included; the slots move. Weights and statistics do not.
+void lamb_direction(Context&, const LambRule&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement);
+/// Its second: weight -= rate * trust * direction, which stands in the gradient (gradient_factor is in it already); statistics; the working copy.
+void update_lamb(Context&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement);
 
 }  // namespace trireme::ops

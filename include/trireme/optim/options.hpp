@@ -7,7 +7,7 @@
 
 namespace trireme::optim {
 
-enum class OptimizerKind : std::uint8_t { sgd, adamw, lars };
+enum class OptimizerKind : std::uint8_t { sgd, adamw, lars, lamb };
 
 /// Table [optimizer].
 struct OptimizerOptions {
@@ -17,7 +17,7 @@ struct OptimizerOptions {
   double momentum = 0.9;  ///< sgd, lars
   bool nesterov = false;  ///< sgd
   double trust_coefficient = 0.001;  ///< lars
-  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw, lamb
   double clip_norm = 0;
 };
 

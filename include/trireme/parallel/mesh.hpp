@@ -30,6 +30,10 @@ struct Mesh {
   MeshShape shape;
   MeshPlace place;
   comm::Communicator world, data, tensor, pipeline;
+  /// The ranks of one data rank, tensor x pipeline in the order of their world ranks: what one replica's model is spread over.
+  comm::Communicator model;
+  /// First and last stage of one data and tensor rank, where tied tensors are summed; on other stages, and without a pipeline, of one rank.
+  comm::Communicator ends;
 };
 
 }  // namespace trireme::parallel

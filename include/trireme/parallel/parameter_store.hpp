@@ -1,53 +1,102 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
+#include "trireme/ops/context.hpp"
 #include "trireme/parallel/flat_layout.hpp"
 #include "trireme/parallel/parameter.hpp"
+#include "trireme/parallel/sharding.hpp"
 #include "trireme/tensor/arena.hpp"
 
 namespace trireme::parallel {
 
-/// The flat buffers of this rank: float32 master weights, the compute copy (where compute is not float32) and the gradient that backward
-/// writes to now. Views by parameter are in memory order (ParameterSpec::memory_shape).
+/// The flat buffers of this rank: float32 master weights and the reduced gradient (what this rank owns of them), the working weights that
+/// ops read, and where backward writes now. Views by parameter are in memory order (Part::memory_shape).
+///
+/// Kind of sharding   master, reduced gradient   working weights
+/// none               whole                      whole; the master itself where compute is float32
+/// optimizer          own shards                 whole, gathered after an update
+/// gradients          own shards                 whole, gathered after an update
+/// parameters         own shards                 bucket by bucket, gathered before use: two buffers in turn, tied buckets one of their own
+/// A group of one shards nothing.
 class ParameterStore {
  public:
-  /// Memory comes from `parameters` (master, compute) and `gradients` (one buffer; GradientReducer takes more from it).
-  ParameterStore(const ParameterList& list, const FlatLayout& layout, DType compute, Arena& parameters, Arena& gradients);
+  /// Memory comes from `parameters` (master, working weights) and `gradients` (the reduced gradient; GradientReducer takes more from it).
+  ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, Arena& parameters, Arena& gradients);
 
-  /// Fills the master weights with their initial values and makes the compute copy.
+  /// Fills the master weights with their initial values and makes the working weights. No communication.
   void initialize(std::uint64_t seed);
-  /// Makes the compute copy from the master weights anew (after a restart) and gives the weights a new version.
-  void refresh_compute();
+  /// Makes the working weights from the master weights anew (after a restart) and gives the weights a new version. Collective over data.
+  void refresh_working(ops::Context& context);
+  /// After an update: kinds optimizer and gradients start to gather the working weights, in the order in which forward needs them; kind
+  /// parameters forgets those gathered before. Collective over data.
+  void publish(ops::Context& context);
+  /// The weights of `block` may be read when it returns, until need() is called for another block; those of `next_block` (-1: none) are
+  /// gathered meanwhile. Called before each forward and backward of a block, by all ranks of the data group in one order. Costs nothing
+  /// where all is there.
+  void need(ops::Context& context, int block, int next_block);
 
   const ParameterList& list() const { return *list_; }
   const FlatLayout& layout() const { return *layout_; }
-  DType compute_type() const { return compute_type_; }
+  DType compute_type() const { return layout_->compute_type(); }
+  /// `kind` is none in a group of one.
+  const Sharding& sharding() const { return sharding_; }
+  const Shard& owned() const { return owned_; }
+  /// Whether working weights stay from one update to the next; else they are there from one need() to the next only.
+  bool resident() const { return sharding_.kind != ShardKind::parameters; }
 
-  /// float32, in memory order.
-  Tensor master(ParameterId id) const { return view(master_, id); }
-  /// In compute precision where the parameter has a compute copy, else the float32 master.
-  Tensor weight(ParameterId id) const;
+  /// A working weight: in compute precision where the parameter has a compute copy, else float32 (norms, biases, statistics).
+  Tensor weight(ParameterId id) const { return weight(id, 1); }
+  /// `count` parameters from `first` on that are joined, as one: [rows of all, row_elements], of one dimension: [elements of all].
+  Tensor weight(ParameterId first, int count) const;
   /// float32: where backward writes now.
-  Tensor gradient(ParameterId id) const { return view(gradient_, id); }
+  Tensor gradient(ParameterId id) const { return gradient(id, 1); }
+  Tensor gradient(ParameterId first, int count) const;
+  /// float32: the rows of the master weight that this rank owns ([0, ..] where none).
+  Tensor master(ParameterId id) const;
 
+  /// In the layout of owned().
   const Tensor& flat_master() const { return master_; }
-  /// Undefined where compute is float32.
-  const Tensor& flat_compute() const { return compute_; }
+  /// The reduced gradient, in the layout of owned().
   const Tensor& flat_gradient() const { return gradient_; }
-  /// Redirects gradient() to another flat buffer of the same size (the levels of the deterministic tree).
-  void set_gradient(const Tensor& flat) { gradient_ = flat; }
+  /// The whole working weights as bytes, where an update writes its copy; undefined where the master itself is read, and where there are none.
+  const Tensor& flat_working() const { return working_; }
+
+  /// Directs gradient() of a bucket's parameters to `part` (float32 [elements of the bucket]).
+  void direct_gradient(int bucket, const Tensor& part) { bucket_gradients_[static_cast<std::size_t>(bucket)] = part; }
+  /// Where it is directed now.
+  const Tensor& bucket_gradient(int bucket) const { return bucket_gradients_[static_cast<std::size_t>(bucket)]; }
 
   /// Changes with every update of the weights: prepared forms are made anew.
   std::uint64_t version() const { return version_; }
   void weights_changed() { ++version_; }
 
  private:
-  Tensor view(const Tensor& flat, ParameterId id) const;
+  /// A buffer of a bucket's working weights: which bucket is there, or on its way (-1: none).
+  struct Held {
+    Tensor bytes;
+    int bucket = -1;
+  };
+  int hold_in_turn(ops::Context& context, int bucket);
+  void hold(ops::Context& context, Held& held, int bucket);
+  void forget(Held& held);
+  void make_own_working(ops::Context& context, int bucket) const;
+  void gather(int bucket);
+  void await(int bucket);
+  Shape joined_shape(ParameterId first, int count) const;
+
   const ParameterList* list_;
   const FlatLayout* layout_;
-  DType compute_type_;
-  Tensor master_, compute_, gradient_;
+  Sharding sharding_;
+  Shard owned_;
+  Tensor master_, gradient_, working_;
+  std::vector<Tensor> bucket_gradients_;        ///< by bucket
+  std::vector<Tensor> bucket_working_;          ///< by bucket, bytes; kind parameters: undefined where it is not here
+  std::vector<comm::Engine::Ticket> arriving_;  ///< by bucket: its gather; 0: it is here
+  Held turns_[2];                               ///< kind parameters
+  int turn_ = 0;                                ///< which of them holds what is read now
+  std::vector<Held> tied_;                      ///< kind parameters: one a tied bucket
   std::uint64_t version_ = 1;
 };
 

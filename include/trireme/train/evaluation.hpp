@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "trireme/data/loader.hpp"
-#include "trireme/parallel/mesh.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {
@@ -15,7 +14,7 @@ struct Metrics {
   double perplexity() const { return std::exp(loss); }
 };
 
-/// One pass over the loader's set (an evaluation loader). Collective over the mesh.
-Metrics evaluate(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh);
+/// One pass over the loader's set (an evaluation loader). Collective over the replica's mesh.
+Metrics evaluate(Replica& replica, data::Loader& loader);
 
 }  // namespace trireme::train

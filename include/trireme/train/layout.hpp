@@ -20,6 +20,7 @@ struct LayoutRequest {
   const parallel::ParallelOptions& parallel;
   const data::DataOptions& data;
   const optim::ScheduleOptions& schedule;
+  const model::ModelOptions& model;
 };
 
 /// How a run is cut into replicas, micro-batches, steps and epochs.
@@ -35,19 +36,25 @@ struct ResolvedLayout {
   int ranks() const { return data * tensor * pipeline; }
 };
 
+/// The fewest ranks on which these options can run.
+std::int64_t least_ranks(const parallel::ParallelOptions& options);
+
 /// The layout of a run on `ranks` ranks with this training set. Throws InputError, naming the key and the nearest value that works, where
-/// the ranks or the batch do not divide, the set is smaller than one step, or the warm-up is longer than the schedule.
+/// the ranks or the batch do not divide, the model has fewer blocks than the pipeline has chunks, the set is smaller than one step, or the
+/// warm-up is longer than the schedule.
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train, int ranks);
 
-/// Opens the dataset that the key (say "data.train") names. Throws InputError: a missing folder with key and remedy, else as data::Dataset.
-data::Dataset open_dataset(const std::string& key, const std::string& folder);
+/// Opens the dataset that the key (say "data.train") names. `context`: of a sample of tokens; 0 for models of images. Throws InputError: a missing
+/// folder with key and remedy, else as data::Dataset.
+data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context);
 
-/// Whether a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize. `key` (say "data.train") and `folder` are
-/// what the message calls it. Throws InputError.
+/// Whether a dataset fits the deck: kind, extents, classes, channels of data.augment.normalize, vocabulary. `key` (say "data.train") and `folder`
+/// are what the message calls it. Throws InputError.
 void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data, const data::DatasetInfo& info, const std::string& key,
                       const std::string& folder);
 
-/// Whether a validation or test set has the form of the training set: the same extents and no class beyond its classes. Throws InputError.
+/// Whether a validation or test set has the form of the training set: the same kind and extents, no class beyond its classes and no token beyond
+/// its vocabulary, one tokenizer. Throws InputError.
 void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other, const std::string& key, const std::string& folder);
 
 }  // namespace trireme::train

@@ -24,6 +24,7 @@ class Recorder {
     std::int64_t every_steps = 10;       ///< lines of progress where stderr is no terminal
     std::int64_t total_steps = 0;        ///< 0: the end is a time
     std::int64_t global = 1, samples_per_epoch = 1;
+    std::int64_t tokens_per_sample = 0;  ///< 0: images
     std::int64_t memory_bytes = 0;
     bool fresh = true;                   ///< false: the run goes on, in the same files
   };

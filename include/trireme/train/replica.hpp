@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "trireme/data/loader.hpp"
@@ -10,10 +11,13 @@
 #include "trireme/ops/image.hpp"
 #include "trireme/optim/optimizer.hpp"
 #include "trireme/parallel/gradient_reducer.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/parallel/options.hpp"
+#include "trireme/parallel/pipeline.hpp"
 
 namespace trireme::train {
 
-/// Sums over samples: what losses and metrics are made of, added in the order of the tree. Layout as ops::cross_entropy writes it.
+/// Sums over samples (tokens): what losses and metrics are made of, added in the order of the tree. Layout as ops::cross_entropy writes it.
 struct Sums {
   double loss = 0, count = 0, top1 = 0, top5 = 0;
   friend Sums operator+(const Sums& a, const Sums& b) { return {a.loss + b.loss, a.count + b.count, a.top1 + b.top1, a.top5 + b.top5}; }
@@ -25,64 +29,111 @@ struct ReplicaOptions {
   model::LossOptions loss;
   optim::OptimizerOptions optimizer;
   data::AugmentOptions augment;       ///< normalisation
-  Shape image;                        ///< [H, W, C]
-  std::int64_t classes = 0;
+  Shape image;                        ///< images: [H, W, C]; undefined for tokens
+  std::int64_t classes = 0;           ///< gpt: the vocabulary
   std::int64_t global = 1, micro = 1, accumulation = 1;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
+  parallel::PipelineKind pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
+  int pipeline_chunks = 1;
+  parallel::ShardKind shard = parallel::ShardKind::none;
+  bool sequence = false;
+  int recompute = 0;                  ///< every n-th block; 0: none
   DType compute = DType::float32;
+  std::uint64_t seed = 1;             ///< dropout
   bool deterministic = false;         ///< small models at a power of two of replicas are added up in the same order in any case
+  double block_delay_seconds = 0;     ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur
   bool trains = true;                 ///< false: forward only (evaluate): no gradients, slots or kept activations
+
+  bool tokens() const { return model.kind == model::ModelKind::gpt; }
+  /// What a sample's labels are counted in: 1 for images, the positions of a sequence.
+  std::int64_t labels_per_sample() const { return tokens() ? model.gpt.context : 1; }
 };
 
 /// Bytes of every arena of a rank: found by running the same code on the meta device.
 struct MemoryPlan {
-  std::int64_t parameters = 0, gradients = 0, optimizer = 0, activations = 0, flow[2] = {0, 0}, workspace = 0, library = 0, scalars = 0;
-  std::int64_t total() const { return parameters + gradients + optimizer + activations + flow[0] + flow[1] + workspace + library + scalars; }
+  std::int64_t parameters = 0, gradients = 0, optimizer = 0;
+  std::vector<std::int64_t> activations;  ///< of each micro-batch in flight through each chunk
+  std::int64_t recompute = 0, boundary = 0, flow[2] = {0, 0}, workspace = 0, library = 0, batches = 0;
+  std::int64_t all_activations() const;
+  std::int64_t total() const;
   bool operator==(const MemoryPlan&) const = default;
 };
 
-/// One rank's replica of the model with all its memory: weights, gradients, slots, activations, and what computes on them.
+/// One rank's part of the model with all its memory, and what it does in a step: the chunks of blocks of its pipeline stage (without pipeline:
+/// one, the whole model), split over its tensor group, replicated or sharded over its data group.
 class Replica {
  public:
-  /// Runs two micro-batches, an update and an evaluation on meta and returns what each arena needed.
-  static MemoryPlan measure(const ReplicaOptions& options, int data_rank, int data_size, DeviceKind target);
+  /// Runs a step and an evaluation on meta, as the rank of this place would, and returns what each arena needed.
+  static MemoryPlan measure(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank, DeviceKind target);
 
   /// Takes the arenas of `plan` from the device. Meta: counts only.
-  Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const comm::Communicator& data_group, comm::Engine& engine);
+  Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine);
+  ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
 
-  /// Forward of one micro-batch of a step; its sums are kept (micro_batch_sums).
-  void forward(std::int64_t micro_batch, const data::MicroBatch& batch);
-  /// Backward of the same; buckets are reduced as they become ready.
-  void backward();
-  /// Forward only, in evaluation mode. Returns the sums of the valid rows.
+  /// What this rank does in a step, in order.
+  const std::vector<parallel::PipelineAction>& schedule() const { return schedule_; }
+  /// Whether an action takes the next micro-batch from the loader.
+  static bool takes_batch(const parallel::PipelineAction& action) { return action.forward && action.chunk == 0; }
+  /// Forward through a chunk; what enters it comes from the batch (where takes_batch; else null) or from the stage before.
+  void forward(const parallel::PipelineAction& action, const data::MicroBatch* batch);
+  /// Backward through a chunk, at the end of the model beginning with the head and the loss; buckets are reduced as they become ready.
+  void backward(const parallel::PipelineAction& action);
+  /// Forward only, in evaluation mode. Returns the sums of the valid rows at the last stage, zeros at the others. All stages take part.
   Sums evaluate(const data::MicroBatch& batch);
+  /// Logits float32 [classes] of position `row` of one sequence of `context` tokens (without pipeline, micro = 1). Collective over the tensor group.
+  Tensor logits(const Tensor& tokens, std::int64_t row);
 
-  parallel::GradientReducer& reducer() { return reducer_; }
-  optim::Optimizer& optimizer() { return optimizer_; }
-  parallel::ParameterStore& store() { return store_; }
+  parallel::GradientReducer& reducer() { return *reducer_; }
+  optim::Optimizer& optimizer() { return *optimizer_; }
+  parallel::ParameterStore& store() { return *store_; }
   const model::Model& model() const { return model_; }
+  const parallel::Mesh& mesh() const { return mesh_; }
   ops::Context& context() { return context_; }
+  comm::Engine& engine() { return engine_; }
   const ReplicaOptions& options() const { return options_; }
-  /// Sums of this rank's micro-batches of the current step.
+  bool last_stage() const { return mesh_.place.stage + 1 == mesh_.shape.pipeline; }
+  /// Whether this rank's rows of a tensor of its list count (norms, checkpoints): another holds the same ones otherwise.
+  bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }
+  /// Sums of this replica's micro-batches of the current step; zeros but at the last stage.
   const std::vector<Sums>& micro_batch_sums() const { return sums_; }
   /// What the arenas have really needed so far.
   MemoryPlan peaks() const;
 
  private:
-  Tensor input(const data::MicroBatch& batch);
+  class Chunk;
+  struct Kept;
+  Chunk& chunk(const parallel::PipelineAction& action) { return *chunks_[static_cast<std::size_t>(action.chunk)]; }
+  Kept& kept(int micro_batch);
+  void keep(Kept& kept, const data::MicroBatch& batch) const;
+  Tensor input(model::Pass& pass, const data::MicroBatch& batch);
+  Tensor receive(const Tensor& into, int chunk, int micro_batch, bool forward);
+  comm::Engine::Ticket send(const Tensor& tensor, int chunk, int micro_batch, bool forward);
+  comm::Engine::Ticket send_copy(const Tensor& tensor, int chunk, int micro_batch, bool forward);
+  Sums read_sums() const;
+
   ReplicaOptions options_;
-  Arena parameters_, gradients_, slots_, activations_, flow_[2], workspace_, library_, scalars_;
+  parallel::Mesh mesh_;
+  comm::Engine& engine_;
+  Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_, library_, batches_;
   ops::Context context_;
   model::Model model_;
+  std::vector<parallel::PipelineAction> schedule_;
+  parallel::TensorGroup tensor_;
+  parallel::ParameterList list_;  ///< of the blocks of this stage
   parallel::FlatLayout layout_;
-  parallel::ParameterStore store_;
-  parallel::GradientReducer reducer_;
-  optim::Optimizer optimizer_;
-  model::Pass pass_;
+  std::vector<char> counted_;
+  std::unique_ptr<parallel::ParameterStore> store_;
+  std::unique_ptr<parallel::GradientReducer> reducer_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  model::Flow flow_;
+  std::vector<std::unique_ptr<Chunk>> chunks_;
+  std::vector<Kept> kept_;
   ops::ImagePreparation preparation_;
-  Tensor sums_on_device_, dlogits_;
+  Tensor sums_on_device_, incoming_, outgoing_[2];
+  comm::Engine::Ticket outgoing_sent_[2] = {0, 0};
+  int outgoing_turn_ = 0;
   std::vector<Sums> sums_;
   float statistic_scale_;
 };

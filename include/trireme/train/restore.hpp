@@ -17,7 +17,7 @@ struct Restored {
 /// that may not be made, `required` without a checkpoint.
 Restored restore(Run& run, const RestartPolicy& policy, Log& log);
 
-/// Reads weights and running statistics of a checkpoint into a replica (evaluate). Collective.
-void load_weights(Replica& replica, const parallel::Mesh& mesh, const std::string& path);
+/// Reads weights and running statistics of a checkpoint into a replica of this deck (evaluate). Collective. Throws InputError where they are of another model.
+void load_weights(Replica& replica, const deck::Deck& deck, const std::string& path);
 
 }  // namespace trireme::train

@@ -16,14 +16,30 @@
 
 namespace trireme::train {
 
+/// The run folder as this start holds it.
+struct HeldFolder {
+  checkpoint::Lease lease;
+  bool made = false;           ///< by this start
+  bool ended_as_done = false;  ///< the start before left a record that says so
+};
+
 /// The lease on the run folder, which is made where it is missing; log.txt is opened and the last start's exit record removed. Collective.
 /// Throws InputError where another job holds it.
-checkpoint::Lease take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log);
+HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log);
+
+/// Gives a folder back that this start made: it is removed where it holds nothing but the log. By world rank 0; elsewhere it does nothing.
+void leave_folder(HeldFolder& folder, const std::string& path);
 
 /// What a replica of this deck is made from.
 ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout);
 
-/// A thread for communication where every rank of this host can have a core beside its compute threads.
+/// Tokens of a sample; 0 for images.
+std::int64_t context_of(const deck::Deck& deck);
+
+/// A thread for communication where there is a core for it: the `sharers` ranks that may run on the same `cores`, each of `threads` compute threads,
+/// need one more each.
+comm::Engine::Drive choose_drive(int cores, int sharers, int threads);
+/// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before Kokkos is made.
 comm::Engine::Drive choose_drive(const comm::Environment& environment);
 
 /// An evaluation loader over a whole set.
@@ -32,15 +48,15 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
 /// Everything of a training run that stands before its first step, made in the order of the members. Errors are agreed on by all ranks.
 struct Run {
   /// Opens the data, lays out the ranks, sizes and takes all memory.
-  Run(const deck::Deck& deck, const comm::Environment& environment, Log& log);
+  Run(const deck::Deck& deck, const comm::Environment& environment, comm::Engine& engine, Log& log);
 
-  const deck::Deck& deck;
-  std::string deck_text;  ///< resolved
   data::Dataset train_set;
+  const deck::Deck deck;  ///< with what it leaves to the data (the vocabulary) filled in
+  std::string deck_text;
   std::unique_ptr<data::Dataset> validation_set, test_set;
   ResolvedLayout layout;
   parallel::Mesh mesh;
-  comm::Engine engine;
+  comm::Engine& engine;
   data::StepCutter cutter;
   MemoryPlan plan;
   std::unique_ptr<Replica> replica;

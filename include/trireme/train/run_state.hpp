@@ -25,12 +25,13 @@ struct RunState {
 
 /// Which rows of each tensor a rank takes part in.
 enum class Rows : std::uint8_t {
-  share,  ///< this replica's share of each tensor: the ranks together hold it once (writing)
-  all     ///< everything (reading)
+  share,  ///< the ranks together hold each element once (writing)
+  owned   ///< all that this rank keeps (reading)
 };
 
-/// The tensors of a checkpoint as this rank holds them: weights, running statistics and, where `slots`, the optimizer's.
-std::vector<checkpoint::Piece> pieces_of(Replica& replica, const parallel::Mesh& mesh, Rows rows, bool slots);
+/// The tensors of the whole model as this rank holds them, also those of which it holds nothing: weights, running statistics and, where `slots`,
+/// the optimizer's.
+std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots);
 
 /// What else the checkpoint says. `dataset` is the identity of the training set.
 checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck, const std::vector<std::string>& classes, std::uint64_t dataset,

@@ -1,9 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
+#include <vector>
 
 #include "trireme/data/loader.hpp"
+#include "trireme/monitor/trace.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/replica.hpp"
 
@@ -23,6 +24,14 @@ struct StepMessage {
   std::uint64_t wishes = 0;
 };
 
+/// Room for what all ranks tell, taken once.
+struct StepMessages {
+  explicit StepMessages(const parallel::Mesh& mesh);
+  std::vector<StepMessage> all;
+  std::vector<Sums> sums;
+  std::vector<std::int64_t> bounds;
+};
+
 /// Seconds of the parts of one step on this rank.
 struct StepTimes {
   double data = 0, forward = 0, backward = 0, comm_exposed = 0, optimizer = 0, total = 0;
@@ -37,9 +46,8 @@ struct StepResult {
   StepTimes times;
 };
 
-/// One optimizer step: micro-batches forward and backward, gradients reduced while backward goes on, sums and wishes agreed on, one update.
-/// `messages`: room for one a replica. Collective over the mesh.
-StepResult train_step(Replica& replica, data::Loader& loader, const parallel::Mesh& mesh, double rate, std::uint32_t wishes,
-                      std::span<StepMessage> messages);
+/// One optimizer step: micro-batches forward and backward in the order of this rank's schedule, gradients reduced while backward goes on, sums and
+/// wishes agreed on, one update. `trace`: gets an event an action; null: none. Collective over the mesh.
+StepResult train_step(Replica& replica, data::Loader& loader, double rate, std::uint32_t wishes, StepMessages& messages, monitor::Trace* trace = nullptr);
 
 }  // namespace trireme::train

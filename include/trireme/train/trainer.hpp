@@ -3,6 +3,7 @@
 #include <string>
 
 #include "trireme/base/log.hpp"
+#include "trireme/comm/engine.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"
 #include "trireme/train/evaluation.hpp"
@@ -29,8 +30,8 @@ struct TrainRequest {
 
 /// Trains as the deck says until its stop condition (done), a wish to stop (stopped_early) or the end of what health can repair (diverged). Collective over
 /// the world. Leaves exit.json in the run folder. Errors found before the first step are thrown on all ranks alike; a later one on a single rank
-/// ends the job at once through environment.abort.
-ExitCode train(const TrainRequest& request, comm::Environment& environment, Log& log);
+/// ends the job at once through environment.abort. `engine`: made before Kokkos (choose_drive).
+ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine, Log& log);
 
 /// Metrics of a checkpoint on a split ("train", "validation", "test"). Collective; any number of ranks.
 Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoint, const std::string& split, const comm::Environment& environment, Log& log);

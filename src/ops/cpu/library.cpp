@@ -25,21 +25,21 @@ std::string Library::describe(const Problem& problem, const char* reason) {
                      problem.dtype == DType::bfloat16 ? "; this processor may lack bfloat16 (AVX-512 is needed): use float32" : "");
 }
 
-std::uint32_t Library::number_of(const dnnl::memory::desc& form) {
-  const auto found = std::find(formats_.begin(), formats_.end(), form);
+std::uint32_t Library::number_of(const Forms& forms) {
+  const auto found = std::find(formats_.begin(), formats_.end(), forms);
   const auto index = found - formats_.begin();
-  if (found == formats_.end()) formats_.push_back(form);
+  if (found == formats_.end()) formats_.push_back(forms);
   return static_cast<std::uint32_t>(index) + 1;
 }
 
 Operand Library::input(const Forms& forms) {
-  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms.library), {}};
+  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms), {}};
   if (forms.plain != forms.library) operand.convert = make_reorder(engine_, forms.plain, forms.library, false);
   return operand;
 }
 
 Operand Library::output(const Forms& forms) {
-  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms.library), {}};
+  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms), {}};
   if (forms.plain != forms.library) operand.convert = make_reorder(engine_, forms.library, forms.plain, false);
   return operand;
 }

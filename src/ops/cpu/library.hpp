@@ -31,7 +31,7 @@ struct ProblemHash {
 /// Without `convert` the two are the same and the operand is used where it lies.
 struct Operand {
   std::int64_t bytes = 0;  ///< of the library's form
-  std::uint32_t format = 0;  ///< its number
+  std::uint32_t format = 0;  ///< number of the two forms: a square weight has one library form both ways, but is read by columns in one of them
   std::optional<Primitive> convert;
 };
 
@@ -46,6 +46,7 @@ struct Product {
 /// The form a product's operand is given in and the form that its primitive wants.
 struct Forms {
   dnnl::memory::desc plain, library;
+  bool operator==(const Forms& other) const { return plain == other.plain && library == other.library; }
 };
 
 /// The oneDNN side of a context: engine, stream, and every product met so far. Looking one up allocates nothing.
@@ -69,7 +70,7 @@ class Library {
   Operand output(const Forms& forms);
 
  private:
-  std::uint32_t number_of(const dnnl::memory::desc& form);
+  std::uint32_t number_of(const Forms& forms);
   template <class Make>
   Product translate_errors(const Problem& problem, const Make& make) {
     try {
@@ -83,7 +84,7 @@ class Library {
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::unordered_map<Problem, std::unique_ptr<Product>, ProblemHash> products_;
-  std::vector<dnnl::memory::desc> formats_;
+  std::vector<Forms> formats_;
 };
 
 /// The library of a context whose target is the CPU; throws Failure for any other target.

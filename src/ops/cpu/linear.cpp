@@ -44,25 +44,29 @@ Product make_product(Library& lib, const MatrixProduct& p) {
                  static_cast<std::int64_t>(desc.scratchpad_desc().get_size())};
 }
 
-Problem problem_of(Problem::Kind kind, const Linear& l, bool bias = false, Write write = Write::assign) {
-  return {kind, l.dtype, bias, l.order == MatrixOrder::in_out, {l.rows, l.in, l.out, static_cast<std::int64_t>(write)}};
+// `variant`: of forward and backward data the result's type, of the weight's gradient whether it is added.
+template <class Variant>
+Problem problem_of(Problem::Kind kind, const Linear& l, bool bias, Variant variant) {
+  return {kind, l.dtype, bias, l.order == MatrixOrder::in_out, {l.rows, l.in, l.out, static_cast<std::int64_t>(variant)}};
 }
 
 }  // namespace
 
 Product& linear_forward(Library& library, const Linear& l, bool bias) {
-  return library.product(problem_of(Problem::Kind::linear_forward, l, bias), [&](Library& lib) {
+  return library.product(problem_of(Problem::Kind::linear_forward, l, bias, l.result_dtype()), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool turned = l.order == MatrixOrder::out_in;
-    return make_product(lib, {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned), matrix(l.rows, l.out, type), true, bias});
+    return make_product(lib, {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned), matrix(l.rows, l.out, library_type(l.result_dtype())),
+                              true, bias});
   });
 }
 
 Product& linear_backward_data(Library& library, const Linear& l) {
-  return library.product(problem_of(Problem::Kind::linear_backward_data, l), [&](Library& lib) {
+  return library.product(problem_of(Problem::Kind::linear_backward_data, l, false, l.result_dtype()), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool turned = l.order == MatrixOrder::in_out;
-    return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned), matrix(l.rows, l.in, type), true});
+    return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned), matrix(l.rows, l.in, library_type(l.result_dtype())),
+                              true});
   });
 }
 

@@ -34,7 +34,7 @@ TEST(Digest, IsTheContractsSumWhateverTheMemoryOrder) {
   const Example example;
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
-    EXPECT_EQ(digest_rows(spec, 0, spec.rows(), example.values[i].data()), definition(in_file_order(spec, example.values[i]))) << spec.name;
+    EXPECT_EQ(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()), definition(in_file_order(spec, example.values[i]))) << spec.name;
   }
 }
 
@@ -43,8 +43,30 @@ TEST(Digest, OfPartsAddsUpToTheWhole) {
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
     std::uint64_t sum = 0;
-    for (std::int64_t row = 0; row < spec.rows(); ++row) sum += digest_rows(spec, row, row + 1, example.values[i].data() + row * spec.row_elements());
-    EXPECT_EQ(sum, digest_rows(spec, 0, spec.rows(), example.values[i].data())) << spec.name;
+    for (std::int64_t row = 0; row < spec.rows(); ++row) sum += digest_rows(spec, parallel::Part(spec), row, row + 1, example.values[i].data() + row * spec.row_elements());
+    EXPECT_EQ(sum, digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data())) << spec.name;
+  }
+}
+
+TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
+  using Along = parallel::Split::Along;
+  const std::vector<std::pair<Shape, parallel::Split>> splits{{{7, 5}, {Along::rows}}, {{7, 5}, {Along::columns}}, {{4, 11}, {Along::columns, {5, 3, 3}}},
+                                                              {{11}, {Along::columns, {5, 3, 3}}}, {{3, 2, 5}, {Along::rows}}};
+  for (const auto& [shape, split] : splits) {
+    const parallel::ParameterSpec spec{.name = "split", .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 1}, .split = split};
+    std::vector<float> values(static_cast<std::size_t>(shape.elements()));
+    parallel::initialize_rows(spec, parallel::Part(spec), 3, 0, spec.rows(), values.data());
+    for (int size = 1; size <= 5; ++size) {
+      std::uint64_t sum = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const parallel::Part part(spec, rank, size);
+        std::vector<float> held(static_cast<std::size_t>(part.elements()));
+        parallel::initialize_rows(spec, part, 3, 0, part.rows(), held.data());
+        const std::int64_t middle = part.rows() / 2;  // rows add up too
+        sum += digest_rows(spec, part, 0, middle, held.data()) + digest_rows(spec, part, middle, part.rows(), held.data() + middle * part.row_elements());
+      }
+      EXPECT_EQ(sum, definition(values)) << to_string(shape) << " over " << size;
+    }
   }
 }
 
@@ -52,9 +74,9 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
   Example example;
   const parallel::ParameterSpec& spec = example.specs[1];
   std::vector<float>& values = example.values[1];
-  const std::uint64_t whole = digest_rows(spec, 0, spec.rows(), values.data());
+  const std::uint64_t whole = digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data());
   std::swap(values[3], values[4]);
-  EXPECT_NE(digest_rows(spec, 0, spec.rows(), values.data()), whole);
+  EXPECT_NE(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data()), whole);
   std::swap(values[3], values[4]);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float kept = values[i];
@@ -62,7 +84,7 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
     std::memcpy(&bits, &kept, 4);
     bits ^= 1u << (i % 32);
     std::memcpy(&values[i], &bits, 4);
-    EXPECT_NE(digest_rows(spec, 0, spec.rows(), values.data()), whole);
+    EXPECT_NE(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data()), whole);
     values[i] = kept;
   }
 }

@@ -101,7 +101,7 @@ TEST(Stranger, AWrongDigestIsSeenOnReadingAndVerifying) {
     const Shape& shape = example.specs[1].shape;
     file.create_dataset("model/fc.weight", io::Hdf5Number::float32, std::span(shape.begin(), shape.end()))
         .write_all(io::Hdf5Number::float32, example.values[1].data());
-    file.write_attribute("model/fc.weight", "digest", digest_rows(example.specs[1], 0, 11, example.values[1].data()) + 1);
+    file.write_attribute("model/fc.weight", "digest", digest_rows(example.specs[1], parallel::Part(example.specs[1]), 0, 11, example.values[1].data()) + 1);
     file.close();
   }
   EXPECT_NE(verify_checkpoint(folder / "wrong.h5").find("model/fc.weight"), std::string::npos);

@@ -43,9 +43,9 @@ struct LoaderTest : testing::Test {
   };
   static std::vector<Row> rows_of(const MicroBatch& batch) {
     std::vector<Row> rows;
-    const std::int64_t bytes = batch.images.bytes() / batch.images.shape[0];
-    for (std::int64_t i = 0; i < batch.images.shape[0]; ++i) {
-      const std::byte* image = batch.images.as<std::byte>() + i * bytes;
+    const std::int64_t bytes = batch.inputs.bytes() / batch.inputs.shape[0];
+    for (std::int64_t i = 0; i < batch.inputs.shape[0]; ++i) {
+      const std::byte* image = batch.inputs.as<std::byte>() + i * bytes;
       rows.push_back({batch.samples[i], batch.labels.as<std::int32_t>()[i], {image, image + bytes}, batch.transforms[i].row, batch.transforms[i].column,
                       batch.transforms[i].flip});
     }

@@ -39,6 +39,72 @@ TEST(DeckContradictions, WarmupFitsTheRun) {
   EXPECT_EQ(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2560 samples\"\n"), "");
 }
 
+struct Contradiction {
+  const char* name;
+  std::vector<Override> given;   ///< on top of the least gpt deck: 12 heads, width 768, context 1024
+  std::string expected;          ///< a part of the message
+  std::vector<Override> remedy;  ///< what the message proposes, one change at a time; each makes the deck right
+};
+
+class LayoutContradictions : public testing::TestWithParam<Contradiction> {};
+
+TEST_P(LayoutContradictions, AreNamedWithARemedyThatHolds) {
+  const Contradiction& c = GetParam();
+  const std::string message = complaint(least_gpt, c.given);
+  EXPECT_TRUE(says(message, c.expected)) << message;
+  EXPECT_EQ(lines_of(message), 1) << message;
+  for (const Override& remedy : c.remedy) {
+    std::vector<Override> repaired = c.given;
+    repaired.push_back(remedy);
+    EXPECT_EQ(complaint(least_gpt, repaired), "") << remedy.key << " = " << remedy.value;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Gpt, LayoutContradictions,
+    testing::Values(
+        Contradiction{"heads_do_not_divide_the_width", {{"model.heads", "7"}, {"model.width", "100"}},
+                      "model.width = 100 is not a multiple of model.heads = 7 (all heads have one width); use model.width = 98 or 105, or model.heads = 5 or 10",
+                      {{"model.width", "98"}, {"model.width", "105"}, {"model.heads", "5"}, {"model.heads", "10"}}},
+        Contradiction{"width_does_not_fit_the_default", {{"model.width", "256"}}, "--set model.width=256: model.width = 256 is not a multiple of model.heads = 12, its default",
+                      {{"model.width", "252"}, {"model.width", "264"}, {"model.heads", "8"}, {"model.heads", "16"}}},
+        Contradiction{"heads_of_odd_width_cannot_turn", {{"model.heads", "4"}, {"model.width", "20"}, {"model.positions", "rope"}},
+                      "but a head's width is model.width / model.heads = 5; use model.width = 16 or 24", {{"model.width", "16"}, {"model.width", "24"}, {"model.positions", "learned"}}},
+        Contradiction{"kv_heads_do_not_divide_heads", {{"model.kv_heads", "5"}}, "5 does not divide model.heads = 12, its default (each key and value head serves equally many heads); use 4 or 6",
+                      {{"model.kv_heads", "4"}, {"model.kv_heads", "6"}}},
+        Contradiction{"more_kv_heads_than_heads", {{"model.kv_heads", "24"}}, "use 12", {{"model.kv_heads", "12"}}},
+        Contradiction{"tensor_does_not_divide_heads", {{"parallel.tensor", "8"}},
+                      "8 does not divide model.heads = 12, its default (each rank of a tensor group takes an equal part); use 6 or 12", {{"parallel.tensor", "6"}, {"parallel.tensor", "12"}}},
+        Contradiction{"tensor_does_not_divide_kv_heads", {{"parallel.tensor", "4"}, {"model.kv_heads", "2"}}, "4 does not divide model.kv_heads = 2", {{"parallel.tensor", "2"}}},
+        Contradiction{"tensor_does_not_divide_mlp_width", {{"parallel.tensor", "4"}, {"model.mlp_width", "1002"}}, "4 does not divide model.mlp_width = 1002 ", {{"parallel.tensor", "3"}, {"parallel.tensor", "6"}}},
+        Contradiction{"sequence_without_tensor", {{"parallel.sequence", "true"}}, "but parallel.tensor = 1, its default; use sequence = false, or tensor = 2",
+                      {{"parallel.sequence", "false"}, {"parallel.tensor", "2"}}},
+        Contradiction{"rows_do_not_divide", {{"parallel.sequence", "true"}, {"parallel.tensor", "4"}, {"model.context", "6"}, {"batch.micro", "7"}, {"batch.global", "168"}},
+                      "batch.micro = 7 x model.context = 6 rows do not divide over parallel.tensor = 4; use batch.micro = 6 or 8, or sequence = false",
+                      {{"batch.micro", "6"}, {"batch.micro", "8"}, {"parallel.sequence", "false"}}},
+        Contradiction{"interleaved_without_pipeline", {{"parallel.pipeline_schedule", "interleaved"}, {"parallel.pipeline_chunks", "2"}},
+                      "\"interleaved\" needs two stages or more, but parallel.pipeline = 1, its default; use pipeline = 2", {{"parallel.pipeline", "2"}}},
+        Contradiction{"interleaved_without_chunks", {{"parallel.pipeline_schedule", "interleaved"}, {"parallel.pipeline", "2"}},
+                      "needs two chunks a stage or more, but parallel.pipeline_chunks = 1, its default; use pipeline_chunks = 2, or \"1f1b\"",
+                      {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline_schedule", "1f1b"}}},
+        Contradiction{"chunks_without_interleaved", {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline", "2"}}, "2 chunks a stage need pipeline_schedule = \"interleaved\"",
+                      {{"parallel.pipeline_chunks", "1"}, {"parallel.pipeline_schedule", "interleaved"}}},
+        Contradiction{"warmup_in_tokens", {{"run.stop", "10 steps"}, {"schedule.warmup", "3M tokens"}},  // 10 steps of 256 x 1024 tokens are 2.6 million
+                      "\"3000000 tokens\" is longer than the run, run.stop = \"10 steps\"", {{"schedule.warmup", "2621440 tokens"}}}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+TEST(DeckContradictions, ModelsOfImagesAreNotSplit) {
+  const std::string message = complaint(least + "[parallel]\ntensor = 2\n");
+  EXPECT_TRUE(message.starts_with("deck.toml:8:10: [parallel] tensor: 2 splits the layers of model.kind = \"gpt\" only")) << message;
+  EXPECT_EQ(complaint(least + "[parallel]\npipeline = 2\nshard = \"optimizer\"\nrecompute = \"all\"\n"), "");
+  EXPECT_TRUE(says(complaint(least, {{"parallel.sequence", "true"}}), "use sequence = false")) << complaint(least, {{"parallel.sequence", "true"}});
+  EXPECT_FALSE(says(complaint(least, {{"parallel.sequence", "true"}}), "tensor = 2"));
+}
+
+TEST(DeckContradictions, PerplexityIsOfTokens) {
+  EXPECT_TRUE(says(complaint(least + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}), "\"perplexity\" is measured of language models"));
+}
+
 TEST(DeckContradictions, OthersAreFound) {
   EXPECT_TRUE(says(complaint(least + "[optimizer]\nmomentum = 0\nnesterov = true\n"), "needs a momentum"));
   EXPECT_TRUE(says(complaint(least, {{"run.walltime", "4 minutes"}}), "walltime_margin: \"5 minutes\", its default, leaves nothing of walltime"));

@@ -35,5 +35,25 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
     for (const Difference& difference : differences(with({}), with({change}))) EXPECT_FALSE(difference.forbidden) << difference.key;
 }
 
+// Left to the data, which may not change either, or written out: the same model.
+TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
+  const auto gpt = [](const std::vector<Override>& overrides) { return parse(least_gpt, "deck.toml", overrides); };
+  EXPECT_TRUE(differences(gpt({}), gpt({{"model.vocabulary", "256"}})).empty());
+  EXPECT_TRUE(differences(gpt({{"model.vocabulary", "256"}}), gpt({})).empty());
+  const auto found = differences(gpt({{"model.vocabulary", "256"}}), gpt({{"model.vocabulary", "300"}}));
+  ASSERT_EQ(found.size(), 1u);
+  EXPECT_TRUE(found[0].forbidden);
+}
+
+// A restart at any other layout: nothing of it is forbidden.
+TEST(DeckDifferences, TheLayoutMayChange) {
+  const Deck before = parse(least_gpt, "deck.toml");
+  const Deck after = parse(least_gpt, "deck.toml", {{"parallel.tensor", "2"}, {"parallel.pipeline", "2"}, {"parallel.shard", "parameters"}, {"parallel.sequence", "true"},
+                                                    {"parallel.recompute", "all"}, {"parallel.pipeline_schedule", "gpipe"}, {"monitor.trace", "1..2"}});
+  const auto found = differences(before, after);
+  EXPECT_EQ(found.size(), 7u);
+  for (const Difference& difference : found) EXPECT_FALSE(difference.forbidden) << difference.key;
+}
+
 }  // namespace
 }  // namespace trireme::deck

@@ -29,6 +29,13 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.batch.global, 256);
   EXPECT_EQ(deck.batch.micro, 64);
   EXPECT_EQ(deck.parallel.data, 0);
+  EXPECT_EQ(deck.parallel.tensor, 1);
+  EXPECT_EQ(deck.parallel.pipeline, 1);
+  EXPECT_EQ(deck.parallel.pipeline_schedule, parallel::PipelineKind::one_forward_one_backward);
+  EXPECT_EQ(deck.parallel.pipeline_chunks, 1);
+  EXPECT_EQ(deck.parallel.shard, parallel::ShardKind::none);
+  EXPECT_FALSE(deck.parallel.sequence);
+  EXPECT_EQ(deck.parallel.recompute, 0);
   EXPECT_EQ(deck.parallel.bucket_mb, 25);
   EXPECT_EQ(deck.precision.compute, DType::float32);
   EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::sgd);
@@ -43,6 +50,115 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.checkpoint.best, "");
   EXPECT_EQ(deck.monitor.every, (Duration{10, Unit::steps}));
   EXPECT_TRUE(deck.monitor.tensorboard);
+  EXPECT_FALSE(deck.monitor.trace.has_value());
+}
+
+model::GptOptions gpt_of(const std::string& keys) {
+  return parse("[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n" + keys + "[data]\ntrain = \"somewhere\"\n", "deck.toml").model.gpt;
+}
+
+// CONTRACT section 3: kv_heads = heads, mlp_width = 4 width, bias in GPT-2's form.
+TEST(DeckRead, AGptIsGpt2sWhereTheDeckSaysNothing) {
+  const model::GptOptions gpt = gpt_of("");
+  EXPECT_EQ(gpt.layers, 12);
+  EXPECT_EQ(gpt.heads, 12);
+  EXPECT_EQ(gpt.kv_heads, 12);
+  EXPECT_EQ(gpt.width, 768);
+  EXPECT_EQ(gpt.mlp_width, 3072);
+  EXPECT_EQ(gpt.context, 1024);
+  EXPECT_EQ(gpt.vocabulary, 0);  // the data's
+  EXPECT_EQ(gpt.mlp, model::GptMlp::gelu);
+  EXPECT_EQ(gpt.norm, model::GptNorm::layer);
+  EXPECT_EQ(gpt.positions, model::GptPositions::learned);
+  EXPECT_TRUE(gpt.bias);
+  EXPECT_TRUE(gpt.tie_embeddings);
+  EXPECT_EQ(gpt.dropout, 0);
+}
+
+TEST(DeckRead, AGptsDefaultsFollowItsOtherKeys) {
+  EXPECT_EQ(gpt_of("heads = 4\n").kv_heads, 4);
+  EXPECT_EQ(gpt_of("heads = 4\nkv_heads = 2\n").kv_heads, 2);
+  EXPECT_EQ(gpt_of("width = 96\n").mlp_width, 384);
+  // 8/3 width rounded up to 64; Llama's 7B (Touvron et al. 2023) rounds up to 256 and so has 11008.
+  EXPECT_EQ(gpt_of("mlp = \"swiglu\"\n").mlp_width, 2048);
+  EXPECT_EQ(gpt_of("width = 96\nmlp = \"swiglu\"\n").mlp_width, 256);
+  EXPECT_EQ(gpt_of("width = 4096\nheads = 32\nmlp = \"swiglu\"\n").mlp_width, 10944);
+  EXPECT_EQ(gpt_of("width = 4096\nheads = 32\nmlp = \"swiglu\"\nmlp_width = 11008\n").mlp_width, 11008);
+  EXPECT_FALSE(gpt_of("positions = \"rope\"\n").bias);
+  EXPECT_TRUE(gpt_of("positions = \"rope\"\nbias = true\n").bias);
+  EXPECT_FALSE(gpt_of("bias = false\n").bias);
+}
+
+TEST(DeckRead, EveryKeyOfAGpt) {
+  const model::GptOptions gpt = gpt_of(R"(layers = 3
+heads = 6
+kv_heads = 3
+width = 48
+mlp_width = 100
+context = 32
+vocabulary = 1000
+mlp = "swiglu"
+norm = "rms"
+positions = "rope"
+bias = true
+tie_embeddings = false
+dropout = 0.1
+)");
+  EXPECT_EQ(gpt.layers, 3);
+  EXPECT_EQ(gpt.heads, 6);
+  EXPECT_EQ(gpt.kv_heads, 3);
+  EXPECT_EQ(gpt.width, 48);
+  EXPECT_EQ(gpt.mlp_width, 100);
+  EXPECT_EQ(gpt.context, 32);
+  EXPECT_EQ(gpt.vocabulary, 1000);
+  EXPECT_EQ(gpt.mlp, model::GptMlp::swiglu);
+  EXPECT_EQ(gpt.norm, model::GptNorm::rms);
+  EXPECT_EQ(gpt.positions, model::GptPositions::rope);
+  EXPECT_TRUE(gpt.bias);
+  EXPECT_FALSE(gpt.tie_embeddings);
+  EXPECT_EQ(gpt.dropout, 0.1);
+}
+
+TEST(DeckRead, TheLayout) {
+  const Deck deck = parse(least_gpt + R"([parallel]
+tensor = 4
+pipeline = 3
+pipeline_schedule = "interleaved"
+pipeline_chunks = 2
+shard = "gradients"
+sequence = true
+recompute = "every 2"
+)", "deck.toml");
+  EXPECT_EQ(deck.parallel.tensor, 4);
+  EXPECT_EQ(deck.parallel.pipeline, 3);
+  EXPECT_EQ(deck.parallel.pipeline_schedule, parallel::PipelineKind::interleaved);
+  EXPECT_EQ(deck.parallel.pipeline_chunks, 2);
+  EXPECT_EQ(deck.parallel.shard, parallel::ShardKind::gradients);
+  EXPECT_TRUE(deck.parallel.sequence);
+  EXPECT_EQ(deck.parallel.recompute, 2);
+  EXPECT_EQ(parse(least + "[parallel]\nrecompute = \"all\"\n", "deck.toml").parallel.recompute, 1);
+  EXPECT_EQ(parse(least + "[parallel]\nshard = \"parameters\"\n", "deck.toml").parallel.shard, parallel::ShardKind::parameters);
+}
+
+TEST(DeckRead, DurationsInTokensForTokens) {
+  const Deck deck = parse(least_gpt, "deck.toml", {{"run.stop", "2B tokens"}, {"schedule.warmup", "1M tokens"}, {"evaluate.every", "3k tokens"}});
+  EXPECT_EQ(deck.run.stop, (Duration{2e9, Unit::tokens}));
+  EXPECT_EQ(deck.schedule.warmup, (Duration{1e6, Unit::tokens}));
+}
+
+TEST(DeckRead, LambAndTheTrace) {
+  const Deck deck = parse(least + "[optimizer]\nkind = \"lamb\"\nbeta2 = 0.95\nepsilon = 1e-6\n[monitor]\ntrace = \"10..12\"\n", "deck.toml");
+  EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::lamb);
+  EXPECT_EQ(deck.optimizer.beta2, 0.95);
+  EXPECT_EQ(deck.optimizer.epsilon, 1e-6);
+  EXPECT_EQ(deck.monitor.trace, (monitor::StepRange{10, 12}));
+  EXPECT_FALSE(parse(least + "[monitor]\ntrace = \"none\"\n", "deck.toml").monitor.trace.has_value());
+}
+
+TEST(DeckRead, BestIsTheLossOfTokens) {
+  EXPECT_EQ(parse(least_gpt, "deck.toml").checkpoint.best, "");
+  EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n", "deck.toml").checkpoint.best, "loss");
+  EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n[checkpoint]\nbest = \"perplexity\"\n", "deck.toml").checkpoint.best, "perplexity");
 }
 
 TEST(DeckRead, BestIsTop1WhereThereIsAValidationSet) {
@@ -97,13 +213,6 @@ TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
 mixup = 0.0
 cutmix = false
 [parallel]
-tensor = 1
-pipeline = 1
-pipeline_schedule = "1f1b"
-pipeline_chunks = 1
-shard = "none"
-sequence = false
-recompute = "none"
 offload = []
 sync = "step"
 sync_batch_norm = false

@@ -15,6 +15,8 @@ namespace trireme::deck {
 inline const std::string least = "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";
 inline const std::string least_mlp = "[run]\nname = \"test\"\n[model]\nkind = \"mlp\"\nwidths = [8]\n[data]\ntrain = \"somewhere\"\n";
 
+inline const std::string least_gpt = "[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n[data]\ntrain = \"somewhere\"\n";
+
 /// What parse() says of a deck that is wrong; empty where it is right.
 inline std::string complaint(const std::string& text, const std::vector<Override>& overrides = {}) {
   try {

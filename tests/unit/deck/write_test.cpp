@@ -1,3 +1,4 @@
+#include <functional>
 #include <random>
 
 #include <fmt/format.h>
@@ -6,6 +7,36 @@
 
 namespace trireme::deck {
 namespace {
+
+model::GptOptions draw_gpt(const std::function<int(int)>& up_to) {
+  model::GptOptions gpt;
+  gpt.layers = 1 + up_to(10);
+  gpt.kv_heads = 4 * (1 + up_to(2));
+  gpt.heads = gpt.kv_heads * (1 + up_to(2));
+  gpt.width = gpt.heads * 2 * (1 + up_to(30));
+  gpt.mlp_width = 4 * (1 + up_to(1000));
+  gpt.context = 4 * (1 + up_to(1000));
+  if (up_to(1)) gpt.vocabulary = 2 + up_to(60000);
+  gpt.mlp = static_cast<model::GptMlp>(up_to(1));
+  gpt.norm = static_cast<model::GptNorm>(up_to(1));
+  gpt.positions = static_cast<model::GptPositions>(up_to(1));
+  gpt.bias = up_to(1);
+  gpt.tie_embeddings = up_to(1);
+  gpt.dropout = 0.01 * up_to(50);
+  return gpt;
+}
+
+parallel::ParallelOptions draw_parallel(const std::function<int(int)>& up_to, bool gpt) {
+  parallel::ParallelOptions parallel;
+  if (gpt) parallel.tensor = 1 << up_to(2);
+  parallel.sequence = parallel.tensor > 1 && up_to(1);
+  parallel.pipeline = 1 + up_to(5);
+  parallel.pipeline_schedule = static_cast<parallel::PipelineKind>(up_to(parallel.pipeline > 1 ? 2 : 1));
+  if (parallel.pipeline_schedule == parallel::PipelineKind::interleaved) parallel.pipeline_chunks = 2 + up_to(3);
+  parallel.shard = static_cast<parallel::ShardKind>(up_to(3));
+  parallel.recompute = up_to(3);
+  return parallel;
+}
 
 /// A deck drawn at random from those that parse() takes.
 Deck draw(std::mt19937& random) {
@@ -20,8 +51,12 @@ Deck draw(std::mt19937& random) {
   deck.run.deterministic = up_to(1);
   deck.run.walltime_auto = up_to(1);
   if (!deck.run.walltime_auto && up_to(1)) deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};
-  deck.model.kind = static_cast<model::ModelKind>(up_to(1));
-  if (deck.model.kind == model::ModelKind::mlp) {
+  deck.model.kind = static_cast<model::ModelKind>(up_to(2));
+  const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
+  deck.parallel = draw_parallel(up_to, is_gpt);
+  if (is_gpt) {
+    deck.model.gpt = draw_gpt(up_to);
+  } else if (deck.model.kind == model::ModelKind::mlp) {
     for (int i = up_to(3); i > 0; --i) deck.model.widths.push_back(1 + up_to(1000));
   } else {
     deck.model.depth = std::vector<int>{8, 20, 50, 152}[static_cast<std::size_t>(up_to(3))];
@@ -37,19 +72,19 @@ Deck draw(std::mt19937& random) {
   if (deck.data.shuffle == data::Shuffle::blocks) deck.data.shuffle_block = 1 + up_to(100);
   deck.data.workers = 1 + up_to(10);
   deck.data.drop_last = up_to(1);
-  for (int i = up_to(3); i > 0; --i) {
+  for (int i = is_gpt ? 0 : up_to(3); i > 0; --i) {
     deck.data.augment.mean.push_back(unit());
     deck.data.augment.std.push_back(unit());
   }
-  deck.data.augment.random_crop = up_to(8);
+  if (!is_gpt) deck.data.augment.random_crop = up_to(8);
   deck.loss.label_smoothing = unit() * 0.5;
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
   deck.precision.compute = up_to(1) ? DType::bfloat16 : DType::float32;
-  deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(2));
+  deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = unit() * 1e-4;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
-  if (deck.optimizer.kind == optim::OptimizerKind::adamw) {
+  if (deck.optimizer.kind == optim::OptimizerKind::adamw || deck.optimizer.kind == optim::OptimizerKind::lamb) {
     deck.optimizer.epsilon = unit() * 1e-8;
   } else {
     deck.optimizer.momentum = unit() * 0.99;
@@ -61,12 +96,14 @@ Deck draw(std::mt19937& random) {
   if (up_to(1)) deck.schedule.length = Duration{100 + unit(), Duration::Unit::epochs};
   if (up_to(1)) deck.schedule.warmup = Duration{unit(), Duration::Unit::epochs};
   deck.run.stop = up_to(1) && deck.schedule.length ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds} : Duration{1 + unit() * 100, Duration::Unit::epochs};
+  if (is_gpt && up_to(1)) deck.run.stop = {1e6 * (1 + up_to(1000)), Duration::Unit::tokens};
   deck.evaluate.every = counted();
   deck.checkpoint.every = counted();
   deck.checkpoint.keep = 1 + up_to(5);
   if (!deck.data.validation.empty()) deck.checkpoint.best = std::vector<std::string>{"", "top1", "loss"}[static_cast<std::size_t>(up_to(2))];
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
+  if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
   return deck;
 }
 
@@ -87,6 +124,10 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.run.walltime, deck.run.walltime);
     EXPECT_EQ(again.checkpoint.best, deck.checkpoint.best);
     EXPECT_EQ(again.model.widths, deck.model.widths);
+    EXPECT_EQ(again.model.gpt.vocabulary, deck.model.gpt.vocabulary);
+    EXPECT_EQ(again.model.gpt.dropout, deck.model.gpt.dropout);
+    EXPECT_EQ(again.parallel.recompute, deck.parallel.recompute);
+    EXPECT_EQ(again.monitor.trace, deck.monitor.trace);
   }
 }
 
@@ -97,9 +138,17 @@ TEST(DeckWrite, NamesEveryDefault) {
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
 }
 
+TEST(DeckWrite, NamesEveryDefaultOfAGpt) {
+  const std::string text = write(parse(least_gpt, "deck.toml"));
+  for (const char* line : {"layers = 12", "kv_heads = 12", "mlp_width = 3072", "norm = \"layer\"", "bias = true", "tensor = 1", "pipeline_schedule = \"1f1b\"", "shard = \"none\"",
+                           "recompute = \"none\"", "trace = \"none\""})
+    EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
+  for (const char* key : {"vocabulary", "depth", "stem", "flip", "data.augment"}) EXPECT_EQ(text.find(key), std::string::npos) << key;
+}
+
 TEST(DeckWrite, LeavesOutKeysOfOtherKinds) {
   const std::string text = write(parse(least_mlp, "deck.toml"));
-  for (const char* key : {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block"}) EXPECT_EQ(text.find(key), std::string::npos) << key;
+  for (const char* key : {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block", "kv_heads", "\nnorm"}) EXPECT_EQ(text.find(key), std::string::npos) << key;
 }
 
 }  // namespace

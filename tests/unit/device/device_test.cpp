@@ -83,6 +83,7 @@ TEST(Cores, FollowTheAffinityMask) {
   CPU_SET(first, &one);
   ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
   EXPECT_EQ(available_cores(), 1);
+  EXPECT_EQ(core_list(), std::to_string(first));
   ASSERT_EQ(sched_setaffinity(0, sizeof before, &before), 0);
 }
 

@@ -71,6 +71,31 @@ TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
+TEST(File, WhatIsStagedTakesItsNameWhenCommittedAndIsRemovedWhenNot) {
+  const test::ScratchFolder folder;
+  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  replace_file(folder / "data", "old");
+  replace_file(folder / "data.tmp", "left over from a killed process");
+  {
+    StagedFile staged(folder / "data");
+    EXPECT_EQ(staged.temporary(), folder / "data.tmp");
+    EXPECT_FALSE(std::filesystem::exists(staged.temporary()));
+    File(staged.temporary(), File::Mode::create).write_at(0, "half", 4);
+    EXPECT_EQ(read_text_file(folder / "data"), "old");
+  }
+  EXPECT_EQ(read_text_file(folder / "data"), "old");
+  EXPECT_EQ(files(), 1);
+  {
+    StagedFile staged(folder / "data");
+    File(staged.temporary(), File::Mode::create).write_at(0, "whole", 5);
+    staged.commit();
+  }
+  EXPECT_EQ(read_text_file(folder / "data"), "whole");
+  EXPECT_EQ(files(), 1);
+  StagedFile nothing(folder / "other");
+  EXPECT_THROW(nothing.commit(), InputError);  // nobody wrote it
+}
+
 TEST(File, TheDiskSaysItsRoom) {
   const test::ScratchFolder folder;
   EXPECT_GT(free_bytes(folder.path()), 0);

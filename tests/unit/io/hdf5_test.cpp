@@ -90,6 +90,39 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
   EXPECT_EQ(raw, values);
 }
 
+TEST(Hdf5, AUnionOfBoxesIsTransferredInRowMajorOrder) {
+  const test::ScratchFolder folder;
+  const std::int64_t shape[2] = {4, 7};
+  // Columns 1, 2 and 4..6 of rows 1..3, first by one rank and then the rest by another; named in any order.
+  const std::vector<Hdf5Box> mine{{{1, 4}, {3, 3}}, {{1, 1}, {3, 2}}}, others{{{0, 0}, {1, 7}}, {{1, 0}, {3, 1}}, {{1, 3}, {3, 1}}}, empty{{{2, 2}, {0, 3}}};
+  std::vector<float> part(15), rest(13), all(28), expected(28), again(15);
+  std::iota(part.begin(), part.end(), 100.0f);
+  std::iota(rest.begin(), rest.end(), 1.0f);
+  for (std::size_t i = 0, in_part = 0, in_rest = 0; i < 28; ++i) {
+    const std::size_t row = i / 7, column = i % 7;
+    const bool is_mine = row > 0 && (column == 1 || column == 2 || column >= 4);
+    expected[i] = is_mine ? part[in_part++] : rest[in_rest++];
+  }
+  {
+    Hdf5File file = Hdf5File::create(folder / "boxes.h5", {});
+    Hdf5Dataset dataset = file.create_dataset("a", Hdf5Number::float32, shape);
+    dataset.write(mine, Hdf5Number::float32, part.data());
+    dataset.write(others, Hdf5Number::float32, rest.data());
+    dataset.write(empty, Hdf5Number::float32, nullptr);
+    dataset.write(std::span<const Hdf5Box>(), Hdf5Number::float32, nullptr);
+  }
+  const Hdf5File file = Hdf5File::open(folder / "boxes.h5");
+  const Hdf5Dataset dataset = file.dataset("a");
+  dataset.read_all(Hdf5Number::float32, all.data());
+  EXPECT_EQ(all, expected);
+  dataset.read(mine, Hdf5Number::float32, again.data());
+  EXPECT_EQ(again, part);
+  dataset.read(empty, Hdf5Number::float32, nullptr);
+  dataset.read(std::span<const Hdf5Box>(), Hdf5Number::float32, nullptr);
+  const std::vector<Hdf5Box> beyond{{{0, 0}, {1, 1}}, {{3, 6}, {1, 2}}};
+  EXPECT_THROW(dataset.read(beyond, Hdf5Number::float32, all.data()), InputError);
+}
+
 TEST(Hdf5, LargeDatasetsBeginWhereTheAlignmentSays) {
   const test::ScratchFolder folder;
   Hdf5File file = Hdf5File::create(folder / "aligned.h5", {.communicator = nullptr, .user_block_bytes = 0, .alignment = 4096});

@@ -48,7 +48,7 @@ TEST(Resnet, UsesTorchvisionsNamesAndShapes) {
 TEST(Resnet, HasTheCifarFormAtItsDepths) {
   for (const int depth : {8, 14, 20, 32, 44, 56}) {
     const Model model(resnet(depth, ResnetStem::small, 16), {1, 32, 32, 3}, 10);
-    EXPECT_EQ(model.blocks().size(), static_cast<std::size_t>(2 + (depth - 2) / 2)) << "depth " << depth;
+    EXPECT_EQ(model.blocks(), 1 + (depth - 2) / 2) << "depth " << depth;
     const auto all = shapes(model);
     EXPECT_EQ(all.at("fc.weight"), (Shape{10, 64}));
     EXPECT_TRUE(all.contains("layer3.0.downsample.0.weight"));

@@ -44,7 +44,7 @@ Progress::State at(std::int64_t step, std::int64_t total) {
   state.total_epochs = 10;
   state.loss = 0.40123;
   state.accuracy = 0.8531;
-  state.samples_per_second = 1203.4;
+  state.per_second = 1203.4;
   state.seconds_left = 725;
   return state;
 }
@@ -73,7 +73,7 @@ TEST(Progress, LineSaysWhatIsKnown) {
   state.total_epochs = 0;
   state.accuracy = state.seconds_left = -1;
   state.tokens = true;
-  state.samples_per_second = 9.84;
+  state.per_second = 9.84;
   EXPECT_EQ(progress_line(state), "step 7, epoch 0.85, loss 0.4012, 9.8 tokens/s");
 }
 

@@ -40,9 +40,9 @@ struct Bench {
         library(device, "library", 1 << 16),
         context(Stream{device, nullptr}, workspace, library),
         list(little_list()),
-        layout(list, 1 << 20),
-        store(list, layout, DType::float32, memory, memory),
-        optimizer(options, store, state) {
+        layout(list, 1 << 20, DType::float32),
+        store(list, layout, {}, memory, memory),
+        optimizer(options, store, {}, state) {
     store.initialize(7);
   }
 
@@ -123,6 +123,7 @@ struct Reference {
   void update(int t, const std::vector<double>& g, double rate, double decay, bool trusts) {
     const double mu = options.momentum;
     double local = 1;
+    std::vector<double> direction;  // lamb
     if (options.kind == OptimizerKind::lars && trusts && norm(weights[t]) > 0 && norm(g) > 0) {
       local = options.trust_coefficient * norm(weights[t]) / (norm(g) + decay * norm(weights[t]));
     }
@@ -143,8 +144,15 @@ struct Reference {
           v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
           w -= rate * (m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon);
           break;
+        case OptimizerKind::lamb:  // You et al. 2020, algorithm 2: the direction; the step follows when its norm is known
+          m = options.beta1 * m + (1 - options.beta1) * g[i];
+          v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
+          direction.push_back((m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon) + decay * w);
+          break;
       }
     }
+    const double ratio = trusts && norm(weights[t]) > 0 && norm(direction) > 0 ? std::min(10.0, norm(weights[t]) / norm(direction)) : 1;
+    for (std::size_t i = 0; i < direction.size(); ++i) weights[t][i] -= rate * ratio * direction[i];
   }
 };
 
@@ -198,8 +206,23 @@ TEST(Optimizer, LarsFollowsItsRule) { expect_agrees(options_of(OptimizerKind::la
 
 TEST(Optimizer, AdamWFollowsPyTorchs) { expect_agrees(options_of(OptimizerKind::adamw)); }
 
+TEST(Optimizer, LambFollowsItsRule) { expect_agrees(options_of(OptimizerKind::lamb)); }
+
+TEST(Optimizer, LambTrustsAtMostTenfold) {
+  OptimizerOptions options = options_of(OptimizerKind::lamb);
+  options.weight_decay = 0;
+  Bench large(options);
+  // The first direction is the gradient's sign: of norm sqrt(35). Weights of norm 100 sqrt(35) would be trusted a hundredfold.
+  std::fill_n(large.store.master({3}).as<float>(), 35, 100.0f);
+  large.step(1, 0.01);
+  for (std::int64_t i = 0; i < 35; ++i) {
+    const double direction = Bench::gradient_at(1, 3, i) > 0 ? 1 : -1;
+    EXPECT_NEAR(large.store.master({3}).as<float>()[i], 100 - 0.01 * 10 * direction, 1e-5) << "a rounding of 100 is 4e-6";
+  }
+}
+
 TEST(Optimizer, DecayReachesBiasesOnlyWhereAskedTo) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.decay_all = true;
     expect_agrees(options);
@@ -207,7 +230,7 @@ TEST(Optimizer, DecayReachesBiasesOnlyWhereAskedTo) {
 }
 
 TEST(Optimizer, ClippingScalesTheWholeGradient) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;  // the gradients' norm is about 1.8
     expect_agrees(options);
@@ -232,7 +255,7 @@ TEST(Optimizer, ClippingTouchesNoStatisticAndNoSmallGradient) {
 }
 
 TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     Bench bench(options_of(kind)), twin(options_of(kind));
     bench.step(1, 0.1);
     twin.step(1, 0.1);
@@ -257,6 +280,17 @@ TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
     twin.step(3, 0.1);
     EXPECT_EQ(bench.all(), twin.all()) << "bias correction and slots go on as if it had never been";
   }
+}
+
+TEST(Optimizer, LambTrustsNothingWhereANormIsZero) {
+  OptimizerOptions options = options_of(OptimizerKind::lamb);
+  options.weight_decay = 0;
+  Bench bench(options);
+  std::fill_n(bench.store.master({3}).as<float>(), 35, 0.0f);
+  bench.step(1, 0.5);
+  const Tensor weight = bench.store.master({3});
+  // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon over gradients of 0.01 and more.
+  for (std::int64_t i = 0; i < weight.elements(); ++i) EXPECT_NEAR(weight.as<float>()[i], Bench::gradient_at(1, 3, i) > 0 ? -0.5 : 0.5, 1e-5);
 }
 
 TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
@@ -285,20 +319,23 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
   }
 }
 
-TEST(Optimizer, ComputeCopyIsTheRoundedMaster) {
-  Bench bench(options_of(OptimizerKind::sgd));
-  Arena memory(bench.device, "memory", 1 << 20), state(bench.device, "state", 1 << 20);
-  parallel::ParameterStore store(bench.list, bench.layout, DType::bfloat16, memory, memory);
-  store.initialize(7);
-  Optimizer optimizer(options_of(OptimizerKind::sgd), store, state);
-  for (std::int64_t i = 0; i < store.flat_gradient().elements(); ++i) store.flat_gradient().as<float>()[i] = 0.01f * static_cast<float>(i % 7);
-  optimizer.step(bench.context, 0.1, true);
-  const Tensor updated = store.flat_compute();
-  const std::vector<std::uint16_t> after(updated.as<std::uint16_t>(), updated.as<std::uint16_t>() + updated.elements());
-  store.refresh_compute();
-  for (const int t : {0, 3}) {  // those with a compute copy
-    const auto& slot = bench.layout.slot({t});
-    for (std::int64_t i = slot.offset; i < slot.offset + slot.elements; ++i) EXPECT_EQ(after[static_cast<std::size_t>(i)], updated.as<std::uint16_t>()[i]);
+TEST(Optimizer, WorkingWeightsAreTheRoundedMaster) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    Bench bench(options_of(kind));
+    Arena memory(bench.device, "memory", 1 << 20), state(bench.device, "state", 1 << 20);
+    const parallel::FlatLayout layout(bench.list, 1 << 20, DType::bfloat16);
+    parallel::ParameterStore store(bench.list, layout, {}, memory, memory);
+    store.initialize(7);
+    Optimizer optimizer(options_of(kind), store, {}, state);
+    for (std::int64_t i = 0; i < store.flat_gradient().elements(); ++i) store.flat_gradient().as<float>()[i] = 0.01f * static_cast<float>(i % 7);
+    const Tensor working = store.flat_working();
+    const auto bytes = [&] { return std::vector<std::uint8_t>(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements()); };
+    const std::vector<std::uint8_t> before = bytes();
+    optimizer.step(bench.context, 0.1, true);
+    const std::vector<std::uint8_t> after = bytes();
+    EXPECT_NE(after, before);
+    store.refresh_working(bench.context);
+    EXPECT_EQ(after, bytes());
   }
 }
 
@@ -312,10 +349,11 @@ TEST(Optimizer, SlotsHaveTheContractsNames) {
   EXPECT_EQ(names(OptimizerKind::sgd), std::vector<std::string>{"momentum"});
   EXPECT_EQ(names(OptimizerKind::lars), std::vector<std::string>{"momentum"});
   EXPECT_EQ(names(OptimizerKind::adamw), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
+  EXPECT_EQ(names(OptimizerKind::lamb), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
 }
 
 TEST(Optimizer, MetaCountsWhatTheCpuDoes) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     Bench cpu(options_of(kind)), meta(options_of(kind), DeviceKind::meta);
     cpu.step(1, 0.1);
     EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,7 +24,7 @@ ParameterList make_list() {
 
 TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
   const ParameterList list = make_list();
-  const FlatLayout layout(list, 4000);
+  const FlatLayout layout(list, 4000, DType::float32);
   std::int64_t end = 0;
   for (int block = list.blocks() - 1; block >= 0; --block) {
     for (std::size_t index = 0; index < list.entries().size(); ++index) {
@@ -32,7 +33,6 @@ TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
       EXPECT_EQ(slot.offset, (end + 15) / 16 * 16) << "the next multiple of 16";
       EXPECT_EQ(slot.elements, list.entries()[index].spec.shape.elements());
       EXPECT_EQ(slot.block, block);
-      EXPECT_EQ(slot.compute_copy, list.entries()[index].spec.compute_copy);
       end = slot.offset + slot.elements;
     }
   }
@@ -42,7 +42,7 @@ TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
 TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
   const ParameterList list = make_list();
   for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{700}, std::int64_t{4000}, std::int64_t{1} << 40}) {
-    const FlatLayout layout(list, bytes);
+    const FlatLayout layout(list, bytes, DType::float32);
     ASSERT_FALSE(layout.buckets().empty());
     std::int64_t end = 0;
     int previous_block = list.blocks();
@@ -67,48 +67,36 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
     }
     EXPECT_EQ(end, layout.elements());
   }
-  EXPECT_EQ(FlatLayout(list, 1).buckets().size(), 11u) << "one a block that has parameters";
-  EXPECT_EQ(FlatLayout(list, std::int64_t{1} << 40).buckets().size(), 1u);
+  EXPECT_EQ(FlatLayout(list, 1, DType::float32).buckets().size(), 11u) << "one a block that has parameters";
+  EXPECT_EQ(FlatLayout(list, std::int64_t{1} << 40, DType::float32).buckets().size(), 1u);
 }
 
 TEST(FlatLayout, NothingDeclared) {
-  const FlatLayout layout(ParameterList{}, 100);
+  const FlatLayout layout(ParameterList{}, 100, DType::bfloat16);
   EXPECT_EQ(layout.elements(), 0);
   EXPECT_TRUE(layout.buckets().empty());
   EXPECT_TRUE(layout.rows().empty());
-  EXPECT_TRUE(layout.chunks().empty());
+  EXPECT_EQ(layout.working_bytes(), 0);
 }
 
-/// Pieces in flat order that fill each tensor exactly.
-template <class Pieces>
-void expect_tensors_filled(const FlatLayout& layout, const Pieces& pieces) {
+TEST(FlatLayout, RowsFillTheTensors) {
+  const ParameterList list = make_list();
+  const FlatLayout layout(list, 4000, DType::float32);
   std::vector<std::int64_t> filled(layout.slots().size(), 0);
   std::int64_t previous = -1;
-  for (const auto& piece : pieces) {
-    const auto tensor = static_cast<std::size_t>(piece.tensor);
-    EXPECT_GT(piece.offset, previous);
-    EXPECT_GT(piece.elements, 0);
-    EXPECT_EQ(piece.offset, layout.slots()[tensor].offset + filled[tensor]);
-    filled[tensor] += piece.elements;
-    previous = piece.offset;
+  for (const ops::FlatRow& row : layout.rows()) {
+    const auto tensor = static_cast<std::size_t>(row.tensor);
+    EXPECT_GT(row.offset, previous);
+    EXPECT_EQ(row.elements, list[{row.tensor}].row_elements());
+    EXPECT_EQ(row.offset, layout.slots()[tensor].offset + filled[tensor]);
+    filled[tensor] += row.elements;
+    previous = row.offset;
   }
   for (std::size_t i = 0; i < filled.size(); ++i) EXPECT_EQ(filled[i], layout.slots()[i].elements);
 }
 
-TEST(FlatLayout, RowsAndChunksFillTheTensors) {
-  const ParameterList list = make_list();
-  const FlatLayout layout(list, 4000);
-  expect_tensors_filled(layout, layout.rows());
-  for (const ops::FlatRow& row : layout.rows()) EXPECT_EQ(row.elements, list[{row.tensor}].row_elements());
-  for (const std::int64_t longest : {1, 7, 16384}) {
-    const std::vector<ops::FlatChunk> chunks = layout.chunks(longest);
-    expect_tensors_filled(layout, chunks);
-    for (const ops::FlatChunk& chunk : chunks) EXPECT_LE(chunk.elements, longest);
-  }
-}
-
 TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
-  const FlatLayout layout(make_list(), 4000);
+  const FlatLayout layout(make_list(), 4000, DType::float32);
   for (const FlatLayout::Bucket& bucket : layout.buckets()) {
     std::vector<std::int64_t> cuts{bucket.begin, bucket.end};
     for (const ops::FlatRow& row : layout.rows()) {
@@ -126,6 +114,128 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
         EXPECT_LE(bounds[i - 1], bounds[i]);
         EXPECT_TRUE(std::binary_search(cuts.begin(), cuts.end(), bounds[i]));
         EXPECT_LE(bounds[i] - bounds[i - 1], (bucket.end - bucket.begin) / shards + 1 + largest);
+      }
+    }
+  }
+}
+
+/// Like a transformer: an embedding that is tied, positions, two blocks with joined projections, a head.
+ParameterList make_tied_list(int tensor_rank = 0, int tensor_size = 1) {
+  using Along = Split::Along;
+  ParameterList list(tensor_rank, tensor_size);
+  list.begin_block(0);
+  list.declare({.name = "embedding", .shape = {37, 6}, .split = {Along::rows}, .tied = true});
+  list.declare({.name = "positions", .shape = {5, 6}});
+  for (int block = 1; block <= 2; ++block) {
+    list.begin_block(block);
+    const std::string name = "block" + std::to_string(block);
+    list.declare({.name = name + ".norm", .shape = {6}, .compute_copy = false});
+    list.declare({.name = name + ".q", .shape = {7, 6}, .split = {Along::rows}});
+    list.declare({.name = name + ".k", .shape = {3, 6}, .split = {Along::rows}, .joined = true});
+    list.declare({.name = name + ".v", .shape = {3, 6}, .split = {Along::rows}, .joined = true});
+    list.declare({.name = name + ".out", .shape = {6, 7}, .split = {Along::columns}});
+  }
+  list.begin_block(3);
+  list.declare({.name = "final.norm", .shape = {6}, .compute_copy = false});
+  list.declare({.name = "embedding", .shape = {37, 6}, .split = {Along::rows}, .tied = true});
+  return list;
+}
+
+TEST(FlatLayout, JoinedTensorsTouch) {
+  for (const int ranks : {1, 2}) {
+    const ParameterList list = make_tied_list(ranks - 1, ranks);
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      const FlatLayout layout(list, 1, compute);
+      int joined = 0;
+      for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
+        const FlatLayout::Slot& slot = layout.slot({index});
+        EXPECT_EQ(slot.elements, list.part({index}).elements());
+        if (!list[{index}].joined) {
+          EXPECT_EQ(slot.offset % 16, 0);
+          EXPECT_EQ(slot.working % 64, 0);
+          continue;
+        }
+        ++joined;
+        const FlatLayout::Slot& before = layout.slot({index - 1});
+        EXPECT_EQ(slot.offset, before.offset + before.elements);
+        EXPECT_EQ(slot.working, before.working + before.elements * size_of(compute));
+      }
+      EXPECT_EQ(joined, 4);
+    }
+  }
+}
+
+TEST(FlatLayout, ATiedTensorHasABucketOfItsOwnBehindAllOthers) {
+  const ParameterList list = make_tied_list();
+  for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{1} << 40}) {
+    const FlatLayout layout(list, bytes, DType::float32);
+    const FlatLayout::Bucket& last = layout.buckets().back();
+    const FlatLayout::Slot& embedding = layout.slot({0});
+    EXPECT_TRUE(last.tied);
+    EXPECT_EQ(last.ready_block, 0) << "the owner's block";
+    EXPECT_EQ(embedding.bucket, static_cast<int>(layout.buckets().size()) - 1);
+    EXPECT_EQ(last.begin, embedding.offset);
+    EXPECT_EQ(last.end, layout.elements());
+    for (std::size_t i = 1; i < layout.slots().size(); ++i) EXPECT_NE(layout.slots()[i].bucket, embedding.bucket);
+    EXPECT_EQ(std::count_if(layout.buckets().begin(), layout.buckets().end(), [](const auto& bucket) { return bucket.tied; }), 1);
+    EXPECT_EQ(layout.bucket_of(0), layout.slot({1}).bucket) << "of the block's other parameters";
+  }
+}
+
+TEST(FlatLayout, BucketsCloseWhereChunksBegin) {
+  const ParameterList list = make_list();
+  const std::vector<int> begins{0, 5, 9};
+  const FlatLayout layout(list, std::int64_t{1} << 40, DType::float32, begins);
+  ASSERT_EQ(layout.buckets().size(), 3u);
+  EXPECT_EQ(layout.buckets()[0].ready_block, 9);
+  EXPECT_EQ(layout.buckets()[1].ready_block, 6) << "block 5 has no parameters";
+  EXPECT_EQ(layout.buckets()[2].ready_block, 0);
+  for (int block = 0; block < 12; ++block) EXPECT_EQ(layout.bucket_of(block), block == 5 ? -1 : block >= 9 ? 0 : block >= 5 ? 1 : 2) << block;
+  EXPECT_EQ(layout.bucket_of(12), -1);
+}
+
+TEST(FlatLayout, WorkingWeightsStandInTheSameOrderEachInItsType) {
+  const ParameterList list = make_list();
+  const FlatLayout plain(list, 4000, DType::float32), mixed(list, 4000, DType::bfloat16);
+  for (const FlatLayout::Slot& slot : plain.slots()) EXPECT_EQ(slot.working, 4 * slot.offset);
+  EXPECT_EQ(plain.working_bytes(), 4 * plain.elements());
+  std::vector<FlatLayout::Slot> slots = mixed.slots();
+  std::sort(slots.begin(), slots.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  std::int64_t end = 0;
+  for (const FlatLayout::Slot& slot : slots) {
+    EXPECT_EQ(slot.working, (end + 63) / 64 * 64);
+    end = slot.working + slot.elements * size_of(slot.type);
+    const FlatLayout::Bucket& bucket = mixed.buckets()[static_cast<std::size_t>(slot.bucket)];
+    EXPECT_LE(bucket.working_begin, slot.working);
+    EXPECT_LE(end, bucket.working_end);
+  }
+  for (std::size_t i = 0; i < list.entries().size(); ++i) {
+    EXPECT_EQ(mixed.slots()[i].type, list.entries()[i].spec.compute_copy ? DType::bfloat16 : DType::float32);
+    EXPECT_EQ(mixed.slots()[i].offset, plain.slots()[i].offset) << "the float32 buffers know nothing of the compute type";
+  }
+  EXPECT_EQ(mixed.buckets().front().working_begin, 0);
+  EXPECT_EQ(mixed.buckets().back().working_end, mixed.working_bytes());
+  for (std::size_t i = 1; i < mixed.buckets().size(); ++i) EXPECT_EQ(mixed.buckets()[i].working_begin, mixed.buckets()[i - 1].working_end);
+}
+
+TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
+  for (const ParameterList& list : {make_list(), make_tied_list()}) {
+    const FlatLayout layout(list, 700, DType::bfloat16);
+    for (const FlatLayout::Bucket& bucket : layout.buckets()) {
+      for (const int shards : {1, 2, 3, 8, 64}) {
+        const std::vector<std::int64_t> bounds = layout.shard_bounds(bucket, shards), bytes = layout.working_bounds(bucket, shards);
+        ASSERT_EQ(bytes.size(), bounds.size());
+        EXPECT_EQ(bytes.front(), bucket.working_begin);
+        EXPECT_EQ(bytes.back(), bucket.working_end);
+        for (const ops::FlatRow& row : layout.rows()) {  // a row lies between the same two cuts in either layout
+          if (row.offset < bucket.begin || row.offset >= bucket.end) continue;
+          const FlatLayout::Slot& slot = layout.slots()[static_cast<std::size_t>(row.tensor)];
+          const std::int64_t begin = slot.working + (row.offset - slot.offset) * size_of(slot.type), end = begin + row.elements * size_of(slot.type);
+          for (std::size_t cut = 0; cut < bounds.size(); ++cut) {
+            EXPECT_EQ(bounds[cut] <= row.offset, bytes[cut] <= begin);
+            EXPECT_EQ(bounds[cut] >= row.offset + row.elements, bytes[cut] >= end);
+          }
+        }
       }
     }
   }

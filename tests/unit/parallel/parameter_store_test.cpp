@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -18,19 +20,26 @@ ParameterList make_list() {
   list.declare({.name = "bn.running_var", .shape = {5}, .initializer = {Initializer::Kind::constant, 1}, .role = Role::statistic, .compute_copy = false});
   list.begin_block(1);
   list.declare({.name = "fc.weight", .shape = {7, 9}, .initializer = {Initializer::Kind::uniform, 0.3}});
+  list.declare({.name = "gate.weight", .shape = {2, 9}, .initializer = {Initializer::Kind::uniform, 0.3}, .joined = true});
+  list.declare({.name = "fc.bias", .shape = {7}, .initializer = {Initializer::Kind::normal, 0.3}, .compute_copy = false});
+  list.declare({.name = "gate.bias", .shape = {2}, .initializer = {Initializer::Kind::normal, 0.3}, .compute_copy = false, .joined = true});
   return list;
 }
 
 struct Stored {
   explicit Stored(DType compute, DeviceKind kind = DeviceKind::cpu)
       : list(make_list()),
-        layout(list, 1 << 20),
+        layout(list, 1 << 20, compute),
         parameters({kind, 0}, "parameters", 1 << 16),
         gradients({kind, 0}, "gradients", 1 << 16),
-        store(list, layout, compute, parameters, gradients) {}
+        workspace({kind, 0}, "workspace", 1 << 10),
+        library({kind, 0}, "library", 1 << 10),
+        context(Stream{{kind, 0}}, workspace, library),
+        store(list, layout, {}, parameters, gradients) {}
   ParameterList list;
   FlatLayout layout;
-  Arena parameters, gradients;
+  Arena parameters, gradients, workspace, library;
+  ops::Context context;
   ParameterStore store;
 };
 
@@ -40,18 +49,18 @@ TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
   Stored stored(DType::float32);
   stored.store.initialize(11);
   std::vector<float> expected(static_cast<std::size_t>(stored.layout.elements()), 0.0f);
-  for (std::int32_t index = 0; index < 4; ++index) {
-    const ParameterSpec& spec = stored.list[{index}];
-    initialize_rows(spec, 11, 0, spec.rows(), expected.data() + stored.layout.slot({index}).offset);
-    EXPECT_EQ(stored.store.master({index}).shape, spec.memory_shape());
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(stored.list.entries().size()); ++index) {
+    const Part& part = stored.list.part({index});
+    initialize_rows(stored.list[{index}], part, 11, 0, part.rows(), expected.data() + stored.layout.slot({index}).offset);
+    EXPECT_EQ(stored.store.master({index}).shape, part.memory_shape());
     EXPECT_EQ(stored.store.weight({index}).data, stored.store.master({index}).data);
   }
   const float* flat = stored.store.flat_master().as<float>();
   EXPECT_EQ(std::vector<float>(flat, flat + stored.layout.elements()), expected);
-  EXPECT_FALSE(stored.store.flat_compute().defined());
+  EXPECT_FALSE(stored.store.flat_working().defined());
 }
 
-TEST(ParameterStore, ComputeCopyIsTheNearestBfloat16) {
+TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
   Stored stored(DType::bfloat16);
   stored.store.initialize(11);
   const Tensor weight = stored.store.weight({3}), master = stored.store.master({3});
@@ -62,7 +71,9 @@ TEST(ParameterStore, ComputeCopyIsTheNearestBfloat16) {
     const float error = std::abs(from_bfloat16(bits) - exact);
     for (const int step : {-1, 1}) EXPECT_LE(error, std::abs(from_bfloat16(static_cast<std::uint16_t>(bits + step)) - exact)) << exact;
   }
-  EXPECT_EQ(stored.store.weight({1}).dtype, DType::float32) << "read as float32: no compute copy";
+  const Tensor norm = stored.store.weight({1}), norm_master = stored.store.master({1});
+  ASSERT_EQ(norm.dtype, DType::float32) << "no compute copy";
+  for (std::int64_t i = 0; i < norm.elements(); ++i) EXPECT_EQ(norm.as<float>()[i], norm_master.as<float>()[i]);
 }
 
 TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
@@ -74,7 +85,7 @@ TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
   master[3] = std::bit_cast<float>(0x7F800001u);  // a NaN whose upper half alone would be infinity
   master[4] = -0.0f;
   const std::uint64_t version = stored.store.version();
-  stored.store.refresh_compute();
+  stored.store.refresh_working(stored.context);
   const std::uint16_t* copy = stored.store.weight({3}).as<std::uint16_t>();
   EXPECT_EQ(from_bfloat16(copy[0]), 1.0f);
   EXPECT_EQ(from_bfloat16(copy[1]), 1.0f + 0x1p-6f);
@@ -84,20 +95,46 @@ TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
   EXPECT_GT(stored.store.version(), version) << "prepared forms must be made anew";
 }
 
+TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {
+  Stored stored(DType::bfloat16);
+  stored.store.initialize(11);
+  const Tensor working = stored.store.flat_working();
+  const std::vector<std::uint8_t> first(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements());
+  std::fill_n(working.as<std::uint8_t>(), working.elements(), std::uint8_t{0});
+  stored.store.refresh_working(stored.context);
+  EXPECT_EQ(std::vector<std::uint8_t>(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements()), first);
+}
+
+TEST(ParameterStore, JoinedParametersAreOneView) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    Stored stored(compute);
+    const ParameterId matrix{3}, vector{5};
+    EXPECT_EQ(stored.store.weight(matrix, 2).shape, (Shape{9, 9}));
+    EXPECT_EQ(stored.store.weight(vector, 2).shape, (Shape{9}));
+    EXPECT_EQ(stored.store.gradient(matrix, 2).shape, (Shape{9, 9}));
+    EXPECT_EQ(stored.store.weight(matrix, 2).rows(7, 9).data, stored.store.weight({4}).data);
+    EXPECT_EQ(stored.store.weight(vector, 2).rows(7, 9).data, stored.store.weight({6}).data);
+    EXPECT_EQ(stored.store.gradient(matrix, 2).rows(7, 9).data, stored.store.gradient({4}).data);
+  }
+}
+
 TEST(ParameterStore, GradientGoesWhereItIsDirected) {
   Stored stored(DType::float32);
-  const Tensor own = stored.store.flat_gradient(), other = stored.gradients.allocate(DType::float32, own.shape);
-  stored.store.set_gradient(other);
-  EXPECT_EQ(stored.store.gradient({0}).as<float>(), other.as<float>() + stored.layout.slot({0}).offset);
-  stored.store.set_gradient(own);
-  EXPECT_EQ(stored.store.gradient({0}).as<float>(), own.as<float>() + stored.layout.slot({0}).offset);
+  const FlatLayout::Slot& slot = stored.layout.slot({0});
+  const FlatLayout::Bucket& bucket = stored.layout.buckets()[static_cast<std::size_t>(slot.bucket)];
+  const Tensor own = stored.store.bucket_gradient(slot.bucket), other = stored.gradients.allocate(DType::float32, {bucket.elements()});
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(), stored.store.flat_gradient().as<float>() + slot.offset);
+  stored.store.direct_gradient(slot.bucket, other);
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(), other.as<float>() + (slot.offset - bucket.begin));
+  stored.store.direct_gradient(slot.bucket, own);
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(), stored.store.flat_gradient().as<float>() + slot.offset);
 }
 
 TEST(ParameterStore, MetaTakesTheSameBytesAndTouchesNothing) {
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     Stored real(compute), planned(compute, DeviceKind::meta);
     planned.store.initialize(1);
-    planned.store.refresh_compute();
+    planned.store.refresh_working(planned.context);
     EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());
     EXPECT_EQ(planned.gradients.peak_bytes(), real.gradients.peak_bytes());
     EXPECT_EQ(planned.store.weight({0}).data, nullptr);

@@ -18,7 +18,7 @@ ParameterSpec convolution() {
 
 std::vector<float> initial_rows(const ParameterSpec& spec, std::uint64_t seed, std::int64_t begin, std::int64_t end) {
   std::vector<float> rows(static_cast<std::size_t>((end - begin) * spec.row_elements()));
-  initialize_rows(spec, seed, begin, end, rows.data());
+  initialize_rows(spec, Part(spec), seed, begin, end, rows.data());
   return rows;
 }
 
@@ -40,6 +40,27 @@ TEST(ParameterList, RefusesANameTwice) {
   }
 }
 
+TEST(ParameterList, ATiedNameIsOneParameterOfItsFirstBlock) {
+  ParameterList list(1, 2);
+  const ParameterSpec spec{.name = "wte.weight", .shape = {7, 4}, .split = {Split::Along::rows}, .tied = true};
+  list.begin_block(0);
+  const ParameterId first = list.declare(spec);
+  list.begin_block(5);
+  list.declare({.name = "ln_f.weight", .shape = {4}});
+  EXPECT_EQ(list.declare(spec).index, first.index);
+  EXPECT_EQ(list.entries().size(), 2u);
+  EXPECT_EQ(list.entries()[0].block, 0);
+  EXPECT_EQ(list.part(first).shape(), (Shape{4, 4}));
+  EXPECT_EQ(list.find("ln_f.weight"), 1);
+  EXPECT_EQ(list.find("wte"), -1);
+  ParameterSpec other = spec;
+  other.split.along = Split::Along::columns;
+  EXPECT_THROW(list.declare(other), Failure);
+  other = spec;
+  other.tied = false;
+  EXPECT_THROW(list.declare(other), Failure);
+}
+
 TEST(MemoryIndex, IsTheTransposeOfARowAndCoversIt) {
   const ParameterSpec spec = convolution();
   std::vector<std::int64_t> seen;
@@ -54,7 +75,7 @@ TEST(MemoryIndex, IsTheTransposeOfARowAndCoversIt) {
   }
   std::sort(seen.begin(), seen.end());
   for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<std::int64_t>(i));
-  EXPECT_EQ(spec.memory_shape(), (Shape{7, 3, 2, 5}));
+  EXPECT_EQ(Part(spec).memory_shape(), (Shape{7, 3, 2, 5}));
   EXPECT_EQ(memory_index({.name = "plain", .shape = {4, 9}}, 7), 7);
 }
 

@@ -8,8 +8,7 @@ namespace {
 void expect_exact(const ReplicaOptions& options) {
   test::ReplicaFixture fixture(options);
   for (int step = 0; step < 2; ++step) {
-    fixture.gradients();
-    fixture.replica.optimizer().step(fixture.replica.context(), 0.01, true);
+    fixture.step(0.01);
   }
   fixture.replica.evaluate(fixture.batch(0));
   const MemoryPlan used = fixture.replica.peaks();
@@ -21,8 +20,10 @@ void expect_exact(const ReplicaOptions& options) {
   EXPECT_EQ(used.flow[1], fixture.plan.flow[1]);
   EXPECT_EQ(used.workspace, fixture.plan.workspace);
   EXPECT_EQ(used.library, fixture.plan.library);
-  EXPECT_EQ(used.scalars, fixture.plan.scalars);
-  EXPECT_GT(used.activations, 0);
+  EXPECT_EQ(used.recompute, fixture.plan.recompute);
+  EXPECT_EQ(used.batches, fixture.plan.batches);
+  EXPECT_EQ(used, fixture.plan);
+  EXPECT_GT(used.all_activations(), 0);
 }
 
 TEST(MemoryPlan, IsWhatARunReallyTakes) { expect_exact(test::small_resnet()); }
@@ -45,13 +46,54 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   expect_exact(options);
 }
 
+TEST(MemoryPlan, IsExactForATransformerWithRecomputation) {
+  for (const int recompute : {0, 1, 2}) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      ReplicaOptions options = test::small_gpt(3);
+      options.recompute = recompute;
+      options.compute = compute;
+      options.accumulation = 2;
+      options.global = 4;
+      expect_exact(options);
+    }
+  }
+}
+
+TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
+  ReplicaOptions options = test::small_gpt(8, 32);
+  const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  options.recompute = 1;
+  const MemoryPlan again = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  const std::int64_t input = options.micro * options.model.gpt.context * options.model.gpt.width * 4;  // of a block, float32
+  const std::int64_t tokens = options.micro * options.model.gpt.context * 4;
+  EXPECT_EQ(again.activations.front(), tokens + 9 * input);  // the embedding's output and those of 8 blocks
+  EXPECT_LT(again.recompute, plain.activations.front() / 7);  // of the largest block
+}
+
+TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
+  ReplicaOptions options = test::small_gpt(8, 64);
+  options.model.gpt.tie_embeddings = false;
+  options.global = 16;
+  const MemoryPlan plain = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
+  options.shard = parallel::ShardKind::parameters;
+  const MemoryPlan sharded = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
+  const std::int64_t weights = plain.parameters;                               // float32: master and working are one
+  const std::int64_t block = 4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;           // of a transformer block, with room for alignment
+  EXPECT_LE(sharded.parameters, weights / 8 + 2 * block + 8 * 1024);           // own shards, two gathered blocks, uneven cuts
+  EXPECT_LE(sharded.gradients, weights / 8 + 3 * block + 8 * 1024);            // two blocks backward writes to; the part that is added
+  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);                   // two slots
+  EXPECT_EQ(plain.optimizer, 2 * weights);
+  EXPECT_GT(plain.library, 0);
+  EXPECT_EQ(sharded.library, 0);  // no prepared form outlives the gathered weight
+}
+
 TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
   ReplicaOptions options = test::small_resnet();
   options.accumulation = 8;
   options.global = 240;
-  const MemoryPlan plain = Replica::measure(options, 0, 3, DeviceKind::cpu);
+  const MemoryPlan plain = Replica::measure(options, {.data = 3}, 0, DeviceKind::cpu);
   options.deterministic = true;
-  const MemoryPlan tree = Replica::measure(options, 0, 3, DeviceKind::cpu);
+  const MemoryPlan tree = Replica::measure(options, {.data = 3}, 0, DeviceKind::cpu);
   EXPECT_EQ(tree.gradients, plain.gradients * 5);  // 1 + ceil(log2 8) buffers and the partner's part instead of one
   EXPECT_EQ(tree.activations, plain.activations);
 }
@@ -62,9 +104,9 @@ TEST(MemoryPlan, ASmallModelAtAPowerOfTwoOfReplicasIsAddedUpByTheTreeInAnyCase) 
   for (const int replicas : {1, 2, 4}) {
     options.global = 80 * replicas;
     options.deterministic = false;
-    const MemoryPlan plain = Replica::measure(options, 0, replicas, DeviceKind::cpu);
+    const MemoryPlan plain = Replica::measure(options, {.data = replicas}, 0, DeviceKind::cpu);
     options.deterministic = true;
-    EXPECT_EQ(plain, Replica::measure(options, 0, replicas, DeviceKind::cpu));
+    EXPECT_EQ(plain, Replica::measure(options, {.data = replicas}, 0, DeviceKind::cpu));
   }
 }
 

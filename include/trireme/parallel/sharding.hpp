@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trireme/comm/engine.hpp"
+#include "trireme/ops/update.hpp"
+#include "trireme/parallel/flat_layout.hpp"
+#include "trireme/parallel/options.hpp"
+
+namespace trireme::parallel {
+
+/// What the replicas hold only a part of, and who they are.
+struct Sharding {
+  ShardKind kind = ShardKind::none;
+  comm::Communicator data;         ///< the data-parallel group
+  comm::Engine* engine = nullptr;  ///< gathers weights; null where nothing is sharded
+  int rank() const { return data.rank(); }
+  int size() const { return data.size(); }
+};
+
+/// What one rank of `size` owns of a flat layout: its shards of all buckets, one after the other in shard buffers (float32). The only rank
+/// of one owns everything, and its shard buffers are the flat buffers.
+class Shard {
+ public:
+  /// The rows of a tensor that are owned: local rows [row_begin, row_end), the first at `offset` of the shard buffers.
+  struct Part {
+    std::int64_t row_begin = 0, row_end = 0, offset = 0;
+  };
+  /// Owned elements of one tensor, one after the other.
+  struct Run {
+    std::int64_t offset = 0, elements = 0;  ///< in the shard buffers
+    std::int64_t working = 0;               ///< bytes from the start of the whole working weights
+    std::int32_t tensor = 0;
+    DType type = DType::float32;            ///< of the working weights
+  };
+  /// A bucket's cuts, counted from the bucket's own begin, and where the owned part lies in the shard buffers.
+  struct Bucket {
+    std::vector<std::int64_t> bounds;          ///< elements, size + 1
+    std::vector<std::int64_t> working_bounds;  ///< bytes of the working weights, size + 1
+    std::int64_t begin = 0, end = 0;           ///< elements of the shard buffers
+    std::size_t run_begin = 0, run_end = 0;    ///< of runs()
+    std::int64_t elements() const { return end - begin; }
+  };
+  Shard() = default;
+  Shard(const ParameterList& list, const FlatLayout& layout, int rank, int size);
+
+  /// Of a shard buffer.
+  std::int64_t elements() const { return elements_; }
+  const Part& part(ParameterId id) const { return parts_[static_cast<std::size_t>(id.index)]; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  const std::vector<Run>& runs() const { return runs_; }
+  /// The owned atoms in flat order, offsets in the shard buffers.
+  const std::vector<ops::FlatRow>& rows() const { return rows_; }
+  /// The owned rows in pieces of at most `chunk_elements` that each lie in one tensor, offsets in the shard buffers and in the whole working
+  /// weights.
+  std::vector<ops::FlatChunk> chunks(std::int64_t chunk_elements = 16384) const;
+
+ private:
+  std::vector<Part> parts_;
+  std::vector<Run> runs_;
+  std::vector<Bucket> buckets_;
+  std::vector<ops::FlatRow> rows_;
+  std::int64_t elements_ = 0;
+};
+
+}  // namespace trireme::parallel

@@ -1,0 +1,162 @@
+#include "trireme/kernels/row_norm.hpp"
+
+#include <cmath>
+
+#include "row_group.hpp"
+
+// Forward, a row a group: mean, then the variance around it (a large mean costs no digits), then y; x comes from memory once, then from
+// cache, y is written once. Backward, with g = dy * gamma and xhat = (x - mean) * rstd:
+//   dx = rstd * (g - sum(g) / width - xhat * sum(g * xhat) / width), dgamma = sum dy * xhat, dbeta = sum dy  (rms: without sum(g)).
+// A group takes a chunk of rows: a row's two sums, then in one loop dx and the row's terms of dgamma and dbeta, which are added up in the
+// chunk's partial sums; so x, dy and dresidual come from memory once. Last, the chunks of a column are added in order, in double. Each
+// element is read before the same place is written, so dx may be dy or dresidual.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string forward_label = "trireme/kernels/row_norm_forward";
+const std::string backward_label = "trireme/kernels/row_norm_backward";
+const std::string parameter_label = "trireme/kernels/row_norm_parameters";
+
+constexpr std::int64_t chunk_rows = 32;  // numbers of a float32 partial sum; the partial sums are 1/16 of an activation in float32
+
+std::int64_t chunks_of(const RowNormShape& shape) { return (shape.rows + chunk_rows - 1) / chunk_rows; }
+
+template <class T, bool bias>
+struct Forward {
+  RowNormShape shape;
+  RowNormForward<T> args;
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
+    const std::int64_t width = shape.width;
+    const T* x = args.x + row * width;
+    T* y = args.y + row * width;
+    const float *gamma = args.gamma, *beta = args.beta;
+    float mean = 0;
+    if (!shape.rms) {
+      mean = static_cast<float>(group.template sum<1>(width, [=](std::int64_t i, float* term) { term[0] = to_float(x[i]); }).value[0] / static_cast<double>(width));
+    }
+    const Sums<1> squares = group.template sum<1>(width, [=](std::int64_t i, float* term) {
+      const float centred = to_float(x[i]) - mean;
+      term[0] = centred * centred;
+    });
+    const float rstd = static_cast<float>(1 / sqrt(squares.value[0] / static_cast<double>(width) + args.epsilon));
+    if (group.leads()) {
+      if (!shape.rms) args.mean[row] = mean;
+      args.rstd[row] = rstd;
+    }
+    const std::int64_t step = group.step();
+#pragma omp simd
+    for (std::int64_t i = group.first(); i < width; i += step) {
+      float value = (to_float(x[i]) - mean) * rstd * gamma[i];
+      if constexpr (bias) value += beta[i];
+      y[i] = from_float<T>(value);
+    }
+  }
+};
+
+template <class T, bool residual>
+struct Backward {
+  RowNormShape shape;
+  RowNormBackward<T> args;
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t chunk, const Group& group) const {
+    const std::int64_t width = shape.width, begin = chunk * chunk_rows, end = begin + chunk_rows < shape.rows ? begin + chunk_rows : shape.rows;
+    float *dgamma = args.partials + chunk * 2 * width, *dbeta = dgamma + width;
+    for (std::int64_t i = group.first(); i < width; i += group.step()) dgamma[i] = dbeta[i] = 0;
+    for (std::int64_t row = begin; row < end; ++row) take(row, group, dgamma, dbeta);
+  }
+
+  template <class Group>
+  KOKKOS_FUNCTION void take(std::int64_t row, const Group& group, float* __restrict dgamma, float* __restrict dbeta) const {
+    const std::int64_t width = shape.width;
+    const T *x = args.x + row * width, *dy = args.dy + row * width, *dresidual = residual ? args.dresidual + row * width : nullptr;
+    T* dx = args.dx + row * width;
+    const float* __restrict gamma = args.gamma;
+    const float mean = shape.rms ? 0.0f : args.mean[row], rstd = args.rstd[row];
+    const Sums<2> sums = group.template sum<2>(width, [=](std::int64_t i, float* term) {
+      term[0] = to_float(dy[i]) * gamma[i];
+      term[1] = term[0] * (to_float(x[i]) - mean);
+    });
+    const double scale = 1 / static_cast<double>(width);
+    const float level = shape.rms ? 0.0f : static_cast<float>(sums.value[0] * scale);
+    const float slope = static_cast<float>(sums.value[1] * scale * rstd);  // of xhat
+    const std::int64_t step = group.step();
+#pragma omp simd
+    for (std::int64_t i = group.first(); i < width; i += step) {
+      const float gradient = to_float(dy[i]), xhat = (to_float(x[i]) - mean) * rstd;
+      dgamma[i] += gradient * xhat;
+      dbeta[i] += gradient;
+      float value = rstd * (gradient * gamma[i] - level - xhat * slope);
+      if constexpr (residual) value += to_float(dresidual[i]);
+      dx[i] = from_float<T>(value);
+    }
+  }
+};
+
+constexpr std::int64_t block_columns = 64;  // columns of a piece of the last kernel
+
+template <class Space>
+constexpr int column_lanes = on_host<Space> ? static_cast<int>(block_columns) : 1;
+
+/// Partial sums [chunks, 2, width] to dgamma and dbeta. A piece is a block of columns of one of the two.
+template <int lanes>
+struct Parameters {
+  std::int64_t chunks, width;
+  const float* partials;
+  float *dgamma, *dbeta;
+  bool add;
+
+  KOKKOS_FUNCTION std::int64_t blocks() const { return (width + block_columns - 1) / block_columns; }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
+    const std::int64_t left = width - piece % blocks() * block_columns;
+    return left < block_columns ? left : block_columns;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
+    const std::int64_t which = piece / blocks(), column = piece % blocks() * block_columns + begin;
+    const int count = static_cast<int>(end - begin);
+    double total[lanes] = {};
+    for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const float* partial = partials + (chunk * 2 + which) * width + column;
+      for (int c = 0; c < count; ++c) total[c] += partial[c];
+    }
+    float* out = (which == 0 ? dgamma : dbeta) + column;
+    for (int c = 0; c < count; ++c) out[c] = static_cast<float>(total[c]) + (add ? out[c] : 0.0f);
+  }
+};
+
+template <class Space, class T>
+void run_forward(const Space& space, const RowNormShape& shape, const RowNormForward<T>& args) {
+  args.beta != nullptr ? for_each_group(space, forward_label, shape.rows, Forward<T, true>{shape, args})
+                       : for_each_group(space, forward_label, shape.rows, Forward<T, false>{shape, args});
+}
+
+template <class Space, class T>
+void run_backward(const Space& space, const RowNormShape& shape, const RowNormBackward<T>& args) {
+  args.dresidual != nullptr ? for_each_group(space, backward_label, chunks_of(shape), Backward<T, true>{shape, args})
+                            : for_each_group(space, backward_label, chunks_of(shape), Backward<T, false>{shape, args});
+  const Parameters<column_lanes<Space>> parameters{chunks_of(shape), shape.width, args.partials, args.dgamma, args.dbeta, args.add_parameters};
+  for_each_piece(space, parameter_label, parameters.blocks() * (args.dbeta != nullptr ? 2 : 1), parameters);
+}
+
+}  // namespace
+
+std::int64_t row_norm_partials(const RowNormShape& shape) { return chunks_of(shape) * 2 * shape.width; }
+
+template <class T>
+void row_norm_forward(const Stream& stream, const RowNormShape& shape, const RowNormForward<T>& args) {
+  dispatch(stream, [&](const auto& space) { run_forward(space, shape, args); });
+}
+template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<float>&);
+template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<BFloat16>&);
+
+template <class T>
+void row_norm_backward(const Stream& stream, const RowNormShape& shape, const RowNormBackward<T>& args) {
+  dispatch(stream, [&](const auto& space) { run_backward(space, shape, args); });
+}
+template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<float>&);
+template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<BFloat16>&);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,186 @@
+"""A decoder-only transformer in plain PyTorch, in GPT-2's and in Llama's form, as docs/contract.md (sections 3, 6 and 7) describes it: what Trireme is compared with.
+
+Parameters have Trireme's names and shapes (GPT-2's matrices [in, out], Llama's [out, in]).
+"""
+
+import math
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+EPSILON = 1e-5
+
+
+def normal(*shape, deviation=0.02):
+    return nn.Parameter(torch.randn(*shape) * deviation)
+
+
+class Conv1D(nn.Module):
+    """GPT-2's linear layer: weight [in, out]."""
+
+    def __init__(self, inputs, outputs, deviation=0.02):
+        super().__init__()
+        self.weight, self.bias = normal(inputs, outputs, deviation=deviation), nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x):
+        return functional.linear(x, self.weight.t(), self.bias)
+
+
+class Linear(nn.Module):
+    """Llama's: weight [out, in], no bias."""
+
+    def __init__(self, inputs, outputs, deviation=0.02):
+        super().__init__()
+        self.weight = normal(outputs, inputs, deviation=deviation)
+
+    def forward(self, x):
+        return functional.linear(x, self.weight)
+
+
+class RmsNorm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(width))
+
+    def forward(self, x):
+        return functional.rms_norm(x, self.weight.shape, self.weight, EPSILON)
+
+
+def attend(q, k, v):
+    """q [B, T, H, D], k and v [B, T, G, D]; causal; each key head serves H / G query heads."""
+    grouped = q.shape[2] // k.shape[2]
+    if grouped > 1:
+        k, v = k.repeat_interleave(grouped, dim=2), v.repeat_interleave(grouped, dim=2)
+    out = functional.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+    return out.transpose(1, 2).flatten(2)
+
+
+def rotation(length, head, base=10000.0):
+    """Cosine and sine of the angles of Llama's half rotation, float64 [length, 1, head / 2]."""
+    half = head // 2
+    frequency = base ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(length, dtype=torch.float64)[:, None, None] * frequency
+    return angle.cos(), angle.sin()
+
+
+def rotate(x, turn):
+    """x [B, T, H, D] turned by rotation(T, D)."""
+    cosine, sine = (table.to(x.dtype) for table in turn)
+    a, b = x.chunk(2, dim=-1)
+    return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)
+
+
+class Gpt2Attention(nn.Module):
+    def __init__(self, width, heads, layers):
+        super().__init__()
+        self.heads = heads
+        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(width, width, 0.02 / math.sqrt(2 * layers))
+
+    def forward(self, x):
+        q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in self.c_attn(x).chunk(3, dim=-1))
+        return self.c_proj(attend(q, k, v))
+
+
+class Gpt2Mlp(nn.Module):
+    def __init__(self, width, inner, layers):
+        super().__init__()
+        self.c_fc, self.c_proj = Conv1D(width, inner), Conv1D(inner, width, 0.02 / math.sqrt(2 * layers))
+
+    def forward(self, x):
+        return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
+
+
+class Gpt2Block(nn.Module):
+    def __init__(self, width, heads, inner, layers):
+        super().__init__()
+        self.ln_1, self.attn = nn.LayerNorm(width, EPSILON), Gpt2Attention(width, heads, layers)
+        self.ln_2, self.mlp = nn.LayerNorm(width, EPSILON), Gpt2Mlp(width, inner, layers)
+
+    def forward(self, x):
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Table(nn.Module):
+    def __init__(self, rows, width):
+        super().__init__()
+        self.weight = normal(rows, width)
+
+
+class Gpt2(nn.Module):
+    def __init__(self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=True):
+        super().__init__()
+        assert kv_heads in (None, heads)
+        self.wte, self.wpe = Table(vocabulary, width), Table(context, width)
+        self.h = nn.ModuleList(Gpt2Block(width, heads, mlp_width or 4 * width, layers) for _ in range(layers))
+        self.ln_f = nn.LayerNorm(width, EPSILON)
+        if not tied:
+            self.lm_head = Table(vocabulary, width)
+
+    def forward(self, tokens):
+        x = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[:tokens.shape[1]]
+        for block in self.h:
+            x = block(x)
+        return functional.linear(self.ln_f(x), self.lm_head.weight if hasattr(self, "lm_head") else self.wte.weight)
+
+
+class LlamaAttention(nn.Module):
+    def __init__(self, width, heads, kv_heads, layers):
+        super().__init__()
+        self.head = width // heads
+        self.q_proj, self.k_proj, self.v_proj = Linear(width, width), Linear(width, kv_heads * self.head), Linear(width, kv_heads * self.head)
+        self.o_proj = Linear(width, width, 0.02 / math.sqrt(2 * layers))
+
+    def forward(self, x, turn):
+        q, k, v = (layer(x).unflatten(-1, (-1, self.head)) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        return self.o_proj(attend(rotate(q, turn), rotate(k, turn), v))
+
+
+class LlamaMlp(nn.Module):
+    def __init__(self, width, inner, layers):
+        super().__init__()
+        self.gate_proj, self.up_proj, self.down_proj = Linear(width, inner), Linear(width, inner), Linear(inner, width, 0.02 / math.sqrt(2 * layers))
+
+    def forward(self, x):
+        return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class LlamaBlock(nn.Module):
+    def __init__(self, width, heads, kv_heads, inner, layers):
+        super().__init__()
+        self.input_layernorm, self.self_attn = RmsNorm(width), LlamaAttention(width, heads, kv_heads, layers)
+        self.post_attention_layernorm, self.mlp = RmsNorm(width), LlamaMlp(width, inner, layers)
+
+    def forward(self, x, turn):
+        x = x + self.self_attn(self.input_layernorm(x), turn)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class LlamaModel(nn.Module):
+    def __init__(self, layers, heads, kv_heads, width, inner, vocabulary):
+        super().__init__()
+        self.head = width // heads
+        self.embed_tokens = Table(vocabulary, width)
+        self.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, inner, layers) for _ in range(layers))
+        self.norm = RmsNorm(width)
+
+    def forward(self, tokens):
+        x, turn = functional.embedding(tokens, self.embed_tokens.weight), rotation(tokens.shape[1], self.head)
+        for block in self.layers:
+            x = block(x, turn)
+        return self.norm(x)
+
+
+class Llama(nn.Module):
+    def __init__(self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=False):
+        super().__init__()
+        self.model = LlamaModel(layers, heads, kv_heads or heads, width, mlp_width or (8 * width // 3 + 63) // 64 * 64, vocabulary)
+        if not tied:
+            self.lm_head = Table(vocabulary, width)
+
+    def forward(self, tokens):
+        return functional.linear(self.model(tokens), self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight)
+
+
+FORMS = {"gpt2": Gpt2, "llama": Llama}

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "calls.hpp"
+#include "pairs.hpp"
+
+namespace trireme::comm {
+
+/// Each rank's part, to every rank, in place, as a chain of steps. Groups of a power of two: at level k the partners give each other all they
+/// hold, 2^k neighbouring parts; others: the parts go round the ring.
+class AllGather {
+ public:
+  static constexpr const char* kind = "all_gather";
+  AllGather(const Pairs& group, std::byte* data, std::span<const std::int64_t> bounds) : group_(group), data_(data), bounds_(bounds) {}
+
+  int steps() const { return group_.complete() ? group_.levels() : group_.size - 1; }
+  void post(Calls& calls, int step) const;
+  void complete(int) const {}
+  std::string describe() const;
+
+ private:
+  Range parts(int first, int count) const { return {bounds_[static_cast<std::size_t>(first)], bounds_[static_cast<std::size_t>(first + count)]}; }
+
+  Pairs group_;
+  std::byte* data_;
+  std::span<const std::int64_t> bounds_;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "calls.hpp"
+#include "pairs.hpp"
+#include "trireme/comm/engine.hpp"
+
+namespace trireme::comm {
+
+/// A sum over a group, on every rank, as a chain of steps: each posts calls, and completes when they have ended.
+class AllReduce {
+ public:
+  static constexpr const char* kind = "all_reduce";
+  AllReduce(const Pairs& group, float* data, float* scratch, std::int64_t count, SumOrder order);
+
+  int steps() const;
+  void post(Calls& calls, int step) const;
+  void complete(int step) const;
+  std::string describe() const;
+
+ private:
+  /// library: MPI's own. exchange: whole vectors with rank^1, rank^2, ... halving: at each of these levels a rank keeps one half of what it
+  /// held (reduce-scatter), then the halves come back the same way; every element is added up exactly as by `exchange`, with 2 vectors sent
+  /// instead of log2(ranks). chain: groups that are no power of two: rank 0's part travels up, each rank adds its own, the sum travels down.
+  enum class Way : std::uint8_t { library, exchange, halving, chain };
+
+  void post_halving(Calls& calls, int step) const;
+  void post_chain(Calls& calls, int step) const;
+  /// Halving: the half of `whole` that this rank keeps at a level, or its partner.
+  Range half(const Range& whole, int level, bool partners) const;
+  /// Halving: what this rank holds before a level.
+  Range held(int level) const;
+  void add_received(const Range& range) const { add(scratch_ + range.begin, data_ + range.begin, range.size()); }
+  Range all() const { return {0, count_}; }
+
+  Pairs group_;
+  float *data_, *scratch_;
+  std::int64_t count_;
+  Way way_;
+};
+
+}  // namespace trireme::comm

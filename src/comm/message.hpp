@@ -1,0 +1,44 @@
+#pragma once
+
+#include <span>
+#include <string>
+
+#include <fmt/format.h>
+
+#include "calls.hpp"
+
+namespace trireme::comm {
+
+/// Bytes to another rank, in one step.
+class Send {
+ public:
+  static constexpr const char* kind = "send";
+  Send(std::span<const std::byte> data, int to, int tag) : data_(data), to_(to), tag_(tag) {}
+
+  int steps() const { return 1; }
+  void post(Calls& calls, int) const { calls.send(data_, to_); }
+  void complete(int) const {}
+  std::string describe() const { return fmt::format("{} bytes to rank {}, tag {}", data_.size(), to_, tag_); }
+
+ private:
+  std::span<const std::byte> data_;
+  int to_, tag_;
+};
+
+/// Bytes from another rank, in one step.
+class Receive {
+ public:
+  static constexpr const char* kind = "receive";
+  Receive(std::span<std::byte> data, int from, int tag) : data_(data), from_(from), tag_(tag) {}
+
+  int steps() const { return 1; }
+  void post(Calls& calls, int) const { calls.receive(data_, from_); }
+  void complete(int) const {}
+  std::string describe() const { return fmt::format("{} bytes from rank {}, tag {}", data_.size(), from_, tag_); }
+
+ private:
+  std::span<std::byte> data_;
+  int from_, tag_;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace trireme::comm {
+
+/// A rank of a group and its partners in pairwise exchange: at level k they are the two whose numbers differ in bit k alone.
+struct Pairs {
+  int rank = 0, size = 1;
+
+  /// Whether such pairs bring every rank together with every other: powers of two.
+  bool complete() const { return std::has_single_bit(static_cast<unsigned>(size)); }
+  int levels() const { return std::bit_width(static_cast<unsigned>(size)) - 1; }
+  int partner(int level) const { return rank ^ (1 << level); }
+  bool upper(int level) const { return (rank >> level & 1) != 0; }
+  /// Neighbours in the ring.
+  int after(int steps = 1) const { return (rank + steps) % size; }
+  int before(int steps = 1) const { return (rank - steps + size) % size; }
+};
+
+/// Elements or bytes [begin, end) of a request's memory.
+struct Range {
+  std::int64_t begin = 0, end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+
+/// to += from. Which of two ranks' parts is `to` does not change the bits.
+inline void add(const float* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,107 @@
+#include "reduce_scatter.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+namespace trireme::comm {
+
+ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order)
+    : group_(group), data_(data), scratch_(scratch), result_(result), bounds_(bounds) {
+  if (order == SumOrder::library) way_ = Way::direct;
+  else way_ = group.complete() ? Way::halving : Way::chain;
+}
+
+int ReduceScatter::steps() const {
+  switch (way_) {
+    case Way::direct: return group_.size - 1;
+    case Way::halving: return group_.levels();
+    case Way::chain: return group_.rank == group_.size - 1 ? 1 + group_.rank : 3;
+  }
+  return 0;
+}
+
+void ReduceScatter::post(Calls& calls, int step) const {
+  switch (way_) {
+    case Way::direct: post_direct(calls, step); return;
+    case Way::halving: post_halving(calls, step); return;
+    case Way::chain: post_chain(calls, step); return;
+  }
+}
+
+void ReduceScatter::complete(int step) const {
+  const Range mine = shard(group_.rank);
+  const bool last = step + 1 == steps();
+  switch (way_) {
+    case Way::direct:
+      if (last) add(data_ + mine.begin, result_, mine.size());
+      else add(result_, data_ + mine.begin, mine.size());
+      return;
+    case Way::halving:
+      if (last) add(data_ + mine.begin, result_, mine.size());
+      else add_received(step);
+      return;
+    case Way::chain:
+      if (step != 0 || group_.rank == 0) return;
+      add(scratch_, data_ + bounds_.front(), elements());
+      if (group_.rank == group_.size - 1) std::copy_n(data_ + mine.begin, mine.size(), result_);
+      return;
+  }
+}
+
+void ReduceScatter::post_direct(Calls& calls, int step) const {
+  calls.receive(result_, {0, shard(group_.rank).size()}, group_.before(step + 1));
+  calls.send(data_, shard(group_.after(step + 1)), group_.after(step + 1));
+}
+
+template <class Body>
+void ReduceScatter::each_shard(int level, bool partners, Body&& body) const {
+  const int stride = 1 << level;  // before this level a rank holds the shards whose owners have its own bits below
+  const int first = (partners ? group_.partner(level) : group_.rank) % (2 * stride);
+  for (int owner = first; owner < group_.size; owner += 2 * stride) body(shard(owner));
+}
+
+std::int64_t ReduceScatter::elements_of(int level, bool partners) const {
+  std::int64_t sum = 0;
+  each_shard(level, partners, [&](const Range& shard) { sum += shard.size(); });
+  return sum;
+}
+
+// What is given lies packed at the start of scratch, what comes behind it: together what was held. At the last level it is one shard each way.
+void ReduceScatter::post_halving(Calls& calls, int level) const {
+  const int partner = group_.partner(level);
+  if (level + 1 == group_.levels()) {
+    calls.receive(result_, {0, shard(group_.rank).size()}, partner);
+    calls.send(data_, shard(partner), partner);
+    return;
+  }
+  std::int64_t given = 0;
+  each_shard(level, true, [&](const Range& theirs) {
+    std::copy_n(data_ + theirs.begin, theirs.size(), scratch_ + given);
+    given += theirs.size();
+  });
+  calls.receive(scratch_, {given, given + elements_of(level, false)}, partner);
+  calls.send(scratch_, {0, given}, partner);
+}
+
+void ReduceScatter::add_received(int level) const {
+  const float* received = scratch_ + elements_of(level, true);
+  each_shard(level, false, [&](const Range& mine) {
+    add(received, data_ + mine.begin, mine.size());
+    received += mine.size();
+  });
+}
+
+void ReduceScatter::post_chain(Calls& calls, int step) const {
+  const int rank = group_.rank, last = group_.size - 1;
+  if (step == 0) return rank > 0 ? calls.receive(scratch_, {0, elements()}, rank - 1) : void();
+  if (rank == last) return calls.send(data_, shard(step - 1), step - 1);
+  if (step == 1) return calls.send(data_, {bounds_.front(), bounds_.back()}, rank + 1);
+  return calls.receive(result_, {0, shard(rank).size()}, last);
+}
+
+std::string ReduceScatter::describe() const {
+  return fmt::format("{} bytes over {} ranks, {} order", elements() * std::int64_t{sizeof(float)}, group_.size, way_ == Way::direct ? "library" : "tree");
+}
+
+}  // namespace trireme::comm

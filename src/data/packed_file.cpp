@@ -1,0 +1,48 @@
+#include "packed_file.hpp"
+
+#include <algorithm>
+
+#include <zlib.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+
+struct PackedFile::Source {
+  gzFile file = nullptr;  // zlib passes a plain file through unchanged
+  ~Source() {
+    if (file != nullptr) gzclose_r(file);
+  }
+};
+
+PackedFile::PackedFile(const std::string& path)
+    : path_(path), file_bytes_(io::File(path, io::File::Mode::read).size()), source_(std::make_unique<Source>()) {
+  source_->file = gzopen(path.c_str(), "rb");
+  ensure(source_->file != nullptr, "{}: cannot be opened", path);
+  gzbuffer(source_->file, 1 << 18);
+}
+
+PackedFile::~PackedFile() = default;
+PackedFile::PackedFile(PackedFile&&) noexcept = default;
+
+bool PackedFile::compressed() const { return gzdirect(source_->file) == 0; }
+
+std::size_t PackedFile::read(std::span<std::byte> out) {
+  std::size_t done = 0;
+  while (done < out.size()) {
+    const auto part = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1u << 30));
+    const int got = gzread(source_->file, out.data() + done, part);
+    if (got <= 0) {
+      int fault = Z_OK;
+      const char* words = gzerror(source_->file, &fault);
+      validate(fault != Z_BUF_ERROR, "{}: is damaged: its compressed data are cut short", path_);
+      validate(got == 0 && fault == Z_OK, "{}: is damaged: {}", path_, words);
+      break;
+    }
+    done += static_cast<std::size_t>(got);
+  }
+  return done;
+}
+
+}  // namespace trireme::data

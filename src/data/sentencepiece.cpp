@@ -1,0 +1,83 @@
+#include <sentencepiece_processor.h>
+#include <sentencepiece_trainer.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/data/tokenizer.hpp"
+#include "trireme/data/utf8.hpp"
+
+namespace trireme::data {
+namespace {
+
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  SentencePieceTokenizer(const std::string& model, const std::string& place) {
+    const sentencepiece::util::Status status = processor_.LoadFromSerializedProto(model);
+    validate(status.ok(), "{}: is no SentencePiece model: {}", place, status.error_message());
+  }
+  std::string name() const override { return "sentencepiece"; }
+  std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    const std::size_t wrong = first_invalid(text);
+    validate(wrong == text.size(), "byte {} of the text is no UTF-8, which a SentencePiece model needs", wrong);
+    std::vector<int> ids;
+    const sentencepiece::util::Status status = processor_.Encode(text, &ids);
+    ensure(status.ok(), "SentencePiece: {}", status.error_message());
+    return ids;
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::vector<int> known;
+    for (const std::int32_t id : ids)
+      if (id >= 0 && id < vocabulary()) known.push_back(id);
+    std::string text;
+    const sentencepiece::util::Status status = processor_.Decode(known, &text);
+    ensure(status.ok(), "SentencePiece: {}", status.error_message());
+    return text;
+  }
+
+ private:
+  sentencepiece::SentencePieceProcessor processor_;
+};
+
+class Lines : public sentencepiece::SentenceIterator {
+ public:
+  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
+  bool done() const override { return at_ == lines_.size(); }
+  void Next() override { ++at_; }
+  const std::string& value() const override { return lines_[at_]; }
+  sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  const std::vector<std::string>& lines_;
+  std::size_t at_ = 0;
+};
+
+}  // namespace
+
+bool has_sentencepiece() { return true; }
+
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model, const std::string& place) {
+  return std::make_unique<SentencePieceTokenizer>(model, place);
+}
+
+std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t vocabulary) {
+  for (const std::string& line : lines)
+    validate(first_invalid(line) == line.size(),
+             "the text is no UTF-8 throughout, which a SentencePiece model needs; convert it (iconv), or take bytes as tokens");
+  Lines sentences(lines);
+  std::string model;
+  // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the text back.
+  const sentencepiece::util::Status status =
+      sentencepiece::SentencePieceTrainer::Train({{"model_type", "unigram"},
+                                                  {"vocab_size", std::to_string(vocabulary)},
+                                                  {"byte_fallback", "true"},
+                                                  {"normalization_rule_name", "identity"},
+                                                  {"remove_extra_whitespaces", "false"},
+                                                  {"add_dummy_prefix", "false"},
+                                                  {"num_threads", "4"},  // always: sums over threads are part of the result
+                                                  {"minloglevel", "3"}},
+                                                 &sentences, &model);
+  validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary, status.error_message());
+  return model;
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,85 @@
+#include "stored_rows.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::data {
+namespace {
+
+constexpr std::int64_t largest_run_bytes = std::int64_t{64} << 20;
+constexpr std::int64_t smallest_run_bytes = 64 << 10;  // below it the call costs more than the bytes
+
+io::Hdf5Number unsigned_number(std::int64_t bytes) {
+  TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4);
+  return bytes == 1 ? io::Hdf5Number::uint8 : bytes == 2 ? io::Hdf5Number::uint16 : io::Hdf5Number::uint32;
+}
+
+}  // namespace
+
+template <class Read>
+RowCache::Rows RowCache::get(const void* owner, std::int64_t run, Read&& read) {
+  const std::lock_guard lock(mutex_);
+  for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
+    if (entry->owner != owner || entry->run != run) continue;
+    entries_.splice(entries_.begin(), entries_, entry);
+    return entry->rows;
+  }
+  Rows rows = read();
+  entries_.push_front({owner, run, rows});
+  held_bytes_ += static_cast<std::int64_t>(rows->size());
+  while (held_bytes_ > budget_bytes_ && entries_.size() > 1) {
+    held_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
+    entries_.pop_back();
+  }
+  return rows;
+}
+
+StoredRows::StoredRows(io::Hdf5File file, const std::string& dataset, std::shared_ptr<RowCache> cache) : cache_(std::move(cache)) {
+  io::Hdf5Dataset stored = file.dataset(dataset);
+  const io::Hdf5Description& description = stored.description();
+  shape_ = description.shape;
+  number_ = unsigned_number(description.element_bytes);
+  row_bytes_ = description.element_bytes;
+  for (std::size_t i = 1; i < shape_.size(); ++i) row_bytes_ *= shape_[i];
+  if (description.offset >= 0 && description.native_order) {
+    offset_ = description.offset;
+    file_ = io::File(file.path(), io::File::Mode::read);
+    return;
+  }
+  const std::int64_t chunk_rows =
+      std::clamp<std::int64_t>(description.chunk.empty() ? shape_[0] : description.chunk[0], 1, std::max<std::int64_t>(shape_[0], 1));
+  const std::int64_t chunks = std::max<std::int64_t>(1, smallest_run_bytes / (chunk_rows * row_bytes_));
+  run_rows_ = std::min(chunk_rows * chunks, std::max<std::int64_t>(1, largest_run_bytes / row_bytes_));
+  dataset_.emplace(std::move(stored));
+  container_.emplace(std::move(file));
+}
+
+RowCache::Rows StoredRows::run_of_rows(std::int64_t run) const {
+  return cache_->get(this, run, [&] {
+    std::vector<std::int64_t> start(shape_.size(), 0), extent = shape_;
+    start[0] = run * run_rows_;
+    extent[0] = std::min(run_rows_, shape_[0] - start[0]);
+    auto rows = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(extent[0] * row_bytes_));
+    dataset_->read(start, extent, number_, rows->data());
+    return RowCache::Rows(std::move(rows));
+  });
+}
+
+void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) const {
+  TRIREME_EXPECT(first >= 0 && count >= 0 && first + count <= shape_[0]);
+  if (offset_ >= 0) {
+    file_.read_at(offset_ + first * row_bytes_, rows, count * row_bytes_);
+    return;
+  }
+  for (std::int64_t done = 0; done < count;) {
+    const std::int64_t run = (first + done) / run_rows_, inside = (first + done) % run_rows_;
+    const std::int64_t part = std::min(count - done, run_rows_ - inside);
+    const RowCache::Rows held = run_of_rows(run);
+    std::memcpy(rows + done * row_bytes_, held->data() + inside * row_bytes_, static_cast<std::size_t>(part * row_bytes_));
+    done += part;
+  }
+}
+
+}  // namespace trireme::data

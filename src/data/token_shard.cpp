@@ -1,0 +1,30 @@
+#include "token_shard.hpp"
+
+#include <cstring>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::data {
+
+// The narrow numbers lie at the end of `ids`, so that going forward a number is taken before its place is written to.
+template <class Stored>
+void TokenShard::widen(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
+  std::byte* stored = reinterpret_cast<std::byte*>(ids + count) - count * token_bytes();
+  tokens_.read(first, count, stored);
+  for (std::int64_t i = 0; i < count; ++i) {
+    Stored token;
+    std::memcpy(&token, stored + i * static_cast<std::int64_t>(sizeof token), sizeof token);
+    validate(token < vocabulary_, "{}: /tokens: token {} at position {} is not below the vocabulary of {}", path_, token, first + i, vocabulary_);
+    ids[i] = static_cast<std::int32_t>(token);
+  }
+}
+
+void TokenShard::read_ids(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
+  switch (token_bytes()) {
+    case 1: return widen<std::uint8_t>(first, count, ids);
+    case 2: return widen<std::uint16_t>(first, count, ids);
+    default: return widen<std::uint32_t>(first, count, ids);
+  }
+}
+
+}  // namespace trireme::data

@@ -1,0 +1,46 @@
+#include "trireme/data/tokenizer.hpp"
+
+#include "trireme/base/check.hpp"
+#include "trireme/data/shard.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::data {
+namespace {
+
+class ByteTokenizer : public Tokenizer {
+ public:
+  std::string name() const override { return "bytes"; }
+  std::int64_t vocabulary() const override { return 256; }
+  std::vector<std::int32_t> encode(std::string_view text) const override {
+    std::vector<std::int32_t> ids;
+    ids.reserve(text.size());
+    for (const char c : text) ids.push_back(static_cast<unsigned char>(c));
+    return ids;
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string text;
+    for (const std::int32_t id : ids)
+      if (id >= 0 && id < vocabulary()) text += static_cast<char>(id);
+    return text;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Tokenizer> byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
+
+std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
+  return name == "bytes" ? byte_tokenizer() : sentencepiece_tokenizer(io::read_text_file(name), name);
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder) {
+  const std::string first = shard_paths(folder).front();
+  const ShardDescription shard = describe_shard(first);
+  validate(shard.kind == DatasetKind::tokens, "{}: holds {}, where tokens are meant", first, to_string(shard.kind));
+  validate(shard.tokenizer == "bytes" || shard.tokenizer == "sentencepiece",
+           "{}: its attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" are known: which text its tokens stand for cannot be told", first,
+           shard.tokenizer);
+  return open_tokenizer(shard.tokenizer == "bytes" ? "bytes" : folder + "/" + tokenizer_file_name);
+}
+
+}  // namespace trireme::data

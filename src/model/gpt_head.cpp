@@ -1,0 +1,173 @@
+#include <algorithm>
+#include <utility>
+
+#include "gpt_layers.hpp"
+#include "gpt_parts.hpp"
+#include "trireme/ops/elementwise.hpp"
+#include "trireme/ops/softmax_loss.hpp"
+
+namespace trireme::model {
+namespace {
+
+/// A tile of logits stays near this size: with the bfloat16 gradient beside it, it is small against the activations of any model that fills a
+/// device, and a tile has enough rows for its products to be as fast as those of whole matrices.
+constexpr std::int64_t tile_bytes = std::int64_t{32} << 20;
+constexpr std::int64_t least_tile_rows = 64;
+
+/// Rows of a tile, equal tiles where that costs no small ones: a product prepares its weight for one number of rows.
+std::int64_t tile_rows(std::int64_t rows, std::int64_t classes) {
+  const std::int64_t most = std::min(rows, std::max(least_tile_rows, tile_bytes / (classes * size_of(DType::float32))));
+  for (std::int64_t tile = most; tile >= std::min(most, least_tile_rows); --tile) {
+    if (rows % tile == 0) return tile;
+  }
+  return most;
+}
+
+/// The final norm, the projection to the vocabulary (split over the tensor group) and the loss, in tiles of rows: the logits of a micro-batch
+/// never exist at one time, nor those of the other ranks here.
+class GptHead final : public Head {
+ public:
+  GptHead(const GptOptions& options, std::shared_ptr<Tie> tie)
+      : options_(options), names_(options), tie_(std::move(tie)), norm_(names_.final_norm, options.norm, options.width) {}
+  std::string name() const override { return "head"; }
+
+  void declare(parallel::ParameterList& list) override {
+    norm_.declare(list);
+    parallel::ParameterSpec spec = embedding_spec(options_);
+    if (options_.tie_embeddings) {
+      tie_->one_buffer = list.find(spec.name) >= 0;
+    } else {
+      spec.name = names_.head + ".weight";
+    }
+    table_ = list.declare(std::move(spec));
+    first_ = list.part(table_).row_begin();
+    classes_ = list.part(table_).rows();
+  }
+
+  Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale, const Tensor& sums) override {
+    ops::Context& context = pass.context();
+    Arena& workspace = context.workspace();
+    const bool training = pass.training(), split = pass.tensor().size() > 1;
+    const std::int64_t rows = labels.elements();
+    const Tensor targets = labels.reshaped({rows}), dx = training ? pass.gradient(x.dtype, x.shape) : Tensor{};
+
+    const ArenaScope scope(workspace);
+    const RowNormLayer::Normed normed = normalize(pass, x);
+    const Tensor input = gathered(pass, normed.y);
+    // A group of one: a tile's gradient is written over its rows of the input, which nothing reads any more.
+    const Tensor dinput = training && split ? workspace.allocate(DType::float32, input.shape) : input;
+    const Rows row{workspace.allocate(DType::float32, {rows, 4}), workspace.allocate(DType::int32, {rows})};
+    ops::fill(context, row.ranks, 0);
+    const std::int64_t step = tile_rows(rows, classes_);
+    for (std::int64_t begin = 0; begin < rows; begin += step) {
+      const std::int64_t end = std::min(begin + step, rows);
+      const Tile tile{input.rows(begin, end), targets.rows(begin, end), row.merged.rows(begin, end), row.ranks.rows(begin, end)};
+      loss_of_tile(pass, tile, scale, dinput.rows(begin, end), begin == 0 ? pass.write() : ops::Write::add);
+    }
+    if (split) add_ranks(pass, row.ranks);
+    ops::softmax_sums(context, row.merged, targets, row.ranks, options_.vocabulary, scale.label_smoothing, sums, ops::Write::assign);
+    if (training) norm_.gradients(pass, x, normed, converted(pass, summed(pass, dinput), x.dtype), {}, dx);
+    return dx;
+  }
+
+  Tensor logits(Pass& pass, const Tensor& x, std::int64_t row) override {
+    ops::Context& context = pass.context();
+    const parallel::TensorGroup& group = pass.tensor();
+    const Tensor all = pass.activation(DType::float32, {1, options_.vocabulary});
+    const ArenaScope scope(context.workspace());
+    const ops::Linear linear = problem(1, x.dtype);
+    const Tensor input = the_row(pass, x, row);
+    const Tensor mine{all.data == nullptr ? nullptr : all.as<float>() + first_, all.dtype, all.device, {1, classes_}};
+    if (group.size() > 1) ops::fill(context, all, 0);
+    ops::linear_forward(context, linear, input, weight(pass), {}, mine);
+    if (group.size() > 1) group.all_reduce(context, all);  // each rank's classes, zeros elsewhere
+    return all;
+  }
+
+ private:
+  /// Of all rows: statistics of the softmax and the label's rank among the classes.
+  struct Rows {
+    Tensor merged, ranks;
+  };
+  struct Tile {
+    Tensor input, labels, merged, ranks;
+  };
+
+  ops::Linear problem(std::int64_t rows, DType dtype) const { return {.rows = rows, .in = options_.width, .out = classes_, .dtype = dtype, .wide = true}; }
+  ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(table_), prepared_); }
+
+  RowNormLayer::Normed normalize(Pass& pass, const Tensor& x) {
+    Arena& workspace = pass.context().workspace();
+    const Tensor y = workspace.allocate(x.dtype, x.shape), rstd = workspace.allocate(DType::float32, {x.shape[0]});
+    const Tensor mean = options_.norm == GptNorm::rms ? Tensor{} : workspace.allocate(DType::float32, {x.shape[0]});
+    return norm_.normalize(pass, x, {y, mean, rstd});
+  }
+
+  void loss_of_tile(Pass& pass, const Tile& tile, const LossScale& scale, const Tensor& dinput, ops::Write write) {
+    ops::Context& context = pass.context();
+    Arena& workspace = context.workspace();
+    const ArenaScope scope(workspace);
+    const std::int64_t rows = tile.input.shape[0];
+    ops::Linear linear = problem(rows, tile.input.dtype);
+    const Tensor logits = workspace.allocate(DType::float32, {rows, classes_});
+    ops::linear_forward(context, linear, tile.input, weight(pass), {}, logits);
+    statistics(pass, tile, logits);
+    Tensor dlogits;
+    if (pass.training()) dlogits = linear.dtype == DType::float32 ? logits : workspace.allocate(linear.dtype, logits.shape);
+    const ops::SoftmaxGradient gradient{.first = first_, .total_classes = options_.vocabulary, .label_smoothing = scale.label_smoothing,
+                                        .gradient_scale = scale.gradient};
+    ops::softmax_gradient(context, gradient, logits, tile.labels, tile.merged, dlogits, tile.ranks);
+    if (!pass.training()) return;
+    linear.wide = false;
+    ops::linear_backward_weight(context, linear, tile.input, dlogits, pass.store().gradient(table_), {}, write);
+    linear.wide = pass.tensor().size() > 1;
+    ops::linear_backward_data(context, linear, dlogits, weight(pass), dinput);
+  }
+
+  /// tile.merged = statistics of the tile's rows over the classes of all ranks.
+  void statistics(Pass& pass, const Tile& tile, const Tensor& logits) const {
+    ops::Context& context = pass.context();
+    const std::int64_t size = pass.tensor().size(), rows = logits.shape[0];
+    if (size == 1) return ops::softmax_statistics(context, logits, tile.labels, first_, tile.merged);
+    const ArenaScope scope(context.workspace());
+    const Tensor mine = context.workspace().allocate(DType::float32, {rows, 4}), all = context.workspace().allocate(DType::float32, {size, rows, 4});
+    ops::softmax_statistics(context, logits, tile.labels, first_, mine);
+    pass.tensor().gather(context, mine, all);
+    ops::merge_statistics(context, all, tile.merged);
+  }
+
+  /// ranks = the sum of all ranks' counts.
+  static void add_ranks(Pass& pass, const Tensor& ranks) {
+    ops::Context& context = pass.context();
+    const std::int64_t size = pass.tensor().size();
+    const ArenaScope scope(context.workspace());
+    const Tensor all = context.workspace().allocate(DType::int32, {size, ranks.shape[0]});
+    pass.tensor().gather(context, ranks, all);
+    ops::fill(context, ranks, 0);
+    for (std::int64_t part = 0; part < size; ++part) ops::add(context, all.rows(part, part + 1), ranks);
+  }
+
+  /// Row `row` of all rows, normalised, in the workspace: [1, C].
+  Tensor the_row(Pass& pass, const Tensor& x, std::int64_t row) {
+    if (!rows_are_split(pass.tensor())) return normalize(pass, x.rows(row, row + 1)).y;
+    const std::int64_t owner = row / x.shape[0], here = owner == pass.tensor().rank() ? row % x.shape[0] : 0;
+    const Tensor mine = converted(pass, normalize(pass, x.rows(here, here + 1)).y, DType::float32);
+    if (owner != pass.tensor().rank()) ops::fill(pass.context(), mine, 0);
+    pass.tensor().all_reduce(pass.context(), mine);
+    return converted(pass, mine, x.dtype);
+  }
+
+  GptOptions options_;
+  GptNames names_;
+  std::shared_ptr<Tie> tie_;
+  RowNormLayer norm_;
+  parallel::ParameterId table_;
+  std::int64_t first_ = 0, classes_ = 0;  ///< this rank's part of the vocabulary
+  ops::PreparedWeight prepared_;
+};
+
+}  // namespace
+
+std::unique_ptr<Head> make_gpt_head(const GptOptions& options, std::shared_ptr<Tie> tie) { return std::make_unique<GptHead>(options, std::move(tie)); }
+
+}  // namespace trireme::model

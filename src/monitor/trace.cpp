@@ -1,0 +1,53 @@
+#include "trireme/monitor/trace.hpp"
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+
+#include "trireme/base/check.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::monitor {
+
+Trace::Trace(int rank, std::int64_t first, std::int64_t last, std::size_t most_events) : ring_(most_events), first_(first), last_(last), rank_(rank) {
+  TRIREME_EXPECT(most_events > 0);
+}
+
+void Trace::begin(std::int64_t step) {
+  step_ = step;
+  recording_ = step >= first_ && step <= last_;
+}
+
+void Trace::event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch, int chunk) {
+  if (!recording_) return;
+  Event& event = ring_[recorded_++ % ring_.size()];
+  event = {{}, begin_seconds, end_seconds, step_, micro_batch, chunk};
+  name.copy(event.name.data(), event.name.size() - 1);
+}
+
+std::string Trace::json() const {
+  std::string text;
+  const std::size_t kept = std::min(recorded_, ring_.size());
+  for (std::size_t i = recorded_ - kept; i < recorded_; ++i) {
+    const Event& event = ring_[i % ring_.size()];
+    const std::string name = nlohmann::json(event.name.data()).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})", text.empty() ? "" : ",\n", name, rank_,
+                        event.begin_seconds * 1e6, (event.end_seconds - event.begin_seconds) * 1e6, event.step);
+    if (event.micro_batch >= 0) text += fmt::format(R"(, "micro_batch": {})", event.micro_batch);
+    if (event.chunk >= 0) text += fmt::format(R"(, "chunk": {})", event.chunk);
+    text += "}}";
+  }
+  return text;
+}
+
+void write_trace(const std::string& path, std::span<const std::string> parts) {
+  std::string text = "[\n";
+  for (const std::string& part : parts) {
+    if (part.empty()) continue;
+    if (text.size() > 2) text += ",\n";
+    text += part;
+  }
+  io::replace_file(path, text + "\n]\n");
+}
+
+}  // namespace trireme::monitor

@@ -1,0 +1,60 @@
+#include "trireme/ops/attention.hpp"
+
+#include "cpu/attention.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/kernels/types.hpp"
+
+namespace trireme::ops {
+namespace {
+
+void expect_matrix(const Context& context, const Attention& a, const Tensor& tensor, std::int64_t columns) {
+  TRIREME_EXPECT(tensor.defined() && tensor.elements() == a.batch * a.context * columns && tensor.shape.back() == columns);
+  TRIREME_EXPECT(tensor.dtype == a.dtype && tensor.device == context.stream().device.kind);
+}
+
+void expect_problem(const Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
+  TRIREME_EXPECT(a.dtype == DType::float32 || a.dtype == DType::bfloat16);
+  TRIREME_EXPECT(a.kv_heads > 0 && a.heads % a.kv_heads == 0 && a.head_width > 0);
+  TRIREME_EXPECT(a.dropout >= 0 && a.dropout < 1 && (a.dropout == 0 || context.meta() || a.sample_keys != nullptr));
+  TRIREME_EXPECT(log_sum.dtype == DType::float32 && log_sum.elements() == a.batch * a.heads * a.context);
+  expect_matrix(context, a, qkv, a.qkv_width());
+  expect_matrix(context, a, out, a.out_width());
+  ensure(context.target() == DeviceKind::cpu, "attention on the CUDA device is not available in this version");
+}
+
+template <class T>
+void forward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& workspace) {
+  cpu::attention_forward<T>(a, {qkv.as<T>(), out.as<T>(), log_sum.as<float>()}, workspace.data);
+}
+
+template <class T>
+void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout, const Tensor& dqkv,
+              const Tensor& workspace) {
+  cpu::attention_backward<T>(a, {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>()}, workspace.data);
+}
+
+}  // namespace
+
+void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
+  expect_problem(context, a, qkv, out, log_sum);
+  context.count(a.flops(), static_cast<double>(qkv.bytes() + out.bytes() + log_sum.bytes()));
+  const ArenaScope scope(context.workspace());
+  const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
+  if (context.meta()) return;
+  a.dtype == DType::float32 ? forward<float>(a, qkv, out, log_sum, workspace) : forward<BFloat16>(a, qkv, out, log_sum, workspace);
+}
+
+void attention_backward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout,
+                        const Tensor& dqkv) {
+  expect_problem(context, a, qkv, out, log_sum);
+  expect_matrix(context, a, dout, a.out_width());
+  expect_matrix(context, a, dqkv, a.qkv_width());
+  context.count(2.5 * a.flops(), static_cast<double>(2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
+  const ArenaScope scope(context.workspace());
+  const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
+  if (context.meta()) return;
+  a.dtype == DType::float32 ? backward<float>(a, qkv, out, log_sum, dout, dqkv, workspace)
+                            : backward<BFloat16>(a, qkv, out, log_sum, dout, dqkv, workspace);
+}
+
+}  // namespace trireme::ops

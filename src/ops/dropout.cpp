@@ -1,0 +1,44 @@
+#include "trireme/ops/dropout.hpp"
+
+#include "element_type.hpp"
+#include "trireme/kernels/dropout.hpp"
+
+namespace trireme::ops {
+namespace {
+
+bool same_size(const Context& context, const Tensor& a, const Tensor& b) {
+  return a.defined() && b.defined() && a.elements() == b.elements() && a.shape.back() == b.shape.back() && a.device == context.stream().device.kind &&
+         b.device == a.device;
+}
+
+kernels::DropoutMask mask_of(const Dropout& op, const Tensor& y) {
+  TRIREME_EXPECT(op.probability >= 0 && op.probability < 1 && op.first_row >= 0 && op.context > 0);
+  const std::int64_t width = y.shape.back();
+  return {y.elements() / width, width, op.first_row, op.context, op.probability, op.key, op.sample_keys};
+}
+
+}  // namespace
+
+void dropout(Context& context, const Dropout& op, const Tensor& x, const Tensor& y) {
+  TRIREME_EXPECT(same_size(context, x, y) && x.dtype == y.dtype);
+  const kernels::DropoutMask mask = mask_of(op, y);
+  context.count(0, static_cast<double>(x.bytes() + y.bytes()));
+  if (context.meta() || (op.probability == 0 && x.data == y.data)) return;
+  with_element_type(y.dtype, [&]<class T>(T) { kernels::dropout(context.stream(), mask, x.as<T>(), y.as<T>()); });
+}
+
+void dropout_add(Context& context, const Dropout& op, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y) {
+  TRIREME_EXPECT(same_size(context, x, y) && same_size(context, residual, y) && residual.dtype == y.dtype);
+  TRIREME_EXPECT(x.dtype == y.dtype || x.dtype == DType::float32);
+  TRIREME_EXPECT(!bias.defined() || (bias.elements() == y.shape.back() && bias.dtype == DType::float32 && bias.device == y.device));
+  const kernels::DropoutMask mask = mask_of(op, y);
+  context.count(0, static_cast<double>(x.bytes() + residual.bytes() + y.bytes()));
+  if (context.meta()) return;
+  const float* shift = bias.defined() ? bias.as<float>() : nullptr;
+  with_element_type(y.dtype, [&]<class T>(T) {
+    x.dtype == y.dtype ? kernels::dropout_add(context.stream(), mask, x.as<T>(), shift, residual.as<T>(), y.as<T>())
+                       : kernels::dropout_add(context.stream(), mask, x.as<float>(), shift, residual.as<T>(), y.as<T>());
+  });
+}
+
+}  // namespace trireme::ops

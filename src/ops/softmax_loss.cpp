@@ -1,0 +1,90 @@
+#include "trireme/ops/softmax_loss.hpp"
+
+#include "trireme/kernels/softmax_loss.hpp"
+
+namespace trireme::ops {
+namespace {
+
+using kernels::RowStatistics;
+
+RowStatistics* row_statistics(const Tensor& stats) { return reinterpret_cast<RowStatistics*>(stats.as<float>()); }
+
+bool is_rows(const Tensor& tensor, DType dtype, std::int64_t elements) { return tensor.dtype == dtype && tensor.elements() == elements; }
+
+bool are_logits(const Tensor& logits) {
+  return logits.shape.rank() == 2 && logits.shape[1] > 0 && (logits.dtype == DType::float32 || logits.dtype == DType::bfloat16);
+}
+
+double bytes_of(std::initializer_list<const Tensor*> tensors) {
+  double bytes = 0;
+  for (const Tensor* tensor : tensors) bytes += tensor->defined() ? static_cast<double>(tensor->bytes()) : 0;
+  return bytes;
+}
+
+template <class T>
+void run_statistics(Context& context, const Tensor& logits, const Tensor& labels, std::int64_t first, const Tensor& stats) {
+  kernels::softmax_statistics<T>(
+      context.stream(), {logits.shape[0], logits.shape[1], first, logits.as<T>(), labels.as<std::int32_t>(), row_statistics(stats)});
+}
+
+template <class T, class G>
+void run_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged,
+                  const Tensor& dlogits, const Tensor& ranks) {
+  kernels::softmax_gradient<T, G>(
+      context.stream(), {logits.shape[0], logits.shape[1], g.first, g.total_classes, g.label_smoothing, g.gradient_scale, logits.as<T>(),
+                         labels.as<std::int32_t>(), row_statistics(merged), dlogits.defined() ? dlogits.as<G>() : nullptr, ranks.as<std::int32_t>()});
+}
+
+}  // namespace
+
+void softmax_statistics(Context& context, const Tensor& logits, const Tensor& labels, std::int64_t first, const Tensor& stats) {
+  TRIREME_EXPECT(are_logits(logits) && first >= 0);
+  TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(stats, DType::float32, 4 * logits.shape[0]));
+  context.count(0, bytes_of({&logits, &labels, &stats}));
+  if (context.meta()) return;
+  if (logits.dtype == DType::float32) {
+    run_statistics<float>(context, logits, labels, first, stats);
+  } else {
+    run_statistics<BFloat16>(context, logits, labels, first, stats);
+  }
+}
+
+void merge_statistics(Context& context, const Tensor& stats, const Tensor& merged) {
+  TRIREME_EXPECT(stats.shape.rank() == 3 && stats.shape[2] == 4 && stats.dtype == DType::float32);
+  TRIREME_EXPECT(is_rows(merged, DType::float32, stats.shape[1] * 4));
+  context.count(0, bytes_of({&stats, &merged}));
+  if (context.meta()) return;
+  kernels::merge_statistics(context.stream(), {stats.shape[0], stats.shape[1], row_statistics(stats), row_statistics(merged)});
+}
+
+void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged,
+                      const Tensor& dlogits, const Tensor& ranks) {
+  TRIREME_EXPECT(are_logits(logits) && g.first >= 0 && g.first + logits.shape[1] <= g.total_classes);
+  TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(ranks, DType::int32, logits.shape[0]));
+  TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * logits.shape[0]));
+  TRIREME_EXPECT(!dlogits.defined() || dlogits.elements() == logits.elements());
+  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype || (dlogits.dtype == DType::bfloat16 && dlogits.data != logits.data) ||
+                 context.meta());
+  context.count(0, bytes_of({&logits, &labels, &merged, &dlogits, &ranks}));
+  if (context.meta()) return;
+  if (logits.dtype == DType::bfloat16) {
+    run_gradient<BFloat16, BFloat16>(context, g, logits, labels, merged, dlogits, ranks);
+  } else if (dlogits.defined() && dlogits.dtype == DType::bfloat16) {
+    run_gradient<float, BFloat16>(context, g, logits, labels, merged, dlogits, ranks);
+  } else {
+    run_gradient<float, float>(context, g, logits, labels, merged, dlogits, ranks);
+  }
+}
+
+void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks, std::int64_t total_classes,
+                  float label_smoothing, const Tensor& sums, Write write) {
+  const std::int64_t rows = labels.elements();
+  TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * rows) && labels.dtype == DType::int32 && is_rows(ranks, DType::int32, rows));
+  TRIREME_EXPECT(is_rows(sums, DType::float64, 4));
+  context.count(0, bytes_of({&merged, &labels, &ranks}));
+  if (context.meta()) return;
+  kernels::softmax_sums(context.stream(), {rows, total_classes, label_smoothing, row_statistics(merged), labels.as<std::int32_t>(),
+                                           ranks.as<std::int32_t>(), sums.as<double>(), write == Write::add});
+}
+
+}  // namespace trireme::ops

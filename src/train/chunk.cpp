@@ -1,0 +1,60 @@
+#include "chunk.hpp"
+
+#include <chrono>
+#include <thread>
+
+#include "trireme/ops/elementwise.hpp"
+
+namespace trireme::train {
+namespace {
+
+void delay(double seconds) {
+  if (seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
+}
+
+}  // namespace
+
+Tensor Replica::Chunk::forward(model::Pass& pass, Tensor x) const {
+  for (int block = begin_; block < end_; ++block) {
+    pass.store().need(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
+    pass.enter_block();
+    delay(delay_);
+    x = pass.training() && runs_again(block) ? forward_keeping_input(pass, block, x) : model_.block(block).forward(pass, x);
+  }
+  return x;
+}
+
+/// What the block makes on its way goes to scratch memory; its input and its output stay.
+Tensor Replica::Chunk::forward_keeping_input(model::Pass& pass, int block, const Tensor& x) const {
+  pass.save(x);
+  const std::size_t mark = pass.saved();
+  scratch_.rewind(0);
+  Arena& before = pass.redirect(scratch_);
+  const Tensor made = model_.block(block).forward(pass, x);
+  pass.redirect(before);
+  pass.forget(mark);
+  const Tensor y = pass.activation(made.dtype, made.shape);
+  ops::copy(pass.context(), made, y);
+  return y;
+}
+
+Tensor Replica::Chunk::backward(model::Pass& pass, Tensor dy, parallel::GradientReducer& reducer) const {
+  for (int block = end_; block-- > begin_;) {
+    pass.store().need(pass.context(), block, block > begin_ ? block - 1 : -1);
+    reducer.block_begins(pass.context(), block);
+    pass.enter_block();
+    if (runs_again(block)) {
+      const Tensor x = pass.restore();
+      scratch_.rewind(0);
+      Arena& before = pass.redirect(scratch_);
+      model_.block(block).forward(pass, x);
+      pass.redirect(before);
+    }
+    delay(2 * delay_);
+    dy = model_.block(block).backward(pass, dy);
+    reducer.block_done(pass.context(), block);
+  }
+  return dy;
+}
+
+}  // namespace trireme::train

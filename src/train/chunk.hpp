@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+/// A contiguous range of blocks that a rank runs, with memory for each micro-batch that is between forward and backward.
+class Replica::Chunk {
+ public:
+  /// One micro-batch on its way.
+  struct Slot {
+    Slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes) : activations(device, "activations", bytes), pass(surroundings, activations) {}
+    Arena activations;
+    model::Pass pass;
+    Tensor output;                  ///< of forward, at the end of the model: what the head takes
+    comm::Engine::Ticket sent = 0;  ///< the output's way to the next chunk
+  };
+  /// Blocks [begin, end) of the model, chunk `number` of all; blocks that are run again in backward do so in `scratch`.
+  Chunk(const model::Model& model, int number, int begin, int end, const ReplicaOptions& options, Arena& scratch)
+      : model_(model), scratch_(scratch), number_(number), begin_(begin), end_(end), recompute_(options.recompute), delay_(options.block_delay_seconds) {}
+  void add_slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes) {
+    slots_.push_back(std::make_unique<Slot>(surroundings, device, bytes));
+  }
+
+  int number() const { return number_; }
+  int begin() const { return begin_; }
+  int end() const { return end_; }
+  bool first() const { return begin_ == 0; }
+  bool last() const { return end_ == model_.blocks(); }
+  Slot& slot(int micro_batch) { return *slots_[static_cast<std::size_t>(micro_batch) % slots_.size()]; }
+  const std::vector<std::unique_ptr<Slot>>& slots() const { return slots_; }
+
+  /// Through all blocks; `pass` has begun forward.
+  Tensor forward(model::Pass& pass, Tensor x) const;
+  /// Through all blocks in reverse; `done(block)` is called as each is done. Returns the gradient of what entered the chunk; undefined at the model's begin.
+  Tensor backward(model::Pass& pass, Tensor dy, parallel::GradientReducer& reducer) const;
+
+ private:
+  bool runs_again(int block) const { return recompute_ > 0 && block % recompute_ == 0; }
+  Tensor forward_keeping_input(model::Pass& pass, int block, const Tensor& x) const;
+  const model::Model& model_;
+  Arena& scratch_;
+  int number_, begin_, end_, recompute_;
+  double delay_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+};
+
+/// The labels and keys of a micro-batch, kept from its first forward to its last backward.
+struct Replica::Kept {
+  Tensor labels;       ///< int32
+  Tensor sample_keys;  ///< 8 bytes a sample
+  const std::uint64_t* keys() const { return reinterpret_cast<const std::uint64_t*>(sample_keys.data); }
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,48 @@
+#include "trireme/train/describe.hpp"
+
+#include <fmt/format.h>
+
+namespace trireme::train {
+namespace {
+
+std::string counted(std::int64_t count, const char* one, const char* many) { return fmt::format("{} {}", count, count == 1 ? one : many); }
+
+const char* name_of(parallel::PipelineKind kind) {
+  switch (kind) {
+    case parallel::PipelineKind::gpipe: return "gpipe";
+    case parallel::PipelineKind::one_forward_one_backward: return "1f1b";
+    case parallel::PipelineKind::interleaved: return "interleaved";
+  }
+  return "?";
+}
+
+}  // namespace
+
+std::string describe_layout(const parallel::ParallelOptions& options, const ResolvedLayout& layout) {
+  std::string text = fmt::format("{} = {} data x {} tensor x {} pipeline", counted(layout.ranks(), "rank", "ranks"), layout.data, layout.tensor, layout.pipeline);
+  if (options.sequence) text += ", sequence parallel";
+  switch (options.shard) {
+    case parallel::ShardKind::none: break;
+    case parallel::ShardKind::optimizer: text += ", optimizer sharded"; break;
+    case parallel::ShardKind::gradients: text += ", optimizer and gradients sharded"; break;
+    case parallel::ShardKind::parameters: text += ", optimizer, gradients and parameters sharded"; break;
+  }
+  if (options.recompute == 1) text += ", every block recomputed";
+  if (options.recompute > 1) text += fmt::format(", one block in {} recomputed", options.recompute);
+  return text;
+}
+
+std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layout) {
+  std::string text = counted(batch.global, "sample", "samples");
+  if (layout.scale.tokens_per_sample > 0) text += fmt::format(" ({} tokens)", batch.global * layout.scale.tokens_per_sample);
+  return text + fmt::format(" = {} x {} of {}", counted(layout.data, "replica", "replicas"), counted(layout.accumulation, "micro-batch", "micro-batches"),
+                            counted(batch.micro, "sample", "samples"));
+}
+
+std::string describe_pipeline(const parallel::ParallelOptions& options, const ResolvedLayout& layout) {
+  const double bubble = static_cast<double>(layout.pipeline - 1) / static_cast<double>(options.pipeline_chunks * layout.accumulation);
+  return fmt::format("{}, {} stages x {}, {} a step: bubble {:.1f} %", name_of(options.pipeline_schedule), layout.pipeline,
+                     counted(options.pipeline_chunks, "chunk", "chunks"), counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,145 @@
+#include "trireme/ops/activation.hpp"
+
+#include "kernels/reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+// u: unit roundoff of float32. Bounds count roundings: the kernels' sigmoid 7, its derivative 12 (kernels/activation.cpp); GELU's argument
+// v = 2 sqrt(2/pi) (x + 0.044715 x^3) 5, and d log sigmoid / dv and d log sigmoid' / dv are at most 1, so they count |v| times.
+constexpr double u = 0x1p-24;
+constexpr double underflow = 1e-36;  // below v = -87 the kernels' sigmoid is 0, the true one under 1.2e-38, and |x| there under 100
+constexpr DType types[] = {DType::float32, DType::bfloat16};
+
+double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
+double slope(double v) { return sigmoid(v) * sigmoid(-v); }
+
+const double gelu_scale = std::sqrt(2 / std::acos(-1.0));
+double gelu_argument(double x) { return 2 * gelu_scale * (x + 0.044715 * x * x * x); }
+double gelu_argument_slope(double x) { return 2 * gelu_scale * (1 + 3 * 0.044715 * x * x); }
+/// As it is written down; for x < -5 the sum of 1 and the hyperbolic tangent loses its digits, there the kernel is compared with the other form.
+double gelu_by_tanh(double x) { return x / 2 * (1 + std::tanh(gelu_scale * (x + 0.044715 * x * x * x))); }
+double gelu(double x) { return x * sigmoid(gelu_argument(x)); }
+double gelu_slope(double x) { return sigmoid(gelu_argument(x)) + x * slope(gelu_argument(x)) * gelu_argument_slope(x); }
+double silu(double x) { return x * sigmoid(x); }
+double silu_slope(double x) { return sigmoid(x) + x * slope(x); }
+
+/// A fine grid over [-100, 100], finer around 0, and random numbers: 1, odd, prime, more than a piece.
+Values points(std::int64_t count) {
+  Values x(static_cast<std::size_t>(count));
+  for (std::int64_t i = 0; i < count; ++i) {
+    const double t = 2.0 * static_cast<double>(i) / static_cast<double>(count) - 1;
+    x[i] = i % 3 == 0 ? 100 * t * t * t : i % 3 == 1 ? 8 * t : normal_at(7, static_cast<std::uint64_t>(i));
+  }
+  return x;
+}
+constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};
+
+TEST(Activation, ReferencesAgreeWithTheirDerivatives) {
+  for (double x = -6; x <= 6; x += 0.37) {
+    EXPECT_NEAR(gelu(x), gelu_by_tanh(x), 1e-15 * 6);
+    EXPECT_NEAR(gelu_slope(x), (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5, 1e-9);  // step^2 times a third derivative of about 1
+    EXPECT_NEAR(silu_slope(x), (silu(x + 1e-5) - silu(x - 1e-5)) / 2e-5, 1e-9);
+  }
+}
+
+TEST(Activation, GeluKeepsItsRelativeErrorInBothTails) {
+  for (const DType dtype : types) {
+    for (const std::int64_t n : sizes) {
+      SmallFixture f;
+      const Tensor x = f.make(dtype, {n}), y = f.make(dtype, {n});
+      assign(x, points(n));
+      ops::gelu_forward(f.context, x, y);
+      Values expected, bounds;
+      for (const double value : values(x)) {
+        expected.push_back(gelu(value));
+        const double relative = (8 + 5 * std::abs(gelu_argument(value))) * u + (dtype == DType::bfloat16 ? 1.01 * unit_roundoff(dtype) : 0);
+        bounds.push_back(relative * std::abs(expected.back()) + underflow);
+      }
+      expect_within(y, expected, bounds, to_string(dtype));
+    }
+  }
+}
+
+TEST(Activation, GeluGradient) {
+  for (const DType dtype : types) {
+    for (const std::int64_t n : sizes) {
+      SmallFixture f;
+      const Tensor x = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
+      assign(x, points(n));
+      ops::gelu_backward(f.context, x, dy, dx);
+      const Values at = values(x), gradient = values(dy);
+      Values expected, bounds;
+      for (std::int64_t i = 0; i < n; ++i) {
+        const double v = gelu_argument(at[i]), first = sigmoid(v), second = std::abs(at[i]) * slope(v) * gelu_argument_slope(at[i]);
+        expected.push_back(gradient[i] * gelu_slope(at[i]));
+        const double absolute = ((9 + 5 * std::abs(v)) * first + (20 + 5 * std::abs(v)) * second) * u + 1e-32;  // v' is up to 1e4 where sigmoid' underflows
+        bounds.push_back(std::abs(gradient[i]) * absolute + (dtype == DType::bfloat16 ? 1.01 * unit_roundoff(dtype) : u) * std::abs(expected[i]));
+      }
+      expect_within(dx, expected, bounds, to_string(dtype));
+      ops::gelu_backward(f.context, x, dy, dy);
+      expect_same_bytes(dy, dx, "in place");
+    }
+  }
+}
+
+TEST(Activation, GeluFarOut) {
+  SmallFixture f;
+  const Tensor x = f.make(DType::float32, {4}), y = f.make(DType::float32, {4});
+  assign(x, {1e30, -1e30, std::nan(""), 0});
+  ops::gelu_forward(f.context, x, y);
+  EXPECT_EQ(value_at(y, 0), value_at(x, 0));
+  EXPECT_EQ(value_at(y, 1), 0);
+  EXPECT_TRUE(std::isnan(value_at(y, 2)));
+  EXPECT_EQ(value_at(y, 3), 0);
+}
+
+TEST(Activation, SwigluAndItsGradient) {
+  for (const DType dtype : types) {
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {5, 61}, {2, 5003}}) {
+      SmallFixture f;
+      const Tensor x = f.make(dtype, {rows, 2 * width}), y = f.make(dtype, {rows, width});
+      const Tensor dy = f.random(dtype, {rows, width}, "dy"), dx = f.make(dtype, x.shape);
+      assign(x, points(x.elements()));
+      const Values at = values(x), gradient = values(dy);
+      ops::swiglu_forward(f.context, x, y);
+      ops::swiglu_backward(f.context, x, dy, dx);
+      const double rounding = dtype == DType::bfloat16 ? 1.01 * unit_roundoff(dtype) : u;
+      Values expected, bounds, expected_dx(at.size()), bounds_dx(at.size());
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t i = 0; i < width; ++i) {
+          const std::int64_t gate = r * 2 * width + i, up = gate + width;
+          const double g = at[gate], d = gradient[r * width + i];
+          expected.push_back(silu(g) * at[up]);
+          bounds.push_back((8 * u + rounding) * std::abs(expected.back()) + 100 * underflow);
+          expected_dx[gate] = d * at[up] * silu_slope(g);
+          // 9 roundings of the sigmoid and what follows, 14 of the second term, 1 of d * up.
+          bounds_dx[gate] = std::abs(d * at[up]) * u * (10 * sigmoid(g) + 15 * std::abs(g) * slope(g)) + rounding * std::abs(expected_dx[gate]) + 100 * underflow;
+          expected_dx[up] = d * silu(g);
+          bounds_dx[up] = (8 * u + rounding) * std::abs(expected_dx[up]) + 100 * underflow;
+        }
+      }
+      expect_within(y, expected, bounds, "y " + to_string(dtype));
+      expect_within(dx, expected_dx, bounds_dx, "dx " + to_string(dtype));
+      ops::swiglu_backward(f.context, x, dy, x);
+      expect_same_bytes(x, dx, "in place");
+    }
+  }
+}
+
+TEST(Activation, MetaCountsWhatTheCpuCounts) {
+  SmallFixture real, meta(DeviceKind::meta);
+  for (Fixture* f : {&real, &meta}) {
+    const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1), wide_too = f->filled(DType::bfloat16, {3, 10}, 1), narrow = f->filled(DType::bfloat16, {3, 5}, 1);
+    ops::gelu_forward(f->context, wide, wide_too);
+    ops::gelu_backward(f->context, wide, wide_too, wide_too);
+    ops::swiglu_forward(f->context, wide, narrow);
+    ops::swiglu_backward(f->context, wide, narrow, wide_too);
+  }
+  EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
+  EXPECT_EQ(meta.context.counters().calls, 4);
+  EXPECT_EQ(real.workspace.peak_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace trireme::test

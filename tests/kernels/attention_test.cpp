@@ -1,0 +1,265 @@
+#include "trireme/ops/attention.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "kernels/norm_reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+using ops::Attention;
+
+// b sequence, h query head, q and k positions, d column of a head
+
+/// Attention in plain double precision, by the definition.
+struct Reference {
+  explicit Reference(const Attention& attention) : a(attention), scale(1 / std::sqrt(static_cast<double>(a.head_width))) {}
+
+  std::int64_t at(std::int64_t b, std::int64_t t, std::int64_t column) const { return (b * a.context + t) * a.qkv_width() + column; }
+  std::int64_t q_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return at(b, t, h * a.head_width); }
+  std::int64_t k_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return at(b, t, (a.heads + h / (a.heads / a.kv_heads)) * a.head_width); }
+  std::int64_t v_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return k_at(b, h, t) + a.kv_heads * a.head_width; }
+  std::int64_t out_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return (b * a.context + t) * a.out_width() + h * a.head_width; }
+
+  /// What dropout leaves of the probability of (b, h, q, k), by the formula.
+  double keep(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
+    if (a.dropout == 0) return 1;
+    const auto element = static_cast<std::uint64_t>(((a.first_head + h) * a.context + q) * a.context + k);
+    const std::uint32_t word = philox(mix64(a.key ^ a.sample_keys[b]), element / 4, 0).word[element % 4];
+    return uniform_unit(word) >= a.dropout ? 1 / (1 - static_cast<double>(a.dropout)) : 0;
+  }
+  double product(const Values& x, std::int64_t i, const Values& y, std::int64_t j) const {
+    double sum = 0;
+    for (std::int64_t d = 0; d < a.head_width; ++d) sum += x[i + d] * y[j + d];
+    return sum;
+  }
+  /// Probabilities of row (b, h, q), before dropout; `log_sum` of its scores.
+  Values row(const Values& qkv, std::int64_t b, std::int64_t h, std::int64_t q, double& log_sum) const {
+    Values p(q + 1);
+    for (std::int64_t k = 0; k <= q; ++k) p[k] = scale * product(qkv, q_at(b, h, q), qkv, k_at(b, h, k));
+    const double largest = *std::max_element(p.begin(), p.end());
+    double sum = 0;
+    for (double& x : p) sum += x = std::exp(x - largest);
+    for (double& x : p) x /= sum;
+    log_sum = largest + std::log(sum);
+    return p;
+  }
+  template <class Visit>
+  void for_each_row(const Visit& visit) const {
+    for (std::int64_t b = 0; b < a.batch; ++b)
+      for (std::int64_t h = 0; h < a.heads; ++h)
+        for (std::int64_t q = 0; q < a.context; ++q) visit(b, h, q);
+  }
+
+  struct Forward {
+    Values out, log_sum;
+  };
+  Forward forward(const Values& qkv) const {
+    Forward f{Values(a.batch * a.context * a.out_width(), 0.0), Values(a.batch * a.heads * a.context)};
+    for_each_row([&](auto b, auto h, auto q) {
+      const Values p = row(qkv, b, h, q, f.log_sum[(b * a.heads + h) * a.context + q]);
+      for (std::int64_t k = 0; k <= q; ++k) {
+        const double weight = p[k] * keep(b, h, q, k);
+        for (std::int64_t d = 0; d < a.head_width; ++d) f.out[out_at(b, h, q) + d] += weight * qkv[v_at(b, h, k) + d];
+      }
+    });
+    return f;
+  }
+  Values backward(const Values& qkv, const Values& dout) const {
+    Values dqkv(qkv.size(), 0.0);
+    for_each_row([&](auto b, auto h, auto q) {
+      double log_sum = 0, mean = 0;
+      const Values p = row(qkv, b, h, q, log_sum);
+      Values dp(q + 1);
+      for (std::int64_t k = 0; k <= q; ++k) {
+        dp[k] = keep(b, h, q, k) * product(dout, out_at(b, h, q), qkv, v_at(b, h, k));
+        mean += p[k] * dp[k];
+      }
+      for (std::int64_t k = 0; k <= q; ++k) {
+        const double ds = p[k] * (dp[k] - mean) * scale, weight = p[k] * keep(b, h, q, k);
+        for (std::int64_t d = 0; d < a.head_width; ++d) {
+          dqkv[q_at(b, h, q) + d] += ds * qkv[k_at(b, h, k) + d];
+          dqkv[k_at(b, h, k) + d] += ds * qkv[q_at(b, h, q) + d];
+          dqkv[v_at(b, h, k) + d] += weight * dout[out_at(b, h, q) + d];
+        }
+      }
+    });
+    return dqkv;
+  }
+
+  Attention a;
+  double scale;
+};
+
+constexpr std::uint64_t sample_keys[] = {0x9E3779B97F4A7C15u, 17, 0xFFFFFFFFFFFFFFFFu};
+
+/// One problem's tensors and both passes.
+struct Problem {
+  explicit Problem(const Attention& attention, DeviceKind kind = DeviceKind::cpu, double size = 1)
+      : a(attention), fixture(kind, 24 * Fixture::mebibyte), qkv(fixture.random(a.dtype, {a.batch * a.context, a.qkv_width()}, "qkv", size)),
+        dout(fixture.random(a.dtype, {a.batch * a.context, a.out_width()}, "dout")), out(fixture.make(a.dtype, dout.shape)),
+        log_sum(fixture.make(DType::float32, {a.batch, a.heads, a.context})), dqkv(fixture.make(a.dtype, qkv.shape)) {}
+  void forward() { attention_forward(fixture.context, a, qkv, out, log_sum); }
+  void backward() { attention_backward(fixture.context, a, qkv, out, log_sum, dout, dqkv); }
+
+  Attention a;
+  Fixture fixture;
+  Tensor qkv, dout, out, log_sum, dqkv;
+};
+
+std::string name_of(const Attention& a) {
+  return fmt::format("{} batch {} context {} heads {}/{} width {} dropout {}", to_string(a.dtype), a.batch, a.context, a.heads, a.kv_heads,
+                     a.head_width, a.dropout);
+}
+
+std::vector<Attention> cases() {
+  std::vector<Attention> all;
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const float dropout : {0.0f, 0.2f}) {
+      const auto add = [&](std::int64_t batch, std::int64_t context, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width) {
+        all.push_back({batch, context, heads, kv_heads, head_width, dtype, dropout, 0xABCDEF, sample_keys, 0});
+      };
+      add(1, 1, 1, 1, 1);
+      add(2, 3, 2, 1, 5);
+      add(1, 64, 1, 1, 64);     // one tile
+      add(1, 65, 2, 2, 16);     // a tile and a row
+      add(2, 97, 4, 2, 24);     // odd, grouped
+      add(1, 130, 3, 1, 80);    // even, not a multiple of four; one key/value head for all
+      add(1, 331, 2, 2, 8);     // more than one block of tiles
+      add(3, 256, 6, 6, 64);    // GPT-2's head
+      add(1, 100, 1, 1, 128);
+    }
+  }
+  all.back().first_head = 5;
+  return all;
+}
+
+// What is rounded to the tensors' type (in bfloat16 the probabilities, as a product's operand, and the result) counts twice its unit; sums
+// in float32 have some dozens of terms of order one, or their means: scores of standard normal vectors are, divided by the root of their
+// width, standard normal.
+double tolerance(const Attention& a) { return 2 * unit_roundoff(a.dtype) + 64 * 0x1p-24; }
+
+TEST(Attention, ForwardEqualsTheDefinition) {
+  for (const Attention& a : cases()) {
+    Problem p(a);
+    p.forward();
+    const Reference::Forward expected = Reference(a).forward(values(p.qkv));
+    const double keep = 1 / (1 - static_cast<double>(a.dropout));
+    expect_close(p.out, expected.out, tolerance(a) * keep, tolerance(a), name_of(a));
+    expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)), 0x1p-22, name_of(a));  // float32 in any case
+  }
+}
+
+TEST(Attention, BackwardIsTheGradient) {
+  for (const Attention& a : cases()) {
+    Problem p(a);
+    p.forward();
+    p.backward();
+    const Values expected = Reference(a).backward(values(p.qkv), values(p.dout));
+    // Errors of the terms are independent: their sum grows as the gradient itself, with the root of the number of terms.
+    const double size = std::sqrt(dot(expected, expected) / static_cast<double>(expected.size()));
+    expect_close(p.dqkv, expected, 4 * tolerance(a) * (1 + size), 4 * tolerance(a), name_of(a));
+  }
+}
+
+TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
+  for (const Attention& a : cases()) {
+    if (a.dtype != DType::float32 || a.context > 100) continue;
+    Problem p(a);
+    const Reference reference(a);
+    const Values qkv = values(p.qkv), dout = values(p.dout), v = values(p.fixture.random(DType::float32, p.qkv.shape, "direction"));
+    const Values gradient = reference.backward(qkv, dout);
+    const double expected = directional_derivative([&](const Values& x) { return dot(reference.forward(x).out, dout); }, qkv, v);
+    EXPECT_NEAR(dot(gradient, v), expected, 1e-7 * (1 + dot(magnitudes(gradient), magnitudes(v)))) << name_of(a);  // step 1e-5, squared
+  }
+}
+
+TEST(Attention, LargeScoresDoNotOverflow) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Attention a{1, 70, 1, 1, 64, dtype};
+    Problem p(a, DeviceKind::cpu, 40);  // scores of thousands
+    p.forward();
+    p.backward();
+    for (const Tensor& t : {p.out, p.log_sum, p.dqkv}) {
+      for (const double x : values(t)) ASSERT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+TEST(Attention, APositionSeesNothingThatComesAfterIt) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Attention a{1, 150, 2, 1, 32, dtype};
+    Problem p(a), changed(a);
+    constexpr std::int64_t position = 77;
+    for (std::int64_t i = position * a.qkv_width(); i < p.qkv.elements(); ++i) set_value(changed.qkv, i, -3 * value_at(p.qkv, i));
+    p.forward();
+    changed.forward();
+    expect_same_bytes(p.out.rows(0, position), changed.out.rows(0, position));
+    EXPECT_NE(values(p.out.rows(position, position + 1)), values(changed.out.rows(position, position + 1)));
+  }
+}
+
+TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    const Attention whole{2, 75, 4, 2, 16, dtype, 0.3f, 99, sample_keys, 0};
+    Attention part = whole;
+    part.heads = 2;
+    part.kv_heads = 1;
+    part.first_head = 2;
+    Problem w(whole), p(part);
+    const Reference all(whole), some(part);
+    const auto move = [&](const Tensor& from, const Tensor& to, const auto& index) {  // heads 2 and 3 of the whole, their key/value head 1
+      for (std::int64_t b = 0; b < whole.batch; ++b) {
+        for (std::int64_t t = 0; t < whole.context; ++t) {
+          for (std::int64_t h = 0; h < 2; ++h) {
+            const auto [to_at, from_at] = index(b, h, t);
+            for (std::int64_t d = 0; d < whole.head_width; ++d) set_value(to, to_at + d, value_at(from, from_at + d));
+          }
+        }
+      }
+    };
+    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.q_at(b, h, t), all.q_at(b, h + 2, t)); });
+    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.k_at(b, h, t), all.k_at(b, h + 2, t)); });
+    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.v_at(b, h, t), all.v_at(b, h + 2, t)); });
+    w.forward();
+    p.forward();
+    const Tensor expected = p.fixture.make(dtype, p.out.shape);
+    move(w.out, expected, [&](auto b, auto h, auto t) { return std::pair(some.out_at(b, h, t), all.out_at(b, h + 2, t)); });
+    expect_same_bytes(p.out, expected);
+  }
+}
+
+TEST(Attention, SameBitsOnAnyNumberOfThreads) {
+  for (const Attention& a : cases()) {
+    Problem many(a), one(a);
+    many.forward();
+    many.backward();
+    on_one_thread([&] {
+      one.forward();
+      one.backward();
+    });
+    expect_same_bytes(many.out, one.out, name_of(a));
+    expect_same_bytes(many.log_sum, one.log_sum, name_of(a));
+    expect_same_bytes(many.dqkv, one.dqkv, name_of(a));
+  }
+}
+
+TEST(Attention, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
+  for (const Attention& a : cases()) {
+    Problem real(a), meta(a, DeviceKind::meta);
+    for (Problem* p : {&real, &meta}) {
+      p->forward();
+      p->backward();
+    }
+    EXPECT_EQ(meta.fixture.workspace.peak_bytes(), real.fixture.workspace.peak_bytes()) << name_of(a);
+    EXPECT_GT(meta.fixture.workspace.peak_bytes(), 0);
+    EXPECT_EQ(meta.fixture.context.counters().flops, 3.5 * a.flops());
+    EXPECT_EQ(meta.fixture.context.counters().bytes, real.fixture.context.counters().bytes);
+    EXPECT_EQ(real.fixture.workspace.used_bytes(), 0);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::test

@@ -1,0 +1,141 @@
+#include "trireme/ops/embedding.hpp"
+
+#include "kernels/norm_reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+constexpr DType types[] = {DType::float32, DType::bfloat16};
+
+/// Tokens of a vocabulary, small numbers more often than large ones; the table holds those of [first, first + table_rows).
+struct Problem {
+  std::int64_t count, table_rows, width, first;
+  SmallFixture fixture;
+  Tensor tokens, table, y, dy, dtable;
+
+  Problem(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_, std::int64_t width_, std::int64_t first_, DType dtype,
+          DeviceKind kind = DeviceKind::cpu)
+      : count(count_), table_rows(table_rows_), width(width_), first(first_), fixture(kind), tokens(fixture.make(DType::int32, {count})),
+        table(fixture.random(dtype, {table_rows, width}, "table")), y(fixture.random(dtype, {count, width}, "y")),
+        dy(fixture.random(dtype, {count, width}, "dy")), dtable(fixture.random(DType::float32, {table_rows, width}, "dtable")) {
+    for (std::int64_t n = 0; kind == DeviceKind::cpu && n < count; ++n) {
+      const double u = uniform_at(random_key(1, "tokens"), static_cast<std::uint64_t>(n));
+      set_value(tokens, n, std::floor(u * u * static_cast<double>(vocabulary)));
+    }
+  }
+  void backward(ops::Write write) { ops::embedding_backward(fixture.context, tokens, dy, first, dtable, write); }
+};
+
+TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
+  for (const DType dtype : types) {
+    for (const std::int64_t first : {0, 5, 17}) {
+      Problem p(53, 31, 11, 19, first, dtype);
+      ops::embedding_forward(p.fixture.context, p.tokens, p.table, first, p.y);
+      int others = 0;
+      for (std::int64_t n = 0; n < p.count; ++n) {
+        const auto row = static_cast<std::int64_t>(value_at(p.tokens, n)) - first;
+        const bool mine = row >= 0 && row < p.table_rows;
+        others += !mine;
+        for (std::int64_t i = 0; i < p.width; ++i) ASSERT_EQ(value_at(p.y, n * p.width + i), mine ? value_at(p.table, row * p.width + i) : 0.0);
+      }
+      EXPECT_GT(others, 0);
+      EXPECT_LT(others, p.count);
+    }
+  }
+}
+
+TEST(Embedding, PartsOfATableAddUpToTheWhole) {
+  Problem whole(40, 30, 30, 7, 0, DType::float32), low(40, 30, 13, 7, 0, DType::float32), high(40, 30, 17, 7, 13, DType::float32);
+  std::memcpy(low.table.data, whole.table.data, static_cast<std::size_t>(low.table.bytes()));
+  std::memcpy(high.table.data, whole.table.rows(13, 30).data, static_cast<std::size_t>(high.table.bytes()));
+  for (Problem* p : {&whole, &low, &high}) {
+    ops::embedding_forward(p->fixture.context, p->tokens, p->table, p->first, p->y);
+    p->backward(ops::Write::assign);
+  }
+  for (std::int64_t i = 0; i < whole.y.elements(); ++i) EXPECT_EQ(value_at(low.y, i) + value_at(high.y, i), value_at(whole.y, i));
+  expect_same_bytes(low.dtable, whole.dtable.rows(0, 13));
+  expect_same_bytes(high.dtable, whole.dtable.rows(13, 30));
+}
+
+TEST(Embedding, BackwardAddsInAscendingOrder) {
+  for (const DType dtype : types) {
+    for (const ops::Write write : {ops::Write::assign, ops::Write::add}) {
+      for (const auto& [count, vocabulary, rows, width, first] : {std::array<std::int64_t, 5>{1, 1, 1, 1, 0}, {61, 7, 7, 5, 0}, {997, 101, 67, 33, 11},
+                                                                  {211, 300, 200, 130, 100}, {500, 1, 3, 64, 0}}) {
+        Problem p(count, vocabulary, rows, width, first, dtype);
+        std::vector<float> expected(p.dtable.as<float>(), p.dtable.as<float>() + p.dtable.elements());
+        if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
+        for (std::int64_t n = 0; n < count; ++n) {
+          const auto row = static_cast<std::int64_t>(value_at(p.tokens, n)) - first;
+          if (row < 0 || row >= rows) continue;
+          for (std::int64_t i = 0; i < width; ++i) expected[row * width + i] += static_cast<float>(value_at(p.dy, n * width + i));
+        }
+        p.backward(write);
+        EXPECT_EQ(std::memcmp(p.dtable.data, expected.data(), static_cast<std::size_t>(p.dtable.bytes())), 0)
+            << count << " tokens, table " << rows << " x " << width << ", " << to_string(dtype);
+      }
+    }
+  }
+}
+
+TEST(Embedding, BackwardIsTheTransposedOfForward) {
+  // y is linear in the table: <forward(table), dy> = <table, backward(dy)>.
+  Problem p(211, 60, 40, 23, 10, DType::float32);
+  ops::embedding_forward(p.fixture.context, p.tokens, p.table, p.first, p.y);
+  p.backward(ops::Write::assign);
+  const Values y = values(p.y), dy = values(p.dy);
+  // At most 40 float32 additions a number: the most frequent token's count.
+  EXPECT_NEAR(dot(y, dy), dot(values(p.table), values(p.dtable)), 40 * 0x1p-24 * dot(magnitudes(y), magnitudes(dy)));
+}
+
+TEST(Embedding, SameBitsOnAnyNumberOfThreads) {
+  Problem many(5003, 301, 301, 37, 0, DType::float32), one(5003, 301, 301, 37, 0, DType::float32);
+  many.backward(ops::Write::add);
+  on_one_thread([&] { one.backward(ops::Write::add); });
+  expect_same_bytes(many.dtable, one.dtable);
+}
+
+TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
+  for (const DType dtype : types) {
+    for (const auto& [rows, context, first_row] : {std::array<std::int64_t, 3>{1, 1, 0}, {21, 7, 0}, {20, 7, 5}, {3, 11, 9}, {10, 5, 23}}) {
+      constexpr std::int64_t width = 67;
+      SmallFixture f;
+      const Tensor table = f.random(dtype, {context, width}, "table"), y = f.random(dtype, {rows, width}, "y"), dy = f.random(dtype, {rows, width}, "dy");
+      Values sum = values(y);
+      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += value_at(table, (first_row + i / width) % context * width + i % width);
+      ops::add_positions(f.context, table, first_row, y);
+      // bfloat16: rounded to float32, then to bfloat16.
+      expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype == DType::bfloat16 ? 0x1p-24 : 0), "y");
+      for (const ops::Write write : {ops::Write::assign, ops::Write::add}) {
+        const Tensor dtable = f.random(DType::float32, {context, width}, "dtable");
+        std::vector<float> expected(dtable.as<float>(), dtable.as<float>() + dtable.elements());
+        if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
+        for (std::int64_t i = 0; i < dy.elements(); ++i) {
+          expected[(first_row + i / width) % context * width + i % width] += static_cast<float>(value_at(dy, i));
+        }
+        ops::positions_backward(f.context, dy, first_row, dtable, write);
+        EXPECT_EQ(std::memcmp(dtable.data, expected.data(), static_cast<std::size_t>(dtable.bytes())), 0) << rows << " rows, context " << context;
+      }
+    }
+  }
+}
+
+TEST(Embedding, MetaTakesTheSameWorkspaceAndCountsTheSame) {
+  Problem real(77, 30, 30, 16, 0, DType::bfloat16), meta(77, 30, 30, 16, 0, DType::bfloat16, DeviceKind::meta);
+  for (Problem* p : {&real, &meta}) {
+    ops::Context& context = p->fixture.context;
+    ops::embedding_forward(context, p->tokens, p->table, 0, p->y);
+    p->backward(ops::Write::assign);
+    p->backward(ops::Write::add);
+    ops::add_positions(context, p->table, 3, p->y);
+    ops::positions_backward(context, p->dy, 3, p->dtable, ops::Write::add);
+  }
+  EXPECT_EQ(real.fixture.workspace.peak_bytes(), meta.fixture.workspace.peak_bytes());
+  EXPECT_GT(meta.fixture.workspace.peak_bytes(), 0);
+  EXPECT_EQ(meta.fixture.workspace.used_bytes(), 0);
+  EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
+  EXPECT_EQ(meta.fixture.context.counters().calls, 5);
+}
+
+}  // namespace
+}  // namespace trireme::test

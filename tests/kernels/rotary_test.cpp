@@ -1,0 +1,104 @@
+#include "trireme/ops/rotary.hpp"
+
+#include "kernels/norm_reference.hpp"
+
+namespace trireme::test {
+namespace {
+
+/// In double: pairs (i, i + head_width/2) of the first heads turned by position * base^(-2 i / head_width).
+Values reference(const ops::Rotary& op, Values x, bool inverse) {
+  for (std::int64_t row = 0; row < op.rows; ++row) {
+    for (std::int64_t head = 0; head < op.heads; ++head) {
+      for (std::int64_t i = 0; i < op.head_width / 2; ++i) {
+        const double frequency = std::pow(op.base, -2.0 * static_cast<double>(i) / static_cast<double>(op.head_width));
+        const double angle = static_cast<double>(row % op.context) * frequency * (inverse ? -1 : 1);
+        double& first = x[row * op.columns + head * op.head_width + i];
+        double& second = x[row * op.columns + head * op.head_width + op.head_width / 2 + i];
+        const double a = first, b = second;
+        first = a * std::cos(angle) - b * std::sin(angle);
+        second = a * std::sin(angle) + b * std::cos(angle);
+      }
+    }
+  }
+  return x;
+}
+
+void compare(const ops::Rotary& op) {
+  SCOPED_TRACE(testing::Message() << op.rows << " x " << op.columns << ", " << op.heads << " heads of " << op.head_width << ", context " << op.context << ", "
+                                  << to_string(op.dtype));
+  for (const bool inverse : {false, true}) {
+    SmallFixture f;
+    const Tensor x = f.random(op.dtype, {op.rows, op.columns}, "x");
+    const Values before = values(x), expected = reference(op, before, inverse);
+    ops::rotary(f.context, op, x, inverse);
+    const std::int64_t half = op.head_width / 2, turned = op.heads * op.head_width;
+    Values bounds(before.size(), 0.0);
+    for (std::int64_t i = 0; i < x.elements(); ++i) {
+      const std::int64_t column = i % op.columns;
+      if (column >= turned) continue;  // untouched: bound 0
+      const std::int64_t partner = column % op.head_width < half ? i + half : i - half;
+      // Sine and cosine are rounded, their products, and the sum: 3 roundings of |a| + |b|; the angle is right to 1e-9.
+      bounds[i] = (3 * 0x1p-24 + 2e-9) * (std::abs(before[i]) + std::abs(before[partner])) +
+                  (op.dtype == DType::bfloat16 ? 1.01 * unit_roundoff(op.dtype) * std::abs(expected[i]) : 0);
+    }
+    expect_within(x, expected, bounds, inverse ? "inverse" : "forward");
+  }
+}
+
+TEST(Rotary, EqualsReference) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    compare({1, 2, 1, 2, 1, dtype});
+    compare({7, 30, 3, 6, 5, dtype});        // with columns behind the heads, and rows of two samples
+    compare({23, 301, 2, 134, 23, dtype});   // more than one block of pairs, with a remainder
+    compare({64, 384, 4, 64, 32, dtype});
+  }
+}
+
+TEST(Rotary, IsRightAtTheEndOfALongContext) {
+  compare({8192, 64, 1, 64, 8192, DType::float32});
+  compare({8192, 12, 2, 6, 8192, DType::float32, 500000});
+}
+
+TEST(Rotary, ATurnByOneRadian) {
+  SmallFixture f;
+  const Tensor x = f.make(DType::float32, {2, 4});
+  assign(x, {1, 2, 3, 4, 1, 2, 3, 4});
+  ops::rotary(f.context, {2, 4, 1, 4, 2, DType::float32}, x, false);
+  // Position 0 stays; at position 1 the pair (0, 2) is turned by 1, the pair (1, 3) by 10000^(-1/2) = 0.01.
+  expect_close(x, {1, 2, 3, 4, std::cos(1.0) - 3 * std::sin(1.0), 2 * std::cos(0.01) - 4 * std::sin(0.01), std::sin(1.0) + 3 * std::cos(1.0),
+                   2 * std::sin(0.01) + 4 * std::cos(0.01)},
+               0, 1e-6);
+}
+
+TEST(Rotary, TheInverseIsTheTransposed) {
+  // <R x, y> = <x, R' y>: the inverse is what backward needs.
+  SmallFixture f;
+  const ops::Rotary op{37, 52, 3, 16, 29, DType::float32};
+  const Tensor x = f.random(DType::float32, {37, 52}, "x"), y = f.random(DType::float32, {37, 52}, "y");
+  const Values x_before = values(x), y_before = values(y);
+  ops::rotary(f.context, op, x, false);
+  ops::rotary(f.context, op, y, true);
+  EXPECT_NEAR(dot(values(x), y_before), dot(x_before, values(y)), 6 * 0x1p-24 * 2 * dot(magnitudes(x_before), magnitudes(y_before)));
+}
+
+TEST(Rotary, SameBitsOnAnyNumberOfThreads) {
+  SmallFixture f;
+  const ops::Rotary op{1003, 96, 2, 48, 500, DType::float32};
+  const Tensor many = f.random(DType::float32, {1003, 96}, "x"), one = f.copy_of(many);
+  ops::rotary(f.context, op, many, false);
+  on_one_thread([&] { ops::rotary(f.context, op, one, false); });
+  expect_same_bytes(many, one);
+}
+
+TEST(Rotary, MetaTakesTheSameWorkspaceAndCountsTheSame) {
+  SmallFixture real, meta(DeviceKind::meta);
+  for (Fixture* f : {&real, &meta}) ops::rotary(f->context, {6, 40, 2, 16, 3, DType::bfloat16}, f->filled(DType::bfloat16, {6, 40}, 1), false);
+  EXPECT_EQ(real.workspace.peak_bytes(), meta.workspace.peak_bytes());
+  EXPECT_GT(meta.workspace.peak_bytes(), 0);
+  EXPECT_EQ(meta.workspace.used_bytes(), 0);
+  EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
+  EXPECT_EQ(meta.context.counters().bytes, 2.0 * 2 * 6 * 32);
+}
+
+}  // namespace
+}  // namespace trireme::test

@@ -1,0 +1,139 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/mpi.hpp"
+#include "support/replica.hpp"
+#include "trireme/base/clock.hpp"
+
+namespace trireme::train {
+namespace {
+
+using parallel::MeshShape;
+using parallel::PipelineKind;
+using parallel::ShardKind;
+
+const comm::Communicator& world() { return test_environment().world(); }
+
+struct Layout {
+  const char* name;
+  MeshShape mesh;
+  ShardKind shard = ShardKind::none;
+  bool sequence = false;
+  int recompute = 0;
+  PipelineKind schedule = PipelineKind::one_forward_one_backward;
+  int chunks = 1;
+};
+
+constexpr std::int64_t micro_batches = 8;  // of a step over all replicas
+
+ReplicaOptions options_of(const Layout& layout) {
+  ReplicaOptions options = test::small_gpt(4);
+  options.accumulation = micro_batches / layout.mesh.data;
+  options.global = micro_batches * options.micro;
+  options.bucket_bytes = 8192;
+  options.shard = layout.shard;
+  options.sequence = layout.sequence;
+  options.recompute = layout.recompute;
+  options.pipeline_schedule = layout.schedule;
+  options.pipeline_chunks = layout.chunks;
+  return options;
+}
+
+std::vector<Layout> layouts() {
+  switch (world().size()) {
+    case 1: return {{"one", {}}, {"recompute", {}, ShardKind::none, false, 1}};
+    case 2:
+      return {{"data", {2, 1, 1}},     {"optimizer", {2, 1, 1}, ShardKind::optimizer},   {"gradients", {2, 1, 1}, ShardKind::gradients},
+              {"tensor", {1, 2, 1}},   {"parameters", {2, 1, 1}, ShardKind::parameters}, {"sequence", {1, 2, 1}, ShardKind::none, true, 2},
+              {"pipeline", {1, 1, 2}}, {"gpipe", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::gpipe},
+              {"interleaved", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::interleaved, 2}};
+    default:
+      return {{"data", {4, 1, 1}}, {"parameters", {4, 1, 1}, ShardKind::parameters, false, 1}, {"data tensor", {2, 2, 1}, ShardKind::gradients, true},
+              {"data pipeline", {2, 1, 2}, ShardKind::parameters}, {"tensor pipeline", {1, 2, 2}, ShardKind::none, true}, {"pipeline", {1, 1, 4}}};
+  }
+}
+
+/// The norm of the first step's gradient at one rank, computed by every rank for itself.
+double norm_alone() {
+  static const double norm = test::ReplicaFixture(options_of({"one", {}})).step(1e-3);
+  return norm;
+}
+
+TEST(Replica, PlansEveryByteAtEveryLayout) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    const parallel::Mesh mesh(layout.mesh, world());
+    test::ReplicaFixture fixture(options_of(layout), 1, mesh);
+    const std::int64_t first = mesh.place.data_rank * fixture.options.accumulation;
+    for (int step = 0; step < 2; ++step) fixture.step(1e-3, first);
+    fixture.replica.evaluate(fixture.batch(0));
+    fixture.engine.quiesce();
+    const MemoryPlan used = fixture.replica.peaks();
+    EXPECT_EQ(used.parameters, fixture.plan.parameters);
+    EXPECT_EQ(used.gradients, fixture.plan.gradients);
+    EXPECT_EQ(used.optimizer, fixture.plan.optimizer);
+    EXPECT_EQ(used.activations, fixture.plan.activations);
+    EXPECT_EQ(used.boundary, fixture.plan.boundary);
+    EXPECT_EQ(used.workspace, fixture.plan.workspace);
+    EXPECT_EQ(used.library, fixture.plan.library);
+    EXPECT_EQ(used, fixture.plan);
+  }
+}
+
+TEST(Replica, HasTheGradientOfOneRankAtEveryLayout) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    const parallel::Mesh mesh(layout.mesh, world());
+    test::ReplicaFixture fixture(options_of(layout), 1, mesh);
+    const double norm = fixture.step(1e-3, mesh.place.data_rank * fixture.options.accumulation);
+    EXPECT_NEAR(norm, norm_alone(), 2e-5 * norm_alone());  // sums of float32 in another order
+  }
+}
+
+/// Seconds from the first action of any rank to the last, and those in which this rank worked. Collective.
+std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
+  comm::Engine& engine = fixture.engine;
+  double busy = 0, first = 0, last = 0;
+  world().barrier();
+  fixture.replica.reducer().begin_step();
+  for (const parallel::PipelineAction& action : fixture.replica.schedule()) {
+    const double begin = monotonic_seconds(), stood = engine.waited_seconds();
+    const data::MicroBatch batch = fixture.batch(action.micro_batch);
+    if (action.forward) fixture.replica.forward(action, Replica::takes_batch(action) ? &batch : nullptr);
+    else fixture.replica.backward(action);
+    last = monotonic_seconds();
+    busy += last - begin - (engine.waited_seconds() - stood);
+    if (first == 0) first = begin;
+  }
+  fixture.replica.reducer().finish(fixture.replica.context());
+  double ends[2] = {-first, last};
+  world().all_reduce(std::span(ends), comm::Reduction::max);
+  return {ends[1] + ends[0], busy};
+}
+
+/// Blocks that sleep: two cores blur nothing. The bubble is what a stage waits for in a step, in parts of what it works.
+TEST(Replica, ThePipelinesBubbleIsWhatTheFormulaForetells) {
+  if (world().size() != 4) GTEST_SKIP() << "a pipeline of 4 stages";
+  for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward}) {
+    ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
+    options.model.gpt.layers = 3;  // with the embedding one block a stage
+    options.block_delay_seconds = 0.02;
+    const parallel::Mesh mesh({1, 1, 4}, world());
+    test::ReplicaFixture fixture(options, 1, mesh);
+    fixture.step(1e-3);  // what is made once is made
+    double least = 0, bubble = 0;
+    for (int attempt = 0; attempt < 3; ++attempt) {  // other work on the machine only lengthens a step: the shortest counts
+      const auto [span, busy] = timed_step(fixture);
+      if (attempt > 0 && span >= least) continue;
+      least = span;
+      bubble = (span - busy) / busy;
+    }
+    const double foretold = 3.0 / static_cast<double>(micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
+    EXPECT_NEAR(bubble, foretold, 0.2 * foretold) << "schedule " << static_cast<int>(kind) << ", stage " << mesh.place.stage;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,48 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "support/replica.hpp"
+
+namespace trireme::model {
+namespace {
+
+TEST(Accumulation, GivesTheGradientOfTheWholeBatch) {
+  // Without batch norm (whose statistics are a micro-batch's own) two micro-batches of 5 are one of 10.
+  train::ReplicaOptions whole = test::small_resnet();
+  whole.model.norm = ResnetNorm::group;
+  train::ReplicaOptions halves = whole;
+  halves.micro = 5;
+  halves.accumulation = 2;
+  for (const bool deterministic : {false, true}) {
+    halves.deterministic = deterministic;
+    test::ReplicaFixture one(whole), two(halves);
+    one.gradients();
+    two.replica.reducer().begin_step();
+    for (const parallel::PipelineAction& action : two.replica.schedule()) {
+      if (!action.forward) {
+        two.replica.backward(action);
+        continue;
+      }
+      const data::MicroBatch batch = two.batch(0);
+      const std::int64_t samples = 5 * action.micro_batch, pixels = halves.image.elements();
+      std::copy_n(one.images.begin() + samples * pixels, 5 * pixels, two.images.begin());
+      std::copy_n(one.labels.begin() + samples, 5, two.labels.begin());
+      two.replica.forward(action, &batch);
+    }
+    two.replica.reducer().finish(two.replica.context());
+    const Tensor a = one.replica.store().flat_gradient(), b = two.replica.store().flat_gradient();
+    ASSERT_EQ(a.elements(), b.elements());
+    double difference = 0, norm = 0;
+    for (std::int64_t i = 0; i < a.elements(); ++i) {
+      difference += std::pow(a.as<float>()[i] - b.as<float>()[i], 2);
+      norm += std::pow(a.as<float>()[i], 2);
+    }
+    EXPECT_GT(norm, 0);
+    EXPECT_LT(std::sqrt(difference / norm), 1e-5) << "deterministic " << deterministic;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,177 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "trireme/base/philox.hpp"
+#include "trireme/model/model.hpp"
+
+namespace trireme::test {
+
+/// What a driver runs.
+struct DriverOptions {
+  model::ModelOptions model = {};
+  Shape input;  ///< [B, H, W, C], or of a gpt [B, T]
+  std::int64_t classes = 0;
+  DType compute = DType::float32;
+  float label_smoothing = 0;
+};
+
+/// A whole model on one rank, its blocks called one after the other in memory that a run on meta has measured: for tests of blocks and heads
+/// without trainer, reducer or files. Inputs and labels are functions of their index; every seventh label is missing.
+class ModelDriver {
+ public:
+  using Bytes = std::array<std::int64_t, 8>;
+  explicit ModelDriver(const DriverOptions& options) : ModelDriver(options, DeviceKind::cpu, measure(options)) {}
+  static Bytes measure(const DriverOptions& options) {
+    ModelDriver meta(options, DeviceKind::meta, {});
+    meta.exercise();
+    return meta.peaks();
+  }
+
+  /// Everything that takes memory.
+  void exercise() {
+    gradients();
+    evaluate();
+    logits(0);
+  }
+
+  /// Output of the last block.
+  Tensor forward(bool training) {
+    pass.begin_forward(training, sample_keys_.data());
+    Tensor x = input_;
+    for (int i = 0; i < model.blocks(); ++i) {
+      pass.enter_block();
+      x = model.block(i).forward(pass, x);
+    }
+    return x;
+  }
+
+  /// Forward, loss and backward of the micro-batch; returns the loss per label.
+  double gradients(ops::Write write = ops::Write::assign) {
+    const Tensor x = forward(true);
+    pass.begin_backward(write, 1);
+    pass.enter_block();
+    Tensor dy = model.head().loss(pass, x, labels_, {options_.label_smoothing, static_cast<float>(1.0 / valid_)}, sums_);
+    for (int i = model.blocks(); i-- > 0;) {
+      pass.enter_block();
+      dy = model.block(i).backward(pass, dy);
+    }
+    return context.meta() ? 0 : sums_.as<double>()[0] / valid_;
+  }
+
+  /// loss sum, count, right at rank 1, right at rank 5 in evaluation.
+  std::array<double, 4> evaluate() {
+    const Tensor x = forward(false);
+    pass.enter_block();
+    model.head().loss(pass, x, labels_, {options_.label_smoothing, 0}, sums_);
+    std::array<double, 4> sums{};
+    if (!context.meta()) std::copy_n(sums_.as<double>(), 4, sums.begin());
+    return sums;
+  }
+
+  /// Of one row, in evaluation.
+  Tensor logits(std::int64_t row) {
+    const Tensor x = forward(false);
+    pass.enter_block();
+    return model.head().logits(pass, x, row);
+  }
+
+  Bytes peaks() const {
+    return {parameters_.peak_bytes(), gradients_.peak_bytes(), kept_.peak_bytes(),    flow_arenas_[0].peak_bytes(),
+            flow_arenas_[1].peak_bytes(), workspace_.peak_bytes(), library_.peak_bytes(), data_.peak_bytes()};
+  }
+  const Tensor& labels() const { return labels_; }
+  const DriverOptions& options() const { return options_; }
+
+ private:
+  ModelDriver(const DriverOptions& options, DeviceKind kind, const Bytes& bytes)
+      : options_(options),
+        parameters_({kind, 0}, "parameters", bytes[0]),
+        gradients_({kind, 0}, "gradients", bytes[1]),
+        kept_({kind, 0}, "activations", bytes[2]),
+        flow_arenas_{Arena({kind, 0}, "flow 0", bytes[3]), Arena({kind, 0}, "flow 1", bytes[4])},
+        workspace_({kind, 0}, "workspace", bytes[5]),
+        library_({kind, 0}, "prepared weights", bytes[6]),
+        data_({kind, 0}, "data", bytes[7]),
+        flow_(flow_arenas_[0], flow_arenas_[1]),
+        context(Stream{{kind, 0}, nullptr}, workspace_, library_, DeviceKind::cpu),
+        model(options.model, options.input, options.classes),
+        list(declared(model)),
+        layout(list, std::int64_t{1} << 20, options.compute),
+        store(list, layout, {}, parameters_, gradients_),
+        pass({context, store, tensor_, flow_}, kept_) {
+    store.initialize(1);
+    take_data();
+  }
+
+  static parallel::ParameterList declared(const model::Model& model) {
+    parallel::ParameterList list;
+    model.declare(list, 0, model.blocks() + 1);
+    return list;
+  }
+
+  void take_data() {
+    const bool tokens = options_.model.kind == model::ModelKind::gpt;
+    input_ = data_.allocate(tokens ? DType::int32 : DType::float32, options_.input);
+    labels_ = data_.allocate(DType::int32, {tokens ? input_.elements() : options_.input[0]});
+    sums_ = data_.allocate(DType::float64, {4});
+    for (std::int64_t b = 0; b < options_.input[0]; ++b) sample_keys_.push_back(mix64(static_cast<std::uint64_t>(b) + 1));
+    for (std::int64_t i = 0; i < labels_.elements(); ++i) valid_ += i % 7 == 6 ? 0 : 1;
+    if (context.meta()) return;
+    const auto number = [](std::uint64_t key, std::int64_t index) { return uniform_at(key, static_cast<std::uint64_t>(index)); };
+    for (std::int64_t i = 0; i < input_.elements(); ++i) {
+      if (tokens) {
+        input_.as<std::int32_t>()[i] = static_cast<std::int32_t>(number(3, i) * static_cast<double>(options_.classes));
+      } else {
+        input_.as<float>()[i] = static_cast<float>(2 * number(3, i) - 1);
+      }
+    }
+    for (std::int64_t i = 0; i < labels_.elements(); ++i) {
+      labels_.as<std::int32_t>()[i] = i % 7 == 6 ? -1 : static_cast<std::int32_t>(number(4, i) * static_cast<double>(options_.classes));
+    }
+  }
+
+  DriverOptions options_;
+  Arena parameters_, gradients_, kept_, flow_arenas_[2], workspace_, library_, data_;
+  model::Flow flow_;
+  parallel::TensorGroup tensor_;
+  Tensor input_, labels_, sums_;
+  std::vector<std::uint64_t> sample_keys_;
+  double valid_ = 0;
+
+ public:
+  ops::Context context;
+  model::Model model;
+  parallel::ParameterList list;
+  parallel::FlatLayout layout;
+  parallel::ParameterStore store;
+  model::Pass pass;
+};
+
+inline DriverOptions small_resnet(int depth = 8, std::int64_t width = 8) {
+  DriverOptions options{.input = {10, 8, 8, 1}, .classes = 5};
+  options.model.depth = depth;
+  options.model.width = width;
+  options.model.stem = model::ResnetStem::small;
+  return options;
+}
+
+/// Two layers of width 24, 4 heads, 6 positions, 37 tokens; in GPT-2's form, or Llama's with 2 key/value heads.
+inline DriverOptions small_gpt(bool llama = false, double dropout = 0) {
+  DriverOptions options{.input = {3, 6}, .classes = 37};
+  options.model.kind = model::ModelKind::gpt;
+  options.model.gpt = {.layers = 2, .heads = 4, .width = 24, .context = 6, .kv_heads = 4, .mlp_width = 40, .vocabulary = 37, .dropout = dropout};
+  if (!llama) return options;
+  options.model.gpt.kv_heads = 2;
+  options.model.gpt.mlp = model::GptMlp::swiglu;
+  options.model.gpt.norm = model::GptNorm::rms;
+  options.model.gpt.positions = model::GptPositions::rope;
+  options.model.gpt.bias = false;
+  options.model.gpt.tie_embeddings = false;
+  return options;
+}
+
+}  // namespace trireme::test

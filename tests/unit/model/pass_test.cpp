@@ -1,0 +1,149 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "driver.hpp"
+#include "trireme/ops/loss.hpp"
+
+namespace trireme::model {
+namespace {
+
+using test::DriverOptions;
+using test::ModelDriver;
+using test::small_gpt;
+using test::small_resnet;
+
+std::vector<std::byte> bytes(const Tensor& tensor) {
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  return {data, data + tensor.bytes()};
+}
+
+std::vector<DriverOptions> all_kinds() {
+  DriverOptions group = small_resnet(), mlp = small_resnet();
+  group.model.norm = ResnetNorm::group;
+  mlp.model.kind = ModelKind::mlp;
+  mlp.model.widths = {32, 16};
+  return {small_resnet(), group, mlp, small_gpt(false, 0.1), small_gpt(true, 0.1)};
+}
+
+TEST(Pass, ForwardIsAFunctionOfWeightsInputAndKeys) {
+  for (const DriverOptions& options : all_kinds()) {
+    ModelDriver driver(options);
+    driver.gradients();
+    const std::vector<std::byte> weights = bytes(driver.store.flat_master()), gradients = bytes(driver.store.flat_gradient());
+    const std::vector<std::byte> once = bytes(driver.forward(true));
+    const std::vector<std::byte> again = bytes(driver.forward(true));
+    EXPECT_TRUE(once == again);
+    EXPECT_TRUE(bytes(driver.store.flat_master()) == weights);
+    EXPECT_TRUE(bytes(driver.store.flat_gradient()) == gradients);
+  }
+}
+
+TEST(Pass, EveryBlockTakesBackWhatItSaved) {
+  for (const DriverOptions& options : all_kinds()) {
+    ModelDriver driver(options);
+    driver.forward(true);
+    EXPECT_GT(driver.pass.saved(), 0u);
+    driver.gradients();
+    EXPECT_EQ(driver.pass.saved(), 0u);
+    driver.evaluate();
+    EXPECT_EQ(driver.pass.saved(), 0u);
+  }
+}
+
+TEST(Pass, BoundariesAreTheShapesThatBlocksTake) {
+  for (const DriverOptions& options : all_kinds()) {
+    ModelDriver driver(options);
+    EXPECT_EQ(driver.model.boundary(0), options.input);
+    const Tensor x = driver.forward(true);
+    EXPECT_EQ(driver.model.boundary(driver.model.blocks()).elements(), x.elements());
+    EXPECT_EQ(driver.model.boundary(driver.model.blocks()), x.shape);
+  }
+}
+
+TEST(Pass, MetaMeasuresAllMemory) {
+  for (DriverOptions options : all_kinds()) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      if (options.model.kind != ModelKind::gpt && compute == DType::bfloat16) continue;  // the driver's images are float32
+      options.compute = compute;
+      ModelDriver driver(options);
+      driver.exercise();
+      EXPECT_EQ(driver.peaks(), ModelDriver::measure(options));
+    }
+  }
+}
+
+TEST(Pass, DropoutIsOffInEvaluation) {
+  ModelDriver with(small_gpt(false, 0.5)), without(small_gpt(false, 0));
+  EXPECT_EQ(with.evaluate(), without.evaluate());
+  EXPECT_NE(with.gradients(), without.gradients());
+}
+
+TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
+  ModelDriver driver(small_resnet());
+  driver.gradients();
+  const auto statistic = [&](const char* name) {
+    const Tensor g = driver.store.gradient({static_cast<std::int32_t>(driver.list.find(name))});
+    return std::vector<float>(g.as<float>(), g.as<float>() + g.elements());
+  };
+  const std::vector<float> mean = statistic("bn1.running_mean"), variance = statistic("bn1.running_var");
+  driver.gradients(ops::Write::add);  // twice the same batch, each of weight 1
+  for (std::size_t c = 0; c < mean.size(); ++c) {
+    EXPECT_EQ(statistic("bn1.running_mean")[c], 2 * mean[c]);
+    EXPECT_EQ(statistic("bn1.running_var")[c], 2 * variance[c]);
+    EXPECT_GT(variance[c], 0);
+  }
+}
+
+// 130 rows of 131072 tokens go in three tiles of 64 and fewer. The op on whole logits judges, its logits from the rows one by one.
+TEST(GptHead, TilesGiveTheLossOfWholeLogits) {
+  for (const bool tied : {true, false}) {
+    DriverOptions options = small_gpt();
+    options.input = {2, 65};
+    options.classes = 131072;
+    options.label_smoothing = 0.1f;
+    options.model.gpt.layers = 1;
+    options.model.gpt.width = 16;
+    options.model.gpt.context = 65;
+    options.model.gpt.vocabulary = options.classes;
+    options.model.gpt.tie_embeddings = tied;
+    ModelDriver driver(options);
+    const std::array<double, 4> sums = driver.evaluate();
+
+    const std::int64_t rows = driver.labels().elements();
+    Arena memory({DeviceKind::cpu, 0}, "logits", (rows + 1) * options.classes * 4 + 4096);
+    const Tensor whole = memory.allocate(DType::float32, {rows, options.classes}), expected = memory.allocate(DType::float64, {4});
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const Tensor logits = driver.logits(row);
+      ASSERT_EQ(logits.shape, (Shape{1, options.classes}));
+      std::memcpy(whole.rows(row, row + 1).data, logits.data, static_cast<std::size_t>(logits.bytes()));
+    }
+    ops::cross_entropy(driver.context, whole, driver.labels(), options.label_smoothing, 0, expected, {});
+    EXPECT_NEAR(sums[0], expected.as<double>()[0], 1e-6 * sums[0]);  // float32's rounding of a row's loss
+    for (int i = 1; i < 4; ++i) EXPECT_EQ(sums[static_cast<std::size_t>(i)], expected.as<double>()[i]);
+  }
+}
+
+TEST(GptHead, CountsTheRightOnes) {
+  ModelDriver driver(small_gpt());
+  // The label that the model likes best, second best ... at rows 0, 1, ...: only the first is right, the first five are among five.
+  const Tensor labels = driver.labels();
+  for (std::int64_t row = 0; row < labels.elements(); ++row) {
+    const Tensor logits = driver.logits(row);
+    std::vector<std::pair<float, std::int32_t>> order;
+    for (std::int32_t c = 0; c < 37; ++c) order.emplace_back(-logits.as<float>()[c], c);
+    std::sort(order.begin(), order.end());
+    labels.as<std::int32_t>()[row] = order[static_cast<std::size_t>(row)].second;
+  }
+  const std::array<double, 4> sums = driver.evaluate();
+  EXPECT_EQ(sums[1], static_cast<double>(labels.elements()));
+  EXPECT_EQ(sums[2], 1);
+  EXPECT_EQ(sums[3], 5);
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,94 @@
+#include "trireme/monitor/trace.hpp"
+
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "support/count_allocations.hpp"
+#include "temporary_folder.hpp"
+
+namespace trireme::monitor {
+namespace {
+
+nlohmann::json events_of(const Trace& trace) { return nlohmann::json::parse("[" + trace.json() + "]"); }
+
+TEST(Trace, ADefaultMadeOneRecordsNothing) {
+  Trace trace;
+  trace.begin(0);
+  EXPECT_FALSE(trace.recording());
+  trace.event("forward", 0, 1, 0, 0);
+  EXPECT_EQ(trace.json(), "");
+}
+
+TEST(Trace, RecordsTheStepsAskedForAndNoOthers) {
+  Trace trace(0, 10, 12);
+  for (std::int64_t step = 8; step <= 14; ++step) {
+    trace.begin(step);
+    EXPECT_EQ(trace.recording(), step >= 10 && step <= 12) << step;
+    trace.event("forward", static_cast<double>(step), static_cast<double>(step) + 0.5);
+  }
+  std::vector<int> steps;
+  for (const auto& event : events_of(trace)) steps.push_back(event["args"]["step"]);
+  EXPECT_EQ(steps, (std::vector<int>{10, 11, 12}));
+}
+
+// Trace Event Format: complete events, times in microseconds.
+TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
+  Trace trace(3, 1, 1);
+  trace.begin(1);
+  trace.event("backward", 1000.000002, 1000.0250025, 5, 1);
+  trace.event("a \"name\" of more than 23 letters", 1001, 1002);
+  const auto events = events_of(trace);
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["name"], "backward");
+  EXPECT_EQ(events[0]["ph"], "X");
+  EXPECT_EQ(events[0]["pid"], 3);
+  EXPECT_EQ(events[0]["tid"], 0);
+  EXPECT_NEAR(events[0]["ts"].get<double>(), 1000000002.0, 1e-3);  // written to the nanosecond
+  EXPECT_NEAR(events[0]["dur"].get<double>(), 25000.5, 2e-3);
+  EXPECT_EQ(events[0]["args"], (nlohmann::json{{"step", 1}, {"micro_batch", 5}, {"chunk", 1}}));
+  EXPECT_EQ(events[1]["name"], "a \"name\" of more than 2");
+  EXPECT_EQ(events[1]["args"], (nlohmann::json{{"step", 1}}));
+}
+
+TEST(Trace, OfTooManyEventsTheLatestAreKeptInOrder) {
+  Trace trace(0, 1, 1, 4);
+  trace.begin(1);
+  for (int i = 0; i < 10; ++i) trace.event("forward", i, i + 1, i);
+  std::vector<int> kept;
+  for (const auto& event : events_of(trace)) kept.push_back(event["args"]["micro_batch"]);
+  EXPECT_EQ(kept, (std::vector<int>{6, 7, 8, 9}));
+}
+
+TEST(Trace, RecordingAllocatesNothing) {
+  Trace trace(0, 1, 2, 16);
+  const std::int64_t before = allocations_so_far();
+  for (std::int64_t step = 1; step <= 2; ++step) {
+    trace.begin(step);
+    for (int i = 0; i < 40; ++i) trace.event("forward of a long name that no string holds in itself", i, i + 1, i, 0);
+  }
+  EXPECT_EQ(allocations_so_far(), before);
+}
+
+TEST(Trace, TheFileHoldsTheEventsOfAllRanks) {
+  const TemporaryFolder folder;
+  std::vector<std::string> parts;
+  for (int rank = 0; rank < 3; ++rank) {
+    Trace trace(rank, 1, 1);
+    trace.begin(1);
+    if (rank != 1) trace.event("forward", rank, rank + 1);  // one rank has nothing to tell
+    parts.push_back(trace.json());
+  }
+  write_trace(folder / "trace.json", parts);
+  const auto events = nlohmann::json::parse(contents(folder / "trace.json"));
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(events[0]["pid"], 0);
+  EXPECT_EQ(events[1]["pid"], 2);
+  write_trace(folder / "trace.json", {});
+  EXPECT_TRUE(nlohmann::json::parse(contents(folder / "trace.json")).empty());
+}
+
+}  // namespace
+}  // namespace trireme::monitor

@@ -1,0 +1,101 @@
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/parallel/sharding.hpp"
+
+namespace trireme::parallel {
+namespace {
+
+/// Odd shapes, vectors that cannot be cut, a tensor of fewer rows than ranks, joined and tied ones.
+ParameterList make_list() {
+  ParameterList list;
+  list.begin_block(0);
+  list.declare({.name = "embedding", .shape = {37, 6}, .tied = true});
+  list.declare({.name = "positions", .shape = {2, 41}});
+  list.begin_block(1);
+  list.declare({.name = "norm", .shape = {11}, .compute_copy = false});
+  list.declare({.name = "q", .shape = {7, 11}});
+  list.declare({.name = "k", .shape = {3, 11}, .joined = true});
+  list.declare({.name = "conv", .shape = {5, 3, 3, 3}, .inner = InnerOrder::channels_last});
+  return list;
+}
+
+TEST(Shard, TheOnlyRankOwnsTheFlatBuffers) {
+  const ParameterList list = make_list();
+  const FlatLayout layout(list, 1, DType::bfloat16);
+  const Shard shard(list, layout, 0, 1);
+  EXPECT_EQ(shard.elements(), layout.elements());
+  ASSERT_EQ(shard.rows().size(), layout.rows().size());
+  for (std::size_t i = 0; i < layout.rows().size(); ++i) {
+    EXPECT_EQ(shard.rows()[i].offset, layout.rows()[i].offset);
+    EXPECT_EQ(shard.rows()[i].tensor, layout.rows()[i].tensor);
+  }
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
+    EXPECT_EQ(shard.part({index}).row_begin, 0);
+    EXPECT_EQ(shard.part({index}).row_end, list.part({index}).rows());
+    EXPECT_EQ(shard.part({index}).offset, layout.slot({index}).offset);
+  }
+}
+
+TEST(Shard, TheRanksTogetherOwnEveryRowOnce) {
+  const ParameterList list = make_list();
+  for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
+    const FlatLayout layout(list, bucket_bytes, DType::float32);
+    for (const int size : {2, 3, 8, 50}) {
+      std::vector<std::int64_t> next(list.entries().size(), 0);  // by tensor: the row that comes now
+      std::int64_t elements = 0;
+      std::size_t rows = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const Shard shard(list, layout, rank, size);
+        elements += shard.elements();
+        rows += shard.rows().size();
+        for (std::size_t t = 0; t < next.size(); ++t) {
+          const Shard::Part& part = shard.part({static_cast<std::int32_t>(t)});
+          ASSERT_LE(part.row_begin, part.row_end);
+          if (part.row_begin == part.row_end) continue;
+          EXPECT_EQ(part.row_begin, next[t]) << "rows go to the ranks in order";
+          next[t] = part.row_end;
+          const std::int64_t last = part.offset + (part.row_end - part.row_begin) * list.part({static_cast<std::int32_t>(t)}).row_elements();
+          EXPECT_LE(0, part.offset);
+          EXPECT_LE(last, shard.elements());
+        }
+      }
+      for (std::size_t t = 0; t < next.size(); ++t) EXPECT_EQ(next[t], list.entries()[t].part.rows());
+      EXPECT_EQ(elements, layout.elements());
+      EXPECT_EQ(rows, layout.rows().size());
+    }
+  }
+}
+
+TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
+  const ParameterList list = make_list();
+  const FlatLayout layout(list, 1, DType::bfloat16);
+  for (const int size : {1, 2, 3, 8}) {
+    for (int rank = 0; rank < size; ++rank) {
+      const Shard shard(list, layout, rank, size);
+      for (const std::int64_t longest : {1, 7, 16384}) {
+        std::vector<std::int64_t> filled(list.entries().size(), 0);
+        for (const ops::FlatChunk& chunk : shard.chunks(longest)) {
+          const auto t = static_cast<std::size_t>(chunk.tensor);
+          const Shard::Part& part = shard.part({chunk.tensor});
+          const FlatLayout::Slot& slot = layout.slots()[t];
+          const std::int64_t in_tensor = part.row_begin * list.entries()[t].part.row_elements() + filled[t];
+          EXPECT_LE(chunk.elements, longest);
+          EXPECT_EQ(chunk.offset, part.offset + filled[t]);
+          EXPECT_EQ(chunk.bfloat16, list.entries()[t].spec.compute_copy);
+          EXPECT_EQ(chunk.working, slot.working + in_tensor * (chunk.bfloat16 ? 2 : 4));
+          filled[t] += chunk.elements;
+        }
+        for (std::size_t t = 0; t < filled.size(); ++t) {
+          const Shard::Part& part = shard.part({static_cast<std::int32_t>(t)});
+          EXPECT_EQ(filled[t], (part.row_end - part.row_begin) * list.entries()[t].part.row_elements());
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::parallel
