@@ -1,4 +1,5 @@
 #include "norm_tile.hpp"
+#include "round.hpp"
 
 // y = act(gamma * (x - mean) * rstd + beta [+ residual]): x and residual once, y once. The mean is subtracted before the scale, so that
 // a large mean costs no digits. A NaN goes through the ReLU.
@@ -19,7 +20,8 @@ struct Apply {
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     constexpr int capacity = tile_lanes<Space>;
     const Tile tile = tiling[index];
-    alignas(64) float mean[capacity], scale[capacity], bias[capacity];
+    constexpr bool together = rounds_lanes<Space, T>;
+    alignas(64) float mean[capacity], scale[capacity], bias[capacity], made[together ? capacity : 1];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int c = 0; c < tile.width; ++c) {
       const std::int64_t channel = tile.channel + c, group = tile.segment * shape.groups + channel / group_width;
@@ -41,8 +43,10 @@ struct Apply {
         float value = (to_float(x[lane]) - mean[lane]) * scale[lane] + bias[lane];
         if constexpr (add) value += to_float(residual[lane]);
         if constexpr (relu) value = value < 0 ? 0 : value;
-        y[lane] = from_float<T>(value);
+        if constexpr (together) made[lane] = value;
+        else y[lane] = from_float<T>(value);
       }
+      if constexpr (together) round_lanes(made, y, lanes);
     }
   }
 };

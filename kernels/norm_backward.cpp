@@ -1,4 +1,5 @@
 #include "norm_tile.hpp"
+#include "round.hpp"
 
 // With g the gradient behind the activation, n the numbers of a group and xhat = (x - mean) * rstd (Ioffe and Szegedy 2015, section 3):
 //   dbeta = sum g, dgamma = sum g * xhat, dx = rstd * (gamma * g - sum(gamma * g) / n - xhat * sum(gamma * g * xhat) / n).
@@ -134,8 +135,9 @@ struct Input {
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     constexpr int capacity = tile_lanes<Space>;
     constexpr bool mask = relu && !add;  // with an addition the masked gradient is there already
+    constexpr bool together = rounds_lanes<Space, T>;
     const Tile tile = tiling[index];
-    alignas(64) float mean[capacity], scale[capacity], level[capacity], slope[capacity];
+    alignas(64) float mean[capacity], scale[capacity], level[capacity], slope[capacity], made[together ? capacity : 1];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int c = 0; c < tile.width; ++c) {
       const std::int64_t channel = tile.channel + c, group = tile.segment * shape.groups + channel / group_width;
@@ -157,8 +159,11 @@ struct Input {
       for (int lane = 0; lane < lanes; ++lane) {
         float g = to_float(gradient[lane]);
         if constexpr (mask) g = to_float(y[lane]) > 0 ? g : 0;
-        dx[lane] = from_float<T>(scale[lane] * g - level[lane] - (to_float(x[lane]) - mean[lane]) * slope[lane]);
+        const float value = scale[lane] * g - level[lane] - (to_float(x[lane]) - mean[lane]) * slope[lane];
+        if constexpr (together) made[lane] = value;
+        else dx[lane] = from_float<T>(value);
       }
+      if constexpr (together) round_lanes(made, dx, lanes);
     }
   }
 };
