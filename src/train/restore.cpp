@@ -19,22 +19,23 @@ checkpoint::Contents contents_of(const comm::Communicator& world, const std::str
 
 /// Refuses a restart that changes what may not change; prints what else changed.
 void compare_decks(const Run& run, const checkpoint::Contents& contents, const std::string& path, Log& log) {
-  if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {
+  std::string refused;
+  if (!contents.info.deck.empty()) {
+    for (const deck::Difference& difference : deck::differences(deck::parse(contents.info.deck, path + ":deck"), run.deck)) {
+      if (difference.forbidden) {
+        refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key, difference.before, difference.after);
+      } else {
+        log.info("changed since the checkpoint: {}: {} -> {}", difference.key, difference.before, difference.after);
+      }
+    }
+  }
+  validate(refused.empty(), "{}: a restart may not change {}; put the old value back, or start a new run (another run.folder, or --restart none)", path, refused);
+  if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {  // after the deck: a changed model.context changes the samples too
     validate(*dataset == run.train_set.info().identity,
              "data.train: {} holds other shards (names or sample counts) than the run in {} was trained on; give the same dataset, or start a new run "
              "(another run.folder, or --restart none)",
              run.deck.data.train, path);
   }
-  if (contents.info.deck.empty()) return;
-  std::string refused;
-  for (const deck::Difference& difference : deck::differences(deck::parse(contents.info.deck, path + ":deck"), run.deck)) {
-    if (difference.forbidden) {
-      refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key, difference.before, difference.after);
-    } else {
-      log.info("changed since the checkpoint: {}: {} -> {}", difference.key, difference.before, difference.after);
-    }
-  }
-  validate(refused.empty(), "{}: a restart may not change {}; put the old value back, or start a new run (another run.folder, or --restart none)", path, refused);
 }
 
 /// Refuses a file of another model: where its deck says so, or where it holds weights that nobody takes.
