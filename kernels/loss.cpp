@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "launch.hpp"
+#include "softmax_row.hpp"
 #include "vector_math.hpp"
 
 // Row by row: largest logit; then the sum of exp(x - largest) with the label's rank; then, while the row is still in cache, the gradient.
@@ -15,34 +16,12 @@ namespace {
 const std::string row_label = "trireme/kernels/cross_entropy_rows";
 const std::string sum_label = "trireme/kernels/cross_entropy_sums";
 
-constexpr int lanes = 16;             // separate sums, so that their order is written down and not left to the compiler
-constexpr std::int64_t block = 1024;  // logits that one lane's float32 sums cover: 64 a lane, then on in double
-
-// Named here: a device function reads constants, it cannot call numeric_limits.
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 constexpr std::int32_t last_rank = std::numeric_limits<std::int32_t>::max();
 
 struct RowSums {
   double exponentials = 0, differences = 0;  ///< sums of exp(x - largest) and of x - largest
   std::int32_t rank = 0;
 };
-
-template <class T>
-KOKKOS_FUNCTION float largest_of(const T* x, std::int64_t count) {
-  float largest[lanes];
-  for (int lane = 0; lane < lanes; ++lane) largest[lane] = to_float(x[0]);
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-#pragma omp simd
-    for (int lane = 0; lane < lanes; ++lane) {
-      const float value = to_float(x[i + lane]);
-      largest[lane] = value > largest[lane] ? value : largest[lane];
-    }
-  }
-  for (; i < count; ++i) largest[0] = to_float(x[i]) > largest[0] ? to_float(x[i]) : largest[0];
-  for (int lane = 1; lane < lanes; ++lane) largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
-  return largest[0];
-}
 
 /// Adds the logits [begin, end), at most a block of them. A class stands before the label when its logit is greater, or equal at a lower
 /// index; written so that a NaN anywhere puts the label behind.

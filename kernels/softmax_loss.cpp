@@ -1,8 +1,7 @@
 #include "trireme/kernels/softmax_loss.hpp"
 
-#include <limits>
-
 #include "launch.hpp"
+#include "softmax_row.hpp"
 #include "vector_math.hpp"
 
 // A row a task: statistics read its logits twice (the second time from the cache), the gradient reads them once and writes once.
@@ -16,29 +15,6 @@ const std::string statistics_label = "trireme/kernels/softmax_statistics";
 const std::string merge_label = "trireme/kernels/softmax_merge_statistics";
 const std::string gradient_label = "trireme/kernels/softmax_gradient";
 const std::string sums_label = "trireme/kernels/softmax_sums";
-
-constexpr int lanes = 16;             // separate sums, so that their order is written down and not left to the compiler
-constexpr std::int64_t block = 1024;  // logits that one lane's float32 sums cover: 64 a lane, then on in double
-
-// Named here: a device function reads constants, it cannot call numeric_limits.
-constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
-
-template <class T>
-KOKKOS_FUNCTION float largest_of(const T* x, std::int64_t count) {
-  float largest[lanes];
-  for (int lane = 0; lane < lanes; ++lane) largest[lane] = to_float(x[0]);
-  std::int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-#pragma omp simd
-    for (int lane = 0; lane < lanes; ++lane) {
-      const float value = to_float(x[i + lane]);
-      largest[lane] = value > largest[lane] ? value : largest[lane];
-    }
-  }
-  for (; i < count; ++i) largest[0] = to_float(x[i]) > largest[0] ? to_float(x[i]) : largest[0];
-  for (int lane = 1; lane < lanes; ++lane) largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
-  return largest[0];
-}
 
 template <class T>
 struct StatisticsOfRow {

@@ -55,6 +55,11 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
   return best;
 }
 
+std::string nearest_multiples(std::int64_t value, std::int64_t part) {
+  const std::int64_t below = value / part * part;
+  return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
+}
+
 std::string format_bytes(double bytes) {
   constexpr std::array<const char*, 6> units = {"bytes", "KiB", "MiB", "GiB", "TiB", "PiB"};
   std::size_t unit = 0;

@@ -142,15 +142,10 @@ void Dataset::read(std::int64_t index, std::byte* image, std::int32_t* label) co
   if (label != nullptr) *label = shard.images->labels()[static_cast<std::size_t>(inside)];
 }
 
-void Dataset::read_tokens(std::int64_t index, std::int32_t* inputs, std::int32_t* labels) const {
+void Dataset::read_tokens(std::int64_t index, std::int32_t* ids) const {
   TRIREME_EXPECT(info_.kind == DatasetKind::tokens);
   const auto [shard, inside] = locate(index);
-  const auto context = static_cast<std::size_t>(info_.context);
-  thread_local std::vector<std::int32_t> ids;  // a thread reads samples of one length: taken once
-  ids.resize(context + 1);
-  shard.tokens->read_ids(inside * info_.context, info_.context + 1, ids.data());
-  if (inputs != nullptr) std::copy_n(ids.begin(), context, inputs);
-  if (labels != nullptr) std::copy_n(ids.begin() + 1, context, labels);
+  shard.tokens->read_ids(inside * info_.context, info_.context + 1, ids);
 }
 
 }  // namespace trireme::data

@@ -29,6 +29,7 @@ struct Loader::State {
     ops::ImageTransform* transforms = nullptr;
     std::int64_t* samples = nullptr;
     std::uint64_t* keys = nullptr;
+    std::int32_t* ids = nullptr;  // tokens: of the row being read
     std::int64_t ready = -1;     // the micro-batch it holds
     std::exception_ptr error;
   };
@@ -110,7 +111,8 @@ void Loader::State::take_memory() {
   const std::int64_t label_bytes = options.labels ? rounded_up(labels.elements() * size_of(DType::int32)) : 0;
   const std::int64_t transform_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
   const std::int64_t index_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
-  const std::int64_t slot_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes;
+  const std::int64_t id_bytes = images ? 0 : rounded_up((info.context + 1) * size_of(DType::int32));
+  const std::int64_t slot_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
   slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);  // one more is in the caller's hands
   memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)");
   std::byte* at = memory.data();
@@ -121,6 +123,7 @@ void Loader::State::take_memory() {
     slot.batch.transforms = slot.transforms = reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
     slot.batch.samples = slot.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
     slot.batch.sample_keys = slot.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
+    slot.ids = reinterpret_cast<std::int32_t*>(take(id_bytes));
   }
 }
 
@@ -218,8 +221,14 @@ void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const {
   const Row data = row_of(row, slot);
   if (data.inputs != nullptr || data.labels != nullptr) {
-    if (dataset.info().kind == DatasetKind::images) dataset.read(sample, data.inputs, data.labels);
-    else dataset.read_tokens(sample, reinterpret_cast<std::int32_t*>(data.inputs), data.labels);
+    if (dataset.info().kind == DatasetKind::images) {
+      dataset.read(sample, data.inputs, data.labels);
+    } else {
+      dataset.read_tokens(sample, slot.ids);
+      const std::int64_t context = dataset.info().context;
+      if (data.inputs != nullptr) std::copy_n(slot.ids, context, reinterpret_cast<std::int32_t*>(data.inputs));
+      if (data.labels != nullptr) std::copy_n(slot.ids + 1, context, data.labels);
+    }
   }
   slot.transforms[row] = options.training ? options.augmentation.at(epoch, sample) : ops::ImageTransform{};
   slot.samples[row] = sample;

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "judging.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::deck {
 
@@ -17,12 +18,12 @@ void judge_batch(const Deck& deck, Reader& reader) {
     while (global % divisor != 0) --divisor;
     reader.mistake(key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is cut into whole micro-batches); "
                                     "use batch.global = {}, or batch.micro = {}",
-                                    global, inner_origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), multiples(global, micro), divisor));
+                                    global, inner_origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), nearest_multiples(global, micro), divisor));
   } else if (deck.parallel.data > 0 && global % (micro * deck.parallel.data) != 0) {
     reader.mistake(key, fmt::format("batch.global = {}{} does not divide over batch.micro = {}{} x parallel.data = {} (each replica needs whole micro-batches); "
                                     "use batch.global = {}",
                                     global, inner_origin(reader, "batch.global"), micro, inner_origin(reader, "batch.micro"), deck.parallel.data,
-                                    multiples(global, micro * deck.parallel.data)));
+                                    nearest_multiples(global, micro * deck.parallel.data)));
   }
 }
 

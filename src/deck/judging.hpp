@@ -23,12 +23,6 @@ inline const char* origin(const Reader& reader, const char* key) { return reader
 /// The same within a sentence that goes on.
 inline const char* inner_origin(const Reader& reader, const char* key) { return reader.given(key) ? "" : ", its default,"; }
 
-/// "384 or 512": the multiples of `part` on both sides of `value`.
-inline std::string multiples(std::int64_t value, std::int64_t part) {
-  const std::int64_t below = value / part * part;
-  return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
-}
-
 /// "3 or 6": the divisors of `whole` on both sides of `value`.
 inline std::string divisors(std::int64_t value, std::int64_t whole) {
   std::int64_t below = value < whole ? value : whole, above = value;

@@ -1,6 +1,7 @@
 #include <numeric>
 
 #include "judging.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::deck {
 
@@ -42,7 +43,7 @@ void judge_sequence(const Deck& deck, Reader& reader) {
     reader.mistake("parallel.sequence", fmt::format("true: batch.micro = {}{} x model.context = {}{} rows do not divide over parallel.tensor = {}; use batch.micro = {}, "
                                                     "or sequence = false",
                                                     micro, inner_origin(reader, "batch.micro"), context, inner_origin(reader, "model.context"), tensor,
-                                                    multiples(micro, tensor / std::gcd(tensor, context))));
+                                                    nearest_multiples(micro, tensor / std::gcd(tensor, context))));
   }
 }
 
@@ -71,11 +72,11 @@ void judge_gpt(const Deck& deck, Reader& reader) {
   const char* key = reader.given("model.heads") || !reader.given("model.width") ? "model.heads" : "model.width";
   if (gpt.width % gpt.heads != 0)
     reader.mistake(key, fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads have one width); use model.width = {}, or model.heads = {}",
-                                    gpt.width, inner_origin(reader, "model.width"), gpt.heads, origin(reader, "model.heads"), multiples(gpt.width, gpt.heads),
+                                    gpt.width, inner_origin(reader, "model.width"), gpt.heads, origin(reader, "model.heads"), nearest_multiples(gpt.width, gpt.heads),
                                     divisors(gpt.heads, gpt.width)));
   else if (gpt.positions == model::GptPositions::rope && gpt.head_width() % 2 != 0)
     reader.mistake(key, fmt::format("positions = \"rope\" turns pairs of numbers, but a head's width is model.width / model.heads = {}; use model.width = {}",
-                                    gpt.head_width(), multiples(gpt.width, 2 * gpt.heads)));
+                                    gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));
   if (gpt.heads % gpt.kv_heads != 0)
     reader.mistake("model.kv_heads", fmt::format("{} does not divide model.heads = {}{} (each key and value head serves equally many heads); use {}", gpt.kv_heads, gpt.heads,
                                                  origin(reader, "model.heads"), divisors(gpt.kv_heads, gpt.heads)));

@@ -7,7 +7,7 @@ std::vector<double> block_costs(const ReplicaOptions& options) {
   Arena parameters(device, "parameters", 0), gradients(device, "gradients", 0), kept(device, "activations", 0), flow0(device, "flow 0", 0), flow1(device, "flow 1", 0),
       workspace(device, "workspace", 0), library(device, "prepared weights", 0);
   ops::Context context(Stream{device, nullptr}, workspace, library, DeviceKind::cpu);
-  const Shape input = options.tokens() ? Shape{options.micro, options.model.gpt.context} : Shape{options.micro, options.image[0], options.image[1], options.image[2]};
+  const Shape input = options.input_shape();
   const model::Model model(options.model, input, options.classes);
   parallel::ParameterList list;
   model.declare(list, 0, model.blocks() + 1);

@@ -73,7 +73,7 @@ Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoin
     replica = std::make_unique<Replica>(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
     loader = std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh));
   });
-  load_weights(*replica, deck, checkpoint);
+  load_weights(*replica, deck, whole_contents(mesh.world, checkpoint), checkpoint);
   log.info("evaluates {} on {} samples of {}", checkpoint, set->info().samples, folder);
   return evaluate(*replica, *loader);
 }

@@ -56,9 +56,7 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 
 void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0, "--temperature {}: 0 or a positive number is meant", request.temperature);
-  const std::string damage = checkpoint::check_seal(request.checkpoint);
-  validate(damage.empty() || damage == "no seal", "{}: {}", request.checkpoint, damage);
-  const checkpoint::Contents contents = checkpoint::read_contents(request.checkpoint);
+  const checkpoint::Contents contents = whole_contents(comm::Communicator(), request.checkpoint);
   validate(!contents.info.deck.empty(), "{}: holds no deck, so what model it is of is not known", request.checkpoint);
   deck::Deck deck = deck::parse(contents.info.deck, request.checkpoint + ":deck");
   validate(deck.model.kind == model::ModelKind::gpt, "{}: its model is no language model; text is generated from model.kind = \"gpt\"", request.checkpoint);
@@ -79,7 +77,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   comm::Engine engine(comm::Engine::Drive::polled);
   const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, DeviceKind::cpu);
   Replica replica(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
-  load_weights(replica, deck, request.checkpoint);
+  load_weights(replica, deck, contents, request.checkpoint);
 
   emit(request.prompt);
   const std::int64_t context = deck.model.gpt.context;

@@ -4,18 +4,13 @@
 #include <filesystem>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/data/sampler.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::train {
 
 namespace {
-
-/// "384 or 512": the multiples of `part` on both sides of `value`.
-std::string nearest_multiples(std::int64_t value, std::int64_t part) {
-  const std::int64_t below = value / part * part;
-  return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
-}
 
 int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
   const std::int64_t inner = std::int64_t{options.tensor} * options.pipeline;

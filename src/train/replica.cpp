@@ -33,11 +33,6 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
   return preparation;
 }
 
-Shape input_shape(const ReplicaOptions& options) {
-  if (options.tokens()) return {options.micro, options.model.gpt.context};
-  return {options.micro, options.image[0], options.image[1], options.image[2]};
-}
-
 /// The first block of each chunk of the model and its end: stages * chunks + 1 bounds.
 std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model& model, const parallel::MeshShape& shape) {
   const int chunks = shape.pipeline * options.pipeline_chunks;
@@ -73,6 +68,11 @@ parallel::ParameterList declared(const model::Model& model, const std::vector<in
 
 }  // namespace
 
+Shape ReplicaOptions::input_shape() const {
+  if (tokens()) return {micro, model.gpt.context};
+  return {micro, image[0], image[1], image[2]};
+}
+
 std::int64_t MemoryPlan::all_activations() const { return std::accumulate(activations.begin(), activations.end(), recompute + boundary + flow[0] + flow[1]); }
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
 
@@ -92,7 +92,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       library_(device, "prepared weights", plan.library),
       batches_(device, "batches", plan.batches),
       context_(Stream{device, nullptr}, workspace_, library_, target),
-      model_(options.model, input_shape(options), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
+      model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks, static_cast<int>(options.accumulation))),
       tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
       flow_(flow_arenas_[0], flow_arenas_[1]),
@@ -138,7 +138,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   comm::Engine engine(comm::Engine::Drive::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {}, parallel::Mesh::meta(shape, world_rank), engine);
   data::MicroBatch batch;
-  const Shape input = input_shape(options);
+  const Shape input = options.input_shape();
   batch.inputs = {nullptr, options.tokens() ? DType::int32 : DType::uint8, DeviceKind::meta, input};
   batch.labels = {nullptr, DType::int32, DeviceKind::meta, options.tokens() ? input : Shape{options.micro}};
   batch.valid = options.micro;
@@ -201,7 +201,7 @@ std::span<std::byte> bytes_of(const Tensor& tensor) { return {static_cast<std::b
 }  // namespace
 
 /// What chunk `chunk` of the model is sent, by the chunk before it (forward) or behind it.
-Tensor Replica::receive(const Tensor& into, int chunk, int, bool forward) {
+Tensor Replica::receive(const Tensor& into, int chunk, bool forward) {
   const int from = forward ? chunk - 1 : chunk + 1;
   engine_.wait(engine_.receive(mesh_.pipeline, bytes_of(into), from % mesh_.shape.pipeline, tag_of(chunk, forward),
                                forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient"));
@@ -209,21 +209,21 @@ Tensor Replica::receive(const Tensor& into, int chunk, int, bool forward) {
 }
 
 /// What chunk `chunk` has made, to the chunk behind it (forward) or before it. The memory is the engine's until the ticket is done.
-comm::Engine::Ticket Replica::send(const Tensor& tensor, int chunk, int, bool forward) {
+comm::Engine::Ticket Replica::send(const Tensor& tensor, int chunk, bool forward) {
   const int to = forward ? chunk + 1 : chunk - 1;
   return engine_.send(mesh_.pipeline, bytes_of(tensor), to % mesh_.shape.pipeline, tag_of(to, forward),
                       forward ? "trireme/train/send_activation" : "trireme/train/send_gradient");
 }
 
 /// The same from memory that lives on only until the next block.
-comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, int micro_batch, bool forward) {
+comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, bool forward) {
   outgoing_turn_ = 1 - outgoing_turn_;
   comm::Engine::Ticket& sent = outgoing_sent_[outgoing_turn_];
   engine_.wait(sent);
   Tensor copy = outgoing_[outgoing_turn_];
   copy.shape = tensor.shape;
   ops::copy(context_, tensor, copy);
-  return sent = send(copy, chunk, micro_batch, forward);
+  return sent = send(copy, chunk, forward);
 }
 
 void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
@@ -234,9 +234,9 @@ void Replica::forward(const parallel::PipelineAction& action, const data::MicroB
   if (batch != nullptr) keep(with, *batch);
   slot.pass.begin_forward(true, context_.meta() ? nullptr : with.keys());
   const Tensor x = here.first() ? input(slot.pass, *batch)
-                                : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), action.micro_batch, true);
+                                : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), true);
   slot.output = here.forward(slot.pass, x);
-  if (!here.last()) slot.sent = send(slot.output, here.number(), action.micro_batch, true);
+  if (!here.last()) slot.sent = send(slot.output, here.number(), true);
 }
 
 void Replica::backward(const parallel::PipelineAction& action) {
@@ -244,7 +244,6 @@ void Replica::backward(const parallel::PipelineAction& action) {
   Chunk::Slot& slot = here.slot(action.micro_batch);
   model::Pass& pass = slot.pass;
   const int end = here.last() ? here.end() + 1 : here.end();
-  flow_.rewind();
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
   Tensor dy;
   if (here.last()) {
@@ -260,10 +259,10 @@ void Replica::backward(const parallel::PipelineAction& action) {
   } else {
     dy = incoming_;
     dy.shape = model_.boundary(here.end());
-    receive(dy, here.number(), action.micro_batch, false);
+    receive(dy, here.number(), false);
   }
   const Tensor dx = here.backward(pass, dy, *reducer_);
-  if (!here.first()) send_copy(dx, here.number(), action.micro_batch, false);
+  if (!here.first()) send_copy(dx, here.number(), false);
 }
 
 Sums Replica::evaluate(const data::MicroBatch& batch) {
@@ -271,12 +270,11 @@ Sums Replica::evaluate(const data::MicroBatch& batch) {
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::Pass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
-    flow_.rewind();
     pass.begin_forward(false, nullptr);
-    const Tensor x = here->first() ? input(pass, batch) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), 0, true);
+    const Tensor x = here->first() ? input(pass, batch) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), true);
     const Tensor y = here->forward(pass, x);
     if (!here->last()) {
-      send_copy(y, here->number(), 0, true);
+      send_copy(y, here->number(), true);
       continue;
     }
     store_->need(context_, here->end(), -1);
@@ -292,7 +290,6 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   TRIREME_EXPECT(mesh_.shape.pipeline == 1 && chunks_.size() == 1);
   Chunk& all = *chunks_[0];
   model::Pass& pass = all.slot(0).pass;
-  flow_.rewind();
   pass.begin_forward(false, nullptr);
   const Tensor x = pass.activation(DType::int32, tokens.shape);
   ops::copy(context_, tokens, x);

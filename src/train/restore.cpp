@@ -132,12 +132,15 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
   return {fresh(run, log), false};
 }
 
-void load_weights(Replica& replica, const deck::Deck& deck, const std::string& path) {
-  const comm::Communicator& world = replica.mesh().world;
+checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path) {
   check_whole(world, path);
+  return contents_of(world, path);
+}
+
+void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path) {
   const std::vector<checkpoint::Piece> pieces = pieces_of(replica, Rows::owned, false);
-  validate_model(deck, contents_of(world, path), pieces, path);
-  checkpoint::read(world, path, pieces);
+  validate_model(deck, contents, pieces, path);
+  checkpoint::read(replica.mesh().world, path, pieces);
   replica.store().refresh_working(replica.context());
 }
 

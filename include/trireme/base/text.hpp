@@ -13,6 +13,9 @@ int edit_distance(std::string_view a, std::string_view b);
 /// The choice nearest to `word`, or empty where none is near enough to be a misspelling.
 std::string nearest(std::string_view word, const std::vector<std::string>& choices);
 
+/// "384 or 512": the multiples of `part` (> 0) on both sides of `value`; "512" where the lower one is 0.
+std::string nearest_multiples(std::int64_t value, std::int64_t part);
+
 /// "1.5 GiB", "812 bytes".
 std::string format_bytes(double bytes);
 

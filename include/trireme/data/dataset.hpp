@@ -45,10 +45,10 @@ class Dataset {
   /// Images: copies image and label of sample `index` (0 .. samples). Either may be null. Thread-safe. Throws InputError (a read past the
   /// end), Failure (the disk).
   void read(std::int64_t index, std::byte* image, std::int32_t* label) const;
-  /// Tokens: sample `index` is tokens [i * context, i * context + context] of its shard; the first `context` of them are the input, the last
-  /// `context` the labels. Either may be null. Thread-safe. Throws InputError (also for a token that is not below the vocabulary, naming shard
-  /// and position), Failure (the disk).
-  void read_tokens(std::int64_t index, std::int32_t* inputs, std::int32_t* labels) const;
+  /// Tokens: copies the context + 1 ids [i * context, i * context + context] of sample `index`'s shard; the first `context` of them are the
+  /// input, the last `context` the labels. Thread-safe. Throws InputError (also for a token that is not below the vocabulary, naming shard and
+  /// position), Failure (the disk).
+  void read_tokens(std::int64_t index, std::int32_t* ids) const;
 
  private:
   struct Shard;

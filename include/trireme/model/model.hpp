@@ -30,8 +30,6 @@ class Model {
   int blocks() const { return static_cast<int>(blocks_.size()); }
   Block& block(int index) const { return *blocks_[static_cast<std::size_t>(index)]; }
   Head& head() const { return *head_; }
-  /// Name of block `index`, or of the head.
-  std::string block_name(int index) const { return index < blocks() ? block(index).name() : head_->name(); }
 
   /// Declares blocks [begin, end), end <= n + 1, in a rank's list, under their global indices: from now on they use that list's ids.
   void declare(parallel::ParameterList& list, int begin, int end) const;

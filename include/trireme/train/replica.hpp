@@ -47,6 +47,8 @@ struct ReplicaOptions {
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
   /// What a sample's labels are counted in: 1 for images, the positions of a sequence.
   std::int64_t labels_per_sample() const { return tokens() ? model.gpt.context : 1; }
+  /// Of one micro-batch: images [B, H, W, C], tokens [B, T].
+  Shape input_shape() const;
 };
 
 /// Bytes of every arena of a rank: found by running the same code on the meta device.
@@ -108,9 +110,9 @@ class Replica {
   Kept& kept(int micro_batch);
   void keep(Kept& kept, const data::MicroBatch& batch) const;
   Tensor input(model::Pass& pass, const data::MicroBatch& batch);
-  Tensor receive(const Tensor& into, int chunk, int micro_batch, bool forward);
-  comm::Engine::Ticket send(const Tensor& tensor, int chunk, int micro_batch, bool forward);
-  comm::Engine::Ticket send_copy(const Tensor& tensor, int chunk, int micro_batch, bool forward);
+  Tensor receive(const Tensor& into, int chunk, bool forward);
+  comm::Engine::Ticket send(const Tensor& tensor, int chunk, bool forward);
+  comm::Engine::Ticket send_copy(const Tensor& tensor, int chunk, bool forward);
   Sums read_sums() const;
 
   ReplicaOptions options_;

@@ -17,7 +17,11 @@ struct Restored {
 /// that may not be made, `required` without a checkpoint.
 Restored restore(Run& run, const RestartPolicy& policy, Log& log);
 
-/// Reads weights and running statistics of a checkpoint into a replica of this deck (evaluate). Collective. Throws InputError where they are of another model.
-void load_weights(Replica& replica, const deck::Deck& deck, const std::string& path);
+/// What a checkpoint says of itself, once its seal is known to hold: every byte is read, by rank 0. Collective. Throws InputError.
+checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path);
+
+/// Reads weights and running statistics of a checkpoint with these contents into a replica of this deck (evaluate, generate). Collective. Throws
+/// InputError where they are of another model.
+void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path);
 
 }  // namespace trireme::train
