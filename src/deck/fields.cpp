@@ -339,6 +339,55 @@ Field recompute(int& value) {
   return {read, [&value] { return quoted(value == 0 ? "none" : value == 1 ? "all" : fmt::format("every {}", value)); }};
 }
 
+Field offload(parallel::Offload& value) {
+  static const std::vector<std::pair<std::string, bool parallel::Offload::*>> parts = {{"optimizer", &parallel::Offload::optimizer},
+                                                                                      {"parameters", &parallel::Offload::parameters},
+                                                                                      {"activations", &parallel::Offload::activations}};
+  const auto read = [&value](const Given& given) -> std::string {
+    std::vector<std::string> names;
+    for (const auto& part : parts) names.push_back(part.first);
+    const toml::array* list = given.node.as_array();
+    if (!list) return wrong_type(fmt::format("a list of {}, as in [\"optimizer\"]", quoted_list(names)).c_str(), given.node);
+    parallel::Offload read_value;
+    for (const toml::node& node : *list) {
+      const auto* string = node.as_string();
+      if (!string) return wrong_type(fmt::format("a list of {}", quoted_list(names)).c_str(), node);
+      const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) { return known.first == string->get(); });
+      if (part == parts.end()) return no_such_choice(string->get(), names, names);
+      read_value.*(part->second) = true;
+    }
+    value = read_value;
+    return "";
+  };
+  return {read, [&value] {
+            std::vector<std::string> given;
+            for (const auto& [name, part] : parts)
+              if (value.*part) given.push_back(quoted(name));
+            return fmt::format("[{}]", fmt::join(given, ", "));
+          }};
+}
+
+Field sync(parallel::SyncKind& kind, int& every) {
+  using parallel::SyncKind;
+  const auto read = [&kind, &every](const Given& given) -> std::string {
+    constexpr std::string_view begin = "every ", end = " steps";
+    constexpr const char* demand = "\"step\", \"delayed\" or \"every n steps\", as in \"every 8 steps\"";
+    const auto string = text_of(given);
+    if (!string) return wrong_type(demand, given.node);
+    std::string_view number = *string;
+    const bool periodic = number.size() > begin.size() + end.size() && number.starts_with(begin) && number.ends_with(end);
+    if (periodic) number = number.substr(begin.size(), number.size() - begin.size() - end.size());
+    const int steps = periodic ? count_of(number) : 1;
+    if (steps == 0 || (!periodic && number != "step" && number != "delayed")) return fmt::format("{}: must be {}", quoted(*string), demand);
+    kind = *string == "delayed" ? SyncKind::delayed : steps > 1 ? SyncKind::periodic : SyncKind::step;
+    every = steps;
+    return "";
+  };
+  return {read, [&kind, &every] {
+            return quoted(kind == SyncKind::periodic ? fmt::format("every {} steps", every) : kind == SyncKind::delayed ? "delayed" : "step");
+          }};
+}
+
 Field step_range(std::optional<monitor::StepRange>& value) {
   const auto read = [&value](const Given& given) -> std::string {
     const auto string = text_of(given);

@@ -10,6 +10,7 @@
 
 #include "trireme/base/duration.hpp"
 #include "trireme/monitor/options.hpp"
+#include "trireme/parallel/options.hpp"
 
 namespace trireme::deck {
 
@@ -83,6 +84,10 @@ Field walltime(bool& automatic, std::optional<Duration>& value);
 Field data_ranks(int& value);
 /// "none" (0), "all" (1) or "every n".
 Field recompute(int& value);
+/// A list of "optimizer", "parameters", "activations".
+Field offload(parallel::Offload& value);
+/// "step", "delayed" or "every n steps".
+Field sync(parallel::SyncKind& kind, int& every);
 /// "none" or "first..last".
 Field step_range(std::optional<monitor::StepRange>& value);
 /// normalize = { mean = [..], std = [..] }.

@@ -64,6 +64,27 @@ void judge_pipeline(const Deck& deck, Reader& reader) {
                                                            parallel.pipeline_chunks));
 }
 
+void judge_sync(const Deck& deck, Reader& reader) {
+  if (judged_already(reader, {"parallel.sync", "parallel.shard", "parallel.outer_momentum"})) return;
+  const parallel::ParallelOptions& parallel = deck.parallel;
+  const bool periodic = parallel.sync == parallel::SyncKind::periodic;
+  if (periodic && parallel.shard != parallel::ShardKind::none)
+    reader.mistake("parallel.sync", fmt::format("\"every {} steps\": between two averages each rank has weights of its own, which cannot be shared out; use shard = \"none\", "
+                                                "or sync = \"step\" or \"delayed\"",
+                                                parallel.sync_every));
+  if (!periodic && parallel.outer_momentum > 0)
+    reader.mistake("parallel.outer_momentum", fmt::format("{} is of the average every n steps, but parallel.sync = \"{}\"{}; use outer_momentum = 0, or sync = \"every 8 steps\"",
+                                                          parallel.outer_momentum, parallel.sync == parallel::SyncKind::delayed ? "delayed" : "step",
+                                                          origin(reader, "parallel.sync")));
+}
+
+void judge_offload(const Deck& deck, Reader& reader) {
+  if (judged_already(reader, {"parallel.offload", "parallel.shard"})) return;
+  if (deck.parallel.offload.parameters && deck.parallel.shard != parallel::ShardKind::parameters)
+    reader.mistake("parallel.offload", fmt::format("\"parameters\" come to the device block by block, as with shard = \"parameters\"; use that (on one rank too), or leave "
+                                                   "\"parameters\" out"));
+}
+
 }  // namespace
 
 void judge_gpt(const Deck& deck, Reader& reader) {
@@ -86,6 +107,8 @@ void judge_parallel(const Deck& deck, Reader& reader) {
   judge_tensor(deck, reader);
   judge_sequence(deck, reader);
   judge_pipeline(deck, reader);
+  judge_sync(deck, reader);
+  judge_offload(deck, reader);
 }
 
 }  // namespace trireme::deck

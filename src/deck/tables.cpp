@@ -126,8 +126,9 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
                                                         {"parameters", ShardKind::parameters}}));
   v.field({"sequence"}, flag(parallel.sequence));
   v.field({"recompute"}, recompute(parallel.recompute));
-  v.field({"offload"}, unavailable({"[]"}));
-  v.field({"sync"}, unavailable({"\"step\""}));
+  v.field({"offload"}, offload(parallel.offload));
+  v.field({"sync"}, sync(parallel.sync, parallel.sync_every));
+  v.field({"outer_momentum"}, real(parallel.outer_momentum, from_below(0, 1)));
   v.field({"bucket_mb"}, real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
   v.field({"sync_batch_norm"}, unavailable({"false"}));
 }

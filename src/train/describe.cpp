@@ -27,6 +27,16 @@ std::string describe_layout(const parallel::ParallelOptions& options, const Reso
     case parallel::ShardKind::gradients: text += ", optimizer and gradients sharded"; break;
     case parallel::ShardKind::parameters: text += ", optimizer, gradients and parameters sharded"; break;
   }
+  std::string host;
+  const auto add = [&host](bool there, const char* what) {
+    if (there) host += (host.empty() ? "" : ", ") + std::string(what);
+  };
+  add(options.offload.optimizer, "optimizer");
+  add(options.offload.parameters, "parameters");
+  add(options.offload.activations, "activations");
+  if (!host.empty()) text += fmt::format(", in host memory: {}", host);
+  if (options.sync == parallel::SyncKind::delayed) text += ", updates one step late";
+  if (options.sync == parallel::SyncKind::periodic) text += fmt::format(", ranks averaged every {} steps", options.sync_every);
   if (options.recompute == 1) text += ", every block recomputed";
   if (options.recompute > 1) text += fmt::format(", one block in {} recomputed", options.recompute);
   return text;

@@ -75,6 +75,7 @@ Shape ReplicaOptions::input_shape() const {
 
 std::int64_t MemoryPlan::all_activations() const { return std::accumulate(activations.begin(), activations.end(), recompute + boundary + flow[0] + flow[1]); }
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
+std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations; }
 
 Replica::~Replica() = default;
 

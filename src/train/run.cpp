@@ -143,6 +143,8 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.shard = deck.parallel.shard;
   options.sequence = deck.parallel.sequence;
   options.recompute = deck.parallel.recompute;
+  options.offload = deck.parallel.offload;
+  options.sync = deck.parallel.sync;
   options.compute = deck.precision.compute;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;

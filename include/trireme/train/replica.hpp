@@ -38,6 +38,8 @@ struct ReplicaOptions {
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
   int recompute = 0;                  ///< every n-th block; 0: none
+  parallel::Offload offload;
+  parallel::SyncKind sync = parallel::SyncKind::step;
   DType compute = DType::float32;
   std::uint64_t seed = 1;             ///< dropout
   bool deterministic = false;         ///< small models at a power of two of replicas are added up in the same order in any case
@@ -56,8 +58,10 @@ struct MemoryPlan {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
   std::vector<std::int64_t> activations;  ///< of each micro-batch in flight through each chunk
   std::int64_t recompute = 0, boundary = 0, flow[2] = {0, 0}, workspace = 0, library = 0, batches = 0;
+  std::int64_t host_parameters = 0, host_optimizer = 0, host_activations = 0;  ///< parallel.offload: in host memory
   std::int64_t all_activations() const;
-  std::int64_t total() const;
+  std::int64_t total() const;       ///< on the device
+  std::int64_t host_total() const;  ///< in host memory
   bool operator==(const MemoryPlan&) const = default;
 };
 

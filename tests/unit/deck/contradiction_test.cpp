@@ -89,6 +89,13 @@ INSTANTIATE_TEST_SUITE_P(
                       {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline_schedule", "1f1b"}}},
         Contradiction{"chunks_without_interleaved", {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline", "2"}}, "2 chunks a stage need pipeline_schedule = \"interleaved\"",
                       {{"parallel.pipeline_chunks", "1"}, {"parallel.pipeline_schedule", "interleaved"}}},
+        Contradiction{"local_steps_of_sharded_weights", {{"parallel.sync", "every 4 steps"}, {"parallel.shard", "optimizer"}},
+                      "between two averages each rank has weights of its own, which cannot be shared out; use shard = \"none\", or sync = \"step\" or \"delayed\"",
+                      {{"parallel.shard", "none"}, {"parallel.sync", "step"}, {"parallel.sync", "delayed"}}},
+        Contradiction{"outer_momentum_of_every_step", {{"parallel.outer_momentum", "0.5"}}, "parallel.sync = \"step\", its default; use outer_momentum = 0, or sync = \"every 8 steps\"",
+                      {{"parallel.outer_momentum", "0"}, {"parallel.sync", "every 8 steps"}}},
+        Contradiction{"whole_parameters_on_the_host", {{"parallel.offload", "[\"parameters\"]"}}, "\"parameters\" come to the device block by block, as with shard = \"parameters\"; use that",
+                      {{"parallel.shard", "parameters"}, {"parallel.offload", "[\"optimizer\"]"}}},
         Contradiction{"warmup_in_tokens", {{"run.stop", "10 steps"}, {"schedule.warmup", "3M tokens"}},  // 10 steps of 256 x 1024 tokens are 2.6 million
                       "\"3000000 tokens\" is longer than the run, run.stop = \"10 steps\"", {{"schedule.warmup", "2621440 tokens"}}}),
     [](const auto& info) { return std::string(info.param.name); });

@@ -132,8 +132,12 @@ INSTANTIATE_TEST_SUITE_P(
                 "deck.toml:4:8: [model] kind: \"vit\": not available in this version of Trireme (0.1); available: \"resnet\", \"mlp\", \"gpt\""},
         Mistake{"not_there_precision", least + "[precision]\ncompute = \"float16\"\n",
                 "deck.toml:8:11: [precision] compute: \"float16\": not available in this version of Trireme (0.1); available: \"float32\", \"bfloat16\""},
-        Mistake{"not_there_layout", least + "[parallel]\noffload = [\"optimizer\"]\n",
-                "deck.toml:8:11: [parallel] offload: not available in this version of Trireme (0.1); available: []"}),
+        Mistake{"offload_of_what", least + "[parallel]\noffload = [\"optimiser\"]\n", "deck.toml:8:11: [parallel] offload: \"optimiser\" is no choice, did you mean \"optimizer\"?..."},
+        Mistake{"offload_no_list", least + "[parallel]\noffload = \"optimizer\"\n",
+                "deck.toml:8:11: [parallel] offload: must be a list of \"optimizer\", \"parameters\", \"activations\", as in [\"optimizer\"]..."},
+        Mistake{"sync_without_number", least + "[parallel]\nsync = \"every steps\"\n",
+                "deck.toml:8:8: [parallel] sync: \"every steps\": must be \"step\", \"delayed\" or \"every n steps\", as in \"every 8 steps\""},
+        Mistake{"sync_every_zero", least + "[parallel]\nsync = \"every 0 steps\"\n", "deck.toml:8:8: [parallel] sync: \"every 0 steps\": must be..."}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DeckMistakes, AllComeInOneGoInTheOrderOfTheDeck) {

@@ -213,8 +213,6 @@ TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
 mixup = 0.0
 cutmix = false
 [parallel]
-offload = []
-sync = "step"
 sync_batch_norm = false
 [precision]
 reduce = "float32"
