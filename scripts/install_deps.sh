@@ -5,7 +5,7 @@
 #   2. oneDNN >= 3: the system's where it is new enough, else .deps/onednn;
 #   3. Kokkos: one that CMake finds by itself (CMAKE_PREFIX_PATH, Spack, a module), else .deps/kokkos;
 #   cuda:  also .deps/kokkos-cuda, where no Kokkos with CUDA is found (needs nvcc);
-#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program.
+#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program, and a Slurm for the tests of the job scripts.
 #
 # Everything beside the apt packages stays inside the project (.deps/). Run again, it does only what is missing.
 set -euo pipefail
@@ -36,6 +36,9 @@ packages=(
   dataset-fashion-mnist                                                              # scripts/quickstart.sh
 )
 [ "$with_tests" = yes ] && packages+=(shellcheck)
+if [ "$with_tests" = yes ] && ! command -v sbatch >/dev/null; then
+  packages+=(slurm-wlm munge) # tests/system/slurm_test.py starts one of its own (10 to 20 s to install); never over a site's Slurm
+fi
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then

@@ -1,42 +1,12 @@
 #include "trireme/train/run_clock.hpp"
 
-#include <array>
+#include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <memory>
 
 #include "trireme/base/clock.hpp"
+#include "trireme/train/job_time.hpp"
 
 namespace trireme::train {
-namespace {
-
-/// Seconds until the end of the Slurm job this process is in: from SLURM_JOB_END_TIME (Slurm 22.05 and newer), else from squeue.
-std::optional<double> slurm_seconds_left(const char* job) {
-  if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
-    const double seconds = std::atof(end);
-    if (seconds > 0) return seconds - wall_seconds();
-  }
-  for (const char* c = job; *c != 0; ++c) {
-    if ((*c < '0' || *c > '9') && *c != '_') return std::nullopt;  // it goes into a command line
-  }
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(("squeue -h -j " + std::string(job) + " -o %L 2>/dev/null").c_str(), "r"), pclose);
-  std::array<char, 64> line{};
-  if (!pipe || std::fgets(line.data(), line.size(), pipe.get()) == nullptr) return std::nullopt;
-  int days = 0;
-  const char* clock = line.data();  // [days-][hours:]minutes:seconds
-  if (const char* dash = std::string_view(clock).find('-') != std::string_view::npos ? clock + std::string_view(clock).find('-') : nullptr) {
-    days = std::atoi(clock);
-    clock = dash + 1;
-  }
-  int a = 0, b = 0, c = 0;
-  const int fields = std::sscanf(clock, "%d:%d:%d", &a, &b, &c);
-  if (fields < 2) return std::nullopt;  // UNLIMITED, INVALID
-  const double seconds = fields == 3 ? a * 3600.0 + b * 60.0 + c : a * 60.0 + b;
-  return days * 86400.0 + seconds;
-}
-
-}  // namespace
 
 Interval::Interval(const Duration& every, const StepScale& scale) {
   const double samples_per_step = static_cast<double>(scale.samples_per_step);
@@ -62,11 +32,9 @@ RunClock::RunClock(const RunOptions& options) : started_(monotonic_seconds()), m
   if (options.walltime) {
     end_ = started_ + options.walltime->value;
     source_ = "run.walltime";
-  } else if (const char* job = options.walltime_auto ? std::getenv("SLURM_JOB_ID") : nullptr) {
-    if (const std::optional<double> left = slurm_seconds_left(job)) {
-      end_ = started_ + *left;
-      source_ = "Slurm job " + std::string(job);
-    }
+  } else if (const std::optional<JobTime> job = options.walltime_auto ? job_time() : std::nullopt) {
+    end_ = started_ + job->seconds_left;
+    source_ = job->source;
   }
 }
 

@@ -16,6 +16,8 @@ class Interval {
   bool is_time() const { return seconds_ > 0; }
   /// Whether it falls due at the end of step `step` (from 1). Never for times.
   bool due(std::int64_t step) const;
+  /// Steps from one time to the next, maybe a fraction; 0 for times.
+  double steps() const { return steps_; }
   /// For times: whether `seconds` since the last time are enough.
   bool over(double seconds) const { return is_time() && seconds >= seconds_; }
 
@@ -24,7 +26,7 @@ class Interval {
   double steps_ = 0;  ///< may be a fraction: due at the first step at or past each multiple
 };
 
-/// The job's end: the scheduler's (walltime = "auto" inside a Slurm job) or the deck's, less the margin. Asked by world rank 0 alone.
+/// The job's end: the scheduler's (walltime = "auto" inside a job of Slurm, PBS, LSF or Flux) or the deck's, less the margin. Asked by world rank 0 alone.
 class RunClock {
  public:
   /// A clock without an end.

@@ -1,0 +1,117 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
+# What the job scripts of all batch systems share; sourced by bash 4.4 or newer. `home` is the folder slurm/ of the sources or of an installed tree.
+
+say() { echo "trireme: $*"; }
+refuse() { echo "trireme: $*" >&2; exit 2; }
+
+# find_program: TRIREME; bin/ of the installed tree that these scripts belong to; the sources' builds, the one for GPUs first where the job has some; the PATH.
+find_program() {
+  local place places=("$home/../../../bin/trireme")
+  [ "${SLURM_GPUS_ON_NODE:-0}" = 0 ] || places+=("$home/../build/cuda-release/bin/trireme")
+  places+=("$home/../build/release/bin/trireme")
+  if [ -n "${TRIREME:-}" ]; then
+    [ -x "$TRIREME" ] || refuse "TRIREME = $TRIREME: no program is there"
+    echo "$TRIREME"
+    return
+  fi
+  for place in "${places[@]}"; do
+    if [ -x "$place" ]; then
+      echo "$(cd "$(dirname "$place")" && pwd)/trireme"
+      return
+    fi
+  done
+  command -v trireme || refuse "no trireme beside $home, in build/ or on the PATH; build it (docs/installing.md) or let TRIREME name it"
+}
+
+# use_site NAME: reads slurm/sites/NAME.sh (or a file of your own), which fills site_submit, site_launch and site_setup.
+site_submit=()
+site_launch=()
+site_setup() { :; }
+use_site() {
+  local file=$1
+  [ -n "$file" ] || return 0
+  [ -e "$file" ] || file=$home/sites/$1.sh
+  [ -e "$file" ] || refuse "site \"$1\": no such file; known: $(cd "$home/sites" && echo *.sh | sed 's/\.sh//g'), or give the path of your own"
+  # shellcheck disable=SC1090
+  . "$file"
+}
+
+# deck_value DECK TABLE KEY [TRAIN OPTIONS...]: the string a deck (or --set TABLE.KEY=) gives, empty where it gives none.
+deck_value() {
+  local deck=$1 table=$2 key=$3 option before=
+  shift 3
+  for option in "$@"; do
+    [ "$before" != --set ] || option=--set=$option
+    case $option in --set="$table.$key"=*) echo "${option#*=*=}"; return ;; esac
+    before=$option
+  done
+  awk -v table="[$table]" -v key="$key" '
+    /^[ \t]*\[/ { gsub(/[ \t]/, ""); sub(/#.*/, ""); inside = ($0 == table); next }
+    inside && $0 ~ "^[ \t]*" key "[ \t]*=" {
+      sub(/^[^=]*=[ \t]*/, "")
+      quote = substr($0, 1, 1)
+      if (quote == "\"" || quote == "\047") { split(substr($0, 2), part, quote); print part[1]; exit }
+    }' "$deck"
+}
+
+# forward_and_wait COMMAND...: runs it in the background, passes SIGUSR1 and SIGTERM on as SIGUSR1 (the wish for a checkpoint and exit 75), and returns its
+# exit status. A trap cuts `wait` short: hence the loop, and a last wait that nothing can cut short. Signals that come later are too late to mean anything.
+forward_and_wait() {
+  local child status=0
+  "$@" </dev/null &
+  child=$!
+  trap 'say "the job is to end: SIGUSR1 to the launcher"; kill -USR1 $child 2>/dev/null || true' USR1 TERM
+  while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
+  trap '' USR1 TERM
+  wait "$child" || status=$?
+  return "$status"
+}
+
+# run_job CANCEL... -- LAUNCH...: one start of the program, as one of a chain where `chain` is set. `program`, `deck`, `options`, `chain`, `folder`, `job` are the
+# script's; CANCEL is the command that takes jobs out of the queue. Returns the status that the job ends with.
+run_job() {
+  local cancel=() status=0
+  while [ "$1" != -- ]; do
+    cancel+=("$1")
+    shift
+  done
+  shift
+  if [ -n "$chain" ] && ! chain_begin "$folder" "$chain" "$job"; then
+    say "$chain_reason: job $job starts nothing"
+    chain_cancel_rest "$folder" "$chain" "$job" "${cancel[@]}"
+    return "$chain_code"
+  fi
+  if [ -n "${TRIREME_STAGE:-}" ]; then stage_data "$TRIREME_STAGE/trireme-$job"; fi
+  say "job $job: $* $program train $deck ${options[*]}"
+  forward_and_wait "$@" "$program" train "$deck" "${options[@]}" || status=$?
+  say "job $job: exit status $status"
+  if [ -n "${TRIREME_STAGE:-}" ]; then unstage_data "$TRIREME_STAGE/trireme-$job"; fi
+  if [ -n "$chain" ] && ! chain_end "$folder" "$chain" "$job" "$status"; then
+    say "$chain_reason: the chain ends here"
+    chain_cancel_rest "$folder" "$chain" "$job" "${cancel[@]}"
+    return "$chain_code"
+  fi
+  return "$status"
+}
+
+# read_arguments "$@" of a job script: [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN OPTIONS...]
+read_arguments() {
+  chain='' folder='' site=${TRIREME_SITE:-}
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --chain) chain=$2; shift 2 ;;
+      --folder) folder=$2; shift 2 ;;
+      --site) site=$2; shift 2 ;;
+      --home) shift 2 ;;
+      *) break ;;
+    esac
+  done
+  deck=${TRIREME_DECK:-}
+  case ${1:-} in
+    '' | -*) ;;
+    *) deck=$1; shift ;;
+  esac
+  options=("$@")
+  [ -n "$deck" ] || refuse "which deck? Give it as the first word, or in TRIREME_DECK"
+  [ -e "$deck" ] || refuse "$deck: no such deck (the working directory is $PWD)"
+}

@@ -1,0 +1,51 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
+# Copies the deck's datasets to a disk of every node, and points the run there; sourced. `each_node` (an array) starts a command once on every node.
+# Every node gets the whole dataset, since any sample may be anybody's in the next epoch. Where a node lacks the room nothing is staged, and the run reads as always.
+
+stage_data() { # LOCAL FOLDER
+  local local_folder=$1 name source rest=() before='' option staged=()
+  if [ ${#each_node[@]} = 0 ]; then
+    say "TRIREME_STAGE: no way is known here to start a command on every node (TRIREME_EACH_NODE names one): reading the data where they are"
+    return
+  fi
+  for name in train validation test; do
+    source=$(deck_value "$deck" data $name "${options[@]}")
+    [ -d "$source" ] || continue
+    # shellcheck disable=SC2016 # expanded on the nodes
+    if "${each_node[@]}" bash -c '
+      set -e
+      bytes=$(du -sbL "$1" | cut -f1)
+      mkdir -p "$2"
+      free=$(df -B1 --output=avail "$2" | tail -n 1)
+      if [ "$free" -lt $((bytes + bytes / 20)) ]; then
+        echo "trireme: $(hostname): $1 needs $bytes bytes, $2 has $free" >&2
+        exit 1
+      fi
+      cp -L "$1"/*.h5 "$2"' stage "$source" "$local_folder/$name"; then
+      staged+=("$name")
+    else
+      say "data.$name stays where it is: $source could not be copied to $local_folder on every node"
+    fi
+  done
+  for option in "${options[@]}"; do # a key may be set once: what is staged takes the place of the user's own --set
+    rest+=("$option")
+    [ "$before" != --set ] || option=--set=$option
+    for name in "${staged[@]}"; do
+      case $option in
+        --set=data."$name"=*)
+          unset 'rest[-1]'
+          [ "$before" != --set ] || unset 'rest[-1]'
+          break
+          ;;
+      esac
+    done
+    before=$option
+  done
+  options=("${rest[@]}")
+  for name in "${staged[@]}"; do
+    options+=(--set "data.$name=$local_folder/$name")
+    say "data.$name: on every node in $local_folder/$name"
+  done
+}
+
+unstage_data() { [ ${#each_node[@]} = 0 ] || "${each_node[@]}" rm -rf "$1" || true; } # LOCAL FOLDER

@@ -1,0 +1,44 @@
+# shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
+# submit_chain N DECK [SUBMIT OPTIONS...] [-- TRAIN OPTIONS...]: submits N jobs for one deck, each to start when the one before it has ended in whatever way; sourced.
+# The script defines submit_one PREVIOUS ID JOB-ARGUMENTS..., which prints the number of the job it submitted.
+
+submit_chain() {
+  local count=${1:-} described name id previous='' job arguments sets=() before='' option
+  [[ $count =~ ^[1-9][0-9]{0,2}$ ]] || refuse "how many jobs at most? Give a number from 1 to 999 and the deck, as in: chain.sh 10 deck.toml"
+  shift
+  deck=${TRIREME_DECK:-}
+  case ${1:-} in
+    '' | -*) ;;
+    *) deck=$1; shift ;;
+  esac
+  [ -n "$deck" ] || refuse "which deck? chain.sh N DECK, or TRIREME_DECK"
+  [ -e "$deck" ] || refuse "$deck: no such deck"
+  submit_options=("${site_submit[@]}")
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    submit_options+=("$1")
+    shift
+  done
+  [ $# = 0 ] || shift
+  for option in "$@"; do # what check knows of the options of train
+    case $option in --set=*) sets+=("$option") ;; *) [ "$before" != --set ] || sets+=(--set "$option") ;; esac
+    before=$option
+  done
+
+  program=$(find_program) || exit
+  described=$("$program" check "$deck" "${sets[@]}") || exit # a mistake of the deck is found here, not after a day in the queue
+  read -r name folder < <(sed -n 's/^run  *\([^ ]*\) in \(.*\)$/\1 \2/p' <<<"$described")
+  [ -n "$folder" ] || refuse "$program check $deck: does not say the run's folder"
+  [ ! -e "$folder/STOP" ] || refuse "there is a file $folder/STOP: nothing is submitted; remove it to go on"
+
+  id=$name-$(date -u +%Y%m%d-%H%M%S)-$$
+  mkdir -p "$folder"
+  for ((i = 0; i < count; ++i)); do
+    arguments=(--home "$home" --chain "$id" --folder "$folder")
+    [ -z "${TRIREME_SITE:-}" ] || arguments+=(--site "$TRIREME_SITE")
+    job=$(submit_one "$previous" "$id" "${arguments[@]}" "$deck" "$@") || exit
+    chain_write "$folder" "$id" "submitted job=$job"
+    previous=$job
+    echo "job $job: $((i + 1)) of at most $count"
+  done
+  echo "chain $id of $deck in $folder; to end it: touch $folder/STOP"
+}

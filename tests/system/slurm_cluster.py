@@ -1,0 +1,196 @@
+"""A real Slurm on this host for the length of a test: munged, slurmctld and one slurmd, their state in a temporary folder, nothing left behind.
+
+Beside the one node there are 64 nodes of 8 GPUs in the partition `big` that exist only for `sbatch --test-only`.
+"""
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+CONFIGURATION = """
+ClusterName=local
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+CredType=cred/munge
+AuthInfo=cred_expire=5,socket={folder}/munge/sock
+SlurmctldPort={port}
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0,defer_batch
+MpiDefault=pmix
+TmpFS={folder}/tmp
+ReturnToService=2
+KillWait=5
+SlurmdParameters=config_overrides
+SuspendProgram=/bin/true
+ResumeProgram=/bin/true
+SuspendTime=INFINITE
+ResumeTimeout=60
+GresTypes=gpu
+PropagateResourceLimits=NONE
+MailProg=/bin/true
+NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=2 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN
+NodeName=big[00-63] NodeAddr=127.0.0.1 Port={big_port} CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000000 Gres=gpu:8 State=CLOUD
+PartitionName=big Nodes=big[00-63] MaxTime=INFINITE State=UP
+PartitionName=small Nodes=n0 Default=YES MaxTime=INFINITE State=UP
+"""
+
+# Of <linux/prctl.h>: whose child a process becomes when its parent leaves it, and what a process gets when its parent dies.
+PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
+prctl = ctypes.CDLL(None).prctl
+
+
+def missing():
+    """Why no Slurm can be started here; empty where it can."""
+    if os.geteuid() != 0:
+        return "a Slurm of the test's own is started as root"
+    for program in ("munged", "slurmctld", "slurmd", "sbatch", "srun"):
+        if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
+            return program + " is not installed (Debian: slurm-wlm, munge; scripts/install_deps.sh tests)"
+    return ""
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def descendants():
+    """Process ids of everything that this process started, however far down."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open("/proc/%s/stat" % name) as file:
+                    parents[int(name)] = int(file.read().rsplit(")", 1)[1].split()[1])
+            except OSError:
+                pass
+    found = {os.getpid()}
+    while True:
+        more = {pid for pid, parent in parents.items() if parent in found} - found
+        if not more:
+            return found - {os.getpid()}
+        found |= more
+
+
+def guard(folder):
+    """A process of its own between the test and the daemons: all that they start (slurmstepd leaves its parent) becomes its child in the end, and when it is told to end, or the test
+    dies in whatever way, it takes all of them along, and the folder."""
+    prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    munge = folder + "/munge/"
+    try:
+        with open(folder + "/daemons.log", "a") as log:
+            for command, ready in ((("munged", "--foreground", "--force", "--socket=" + munge + "sock", "--key-file=" + munge + "key", "--pid-file=" + munge + "pid",
+                                     "--log-file=" + munge + "log", "--seed-file=" + munge + "seed"), munge + "sock"),
+                                   (("slurmctld", "-D", "-c"), folder), (("slurmd", "-D", "-N", "n0"), folder)):
+                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                while not os.path.exists(ready):
+                    time.sleep(0.05)
+        while True:
+            signal.pause()
+    finally:
+        left = descendants()
+        while left:  # one that is killed may hand us its children
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            while True:
+                try:
+                    os.wait()
+                except ChildProcessError:
+                    break
+            left = descendants()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class Cluster:
+    def __init__(self):
+        self.folder = tempfile.mkdtemp(prefix="trireme-slurm-")
+        self.environment = dict(os.environ, SLURM_CONF=self.folder + "/slurm.conf", PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
+        for name in [name for name in self.environment if name.startswith(("SLURM_JOB", "SBATCH_", "SRUN_"))]:
+            del self.environment[name]
+        self.guard = None
+        try:
+            self.start()
+        except Exception:
+            self.stop()
+            raise
+
+    def start(self):
+        os.chmod(self.folder, 0o755)
+        for name, mode in (("munge", 0o700), ("state", 0o755), ("spool/n0", 0o755), ("tmp", 0o755)):
+            os.makedirs(self.folder + "/" + name, mode)
+        with open(self.folder + "/munge/key", "wb") as file:
+            file.write(os.urandom(1024))
+        os.chmod(self.folder + "/munge/key", 0o400)
+        port, node_port, big_port = free_ports(3)
+        with open(self.folder + "/slurm.conf", "w") as file:
+            file.write(CONFIGURATION.format(host=socket.gethostname().split(".")[0], folder=self.folder, port=port, node_port=node_port, big_port=big_port))
+        with open(self.folder + "/gres.conf", "w") as file:
+            file.write("AutoDetect=off\n")
+        self.guard = subprocess.Popen([sys.executable, os.path.abspath(__file__), self.folder], env=self.environment, stdin=subprocess.DEVNULL)
+        self.wait(lambda: self.call("sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False).strip() == "1", 40, "Slurm does not come up")
+
+    def wait(self, condition, seconds, what):
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                raise RuntimeError(what + ":\n" + self.logs())
+            time.sleep(0.1)
+
+    def logs(self):
+        text = ""
+        for name in ("daemons.log", "slurmctld.log", "slurmd.log"):
+            if os.path.exists(self.folder + "/" + name):
+                with open(self.folder + "/" + name) as file:
+                    text += "".join(["== " + name + "\n"] + file.readlines()[-20:])
+        return text
+
+    def call(self, *command, check=True, cwd=None, **environment):
+        """What a command prints (both streams)."""
+        result = subprocess.run([str(word) for word in command], env={**self.environment, **environment}, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, timeout=120)
+        if check and result.returncode != 0:
+            raise RuntimeError("%s: %d\n%s" % (command[0], result.returncode, result.stdout))
+        return result.stdout
+
+    def jobs(self):
+        """The numbers of the jobs that wait or run."""
+        return self.call("squeue", "-h", "-o", "%i", "-t", "PENDING,RUNNING,COMPLETING").split()
+
+    def job(self, number):
+        """The fields that scontrol tells of a job."""
+        return dict(field.split("=", 1) for field in self.call("scontrol", "-o", "show", "job", number).split() if "=" in field)
+
+    def stop(self):
+        if self.guard:
+            self.guard.terminate()
+            self.guard.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    guard(sys.argv[1])

@@ -1,0 +1,146 @@
+"""The job scripts in a real Slurm: a chain of jobs whose time limit is far too short, the signal before the end, a lost job, and what the 64 nodes are asked for."""
+
+import json
+import os
+import pathlib
+import shutil
+import unittest
+
+import harness
+import slurm_cluster
+
+SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(pathlib.Path(__file__).resolve().parents[2] / "slurm")
+# Two ranks on the one small node. Slurm's shortest limit is a minute; it looks for signals to send every half minute, so 300 s before the end would be any moment, also one at
+# which the program has not yet started.
+SMALL = ("--partition=small", "--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", "--gpus-per-node=0", "--mem=1500", "--time=1", "--signal=B:USR1@1")
+# A minute less this is what a job may train: some seconds.
+MARGIN_SECONDS = 52
+# Thousands of steps on a few hundred images: at a rate that learns them by heart the loss would soon jump, and the rules for diverging runs would rightly end it.
+DECK = harness.DECK.replace("rate = 0.1", "rate = 1e-4").replace('every = "1 step"', 'every = "10 steps"')
+
+
+class Slurm(harness.Case):
+    @classmethod
+    def setUpClass(cls):
+        why = slurm_cluster.missing()
+        if why:
+            harness.skip(why)
+        super().setUpClass()
+        try:
+            cls.cluster = slurm_cluster.Cluster()
+        except RuntimeError as error:
+            super().tearDownClass()
+            harness.skip("no Slurm could be started here: %s" % error)
+        cls.cluster.environment.update(harness.environment(), TRIREME=harness.TRIREME)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.cluster.stop()
+        super().tearDownClass()
+
+    def setUp(self):
+        super().setUp()
+        self.write_deck(DECK)
+
+    def tearDown(self):
+        self.cluster.call("scancel", "--user=root", check=False)
+        self.cluster.wait(lambda: not self.cluster.jobs(), 30, "jobs are left")
+        super().tearDown()
+
+    def wait_for_jobs(self, seconds):
+        self.cluster.wait(lambda: not self.cluster.jobs(), seconds, "the jobs do not end")
+
+    def outputs(self):
+        return "".join(path.read_text() for path in sorted(pathlib.Path(self.folder).glob("*.out")))
+
+    def submit(self, *arguments):
+        return self.cluster.call("sbatch", "--parsable", *SMALL, SLURM + "/train_64nodes.sh", "deck.toml", *arguments, cwd=self.folder).strip()
+
+    def chain_log(self, kind):
+        lines = pathlib.Path(self.path("run/chain.log")).read_text().splitlines()
+        return [line for line in lines if " %s " % kind in line]
+
+    def test_a_run_longer_than_its_jobs(self):
+        """Ends by itself after three jobs or more, with the numbers of a run that was never stopped."""
+        self.train("--set", "run.folder=trial", "--set", "run.stop=200 steps", "--set", "evaluate.every=100 steps", ranks=2)
+        per_step = min(row["step_s"] for row in harness.read_rows(self.path("trial"), "train"))
+        # 2.7 times what a job can do where it starts at once and nobody disturbs it, so three jobs at least. A machine that was busy during the trial and is free
+        # now does it in fewer: then the run was too short to say anything, and a longer one is made.
+        for steps in (int(2.7 * (60 - MARGIN_SECONDS) / per_step), int(6 * (60 - MARGIN_SECONDS) / per_step)):
+            codes = self.chain_of(steps)
+            if len(codes) >= 3:
+                break
+        self.assertGreaterEqual(len(codes), 3, self.outputs())
+        self.assertEqual(codes, ["75"] * (len(codes) - 1) + ["0"], self.outputs())
+        with open(self.path("run/exit.json")) as file:
+            record = json.load(file)
+        self.assertEqual((record["code"], record["step"]), (0, steps), self.outputs())
+        self.assertIn("ends by itself before Slurm job", self.outputs())  # whose clock it was
+
+        self.train("--set", "run.folder=whole", *self.options(steps), ranks=2)
+        last = "checkpoints/step_%09d.h5" % steps
+        self.assertEqual(harness.digest(self.path("run", last)), harness.digest(self.path("whole", last)))
+        for kind, keys in (("train", ("loss", "grad_norm")), ("evaluate", ("loss", "top1", "samples"))):
+            rows = [{(row["step"], row.get("split")): [row[key] for key in keys] for row in harness.read_rows(self.path(folder), kind)} for folder in ("whole", "run")]
+            self.assertEqual(rows[0], rows[1])
+            self.assertGreater(len(rows[0]), 1)
+
+    def options(self, steps):
+        return "--set", "run.stop=%d steps" % steps, "--set", "evaluate.every=100 steps", "--set", "checkpoint.every=1000000 steps"
+
+    def chain_of(self, steps):
+        """Runs a chain of at most 20 jobs from a fresh folder; what became of each of them."""
+        shutil.rmtree(self.path("run"), ignore_errors=True)
+        text = self.cluster.call(SLURM + "/chain.sh", "20", "deck.toml", *SMALL, "--", *self.options(steps), "--set", "run.walltime_margin=%d seconds" % MARGIN_SECONDS, cwd=self.folder)
+        self.assertIn("20 of at most 20", text)
+        self.wait_for_jobs(300)
+        return [line.split("code=")[1] for line in self.chain_log("end")]
+
+    def running(self, job):
+        self.cluster.wait(lambda: os.path.exists(self.path("run/metrics.jsonl")) and len(harness.read_rows(self.path("run"), "train")) >= 3, 50, "job %s does not train" % job)
+
+    def test_the_signal_before_the_end(self):
+        """What --signal=B:USR1@300 sends goes to the script alone, which passes it on."""
+        job = self.submit("--set", "run.stop=20000 steps", "--set", "run.walltime=1 hours")
+        self.running(job)
+        self.cluster.call("scancel", "--batch", "--signal=USR1", job)
+        self.wait_for_jobs(40)
+        with open(self.path("run/exit.json")) as file:
+            record = json.load(file)
+        self.assertEqual((record["code"], "SIGUSR1" in record["reason"]), (75, True), self.outputs())
+        self.assertEqual(self.cluster.job(job)["ExitCode"], "75:0")
+
+    def test_a_killed_rank_is_a_lost_job_and_the_next_goes_on(self):
+        self.cluster.call(SLURM + "/chain.sh", "2", "deck.toml", *SMALL, "--", "--set", "run.stop=60 steps", "--set", "run.walltime=1 hours", "--set", "checkpoint.every=10 steps",
+                          cwd=self.folder, TRIREME=self.killed_once())
+        self.wait_for_jobs(80)
+        codes = [line.split("code=")[1] for line in self.chain_log("end")]
+        self.assertEqual(codes, ["lost", "0"], self.outputs())
+        events = [row["event"] for row in harness.read_rows(self.path("run"), "event")]
+        self.assertIn("restart", events)
+
+    def killed_once(self):
+        """A program whose last rank is killed when the first checkpoint is there, the first time."""
+        path = self.path("killed_once")
+        with open(path, "w") as file:
+            file.write("""#!/bin/bash
+if [ "$1" = train ] && [ "${SLURM_PROCID:-0}" = 1 ] && [ ! -e killed ]; then
+  (while ! ls run/checkpoints/step_*.h5; do sleep 0.01; done; touch killed; kill -9 $$) >/dev/null 2>&1 &
+fi
+exec "%s" "$@"
+""" % harness.TRIREME)
+        os.chmod(path, 0o755)
+        return path
+
+    def test_the_64_nodes(self):
+        def test_only(*options):
+            return self.cluster.call("sbatch", "--test-only", "--partition=big", *options, SLURM + "/train_64nodes.sh", "deck.toml", cwd=self.folder, check=False)
+
+        accepted = test_only()
+        self.assertRegex(accepted, r"to start at .* using 4096 processors on nodes big\[00-63\]")
+        for option in ("--nodes=65", "--gpus-per-node=9", "--cpus-per-task=9"):
+            self.assertIn("Requested node configuration is not available", test_only(option), option)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,127 @@
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include <unistd.h>
+
+#include "trireme/base/clock.hpp"
+#include "trireme/train/job_time.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// A batch system that is a folder of little programs in front of the PATH.
+class JobTimeTest : public ::testing::Test {
+ protected:
+  JobTimeTest() : folder_(std::filesystem::temp_directory_path() / ("trireme-job-time-" + std::to_string(::getpid()))), path_(std::getenv("PATH")) {
+    std::filesystem::create_directories(folder_);
+    setenv("PATH", (folder_.string() + ":" + path_).c_str(), 1);
+    forget();
+  }
+  ~JobTimeTest() override {
+    forget();
+    setenv("PATH", path_.c_str(), 1);
+    std::filesystem::remove_all(folder_);
+  }
+  static void forget() {
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID", "FLUX_URI"}) unsetenv(name);
+  }
+  void program(const std::string& name, const std::string& prints) {
+    std::ofstream(folder_ / name) << "#!/bin/sh\necho \"$@\" > '" << (folder_ / "arguments").string() << "'\ncat <<'END'\n" << prints << "\nEND\n";
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+  }
+  std::string arguments() const {
+    std::string line;
+    std::ifstream file(folder_ / "arguments");
+    std::getline(file, line);
+    return line;
+  }
+
+ private:
+  std::filesystem::path folder_;
+  std::string path_;
+};
+
+void expect_left(double seconds, const std::string& source, double tolerance = 0) {
+  const auto job = job_time();
+  ASSERT_TRUE(job.has_value());
+  EXPECT_NEAR(job->seconds_left, seconds, tolerance);
+  EXPECT_EQ(job->source, source);
+}
+
+TEST_F(JobTimeTest, IsNoneOutsideAJob) { EXPECT_FALSE(job_time().has_value()); }
+
+TEST_F(JobTimeTest, AsksSqueueWhereSlurmDoesNotSayTheEnd) {
+  program("squeue", "1-02:03:04");
+  setenv("SLURM_JOB_ID", "17", 1);
+  expect_left(86400 + 2 * 3600 + 3 * 60 + 4, "Slurm job 17");
+  EXPECT_EQ(arguments(), "-h -j 17 -o %L");
+  program("squeue", "9:59");
+  expect_left(599, "Slurm job 17");
+  program("squeue", "UNLIMITED");
+  EXPECT_FALSE(job_time().has_value());
+}
+
+TEST_F(JobTimeTest, PutsNothingIntoACommandThatIsNoJob) {
+  program("squeue", "9:59");
+  for (const char* odd : {"", "17; touch x", "$(id)", "'", "-v"}) {
+    setenv("SLURM_JOB_ID", odd, 1);
+    EXPECT_FALSE(job_time().has_value()) << odd;
+  }
+  EXPECT_EQ(arguments(), "");
+}
+
+TEST_F(JobTimeTest, CountsFromTheStartOfAPbsJob) {
+  setenv("PBS_JOBID", "123[4].server-1.site", 1);
+  const std::time_t start = static_cast<std::time_t>(wall_seconds()) - 600;
+  char date[64];
+  std::strftime(date, sizeof date, "%a %b %d %H:%M:%S %Y", std::localtime(&start));
+  program("qstat", "Job Id: 123[4].server-1.site\n    Job_Name = chain\n    resources_used.walltime = 00:00:00\n    Resource_List.walltime = 01:00:00\n    stime = " + std::string(date));
+  expect_left(3000, "PBS job 123[4].server-1.site", 2);  // the start is told in whole seconds, and the test itself takes time
+}
+
+TEST_F(JobTimeTest, TakesThePbsTimeUsedWhereTheStartIsNotTold) {
+  setenv("PBS_JOBID", "12.server", 1);
+  program("qstat", "Job Id: 12.server\n    resources_used.walltime = 00:10:00\n    Resource_List.walltime = 26:00:00");
+  expect_left(26 * 3600 - 600, "PBS job 12.server");
+  program("qstat", "Job Id: 12.server\n    Resource_List.ncpus = 2");
+  EXPECT_FALSE(job_time().has_value());
+}
+
+TEST_F(JobTimeTest, TakesWhatTorqueCounts) {
+  setenv("PBS_JOBID", "12.server", 1);
+  program("qstat", "Job Id: 12.server\n    Resource_List.walltime = 01:00:00\n    Walltime.Remaining = 1234");
+  expect_left(1234, "PBS job 12.server");
+}
+
+TEST_F(JobTimeTest, TakesALimitOfLsfAndNoEstimate) {
+  setenv("LSB_JOBID", "99", 1);
+  program("bjobs", "2:05 L");
+  expect_left(7500, "LSF job 99");
+  program("bjobs", "2:05 E");
+  EXPECT_FALSE(job_time().has_value());
+  program("bjobs", "-");
+  EXPECT_FALSE(job_time().has_value());
+}
+
+TEST_F(JobTimeTest, AsksFlux) {
+  setenv("FLUX_URI", "local:///tmp/flux", 1);
+  program("flux", "3599");
+  expect_left(3599, "Flux");
+  EXPECT_EQ(arguments(), "job timeleft");
+  program("flux", "inf");
+  EXPECT_FALSE(job_time().has_value());
+}
+
+TEST_F(JobTimeTest, IsNoneWhereTheBatchSystemDoesNotAnswer) {
+  program("squeue", "");
+  setenv("SLURM_JOB_ID", "17", 1);
+  EXPECT_FALSE(job_time().has_value());
+}
+
+}  // namespace
+}  // namespace trireme::train
