@@ -80,6 +80,19 @@ std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& l
   return text + fmt::format(", last step {:.3g}", schedule.rate(layout.schedule_steps));
 }
 
+/// Of the rank that needs most. Ranks of one stage need the same but for parts that are uneven by a row: the first and the last stand for all.
+train::MemoryPlan largest_plan(const train::ReplicaOptions& options, const train::ResolvedLayout& layout) {
+  const parallel::MeshShape shape{.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
+  train::MemoryPlan largest;
+  for (int stage = 0; stage < layout.pipeline; ++stage) {
+    for (const auto& [data, tensor] : {std::pair(0, 0), std::pair(layout.data - 1, layout.tensor - 1)}) {
+      const train::MemoryPlan plan = train::Replica::measure(options, shape, parallel::rank_of(shape, {stage, data, tensor}), DeviceKind::cpu);
+      if (plan.total() > largest.total()) largest = plan;
+    }
+  }
+  return largest;
+}
+
 ExitCode check(const CheckArguments& arguments) {
   const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path, overrides_of(arguments.source));
   const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
@@ -104,6 +117,7 @@ ExitCode check(const CheckArguments& arguments) {
       {"rate", describe_rate(deck, layout)},
   };
   if (layout.pipeline > 1) lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
+  lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "", train::describe_memory(largest_plan(replica, layout))));
   for (const auto& [name, text] : lines) fmt::print("{:<8}{}\n", name, text);
   fmt::print("{}: nothing is wrong\n", arguments.source.path);
   return ExitCode::done;

@@ -20,8 +20,14 @@ namespace {
 struct Options {
   DeckSource deck;
   std::string restart = "auto";
-  bool weights_only = false;
+  bool weights_only = false, allow_faults = false;
 };
+
+#if defined(TRIREME_CONTRACTS)
+constexpr bool test_build = true;
+#else
+constexpr bool test_build = false;
+#endif
 
 train::RestartPolicy restart_policy(const Options& options) {
   using Kind = train::RestartPolicy::Kind;
@@ -38,6 +44,8 @@ ExitCode train_command(const Options& options) {
     const train::RestartPolicy policy = restart_policy(options);
     validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path, "--weights-only goes with --restart PATH");
     const deck::Deck deck = read_deck(options.deck, environment.world());
+    if (!deck.debug.faults.empty() && !test_build && !options.allow_faults)
+      throw InputError(deck::placed(deck, "debug.fault kills or disturbs ranks on purpose, for tests; take the key out, or allow it with --allow-faults"));
     comm::Engine engine(train::choose_drive(environment));  // before Kokkos, so that its thread may run on all of this rank's cores
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] { kokkos.emplace(); });
@@ -57,6 +65,7 @@ void add_train(CLI::App& root, Run& run) {
       ->type_name("auto|required|none|PATH")
       ->capture_default_str();
   command->add_flag("--weights-only", options->weights_only, "With --restart PATH: take weights and running statistics only, and begin at step 0");
+  command->add_flag("--allow-faults", options->allow_faults, "For tests: let the faults of the deck's debug.fault happen");
   command->footer("Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set run.name=trial --set schedule.rate=0.1");
   command->callback([options, &run] { run = [options] { return train_command(*options); }; });
 }

@@ -1,8 +1,11 @@
 #include "trireme/checkpoint/exchange.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
+
+#include <fmt/ranges.h>
 
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
@@ -98,6 +101,8 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
     specs.push_back(entry.spec);
     specs.back().inner = parallel::InnerOrder::plain;  // both files hold rows in the file's order
     values.push_back(reader.read_float32(names.at(entry.spec.name)));
+    const bool finite = std::all_of(values.back().begin(), values.back().end(), [](float value) { return std::isfinite(value); });
+    validate(finite, "{}: {} holds a value that is not finite: nothing can be trained or computed from it", file, names.at(entry.spec.name));
   }
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < specs.size(); ++i) {

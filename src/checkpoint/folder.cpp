@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
+#include <limits>
 #include <optional>
 
 #include <nlohmann/json.hpp>
@@ -10,6 +12,7 @@
 #include <fmt/format.h>
 
 #include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/file.hpp"
 
@@ -60,10 +63,12 @@ std::string what_is_wrong_with(const std::string& path, std::int64_t step) {
   }
 }
 
-Choice look_for_newest(const std::string& folder) {
+/// The newest valid one older than `before`.
+Choice look_for_newest(const std::string& folder, std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
   Choice choice;
   for (const StepFile& file : step_files(folder)) {
     choice.any_file = true;
+    if (file.step >= before) continue;
     const std::string why = what_is_wrong_with(file.path.string(), file.step);
     if (why.empty()) {
       choice.path = file.path.string();
@@ -103,17 +108,70 @@ void at_rank_zero(const comm::Communicator& world, Body&& body) {
   });
 }
 
+/// Rank 0's answer, on every rank.
+template <class Body>
+Choice choose(const comm::Communicator& world, Body&& body) {
+  std::string bytes;
+  at_rank_zero(world, [&] {
+    const std::vector<std::uint8_t> found = to_bytes(body());
+    bytes.assign(found.begin(), found.end());
+  });
+  return choice_of(world.broadcast(bytes, 0));
+}
+
+constexpr const char* attempts_name = "restart.json";
+
 }  // namespace
 
 std::string step_file_name(std::int64_t step) { return fmt::format("step_{:09}.h5", step); }
 
 Choice find_newest(const comm::Communicator& world, const std::string& folder) {
-  std::string bytes;
+  return choose(world, [&] { return look_for_newest(folder); });
+}
+
+Attempts read_attempts(const comm::Communicator& world, const std::string& run_folder) {
+  std::string text;
   at_rank_zero(world, [&] {
-    const std::vector<std::uint8_t> found = to_bytes(look_for_newest(folder));
-    bytes.assign(found.begin(), found.end());
+    const std::string path = run_folder + "/" + attempts_name;
+    if (fs::exists(path)) text = io::read_text_file(path);
   });
-  return choice_of(world.broadcast(bytes, 0));
+  const nlohmann::json json = nlohmann::json::parse(world.broadcast(text, 0), nullptr, false);
+  Attempts attempts;
+  if (json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() && json.contains("starts") && json["starts"].is_number_integer()) {
+    attempts = {json["checkpoint"], json["starts"]};
+  }
+  return attempts;
+}
+
+void count_attempt(const comm::Communicator& world, const std::string& run_folder, const std::string& checkpoint) {
+  const Attempts before = read_attempts(world, run_folder);
+  at_rank_zero(world, [&] {
+    const int starts = before.checkpoint == checkpoint ? before.starts + 1 : 1;
+    io::replace_file(run_folder + "/" + attempts_name, nlohmann::json{{"checkpoint", checkpoint}, {"starts", starts}}.dump() + "\n");
+  });
+}
+
+void forget_attempts(const comm::Communicator& world, const std::string& run_folder) {
+  std::error_code ignored;  // at worst a start is counted that should not be
+  if (world.rank() == 0) fs::remove(run_folder + "/" + attempts_name, ignored);
+}
+
+Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder, const Choice& newest, Log& log) {
+  const std::string name = fs::path(newest.path).filename().string();
+  const Attempts attempts = read_attempts(world, run_folder);
+  if (name.empty() || attempts.checkpoint != name || attempts.starts < attempts_allowed) return newest;
+  Choice older = choose(world, [&] { return look_for_newest(run_folder + "/checkpoints", newest.step); });
+  if (older.path.empty()) {
+    log.warn("{} starts in a row from {} came to no step; there is no older checkpoint, so it is tried again", attempts.starts, newest.path);
+    return newest;
+  }
+  at_rank_zero(world, [&] {
+    const fs::path aside = free_name(newest.path + ".failed");
+    io::rename_durably(newest.path, aside.string());
+    log.warn("{} is passed over and kept as {}: {} starts in a row from it came to no step", newest.path, aside.filename().string(), attempts.starts);
+  });
+  older.rejected.insert(older.rejected.begin(), newest.rejected.begin(), newest.rejected.end());
+  return older;
 }
 
 void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log) {
@@ -132,7 +190,7 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos)) files.push_back(entry.path());
+      if (entry.is_regular_file() && (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos || name.find(".h5.failed") != std::string::npos)) files.push_back(entry.path());
     }
     if (files.empty()) return;
     std::string timestamp = utc_timestamp();
@@ -146,7 +204,7 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
   });
 }
 
-void rotate(const comm::Communicator& world, const std::string& folder, int keep, const std::string& protect) {
+void rotate(const comm::Communicator& world, const std::string& folder, const Keep& keep, const std::string& protect) {
   at_rank_zero(world, [&] {
     const std::string kept_name = fs::path(protect).filename().string();
     std::vector<StepFile> files = step_files(folder);
@@ -154,9 +212,16 @@ void rotate(const comm::Communicator& world, const std::string& folder, int keep
       std::error_code ignored;
       return !fs::is_regular_file(file.path, ignored);
     });
-    for (std::size_t i = static_cast<std::size_t>(std::max(keep, 0)); i < files.size(); ++i) {
-      if (files[i].path.filename() != kept_name) fs::remove(files[i].path);
+    const auto multiple = [&](std::size_t i) { return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9); };  // that quotients of fractions round
+    const auto first_past_multiple = [&](std::size_t i) {
+      return keep.every_steps > 0 && multiple(i) >= 1 && (i + 1 == files.size() || multiple(i + 1) < multiple(i));
+    };
+    std::vector<fs::path> leave;
+    for (std::size_t i = static_cast<std::size_t>(std::max(keep.newest, 0)); i < files.size(); ++i) {
+      if (files[i].path.filename() != kept_name && !first_past_multiple(i)) leave.push_back(files[i].path);
     }
+    for (const fs::path& path : leave) fs::remove(path);
+    come_by("checkpoint-rotate");
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       std::error_code ignored;
       if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) fs::remove(entry.path());

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "agreement.hpp"
@@ -171,6 +172,19 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file, co
   }
 }
 
+/// Refuses values that no training can go on from. Collective.
+void check_finite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
+  comm::together(world, [&] {
+    for (const Piece& piece : pieces) {
+      if (piece.row_begin >= piece.row_end || piece.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
+      const std::span values(piece.data, static_cast<std::size_t>((piece.row_end - piece.row_begin) * part_of(piece).row_elements()));
+      const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+      validate(bad == values.end(), "{}: {} holds a value that is not finite ({}): nothing can be trained or computed from it; use an older checkpoint", path, piece.path,
+               bad == values.end() ? 0.0f : *bad);
+    }
+  });
+}
+
 }  // namespace
 
 Contents read_contents(const std::string& path) {
@@ -203,6 +217,7 @@ void read(const comm::Communicator& world, const std::string& path, std::span<co
   comm::together(world, [&] { tally = read_pieces(*file, paths, pieces); });
   tally->add_up(world);
   check_digests(world, *file, paths, *tally);
+  check_finite(world, path, pieces);
 }
 
 std::vector<float> read_tensor(const std::string& path, const std::string& tensor) {

@@ -19,6 +19,11 @@ struct ReadBack {
   std::vector<std::uint64_t> block_hashes, digests;
 };
 
+/// What rank `rank` of `size` adds to it: its share of the file's blocks, read in one pass. Calls no MPI.
+ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block, std::int64_t file_bytes, std::span<const Extent> tensors);
+/// The shares of all ranks together, on every rank. Collective.
+void add_up(const comm::Communicator& world, ReadBack& found);
+
 /// Reads the file back in one pass, its blocks shared out over the ranks. Collective; all ranks get the whole answer.
 ReadBack read_back(const comm::Communicator& world, const std::string& path, std::int64_t user_block, std::int64_t file_bytes,
                    std::span<const Extent> tensors);

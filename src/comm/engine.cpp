@@ -376,6 +376,8 @@ std::vector<std::string> Engine::describe() const {
   return lines;
 }
 
+bool Engine::waiting() const { return state_->main_drives; }
+
 double Engine::bytes_sent() const {
   const std::lock_guard lock(state_->mutex);
   return state_->bytes_sent;

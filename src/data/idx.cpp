@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include <fmt/ranges.h>
+
 #include "packed_file.hpp"
 #include "trireme/base/check.hpp"
 

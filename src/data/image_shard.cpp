@@ -1,5 +1,7 @@
 #include "image_shard.hpp"
 
+#include <fmt/ranges.h>
+
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <limits>
 
+#include <fmt/ranges.h>
+
 #include "shard_header.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"

@@ -1,5 +1,6 @@
 #include "contradictions.hpp"
 
+#include <algorithm>
 #include <optional>
 
 #include "judging.hpp"
@@ -52,6 +53,7 @@ void judge_tokens(const Deck& deck, Reader& reader) {
   judge("schedule.length", deck.schedule.length);
   judge("evaluate.every", deck.evaluate.every);
   judge("checkpoint.every", deck.checkpoint.every);
+  judge("checkpoint.keep_every", deck.checkpoint.keep_every);
   judge("monitor.every", deck.monitor.every);
 }
 
@@ -87,6 +89,10 @@ void find_contradictions(const Deck& deck, Reader& reader) {
     reader.mistake("checkpoint.best", "\"perplexity\" is measured of language models (model.kind = \"gpt\"); use \"loss\" or \"top1\"");
   if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 && !judged_already(reader, {"optimizer.momentum", "optimizer.nesterov"}))
     reader.mistake("optimizer.nesterov", "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
+  const train::HealthOptions& health = deck.health;
+  if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) && !judged_already(reader, {"health.spike_ratio", "health.spike_warn"}))
+    reader.mistake("health.spike_ratio", fmt::format("{} would drop losses that are not even worth a warning (spike_warn = {}{}); use spike_ratio = 10, or 0 to drop none",
+                                                     health.spike_ratio, health.spike_warn, origin(reader, "health.spike_warn")));
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value && !judged_already(reader, {"run.walltime", "run.walltime_margin"}))
     reader.mistake("run.walltime_margin", fmt::format("\"{}\"{} leaves nothing of walltime = \"{}\"; use a shorter margin or a longer time",
                                                       to_string(deck.run.walltime_margin), inner_origin(reader, "run.walltime_margin"),

@@ -8,9 +8,9 @@ namespace {
 
 std::string path_of(const Entry& entry) { return entry.table + "." + entry.key; }
 
-/// What decides the tensors, the numbers drawn and the order of samples may not change at a restart.
+/// What decides the tensors, the numbers drawn, the order of samples and what waits in a checkpoint between steps may not change at a restart.
 bool is_forbidden(const std::string& path) {
-  return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") || path == "optimizer.kind";
+  return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") || path == "optimizer.kind" || path == "parallel.sync";
 }
 
 /// A vocabulary that one of the decks leaves to the data is no change: the data may not change either.

@@ -11,6 +11,7 @@
 #include "trireme/base/duration.hpp"
 #include "trireme/monitor/options.hpp"
 #include "trireme/parallel/options.hpp"
+#include "trireme/train/options.hpp"
 
 namespace trireme::deck {
 
@@ -90,6 +91,8 @@ Field offload(parallel::Offload& value);
 Field sync(parallel::SyncKind& kind, int& every);
 /// "none" or "first..last".
 Field step_range(std::optional<monitor::StepRange>& value);
+/// "kill rank 2 step 17 phase checkpoint-write", several divided by ";"; left out where there is none.
+Field faults(std::vector<train::Fault>& value);
 /// normalize = { mean = [..], std = [..] }.
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
 /// Padding in pixels, or { padding = .. }.

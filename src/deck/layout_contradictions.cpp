@@ -1,3 +1,4 @@
+#include <cmath>
 #include <numeric>
 
 #include "judging.hpp"
@@ -78,6 +79,19 @@ void judge_sync(const Deck& deck, Reader& reader) {
                                                           origin(reader, "parallel.sync")));
 }
 
+/// Between two averages the replicas differ: there is nothing that could be evaluated or saved.
+void judge_intervals(const Deck& deck, Reader& reader) {
+  if (deck.parallel.sync != parallel::SyncKind::periodic || judged_already(reader, {"parallel.sync"})) return;
+  const int every = deck.parallel.sync_every;
+  for (const auto& [key, interval] : {std::pair("evaluate.every", deck.evaluate.every), std::pair("checkpoint.every", deck.checkpoint.every)}) {
+    if (interval.unit != Duration::Unit::steps || std::fmod(interval.value, every) == 0 || judged_already(reader, {key})) continue;
+    const double below = std::floor(interval.value / every) * every;
+    const std::string nearest = below > 0 ? fmt::format("\"{} steps\" or ", below) : "";
+    reader.mistake(key, fmt::format("\"{}\" is no multiple of parallel.sync = \"every {} steps\" (the ranks have one state only where they are averaged); use {}\"{} steps\"",
+                                    to_string(interval), every, nearest, below + every));
+  }
+}
+
 void judge_offload(const Deck& deck, Reader& reader) {
   if (judged_already(reader, {"parallel.offload", "parallel.shard"})) return;
   if (deck.parallel.offload.parameters && deck.parallel.shard != parallel::ShardKind::parameters)
@@ -108,6 +122,7 @@ void judge_parallel(const Deck& deck, Reader& reader) {
   judge_sequence(deck, reader);
   judge_pipeline(deck, reader);
   judge_sync(deck, reader);
+  judge_intervals(deck, reader);
   judge_offload(deck, reader);
 }
 

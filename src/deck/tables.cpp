@@ -185,17 +185,24 @@ void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
   v.table("checkpoint");
   v.field({"every"}, duration(checkpoint.every, Units::counts_or_times, true));
   v.field({"keep"}, integer(checkpoint.keep, at_least(1)));
+  v.field({"keep_every"}, optional_duration(checkpoint.keep_every, Units::counts, true));
   v.field({"best"}, choice<std::string>(checkpoint.best, {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
-  v.field({"async"}, unavailable({"false"}));
+  v.field({"async"}, flag(checkpoint.asynchronous));
 }
 
-void visit_health(Visitor& v) {
+// Who repeats more often than this wants no limit.
+constexpr double most_bad_steps = 1e6;
+
+void visit_health(Visitor& v, train::HealthOptions& health) {
   v.table("health");
-  v.field({"skip_nonfinite"}, unavailable({"true"}));
-  v.field({"spike_ratio"}, unavailable({"10"}));
-  v.field({"spike_warn"}, unavailable({"3"}));
-  v.field({"grad_norm_warn"}, unavailable({"100"}));
-  v.field({"rollback_after"}, unavailable({"5"}));
+  v.field({"skip_nonfinite"}, flag(health.skip_nonfinite));
+  v.field({"spike_ratio"}, real(health.spike_ratio, at_least(0)));
+  v.field({"spike_warn"}, real(health.spike_warn, at_least(0)));
+  v.field({"grad_norm_warn"}, real(health.grad_norm_warn, at_least(0)));
+  v.field({"rollback_after"}, integer(health.rollback_after, between(1, most_bad_steps)));
+  v.field({"rollbacks"}, integer(health.rollbacks, between(0, most_bad_steps)));
+  v.field({"compare_replicas"}, optional_duration(health.compare_replicas, Units::counts, true));
+  v.field({"watchdog"}, optional_duration(health.watchdog, Units::times, true));
 }
 
 void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
@@ -223,8 +230,10 @@ void visit(Visitor& v, Deck& deck) {
   v.field({"every"}, duration(deck.evaluate.every, Units::counts, true));
   v.field({"subset"}, unavailable({"0"}));
   visit_checkpoint(v, deck.checkpoint);
-  visit_health(v);
+  visit_health(v, deck.health);
   visit_monitor(v, deck.monitor);
+  v.table("debug");
+  v.field({"fault"}, faults(deck.debug.faults));
 }
 
 }  // namespace trireme::deck

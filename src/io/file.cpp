@@ -99,6 +99,15 @@ void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) c
   }
 }
 
+void File::prove_room(std::int64_t bytes) const {
+  int error = 0;
+  do error = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
+  while (error == EINTR);
+  if (::ftruncate(descriptor_, 0) != 0 && error == 0) error = errno;
+  const bool unknown = error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
+  ensure(error == 0 || unknown, "{}: no room for {} bytes: {}", path_, bytes, reason(error));
+}
+
 void File::sync() const {
   const bool done = sync_descriptor(descriptor_) == 0;
   ensure(done, "{}: flushing to the disk: {}", path_, reason(errno));

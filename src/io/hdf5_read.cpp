@@ -3,6 +3,8 @@
 
 #include <sys/stat.h>
 
+#include <fmt/ranges.h>
+
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"

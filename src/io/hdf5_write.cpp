@@ -29,12 +29,6 @@ Hdf5Handle access_list(const std::string& path, const Hdf5Creation& creation) {
   return list;
 }
 
-Hdf5Handle groups_above() {
-  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_LINK_CREATE), "no property list"));
-  H5Pset_create_intermediate_group(list.id(), 1);
-  return list;
-}
-
 std::vector<hsize_t> extents(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
 
 Hdf5Handle contiguous_layout(const std::string& place) {
@@ -82,10 +76,16 @@ Hdf5File Hdf5File::create(const std::string& path, const Hdf5Creation& creation)
 void Hdf5File::create_group(const std::string& group) {
   const Hdf5Lock lock;
   if (has(group)) return;
-  const Hdf5Handle above = groups_above(), layout(hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", place_of(group)));
+  create_groups_above(group);  // not by HDF5: those that it makes by itself carry the time
+  const Hdf5Handle layout(hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", place_of(group)));
   hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", place_of(group));
   const Hdf5Handle made(
-      hdf5_try<Failure>(H5Gcreate2(handle_.id(), group.c_str(), above.id(), layout.id(), H5P_DEFAULT), "{}: cannot be created", place_of(group)));
+      hdf5_try<Failure>(H5Gcreate2(handle_.id(), group.c_str(), H5P_DEFAULT, layout.id(), H5P_DEFAULT), "{}: cannot be created", place_of(group)));
+}
+
+void Hdf5File::create_groups_above(const std::string& object) {
+  const std::size_t slash = object.find_last_of('/');
+  if (slash != std::string::npos && slash > 0) create_group(object.substr(0, slash));
 }
 
 Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type, std::span<const std::int64_t> shape) {
@@ -94,9 +94,10 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
   const std::vector<hsize_t> dims = extents(shape);
   const Hdf5Handle space(hdf5_try<Failure>(
       dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), "{}: extents refused", place));
-  const Hdf5Handle layout = contiguous_layout(place), above = groups_above();
+  create_groups_above(object);
+  const Hdf5Handle layout = contiguous_layout(place);
   Hdf5Handle dataset(hdf5_try<Failure>(
-      H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type), space.id(), above.id(), layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
+      H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
   Hdf5Description description;
   description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64 ? Hdf5Description::Kind::real : Hdf5Description::Kind::integer;
   description.element_bytes = size_of(type);
@@ -117,10 +118,11 @@ void Hdf5File::write_strings(const std::string& object, const std::vector<std::s
   std::string packed(width * strings.size(), '\0');
   for (std::size_t i = 0; i < strings.size(); ++i) std::copy(strings[i].begin(), strings[i].end(), packed.begin() + static_cast<std::ptrdiff_t>(i * width));
   const hsize_t count = strings.size();
-  const Hdf5Handle type = string_type(width, place), layout = contiguous_layout(place), above = groups_above();
+  create_groups_above(object);
+  const Hdf5Handle type = string_type(width, place), layout = contiguous_layout(place);
   const Hdf5Handle space(hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", place));
   const Hdf5Handle dataset(hdf5_try<Failure>(
-      H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), above.id(), layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
+      H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
   const Hdf5Handle transfer = transfer_list(collective_, place);
   hdf5_try<Failure>(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()), "{}: cannot be written", place);
 }

@@ -49,8 +49,22 @@ SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& 
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat) {
-  const std::vector<ops::FlatRow>& own = store_.owned().rows();
-  ops::row_square_sums(context, flat, own.data(), static_cast<std::int64_t>(own.size()), mine_.data());
+  for (const parallel::Shard::Window& window : store_.owned().windows()) measure(context, window, flat.rows(window.begin, window.end));
+  add_up(context);
+}
+
+void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
+  for (const parallel::Shard::Window& window : store_.owned().windows()) measure(context, window, buffer.open(context, window));
+  add_up(context);
+}
+
+void SquareSums::measure(ops::Context& context, const parallel::Shard::Window& window, const Tensor& elements) {
+  ops::row_square_sums(context, elements, store_.owned().rows().data() + window.row_begin, static_cast<std::int64_t>(window.row_end - window.row_begin),
+                       mine_.data() + window.row_begin);
+}
+
+/// The sums of squares by tensor from those of the owned rows.
+void SquareSums::add_up(const ops::Context& context) {
   if (!gathered_.empty()) store_.sharding().data.all_gather(bytes_of(mine_), writable_bytes_of(gathered_));
   const std::vector<double>& rows = gathered_.empty() ? mine_ : gathered_;
   std::fill(squares_.begin(), squares_.end(), 0.0);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 namespace trireme::optim {
 namespace {
@@ -49,24 +48,23 @@ double bias_correction(double beta, std::int64_t update) { return 1 - std::pow(b
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, Arena& state)
+Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state)
     : options_(options),
       store_(store),
-      chunks_(store.owned().chunks()),
       rates_(fixed_rates(options, store.list())),
       gradient_squares_(store, groups),
       weight_squares_(store, groups) {
+  for (const parallel::Shard::Window& window : store.owned().windows()) chunks_.push_back(store.owned().chunks(window));
   for (const std::string& name : slot_names(options.kind)) {
-    slots_.push_back({name, state.allocate(DType::float32, {store.owned().elements()})});
-    const Tensor& flat = slots_.back().flat;
-    if (flat.data != nullptr) std::memset(flat.data, 0, static_cast<std::size_t>(flat.bytes()));
+    buffers_.emplace_back(store.owned(), state);
+    slots_.push_back({name, buffers_.back().flat()});
   }
 }
 
 /// trust = ratio(|w|, |gradient|) of each tensor that it applies to, from the squares measured last.
 template <class Ratio>
 void Optimizer::set_trust(ops::Context& context, Ratio&& ratio) {
-  weight_squares_.measure(context, store_.flat_master());
+  weight_squares_.measure(context, store_.master_buffer());
   if (context.meta()) return;
   for (std::size_t t = 0; t < rates_.size(); ++t) {
     if (rates_[t].statistic || !store_.list().entries()[t].spec.trust) continue;
@@ -74,33 +72,54 @@ void Optimizer::set_trust(ops::Context& context, Ratio&& ratio) {
   }
 }
 
+/// Calls pass(state, chunks, count) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
+template <class Pass>
+void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&& pass) {
+  for (std::size_t number = 0; number < chunks_.size(); ++number) {
+    const parallel::Shard::Window& window = store_.owned().windows()[number];
+    const auto slot = [&](std::size_t which) { return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window) : Tensor{}; };
+    const ops::FlatState state{.weight = store_.master_buffer().open(context, window),
+                               .gradient = store_.flat_gradient().rows(window.begin, window.end),
+                               .slot1 = slot(0),
+                               .slot2 = slot(1),
+                               .working = store_.flat_working()};
+    pass(state, chunks_[number].data(), static_cast<std::int64_t>(chunks_[number].size()));
+    if (moves.weights) store_.master_buffer().close(context, window);
+    for (std::size_t which = 0; moves.slots && which < buffers_.size(); ++which) buffers_[which].close(context, window);
+  }
+}
+
 void Optimizer::update(ops::Context& context, const ops::Judgement& judgement, double clip_factor) {
-  const ops::FlatState state{.weight = store_.flat_master(),
-                             .gradient = store_.flat_gradient(),
-                             .slot1 = slots_[0].flat,
-                             .slot2 = slots_.size() > 1 ? slots_[1].flat : Tensor{},
-                             .working = store_.flat_working()};
-  const auto count = static_cast<std::int64_t>(chunks_.size());
   const auto momentum = static_cast<float>(options_.momentum);
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2), epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
-      ops::update_sgd(context, {momentum, options_.nesterov}, state, chunks_.data(), count, rates_.data(), &judgement);
+      for_each_window(context, {}, [&](const auto& state, const auto* chunks, auto count) {
+        ops::update_sgd(context, {momentum, options_.nesterov}, state, chunks, count, rates_.data(), &judgement);
+      });
       return;
     case OptimizerKind::lars:
       set_trust(context, [&](double weight, double gradient, double decay) {
         return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient);
       });
-      ops::update_lars(context, {momentum}, state, chunks_.data(), count, rates_.data(), &judgement);
+      for_each_window(context, {}, [&](const auto& state, const auto* chunks, auto count) {
+        ops::update_lars(context, {momentum}, state, chunks, count, rates_.data(), &judgement);
+      });
       return;
     case OptimizerKind::adamw:
-      ops::update_adamw(context, {beta1, beta2, epsilon}, state, chunks_.data(), count, rates_.data(), &judgement);
+      for_each_window(context, {}, [&](const auto& state, const auto* chunks, auto count) {
+        ops::update_adamw(context, {beta1, beta2, epsilon}, state, chunks, count, rates_.data(), &judgement);
+      });
       return;
     case OptimizerKind::lamb:
-      ops::lamb_direction(context, {beta1, beta2, epsilon}, state, chunks_.data(), count, rates_.data(), &judgement);
-      gradient_squares_.measure(context, state.gradient);
+      for_each_window(context, {.weights = false}, [&](const auto& state, const auto* chunks, auto count) {
+        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, chunks, count, rates_.data(), &judgement);
+      });
+      gradient_squares_.measure(context, store_.flat_gradient());
       set_trust(context, [](double weight, double direction, double) { return trust_ratio(weight, direction); });
-      ops::update_lamb(context, state, chunks_.data(), count, rates_.data(), &judgement);
+      for_each_window(context, {.slots = false}, [&](const auto& state, const auto* chunks, auto count) {
+        ops::update_lamb(context, state, chunks, count, rates_.data(), &judgement);
+      });
       return;
   }
 }

@@ -32,10 +32,15 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
       engine_(engine),
       options_(options),
       whole_(store.sharding().kind < ShardKind::gradients || (options.deterministic && options.micro_batches > 1)),
-      states_(store.layout().buckets().size()) {
+      states_(store.layout().buckets().size()),
+      sums_(options.delayed ? 2 : 1) {
   TRIREME_EXPECT(options.micro_batches > 0);
   TRIREME_EXPECT(groups.data.size() == store.sharding().size() || store.sharding().kind == ShardKind::none);
   if (groups.tensor != nullptr && groups.tensor->sequence() && groups.tensor->size() > 1) find_partial();
+  for (std::size_t which = 0; which < sums_.size(); ++which) {
+    sums_[which].reduced = which == 0 ? store.flat_gradient() : take_buffer(gradients, store.owned().elements());
+    sums_[which].tickets.resize(states_.size());
+  }
   whole_ ? take_levels(gradients) : take_lanes(gradients);
 }
 
@@ -61,7 +66,7 @@ void GradientReducer::find_partial() {
 
 void GradientReducer::take_levels(Arena& gradients) {
   const std::int64_t elements = store_.layout().elements();
-  levels_.push_back(store_.sharding().kind == ShardKind::none ? store_.flat_gradient() : take_buffer(gradients, elements));
+  for (Making& sum : sums_) sum.lowest = store_.sharding().kind == ShardKind::none ? sum.reduced : take_buffer(gradients, elements);
   if (!options_.deterministic) return;
   for (int level = 1; level < TreeWalk(options_.micro_batches).depth(); ++level) levels_.push_back(take_buffer(gradients, elements));
   if (groups_.data.size() > 1) exchange_ = take_buffer(gradients, elements);
@@ -78,13 +83,13 @@ void GradientReducer::take_lanes(Arena& gradients) {
   for (int bucket = 0; bucket < buckets(); ++bucket) {
     if (bucket_at(bucket).tied) continue;
     longest = std::max(longest, bucket_at(bucket).elements());
-    longest_own = std::max(longest_own, own_gradient(bucket).elements());
+    longest_own = std::max(longest_own, own_gradient(bucket, 0).elements());
   }
   for (std::size_t turn = 0; turn < turns; ++turn) take(longest, longest_own);
   for (int bucket = 0; bucket < buckets(); ++bucket) {
     if (!bucket_at(bucket).tied) continue;
     states_[static_cast<std::size_t>(bucket)].lane = lanes_.size();
-    take(bucket_at(bucket).elements(), own_gradient(bucket).elements());
+    take(bucket_at(bucket).elements(), own_gradient(bucket, 0).elements());
   }
 }
 
@@ -93,6 +98,9 @@ void GradientReducer::begin_step() {
     state.done = 0;
     state.top = 0;
   }
+  now_ = (now_ + 1) % sums_.size();
+  TRIREME_EXPECT(!sums_[now_].under_way);
+  sums_[now_].under_way = true;
 }
 
 ops::Write GradientReducer::begin_backward(ops::Context& context, int first_block, int end_block) {
@@ -158,14 +166,16 @@ void GradientReducer::merge_levels(ops::Context& context, int bucket) {
 }
 
 void GradientReducer::reduce_level(int bucket) {
-  State& state = states_[static_cast<std::size_t>(bucket)];
+  const auto index = static_cast<std::size_t>(bucket);
   const Tensor sum = level(0, bucket);
   const Tensor scratch = exchange_.defined() ? exchange_.rows(bucket_at(bucket).begin, bucket_at(bucket).end) : Tensor{};
+  for (const Making& other : sums_) engine_.wait(other.tickets[index]);  // the scratch memory is one: the step before is done with it by now, or late
+  comm::Engine::Ticket& ticket = sums_[now_].tickets[index];
   if (store_.sharding().kind == ShardKind::none) {
-    state.ticket = engine_.all_reduce(groups_.data, start_of(sum), start_of(scratch), sum.elements(), order(), reduce_label);
+    ticket = engine_.all_reduce(groups_.data, start_of(sum), start_of(scratch), sum.elements(), order(), reduce_label);
   } else {
-    state.ticket = engine_.reduce_scatter(groups_.data, start_of(sum), start_of(scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
-                                          start_of(own_gradient(bucket)), order(), reduce_label);
+    ticket = engine_.reduce_scatter(groups_.data, start_of(sum), start_of(scratch), store_.owned().buckets()[index].bounds, start_of(own_gradient(bucket, now_)),
+                                    order(), reduce_label);
   }
 }
 
@@ -173,54 +183,78 @@ void GradientReducer::reduce_lane(int bucket) {
   const State& state = states_[static_cast<std::size_t>(bucket)];
   Lane& lane = lanes_[state.lane];
   lane.bucket = bucket;
+  lane.sum = now_;
   lane.adds = state.done > 0;
   lane.ticket = engine_.reduce_scatter(groups_.data, start_of(lane.data), start_of(lane.scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
-                                       start_of(lane.adds ? lane.result : own_gradient(bucket)), order(), reduce_label);
+                                       start_of(lane.adds ? lane.result : own_gradient(bucket, now_)), order(), reduce_label);
 }
 
 void GradientReducer::free_lane(ops::Context& context, Lane& lane) {
   if (lane.bucket < 0) return;
   engine_.wait(lane.ticket);
-  const Tensor own = own_gradient(lane.bucket);
+  const Tensor own = own_gradient(lane.bucket, lane.sum);
   if (lane.adds) ops::add(context, lane.result.rows(0, own.elements()), own);
   lane.bucket = -1;
 }
 
-double GradientReducer::finish(ops::Context& context) {
+GradientReducer::Sum GradientReducer::finish(ops::Context& context, bool finite) {
   TRIREME_EXPECT(std::all_of(states_.begin(), states_.end(), [&](const State& state) { return state.done == options_.micro_batches; }));
-  const double before = engine_.waited_seconds();
+  sums_[now_].told = {true, finite};
+  const std::size_t handed_on = (now_ + 1) % sums_.size();  // delayed: the other one
+  complete(context, handed_on);
+  store_.direct_flat_gradient(sums_[handed_on].reduced);
+  if (store_.sharding().kind == ShardKind::none) {
+    for (int bucket = 0; bucket < buckets(); ++bucket) store_.direct_gradient(bucket, own_gradient(bucket, handed_on));
+  }
+  return sums_[handed_on].told;
+}
+
+/// Until one step's sum stands in its memory.
+void GradientReducer::complete(ops::Context& context, std::size_t which) {
+  Making& sum = sums_[which];
+  if (!sum.under_way) return;
   if (whole_) {
-    for (const State& state : states_) engine_.wait(state.ticket);
+    for (const comm::Engine::Ticket ticket : sum.tickets) engine_.wait(ticket);
   } else {
     // The lane that would be next was used before the other: sums are made in the order of the micro-batches.
-    free_lane(context, lanes_[turn_]);
-    free_lane(context, lanes_[1 - turn_]);
-    for (std::size_t tied = turns; tied < lanes_.size(); ++tied) free_lane(context, lanes_[tied]);
+    const auto free_own = [&](Lane& lane) {
+      if (lane.sum == which) free_lane(context, lane);
+    };
+    free_own(lanes_[turn_]);
+    free_own(lanes_[1 - turn_]);
+    for (std::size_t tied = turns; tied < lanes_.size(); ++tied) free_own(lanes_[tied]);
   }
-  add_ends();
-  if (store_.sharding().kind == ShardKind::none) {
-    for (int bucket = 0; bucket < buckets(); ++bucket) store_.direct_gradient(bucket, level(0, bucket));
-  }
-  return engine_.waited_seconds() - before;
+  add_ends(which);
+  sum.under_way = false;
+}
+
+void GradientReducer::settle(ops::Context& context) {
+  if (options_.delayed) complete(context, now_);
+}
+
+void GradientReducer::set_pending(const Sum& sum) {
+  TRIREME_EXPECT(options_.delayed && !sums_[now_].under_way);
+  sums_[now_].told = sum;
 }
 
 /// Tied tensors with a copy at the first and at the last stage: both get the sum of what either has. The sum of two is the same bits in any order.
-void GradientReducer::add_ends() {
+void GradientReducer::add_ends(std::size_t which) {
   if (groups_.ends.size() == 1) return;
   for (int bucket = 0; bucket < buckets(); ++bucket) {
     if (!bucket_at(bucket).tied) continue;
-    const Tensor own = own_gradient(bucket);
+    const Tensor own = own_gradient(bucket, which);
     engine_.wait(engine_.all_reduce(groups_.ends, start_of(own), nullptr, own.elements(), comm::SumOrder::library, "trireme/parallel/reduce_tied"));
   }
 }
 
 Tensor GradientReducer::level(int number, int bucket) const {
-  return levels_[static_cast<std::size_t>(number)].rows(bucket_at(bucket).begin, bucket_at(bucket).end);
+  const Tensor& flat = number == 0 ? sums_[now_].lowest : levels_[static_cast<std::size_t>(number) - 1];
+  return flat.rows(bucket_at(bucket).begin, bucket_at(bucket).end);
 }
 
-Tensor GradientReducer::own_gradient(int bucket) const {
+Tensor GradientReducer::own_gradient(int bucket, std::size_t which) const {
   const Shard::Bucket& shard = store_.owned().buckets()[static_cast<std::size_t>(bucket)];
-  return store_.flat_gradient().rows(shard.begin, shard.end);
+  return sums_[which].reduced.rows(shard.begin, shard.end);
 }
 
 }  // namespace trireme::parallel

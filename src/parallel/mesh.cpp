@@ -42,6 +42,7 @@ Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in) : shap
   model = group_of(world, shape.tensor * shape.pipeline, place.data_rank, world.rank());
   const int end = end_of(shape, place.stage);
   ends = group_of(world, std::min(shape.pipeline, 2), end < 0 ? -1 : place.data_rank * shape.tensor + place.tensor_rank, end);
+  delayed = group_of(world, shape.data, place.stage * shape.tensor + place.tensor_rank, place.data_rank);
 }
 
 Mesh Mesh::meta(const MeshShape& shape, int world_rank) {
@@ -50,6 +51,7 @@ Mesh Mesh::meta(const MeshShape& shape, int world_rank) {
   mesh.place = place_of(shape, world_rank);
   mesh.world = meta_group(world_rank, shape.ranks());
   mesh.data = meta_group(mesh.place.data_rank, shape.data);
+  mesh.delayed = meta_group(mesh.place.data_rank, shape.data);
   mesh.tensor = meta_group(mesh.place.tensor_rank, shape.tensor);
   mesh.pipeline = meta_group(mesh.place.stage, shape.pipeline);
   mesh.model = meta_group(mesh.place.stage * shape.tensor + mesh.place.tensor_rank, shape.tensor * shape.pipeline);

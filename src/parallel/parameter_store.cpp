@@ -42,11 +42,14 @@ Sharding with_effect(Sharding sharding) {
 
 }  // namespace
 
-ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, Arena& parameters, Arena& gradients)
+ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, const StateMemory& parameters, Arena& gradients)
     : list_(&list),
       layout_(&layout),
       sharding_(with_effect(sharding)),
-      owned_(list, layout, sharding_.kind == ShardKind::none ? 0 : sharding_.rank(), sharding_.kind == ShardKind::none ? 1 : sharding_.size()),
+      owned_(list, layout, sharding_.kind == ShardKind::none ? 0 : sharding_.rank(), sharding_.kind == ShardKind::none ? 1 : sharding_.size(),
+             sharding_.window_elements),
+      master_(owned_, parameters),
+      resident_(sharding_.kind != ShardKind::parameters && parameters.host == nullptr),
       bucket_gradients_(layout.buckets().size()),
       bucket_working_(layout.buckets().size()),
       arriving_(layout.buckets().size(), 0) {
@@ -56,36 +59,35 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
     zero(buffer);
     return buffer;
   };
-  master_ = take(parameters, DType::float32, owned_.elements());
   gradient_ = take(gradients, DType::float32, owned_.elements());
   const bool whole = sharding_.kind == ShardKind::none;
-  if (sharding_.kind != ShardKind::parameters && !(whole && compute_type() == DType::float32)) working_ = take(parameters, DType::uint8, layout.working_bytes());
+  if (resident_ && !(whole && compute_type() == DType::float32)) working_ = take(parameters.device, DType::uint8, layout.working_bytes());
 
   std::int64_t longest = 0;
   for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
     const FlatLayout::Bucket& bucket = layout.buckets()[index];
     if (whole) bucket_gradients_[index] = gradient_.rows(bucket.begin, bucket.end);
-    if (sharding_.kind != ShardKind::parameters) {
-      bucket_working_[index] = view(working_.defined() ? working_ : master_, bucket.working_begin, DType::uint8, {bucket.working_bytes()});
+    if (resident_) {
+      bucket_working_[index] = view(working_.defined() ? working_ : master_.flat(), bucket.working_begin, DType::uint8, {bucket.working_bytes()});
     } else if (bucket.tied) {
-      tied_.push_back({.bytes = take(parameters, DType::uint8, bucket.working_bytes())});
+      tied_.push_back({.bytes = take(parameters.device, DType::uint8, bucket.working_bytes())});
     } else {
       longest = std::max(longest, bucket.working_bytes());
     }
   }
-  if (sharding_.kind != ShardKind::parameters) return;
-  for (Held& held : turns_) held.bytes = take(parameters, DType::uint8, longest);
+  if (resident_) return;
+  for (Held& held : turns_) held.bytes = take(parameters.device, DType::uint8, longest);
 }
 
 void ParameterStore::initialize(std::uint64_t seed) {
   weights_changed();
-  if (master_.data == nullptr) return;
+  if (flat_master().data == nullptr) return;
   std::vector<float> row;
   for (std::size_t index = 0; index < list_->entries().size(); ++index) {
     const ParameterSpec& spec = list_->entries()[index].spec;
     const parallel::Part& part = list_->entries()[index].part;
     const Shard::Part& mine = owned_.part({static_cast<std::int32_t>(index)});
-    float* master = master_.as<float>() + mine.offset;
+    float* master = flat_master().as<float>() + mine.offset;
     initialize_rows(spec, part, seed, mine.row_begin, mine.row_end, master);
     if (!working_.defined()) continue;
     const FlatLayout::Slot& slot = layout_->slots()[index];
@@ -109,7 +111,7 @@ void ParameterStore::refresh_working(ops::Context& context) {
 }
 
 void ParameterStore::publish(ops::Context&) {
-  if (sharding_.kind == ShardKind::parameters) {
+  if (!resident_) {
     for (Held& held : turns_) forget(held);
     for (Held& held : tied_) forget(held);
   } else if (sharding_.kind != ShardKind::none) {
@@ -119,9 +121,10 @@ void ParameterStore::publish(ops::Context&) {
 }
 
 void ParameterStore::need(ops::Context& context, int block, int next_block) {
-  if (sharding_.kind == ShardKind::none) return;
+  if (sharding_.engine != nullptr) sharding_.engine->progress();  // of gathers, and of sums that the step before left under way
+  if (resident_ && sharding_.kind == ShardKind::none) return;
   const int bucket = layout_->bucket_of(block), next_bucket = next_block < 0 ? -1 : layout_->bucket_of(next_block);
-  if (sharding_.kind == ShardKind::parameters) {
+  if (!resident_) {
     const std::size_t ordinary = bucket_working_.size() - tied_.size();
     for (std::size_t i = 0; i < tied_.size(); ++i) {
       if (tied_[i].bucket < 0) hold(context, tied_[i], static_cast<int>(ordinary + i));
@@ -150,7 +153,7 @@ void ParameterStore::hold(ops::Context& context, Held& held, int bucket) {
   held.bucket = bucket;
   bucket_working_[index] = view(held.bytes, 0, DType::uint8, {layout_->buckets()[index].working_bytes()});
   make_own_working(context, bucket);
-  gather(bucket);
+  if (sharding_.kind != ShardKind::none) gather(bucket);
 }
 
 void ParameterStore::forget(Held& held) {
@@ -161,13 +164,17 @@ void ParameterStore::forget(Held& held) {
 }
 
 /// Writes what this rank owns of a bucket's working weights from the master.
-void ParameterStore::make_own_working(ops::Context& context, int bucket) const {
+void ParameterStore::make_own_working(ops::Context& context, int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
   const Shard::Bucket& shard = owned_.buckets()[index];
-  for (std::size_t number = shard.run_begin; number < shard.run_end; ++number) {
-    const Shard::Run& run = owned_.runs()[number];
-    ops::cast(context, master_.rows(run.offset, run.offset + run.elements),
-              view(bucket_working_[index], run.working - layout_->buckets()[index].working_begin, run.type, {run.elements}));
+  for (std::size_t part = shard.window_begin; part < shard.window_end; ++part) {
+    const Shard::Window& window = owned_.windows()[part];
+    const Tensor master = master_.open(context, window);
+    for (std::size_t number = std::max(shard.run_begin, window.run_begin); number < std::min(shard.run_end, window.run_end); ++number) {
+      const Shard::Run& run = owned_.runs()[number];
+      ops::cast(context, master.rows(run.offset, run.offset + run.elements),
+                view(bucket_working_[index], run.working - layout_->buckets()[index].working_begin, run.type, {run.elements}));
+    }
   }
 }
 
@@ -201,7 +208,7 @@ Tensor ParameterStore::master(ParameterId id) const {
   const Shard::Part& mine = owned_.part(id);
   Shape shape = list_->part(id).memory_shape();
   shape[0] = shape.rank() > 1 ? mine.row_end - mine.row_begin : (mine.row_end - mine.row_begin) * shape[0];
-  return view(master_, mine.offset * size_of(DType::float32), DType::float32, shape);
+  return view(flat_master(), mine.offset * size_of(DType::float32), DType::float32, shape);
 }
 
 Shape ParameterStore::joined_shape(ParameterId first, int count) const {

@@ -14,10 +14,12 @@ void delay(double seconds) {
 
 }  // namespace
 
-Tensor Replica::Chunk::forward(model::Pass& pass, Tensor x) const {
+Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
+  model::Pass& pass = slot.pass;
   for (int block = begin_; block < end_; ++block) {
     pass.store().need(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
     pass.enter_block();
+    if (pass.training()) slot.begin_part(block - begin_ + 1);
     delay(delay_);
     x = pass.training() && runs_again(block) ? forward_keeping_input(pass, block, x) : model_.block(block).forward(pass, x);
   }
@@ -38,8 +40,12 @@ Tensor Replica::Chunk::forward_keeping_input(model::Pass& pass, int block, const
   return y;
 }
 
-Tensor Replica::Chunk::backward(model::Pass& pass, Tensor dy, parallel::GradientReducer& reducer) const {
+Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer& reducer) const {
+  model::Pass& pass = slot.pass;
   for (int block = end_; block-- > begin_;) {
+    const int input = block - begin_, made = input + 1;  // parts of what the slot keeps
+    slot.kept.need(pass.context(), made);
+    slot.kept.need(pass.context(), input);
     pass.store().need(pass.context(), block, block > begin_ ? block - 1 : -1);
     reducer.block_begins(pass.context(), block);
     pass.enter_block();
@@ -53,7 +59,9 @@ Tensor Replica::Chunk::backward(model::Pass& pass, Tensor dy, parallel::Gradient
     delay(2 * delay_);
     dy = model_.block(block).backward(pass, dy);
     reducer.block_done(pass.context(), block);
+    slot.kept.drop(made);
   }
+  slot.kept.drop(0);
   return dy;
 }
 

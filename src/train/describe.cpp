@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "trireme/base/text.hpp"
+
 namespace trireme::train {
 namespace {
 
@@ -53,6 +55,16 @@ std::string describe_pipeline(const parallel::ParallelOptions& options, const Re
   const double bubble = static_cast<double>(layout.pipeline - 1) / static_cast<double>(options.pipeline_chunks * layout.accumulation);
   return fmt::format("{}, {} stages x {}, {} a step: bubble {:.1f} %", name_of(options.pipeline_schedule), layout.pipeline,
                      counted(options.pipeline_chunks, "chunk", "chunks"), counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
+}
+
+std::string describe_memory(const MemoryPlan& plan) {
+  const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
+  std::string text = fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})", bytes(plan.total()), bytes(plan.parameters + plan.library),
+                                 bytes(plan.gradients), bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
+  if (plan.host_total() > 0)
+    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})", bytes(plan.host_total()), bytes(plan.host_parameters), bytes(plan.host_optimizer),
+                        bytes(plan.host_activations));
+  return text;
 }
 
 }  // namespace trireme::train

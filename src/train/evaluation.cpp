@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
@@ -18,7 +19,10 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   loader.start({});
   const auto pass = [&] {
-    for (Sums& sums : mine) sums = replica.evaluate(loader.next());
+    for (Sums& sums : mine) {
+      come_by("evaluation");
+      sums = replica.evaluate(loader.next());
+    }
   };
   // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends the job where it happens.
   if (mesh.shape.ranks() == mesh.shape.data) comm::together(mesh.world, pass);

@@ -98,13 +98,13 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   log_.info("{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, state.step, epoch_of(state), metrics.loss, measured);
 }
 
-void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double seconds) {
+void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double seconds) {
   if (!options_.records) return;
   monitor::Row row("checkpoint");
-  row.add("step", state.step).add("path", path).add("bytes", bytes).add("stall_s", seconds).add("write_s", seconds);
+  row.add("step", state.step).add("path", path).add("bytes", bytes).add("stall_s", stall_seconds).add("write_s", seconds);
   write(row, state);
   progress_.clear();
-  log_.info("checkpoint {} ({}, {:.2f} s)", path, format_bytes(static_cast<double>(bytes)), seconds);
+  log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path, format_bytes(static_cast<double>(bytes)), seconds, stall_seconds);
 }
 
 void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {

@@ -12,6 +12,15 @@
 namespace trireme::train {
 namespace {
 
+/// Where what is offloaded lies.
+Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : Device{DeviceKind::cpu, 0}; }
+
+/// What comes from host memory at once: as much as is reduced at once.
+std::int64_t window_elements(const ReplicaOptions& options) {
+  const bool all_here = !options.offload.optimizer && !options.offload.parameters;
+  return all_here ? 0 : std::max<std::int64_t>(1, options.bucket_bytes / size_of(DType::float32));
+}
+
 /// Gradients up to this size are always added in the order of the tree: its buffers are small beside the activations, and between a power of
 /// two of ranks it sends no more than a ring. Any other order changes last bits, one of which sooner or later turns a ReLU on or off: from
 /// that step on, small networks with batch norm leave each other by a factor of about 3 a step, at any rate.
@@ -56,6 +65,11 @@ optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::Parame
   return groups;
 }
 
+comm::Communicator summed_group(const ReplicaOptions& options, const parallel::Mesh& mesh) {
+  if (options.sync == parallel::SyncKind::periodic) return {};
+  return options.sync == parallel::SyncKind::delayed ? mesh.delayed : mesh.data;
+}
+
 parallel::ParameterList declared(const model::Model& model, const std::vector<int>& bounds, const ReplicaOptions& options, const parallel::Mesh& mesh) {
   parallel::ParameterList list(mesh.place.tensor_rank, mesh.shape.tensor);
   for (int c = 0; c < options.pipeline_chunks; ++c) {
@@ -73,7 +87,9 @@ Shape ReplicaOptions::input_shape() const {
   return {micro, image[0], image[1], image[2]};
 }
 
-std::int64_t MemoryPlan::all_activations() const { return std::accumulate(activations.begin(), activations.end(), recompute + boundary + flow[0] + flow[1]); }
+std::int64_t MemoryPlan::all_activations() const {
+  return std::accumulate(activations.begin(), activations.end(), windows[0] + windows[1] + recompute + boundary + flow[0] + flow[1]);
+}
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
 std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations; }
 
@@ -82,6 +98,7 @@ Replica::~Replica() = default;
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
       mesh_(mesh),
+      summed_(summed_group(options, mesh)),
       engine_(engine),
       parameters_(device, "parameters", plan.parameters),
       gradients_(device, "gradients", plan.gradients),
@@ -92,6 +109,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       workspace_(device, "workspace", plan.workspace),
       library_(device, "prepared weights", plan.library),
       batches_(device, "batches", plan.batches),
+      host_parameters_(host_of(device), "host parameters", plan.host_parameters),
+      host_slots_(host_of(device), "host optimizer state", plan.host_optimizer),
       context_(Stream{device, nullptr}, workspace_, library_, target),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks, static_cast<int>(options.accumulation))),
@@ -100,7 +119,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       preparation_(preparation_of(options.augment)),
       sums_on_device_(batches_.allocate(DType::float64, {4})),
       sums_(static_cast<std::size_t>(options.accumulation)),
-      statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * mesh.shape.data))) {
+      statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
   const std::vector<int> slots = parallel::slots_needed(schedule_, options.pipeline_chunks);
   list_ = declared(model_, bounds, options, mesh);
@@ -108,13 +127,28 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   for (int c = 0; c < options.pipeline_chunks; ++c) begins.push_back(bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage)]);
   layout_ = parallel::FlatLayout(list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes, options.compute, begins);
   counted_ = counted_tensors(list_, model_.parameters(), mesh.place.tensor_rank);
-  store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, mesh.data, &engine}, parameters_, gradients_);
+  const parallel::StateMemory parameters(parameters_, options.offload.parameters ? &host_parameters_ : nullptr);
+  const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr);
+  const bool periodic = options.trains && options.sync == parallel::SyncKind::periodic;
+  const comm::Communicator data = periodic ? comm::Communicator() : mesh.data;
+  store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters, gradients_);
   reducer_ = std::make_unique<parallel::GradientReducer>(
-      *store_, parallel::GradientReducer::Groups{.data = mesh.data, .ends = mesh.ends, .tensor = &tensor_}, engine,
-      parallel::GradientReducer::Options{.micro_batches = options.accumulation, .deterministic = ordered(options, layout_, mesh.data.size())}, gradients_);
-  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_), slots_);
+      *store_, parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_}, engine,
+      parallel::GradientReducer::Options{.micro_batches = options.accumulation,
+                                         .deterministic = ordered(options, layout_, summed_.size()),
+                                         .delayed = options.trains && options.sync == parallel::SyncKind::delayed},
+      gradients_);
+  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_), state);
+  if (periodic) {
+    std::vector<Tensor> flat_slots;
+    for (const optim::Optimizer::Slot& slot : optimizer_->slots()) flat_slots.push_back(slot.flat);
+    average_ = std::make_unique<parallel::PeriodicAverage>(
+        *store_, std::move(flat_slots), mesh.data, engine,
+        parallel::PeriodicAverage::Options{.outer_momentum = options.outer_momentum, .deterministic = ordered(options, layout_, mesh.data.size())}, slots_);
+  }
 
   const model::PassSurroundings surroundings{context_, *store_, tensor_, flow_, options.seed};
+  if (options.offload.activations) windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device), plan.host_activations);
   std::size_t planned = 0;
   std::int64_t most = 0;  // elements of what travels between stages
   for (int c = 0; c < options.pipeline_chunks; ++c) {
@@ -122,7 +156,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
     const int begin = bounds[static_cast<std::size_t>(number)], end = bounds[static_cast<std::size_t>(number) + 1];
     chunks_.push_back(std::make_unique<Chunk>(model_, number, begin, end, options, recompute_));
     for (int slot = 0; slot < slots[static_cast<std::size_t>(c)]; ++slot, ++planned) {
-      chunks_.back()->add_slot(surroundings, device, planned < plan.activations.size() ? plan.activations[planned] : 0);
+      chunks_.back()->add_slot(surroundings, device, planned < plan.activations.size() ? plan.activations[planned] : 0, windows_.get());
     }
     if (begin > 0) most = std::max(most, model_.boundary(begin).elements());
     if (end < model_.blocks()) most = std::max(most, model_.boundary(end).elements());
@@ -152,6 +186,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     replica.reducer_->finish(replica.context_);
     replica.optimizer_->step(replica.context_, 0.1, true);
     replica.store_->publish(replica.context_);
+    if (replica.average_ != nullptr) replica.average_->average(replica.context_);
   }
   replica.evaluate(batch);
   return replica.peaks();
@@ -169,8 +204,14 @@ MemoryPlan Replica::peaks() const {
   plan.boundary = boundary_.peak_bytes();
   plan.flow[0] = flow_arenas_[0].peak_bytes();
   plan.flow[1] = flow_arenas_[1].peak_bytes();
+  if (windows_ != nullptr) {
+    for (int window = 0; window < ActivationWindows::count; ++window) plan.windows[window] = windows_->peak_bytes(window);
+    plan.host_activations = windows_->host_peak_bytes();
+  }
   plan.workspace = workspace_.peak_bytes();
   plan.library = library_.peak_bytes();
+  plan.host_parameters = host_parameters_.peak_bytes();
+  plan.host_optimizer = host_slots_.peak_bytes();
   plan.batches = batches_.peak_bytes();
   return plan;
 }
@@ -234,10 +275,11 @@ void Replica::forward(const parallel::PipelineAction& action, const data::MicroB
   engine_.wait(slot.sent);
   if (batch != nullptr) keep(with, *batch);
   slot.pass.begin_forward(true, context_.meta() ? nullptr : with.keys());
+  slot.begin_part(0);
   const Tensor x = here.first() ? input(slot.pass, *batch)
                                 : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), true);
-  slot.output = here.forward(slot.pass, x);
-  if (!here.last()) slot.sent = send(slot.output, here.number(), true);
+  slot.output = here.forward(slot, x);
+  if (!here.last()) slot.sent = send(slot.kept.lasting(context_, slot.output), here.number(), true);
 }
 
 void Replica::backward(const parallel::PipelineAction& action) {
@@ -248,11 +290,13 @@ void Replica::backward(const parallel::PipelineAction& action) {
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
   Tensor dy;
   if (here.last()) {
-    // Every sample (token) weighs 1 / N, N those of the whole step: gradients of micro-batches and replicas only add.
+    // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it goes its own way: gradients of micro-batches and replicas only add.
+    const std::int64_t samples = options_.global * summed_.size() / mesh_.shape.data;
     const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing),
-                                 static_cast<float>(1.0 / static_cast<double>(options_.global * options_.labels_per_sample()))};
+                                 gradient_factor_ * static_cast<float>(1.0 / static_cast<double>(samples * options_.labels_per_sample()))};
     store_->need(context_, here.end(), here.end() - 1);
     reducer_->block_begins(context_, here.end());
+    slot.kept.need(context_, here.parts() - 1);
     pass.enter_block();
     dy = model_.head().loss(pass, slot.output, kept(action.micro_batch).labels, scale, sums_on_device_);
     reducer_->block_done(context_, here.end());
@@ -262,7 +306,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
     dy.shape = model_.boundary(here.end());
     receive(dy, here.number(), false);
   }
-  const Tensor dx = here.backward(pass, dy, *reducer_);
+  const Tensor dx = here.backward(slot, dy, *reducer_);
   if (!here.first()) send_copy(dx, here.number(), false);
 }
 
@@ -273,7 +317,7 @@ Sums Replica::evaluate(const data::MicroBatch& batch) {
     engine_.wait(here->slot(0).sent);  // of a training step
     pass.begin_forward(false, nullptr);
     const Tensor x = here->first() ? input(pass, batch) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), true);
-    const Tensor y = here->forward(pass, x);
+    const Tensor y = here->forward(here->slot(0), x);
     if (!here->last()) {
       send_copy(y, here->number(), true);
       continue;
@@ -294,7 +338,7 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   pass.begin_forward(false, nullptr);
   const Tensor x = pass.activation(DType::int32, tokens.shape);
   ops::copy(context_, tokens, x);
-  const Tensor y = all.forward(pass, x);
+  const Tensor y = all.forward(all.slot(0), x);
   store_->need(context_, all.end(), -1);
   pass.enter_block();
   return model_.head().logits(pass, y, row);

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 #include <set>
+#include <utility>
 
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/checkpoint/folder.hpp"
 
 namespace trireme::train {
 namespace {
@@ -74,20 +76,37 @@ void check_whole(const comm::Communicator& world, const std::string& path) {
   });
 }
 
-RunState load(Run& run, const std::string& path, bool weights_only, Log& log) {
+/// Refuses a place in the data where no run can stand: a stranger's numbers, or another data set's.
+void validate_place(const Run& run, const checkpoint::Info& info, const std::string& path) {
+  constexpr std::int64_t most = std::int64_t{1} << 53;  // what any reader of HDF5 can tell apart, and far beyond every run
+  const std::int64_t samples = run.train_set.info().samples;
+  validate(0 <= info.epoch_samples && info.epoch_samples <= samples, "{}: says that {} samples of epoch {} are taken, but data.train has {}", path, info.epoch_samples, info.epoch,
+           samples);
+  for (const auto& [name, value] : {std::pair("step", info.step), std::pair("epoch", info.epoch), std::pair("samples", info.samples), std::pair("updates", info.updates)}) {
+    validate(0 <= value && value <= most, "{}: its attribute {} is {}, which no run can have come to", path, name, value);
+  }
+  validate(info.updates <= info.step, "{}: says that {} updates were made in {} steps", path, info.updates, info.step);
+  const double passed = static_cast<double>(info.epoch) * static_cast<double>(samples) + static_cast<double>(info.epoch_samples);
+  validate(info.samples == 0 || (info.step <= info.samples && static_cast<double>(info.samples) <= passed),
+           "{}: says that {} steps took {} samples and are {} samples into epoch {}; of {} samples in data.train that cannot be", path, info.step, info.samples, info.epoch_samples,
+           info.epoch, samples);
+}
+
+/// `own`: a checkpoint of this run, from which a start is counted once it is known that the deck fits.
+RunState load(Run& run, const std::string& path, bool weights_only, Log& log, bool own = false) {
   const checkpoint::Contents contents = contents_of(run.mesh.world, path);
   if (!contents.sealed) log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
   if (!weights_only) compare_decks(run, contents, path, log);
+  if (!weights_only) expect_pending(*run.replica, contents.info);
   std::vector<checkpoint::Piece> pieces = pieces_of(*run.replica, Rows::owned, !weights_only);
   validate_model(run.deck, contents, pieces, path);
   const std::size_t missing = drop_missing_slots(pieces, contents);
   if (missing > 0) log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
+  if (!weights_only) validate_place(run, contents.info, path);
+  if (own) checkpoint::count_attempt(run.mesh.world, run.deck.run.folder, std::filesystem::path(path).filename().string());
   checkpoint::read(run.mesh.world, path, pieces);
   run.replica->store().refresh_working(run.replica->context());
   if (weights_only) return {};
-  const std::int64_t samples = run.train_set.info().samples;
-  validate(contents.info.epoch >= 0 && 0 <= contents.info.epoch_samples && contents.info.epoch_samples <= samples,
-           "{}: says that {} samples of epoch {} are taken, but data.train has {}", path, contents.info.epoch_samples, contents.info.epoch, samples);
   run.replica->optimizer().set_updates(contents.info.updates);
   return state_of(contents.info);
 }
@@ -107,10 +126,10 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
     return {fresh(run, log), false};
   }
   if (policy.kind == RestartPolicy::Kind::path) check_whole(run.mesh.world, policy.path);  // also where it will not be used: it may be a misspelt word
-  const checkpoint::Choice choice = checkpoint::find_newest(run.mesh.world, folder);
+  const checkpoint::Choice choice = checkpoint::pass_over_failed(run.mesh.world, run.deck.run.folder, checkpoint::find_newest(run.mesh.world, folder), log);
   if (!choice.path.empty()) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
-    Restored restored{load(run, choice.path, false, log), true};
+    Restored restored{load(run, choice.path, false, log, true), true};
     log.info("goes on from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path) log.warn("--restart {} is not used: the run's own folder holds checkpoints, and the newest of them counts", policy.path);
     return restored;
@@ -130,6 +149,11 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
   }
   validate(policy.kind != RestartPolicy::Kind::required, "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
   return {fresh(run, log), false};
+}
+
+RunState go_back(Run& run, const std::string& path, Log& log) {
+  check_whole(run.mesh.world, path);
+  return load(run, path, false, log);
 }
 
 checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path) {

@@ -50,7 +50,8 @@ Device choose_device(const deck::Deck& deck) {
   return {DeviceKind::cpu, 0};
 }
 
-/// The host of each world rank. Collective.
+}  // namespace
+
 std::vector<std::string> hosts_of(const comm::Environment& environment) {
   constexpr std::size_t longest = 256;  // HOST_NAME_MAX and some
   const auto size = static_cast<std::size_t>(environment.world().size());
@@ -61,6 +62,8 @@ std::vector<std::string> hosts_of(const comm::Environment& environment) {
   for (std::size_t rank = 0; rank < size; ++rank) hosts.emplace_back(&all[rank * longest]);
   return hosts;
 }
+
+namespace {
 
 /// Whether the exit record of the start before says that the run is done.
 bool ended_as_done(const std::string& folder) {
@@ -78,11 +81,7 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1) log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
   log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout), run.layout.steps_per_epoch);
-  log.info("memory a rank: {} (weights {}, gradients {}, optimizer {}, activations {}, workspace {}); threads: {}, communication: {}",
-           format_bytes(static_cast<double>(run.plan.total())), format_bytes(static_cast<double>(run.plan.parameters + run.plan.library)),
-           format_bytes(static_cast<double>(run.plan.gradients)), format_bytes(static_cast<double>(run.plan.optimizer)),
-           format_bytes(static_cast<double>(run.plan.all_activations())), format_bytes(static_cast<double>(run.plan.workspace)),
-           KokkosScope::threads(), run.mesh.world.size() == 1 ? "none" : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own" : "between blocks");
+  log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan), KokkosScope::threads(), run.mesh.world.size() == 1 ? "none" : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own" : "between blocks");
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
     const parallel::MeshPlace place = parallel::place_of(run.mesh.shape, rank);
@@ -145,6 +144,7 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.recompute = deck.parallel.recompute;
   options.offload = deck.parallel.offload;
   options.sync = deck.parallel.sync;
+  options.outer_momentum = deck.parallel.outer_momentum;
   options.compute = deck.precision.compute;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;

@@ -1,6 +1,7 @@
 #include "trireme/train/run_state.hpp"
 
 #include <type_traits>
+#include <utility>
 
 namespace trireme::train {
 namespace {
@@ -16,6 +17,10 @@ T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
       },
       found->second);
 }
+
+constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {
+    {"health_applied", &HealthState::applied}, {"health_bad_in_a_row", &HealthState::bad_in_a_row}, {"health_nonfinite", &HealthState::nonfinite},
+    {"health_spikes", &HealthState::spikes},   {"health_warnings", &HealthState::warnings},         {"health_rollbacks", &HealthState::rollbacks}};
 
 }  // namespace
 
@@ -43,11 +48,14 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
   };
   for (const auto& entry : whole) add(entry.spec.role == parallel::Role::weight ? "model" : "buffers", entry.spec, store.flat_master());
   if (!slots) return pieces;
-  for (const optim::Optimizer::Slot& slot : replica.optimizer().slots()) {
+  const auto add_slot = [&](const std::string& name, const Tensor& flat, bool statistics = false) {
     for (const auto& entry : whole) {
-      if (entry.spec.role == parallel::Role::weight) add("optimizer/" + slot.name, entry.spec, slot.flat);
+      if (statistics || entry.spec.role == parallel::Role::weight) add("optimizer/" + name, entry.spec, flat);
     }
-  }
+  };
+  for (const optim::Optimizer::Slot& slot : replica.optimizer().slots()) add_slot(slot.name, slot.flat);
+  if (replica.average() != nullptr && replica.average()->velocity().defined()) add_slot("outer_momentum", replica.average()->velocity());
+  if (replica.reducer().pending().there) add_slot("pending", replica.reducer().pending_gradient(), true);
   return pieces;
 }
 
@@ -66,6 +74,9 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
   info.state["elapsed_s"] = state.elapsed_seconds;
   info.state["skipped"] = state.skipped;
   info.state["loss_scale"] = 1.0;
+  if (const auto pending = replica.reducer().pending(); pending.there) info.state["pending_finite"] = std::int64_t{pending.finite};
+  info.state["health_mean_sum"] = state.health.mean_sum;
+  for (const auto& [name, counter] : health_counters) info.state[name] = state.health.*counter;
   if (state.best) {
     info.state["best"] = *state.best;
     info.state["best_metric"] = state.best_metric;
@@ -79,6 +90,11 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
   return value_or<std::uint64_t>(info, "dataset", 0);  // HDF5 gives it back signed where it fits
 }
 
+void expect_pending(Replica& replica, const checkpoint::Info& info) {
+  if (replica.options().sync != parallel::SyncKind::delayed) return;
+  replica.reducer().set_pending({.there = info.state.contains("pending_finite"), .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0});
+}
+
 RunState state_of(const checkpoint::Info& info) {
   RunState state;
   state.step = info.step;
@@ -86,6 +102,8 @@ RunState state_of(const checkpoint::Info& info) {
   state.cursor = {info.epoch, info.epoch_samples};
   state.elapsed_seconds = value_or<double>(info, "elapsed_s", 0);
   state.skipped = value_or<std::int64_t>(info, "skipped", 0);
+  state.health.mean_sum = value_or<double>(info, "health_mean_sum", 0);
+  for (const auto& [name, counter] : health_counters) state.health.*counter = value_or<std::int64_t>(info, name, 0);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
   if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {
     if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;

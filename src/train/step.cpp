@@ -4,6 +4,7 @@
 #include <span>
 
 #include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/parallel/tree.hpp"
 
 namespace trireme::train {
@@ -27,14 +28,46 @@ StepMessage agree_on(Replica& replica, const StepMessage& mine, StepMessages& ro
   return joined;
 }
 
+/// Of replicas that go their own ways.
+optim::StepOutcome joined_outcome(Replica& replica, const optim::StepOutcome& mine, StepMessages& room) {
+  const comm::Communicator& data = replica.mesh().data;
+  room.outcomes[static_cast<std::size_t>(data.rank())] = mine;
+  comm::Engine& engine = replica.engine();
+  engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(room.outcomes.data()), room.outcome_bounds, "trireme/train/join_outcomes"));
+  optim::StepOutcome joined;
+  double squares = 0;
+  for (const optim::StepOutcome& outcome : room.outcomes) {
+    joined.applied = joined.applied && outcome.applied;
+    squares += outcome.grad_norm * outcome.grad_norm;
+  }
+  joined.grad_norm = std::sqrt(squares / data.size());
+  return joined;
+}
+
+void average_replicas(Replica& replica) {
+  replica.average()->average(replica.context());
+  // One may have dropped a step that the others made: what all have made is in every slot.
+  replica.optimizer().set_updates(replica.mesh().data.all_reduce(replica.optimizer().updates(), comm::Reduction::min));
+}
+
+/// Of values one after the other, in bytes.
+template <class T>
+std::vector<std::int64_t> bounds_of(const std::vector<T>& values) {
+  std::vector<std::int64_t> bounds;
+  for (std::size_t index = 0; index <= values.size(); ++index) bounds.push_back(static_cast<std::int64_t>(index * sizeof(T)));
+  return bounds;
+}
+
 }  // namespace
 
 StepMessages::StepMessages(const parallel::Mesh& mesh)
-    : all(static_cast<std::size_t>(mesh.world.size())), sums(static_cast<std::size_t>(mesh.shape.data)) {
-  for (std::size_t rank = 0; rank <= all.size(); ++rank) bounds.push_back(static_cast<std::int64_t>(rank * sizeof(StepMessage)));
-}
+    : all(static_cast<std::size_t>(mesh.world.size())),
+      sums(static_cast<std::size_t>(mesh.shape.data)),
+      bounds(bounds_of(all)),
+      outcomes(static_cast<std::size_t>(mesh.shape.data)),
+      outcome_bounds(bounds_of(outcomes)) {}
 
-StepResult train_step(Replica& replica, data::Loader& loader, double rate, std::uint32_t wishes, StepMessages& messages, monitor::Trace* trace) {
+StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest& request, StepMessages& messages, monitor::Trace* trace) {
   StepResult result;
   StepTimes& times = result.times;
   const comm::Engine& engine = replica.engine();
@@ -50,6 +83,7 @@ StepResult train_step(Replica& replica, data::Loader& loader, double rate, std::
     return busy;
   };
 
+  come_by("step");
   replica.reducer().begin_step();
   for (const parallel::PipelineAction& action : replica.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader.next() : nullptr;
@@ -61,16 +95,19 @@ StepResult train_step(Replica& replica, data::Loader& loader, double rate, std::
     if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);
   }
 
-  const StepMessage all = agree_on(replica, {parallel::tree_sum<Sums>(replica.micro_batch_sums()), wishes}, messages);
+  const StepMessage all = agree_on(replica, {parallel::tree_sum<Sums>(replica.micro_batch_sums()), request.wishes, times.data + times.forward + times.backward}, messages);
   result.loss = all.sums.loss / all.sums.count;
   result.top1 = all.sums.top1 / all.sums.count;
   result.wishes = static_cast<std::uint32_t>(all.wishes);
 
-  replica.reducer().finish(replica.context());
+  const parallel::GradientReducer::Sum gradient = replica.reducer().finish(replica.context(), std::isfinite(result.loss) && result.loss <= request.loss_limit);
   lap(times.comm_exposed);
 
-  const optim::StepOutcome outcome = replica.optimizer().step(replica.context(), rate, std::isfinite(result.loss));
+  optim::StepOutcome outcome;
+  if (gradient.there) outcome = replica.optimizer().step(replica.context(), request.rate, gradient.finite);
   replica.store().publish(replica.context());
+  if (replica.average() != nullptr) outcome = joined_outcome(replica, outcome, messages);
+  if (request.averages) average_replicas(replica);
   result.grad_norm = outcome.grad_norm;
   result.applied = outcome.applied;
   lap(times.optimizer);

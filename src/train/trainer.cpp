@@ -5,16 +5,18 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include <sys/stat.h>
-#include <unistd.h>
 
+#include "saver.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/folder.hpp"
-#include "trireme/io/file.hpp"
 #include "trireme/optim/schedule.hpp"
+#include "trireme/train/guard.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
@@ -23,9 +25,6 @@
 
 namespace trireme::train {
 namespace {
-
-/// A loss or gradient that stays not finite for this many steps in a row is past what skipping can repair.
-constexpr int nonfinite_steps_allowed = 5;
 
 /// Whether this run's metrics have the evaluation of a split at a step. Collective.
 bool recorded(const comm::Communicator& world, const std::string& run_folder, std::int64_t step, const std::string& split) {
@@ -84,21 +83,22 @@ void forget_best_of_other_set(const Run& run, Restored& restored, const RestartP
 /// The loop of one start: made once everything stands, it owns what changes from step to step.
 class Loop {
  public:
-  Loop(Run& run, checkpoint::Lease& lease, const RunClock& clock, const Restored& restored, Recorder& recorder, Log& log)
+  Loop(Run& run, checkpoint::Lease& lease, const RunClock& clock, const Restored& restored, Recorder& recorder, Guard& guard, Log& log)
       : run_(run),
         lease_(lease),
         clock_(clock),
         deck_(run.deck),
         state_(restored.state),
         recorder_(recorder),
+        guard_(guard),
         log_(log),
         schedule_(deck_.schedule, deck_.batch.global, run.layout.schedule_steps, run.layout.scale),
         evaluate_every_(deck_.evaluate.every, run.layout.scale),
         checkpoint_every_(deck_.checkpoint.every, run.layout.scale),
         monitor_every_(deck_.monitor.every, run.layout.scale),
         elapsed_before_(state_.elapsed_seconds),
-        checkpointed_step_(restored.own ? state_.step : -1),
         messages_(run.mesh),
+        saver_(run, state_, restored.own ? state_.step : -1, recorder, log),
         trace_(deck_.monitor.trace ? monitor::Trace(run.mesh.world.rank(), deck_.monitor.trace->first, deck_.monitor.trace->last) : monitor::Trace()),
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
     if (state_.best && state_.best_metric != deck_.checkpoint.best) {
@@ -110,34 +110,73 @@ class Loop {
 
   ExitCode train() {
     if (!finished()) run_.train_loader->start(state_.cursor);
+    if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
     bool stop = false;
     while (!finished() && !stop) {
-      const double rate = schedule_.rate(state_.step + 1);
-      const StepResult result = train_step(*run_.replica, *run_.train_loader, rate, own_wishes(), messages_, traced(state_.step + 1));
-      after_step(result, rate);
+      const std::int64_t step = state_.step + 1;
+      const StepRequest request{.rate = schedule_.rate(step),
+                                .wishes = own_wishes(),
+                                .averages = run_.replica->average() != nullptr && common_step(step) == step,
+                                .loss_limit = guard_.health().loss_limit()};
+      guard_.step_begins(step, saver_.newest());
+      const StepResult result = train_step(*run_.replica, *run_.train_loader, request, messages_, traced(step));
+      after_step(result, request.rate);
+      if (result.applied && !std::exchange(made_a_step_, true)) checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
+      saver_.advance(state_, (result.wishes & wish_saving) != 0);
       if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
-      if (bad_in_a_row_ >= nonfinite_steps_allowed) return diverged();
-      finish_ = finish_ || (result.wishes & wish_finish) != 0;
-      stop = (result.wishes & wish_stop) != 0;
-      if (run_.validation_loader && (finished() || evaluate_every_.due(state_.step))) evaluate_validation();
+      if (guard_.health().past_repair()) {
+        if (!roll_back("the last steps were not applied", false)) return diverged();
+        continue;
+      }
+      wanted_.wishes |= result.wishes;
+      wanted_.evaluation = wanted_.evaluation || evaluate_every_.due(step);
+      wanted_.checkpoint = wanted_.checkpoint || checkpoint_every_.due(step);
+      if (common_step(step) > step) continue;
+      const Wanted wanted = std::exchange(wanted_, {});
+      finish_ = finish_ || (wanted.wishes & wish_finish) != 0;
+      stop = (wanted.wishes & wish_stop) != 0;
       // What went wrong in the last step may be in the weights: those of before stay the newest, until a step is right again.
-      const bool due = finished() || checkpoint_every_.due(state_.step) || (result.wishes & wish_checkpoint) != 0;
-      if (stop || (due && bad_in_a_row_ == 0)) write_checkpoint();
+      const bool saves = stop || ((finished() || wanted.checkpoint || (wanted.wishes & wish_checkpoint) != 0) && !last_is_bad());
+      if (saves || wanted.evaluation || guard_.compares(step)) {  // what is saved is the same on all replicas
+        if (const std::string differing = guard_.differing_replicas(); !differing.empty()) {
+          if (!roll_back(differing, true)) return corrupted(differing);
+          stop = false;
+          continue;
+        }
+      }
+      if (run_.validation_loader && (finished() || wanted.evaluation)) evaluate_validation(saves);
+      if (saves) write_checkpoint(stop || finished());
     }
     recorder_.finish();
     if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step && state_.step < deck_.monitor.trace->last) write_trace();
     if (!finished()) return stopped();
-    if (bad_in_a_row_ > 0) return diverged();
+    if (last_is_bad()) {
+      saver_.settle(state_);
+      return diverged();
+    }
     finish_what_is_missing();
+    checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
     reason_ = "the stop condition of the deck is reached";
     return ExitCode::done;
   }
 
   const RunState& state() const { return state_; }
   const std::string& reason() const { return reason_; }
-  std::string newest_checkpoint() const { return checkpointed_step_ >= 0 ? checkpoint::step_file_name(checkpointed_step_) : ""; }
+  std::string newest_checkpoint() const { return saver_.newest() >= 0 ? checkpoint::step_file_name(saver_.newest()) : ""; }
 
  private:
+  /// What became due since the replicas were last the same.
+  struct Wanted {
+    std::uint64_t wishes = wish_nothing;
+    bool evaluation = false, checkpoint = false;
+  };
+
+  /// The first step from `step` on at whose end all replicas are the same: only there is one state to evaluate, to save and to stop with.
+  std::int64_t common_step(std::int64_t step) const {
+    const std::int64_t every = deck_.parallel.sync_every, next = (step + every - 1) / every * every, last = run_.layout.total_steps;
+    return step <= last ? std::min(next, last) : next;
+  }
+
   /// The same answer on every rank: times count only by way of the wishes.
   bool finished() const { return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_; }
 
@@ -145,11 +184,14 @@ class Loop {
   std::uint32_t own_wishes() {
     std::uint32_t wishes = wish_nothing;
     if (stop_signal() != 0) wishes |= wish_stop;
+    if (saver_.busy()) wishes |= wish_saving;
     if (run_.mesh.world.rank() != 0) return wishes;
     lease_.check();
     const double now = clock_.since_start();
-    const double evaluation = evaluate_every_.due(state_.step + 1) ? evaluation_seconds_ : 0;
-    time_is_up_ = clock_.must_stop(longest_step_seconds_ + evaluation, checkpoint_seconds_);
+    // The wish of the step after this one is granted at its common step, by which an evaluation may be due.
+    const double steps = static_cast<double>(common_step(state_.step + 2) - state_.step - 1);
+    const double evaluation = evaluate_every_.due(state_.step + 1) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
+    time_is_up_ = clock_.must_stop(steps * longest_step_seconds_ + evaluation, saver_.longest_seconds());
     if (time_is_up_) wishes |= wish_stop;
     if (now - stop_file_looked_at_ >= 0.5) {  // a stat a step would weigh on a parallel file system
       stop_file_looked_at_ = now;
@@ -190,17 +232,45 @@ class Loop {
     state_.cursor = run_.cutter.advance(state_.cursor);
     state_.elapsed_seconds = elapsed_before_ + clock_.since_start();
     longest_step_seconds_ = std::max(longest_step_seconds_, result.times.total);
-    bad_in_a_row_ = result.applied ? 0 : bad_in_a_row_ + 1;
+    if (!result.applied) ++state_.skipped;
     recorder_.step(state_, result);
-    if (!result.applied) {
-      ++state_.skipped;
-      recorder_.event(state_, "skipped_step", "loss or gradient is not finite: the weights did not move");
-      log_.warn("step {}: loss or gradient is not finite (loss {}); the step is skipped", state_.step, result.loss);
-    }
-    if (monitor_every_.due(state_.step) || finished()) recorder_.train_row(state_, result, rate);
+    const bool row = monitor_every_.due(state_.step) || finished();
+    guard_.step_done(state_, result, messages_, row);
+    if (row) recorder_.train_row(state_, result, rate);
   }
 
-  void evaluate_validation() {
+  bool last_is_bad() const { return state_.health.bad_in_a_row > 0; }
+
+  /// Back to the newest checkpoint of this run. The data go on behind the steps that went wrong, or, `repeats`, from where they were then. False where
+  /// there is none, and where the run was rolled back too often. Collective.
+  bool roll_back(const std::string& why, bool repeats) {
+    saver_.settle(state_);
+    if (!guard_.health().may_roll_back()) return false;
+    run_.replica->reducer().settle(run_.replica->context());
+    run_.engine.quiesce();
+    come_by("checkpoint-read");
+    const checkpoint::Choice choice = checkpoint::find_newest(run_.mesh.world, checkpoint_folder());
+    if (choice.path.empty()) return false;
+    checkpoint::set_aside(run_.mesh.world, choice.rejected, log_);
+    const RunState then = go_back(run_, choice.path, log_);
+    guard_.health().rolled_back(then.health);
+    const std::string detail = fmt::format("{}: back from step {} to {}, {}", why, state_.step, then.step, repeats ? "the same data again" : "over the data since");
+    state_.step = then.step;
+    saver_.went_back(then.step);
+    state_.samples = then.samples;
+    if (repeats) state_.cursor = then.cursor;
+    state_.health = guard_.health().state();
+    finish_ = false;
+    wanted_ = {};
+    if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+    run_.train_loader->start(state_.cursor);
+    recorder_.event(state_, "rollback", detail);
+    log_.warn("{}", detail);
+    return true;
+  }
+
+  /// `saves`: a checkpoint of this step is written afterwards, which may become the best one too.
+  void evaluate_validation(bool saves) {
     const double start = monotonic_seconds();
     const Metrics metrics = evaluate(*run_.replica, *run_.validation_loader);
     evaluation_seconds_ = std::max(evaluation_seconds_, monotonic_seconds() - start);
@@ -213,60 +283,22 @@ class Loop {
     state_.best_metric = deck_.checkpoint.best;
     state_.best_step = state_.step;
     best_is_new_ = true;
-    if (!(finished() || checkpoint_every_.due(state_.step))) save_best_alone();
+    if (!saves && std::exchange(best_is_new_, false)) saver_.save_best(state_);
   }
 
   std::string checkpoint_folder() const { return deck_.run.folder + "/checkpoints"; }
 
-  checkpoint::WriteReport write_file(const std::string& path) {
-    const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
-    run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state_.elapsed_seconds, 1)), 0);  // a file says one time: rank 0's
-    const data::DatasetInfo& set = run_.train_set.info();
-    checkpoint::Info info = info_of(state_, *run_.replica, run_.deck_text, set.classes, set.identity, deck_.run.seed);
-    info.state["total_steps"] = run_.layout.total_steps;
-    if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
-    if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
-    run_.engine.quiesce();
-    return checkpoint::write(run_.mesh.world, path, pieces, info);
-  }
-
-  void save_best_alone() {
-    write_file(checkpoint_folder() + "/best.h5");
-    best_is_new_ = false;
-  }
-
-  void write_checkpoint() {
-    const std::string name = checkpoint::step_file_name(state_.step), path = checkpoint_folder() + "/" + name;
-    if (checkpointed_step_ == state_.step) {
-      if (best_is_new_) link_best(path);
-      return;
-    }
-    const double start = monotonic_seconds();
-    const checkpoint::WriteReport report = write_file(path);
-    checkpointed_step_ = state_.step;
-    if (best_is_new_) link_best(path);
-    checkpoint::rotate(run_.mesh.world, checkpoint_folder(), deck_.checkpoint.keep, name);
-    checkpoint_seconds_ = std::max(checkpoint_seconds_, monotonic_seconds() - start);
+  void write_checkpoint(bool now) {
+    const bool best = std::exchange(best_is_new_, false);
+    if (now) saver_.save_now(state_, best);
+    else saver_.save(state_, best);
     checkpointed_at_ = clock_.since_start();
-    recorder_.checkpoint(state_, "checkpoints/" + name, report.bytes, monotonic_seconds() - start);
-  }
-
-  /// The step's file is the best one too: a second name for the same bytes, put in place by a rename.
-  void link_best(const std::string& path) {
-    best_is_new_ = false;
-    comm::together(run_.mesh.world, [&] {
-      if (run_.mesh.world.rank() != 0) return;
-      const std::string best = checkpoint_folder() + "/best.h5", fresh = best + ".tmp";
-      unlink(fresh.c_str());
-      ensure(link(path.c_str(), fresh.c_str()) == 0, "{}: cannot be linked to {}", fresh, path);
-      io::rename_durably(fresh, best);
-    });
   }
 
   /// At the stop condition: the last validation, the last checkpoint and the one look at the test set, each only where it is not there yet.
   void finish_what_is_missing() {
-    if (run_.validation_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "validation")) evaluate_validation();
-    write_checkpoint();
+    if (run_.validation_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "validation")) evaluate_validation(true);
+    write_checkpoint(true);
     if (run_.test_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "test")) recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
   }
 
@@ -279,10 +311,19 @@ class Loop {
 
   ExitCode diverged() {
     recorder_.finish();
-    reason_ = fmt::format("loss or gradient not finite in {} steps in a row", bad_in_a_row_);
+    const HealthState& health = guard_.health().state();
+    reason_ = fmt::format("loss or gradient not finite, or loss far above its mean, in {} steps in a row, after {} roll-backs", health.bad_in_a_row, health.rollbacks);
     recorder_.event(state_, "diverged", reason_);
     log_.warn("diverged at step {}: {}; a lower rate, a longer warm-up or clip_norm may help", state_.step, reason_);
     return ExitCode::diverged;
+  }
+
+  ExitCode corrupted(const std::string& differing) {
+    recorder_.finish();
+    reason_ = differing;
+    recorder_.event(state_, "replicas_differ", reason_);
+    log_.error("step {}: {}; submit the same command again, if possible without that host", state_.step, reason_);
+    return ExitCode::rank_lost;
   }
 
   Run& run_;
@@ -291,18 +332,19 @@ class Loop {
   const deck::Deck& deck_;
   RunState state_;
   Recorder& recorder_;
+  Guard& guard_;
   Log& log_;
   optim::Schedule schedule_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
   double elapsed_before_;
-  std::int64_t checkpointed_step_;  ///< of the newest checkpoint in the run's folder; -1: none
   StepMessages messages_;
+  Saver saver_;
   monitor::Trace trace_;
+  Wanted wanted_;
   bool finish_;  ///< run.stop is a time, and it is over
-  double longest_step_seconds_ = 0, checkpoint_seconds_ = 0, evaluation_seconds_ = 0;
+  double longest_step_seconds_ = 0, evaluation_seconds_ = 0;
   double checkpointed_at_ = 0, stop_file_looked_at_ = -1;
-  bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false;
-  int bad_in_a_row_ = 0;
+  bool stop_file_ = false, time_is_up_ = false, best_is_new_ = false, made_a_step_ = false;
   std::string reason_;
 };
 
@@ -339,10 +381,15 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       record.step = step;
       record.checkpoint = checkpoint::step_file_name(step);
       leave_record(ExitCode::done, "the stop condition of the deck was reached before; nothing to do");
+      checkpoint::forget_attempts(world, deck.run.folder);
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
     };
     if (const std::optional<std::int64_t> step = finished_before(world, deck, request.restart, folder.ended_as_done)) return nothing_to_do(*step);
+    std::unique_ptr<Watchdog> watchdog;
+    if (deck.health.watchdog)
+      watchdog = std::make_unique<Watchdog>(Watchdog::Options{deck.run.folder, record.start, deck.health.watchdog->value}, environment, engine, log);
+    const std::vector<std::string> hosts = hosts_of(environment);
     Run run(deck, environment, engine, log);
     Restored restored = restore(run, request.restart, log);
     forget_best_of_other_set(run, restored, request.restart, log);
@@ -367,10 +414,12 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       if (restored.state.step > 0) recorder->event(restored.state, "restart", fmt::format("goes on from step {}", restored.state.step));
     });
 
-    Loop loop(run, folder.lease, clock, restored, *recorder, log);
+    Guard guard(run, restored.state, hosts, watchdog.get(), *recorder, log);
+    Loop loop(run, folder.lease, clock, restored, *recorder, guard, log);
     try {
       const ExitCode code = loop.train();
       run.engine.quiesce();  // weights of the last update may still be gathered into the replica's memory
+      come_by("end");
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
       leave_record(code, loop.reason());

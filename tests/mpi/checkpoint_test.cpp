@@ -1,13 +1,18 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
+#include <limits>
+#include <thread>
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "support/mpi.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/checkpoint/background.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/file.hpp"
 #include "unit/checkpoint/example.hpp"
@@ -347,6 +352,134 @@ TEST(Checkpoint, RanksMayNameDifferentTensors) {
   EXPECT_EQ(found.values[0], alone.values[0]);
   damage(path, alone.values[2], 5);
   EXPECT_THROW(read(world(), path, pieces), InputError);
+}
+
+std::string bytes_of(const std::string& path) { return io::read_text_file(path, std::int64_t{1} << 30); }
+
+/// Where two files begin to differ; -1: nowhere.
+std::int64_t first_difference(const std::string& one, const std::string& other) {
+  const std::string a = bytes_of(one), b = bytes_of(other);
+  const auto place = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
+  return place.first == a.end() && place.second == b.end() ? -1 : place.first - a.begin();
+}
+
+TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
+  const SharedFolder folder;
+  CopyBuffer buffer;
+  for (const int tensor : divisors(world().size())) {
+    SplitModel model(world().rank(), world().size(), tensor);
+    model.initialize();
+    const std::string sync = folder.path + "/sync.h5", background = folder.path + "/background.h5";
+    const WriteReport expected = write(world(), sync, model.pieces(true), example_info());
+    BackgroundWrite writing(world(), background, model.pieces(true), example_info(), buffer);
+    for (std::vector<float>& values : model.values) std::fill(values.begin(), values.end(), 7.0f);  // training goes on
+    const WriteReport report = writing.finish();
+    EXPECT_EQ(report.digest, expected.digest);
+    EXPECT_EQ(report.bytes, expected.bytes);
+    EXPECT_EQ(first_difference(background, sync), -1) << "tensor " << tensor;
+    EXPECT_FALSE(std::filesystem::exists(background + ".tmp"));
+  }
+}
+
+TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
+  const SharedFolder folder;
+  const std::string sync = folder.path + "/sync.h5", background = folder.path + "/background.h5";
+  Example example;
+  example.add("model", "wide", {3, 1500000}, parallel::InnerOrder::plain);
+  example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
+  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  write(world(), sync, pieces, example_info());
+  CopyBuffer buffer;
+  BackgroundWrite(world(), background, pieces, example_info(), buffer).finish();
+  EXPECT_EQ(first_difference(background, sync), -1);
+  EXPECT_EQ(verify_checkpoint(background), "");
+}
+
+TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  Example example;
+  CopyBuffer buffer;
+  BackgroundWrite writing(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info(), buffer);
+  int parts = 0;
+  for (bool done = false; !done; ++parts) {
+    while (writing.busy()) std::this_thread::yield();
+    EXPECT_FALSE(std::filesystem::exists(path)) << "whole before its last part";
+    world().barrier();
+    done = writing.advance();
+  }
+  EXPECT_EQ(parts, 4);  // digests, values, read back, seal
+  EXPECT_EQ(verify_checkpoint(path), "");
+  EXPECT_TRUE(writing.advance());  // and nothing more happens
+}
+
+TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  Example example;
+  CopyBuffer buffer;
+  for (int parts = 0; parts < 4; ++parts) {
+    {
+      BackgroundWrite writing(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info(), buffer);
+      for (int i = 0; i < parts; ++i) writing.advance();
+    }
+    world().barrier();
+    EXPECT_FALSE(std::filesystem::exists(path));
+    EXPECT_FALSE(std::filesystem::exists(path + ".tmp")) << "after " << parts << " parts";
+  }
+}
+
+/// Files of this process end at so many bytes, as under a quota: the disk has room, and the trial allocation fails.
+struct FileSizeLimit {
+  rlimit before{};
+  explicit FileSizeLimit(rlim_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before);
+    rlimit limit = before;
+    limit.rlim_cur = bytes;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FileSizeLimit() { ::setrlimit(RLIMIT_FSIZE, &before); }
+};
+
+TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  Example example;
+  example.add("model", "wide", {4, 500000}, parallel::InnerOrder::plain);  // 8 MB
+  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  write(world(), path, pieces, example_info());
+  const std::string before = bytes_of(path);
+  world().barrier();
+  CopyBuffer buffer;
+  for (const bool background : {true, false}) {
+    const FileSizeLimit limit(3'000'000);
+    const auto attempt = [&] {
+      if (background) BackgroundWrite(world(), path, pieces, example_info(), buffer).finish();
+      else write(world(), path, pieces, example_info());
+    };
+    EXPECT_THROW(attempt(), Failure) << (background ? "background" : "synchronous");
+    world().barrier();
+    EXPECT_TRUE(bytes_of(path) == before);
+    EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
+  }
+  EXPECT_NO_THROW(write(world(), path, pieces, example_info()));  // and the next attempt succeeds where there is room again
+}
+
+TEST(Checkpoint, AValueThatIsNotFiniteIsRefusedByName) {
+  const SharedFolder folder;
+  const std::string path = folder.path + "/a.h5";
+  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+    Example example, found = blank();
+    example.values[1].back() = bad;  // held by the last rank alone
+    write(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info());
+    try {
+      read(world(), path, share_of(found, Split::rows, world().rank(), world().size()));
+      FAIL() << "read";
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("model/fc.weight"), std::string::npos) << error.what();
+    }
+  }
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
     for (int i = 0; i < shape.tensor; ++i) tensor.push_back(rank_of(shape, {mesh.place.stage, mesh.place.data_rank, i}));
     for (int i = 0; i < shape.pipeline; ++i) pipeline.push_back(rank_of(shape, {i, mesh.place.data_rank, mesh.place.tensor_rank}));
     EXPECT_EQ(members(mesh.data), data);
+    EXPECT_EQ(members(mesh.delayed), data);
     EXPECT_EQ(members(mesh.tensor), tensor);
     EXPECT_EQ(members(mesh.pipeline), pipeline);
 
@@ -61,7 +62,7 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
     EXPECT_EQ(members(mesh.ends), ends);
 
     const Mesh absent = Mesh::meta(shape, world().rank());
-    for (const auto group : {&Mesh::world, &Mesh::data, &Mesh::tensor, &Mesh::pipeline, &Mesh::model, &Mesh::ends}) {
+    for (const auto group : {&Mesh::world, &Mesh::data, &Mesh::tensor, &Mesh::pipeline, &Mesh::model, &Mesh::ends, &Mesh::delayed}) {
       EXPECT_EQ((absent.*group).rank(), (mesh.*group).rank());
       EXPECT_EQ((absent.*group).size(), (mesh.*group).size());
     }

@@ -22,6 +22,7 @@ using parallel::ShardKind;
 
 constexpr Device cpu{DeviceKind::cpu, 0};
 constexpr int blocks = 4;
+constexpr parallel::Offload on_device{}, slots_on_host{.optimizer = true}, masters_on_host{.parameters = true}, both_on_host{.optimizer = true, .parameters = true};
 constexpr ShardKind kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters};
 
 const comm::Communicator& world() { return test_environment().world(); }
@@ -53,6 +54,8 @@ struct Setting {
   std::int64_t per_rank = 1;  ///< micro-batches of a rank a step
   DType compute = DType::float32;
   OptimizerKind optimizer = OptimizerKind::sgd;
+  parallel::Offload offload = {};
+  std::int64_t window_elements = 50;  ///< a piece of the larger tensors, some of the smaller ones together
 };
 
 OptimizerOptions options_of(OptimizerKind kind) {
@@ -81,10 +84,13 @@ struct Toy {
         slots(device, "optimizer state", 1 << 20),
         workspace(device, "workspace", 1 << 16),
         library(device, "library", 1 << 16),
+        host_parameters(device, "host parameters", 1 << 20),
+        host_slots(device, "host optimizer state", 1 << 20),
         context(Stream{device}, workspace, library),
-        store(list, layout, {setting.kind, data, &engine}, parameters, gradients),
+        store(list, layout, {setting.kind, data, &engine, setting.offload.any() ? setting.window_elements : 0},
+              {parameters, setting.offload.parameters ? &host_parameters : nullptr}, gradients),
         reducer(store, {data, {}, nullptr}, engine, {setting.per_rank, setting.deterministic}, gradients),
-        optimizer(options_of(setting.optimizer), store, {}, slots),
+        optimizer(options_of(setting.optimizer), store, {}, {slots, setting.offload.optimizer ? &host_slots : nullptr}),
         first_micro_batch(data.rank() * setting.per_rank) {
     store.initialize(5);
     for (const parallel::ParameterList::Entry& entry : list.entries()) keys.push_back(random_key(1, entry.spec.name));
@@ -160,7 +166,7 @@ struct Toy {
   Setting setting;
   parallel::ParameterList list;
   parallel::FlatLayout layout;
-  Arena parameters, gradients, slots, workspace, library;
+  Arena parameters, gradients, slots, workspace, library, host_parameters, host_slots;
   ops::Context context;
   parallel::ParameterStore store;
   parallel::GradientReducer reducer;
@@ -220,6 +226,46 @@ std::vector<Setting> all_settings() {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Sharding, testing::ValuesIn(all_settings()), [](const auto& info) { return name_of(info.param); });
 
+class Offloading : public testing::TestWithParam<Setting> {};
+
+TEST_P(Offloading, LeavesEveryBitWhereverStateLies) {
+  const Setting setting = GetParam();
+  comm::Engine engine(comm::Engine::Drive::polled);
+  for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
+    for (const std::int64_t window_elements : {1, 50, 1 << 20}) {  // a row each, some rows, a bucket
+      Setting away_setting = setting;
+      away_setting.offload = offload;
+      away_setting.window_elements = window_elements;
+      Toy here(cpu, world(), engine, setting), away(cpu, world(), engine, away_setting);
+      EXPECT_EQ(away.working(), here.working()) << "the initial weights";
+      for (int step = 1; step <= 3; ++step) {
+        const StepOutcome a = here.step(step), b = away.step(step);
+        EXPECT_TRUE(a.applied && b.applied);
+        EXPECT_EQ(a.grad_norm, b.grad_norm);
+        EXPECT_EQ(away.working(), here.working()) << "after step " << step;
+      }
+      const auto same = [](const Tensor& x, const Tensor& y) { return x.bytes() == y.bytes() && std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0; };
+      EXPECT_TRUE(same(away.store.flat_master(), here.store.flat_master()));
+      for (std::size_t slot = 0; slot < here.optimizer.slots().size(); ++slot) {
+        EXPECT_TRUE(same(away.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat)) << here.optimizer.slots()[slot].name;
+      }
+    }
+  }
+}
+
+std::vector<Setting> offload_settings() {
+  std::vector<Setting> settings;
+  for (const ShardKind kind : kinds) {
+    for (const OptimizerKind optimizer : optimizers) {
+      settings.push_back({kind, false, 2, DType::float32, optimizer});
+      settings.push_back({kind, true, 3, DType::bfloat16, optimizer});
+    }
+  }
+  return settings;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, Offloading, testing::ValuesIn(offload_settings()), [](const auto& info) { return name_of(info.param); });
+
 std::int64_t in_arena(std::int64_t bytes) { return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment; }
 
 TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
@@ -259,22 +305,58 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   }
 }
 
+TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
+  comm::Engine engine(comm::Engine::Drive::polled);
+  for (const ShardKind kind : kinds) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      const Setting setting{kind, true, 1, compute, OptimizerKind::adamw};
+      Toy here(cpu, world(), engine, setting);
+      std::int64_t weights = 0, tied_weights = 0;
+      for (const parallel::FlatLayout::Bucket& bucket : here.layout.buckets()) {
+        std::int64_t& bytes = bucket.tied ? tied_weights : weights;
+        bytes = std::max(bytes, in_arena(bucket.working_bytes()));
+      }
+      for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
+        Setting away_setting = setting;
+        away_setting.offload = offload;
+        Toy away(cpu, world(), engine, away_setting);
+        for (int step = 1; step <= 2; ++step) {
+          here.step(step);
+          away.step(step);
+        }
+        const std::int64_t own = in_arena(4 * away.store.owned().elements()), staging = 2 * in_arena(4 * away.store.owned().longest_window());
+        EXPECT_LE(away.store.owned().longest_window(), 66) << "rows of at most 45 elements, and a gap of 15 behind the last";
+        EXPECT_EQ(here.host_slots.peak_bytes() + here.host_parameters.peak_bytes(), 0);
+        EXPECT_EQ(away.gradients.peak_bytes(), here.gradients.peak_bytes());
+        EXPECT_EQ(away.host_slots.peak_bytes(), offload.optimizer ? 2 * own : 0);
+        EXPECT_EQ(away.slots.peak_bytes(), offload.optimizer ? 2 * staging : 2 * own);
+        EXPECT_EQ(away.host_parameters.peak_bytes(), offload.parameters ? own : 0);
+        EXPECT_EQ(away.parameters.peak_bytes(), offload.parameters ? staging + 2 * weights + tied_weights : here.parameters.peak_bytes());
+      }
+    }
+  }
+}
+
 TEST(ShardedMemory, IsTheSameOnMeta) {
   comm::Engine engine(comm::Engine::Drive::polled);
   const comm::Communicator absent = world().size() == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
   for (const ShardKind kind : kinds) {
     for (const bool deterministic : {false, true}) {
-      const Setting setting{kind, deterministic, 3, DType::bfloat16, OptimizerKind::lamb};
-      Toy real(cpu, world(), engine, setting), planned({DeviceKind::meta, 0}, absent, engine, setting);
-      real.step(1);
-      EXPECT_TRUE(planned.step(1).applied);
-      EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());
-      EXPECT_EQ(planned.gradients.peak_bytes(), real.gradients.peak_bytes());
-      EXPECT_EQ(planned.slots.peak_bytes(), real.slots.peak_bytes());
-      EXPECT_EQ(planned.workspace.peak_bytes(), real.workspace.peak_bytes());
-      EXPECT_EQ(planned.context.counters().bytes, real.context.counters().bytes);
-      EXPECT_EQ(planned.context.counters().calls, real.context.counters().calls);
-      EXPECT_EQ(absent.meta_bytes() > 0, world().size() > 1);
+      for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
+        const Setting setting{kind, deterministic, 3, DType::bfloat16, OptimizerKind::lamb, offload};
+        Toy real(cpu, world(), engine, setting), planned({DeviceKind::meta, 0}, absent, engine, setting);
+        real.step(1);
+        EXPECT_TRUE(planned.step(1).applied);
+        EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());
+        EXPECT_EQ(planned.gradients.peak_bytes(), real.gradients.peak_bytes());
+        EXPECT_EQ(planned.slots.peak_bytes(), real.slots.peak_bytes());
+        EXPECT_EQ(planned.host_parameters.peak_bytes(), real.host_parameters.peak_bytes());
+        EXPECT_EQ(planned.host_slots.peak_bytes(), real.host_slots.peak_bytes());
+        EXPECT_EQ(planned.workspace.peak_bytes(), real.workspace.peak_bytes());
+        EXPECT_EQ(planned.context.counters().bytes, real.context.counters().bytes);
+        EXPECT_EQ(planned.context.counters().calls, real.context.counters().calls);
+        EXPECT_EQ(absent.meta_bytes() > 0, world().size() > 1);
+      }
     }
   }
 }
@@ -282,11 +364,13 @@ TEST(ShardedMemory, IsTheSameOnMeta) {
 TEST(ShardedSteps, AllocateNothing) {
   comm::Engine engine(comm::Engine::Drive::polled);
   for (const ShardKind kind : kinds) {
-    Toy toy(cpu, world(), engine, {kind, true, 3, DType::bfloat16, OptimizerKind::lamb});
-    for (int step = 1; step <= 2; ++step) toy.step(step);
-    const std::int64_t before = allocations_so_far();
-    for (int step = 3; step <= 5; ++step) toy.step(step);
-    EXPECT_EQ(allocations_so_far() - before, 0) << kind_names[static_cast<int>(kind)];
+    for (const parallel::Offload& offload : {on_device, both_on_host}) {
+      Toy toy(cpu, world(), engine, {kind, true, 3, DType::bfloat16, OptimizerKind::lamb, offload});
+      for (int step = 1; step <= 2; ++step) toy.step(step);
+      const std::int64_t before = allocations_so_far();
+      for (int step = 3; step <= 5; ++step) toy.step(step);
+      EXPECT_EQ(allocations_so_far() - before, 0) << kind_names[static_cast<int>(kind)];
+    }
   }
 }
 
@@ -296,17 +380,19 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
     Toy whole(cpu, world(), engine, {ShardKind::none, true, 1, compute});
     whole.step(1);
     for (const ShardKind kind : kinds) {
-      Toy fresh(cpu, world(), engine, {kind, true, 1, compute});
-      for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size()); ++index) {  // as a checkpoint gives them
-        const parallel::Shard::Part& part = fresh.store.owned().part({index});
-        const Tensor own = fresh.store.master({index});
-        const std::int64_t row = fresh.list.part({index}).row_elements();
-        std::copy_n(whole.store.flat_master().as<float>() + whole.layout.slot({index}).offset + part.row_begin * row, own.elements(), own.as<float>());
+      for (const parallel::Offload& offload : {on_device, masters_on_host}) {
+        Toy fresh(cpu, world(), engine, {kind, true, 1, compute, OptimizerKind::sgd, offload});
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size()); ++index) {  // as a checkpoint gives them
+          const parallel::Shard::Part& part = fresh.store.owned().part({index});
+          const Tensor own = fresh.store.master({index});
+          const std::int64_t row = fresh.list.part({index}).row_elements();
+          std::copy_n(whole.store.flat_master().as<float>() + whole.layout.slot({index}).offset + part.row_begin * row, own.elements(), own.as<float>());
+        }
+        const std::uint64_t version = fresh.store.version();
+        fresh.store.refresh_working(fresh.context);
+        EXPECT_GT(fresh.store.version(), version);
+        EXPECT_EQ(fresh.working(), whole.working()) << kind_names[static_cast<int>(kind)];
       }
-      const std::uint64_t version = fresh.store.version();
-      fresh.store.refresh_working(fresh.context);
-      EXPECT_GT(fresh.store.version(), version);
-      EXPECT_EQ(fresh.working(), whole.working()) << kind_names[static_cast<int>(kind)];
     }
   }
 }
@@ -314,19 +400,22 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
 TEST(ShardedSteps, AStepThatIsNotFiniteNeverWas) {
   comm::Engine engine(comm::Engine::Drive::polled);
   for (const ShardKind kind : kinds) {
-    Toy toy(cpu, world(), engine, {kind, true, 1, DType::bfloat16, OptimizerKind::lamb});
-    toy.step(1);
-    const std::vector<std::byte> before = toy.working();
-    // The last rank alone holds what is not finite, and all must know (of whole gradients all hold the same).
-    if (kind == ShardKind::none || world().rank() + 1 == world().size()) {
-      const std::int64_t last = toy.store.owned().rows().back().offset;
-      toy.store.flat_gradient().as<float>()[last] = std::numeric_limits<float>::infinity();
+    for (const parallel::Offload& offload : {on_device, both_on_host}) {
+      Toy toy(cpu, world(), engine, {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
+      toy.step(1);
+      const std::vector<std::byte> before = toy.working();
+      // The last rank alone holds what is not finite, and all must know (of whole gradients all hold the same).
+      if (kind == ShardKind::none || world().rank() + 1 == world().size()) {
+        const parallel::Shard& owned = toy.store.owned();
+        const std::int64_t last = owned.windows().back().begin + owned.rows().back().offset;
+        toy.store.flat_gradient().as<float>()[last] = std::numeric_limits<float>::infinity();
+      }
+      const StepOutcome outcome = toy.optimizer.step(toy.context, 0.05, true);
+      toy.store.publish(toy.context);
+      EXPECT_FALSE(outcome.applied);
+      EXPECT_EQ(toy.working(), before);
+      EXPECT_EQ(toy.optimizer.updates(), 1);
     }
-    const StepOutcome outcome = toy.optimizer.step(toy.context, 0.05, true);
-    toy.store.publish(toy.context);
-    EXPECT_FALSE(outcome.applied);
-    EXPECT_EQ(toy.working(), before);
-    EXPECT_EQ(toy.optimizer.updates(), 1);
   }
 }
 

@@ -55,14 +55,15 @@ struct ReplicaFixture {
       }
     }
     for (const train::Sums& sums : replica.micro_batch_sums()) loss += sums.loss;
-    replica.reducer().finish(replica.context());
+    handed_on = replica.reducer().finish(replica.context());
     return loss;
   }
 
   /// A whole step; returns the norm of its gradient.
   double step(double rate, std::int64_t first = 0) {
     gradients(first);
-    const optim::StepOutcome outcome = replica.optimizer().step(replica.context(), rate, true);
+    optim::StepOutcome outcome;
+    if (handed_on.there) outcome = replica.optimizer().step(replica.context(), rate, handed_on.finite);
     replica.store().publish(replica.context());
     return outcome.grad_norm;
   }
@@ -72,6 +73,7 @@ struct ReplicaFixture {
   train::MemoryPlan plan;
   comm::Engine engine;
   train::Replica replica;
+  parallel::GradientReducer::Sum handed_on;  ///< by the last gradients()
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> tokens, labels;
   std::vector<std::uint64_t> sample_keys;

@@ -176,6 +176,21 @@ class GptLayouts(unittest.TestCase):
             digests[name_of(ranks, parallel)] = harness.digest(folder + "/checkpoints/step_000000006.h5")
         self.assertEqual(len(set(digests.values())), 1, digests)
 
+    def test_offload_leaves_every_bit(self):
+        """What lies in host memory is what would lie on the device."""
+        form = dict(GPT2, deterministic="true", steps=6)
+        activations, everything = '["activations"]', '["optimizer", "parameters", "activations"]'
+        for ranks, parallel, offload in [(1, {}, activations), (1, {"shard": "parameters", "recompute": "every 2"}, everything),
+                                         (2, {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_chunks": 2}, activations),
+                                         (4, {"data": 2, "pipeline": 2, "shard": "parameters"}, everything)]:
+            with self.subTest(layout=name_of(ranks, parallel), offload=offload):
+                plain, offloaded = self.train(form, ranks, parallel), self.train(form, ranks, parallel, "--set", "parallel.offload=" + offload)
+                self.assertEqual(harness.digest(plain + "/checkpoints/step_000000006.h5"), harness.digest(offloaded + "/checkpoints/step_000000006.h5"))
+                self.assertEqual([row["loss"] for row in harness.read_rows(plain, "train")], [row["loss"] for row in harness.read_rows(offloaded, "train")])
+                for folder, host in ((plain, False), (offloaded, True)):
+                    with open(folder + "/log.txt") as log:
+                        self.assertEqual("of the host (" in log.read(), host)
+
     def test_restart_at_other_layouts(self):
         """A checkpoint of one layout goes on at any other, as if nothing had happened."""
         one = self.rows(self.train(GPT2, 1, {}))
@@ -187,6 +202,16 @@ class GptLayouts(unittest.TestCase):
                 self.train(GPT2, then_ranks, then, "--set", "run.folder=" + os.path.basename(folder))
                 rows = harness.read_rows(folder, "train")
                 self.check_against((one[0], []), (rows, []), "restart")
+
+    def test_one_checkpoint_of_two_by_two_by_two_goes_on_anywhere(self):
+        one = self.rows(self.train(GPT2, 1, {}))
+        folder = self.train(GPT2, 8, {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"}, "--set", "run.stop=4 steps")
+        for ranks, parallel in [(1, {}), (3, {"data": 3, "shard": "parameters"}), (4, {"data": 2, "pipeline": 2, "shard": "gradients"}), (16, {"data": 4, "tensor": 2, "pipeline": 2, "shard": "optimizer"})]:
+            with self.subTest(layout=name_of(ranks, parallel)):
+                copy = "%s-at-%d" % (os.path.basename(folder), ranks)
+                shutil.copytree(folder, os.path.join(self.folder, copy))
+                self.train(GPT2, ranks, parallel, "--set", "run.folder=" + copy)
+                self.check_against((one[0], []), (harness.read_rows(os.path.join(self.folder, copy), "train"), []), "restart")
 
 
 if __name__ == "__main__":

@@ -28,12 +28,13 @@ def environment(threads=1):
     env = dict(os.environ)
     env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_mpi_yield_when_idle="1",
+               OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not know
                OMPI_MCA_hwloc_base_binding_policy="none", OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="false")
     return env
 
 
 def command(*arguments, ranks=1):
-    launcher = [MPIEXEC, "-q", "-n", str(ranks)] if ranks > 1 else []
+    launcher = [MPIEXEC, "-n", str(ranks)] if ranks > 1 else []
     return launcher + [TRIREME, *map(str, arguments)]
 
 

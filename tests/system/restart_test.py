@@ -228,6 +228,17 @@ class Restart(harness.Case):
         result = self.train("--set", "schedule.rate=0.05", "--set", "run.stop=10 steps")
         self.assertIn("schedule.rate", result.text)
 
+    def test_state_goes_to_the_host_and_comes_back_at_a_restart(self):
+        """Where slots and master weights lie is no part of a checkpoint: the bits are those of a run that never had any on the host."""
+        self.arguments = ("--set", "schedule.kind=constant", "--set", "parallel.shard=parameters")
+        self.train("--set", "run.folder=whole", "--set", "run.stop=16 steps", *self.arguments, ranks=2)
+        for stop, offload, ranks in ((5, '["optimizer", "parameters"]', 2), (8, '["optimizer", "parameters"]', 1), (12, "[]", 2), (16, '["optimizer"]', 2)):
+            result = self.train("--set", "run.stop=%d steps" % stop, "--set", "parallel.offload=" + offload, *self.arguments, ranks=ranks)
+            self.assertEqual("of the host" in result.text, offload != "[]", result.text)
+            self.assertEqual(self.exit_record()["step"], stop)
+        last = "checkpoints/step_000000016.h5"
+        self.assertEqual(harness.digest(self.path("run", last)), harness.digest(self.path("whole", last)))
+
     def test_a_second_job_in_the_folder_is_refused(self):
         process = harness.start("train", "deck.toml", "--set", "run.stop=100000 steps", cwd=self.folder)
         deadline = time.monotonic() + 60

@@ -36,7 +36,7 @@ struct Info {
 
 struct WriteReport {
   std::int64_t bytes = 0;
-  double seconds = 0;
+  double seconds = 0;        ///< of work, without waiting for the caller
   std::uint64_t digest = 0;  ///< over all tensors (docs/contract section 9)
 };
 
@@ -71,7 +71,7 @@ std::string check_seal(const std::string& path);
 /// Reads the pieces named (each rank its own rows; a piece with no rows is passed over; ranks may name different tensors) and checks digests
 /// where the file has them: those of the values that arrived in memory, where all ranks together hold each element of a tensor equally often,
 /// else those of the file's values in a second pass shared out over the ranks. Collective. Throws InputError naming tensor and file: missing,
-/// other shape, digest wrong.
+/// other shape, digest wrong, a value that is not finite.
 void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces);
 
 /// One digest over names and digests of all tensors: sum over tensors of mix64(digest ^ random_key(0, path)), for `inspect --digest`.

@@ -19,7 +19,7 @@ struct Rejected {
   std::string path, why;
 };
 struct Choice {
-  std::string path;  ///< empty: no valid one
+  std::string path;  ///< empty: none that may be gone on from
   std::int64_t step = -1;
   std::vector<Rejected> rejected;
   bool any_file = false;  ///< the folder holds step files at all, valid or not
@@ -29,14 +29,37 @@ struct Choice {
 /// reason. Rank 0 looks, all get the answer. Left-over *.tmp files are never candidates. Nothing is renamed or removed.
 Choice find_newest(const comm::Communicator& world, const std::string& folder);
 
+/// Starts that went on from a checkpoint, in a row, and did not come to a step: restart.json of the run folder.
+struct Attempts {
+  std::string checkpoint;  ///< name of the file; empty: none
+  int starts = 0;
+};
+/// A checkpoint with so many of them is passed over, as long as there is an older one (as SCR does).
+constexpr int attempts_allowed = 2;
+
+/// What the run folder says; rank 0 reads, all get the answer. Collective.
+Attempts read_attempts(const comm::Communicator& world, const std::string& run_folder);
+/// This start goes on from a checkpoint: one more. By rank 0; elsewhere it does nothing.
+void count_attempt(const comm::Communicator& world, const std::string& run_folder, const std::string& checkpoint);
+/// This start came to a step. By rank 0; elsewhere it does nothing.
+void forget_attempts(const comm::Communicator& world, const std::string& run_folder);
+/// Where the choice was tried too often and an older one is whole, that one; the other is renamed to <name>.failed. Collective.
+Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder, const Choice& newest, Log& log);
+
 /// Renames files set aside to <name>.damaged (never deletes). Rank 0 acts.
 void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log);
 
 /// Moves all checkpoints of a run into checkpoints/before-<timestamp>/ (for `--restart none`). Rank 0 acts.
 void move_aside(const comm::Communicator& world, const std::string& folder, Log& log);
 
-/// Removes the oldest step files beyond the newest `keep`, and left-over *.tmp files; `protect` stays. Rank 0 acts, after the new one is sealed.
-void rotate(const comm::Communicator& world, const std::string& folder, int keep, const std::string& protect);
+/// Which checkpoints stay.
+struct Keep {
+  int newest = 3;
+  double every_steps = 0;  ///< of those at or past each multiple of so many steps the first; 0: none
+};
+
+/// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. Rank 0 acts, after the new one is sealed.
+void rotate(const comm::Communicator& world, const std::string& folder, const Keep& keep, const std::string& protect);
 
 /// One run folder belongs to one job at a time: run.lock names host, process with start time, scheduler's job, heartbeat.
 /// Held by rank 0's process, whose heartbeat a thread of its own renews every 10 s, however long a step or a checkpoint takes. Taken over when the process is gone (same host), the heartbeat is 60 s old (another host), else InputError.

@@ -60,6 +60,8 @@ class Engine {
   Drive drive() const;
   /// What was asked for and is not done, a line each: for the watchdog, from any thread.
   std::vector<std::string> describe() const;
+  /// Whether wait() or quiesce() stands still at this moment; from any thread.
+  bool waiting() const;
   /// Bytes sent by requests that are done, and the seconds that wait() stood still.
   double bytes_sent() const;
   double waited_seconds() const;

@@ -28,7 +28,9 @@ struct Deck {
   optim::ScheduleOptions schedule;
   train::EvaluateOptions evaluate;
   checkpoint::CheckpointOptions checkpoint;
+  train::HealthOptions health;
   monitor::MonitorOptions monitor;
+  train::DebugOptions debug;
   /// Where each given key stands: "batch.global" -> "deck.toml:17:9" or "--set batch.global=500". Says nothing about the experiment.
   std::map<std::string, std::string> places;
 };

@@ -28,6 +28,9 @@ class File {
   /// Throws InputError where the file ends before, Failure where the disk fails.
   void read_at(std::int64_t offset, void* data, std::int64_t bytes) const;
   void write_at(std::int64_t offset, const void* data, std::int64_t bytes) const;
+  /// Takes room for so many bytes from the file system and gives it back: finds quotas and limits that free_bytes does not see. Throws Failure where
+  /// there is none; silent where the file system cannot tell.
+  void prove_room(std::int64_t bytes) const;
   /// Until it is on the disk.
   void sync() const;
   /// Closes now and throws Failure where a late write failed (network file systems say it here); the destructor is silent.

@@ -157,6 +157,7 @@ class Hdf5File {
  private:
   Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::int64_t file_bytes);
   Hdf5Handle open_object(const std::string& object) const;
+  void create_groups_above(const std::string& object);
   std::string resolve(const std::string& object, int depth) const;
   std::string place_of(const std::string& object) const;
 

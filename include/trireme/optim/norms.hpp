@@ -22,8 +22,9 @@ struct NormGroups {
 class SquareSums {
  public:
   SquareSums(const parallel::ParameterStore& store, const NormGroups& groups);
-  /// Of `flat`, in the layout of the store's owned(). Collective over data and model. Meta: counts; all sums stay 0.
+  /// Of `flat` on the device, in the layout of the store's owned(). Collective over data and model. Meta: counts; all sums stay 0.
   void measure(ops::Context& context, const Tensor& flat);
+  void measure(ops::Context& context, parallel::WindowedBuffer& buffer);
   /// Of a tensor of this rank, all its parts and shards together.
   double of(std::size_t tensor) const { return squares_[index_[tensor]]; }
   /// Over all weights of the model, tensor by tensor.
@@ -32,6 +33,8 @@ class SquareSums {
   double statistics() const { return squares_.back(); }
 
  private:
+  void measure(ops::Context& context, const parallel::Shard::Window& window, const Tensor& elements);
+  void add_up(const ops::Context& context);
   const parallel::ParameterStore& store_;
   comm::Communicator model_;
   std::vector<std::size_t> index_;         ///< by tensor: place in squares_; statistics: the last one

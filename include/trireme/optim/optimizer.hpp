@@ -18,15 +18,16 @@ struct StepOutcome {
   double grad_norm = 0;     ///< 2-norm over all weights of the model before clipping, statistics left out
 };
 
-/// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included).
+/// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
+/// window by window where slots or master weights lie in host memory.
 class Optimizer {
  public:
   struct Slot {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
-    Tensor flat;       ///< float32, in the layout of the store's owned(); starts at 0
+    Tensor flat;       ///< float32, in the layout of the store's owned(), where it lies; starts at 0
   };
   /// Memory for the slots comes from `state`.
-  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, Arena& state);
+  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state);
 
   /// One update from the store's flat gradient (the sum over the whole step; lamb overwrites it) at learning rate `rate`. `loss_finite`: the
   /// step's loss was. Collective over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing.
@@ -41,12 +42,18 @@ class Optimizer {
  private:
   template <class Ratio>
   void set_trust(ops::Context& context, Ratio&& ratio);
+  struct Moves {
+    bool weights = true, slots = true;
+  };
+  template <class Pass>
+  void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
   void update(ops::Context& context, const ops::Judgement& judgement, double clip_factor);
 
   OptimizerOptions options_;
   parallel::ParameterStore& store_;
   std::vector<Slot> slots_;
-  std::vector<ops::FlatChunk> chunks_;
+  std::vector<parallel::WindowedBuffer> buffers_;     ///< by slot
+  std::vector<std::vector<ops::FlatChunk>> chunks_;  ///< by window
   std::vector<ops::TensorRates> rates_;  ///< by tensor
   SquareSums gradient_squares_;          ///< lamb: in the end the directions'
   SquareSums weight_squares_;            ///< lars, lamb

@@ -22,6 +22,9 @@ namespace trireme::parallel {
 /// last micro-batch. In turn, kinds gradients and parameters: two buffers of a bucket's size (tied buckets: one of their own), reduced
 /// after every micro-batch and added to the own shard. Deterministic accumulation needs the tree's levels, so it holds them whole at any kind.
 ///
+/// Delayed: a step's sums go on while the next step computes, into memory of their own (two sets, taken by turns), and finish() hands on those of
+/// the step before. What is added, and in which order, stays the same.
+///
 /// Used as: begin_step; for each backward of a micro-batch through a chunk of blocks begin_backward, then for each of its blocks from last to
 /// first block_begins, block_done; then finish. Chunks may be taken in any order; all ranks of the groups do the same in the same order.
 class GradientReducer {
@@ -29,9 +32,11 @@ class GradientReducer {
   struct Options {
     std::int64_t micro_batches = 1;  ///< of this rank a step (the accumulation)
     bool deterministic = false;
+    bool delayed = false;
   };
   /// Who adds to what.
   struct Groups {
+    /// Delayed: nobody else's group: sums are under way while others ask for theirs.
     comm::Communicator data;
     comm::Communicator ends;              ///< the first and the last stage, where tied tensors have a copy on both
     const TensorGroup* tensor = nullptr;  ///< outlives the reducer; null: a group of one
@@ -46,8 +51,25 @@ class GradientReducer {
   void block_begins(ops::Context& context, int block);
   /// Backward of this block is done in the current micro-batch.
   void block_done(ops::Context& context, int block);
-  /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step. Returns the seconds it stood still.
-  double finish(ops::Context& context);
+  /// What finish() hands on.
+  struct Sum {
+    bool there = true;   ///< false: delayed, and no step was made before this one: nothing is to be applied
+    bool finite = true;  ///< what the finish() of the step that made it was told
+  };
+  /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step; delayed: over the step before. `finite`: the loss of the
+  /// step now made was.
+  Sum finish(ops::Context& context, bool finite = true);
+
+  /// Delayed: waits for what is still under way; then pending_gradient() is what the next finish() hands on. Else there is nothing of the kind.
+  /// Collective over all groups.
+  void settle(ops::Context& context);
+  /// Delayed: the next finish() hands on a sum; else always {false, true}.
+  Sum pending() const { return options_.delayed ? sums_[now_].told : Sum{false, true}; }
+  /// In the layout of the store's owned().
+  const Tensor& pending_gradient() const { return sums_[now_].reduced; }
+  /// Delayed: the next finish() hands on this, as if an earlier step had made it; its elements are read into pending_gradient() before then (a restart).
+  /// Nothing is under way.
+  void set_pending(const Sum& sum);
 
  private:
   struct Range {
@@ -55,16 +77,24 @@ class GradientReducer {
   };
   /// What is kept of a bucket during a step.
   struct State {
-    std::int64_t done = 0;            ///< micro-batches
-    int top = 0;                      ///< whole: the level that the next micro-batch writes
-    comm::Engine::Ticket ticket = 0;  ///< whole: its reduction
-    std::size_t lane = 0;             ///< in turn: where the current micro-batch writes
-    std::vector<Range> partial;       ///< neighbouring tensors whose gradient is summed over the tensor group, from the bucket's begin
+    std::int64_t done = 0;       ///< micro-batches
+    int top = 0;                 ///< whole: the level that the next micro-batch writes
+    std::size_t lane = 0;        ///< in turn: where the current micro-batch writes
+    std::vector<Range> partial;  ///< neighbouring tensors whose gradient is summed over the tensor group, from the bucket's begin
+  };
+  /// The memory of one step's sum, and how far it is.
+  struct Making {
+    Tensor lowest;                              ///< whole: level 0
+    Tensor reduced;                             ///< the result, in the layout of the store's owned(); kind none: level 0 itself
+    std::vector<comm::Engine::Ticket> tickets;  ///< whole: by bucket
+    bool under_way = false;
+    Sum told{.there = false};
   };
   /// A buffer that buckets take in turn, and the reduction that is made of it.
   struct Lane {
     Tensor data, scratch, result;
     int bucket = -1;                  ///< being reduced; -1: free
+    std::size_t sum = 0;              ///< of which step: index into sums_
     bool adds = false;                ///< the result is added to the own shard; else it was written there
     comm::Engine::Ticket ticket = 0;
   };
@@ -77,12 +107,13 @@ class GradientReducer {
   void reduce_level(int bucket);
   void reduce_lane(int bucket);
   void free_lane(ops::Context& context, Lane& lane);
-  void add_ends();
+  void complete(ops::Context& context, std::size_t which);
+  void add_ends(std::size_t which);
   int buckets() const { return static_cast<int>(states_.size()); }
   const FlatLayout::Bucket& bucket_at(int bucket) const { return store_.layout().buckets()[static_cast<std::size_t>(bucket)]; }
   comm::SumOrder order() const { return options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library; }
   Tensor level(int number, int bucket) const;
-  Tensor own_gradient(int bucket) const;
+  Tensor own_gradient(int bucket, std::size_t which) const;
 
   ParameterStore& store_;
   Groups groups_;
@@ -90,7 +121,9 @@ class GradientReducer {
   Options options_;
   bool whole_;
   std::vector<State> states_;   ///< by bucket
-  std::vector<Tensor> levels_;  ///< whole: deterministic: partial sums, a stack; plain: one
+  std::vector<Making> sums_;    ///< one; delayed: two
+  std::size_t now_ = 0;         ///< that of the step under way, or made last
+  std::vector<Tensor> levels_;  ///< whole, deterministic: partial sums above level 0, a stack
   Tensor exchange_;             ///< whole, deterministic, several ranks: the partner's part
   std::vector<Lane> lanes_;     ///< in turn: two, then one a tied bucket
   std::size_t turn_ = 0;        ///< the lane that the next bucket takes

@@ -34,6 +34,8 @@ struct Mesh {
   comm::Communicator model;
   /// First and last stage of one data and tensor rank, where tied tensors are summed; on other stages, and without a pipeline, of one rank.
   comm::Communicator ends;
+  /// The ranks of `data` once more: for sums that go on while others of that group are asked for, which would have to wait behind them.
+  comm::Communicator delayed;
 };
 
 }  // namespace trireme::parallel

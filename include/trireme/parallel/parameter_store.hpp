@@ -7,6 +7,7 @@
 #include "trireme/parallel/flat_layout.hpp"
 #include "trireme/parallel/parameter.hpp"
 #include "trireme/parallel/sharding.hpp"
+#include "trireme/parallel/windowed_buffer.hpp"
 #include "trireme/tensor/arena.hpp"
 
 namespace trireme::parallel {
@@ -19,18 +20,19 @@ namespace trireme::parallel {
 /// optimizer          own shards                 whole, gathered after an update
 /// gradients          own shards                 whole, gathered after an update
 /// parameters         own shards                 bucket by bucket, gathered before use: two buffers in turn, tied buckets one of their own
-/// A group of one shards nothing.
+/// A group of one shards nothing. Where the master lies in host memory (`parallel.offload`), no whole working weights are held on the device
+/// either: at any kind they come bucket by bucket as at kind parameters.
 class ParameterStore {
  public:
   /// Memory comes from `parameters` (master, working weights) and `gradients` (the reduced gradient; GradientReducer takes more from it).
-  ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, Arena& parameters, Arena& gradients);
+  ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, const StateMemory& parameters, Arena& gradients);
 
   /// Fills the master weights with their initial values and makes the working weights. No communication.
   void initialize(std::uint64_t seed);
   /// Makes the working weights from the master weights anew (after a restart) and gives the weights a new version. Collective over data.
   void refresh_working(ops::Context& context);
-  /// After an update: kinds optimizer and gradients start to gather the working weights, in the order in which forward needs them; kind
-  /// parameters forgets those gathered before. Collective over data.
+  /// After an update: resident sharded weights start to be gathered, in the order in which forward needs them; others are forgotten.
+  /// Collective over data.
   void publish(ops::Context& context);
   /// The weights of `block` may be read when it returns, until need() is called for another block; those of `next_block` (-1: none) are
   /// gathered meanwhile. Called before each forward and backward of a block, by all ranks of the data group in one order. Costs nothing
@@ -44,7 +46,7 @@ class ParameterStore {
   const Sharding& sharding() const { return sharding_; }
   const Shard& owned() const { return owned_; }
   /// Whether working weights stay from one update to the next; else they are there from one need() to the next only.
-  bool resident() const { return sharding_.kind != ShardKind::parameters; }
+  bool resident() const { return resident_; }
 
   /// A working weight: in compute precision where the parameter has a compute copy, else float32 (norms, biases, statistics).
   Tensor weight(ParameterId id) const { return weight(id, 1); }
@@ -56,13 +58,17 @@ class ParameterStore {
   /// float32: the rows of the master weight that this rank owns ([0, ..] where none).
   Tensor master(ParameterId id) const;
 
-  /// In the layout of owned().
-  const Tensor& flat_master() const { return master_; }
+  /// In the layout of owned(), where it lies: in host memory or on the device.
+  const Tensor& flat_master() const { return master_.flat(); }
+  /// The same, to work on.
+  WindowedBuffer& master_buffer() { return master_; }
   /// The reduced gradient, in the layout of owned().
   const Tensor& flat_gradient() const { return gradient_; }
   /// The whole working weights as bytes, where an update writes its copy; undefined where the master itself is read, and where there are none.
   const Tensor& flat_working() const { return working_; }
 
+  /// The reduced gradient stands in `flat` (float32, the layout of owned()).
+  void direct_flat_gradient(const Tensor& flat) { gradient_ = flat; }
   /// Directs gradient() of a bucket's parameters to `part` (float32 [elements of the bucket]).
   void direct_gradient(int bucket, const Tensor& part) { bucket_gradients_[static_cast<std::size_t>(bucket)] = part; }
   /// Where it is directed now.
@@ -81,7 +87,7 @@ class ParameterStore {
   int hold_in_turn(ops::Context& context, int bucket);
   void hold(ops::Context& context, Held& held, int bucket);
   void forget(Held& held);
-  void make_own_working(ops::Context& context, int bucket) const;
+  void make_own_working(ops::Context& context, int bucket);
   void gather(int bucket);
   void await(int bucket);
   Shape joined_shape(ParameterId first, int count) const;
@@ -90,13 +96,15 @@ class ParameterStore {
   const FlatLayout* layout_;
   Sharding sharding_;
   Shard owned_;
-  Tensor master_, gradient_, working_;
+  WindowedBuffer master_;
+  bool resident_;
+  Tensor gradient_, working_;
   std::vector<Tensor> bucket_gradients_;        ///< by bucket
-  std::vector<Tensor> bucket_working_;          ///< by bucket, bytes; kind parameters: undefined where it is not here
+  std::vector<Tensor> bucket_working_;          ///< by bucket, bytes; undefined where it is not here
   std::vector<comm::Engine::Ticket> arriving_;  ///< by bucket: its gather; 0: it is here
-  Held turns_[2];                               ///< kind parameters
+  Held turns_[2];                               ///< not resident
   int turn_ = 0;                                ///< which of them holds what is read now
-  std::vector<Held> tied_;                      ///< kind parameters: one a tied bucket
+  std::vector<Held> tied_;                      ///< not resident: one a tied bucket
   std::uint64_t version_ = 1;
 };
 

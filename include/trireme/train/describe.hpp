@@ -4,6 +4,7 @@
 
 #include "trireme/parallel/options.hpp"
 #include "trireme/train/layout.hpp"
+#include "trireme/train/replica.hpp"
 
 namespace trireme::train {
 
@@ -18,5 +19,8 @@ std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layou
 /// "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %": the idle time over the busy time where passes take equally long on all stages
 /// (Narayanan et al. 2021, section 2.2).
 std::string describe_pipeline(const parallel::ParallelOptions& options, const ResolvedLayout& layout);
+
+/// "1.2 GiB (weights .., gradients .., optimizer .., activations .., workspace ..)", and what lies in host memory.
+std::string describe_memory(const MemoryPlan& plan);
 
 }  // namespace trireme::train

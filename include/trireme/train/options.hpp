@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "trireme/base/duration.hpp"
 #include "trireme/tensor/tensor.hpp"
@@ -36,6 +37,44 @@ struct PrecisionOptions {
 /// Table [evaluate].
 struct EvaluateOptions {
   Duration every{1, Duration::Unit::epochs};
+};
+
+/// Table [health].
+struct HealthOptions {
+  bool skip_nonfinite = true;      ///< false: a loss or gradient that is not finite ends the run
+  double spike_ratio = 10;         ///< a loss above this many times the running mean is not applied; 0: off
+  double spike_warn = 3;           ///< one above this many times is reported; 0: off
+  double grad_norm_warn = 100;     ///< a gradient norm above this is reported; 0: off
+  int rollback_after = 5;          ///< steps in a row that were not applied
+  int rollbacks = 3;               ///< roll-backs of a run, after which such steps end it
+  std::optional<Duration> compare_replicas = Duration{1000, Duration::Unit::steps};  ///< hashes of replicated weights; none: never
+  std::optional<Duration> watchdog = Duration{120, Duration::Unit::seconds};         ///< the shortest deadline; none: off
+};
+
+/// Something that goes wrong on purpose, at one rank.
+struct Fault {
+  enum class Kind : std::uint8_t {
+    kill,   ///< SIGKILL to itself
+    stop,   ///< SIGSTOP to itself
+    sleep,  ///< stands still for `seconds`
+    nan,    ///< this step's gradient of the rank is not a number (ranks of the last stage)
+    flip    ///< one bit of the rank's weights is turned over
+  };
+  Kind kind = Kind::kill;
+  double seconds = 0;
+  int rank = 0;                         ///< of the world
+  std::int64_t first = 1, last = 1;     ///< steps
+  std::string phase = "step";           ///< one of fault_phases
+  bool operator==(const Fault&) const = default;
+};
+
+/// What a rank comes by, in the order of a step. "step": before it; "checkpoint-...": as checkpoint::write and rotate say.
+inline constexpr const char* fault_phases[] = {"step",           "evaluation",        "checkpoint-begin",   "checkpoint-write",
+                                               "checkpoint-close", "checkpoint-rename", "checkpoint-renamed", "checkpoint-rotate"};
+
+/// Table [debug].
+struct DebugOptions {
+  std::vector<Fault> faults;  ///< key fault
 };
 
 }  // namespace trireme::train

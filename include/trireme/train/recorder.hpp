@@ -35,7 +35,8 @@ class Recorder {
   /// A row of kind train for the step just added; ends the window.
   void train_row(const RunState& state, const StepResult& result, double rate);
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
-  void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double seconds);
+  /// `stall_seconds`: what it kept the steps waiting; `seconds`: all that was done for it, by a thread too.
+  void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double seconds);
   void event(const RunState& state, const std::string& event, const std::string& detail);
   /// Ends the progress line.
   void finish() { progress_.clear(); }

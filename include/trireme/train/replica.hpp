@@ -13,9 +13,12 @@
 #include "trireme/parallel/gradient_reducer.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/parallel/options.hpp"
+#include "trireme/parallel/periodic_average.hpp"
 #include "trireme/parallel/pipeline.hpp"
 
 namespace trireme::train {
+
+class ActivationWindows;
 
 /// Sums over samples (tokens): what losses and metrics are made of, added in the order of the tree. Layout as ops::cross_entropy writes it.
 struct Sums {
@@ -40,6 +43,7 @@ struct ReplicaOptions {
   int recompute = 0;                  ///< every n-th block; 0: none
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
+  double outer_momentum = 0;          ///< of sync periodic
   DType compute = DType::float32;
   std::uint64_t seed = 1;             ///< dropout
   bool deterministic = false;         ///< small models at a power of two of replicas are added up in the same order in any case
@@ -57,6 +61,7 @@ struct ReplicaOptions {
 struct MemoryPlan {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
   std::vector<std::int64_t> activations;  ///< of each micro-batch in flight through each chunk
+  std::int64_t windows[2] = {0, 0};       ///< offloaded activations: of the blocks at work
   std::int64_t recompute = 0, boundary = 0, flow[2] = {0, 0}, workspace = 0, library = 0, batches = 0;
   std::int64_t host_parameters = 0, host_optimizer = 0, host_activations = 0;  ///< parallel.offload: in host memory
   std::int64_t all_activations() const;
@@ -91,8 +96,13 @@ class Replica {
   /// Logits float32 [classes] of position `row` of one sequence of `context` tokens (without pipeline, micro = 1). Collective over the tensor group.
   Tensor logits(const Tensor& tokens, std::int64_t row);
 
+  /// From here on backward begins with the loss's gradient times this: 1, or for tests what must not reach the weights.
+  void scale_gradients(float factor) { gradient_factor_ = factor; }
+
   parallel::GradientReducer& reducer() { return *reducer_; }
   optim::Optimizer& optimizer() { return *optimizer_; }
+  /// Null unless sync is periodic: then replicas go their own ways, each by the gradient of its own samples, until they are averaged.
+  parallel::PeriodicAverage* average() { return average_.get(); }
   parallel::ParameterStore& store() { return *store_; }
   const model::Model& model() const { return model_; }
   const parallel::Mesh& mesh() const { return mesh_; }
@@ -121,8 +131,10 @@ class Replica {
 
   ReplicaOptions options_;
   parallel::Mesh mesh_;
+  comm::Communicator summed_;  ///< the ranks of the data group whose gradients and statistics are summed in a step
   comm::Engine& engine_;
   Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_, library_, batches_;
+  Arena host_parameters_, host_slots_;
   ops::Context context_;
   model::Model model_;
   std::vector<parallel::PipelineAction> schedule_;
@@ -133,7 +145,9 @@ class Replica {
   std::unique_ptr<parallel::ParameterStore> store_;
   std::unique_ptr<parallel::GradientReducer> reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<parallel::PeriodicAverage> average_;
   model::Flow flow_;
+  std::unique_ptr<ActivationWindows> windows_;  ///< parallel.offload: "activations"
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::vector<Kept> kept_;
   ops::ImagePreparation preparation_;
@@ -141,7 +155,7 @@ class Replica {
   comm::Engine::Ticket outgoing_sent_[2] = {0, 0};
   int outgoing_turn_ = 0;
   std::vector<Sums> sums_;
-  float statistic_scale_;
+  float statistic_scale_, gradient_factor_ = 1;
 };
 
 }  // namespace trireme::train

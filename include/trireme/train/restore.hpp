@@ -17,6 +17,9 @@ struct Restored {
 /// that may not be made, `required` without a checkpoint.
 Restored restore(Run& run, const RestartPolicy& policy, Log& log);
 
+/// Puts the replica back to a checkpoint of this run. Collective. Throws InputError on all ranks where it is not whole.
+RunState go_back(Run& run, const std::string& path, Log& log);
+
 /// What a checkpoint says of itself, once its seal is known to hold: every byte is read, by rank 0. Collective. Throws InputError.
 checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path);
 

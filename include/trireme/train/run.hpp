@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "trireme/base/log.hpp"
 #include "trireme/checkpoint/folder.hpp"
@@ -32,6 +33,9 @@ void leave_folder(HeldFolder& folder, const std::string& path);
 
 /// What a replica of this deck is made from.
 ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout);
+
+/// The host of each world rank. Collective.
+std::vector<std::string> hosts_of(const comm::Environment& environment);
 
 /// Tokens of a sample; 0 for images.
 std::int64_t context_of(const deck::Deck& deck);

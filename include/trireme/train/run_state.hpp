@@ -8,6 +8,7 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/data/sampler.hpp"
 #include "trireme/parallel/mesh.hpp"
+#include "trireme/train/health.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {
@@ -20,7 +21,8 @@ struct RunState {
   std::optional<double> best;             ///< value of checkpoint.best so far
   std::string best_metric;                ///< which metric that is: "top1", "loss"
   std::int64_t best_step = 0;
-  std::int64_t skipped = 0;               ///< steps whose loss or gradient was not finite
+  std::int64_t skipped = 0;               ///< steps that were not applied
+  HealthState health;
 };
 
 /// Which rows of each tensor a rank takes part in.
@@ -30,12 +32,15 @@ enum class Rows : std::uint8_t {
 };
 
 /// The tensors of the whole model as this rank holds them, also those of which it holds nothing: weights, running statistics and, where `slots`,
-/// the optimizer's.
+/// the optimizer's, the outer momentum and the gradient that waits to be applied (which is settled).
 std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots);
 
 /// What else the checkpoint says. `dataset` is the identity of the training set.
 checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck, const std::vector<std::string>& classes, std::uint64_t dataset,
                          std::uint64_t seed);
+
+/// Whether a gradient waits in this checkpoint is what a delayed replica goes by from here on. Before pieces_of() for reading.
+void expect_pending(Replica& replica, const checkpoint::Info& info);
 
 RunState state_of(const checkpoint::Info& info);
 

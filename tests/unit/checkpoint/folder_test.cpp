@@ -83,15 +83,70 @@ TEST(Newest, TellsADamagedRunFromAnEmptyFolder) {
   EXPECT_EQ(choice.rejected.size(), 1u);
 }
 
+TEST(Attempts, ACheckpointFromWhichTwoStartsFailedIsPassedOver) {
+  const Folder run;
+  const std::string folder = run / "checkpoints";
+  fs::create_directory(folder);
+  Log log(false);
+  for (const std::int64_t step : {10, 20}) {
+    Example example;
+    Info info = example_info();
+    info.step = step;
+    write(self, folder + "/" + step_file_name(step), example.pieces(), info);
+  }
+  const auto choose = [&] { return pass_over_failed(self, run.path(), find_newest(self, folder), log).step; };
+  EXPECT_EQ(choose(), 20);
+  count_attempt(self, run.path(), step_file_name(20));
+  EXPECT_EQ(choose(), 20);  // one failure may be anything
+  forget_attempts(self, run.path());
+  count_attempt(self, run.path(), step_file_name(20));
+  EXPECT_EQ(choose(), 20);  // in a row: the start between came to a step
+  count_attempt(self, run.path(), step_file_name(20));
+  EXPECT_EQ(choose(), 10);
+  EXPECT_TRUE(fs::exists(folder + "/" + step_file_name(20) + ".failed"));
+  for (int i = 0; i < 3; ++i) count_attempt(self, run.path(), step_file_name(10));
+  EXPECT_EQ(read_attempts(self, run.path()).starts, 3);  // another file is counted anew
+  EXPECT_EQ(choose(), 10);                               // the last one is never given up
+}
+
+TEST(Attempts, AFileThatSaysNothingCountsNone) {
+  const Folder run;
+  for (const char* text : {"", "{", "[]", R"({"checkpoint": 3, "starts": 2})", R"({"checkpoint": "a"})"}) {
+    std::ofstream(run / "restart.json") << text;
+    EXPECT_EQ(read_attempts(self, run.path()).starts, 0) << text;
+  }
+}
+
 TEST(Rotation, KeepsTheNewestAndTheProtected) {
   const Folder folder;
   for (const std::int64_t step : {1, 2, 3, 4, 5}) std::ofstream(folder / step_file_name(step)) << step;
   for (const char* name : {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"}) std::ofstream(folder / name) << name;
   fs::create_directories(folder / (step_file_name(0) + "/inner"));  // somebody else's, and no file: stays
   fs::create_directory(folder / step_file_name(9));
-  rotate(self, folder.path(), 2, step_file_name(1));
+  rotate(self, folder.path(), {.newest = 2}, step_file_name(1));
   const std::vector<std::string> expected{"best.h5",         "notes.txt",       step_file_name(0), step_file_name(1), "step_000000001.h5.damaged",
                                           step_file_name(4), step_file_name(5), step_file_name(9)};
+  EXPECT_EQ(names_in(folder.path()), expected);
+}
+
+TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
+  const Folder folder;
+  for (std::int64_t step = 3; step <= 33; step += 3) {  // as a run writes them, one after the other
+    std::ofstream(folder / step_file_name(step)) << step;
+    rotate(self, folder.path(), {.newest = 2, .every_steps = 10}, step_file_name(step));
+  }
+  const std::vector<std::string> expected{step_file_name(12), step_file_name(21), step_file_name(30), step_file_name(33)};
+  EXPECT_EQ(names_in(folder.path()), expected);
+}
+
+TEST(Rotation, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
+  const Folder folder;
+  const double third = 10.0 / 3;  // 10 steps are three of them
+  for (std::int64_t step = 1; step <= 11; ++step) {
+    std::ofstream(folder / step_file_name(step)) << step;
+    rotate(self, folder.path(), {.newest = 1, .every_steps = third}, step_file_name(step));
+  }
+  const std::vector<std::string> expected{step_file_name(4), step_file_name(7), step_file_name(10), step_file_name(11)};
   EXPECT_EQ(names_in(folder.path()), expected);
 }
 

@@ -17,9 +17,10 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
   EXPECT_FALSE(found[1].forbidden);
 }
 
-// CONTRACT section 9: model, seed, shuffle and optimizer.kind may not change, everything else may.
+// CONTRACT section 9: model, seed, shuffle, optimizer.kind and sync may not change, everything else may.
 TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
-  for (const Override& change : std::vector<Override>{{"model.width", "32"}, {"model.depth", "14"}, {"run.seed", "2"}, {"data.shuffle", "none"}}) {
+  for (const Override& change : std::vector<Override>{{"model.width", "32"}, {"model.depth", "14"}, {"run.seed", "2"}, {"data.shuffle", "none"},
+                                                           {"parallel.sync", "delayed"}, {"parallel.sync", "every 4 steps"}}) {
     const auto found = differences(with({}), with({change}));
     ASSERT_EQ(found.size(), 1u) << change.key;
     EXPECT_EQ(found[0].key, change.key);
@@ -33,6 +34,12 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   EXPECT_TRUE(kind_found);
   for (const Override& change : std::vector<Override>{{"run.stop", "20 epochs"}, {"data.train", "elsewhere"}, {"optimizer.weight_decay", "0.1"}})
     for (const Difference& difference : differences(with({}), with({change}))) EXPECT_FALSE(difference.forbidden) << difference.key;
+}
+
+TEST(DeckDifferences, TheOuterMomentumMayChangeButNotHowOftenRanksAreAveraged) {
+  const auto found = differences(with({{"parallel.sync", "every 4 steps"}}), with({{"parallel.sync", "every 8 steps"}, {"parallel.outer_momentum", "0.5"}}));
+  ASSERT_EQ(found.size(), 2u);
+  for (const Difference& difference : found) EXPECT_EQ(difference.forbidden, difference.key == "parallel.sync") << difference.key;
 }
 
 // Left to the data, which may not change either, or written out: the same model.

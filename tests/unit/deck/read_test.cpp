@@ -48,6 +48,8 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_EQ(deck.evaluate.every, (Duration{1, Unit::epochs}));
   EXPECT_EQ(deck.checkpoint.keep, 3);
   EXPECT_EQ(deck.checkpoint.best, "");
+  EXPECT_TRUE(deck.checkpoint.asynchronous);
+  EXPECT_FALSE(deck.checkpoint.keep_every.has_value());
   EXPECT_EQ(deck.monitor.every, (Duration{10, Unit::steps}));
   EXPECT_TRUE(deck.monitor.tensorboard);
   EXPECT_FALSE(deck.monitor.trace.has_value());
@@ -222,8 +224,6 @@ initial = 65536
 ema = 0.0
 [evaluate]
 subset = 0
-[checkpoint]
-async = false
 [health]
 skip_nonfinite = true
 spike_ratio = 10

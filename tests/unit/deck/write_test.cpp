@@ -100,6 +100,8 @@ Deck draw(std::mt19937& random) {
   deck.evaluate.every = counted();
   deck.checkpoint.every = counted();
   deck.checkpoint.keep = 1 + up_to(5);
+  if (up_to(1)) deck.checkpoint.keep_every = counted();
+  deck.checkpoint.asynchronous = up_to(1);
   if (!deck.data.validation.empty()) deck.checkpoint.best = std::vector<std::string>{"", "top1", "loss"}[static_cast<std::size_t>(up_to(2))];
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
@@ -123,6 +125,8 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
     EXPECT_EQ(again.run.stop, deck.run.stop);
     EXPECT_EQ(again.run.walltime, deck.run.walltime);
     EXPECT_EQ(again.checkpoint.best, deck.checkpoint.best);
+    EXPECT_EQ(again.checkpoint.keep_every, deck.checkpoint.keep_every);
+    EXPECT_EQ(again.checkpoint.asynchronous, deck.checkpoint.asynchronous);
     EXPECT_EQ(again.model.widths, deck.model.widths);
     EXPECT_EQ(again.model.gpt.vocabulary, deck.model.gpt.vocabulary);
     EXPECT_EQ(again.model.gpt.dropout, deck.model.gpt.dropout);

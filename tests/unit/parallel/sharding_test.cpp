@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -77,7 +78,7 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
       const Shard shard(list, layout, rank, size);
       for (const std::int64_t longest : {1, 7, 16384}) {
         std::vector<std::int64_t> filled(list.entries().size(), 0);
-        for (const ops::FlatChunk& chunk : shard.chunks(longest)) {
+        for (const ops::FlatChunk& chunk : shard.chunks(shard.windows().front(), longest)) {
           const auto t = static_cast<std::size_t>(chunk.tensor);
           const Shard::Part& part = shard.part({chunk.tensor});
           const FlatLayout::Slot& slot = layout.slots()[t];
@@ -95,6 +96,73 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
       }
     }
   }
+}
+
+TEST(Shard, OneWindowIsEverything) {
+  const ParameterList list = make_list();
+  const FlatLayout layout(list, 1, DType::float32);
+  for (const int size : {1, 3, 50}) {
+    for (int rank = 0; rank < size; ++rank) {
+      const Shard shard(list, layout, rank, size);
+      ASSERT_EQ(shard.windows().size(), 1u);
+      const Shard::Window& all = shard.windows().front();
+      EXPECT_EQ(all.begin, 0);
+      EXPECT_EQ(all.end, shard.elements());
+      EXPECT_EQ(all.row_end - all.row_begin, shard.rows().size());
+      EXPECT_EQ(all.run_end - all.run_begin, shard.runs().size());
+      EXPECT_EQ(shard.longest_window(), shard.elements());
+    }
+  }
+}
+
+TEST(Shard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
+  const ParameterList list = make_list();
+  std::int64_t cuts = 0;
+  for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
+    const FlatLayout layout(list, bucket_bytes, DType::bfloat16);
+    for (const std::int64_t limit : {1, 11, 100, 1 << 20}) {
+      for (const int size : {1, 3, 50}) {
+        for (int rank = 0; rank < size; ++rank) {
+          const Shard whole(list, layout, rank, size), shard(list, layout, rank, size, limit);
+          std::int64_t end = 0, longest = 0;
+          std::size_t row = 0, run = 0;
+          for (const Shard::Window& window : shard.windows()) {
+            EXPECT_EQ(window.begin, end);
+            EXPECT_EQ(window.row_begin, row);
+            EXPECT_EQ(window.run_begin, run);
+            end = window.end;
+            longest = std::max(longest, window.elements());
+            std::int64_t in_rows = 0, in_runs = 0, in_chunks = 0, longest_row = 0;
+            for (; row < window.row_end; ++row) {
+              EXPECT_EQ(window.begin + shard.rows()[row].offset, whole.rows()[row].offset);
+              in_rows += shard.rows()[row].elements;
+              longest_row = std::max(longest_row, shard.rows()[row].elements);
+            }
+            for (; run < window.run_end; ++run) in_runs += shard.runs()[run].elements;
+            for (const ops::FlatChunk& chunk : shard.chunks(window, 7)) {
+              EXPECT_LE(chunk.offset + chunk.elements, window.elements());
+              in_chunks += chunk.elements;
+            }
+            EXPECT_LE(in_rows, std::max(limit, longest_row));
+            EXPECT_EQ(in_runs, in_rows);
+            EXPECT_EQ(in_chunks, in_rows);
+          }
+          EXPECT_EQ(end, shard.elements());
+          EXPECT_EQ(row, shard.rows().size());
+          EXPECT_EQ(run, shard.runs().size());
+          EXPECT_EQ(longest, shard.longest_window());
+          for (const Shard::Bucket& bucket : shard.buckets()) {
+            EXPECT_EQ(bucket.window_begin == bucket.window_end, bucket.elements() == 0);
+            cuts += static_cast<std::int64_t>(bucket.window_end - bucket.window_begin > 1);
+            if (bucket.elements() == 0) continue;
+            EXPECT_EQ(shard.windows()[bucket.window_begin].begin, bucket.begin);
+            EXPECT_EQ(shard.windows()[bucket.window_end - 1].end, bucket.end);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(cuts, 0);
 }
 
 }  // namespace

@@ -83,6 +83,11 @@ TEST(Allocation, DoesNotHappenInASteadyStep) {
   options.global = 4;
   options.recompute = 2;
   EXPECT_EQ(allocations_in_a_steady_step(options), 0);
+  options.offload.activations = true;
+  EXPECT_EQ(allocations_in_a_steady_step(options), 0);
+  options.shard = parallel::ShardKind::parameters;
+  options.offload.optimizer = options.offload.parameters = true;
+  EXPECT_EQ(allocations_in_a_steady_step(options), 0);
 }
 
 }  // namespace

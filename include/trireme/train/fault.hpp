@@ -1,0 +1,27 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "trireme/train/options.hpp"
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+/// Makes the faults of a deck happen at this rank ([debug] fault): each step of a fault once, also where a roll-back comes by it again.
+class Faults {
+ public:
+  Faults(const std::vector<Fault>& faults, int world_rank);
+  /// This rank comes by a phase of a step.
+  void at(const std::string& phase, std::int64_t step, Replica& replica);
+
+ private:
+  struct Armed {
+    Fault fault;
+    std::int64_t done = 0;  ///< up to this step
+  };
+  std::vector<Armed> armed_;
+  bool poisoned_ = false;  ///< the gradients of the step that is made now are
+};
+
+}  // namespace trireme::train

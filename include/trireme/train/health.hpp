@@ -1,0 +1,73 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trireme/train/options.hpp"
+#include "trireme/train/step.hpp"
+
+namespace trireme::train {
+
+/// What health remembers of a run; kept in its checkpoints.
+struct HealthState {
+  double mean_sum = 0;            ///< 0.98 mean_sum + 0.02 loss, over applied steps
+  std::int64_t applied = 0;       ///< steps in it
+  std::int64_t bad_in_a_row = 0;  ///< not applied, up to the last step
+  std::int64_t nonfinite = 0, spikes = 0, warnings = 0, rollbacks = 0;
+  bool operator==(const HealthState&) const = default;
+};
+
+/// Looks at each step's loss and gradient norm: every rank the same numbers, so every rank comes to the same end.
+class Health {
+ public:
+  /// One row of metrics.jsonl; `says`: whether the log has a line of it too.
+  struct Event {
+    std::string event, detail;
+    bool says = true;
+  };
+
+  explicit Health(const HealthOptions& options, const HealthState& state = {}) : options_(options), state_(state) {}
+  /// A loss above this is not to be applied: spike_ratio times the running mean, once 100 steps were applied; infinity before.
+  double loss_limit() const;
+  /// The exponential mean (0.98) of the losses of applied steps, with the bias of its first steps taken out as Adam does; 0 before the first.
+  double mean() const;
+  /// After each step: what is worth telling of it.
+  std::vector<Event> after(const StepResult& result);
+
+  /// Whether the last steps, not one of them applied, are more than skipping can repair.
+  bool past_repair() const { return state_.bad_in_a_row >= (options_.skip_nonfinite ? options_.rollback_after : 1); }
+  /// Whether this run may be rolled back once more.
+  bool may_roll_back() const { return options_.skip_nonfinite && state_.rollbacks < options_.rollbacks; }
+  /// The run stands where `then` was: its running mean is taken, and what was counted since stays counted.
+  void rolled_back(const HealthState& then);
+
+  const HealthState& state() const { return state_; }
+
+ private:
+  bool armed() const;
+  HealthOptions options_;
+  HealthState state_;
+  bool norm_was_large_ = false, loss_was_spike_ = false;
+};
+
+/// Times of each rank of some steps: finds a rank that keeps the others of its stage waiting.
+class SlowRanks {
+ public:
+  explicit SlowRanks(const parallel::MeshShape& shape) : shape_(shape), seconds_(static_cast<std::size_t>(shape.ranks())) {}
+  /// The busy seconds of each rank in one step, by world rank.
+  void add(const std::vector<StepMessage>& messages);
+  struct Slow {
+    int rank = 0;
+    double busy_seconds = 0, others_seconds = 0;  ///< of a step; others: the median of the rank's stage
+  };
+  /// The slow ranks of the steps added since the last call.
+  std::vector<Slow> take();
+
+ private:
+  parallel::MeshShape shape_;
+  std::vector<double> seconds_;
+  std::int64_t steps_ = 0;
+};
+
+}  // namespace trireme::train

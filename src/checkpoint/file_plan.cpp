@@ -1,0 +1,161 @@
+#include "file_plan.hpp"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "agreement.hpp"
+#include "info_text.hpp"
+#include "rows.hpp"
+#include "seal.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+
+namespace trireme::checkpoint {
+namespace {
+
+// Datasets of a page and more begin at a page: whole stripes and pages are written, as parallel file systems like it.
+constexpr std::int64_t dataset_alignment = 4096;
+// HDF5's own for one dataset: object header, link, attribute, padding; generous, since it only sizes the user block and the room asked for.
+constexpr std::int64_t metadata_bytes_a_dataset = 2048 + dataset_alignment, metadata_bytes_a_file = 256 << 10;
+
+void check_pieces(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
+  ensure(same_everywhere(world, fingerprint_of(pieces)), "{}: the ranks do not name the same tensors in the same order", path);
+  std::vector<std::uint64_t> elements(pieces.size()), cover(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Coverage held = coverage_of(part_of(pieces[i]), pieces[i].row_begin, pieces[i].row_end);
+    elements[i] = held.elements;
+    cover[i] = held.hash;
+  }
+  world.all_reduce(std::span(elements), comm::Reduction::sum);
+  world.all_reduce(std::span(cover), comm::Reduction::sum);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    ensure(times_held(*pieces[i].spec, {elements[i], cover[i]}) == 1, "{}: the ranks together do not hold each element of {} exactly once", path,
+           pieces[i].path);
+  }
+}
+
+void write_metadata(io::Hdf5File& file, const Info& info, bool slots) {
+  file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+  file.write_attribute("/", "version", std::int64_t{1});
+  file.write_attribute("/", "complete", std::int64_t{1});
+  file.write_attribute("/", "step", info.step);
+  file.write_attribute("/", "epoch", info.epoch);
+  file.write_attribute("/", "epoch_samples", info.epoch_samples);
+  file.write_attribute("/", "samples", info.samples);
+  file.write_attribute("/", "deck", info.deck);
+  file.create_group("state");
+  for (const auto& [key, value] : info.state) file.write_attribute("state", key, value);
+  if (slots || info.updates > 0) {
+    file.create_group("optimizer");
+    file.write_attribute("optimizer", "updates", info.updates);
+  }
+  if (!info.classes.empty()) file.write_strings("classes", info.classes);
+}
+
+}  // namespace
+
+FilePlan plan_file(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info) {
+  check_pieces(world, path, pieces);
+  FilePlan plan;
+  plan.info = info_of_bytes(world.broadcast(to_bytes(info), 0));
+  plan.digests.resize(pieces.size());
+  plan.most_bytes = metadata_bytes_a_file + 2 * static_cast<std::int64_t>(to_bytes(plan.info).size());
+  for (const Piece& piece : pieces) {
+    plan.most_bytes += piece.spec->shape.elements() * static_cast<std::int64_t>(sizeof(float)) + metadata_bytes_a_dataset +
+                       static_cast<std::int64_t>(piece.path.size());
+  }
+  plan.user_block = std::max(dataset_alignment, user_block_bytes(plan.most_bytes));  // HDF5 wants it to be no smaller than the alignment
+  plan.most_bytes += plan.user_block;
+  return plan;
+}
+
+std::vector<std::uint64_t> digests_of(std::span<const Piece> pieces) {
+  std::vector<std::uint64_t> digests(pieces.size());
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Piece& piece = pieces[i];
+    if (piece.row_begin < piece.row_end) digests[i] = digest_rows(*piece.spec, part_of(piece), piece.row_begin, piece.row_end, piece.data);
+  }
+  return digests;
+}
+
+void prepare_folder(const comm::Communicator& world, const std::string& path, const FilePlan& plan, std::optional<io::StagedFile>& staged) {
+  comm::together(world, [&] {
+    if (world.rank() != 0) return;
+    const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+    const std::string folder = parent.empty() ? "." : parent.string();
+    ensure(std::filesystem::is_directory(folder), "{}: there is no folder {} to write it in", path, folder);
+    staged.emplace(path);  // what a killed start left under that name takes no room any more
+    const std::int64_t room = io::free_bytes(folder);
+    ensure(plan.most_bytes <= room, "{}: needs {} bytes ({}) and there are {} ({}) free; make room, or lower checkpoint.keep", path, plan.most_bytes,
+           format_bytes(static_cast<double>(plan.most_bytes)), room, format_bytes(static_cast<double>(room)));
+    io::File file(staged->temporary(), io::File::Mode::create);  // says what is wrong with the path, where HDF5 only says that something is
+    file.prove_room(plan.most_bytes);
+    file.close();
+  });
+}
+
+LaidOut lay_out(const comm::Communicator& world, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan) {
+  io::Hdf5Creation creation;
+  creation.communicator = world.size() > 1 ? world.mpi_handle() : nullptr;
+  creation.user_block_bytes = plan.user_block;
+  creation.alignment = dataset_alignment;
+  LaidOut laid_out;
+  comm::together(world, [&] {
+    io::Hdf5File& file = laid_out.file.emplace(io::Hdf5File::create(temporary, creation));
+    const bool slots = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.path.starts_with("optimizer/"); });
+    write_metadata(file, plan.info, slots);
+    for (std::size_t i = 0; i < pieces.size(); ++i) {
+      const Shape& shape = pieces[i].spec->shape;
+      laid_out.datasets.push_back(file.create_dataset(pieces[i].path, io::Hdf5Number::float32, std::span(shape.begin(), shape.end())));
+      file.write_attribute(pieces[i].path, "digest", plan.digests[i]);
+      const std::int64_t offset = laid_out.datasets.back().description().offset;
+      ensure(offset > 0, "{}: HDF5 does not say where {} lies", temporary, pieces[i].path);
+      laid_out.extents.push_back({offset, shape.elements()});
+    }
+  });
+  return laid_out;
+}
+
+void close(const comm::Communicator& world, LaidOut& laid_out) {
+  laid_out.datasets.clear();
+  comm::together(world, [&] {
+    laid_out.file->flush();
+    laid_out.file->close();
+  });
+}
+
+void check_read_back(const ReadBack& found, std::span<const Piece> pieces, const FilePlan& plan, const std::string& temporary) {
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    ensure(found.digests[i] == plan.digests[i], "{}: {} was read back other than it was written: the disk or the file system lost data", temporary,
+           pieces[i].path);
+  }
+}
+
+void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t file_bytes, std::span<const std::uint64_t> block_hashes) {
+  const std::string block = make_user_block(plan.user_block, file_bytes - plan.user_block, block_hashes);
+  io::File file(temporary, io::File::Mode::update);
+  file.write_at(0, block.data(), plan.user_block);
+  file.sync();
+  std::string again(block.size(), '\0');
+  file.read_at(0, again.data(), plan.user_block);
+  ensure(again == block && file.size() == file_bytes, "{}: the seal was read back other than it was written", temporary);
+  file.close();
+}
+
+std::uint64_t combined_digest(std::span<const Piece> pieces, const FilePlan& plan) {
+  std::vector<Contents::Entry> entries;
+  for (std::size_t i = 0; i < pieces.size(); ++i) entries.push_back({pieces[i].path, pieces[i].spec->shape, plan.digests[i], true});
+  return combined_digest(entries);
+}
+
+std::int64_t staging_elements(std::span<const Piece> pieces) {
+  std::int64_t most = 1;
+  for (const Piece& piece : pieces) {
+    if (piece.spec->inner == parallel::InnerOrder::plain) continue;
+    const std::int64_t row_elements = piece.spec->row_elements();  // such a tensor is never split
+    most = std::max(most, std::min(rows_a_round(row_elements), piece.row_end - piece.row_begin) * row_elements);
+  }
+  return most;
+}
+
+}  // namespace trireme::checkpoint

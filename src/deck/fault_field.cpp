@@ -1,0 +1,98 @@
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "fields.hpp"
+#include "given.hpp"
+
+namespace trireme::deck {
+
+namespace {
+
+using Kind = train::Fault::Kind;
+
+constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {{{"kill", Kind::kill}, {"stop", Kind::stop}, {"sleep", Kind::sleep}, {"nan", Kind::nan}, {"flip", Kind::flip}}};
+constexpr const char* demand = "must be as \"kill rank 2 step 17 phase checkpoint-write\" (kill, stop, sleep SECONDS, nan, flip; a step or a range as 3..9)";
+
+template <class T>
+bool is_number(std::string_view text, T& number) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+bool is_range(std::string_view text, std::int64_t& first, std::int64_t& last) {
+  const std::size_t dots = text.find("..");
+  if (!is_number(text.substr(0, dots), first)) return false;
+  last = first;
+  if (dots != std::string_view::npos && !is_number(text.substr(dots + 2), last)) return false;
+  return 1 <= first && first <= last;
+}
+
+/// What is wrong with one fault, or nothing.
+std::string read_fault(const std::string& text, train::Fault& fault) {
+  std::istringstream stream(text);
+  const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return !words.empty() && words.front() == known.first; });
+  if (kind == kinds.end()) return fmt::format("{}: {}", quoted(text), demand);
+  fault.kind = kind->second;
+  std::size_t at = 1;
+  if (fault.kind == Kind::sleep) {
+    if (at == words.size() || !is_number(words[at++], fault.seconds) || fault.seconds <= 0) return fmt::format("{}: sleep needs its seconds, as in sleep 0.5", quoted(text));
+  }
+  bool rank = false, step = false;
+  for (; at + 1 < words.size(); at += 2) {
+    const std::string &name = words[at], &value = words[at + 1];
+    bool right = true;
+    if (name == "rank") right = rank = is_number(value, fault.rank) && fault.rank >= 0;
+    else if (name == "step") right = step = is_range(value, fault.first, fault.last);
+    else if (name == "phase") {
+      right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) != std::end(train::fault_phases);
+      if (!right) return fmt::format("{}: no phase {}; phases: {}", quoted(text), value, fmt::join(train::fault_phases, ", "));
+      fault.phase = value;
+    } else right = false;
+    if (!right) return fmt::format("{}: {}", quoted(text), demand);
+  }
+  if (at != words.size() || !rank || !step) return fmt::format("{}: {}", quoted(text), demand);
+  return "";
+}
+
+std::string text_of(const train::Fault& fault) {
+  const auto* kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.second == fault.kind; });
+  std::string text = kind->first;
+  if (fault.kind == Kind::sleep) text += fmt::format(" {}", fault.seconds);
+  text += fmt::format(" rank {} step {}", fault.rank, fault.first);
+  if (fault.last != fault.first) text += fmt::format("..{}", fault.last);
+  return text + " phase " + fault.phase;
+}
+
+}  // namespace
+
+Field faults(std::vector<train::Fault>& value) {
+  const auto read = [&value](const Given& given) -> std::string {
+    const auto* string = given.node.as_string();
+    if (!string) return wrong_type("faults in quotes, as in \"kill rank 2 step 17\"", given.node);
+    std::vector<train::Fault> read_value;
+    std::istringstream stream(string->get());
+    for (std::string one; std::getline(stream, one, ';');) {
+      train::Fault fault;
+      if (std::string wrong = read_fault(one, fault); !wrong.empty()) return wrong;
+      read_value.push_back(fault);
+    }
+    value = std::move(read_value);
+    return "";
+  };
+  return {read, [&value] {
+            std::vector<std::string> given;
+            for (const train::Fault& fault : value) given.push_back(text_of(fault));
+            return given.empty() ? std::string() : quoted(fmt::format("{}", fmt::join(given, "; ")));
+          }};
+}
+
+}  // namespace trireme::deck

@@ -1,0 +1,68 @@
+#include "trireme/parallel/periodic_average.hpp"
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "trireme/base/check.hpp"
+#include "trireme/ops/elementwise.hpp"
+
+namespace trireme::parallel {
+namespace {
+
+constexpr std::string_view average_label = "trireme/parallel/average";
+
+}  // namespace
+
+PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<Tensor> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options,
+                                 Arena& state)
+    : store_(store), slots_(std::move(slots)), data_(data), engine_(engine), options_(options) {
+  TRIREME_EXPECT(store.sharding().kind == ShardKind::none);
+  if (options.outer_momentum == 0) return;
+  bool grows = false;  // the tensor before was a weight too: the gap between them, which stays 0, goes along
+  for (const ops::FlatRow& row : store.layout().rows()) {  // rows name the tensors in flat order
+    const bool weight = store.list()[{row.tensor}].role == Role::weight;
+    const FlatLayout::Slot& slot = store.layout().slot({row.tensor});
+    if (weight && !grows) weights_.push_back({slot.offset, slot.offset});
+    if (weight) weights_.back().end = slot.offset + slot.elements;
+    grows = weight;
+  }
+  for (Tensor* buffer : {&velocity_, &anchor_}) {
+    *buffer = state.allocate(DType::float32, {store.layout().elements()});
+    if (buffer->data != nullptr) std::memset(buffer->data, 0, static_cast<std::size_t>(buffer->bytes()));
+  }
+}
+
+void PeriodicAverage::anchor(ops::Context& context) {
+  if (anchor_.defined()) ops::copy(context, store_.flat_master(), anchor_);
+}
+
+void PeriodicAverage::average(ops::Context& context) {
+  take_mean(context, store_.flat_master());
+  for (const Tensor& slot : slots_) take_mean(context, slot);
+  if (velocity_.defined()) step(context);
+  store_.refresh_working(context);
+}
+
+void PeriodicAverage::take_mean(ops::Context& context, const Tensor& flat) {
+  if (data_.size() == 1) return;
+  const comm::SumOrder order = options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
+  engine_.wait(engine_.all_reduce(data_, static_cast<float*>(flat.data), static_cast<float*>(store_.flat_gradient().data), flat.elements(), order, average_label));
+  ops::scaled_copy(context, flat, static_cast<float>(1.0 / data_.size()), flat, ops::Write::assign);
+}
+
+/// From the mean, which stands in the weights. The difference is taken first: it is small beside what it is taken of.
+void PeriodicAverage::step(ops::Context& context) {
+  for (const Range& range : weights_) {
+    const Tensor weight = store_.flat_master().rows(range.begin, range.end), velocity = velocity_.rows(range.begin, range.end),
+                 anchor = anchor_.rows(range.begin, range.end);
+    ops::scaled_copy(context, anchor, -1, weight, ops::Write::add);
+    ops::scaled_copy(context, velocity, static_cast<float>(options_.outer_momentum), velocity, ops::Write::assign);
+    ops::add(context, weight, velocity);
+    ops::copy(context, anchor, weight);
+    ops::add(context, velocity, weight);
+    ops::copy(context, weight, anchor);
+  }
+}
+
+}  // namespace trireme::parallel

@@ -1,0 +1,29 @@
+#include "trireme/parallel/windowed_buffer.hpp"
+
+#include <cstring>
+
+#include "trireme/ops/elementwise.hpp"
+
+namespace trireme::parallel {
+
+WindowedBuffer::WindowedBuffer(const Shard& shard, const StateMemory& memory)
+    : flat_((memory.host != nullptr ? *memory.host : memory.device).allocate(DType::float32, {shard.elements()})) {
+  if (flat_.data != nullptr) std::memset(flat_.data, 0, static_cast<std::size_t>(flat_.bytes()));
+  if (memory.host == nullptr) return;
+  for (Tensor& staging : staging_) staging = memory.device.allocate(DType::float32, {shard.longest_window()});
+}
+
+Tensor WindowedBuffer::open(ops::Context& context, const Shard::Window& window) {
+  const Tensor home = flat_.rows(window.begin, window.end);
+  if (!staged()) return home;
+  turn_ = 1 - turn_;
+  const Tensor here = staging_[turn_].rows(0, window.elements());
+  ops::copy(context, home, here);
+  return here;
+}
+
+void WindowedBuffer::close(ops::Context& context, const Shard::Window& window) const {
+  if (staged()) ops::copy(context, staging_[turn_].rows(0, window.elements()), flat_.rows(window.begin, window.end));
+}
+
+}  // namespace trireme::parallel

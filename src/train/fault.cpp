@@ -1,0 +1,49 @@
+#include "trireme/train/fault.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <limits>
+#include <thread>
+
+namespace trireme::train {
+namespace {
+
+/// The exponent stays, so that only a comparison finds it.
+constexpr std::uint8_t flipped_bit = 1 << 5;
+
+void flip(Replica& replica) {
+  parallel::ParameterStore& store = replica.store();
+  const bool whole = store.sharding().kind == parallel::ShardKind::none;
+  // The first byte of a little-endian number is in its mantissa.
+  *static_cast<std::uint8_t*>((whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working()).data) ^= flipped_bit;
+  store.weights_changed();
+}
+
+}  // namespace
+
+Faults::Faults(const std::vector<Fault>& faults, int world_rank) {
+  for (const Fault& fault : faults) {
+    if (fault.rank == world_rank) armed_.push_back({fault, 0});
+  }
+}
+
+void Faults::at(const std::string& phase, std::int64_t step, Replica& replica) {
+  if (poisoned_ && phase == "step") replica.scale_gradients(1);
+  for (Armed& armed : armed_) {
+    const Fault& fault = armed.fault;
+    if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.done) continue;
+    armed.done = step;
+    switch (fault.kind) {
+      case Fault::Kind::kill: std::raise(SIGKILL); break;
+      case Fault::Kind::stop: std::raise(SIGSTOP); break;
+      case Fault::Kind::sleep: std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds)); break;
+      case Fault::Kind::nan:
+        replica.scale_gradients(std::numeric_limits<float>::quiet_NaN());
+        poisoned_ = true;
+        break;
+      case Fault::Kind::flip: flip(replica); break;
+    }
+  }
+}
+
+}  // namespace trireme::train

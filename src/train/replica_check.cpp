@@ -1,0 +1,46 @@
+#include "trireme/train/replica_check.hpp"
+
+#include <algorithm>
+#include <span>
+
+#include "trireme/io/hash.hpp"
+
+namespace trireme::train {
+
+std::vector<std::uint64_t> replica_hashes(Replica& replica) {
+  const parallel::Mesh& mesh = replica.mesh();
+  const parallel::ParameterStore& store = replica.store();
+  if (mesh.shape.data == 1 || store.sharding().kind == parallel::ShardKind::parameters) return {};
+  io::Xxh3 hash;
+  const auto add = [&](const Tensor& flat) {
+    if (flat.data != nullptr) hash.update(flat.data, static_cast<std::size_t>(flat.bytes()));
+  };
+  if (store.sharding().kind == parallel::ShardKind::none) add(store.flat_master());
+  add(store.flat_working());
+  const std::uint64_t mine = hash.digest();
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(mesh.world.size()));
+  mesh.world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  return all;
+}
+
+std::vector<int> differing_ranks(const parallel::MeshShape& shape, const std::vector<std::uint64_t>& hashes) {
+  std::vector<int> differing;
+  for (int stage = 0; stage < shape.pipeline && !hashes.empty(); ++stage) {
+    for (int tensor = 0; tensor < shape.tensor; ++tensor) {
+      const auto of = [&](int data) { return hashes[static_cast<std::size_t>(parallel::rank_of(shape, {stage, data, tensor}))]; };
+      std::vector<std::uint64_t> place;
+      for (int data = 0; data < shape.data; ++data) place.push_back(of(data));
+      std::sort(place.begin(), place.end());
+      const std::uint64_t middle = place[place.size() / 2];  // a value of more than half stands there
+      const bool majority = 2 * std::count(place.begin(), place.end(), middle) > shape.data;
+      if (place.front() == place.back()) continue;
+      for (int data = 0; data < shape.data; ++data) {
+        if (!majority || of(data) != middle) differing.push_back(parallel::rank_of(shape, {stage, data, tensor}));
+      }
+    }
+  }
+  std::sort(differing.begin(), differing.end());
+  return differing;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,158 @@
+#include "saver.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include <unistd.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
+#include "trireme/checkpoint/folder.hpp"
+#include "trireme/io/file.hpp"
+#include "trireme/train/run_clock.hpp"
+
+namespace trireme::train {
+namespace {
+
+/// So many checkpoints in a row that cannot be written are no passing trouble: better an end that somebody sees than a run that would lose everything.
+constexpr int failures_allowed = 3;
+
+}  // namespace
+
+Saver::Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& recorder, Log& log)
+    : run_(run),
+      recorder_(recorder),
+      log_(log),
+      folder_(run.deck.run.folder + "/checkpoints"),
+      newest_(newest),
+      best_{state.best, state.best_metric, state.best_step} {
+  if (run.deck.checkpoint.keep_every) keep_every_steps_ = Interval(*run.deck.checkpoint.keep_every, run.layout.scale).steps();
+}
+
+std::string Saver::path_of(const Target& target) const {
+  return folder_ + "/" + (target.alone ? "best.h5" : checkpoint::step_file_name(target.state.step));
+}
+
+checkpoint::Info Saver::make_info(RunState& state) const {
+  run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)), 0);  // a file says one time: rank 0's
+  const data::DatasetInfo& set = run_.train_set.info();
+  checkpoint::Info info = info_of(state, *run_.replica, run_.deck_text, set.classes, set.identity, run_.deck.run.seed);
+  info.state["total_steps"] = run_.layout.total_steps;
+  if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
+  if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
+  return info;
+}
+
+template <class Body>
+void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    if (run_.mesh.world.size() > 1 && !error.agreed()) throw;  // this rank's alone: the others wait in a collective call
+    writing_.reset();
+    state.best = best_.metric == run_.deck.checkpoint.best ? best_.value : std::nullopt;
+    state.best_metric = best_.metric;
+    state.best_step = best_.step;
+    ++failures_in_a_row_;
+    recorder_.event(state, "checkpoint_failed", fmt::format("step {}: {}", step, error.what()));
+    if (required || failures_in_a_row_ >= failures_allowed) throw;
+    log_.warn("the checkpoint of step {} could not be written ({}); training goes on, older checkpoints are as they were ({} of {} in a row, then the run ends)", step,
+              error.what(), failures_in_a_row_, failures_allowed);
+  }
+}
+
+void Saver::come_to_rest(RunState& state) {
+  settle(state);
+  run_.replica->reducer().settle(run_.replica->context());
+  run_.engine.quiesce();
+}
+
+void Saver::begin(RunState& state, bool best, bool alone) {
+  settle(state);  // which is the last one's stall
+  const double start = monotonic_seconds();
+  come_to_rest(state);
+  attempt(state, state.step, false, [&] {
+    if (!run_.deck.checkpoint.asynchronous) return write(state, best, alone);
+    const checkpoint::Info info = make_info(state);
+    const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
+    const Target target{state, best, alone};
+    auto file = std::make_unique<checkpoint::BackgroundWrite>(run_.mesh.world, path_of(target), pieces, info, buffer_);
+    writing_ = Writing{target, monotonic_seconds() - start, std::move(file)};
+  });
+}
+
+void Saver::write(RunState& state, bool best, bool alone) {
+  const double start = monotonic_seconds();
+  const checkpoint::Info info = make_info(state);
+  const Target target{state, best, alone};
+  const checkpoint::WriteReport report = checkpoint::write(run_.mesh.world, path_of(target), pieces_of(*run_.replica, Rows::share, true), info);
+  in_place(target, report, monotonic_seconds() - start);
+}
+
+void Saver::in_place(const Target& target, const checkpoint::WriteReport& report, double stall_seconds) {
+  const RunState& state = target.state;
+  const double start = monotonic_seconds();
+  if (target.alone) {
+    best_ = {state.best, state.best_metric, state.best_step};
+  } else {
+    newest_ = state.step;
+    if (target.best) link_best(state);
+    const std::string name = checkpoint::step_file_name(state.step);
+    checkpoint::rotate(run_.mesh.world, folder_, {run_.deck.checkpoint.keep, keep_every_steps_}, name);
+    const double after = monotonic_seconds() - start;
+    recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after, report.seconds + after);
+  }
+  longest_seconds_ = std::max(longest_seconds_, report.seconds + monotonic_seconds() - start);
+  failures_in_a_row_ = 0;
+}
+
+/// The step's file is the best one too: a second name for the same bytes, put in place by a rename.
+void Saver::link_best(const RunState& state) {
+  const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step), best = folder_ + "/best.h5", fresh = best + ".tmp";
+  comm::together(run_.mesh.world, [&] {
+    if (run_.mesh.world.rank() != 0) return;
+    unlink(fresh.c_str());
+    ensure(link(path.c_str(), fresh.c_str()) == 0, "{}: cannot be linked to {}: {}", fresh, path, std::strerror(errno));
+    io::rename_durably(fresh, best);
+  });
+  best_ = {state.best, state.best_metric, state.best_step};
+}
+
+void Saver::save(RunState& state, bool best) { begin(state, best, false); }
+
+void Saver::save_now(RunState& state, bool best) {
+  come_to_rest(state);
+  attempt(state, state.step, true, [&] {
+    if (newest_ != state.step) write(state, best, false);
+    else if (best) link_best(state);
+  });
+}
+
+void Saver::save_best(RunState& state) { begin(state, true, true); }
+
+void Saver::advance(RunState& state, bool busy) {
+  if (!writing_ || busy) return;
+  const double start = monotonic_seconds();
+  run_.engine.quiesce();
+  attempt(state, writing_->target.state.step, false, [&] {
+    const bool is_in_place = writing_->file->advance();
+    writing_->stall_seconds += monotonic_seconds() - start;
+    if (!is_in_place) return;
+    const Writing writing = *std::exchange(writing_, std::nullopt);
+    in_place(writing.target, writing.file->finish(), writing.stall_seconds);
+  });
+}
+
+void Saver::settle(RunState& state) {
+  while (writing_) {
+    come_by("checkpoint-wait");
+    advance(state, false);
+  }
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,95 @@
+#include <gtest/gtest.h>
+
+#include "support/mpi.hpp"
+#include "support/training.hpp"
+
+namespace trireme::train {
+namespace {
+
+using parallel::MeshShape;
+using parallel::PipelineKind;
+using parallel::ShardKind;
+
+constexpr PipelineKind one_one = PipelineKind::one_forward_one_backward;
+
+struct Layout {
+  const char* name;
+  MeshShape mesh;
+  PipelineKind schedule = one_one;
+  int chunks = 1;
+  int recompute = 0;
+  ShardKind shard = ShardKind::none;
+  bool sequence = false;
+};
+
+std::vector<Layout> layouts() {
+  switch (test_environment().world().size()) {
+    case 1: return {{"one", {}}};
+    case 2:
+      return {{"1f1b", {1, 1, 2}},
+              {"1f1b, recomputed", {1, 1, 2}, one_one, 1, 2},
+              {"gpipe", {1, 1, 2}, PipelineKind::gpipe},
+              {"interleaved", {1, 1, 2}, PipelineKind::interleaved, 2},
+              {"interleaved, recomputed", {1, 1, 2}, PipelineKind::interleaved, 2, 1},
+              {"sequence", {1, 2, 1}, one_one, 1, 0, ShardKind::none, true},
+              {"parameters", {2, 1, 1}, one_one, 1, 2, ShardKind::parameters}};
+    default:
+      return {{"1f1b", {1, 1, 4}},
+              {"interleaved", {1, 1, 4}, PipelineKind::interleaved, 2},
+              {"gpipe, parameters", {2, 1, 2}, PipelineKind::gpipe, 1, 0, ShardKind::parameters},
+              {"interleaved, tensor", {1, 2, 2}, PipelineKind::interleaved, 2, 2, ShardKind::none, true}};
+  }
+}
+
+ReplicaOptions options_of(const Layout& layout) {
+  ReplicaOptions options = test::small_gpt(8);
+  options.accumulation = 8 / layout.mesh.data;
+  options.global = 8 * options.micro;
+  options.bucket_bytes = 8192;
+  options.shard = layout.shard;
+  options.sequence = layout.sequence;
+  options.recompute = layout.recompute;
+  options.pipeline_schedule = layout.schedule;
+  options.pipeline_chunks = layout.chunks;
+  options.deterministic = true;  // two runs of one layout: the same bits
+  return options;
+}
+
+void expect_the_same_training(ReplicaOptions options, const MeshShape& shape) {
+  const parallel::Mesh mesh(shape, test_environment().world());
+  const test::Trained plain = test::trained(options, mesh);
+  options.offload.activations = true;
+  test::expect_same_bits(test::trained(options, mesh), plain);
+  if (options.shard != ShardKind::parameters) return;
+  options.offload = {.optimizer = true, .parameters = true, .activations = true};
+  test::expect_same_bits(test::trained(options, mesh), plain);
+}
+
+TEST(ActivationOffload, LeavesEveryBitAtEveryLayout) {
+  for (const Layout& layout : layouts()) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      SCOPED_TRACE(layout.name);
+      ReplicaOptions options = options_of(layout);
+      options.compute = compute;
+      expect_the_same_training(options, layout.mesh);
+    }
+  }
+}
+
+/// A message of this size is only sent when it is asked for, and by then the sender's windows hold other blocks.
+TEST(ActivationOffload, LeavesLargeMessagesToTheirReceivers) {
+  if (test_environment().world().size() != 2) GTEST_SKIP() << "a pipeline of 2 stages";
+  for (const auto& [kind, chunks] : {std::pair{PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2}}) {
+    ReplicaOptions options = options_of({"", {1, 1, 2}, kind, chunks});
+    options.model.gpt.layers = 4;
+    options.model.gpt.context = 256;
+    options.micro = 8;
+    options.accumulation = 4;
+    options.global = 32;
+    ASSERT_EQ(options.micro * options.model.gpt.context * options.model.gpt.width * 4, 128 << 10);
+    expect_the_same_training(options, {1, 1, 2});
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,55 @@
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+
+#include "../support/mpi.hpp"
+#include "trireme/comm/datagrams.hpp"
+
+namespace trireme::comm {
+namespace {
+
+constexpr double patience_seconds = 20;  // of a loaded machine; a datagram of one host takes microseconds
+
+TEST(Datagrams, GoToRankZeroAndBack) {
+  const Communicator& world = test_environment().world();
+  Datagrams datagrams(world);
+  std::array<std::int64_t, 3> words{7, 8, world.rank()};
+  const auto bytes = std::as_writable_bytes(std::span(words));
+  if (world.rank() != 0) {
+    datagrams.send(0, bytes);
+    words = {};
+    EXPECT_EQ(datagrams.receive(bytes, patience_seconds), 0);
+    EXPECT_EQ(words, (std::array<std::int64_t, 3>{9, 10, world.rank()}));
+  }
+  for (int heard = 0; world.rank() == 0 && heard + 1 < world.size(); ++heard) {
+    const auto from = datagrams.receive(bytes, patience_seconds);
+    ASSERT_TRUE(from);
+    EXPECT_EQ(words, (std::array<std::int64_t, 3>{7, 8, *from}));
+    words = {9, 10, *from};
+    datagrams.send(*from, bytes);
+  }
+  world.barrier();
+}
+
+TEST(Datagrams, OfAnotherKeyOrLengthArePassedOver) {
+  const Communicator& world = test_environment().world();
+  Datagrams first(world), second(world);
+  std::array<std::byte, 16> message{};
+  if (world.rank() != 0) first.send(0, std::span(message).first(8));
+  world.barrier();  // over shared memory or TCP: by now the datagram is there, or lost
+  if (world.rank() == 0) {
+    EXPECT_FALSE(second.receive(message, 0.05));
+    EXPECT_FALSE(first.receive(message, 0.05));  // 8 bytes, where 16 are meant
+  }
+  world.barrier();
+}
+
+TEST(Datagrams, OfAGroupOfOneGoNowhere) {
+  Datagrams datagrams{Communicator()};
+  std::array<std::byte, 16> message{};
+  EXPECT_FALSE(datagrams.receive(message, 0.01));
+}
+
+}  // namespace
+}  // namespace trireme::comm

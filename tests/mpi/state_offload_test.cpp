@@ -1,0 +1,82 @@
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "support/mpi.hpp"
+#include "support/training.hpp"
+
+namespace trireme::train {
+namespace {
+
+using parallel::MeshShape;
+using parallel::Offload;
+using parallel::PipelineKind;
+using parallel::ShardKind;
+
+struct Layout {
+  const char* name;
+  MeshShape mesh;
+  ShardKind shard = ShardKind::none;
+  bool sequence = false;
+  PipelineKind schedule = PipelineKind::one_forward_one_backward;
+  int chunks = 1;
+};
+
+std::vector<Layout> layouts() {
+  switch (test_environment().world().size()) {
+    case 1: return {{"one", {}}, {"parameters", {}, ShardKind::parameters}};
+    case 2:
+      return {{"data", {2, 1, 1}},
+              {"optimizer", {2, 1, 1}, ShardKind::optimizer},
+              {"gradients", {2, 1, 1}, ShardKind::gradients},
+              {"parameters", {2, 1, 1}, ShardKind::parameters},
+              {"sequence", {1, 2, 1}, ShardKind::parameters, true},
+              {"pipeline", {1, 1, 2}, ShardKind::parameters},
+              {"interleaved", {1, 1, 2}, ShardKind::parameters, false, PipelineKind::interleaved, 2}};
+    default:
+      return {{"data", {4, 1, 1}, ShardKind::parameters},
+              {"data tensor", {2, 2, 1}, ShardKind::gradients, true},
+              {"data pipeline", {2, 1, 2}, ShardKind::parameters},
+              {"tensor pipeline", {1, 2, 2}, ShardKind::none, true}};
+  }
+}
+
+ReplicaOptions options_of(const Layout& layout) {
+  ReplicaOptions options = test::small_gpt(4);
+  options.accumulation = 8 / layout.mesh.data;
+  options.global = 8 * options.micro;
+  options.bucket_bytes = 4096;  // windows of 1024 elements: the larger tensors are cut
+  options.shard = layout.shard;
+  options.sequence = layout.sequence;
+  options.pipeline_schedule = layout.schedule;
+  options.pipeline_chunks = layout.chunks;
+  options.deterministic = true;  // two runs of one layout: the same bits
+  return options;
+}
+
+std::vector<Offload> offloads(ShardKind kind) {
+  if (kind != ShardKind::parameters) return {{.optimizer = true}};
+  return {{.optimizer = true}, {.parameters = true}, {.optimizer = true, .parameters = true}};
+}
+
+TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
+  for (const Layout& layout : layouts()) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      for (const optim::OptimizerKind optimizer : {optim::OptimizerKind::adamw, optim::OptimizerKind::lamb}) {
+        ReplicaOptions options = options_of(layout);
+        options.compute = compute;
+        options.optimizer.kind = optimizer;
+        const parallel::Mesh mesh(layout.mesh, test_environment().world());
+        const test::Trained plain = test::trained(options, mesh);
+        for (const Offload& offload : offloads(layout.shard)) {
+          SCOPED_TRACE(fmt::format("{}, {}, {}{}", layout.name, to_string(compute), offload.optimizer ? "optimizer " : "", offload.parameters ? "parameters" : ""));
+          options.offload = offload;
+          test::expect_same_bits(test::trained(options, mesh), plain);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,345 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "support/mpi.hpp"
+#include "support/replica.hpp"
+
+namespace trireme::train {
+namespace {
+
+using parallel::MeshShape;
+using parallel::ShardKind;
+using parallel::SyncKind;
+
+const comm::Communicator& world() { return test_environment().world(); }
+
+constexpr double rate = 0.1;
+constexpr int steps = 5;
+constexpr std::int64_t micro_batches = 8;  // of a step over all replicas
+
+struct Layout {
+  std::string name;
+  MeshShape mesh;
+  ShardKind shard = ShardKind::none;
+  bool deterministic = false;
+  std::int64_t per_rank = micro_batches;  ///< micro-batches of a replica a step
+};
+
+ReplicaOptions options_of(const Layout& layout) {
+  ReplicaOptions options = test::small_gpt(3);
+  options.optimizer.kind = optim::OptimizerKind::sgd;
+  options.optimizer.momentum = 0.9;
+  options.accumulation = layout.per_rank;
+  options.global = layout.per_rank * layout.mesh.data * options.micro;
+  options.bucket_bytes = 8192;
+  options.shard = layout.shard;
+  options.deterministic = layout.deterministic;
+  return options;
+}
+
+/// Replicas of every kind of sharding, in and out of order, with one and with two micro-batches a replica; and both ends of a pipeline.
+std::vector<Layout> layouts() {
+  const int ranks = world().size();
+  std::vector<Layout> layouts;
+  for (const ShardKind shard : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
+    for (const bool deterministic : {false, true}) {
+      for (const std::int64_t per_rank : {1, 2}) {
+        layouts.push_back({"shard " + std::to_string(static_cast<int>(shard)) + (deterministic ? " tree " : " plain ") + std::to_string(per_rank), {ranks, 1, 1}, shard,
+                           deterministic, per_rank});
+      }
+    }
+  }
+  if (ranks > 1) layouts.push_back({"pipeline", {ranks / 2, 1, 2}, ShardKind::none, false, 4});
+  if (ranks > 2) layouts.push_back({"pipeline of shards", {ranks / 2, 1, 2}, ShardKind::parameters, false, 4});
+  return layouts;
+}
+
+/// The micro-batches of all replicas together on one rank.
+ReplicaOptions alone(ReplicaOptions options, std::int64_t accumulation) {
+  options.sync = SyncKind::step;
+  options.shard = ShardKind::none;
+  options.accumulation = accumulation;
+  options.global = accumulation * options.micro;
+  return options;
+}
+
+float* floats(const Tensor& flat) { return flat.as<float>(); }
+std::vector<float> values(const Tensor& flat) { return {floats(flat), floats(flat) + flat.elements()}; }
+
+/// One rank that keeps each sum for a step before it applies it.
+struct LateReference {
+  explicit LateReference(const ReplicaOptions& options) : fixture(options) {}
+  void step(int number, std::int64_t first) {
+    fixture.gradients(first);
+    const Tensor& gradient = fixture.replica.store().flat_gradient();
+    std::vector<float> made = values(gradient);
+    if (number > 0) {
+      std::copy(kept.begin(), kept.end(), floats(gradient));
+      fixture.replica.optimizer().step(fixture.replica.context(), rate, true);
+      fixture.replica.store().publish(fixture.replica.context());
+    }
+    kept = std::move(made);
+  }
+  test::ReplicaFixture fixture;
+  std::vector<float> kept;
+};
+
+/// The largest difference between what a rank owns of a flat buffer and the same elements of one that a rank alone holds.
+double largest_difference(Replica& replica, const Tensor& flat, Replica& whole, const float* expected) {
+  double largest = 0;
+  const parallel::ParameterStore &mine = replica.store(), &all = whole.store();
+  for (std::size_t index = 0; index < mine.list().entries().size(); ++index) {
+    const parallel::ParameterList::Entry& entry = mine.list().entries()[index];
+    const parallel::Shard::Part& part = mine.owned().part({static_cast<std::int32_t>(index)});
+    const std::int64_t row = entry.part.row_elements();
+    const float* want = expected + all.owned().part({all.list().find(entry.spec.name)}).offset + part.row_begin * row;
+    for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
+      const double difference = std::abs(double{floats(flat)[part.offset + i]} - double{want[i]});
+      largest = std::isfinite(difference) ? std::max(largest, difference) : HUGE_VAL;
+    }
+  }
+  return largest;
+}
+
+/// Of weights of about 1 after some steps at rate 0.1 with sums of float32 in another order: a few units in the last place. A step changes them by a thousandth.
+double tolerance(const Layout& layout) { return layout.deterministic ? 0 : 2e-6; }
+
+TEST(DelayedSync, AppliesEachSumOneStepLater) {
+  for (const Layout& layout : layouts()) {
+    SCOPED_TRACE(layout.name);
+    ReplicaOptions options = options_of(layout);
+    const std::int64_t total = layout.per_rank * layout.mesh.data;
+    const parallel::Mesh mesh(layout.mesh, world());
+    LateReference late(alone(options, total));
+    test::ReplicaFixture at_once(alone(options, total));
+    options.sync = SyncKind::delayed;
+    test::ReplicaFixture fixture(options, 1, mesh);
+    for (int step = 0; step < steps; ++step) {
+      fixture.step(rate, step * total + mesh.place.data_rank * layout.per_rank);
+      late.step(step, step * total);
+      at_once.step(rate, step * total);
+      EXPECT_EQ(fixture.replica.optimizer().updates(), step);
+    }
+    Replica& reference = late.fixture.replica;
+    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.store().flat_master(), reference, floats(reference.store().flat_master())), tolerance(layout));
+    EXPECT_GT(largest_difference(fixture.replica, fixture.replica.store().flat_master(), at_once.replica, floats(at_once.replica.store().flat_master())), 1e-4);
+    fixture.replica.reducer().settle(fixture.replica.context());
+    ASSERT_TRUE(fixture.replica.reducer().pending().there);
+    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.reducer().pending_gradient(), reference, late.kept.data()), tolerance(layout));
+  }
+}
+
+TEST(DelayedSync, ASettledStepGoesOnToTheSameBits) {
+  for (const Layout& layout : layouts()) {
+    if (!layout.deterministic) continue;
+    SCOPED_TRACE(layout.name);
+    ReplicaOptions options = options_of(layout);
+    options.sync = SyncKind::delayed;
+    const parallel::Mesh mesh(layout.mesh, world());
+    test::ReplicaFixture straight(options, 1, mesh), settled(options, 1, mesh);
+    for (int step = 0; step < steps; ++step) {
+      const std::int64_t first = mesh.place.data_rank * layout.per_rank;
+      straight.step(rate, first);
+      settled.step(rate, first);
+      settled.replica.reducer().settle(settled.replica.context());
+    }
+    EXPECT_EQ(values(straight.replica.store().flat_master()), values(settled.replica.store().flat_master()));
+  }
+}
+
+TEST(DelayedSync, TheFlagOfTheLossGoesWithItsSum) {
+  ReplicaOptions options = options_of({"data", {world().size(), 1, 1}, ShardKind::optimizer});
+  options.sync = SyncKind::delayed;
+  const parallel::Mesh mesh({world().size(), 1, 1}, world());
+  test::ReplicaFixture fixture(options, 1, mesh);
+  Replica& replica = fixture.replica;
+  const auto finish = [&](bool finite) {
+    replica.reducer().begin_step();
+    for (const parallel::PipelineAction& action : replica.schedule()) {
+      const data::MicroBatch batch = fixture.batch(action.micro_batch);
+      if (action.forward) replica.forward(action, &batch);
+      else replica.backward(action);
+    }
+    return replica.reducer().finish(replica.context(), finite);
+  };
+  EXPECT_FALSE(finish(false).there);
+  EXPECT_FALSE(finish(true).finite);
+  EXPECT_TRUE(finish(true).finite);
+}
+
+TEST(Sync, PlansEveryByte) {
+  for (const SyncKind sync : {SyncKind::delayed, SyncKind::periodic}) {
+    for (const Layout& layout : layouts()) {
+      if (sync == SyncKind::periodic && layout.shard != ShardKind::none) continue;
+      SCOPED_TRACE(layout.name);
+      ReplicaOptions options = options_of(layout);
+      const parallel::Mesh mesh(layout.mesh, world());
+      const MemoryPlan plain = Replica::measure(options, mesh.shape, world().rank(), DeviceKind::cpu);
+      options.sync = sync;
+      options.outer_momentum = sync == SyncKind::periodic ? 0.5 : 0;
+      test::ReplicaFixture fixture(options, 1, mesh);
+      for (int step = 0; step < 2; ++step) fixture.step(rate);
+      if (sync == SyncKind::periodic) fixture.replica.average()->average(fixture.replica.context());
+      fixture.replica.evaluate(fixture.batch(0));
+      fixture.engine.quiesce();
+      EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
+      const parallel::ParameterStore& store = fixture.replica.store();
+      const std::int64_t flat_bytes = store.layout().elements() * size_of(DType::float32);
+      if (sync == SyncKind::periodic) {
+        EXPECT_EQ(fixture.plan.optimizer, plain.optimizer + 2 * flat_bytes);
+      } else if (layout.shard == ShardKind::none) {
+        EXPECT_EQ(fixture.plan.gradients, plain.gradients + flat_bytes);
+      }
+    }
+  }
+}
+
+/// All replicas on this rank, one after the other: what they are between averages, and the average made by hand.
+struct ReplicasByHand {
+  ReplicasByHand(const ReplicaOptions& options, int count, std::int64_t per_rank) {
+    for (int replica = 0; replica < count; ++replica) replicas.push_back(std::make_unique<test::ReplicaFixture>(alone(options, per_rank)));
+    anchor = values(replicas[0]->replica.store().flat_master());
+    velocity.resize(anchor.size());
+  }
+
+  void step(std::int64_t first) {
+    for (const auto& fixture : replicas) {
+      fixture->step(rate, first);
+      first += fixture->options.accumulation;
+    }
+  }
+
+  /// A power of two of values: pairs first, in exact halves.
+  void mean(const std::vector<Tensor>& flats) const {
+    for (std::int64_t i = 0; i < flats[0].elements(); ++i) {
+      std::vector<float> sums;
+      for (const Tensor& flat : flats) sums.push_back(floats(flat)[i]);
+      for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
+        for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
+      }
+      for (const Tensor& flat : flats) floats(flat)[i] = sums[0] / static_cast<float>(flats.size());
+    }
+  }
+
+  void average(float outer_momentum) {
+    std::vector<Tensor> masters;
+    for (const auto& fixture : replicas) masters.push_back(fixture->replica.store().flat_master());
+    mean(masters);
+    for (std::size_t slot = 0; slot < replicas[0]->replica.optimizer().slots().size(); ++slot) {
+      std::vector<Tensor> slots;
+      for (const auto& fixture : replicas) slots.push_back(fixture->replica.optimizer().slots()[slot].flat);
+      mean(slots);
+    }
+    if (outer_momentum > 0) go_on_from_anchor(masters, outer_momentum);
+    for (const auto& fixture : replicas) fixture->replica.store().refresh_working(fixture->replica.context());
+  }
+
+  void go_on_from_anchor(const std::vector<Tensor>& masters, float outer_momentum) {
+    const parallel::ParameterStore& store = replicas[0]->replica.store();
+    for (std::size_t index = 0; index < store.list().entries().size(); ++index) {
+      if (store.list().entries()[index].spec.role == parallel::Role::statistic) continue;
+      const parallel::FlatLayout::Slot& slot = store.layout().slots()[index];
+      for (auto i = static_cast<std::size_t>(slot.offset); i < static_cast<std::size_t>(slot.offset + slot.elements); ++i) {
+        velocity[i] = outer_momentum * velocity[i] + (floats(masters[0])[i] - anchor[i]);
+        for (const Tensor& master : masters) floats(master)[i] = anchor[i] + velocity[i];
+      }
+    }
+    anchor = values(masters[0]);
+  }
+
+  std::vector<std::unique_ptr<test::ReplicaFixture>> replicas;
+  std::vector<float> anchor, velocity;
+};
+
+struct Local {
+  std::string name;
+  ReplicaOptions options;
+  MeshShape mesh;
+  double tolerance = 0;
+};
+
+std::vector<Local> locals() {
+  const int ranks = world().size();
+  Layout layout{"", {ranks, 1, 1}, ShardKind::none, false, 2};
+  ReplicaOptions adamw = options_of(layout);
+  adamw.optimizer.kind = optim::OptimizerKind::adamw;
+  ReplicaOptions images = test::small_resnet();
+  images.optimizer.momentum = 0.9;
+  images.global = images.micro * ranks;
+  std::vector<Local> locals{{"sgd", options_of(layout), layout.mesh}, {"adamw", adamw, layout.mesh}, {"batch norm", images, layout.mesh}};
+  layout.mesh = {ranks / 2, 1, 2};
+  // A pipeline adds tied gradients in another order.
+  if (ranks > 1) locals.push_back({"pipeline", options_of(layout), layout.mesh, 2e-6});
+  return locals;
+}
+
+/// Half is exact: a product and a sum have one rounding, however they are compiled.
+TEST(PeriodicSync, IsTheAverageOfRunsThatGoTheirOwnWays) {
+  for (const Local& local : locals()) {
+    for (const double outer_momentum : {0.0, 0.5}) {
+      SCOPED_TRACE(local.name + ", outer momentum " + std::to_string(outer_momentum));
+      const parallel::Mesh mesh(local.mesh, world());
+      const std::int64_t per_rank = local.options.accumulation, total = per_rank * local.mesh.data;
+      ReplicasByHand by_hand(local.options, local.mesh.data, per_rank);
+      ReplicaOptions options = local.options;
+      options.sync = SyncKind::periodic;
+      options.outer_momentum = outer_momentum;
+      test::ReplicaFixture fixture(options, 1, mesh);
+      Replica& replica = fixture.replica;
+      replica.average()->anchor(replica.context());
+      Replica& mine = by_hand.replicas[static_cast<std::size_t>(mesh.place.data_rank)]->replica;
+      for (int step = 0; step < 3 * 2; ++step) {
+        fixture.step(rate, step * total + mesh.place.data_rank * per_rank);
+        by_hand.step(step * total);
+        if (step % 2 == 1) {
+          replica.average()->average(replica.context());
+          by_hand.average(static_cast<float>(outer_momentum));
+        }
+        EXPECT_LE(largest_difference(replica, replica.store().flat_master(), mine, floats(mine.store().flat_master())), local.tolerance) << "step " << step;
+      }
+      for (std::size_t slot = 0; slot < replica.optimizer().slots().size(); ++slot) {
+        EXPECT_LE(largest_difference(replica, replica.optimizer().slots()[slot].flat, mine, floats(mine.optimizer().slots()[slot].flat)), 10 * local.tolerance);
+      }
+      ASSERT_EQ(replica.average()->velocity().defined(), outer_momentum > 0);
+      if (outer_momentum == 0) continue;
+      EXPECT_LE(largest_difference(replica, replica.average()->velocity(), mine, by_hand.velocity.data()), 10 * local.tolerance);
+    }
+  }
+}
+
+/// Between averages replicas are apart; after one they have the same bits, at every part of the model.
+TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
+  const int ranks = world().size();
+  for (const MeshShape& shape : {MeshShape{ranks, 1, 1}, MeshShape{std::max(1, ranks / 2), std::min(ranks, 2), 1}}) {
+    SCOPED_TRACE(shape.tensor);
+    ReplicaOptions options = options_of({"", shape, ShardKind::none, false, 2});
+    options.sync = SyncKind::periodic;
+    options.outer_momentum = 0.9;
+    const parallel::Mesh mesh(shape, world());
+    test::ReplicaFixture fixture(options, 1, mesh);
+    Replica& replica = fixture.replica;
+    const auto same = [&] {
+      std::vector<float> mine = values(replica.store().flat_master()), first = mine;
+      mesh.data.broadcast(std::as_writable_bytes(std::span(first)), 0);
+      return !world().any(std::memcmp(mine.data(), first.data(), mine.size() * sizeof(float)) != 0);
+    };
+    replica.average()->anchor(replica.context());
+    for (int step = 0; step < 4; ++step) {
+      fixture.step(rate, mesh.place.data_rank * 2);
+      EXPECT_EQ(same(), mesh.shape.data == 1);
+      if (step % 2 == 0) continue;
+      replica.average()->average(replica.context());
+      EXPECT_TRUE(same());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train

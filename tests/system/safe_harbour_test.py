@@ -1,0 +1,205 @@
+"""Checkpoints that lose nothing: full disks, folders that are gone, writing beside training, checkpoints that cannot be gone on from."""
+
+import ctypes
+import json
+import os
+import shutil
+import subprocess
+import unittest
+
+import harness
+
+STEPS = 40
+LAST = "checkpoints/step_%09d.h5" % STEPS
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+class SmallDisk:
+    """A disk of so many bytes at a folder, where this user may mount one."""
+
+    def __init__(self, folder, size):
+        os.makedirs(folder, exist_ok=True)
+        self.folder = folder
+        self.mounted = libc.mount(b"tmpfs", folder.encode(), b"tmpfs", 0, b"size=%d" % size) == 0
+
+    def __enter__(self):
+        if not self.mounted:
+            raise unittest.SkipTest("this user may not mount a small disk")
+        return self
+
+    def __exit__(self, *_):
+        libc.umount2(self.folder.encode(), 2)
+
+
+class SafeHarbour(harness.Case):
+    def events(self, folder="run", event=None):
+        return [row for row in harness.read_rows(self.path(folder), "event") if event is None or row["event"] == event]
+
+    def test_written_beside_training_or_not_the_checkpoints_are_the_same(self):
+        for ranks in (1, 2):
+            for way in ("true", "false"):
+                folder = "%s-%d" % (way, ranks)
+                self.train("--set", "run.stop=%d steps" % STEPS, "--set", "run.folder=" + folder, "--set", "checkpoint.async=" + way, "--set", "checkpoint.keep=100", ranks=ranks)
+                rows = harness.read_rows(self.path(folder), "checkpoint")
+                self.assertEqual([row["step"] for row in rows], list(range(5, STEPS + 1, 5)))
+                for row in rows:
+                    self.assertGreater(min(row["stall_s"], row["write_s"], row["bytes"]), 0)
+                self.assertFalse([name for name in os.listdir(self.path(folder, "checkpoints")) if name.endswith(".tmp")])
+            names = harness.checkpoints(self.path("true-%d" % ranks))
+            self.assertEqual(len(names), STEPS // 5)
+            for name in names:
+                digests = {harness.digest(self.path("%s-%d/checkpoints" % (way, ranks), name)) for way in ("true", "false")}
+                self.assertEqual(len(digests), 1, name)
+                self.assertEqual(harness.run("verify", self.path("true-%d/checkpoints" % ranks, name)).returncode, 0)
+
+    def test_keep_every_keeps_some_for_ever(self):
+        self.train("--set", "run.stop=%d steps" % STEPS, "--set", "checkpoint.keep=1", "--set", "checkpoint.keep_every=12 steps")
+        self.assertEqual(harness.checkpoints(self.path("run")), ["step_%09d.h5" % step for step in (15, 25, 40)])
+
+    def test_a_full_disk_costs_no_checkpoint_and_no_step_until_there_are_too_many(self):
+        """Room for two checkpoints, and then none: the run says so, goes on, and ends after the third that does not fit; with room again it goes on to the same bits."""
+        wide = ("--set", "run.stop=%d steps" % STEPS, "--set", "model.width=32", "--set", "checkpoint.best=none")
+        self.train(*wide, "--set", "run.folder=whole")
+        size = os.path.getsize(self.path("whole", LAST))
+        for way, ranks in (("true", 1), ("true", 2), ("false", 2)):
+            with self.subTest(asynchronous=way, ranks=ranks), SmallDisk(self.path("run"), 2 * size + (3 << 19)):
+                result = self.train(*wide, "--set", "checkpoint.keep=100", "--set", "checkpoint.async=" + way, ranks=ranks, expect=1)
+                self.assertIn("make room", result.text)
+                names = harness.checkpoints(self.path("run"))
+                self.assertEqual(len(names), 2)
+                for name in names:
+                    self.assertEqual(harness.run("verify", self.path("run/checkpoints", name)).returncode, 0)
+                self.assertEqual(len(self.events(event="checkpoint_failed")), 3)
+                with open(self.path("run/exit.json")) as file:
+                    record = json.load(file)
+                self.assertEqual((record["code"], record["checkpoint"]), (1, names[-1]))
+                self.assertEqual(sorted(os.listdir(self.path("run/checkpoints"))), names)
+                for name in names[:-1]:
+                    os.remove(self.path("run/checkpoints", name))
+                self.train(*wide, "--set", "checkpoint.keep=1", ranks=ranks)
+                self.assertEqual(harness.digest(self.path("run", LAST)), harness.digest(self.path("whole", LAST)))
+
+    def test_a_disk_that_fails_in_the_middle_leaves_nothing_that_looks_like_a_checkpoint(self):
+        """Writes beyond a megabyte of the temporary file fail with EIO, told by a library before the C library."""
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if not compiler:
+            self.skipTest("no C compiler")
+        source = self.path("eio.c")
+        with open(source, "w") as file:
+            file.write(EIO)
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path("eio.so"), source, "-ldl"], check=True)
+        self.train("--set", "run.stop=5 steps", ranks=2)
+        before = harness.digest(self.path("run/checkpoints/step_000000005.h5"))
+        os.environ["TRIREME_TEST_EIO"] = "1"
+        os.environ["LD_PRELOAD"] = self.path("eio.so")
+        try:
+            result = harness.run("train", "deck.toml", "--set", "run.stop=%d steps" % STEPS, ranks=2, cwd=self.folder)
+        finally:
+            del os.environ["LD_PRELOAD"], os.environ["TRIREME_TEST_EIO"]
+        self.assertEqual(result.returncode, 1, result.text)
+        self.assertIn("Input/output error", result.text)
+        self.assertEqual(harness.checkpoints(self.path("run")), ["step_000000005.h5"])
+        self.assertEqual([name for name in os.listdir(self.path("run/checkpoints")) if name not in ("step_000000005.h5", "best.h5")], [])
+        self.assertEqual(harness.digest(self.path("run/checkpoints/step_000000005.h5")), before)
+        self.train("--set", "run.stop=%d steps" % STEPS, ranks=2)
+
+    def test_a_folder_that_is_gone_is_said_and_ends_the_run(self):
+        self.train("--set", "run.stop=5 steps")
+        shutil.rmtree(self.path("run/checkpoints"))
+        with open(self.path("run/checkpoints"), "w"):
+            pass  # a file where the folder is meant
+        result = harness.run("train", "deck.toml", "--set", "run.stop=%d steps" % STEPS, cwd=self.folder)
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("Not a directory", result.text)
+
+    def test_a_checkpoint_from_which_two_starts_failed_is_passed_over(self):
+        length = ("--set", "schedule.length=%d steps" % STEPS)
+        self.train(*length, "--set", "run.stop=%d steps" % STEPS, "--set", "run.folder=whole")
+        self.train(*length, "--set", "run.stop=20 steps")
+        with open(self.path("run/restart.json"), "w") as file:  # as two starts leave it that were killed before their first step
+            json.dump({"checkpoint": "step_000000020.h5", "starts": 2}, file)
+        result = self.train(*length, "--set", "run.stop=%d steps" % STEPS)
+        self.assertIn("passed over", result.text)
+        self.assertIn("goes on from run/checkpoints/step_000000015.h5", result.text)
+        self.assertTrue(os.path.exists(self.path("run/checkpoints/step_000000020.h5.failed")))
+        self.assertFalse(os.path.exists(self.path("run/restart.json")))
+        self.assertEqual(harness.digest(self.path("run", LAST)), harness.digest(self.path("whole", LAST)))
+
+    def test_a_change_that_may_not_be_made_counts_as_no_failed_start(self):
+        self.train("--set", "run.stop=5 steps")
+        for _ in range(3):
+            self.train("--set", "run.seed=8", expect=2)
+        self.assertFalse(os.path.exists(self.path("run/restart.json")))
+
+    def test_a_place_in_the_data_that_cannot_be_is_refused(self):
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("h5py is not installed")
+        self.train("--set", "run.stop=5 steps")
+        for index, (name, value) in enumerate((("step", 2**60), ("step", 10**6), ("samples", 10**9), ("epoch_samples", 10**7), ("epoch", 2**62))):
+            path = self.path("foreign%d.h5" % index)
+            with h5py.File(self.path("run/checkpoints/step_000000005.h5")) as ours, h5py.File(path, "w") as file:
+                for key, own in ours.attrs.items():
+                    file.attrs[key] = own
+                file.attrs[name] = value
+                for group in ("model", "buffers"):
+                    for tensor in ours[group]:
+                        file.create_dataset("%s/%s" % (group, tensor), data=ours[group][tensor][...])
+            with self.subTest(attribute=name, value=value):
+                result = self.train("--set", "run.folder=other%d" % index, "--restart", path, expect=2)
+                self.assertIn("foreign%d.h5" % index, result.text)
+
+    def test_a_weight_that_is_no_number_is_refused_by_name(self):
+        try:
+            import h5py
+        except ImportError:
+            self.skipTest("h5py is not installed")
+        self.train("--set", "run.stop=5 steps")
+        path = self.path("foreign.h5")
+        with h5py.File(self.path("run/checkpoints/step_000000005.h5")) as ours, h5py.File(path, "w") as file:
+            for key, own in ours.attrs.items():
+                file.attrs[key] = own
+            for group in ("model", "buffers"):
+                for tensor in ours[group]:
+                    values = ours[group][tensor][...]
+                    if tensor == "fc.weight":
+                        values[1, 1] = float("nan")
+                    file.create_dataset("%s/%s" % (group, tensor), data=values)
+        for ranks in (1, 2):
+            result = self.train("--set", "run.folder=other", "--restart", path, ranks=ranks, expect=2)
+            self.assertIn("model/fc.weight", result.text)
+        self.assertIn("model/fc.weight", harness.run("evaluate", "deck.toml", "--checkpoint", path, cwd=self.folder).text)
+
+
+EIO = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int fails(int file, off_t offset) {
+  char name[64], path[4096];
+  snprintf(name, sizeof name, "/proc/self/fd/%d", file);
+  ssize_t length = readlink(name, path, sizeof path - 1);
+  if (length < 0) return 0;
+  path[length] = 0;
+  return offset >= 100000 && strstr(path, ".h5.tmp") != NULL && getenv("TRIREME_TEST_EIO") != NULL;
+}
+
+ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
+  static ssize_t (*real)(int, const void*, size_t, off_t);
+  if (real == NULL) real = dlsym(RTLD_NEXT, "pwrite");
+  if (fails(file, offset)) return errno = EIO, -1;
+  return real(file, data, bytes, offset);
+}
+
+ssize_t pwrite64(int file, const void* data, size_t bytes, off_t offset) { return pwrite(file, data, bytes, offset); }
+"""
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,141 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "trireme/train/health.hpp"
+#include "trireme/train/replica_check.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity(), not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// A step as train_step makes it: applied where its loss is finite and not above the limit.
+std::vector<Health::Event> make_step(Health& health, double loss, double norm = 1) {
+  StepResult result;
+  result.loss = loss;
+  result.grad_norm = norm;
+  result.applied = std::isfinite(loss) && loss <= health.loss_limit();
+  return health.after(result);
+}
+
+TEST(Health, SpikesCountOnceAHundredStepsWereApplied) {
+  Health health({});
+  for (int step = 0; step < 99; ++step) make_step(health, 2);
+  EXPECT_EQ(health.loss_limit(), infinity);
+  make_step(health, not_a_number);  // not applied: not counted
+  EXPECT_EQ(health.loss_limit(), infinity);
+  make_step(health, 2);
+  EXPECT_NEAR(health.mean(), 2, 1e-12);  // rounding of a hundred additions
+  EXPECT_NEAR(health.loss_limit(), 20, 1e-11);
+  EXPECT_TRUE(make_step(health, 5.9).empty());
+  EXPECT_EQ(make_step(health, 19).at(0).event, "loss_spike");
+  const double before = health.mean();
+  EXPECT_EQ(make_step(health, 1000).at(0).event, "skipped_step");
+  EXPECT_EQ(health.mean(), before);  // what was not applied is not in it
+  EXPECT_EQ(health.state().spikes, 1);
+  EXPECT_EQ(health.state().nonfinite, 1);
+  EXPECT_EQ(health.state().warnings, 1);
+}
+
+TEST(Health, TheMeanIsExponential) {
+  Health health({});
+  make_step(health, 3);
+  EXPECT_DOUBLE_EQ(health.mean(), 3);  // of one step: itself
+  make_step(health, 5);
+  EXPECT_NEAR(health.mean(), (0.98 * 3 + 5) / 1.98, 1e-14);
+  for (int step = 0; step < 2000; ++step) make_step(health, 7);
+  EXPECT_NEAR(health.mean(), 7, 1e-12);  // 0.98^2000 is below rounding
+}
+
+TEST(Health, ASpikeOfADelayedGradientIsOneWhenItIsDropped) {
+  Health health({}, {.mean_sum = 2 * (1 - std::pow(0.98, 200)), .applied = 200});
+  StepResult result;
+  result.loss = 100;  // its gradient comes with the next step; that of the step before is applied
+  EXPECT_EQ(health.after(result).at(0).event, "loss_spike");
+  EXPECT_NEAR(health.mean(), 2, 1e-12);
+  result.loss = 2;
+  result.applied = false;
+  health.after(result);
+  EXPECT_EQ(health.state().spikes, 1);
+  EXPECT_EQ(health.state().nonfinite, 0);
+}
+
+TEST(Health, BadStepsInARowArePastRepair) {
+  Health health({.rollback_after = 3, .rollbacks = 1});
+  make_step(health, 2);
+  const HealthState then = health.state();
+  for (int round = 0; round < 2; ++round) {
+    for (int step = 0; step < 3; ++step) {
+      EXPECT_FALSE(health.past_repair());
+      make_step(health, not_a_number);
+    }
+    EXPECT_TRUE(health.past_repair());
+    EXPECT_EQ(health.may_roll_back(), round == 0);
+    health.rolled_back(then);
+  }
+  EXPECT_EQ(health.state().nonfinite, 6);
+  EXPECT_EQ(health.state().rollbacks, 2);
+  EXPECT_DOUBLE_EQ(health.mean(), 2);
+  make_step(health, not_a_number);
+  make_step(health, 2);
+  EXPECT_EQ(health.state().bad_in_a_row, 0);
+}
+
+TEST(Health, WithoutSkippingTheFirstBadStepIsTheLast) {
+  Health health({.skip_nonfinite = false});
+  make_step(health, 2);
+  EXPECT_FALSE(health.past_repair());
+  make_step(health, infinity);
+  EXPECT_TRUE(health.past_repair());
+  EXPECT_FALSE(health.may_roll_back());
+}
+
+TEST(Health, AllOfItCanBeOff) {
+  Health health({.spike_ratio = 0, .spike_warn = 0, .grad_norm_warn = 0});
+  for (int step = 0; step < 200; ++step) EXPECT_TRUE(make_step(health, 1, 1e9).empty());
+  EXPECT_TRUE(make_step(health, 1e9, 1e9).empty());
+  EXPECT_EQ(health.loss_limit(), infinity);
+}
+
+TEST(Health, LargeNormsAreEventsAndTheFirstIsSaid) {
+  Health health({.grad_norm_warn = 10});
+  EXPECT_TRUE(make_step(health, 1, 9).empty());
+  EXPECT_TRUE(make_step(health, 1, 11).at(0).says);
+  EXPECT_FALSE(make_step(health, 1, 12).at(0).says);
+  EXPECT_TRUE(make_step(health, 1, 9).empty());
+  EXPECT_TRUE(make_step(health, 1, 11).at(0).says);
+}
+
+std::vector<StepMessage> messages(const std::vector<double>& busy) {
+  std::vector<StepMessage> result(busy.size());
+  for (std::size_t rank = 0; rank < busy.size(); ++rank) result[rank].busy_seconds = busy[rank];
+  return result;
+}
+
+TEST(SlowRanks, AreThoseFarAboveTheirStage) {
+  SlowRanks slow({.data = 4, .tensor = 1, .pipeline = 2});
+  slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}));  // the second stage has more to do
+  slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}));
+  const auto found = slow.take();
+  ASSERT_EQ(found.size(), 1);
+  EXPECT_EQ(found[0].rank, 7);
+  EXPECT_DOUBLE_EQ(found[0].busy_seconds, 5);
+  EXPECT_DOUBLE_EQ(found[0].others_seconds, 3);
+  EXPECT_TRUE(slow.take().empty());  // nothing was added since
+  slow.add(messages({0.001, 0.001, 0.004, 0.001, 0, 0, 0, 0}));
+  EXPECT_TRUE(slow.take().empty());  // noise
+}
+
+TEST(ReplicaCheck, TheMinorityDiffers) {
+  const parallel::MeshShape shape{.data = 3, .tensor = 2, .pipeline = 1};  // ranks 0 2 4 and 1 3 5 hold the same
+  EXPECT_TRUE(differing_ranks(shape, {}).empty());
+  EXPECT_TRUE(differing_ranks(shape, {1, 2, 1, 2, 1, 2}).empty());
+  EXPECT_EQ(differing_ranks(shape, {1, 2, 1, 9, 1, 2}), std::vector<int>{3});
+  EXPECT_EQ(differing_ranks(shape, {1, 2, 5, 2, 7, 2}), (std::vector<int>{0, 2, 4}));  // no two are alike
+  EXPECT_EQ(differing_ranks({.data = 2}, {1, 2}), (std::vector<int>{0, 1}));
+}
+
+}  // namespace
+}  // namespace trireme::train
