@@ -274,6 +274,16 @@ class LanguageModel(harness.Case):
             else:
                 self.assertIn(meant, said)
 
+    def test_check_tells_the_memory_that_the_run_takes(self):
+        layouts = ([], 1), (["parallel.tensor=2"], 2), (["parallel.shard=parameters", 'parallel.offload=["optimizer", "parameters", "activations"]'], 2)
+        for number, (keys, ranks) in enumerate(layouts):
+            options = [word for key in keys + ["run.stop=1 steps", "run.folder=memory-%d" % number] for word in ("--set", key)]
+            told = self.command("check", "gpt.toml", "--ranks", str(ranks), *options).stdout
+            taken = self.command("train", "gpt.toml", *options, ranks=ranks).text
+            memory = re.search(r"^memory +(?:a rank needs about )?(.+)$", told, re.MULTILINE)[1]
+            self.assertRegex(memory, r"^[0-9.]+ .iB \(weights .*workspace .*\)" + (" and .* of the host" if "offload" in str(keys) else "$"))
+            self.assertIn("memory a rank: %s; " % memory, taken)
+
     def test_a_checkpoint_of_another_model_is_refused(self):
         self.command("train", "gpt.toml")
         checkpoint = "run/checkpoints/step_000000006.h5"
