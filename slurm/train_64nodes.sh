@@ -48,10 +48,6 @@ original=''
 find_home "${TRIREME_SLURM:-/nowhere}" "$(dirname "${BASH_SOURCE[0]}")" "$(dirname "${original:-/nowhere/script}")" "${SLURM_SUBMIT_DIR:-.}/slurm"
 # shellcheck source=slurm/lib/job.sh
 . "$home/lib/job.sh"
-# shellcheck source=slurm/lib/chain.sh
-. "$home/lib/chain.sh"
-# shellcheck source=slurm/lib/stage.sh
-. "$home/lib/stage.sh"
 
 read_arguments "$@"
 use_site "$site"

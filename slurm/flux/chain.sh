@@ -9,10 +9,6 @@ case ${1:-} in
   -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-# shellcheck source=slurm/lib/job.sh
-. "$home/lib/job.sh"
-# shellcheck source=slurm/lib/chain.sh
-. "$home/lib/chain.sh"
 # shellcheck source=slurm/lib/submit.sh
 . "$home/lib/submit.sh"
 

@@ -1,5 +1,9 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
 # What the job scripts of all batch systems share; sourced by bash 4.4 or newer. `home` is the folder slurm/ of the sources or of an installed tree.
+# shellcheck source=slurm/lib/chain.sh
+. "$home/lib/chain.sh"
+# shellcheck source=slurm/lib/stage.sh
+. "$home/lib/stage.sh"
 
 say() { echo "trireme: $*"; }
 refuse() { echo "trireme: $*" >&2; exit 2; }

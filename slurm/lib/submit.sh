@@ -1,6 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
 # submit_chain N DECK [SUBMIT OPTIONS...] [-- TRAIN OPTIONS...]: submits N jobs for one deck, each to start when the one before it has ended in whatever way; sourced.
 # The script defines submit_one PREVIOUS ID JOB-ARGUMENTS..., which prints the number of the job it submitted.
+# shellcheck source=slurm/lib/job.sh
+. "$home/lib/job.sh"
 
 submit_chain() {
   local count=${1:-} described name id previous='' job arguments sets=() before='' option

@@ -10,10 +10,6 @@ home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [ "${1:-}" != --home ] || home=$(cd "$2" && pwd) || exit
 # shellcheck source=slurm/lib/job.sh
 . "$home/lib/job.sh"
-# shellcheck source=slurm/lib/chain.sh
-. "$home/lib/chain.sh"
-# shellcheck source=slurm/lib/stage.sh
-. "$home/lib/stage.sh"
 
 read_arguments "$@"
 use_site "$site"

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "support/layout.hpp"
 #include "support/mpi.hpp"
 #include "support/training.hpp"
 
@@ -9,48 +10,29 @@ namespace {
 using parallel::MeshShape;
 using parallel::PipelineKind;
 using parallel::ShardKind;
-
-constexpr PipelineKind one_one = PipelineKind::one_forward_one_backward;
-
-struct Layout {
-  const char* name;
-  MeshShape mesh;
-  PipelineKind schedule = one_one;
-  int chunks = 1;
-  int recompute = 0;
-  ShardKind shard = ShardKind::none;
-  bool sequence = false;
-};
+using test::Layout;
 
 std::vector<Layout> layouts() {
   switch (test_environment().world().size()) {
     case 1: return {{"one", {}}};
     case 2:
       return {{"1f1b", {1, 1, 2}},
-              {"1f1b, recomputed", {1, 1, 2}, one_one, 1, 2},
-              {"gpipe", {1, 1, 2}, PipelineKind::gpipe},
-              {"interleaved", {1, 1, 2}, PipelineKind::interleaved, 2},
-              {"interleaved, recomputed", {1, 1, 2}, PipelineKind::interleaved, 2, 1},
-              {"sequence", {1, 2, 1}, one_one, 1, 0, ShardKind::none, true},
-              {"parameters", {2, 1, 1}, one_one, 1, 2, ShardKind::parameters}};
+              {"1f1b, recomputed", {1, 1, 2}, ShardKind::none, false, 2},
+              {"gpipe", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::gpipe},
+              {"interleaved", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::interleaved, 2},
+              {"interleaved, recomputed", {1, 1, 2}, ShardKind::none, false, 1, PipelineKind::interleaved, 2},
+              {"sequence", {1, 2, 1}, ShardKind::none, true},
+              {"parameters", {2, 1, 1}, ShardKind::parameters, false, 2}};
     default:
       return {{"1f1b", {1, 1, 4}},
-              {"interleaved", {1, 1, 4}, PipelineKind::interleaved, 2},
-              {"gpipe, parameters", {2, 1, 2}, PipelineKind::gpipe, 1, 0, ShardKind::parameters},
-              {"interleaved, tensor", {1, 2, 2}, PipelineKind::interleaved, 2, 2, ShardKind::none, true}};
+              {"interleaved", {1, 1, 4}, ShardKind::none, false, 0, PipelineKind::interleaved, 2},
+              {"gpipe, parameters", {2, 1, 2}, ShardKind::parameters, false, 0, PipelineKind::gpipe},
+              {"interleaved, tensor", {1, 2, 2}, ShardKind::none, true, 2, PipelineKind::interleaved, 2}};
   }
 }
 
 ReplicaOptions options_of(const Layout& layout) {
-  ReplicaOptions options = test::small_gpt(8);
-  options.accumulation = 8 / layout.mesh.data;
-  options.global = 8 * options.micro;
-  options.bucket_bytes = 8192;
-  options.shard = layout.shard;
-  options.sequence = layout.sequence;
-  options.recompute = layout.recompute;
-  options.pipeline_schedule = layout.schedule;
-  options.pipeline_chunks = layout.chunks;
+  ReplicaOptions options = test::small_gpt(8, layout);
   options.deterministic = true;  // two runs of one layout: the same bits
   return options;
 }
@@ -80,7 +62,7 @@ TEST(ActivationOffload, LeavesEveryBitAtEveryLayout) {
 TEST(ActivationOffload, LeavesLargeMessagesToTheirReceivers) {
   if (test_environment().world().size() != 2) GTEST_SKIP() << "a pipeline of 2 stages";
   for (const auto& [kind, chunks] : {std::pair{PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2}}) {
-    ReplicaOptions options = options_of({"", {1, 1, 2}, kind, chunks});
+    ReplicaOptions options = options_of({"", {1, 1, 2}, ShardKind::none, false, 0, kind, chunks});
     options.model.gpt.layers = 4;
     options.model.gpt.context = 256;
     options.micro = 8;

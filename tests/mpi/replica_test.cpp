@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "support/layout.hpp"
 #include "support/mpi.hpp"
-#include "support/replica.hpp"
 #include "trireme/base/clock.hpp"
 
 namespace trireme::train {
@@ -13,33 +13,11 @@ namespace {
 using parallel::MeshShape;
 using parallel::PipelineKind;
 using parallel::ShardKind;
+using test::Layout;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-struct Layout {
-  const char* name;
-  MeshShape mesh;
-  ShardKind shard = ShardKind::none;
-  bool sequence = false;
-  int recompute = 0;
-  PipelineKind schedule = PipelineKind::one_forward_one_backward;
-  int chunks = 1;
-};
-
-constexpr std::int64_t micro_batches = 8;  // of a step over all replicas
-
-ReplicaOptions options_of(const Layout& layout) {
-  ReplicaOptions options = test::small_gpt(4);
-  options.accumulation = micro_batches / layout.mesh.data;
-  options.global = micro_batches * options.micro;
-  options.bucket_bytes = 8192;
-  options.shard = layout.shard;
-  options.sequence = layout.sequence;
-  options.recompute = layout.recompute;
-  options.pipeline_schedule = layout.schedule;
-  options.pipeline_chunks = layout.chunks;
-  return options;
-}
+ReplicaOptions options_of(const Layout& layout) { return test::small_gpt(4, layout); }
 
 std::vector<Layout> layouts() {
   switch (world().size()) {
@@ -130,7 +108,7 @@ TEST(Replica, ThePipelinesBubbleIsWhatTheFormulaForetells) {
       least = span;
       bubble = (span - busy) / busy;
     }
-    const double foretold = 3.0 / static_cast<double>(micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
+    const double foretold = 3.0 / static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
     EXPECT_NEAR(bubble, foretold, 0.2 * foretold) << "schedule " << static_cast<int>(kind) << ", stage " << mesh.place.stage;
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "support/layout.hpp"
 #include "support/mpi.hpp"
 #include "support/training.hpp"
 
@@ -12,15 +13,7 @@ using parallel::MeshShape;
 using parallel::Offload;
 using parallel::PipelineKind;
 using parallel::ShardKind;
-
-struct Layout {
-  const char* name;
-  MeshShape mesh;
-  ShardKind shard = ShardKind::none;
-  bool sequence = false;
-  PipelineKind schedule = PipelineKind::one_forward_one_backward;
-  int chunks = 1;
-};
+using test::Layout;
 
 std::vector<Layout> layouts() {
   switch (test_environment().world().size()) {
@@ -32,7 +25,7 @@ std::vector<Layout> layouts() {
               {"parameters", {2, 1, 1}, ShardKind::parameters},
               {"sequence", {1, 2, 1}, ShardKind::parameters, true},
               {"pipeline", {1, 1, 2}, ShardKind::parameters},
-              {"interleaved", {1, 1, 2}, ShardKind::parameters, false, PipelineKind::interleaved, 2}};
+              {"interleaved", {1, 1, 2}, ShardKind::parameters, false, 0, PipelineKind::interleaved, 2}};
     default:
       return {{"data", {4, 1, 1}, ShardKind::parameters},
               {"data tensor", {2, 2, 1}, ShardKind::gradients, true},
@@ -42,14 +35,8 @@ std::vector<Layout> layouts() {
 }
 
 ReplicaOptions options_of(const Layout& layout) {
-  ReplicaOptions options = test::small_gpt(4);
-  options.accumulation = 8 / layout.mesh.data;
-  options.global = 8 * options.micro;
-  options.bucket_bytes = 4096;  // windows of 1024 elements: the larger tensors are cut
-  options.shard = layout.shard;
-  options.sequence = layout.sequence;
-  options.pipeline_schedule = layout.schedule;
-  options.pipeline_chunks = layout.chunks;
+  ReplicaOptions options = test::small_gpt(4, layout);
+  options.bucket_bytes = 4096;   // windows of 1024 elements: the larger tensors are cut
   options.deterministic = true;  // two runs of one layout: the same bits
   return options;
 }
