@@ -6,7 +6,7 @@
 #   4. the arrows between the libraries (check_layers.py), shellcheck of the scripts
 #   5. where nvcc is found: builds the program of the preset cuda-release (not its tests); it must start without a driver, do there what
 #      needs no device, and say what is missing for the rest
-# Run again, only what changed is built. A step that fails is named at the end; exit 1.
+# Run again, only what changed is built. A step that fails is named at the end, with what its failed tests printed last; exit 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cuda=auto
@@ -49,6 +49,13 @@ build() { # build PRESET [--target ...]
   cmake --build --preset "$preset" "$@"
 }
 
+tests() { # tests PRESET [options of ctest]
+  local preset=$1
+  shift
+  rm -f "build/$preset.tests.xml"
+  ctest --preset "$preset" --output-junit "../$preset.tests.xml" "$@"
+}
+
 check_scripts() {
   if ! command -v shellcheck >/dev/null; then
     echo "no shellcheck on this machine: skipped"
@@ -67,19 +74,20 @@ scripts/install_deps.sh "${words[@]}"
 mkdir -p build
 
 step "release: build" build release
-step "release: tests" ctest --preset release -j 2
+step "release: tests" tests release -j 2
 if [ "$asan" = yes ]; then
   step "sanitizers: build" build asan --target tests_unit tests_kernels
-  step "sanitizers: tests" ctest --preset asan -j 2 -L '^(unit|kernels)$'
+  step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels)$'
 fi
 step "arrows between the libraries" python3 scripts/check_layers.py
 step "shellcheck" check_scripts
 if [ "$cuda" != no ]; then
   step "cuda-release: build" build cuda-release --target trireme
-  step "cuda-release: without a driver" ctest --preset cuda-release
+  step "cuda-release: without a driver" tests cuda-release
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then
+  python3 scripts/failed_tests.py build/*.tests.xml # here, where a log that keeps only its end still has it
   printf 'test.sh: failed: %s\n' "${failed[@]}"
   exit 1
 fi

@@ -1,0 +1,15 @@
+#!/usr/bin/env python3
+"""failed_tests.py FILE...: which tests of ctest's JUnit reports failed, and the last lines of what each printed."""
+import sys
+import xml.etree.ElementTree as xml
+
+LINES = 60
+
+for path in sys.argv[1:]:
+    for case in xml.parse(path).getroot().iter("testcase"):
+        if case.get("status") != "fail":
+            continue
+        reason = case.find("failure")
+        said = (case.findtext("system-out") or "").rstrip().splitlines()
+        print(f"-- {case.get('name')}: {reason.get('message') if reason is not None else 'failed'} after {float(case.get('time', 0)):.0f} s")
+        print("\n".join(said[-LINES:]))
