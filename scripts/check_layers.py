@@ -94,8 +94,9 @@ def check_source(root, path, option_headers):
             elif not may_see(library, header) and not (OPTION_HEADERS.search(name) and header in option_headers):
                 yield f"{where}: {library} includes {header}: not one of its arrows ({', '.join(ARROWS[library]) or 'none'})"
             continue
+        is_own = match.group(1) == '"' and (root / relative.parent / header).exists()  # judged where it stands
         for pattern, places, message in FOREIGN:
-            if re.match(pattern, header) and not name.startswith(tuple(places)):
+            if not is_own and re.match(pattern, header) and not name.startswith(tuple(places)):
                 yield f"{where}: {header}: {message}"
         aimed_at = Path(os.path.normpath(relative.parent / header))
         if match.group(1) == '"' and ".." in Path(header).parts and library_of(aimed_at) != library:

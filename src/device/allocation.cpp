@@ -39,7 +39,9 @@ Allocation::Allocation(Device device, std::size_t bytes, const std::string& what
   }
 #if defined(TRIREME_ENABLE_CUDA)
   void* data = nullptr;
-  const cudaError_t error = cudaSetDevice(device.index) != cudaSuccess ? cudaErrorInvalidDevice : cudaMalloc(&data, bytes);
+  cudaError_t error = cudaSetDevice(device.index);
+  if (error == cudaSuccess) error = cudaMalloc(&data, bytes);
+  if (error == cudaSuccess) error = cudaMemset(data, 0, bytes);
   ensure(error == cudaSuccess, "{}: no memory for {} on {}: {}", what, format_bytes(static_cast<double>(bytes)), to_string(device), cudaGetErrorString(error));
   data_ = static_cast<std::byte*>(data);
 #else

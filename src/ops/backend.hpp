@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "cpu/library.hpp"
+#include "cuda/library.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops {
@@ -10,6 +11,7 @@ namespace trireme::ops {
 /// Each device library's side of a context; a context has that of its target.
 struct Context::Backend {
   std::optional<cpu::Library> cpu;
+  std::unique_ptr<cuda::Library> cuda;
 };
 
 }  // namespace trireme::ops

@@ -8,6 +8,7 @@ Context::Context(Stream stream, Arena& workspace, Arena& library, DeviceKind tar
     : stream_(stream), workspace_(workspace), library_(library), target_(target), backend_(std::make_unique<Backend>()) {
   TRIREME_EXPECT(workspace.device().kind == stream.device.kind && library.device().kind == stream.device.kind);
   if (target == DeviceKind::cpu) backend_->cpu.emplace();
+  if (stream.device.kind == DeviceKind::cuda) backend_->cuda = cuda::make_library(stream);
 }
 
 Context::~Context() = default;

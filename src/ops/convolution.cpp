@@ -1,6 +1,7 @@
 #include "trireme/ops/convolution.hpp"
 
 #include "cpu/convolution.hpp"
+#include "cuda/products.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -17,29 +18,32 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
+  context.count(c.flops(), bytes_of(x, w.value, y));
+  if (context.target() == DeviceKind::cuda) return cuda::convolution_forward(context, c, x, w.value, y);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::convolution_forward(cpu::library_of(context), c);
   cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, {}, true});
-  context.count(c.flops(), bytes_of(x, w.value, y));
 }
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy, const Weight& w, const Tensor& dx) {
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dx, c.input_shape(), c.dtype));
+  context.count(c.flops(), bytes_of(dy, w.value, dx));
+  if (context.target() == DeviceKind::cuda) return cuda::convolution_backward_data(context, c, dy, w.value, dx);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::convolution_backward_data(cpu::library_of(context), c);
   cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
-  context.count(c.flops(), bytes_of(dy, w.value, dx));
 }
 
 void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
+  context.count(c.flops(), bytes_of(x, dy, dw));
+  if (context.target() == DeviceKind::cuda) return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);
   cpu::run(context, product, {x, dy, dw, {}, false}, write);
-  context.count(c.flops(), bytes_of(x, dy, dw));
 }
 
 }  // namespace trireme::ops

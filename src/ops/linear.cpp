@@ -1,6 +1,7 @@
 #include "trireme/ops/linear.hpp"
 
 #include "cpu/linear.hpp"
+#include "cuda/products.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
@@ -24,30 +25,36 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, y, l.rows, l.out, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  context.count(l.flops(), bytes_of(x, w.value, y));
+  if (context.target() == DeviceKind::cuda) return cuda::linear_forward(context, l, x, w.value, bias, y);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::linear_forward(cpu::library_of(context), l, bias.defined());
   cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, bias, true});
-  context.count(l.flops(), bytes_of(x, w.value, y));
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& dx) {
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && fits(context, dx, l.rows, l.in, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
+  context.count(l.flops(), bytes_of(dy, w.value, dx));
+  if (context.target() == DeviceKind::cuda) return cuda::linear_backward_data(context, l, dy, w.value, dx);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::linear_backward_data(cpu::library_of(context), l);
   cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
-  context.count(l.flops(), bytes_of(dy, w.value, dx));
 }
 
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias,
                             Write write) {
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, dy, l.rows, l.out, l.dtype));
   TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
-  const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
-  const bool out_in = l.order == MatrixOrder::out_in;
-  cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
-  if (dbias.defined()) column_sums(context, dy, dbias, write);
   context.count(l.flops(), bytes_of(x, dy, dw));
+  if (context.target() == DeviceKind::cuda) {
+    cuda::linear_backward_weight(context, l, x, dy, dw, write);
+  } else {
+    const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
+    const bool out_in = l.order == MatrixOrder::out_in;
+    cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
+  }
+  if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 
 }  // namespace trireme::ops

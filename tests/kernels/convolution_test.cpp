@@ -204,13 +204,5 @@ TEST(Convolution, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   }
 }
 
-TEST(Convolution, NoPrimitivesForCudaInThisVersion) {
-  Arena workspace({DeviceKind::meta, 0}, "workspace", 0), library({DeviceKind::meta, 0}, "library", 0);
-  ops::Context context(Stream{{DeviceKind::meta, 0}, nullptr}, workspace, library, DeviceKind::cuda);
-  const Convolution c{1, 1, 1, 1, 1, 1, 1, 0};
-  const Tensor t{nullptr, DType::float32, DeviceKind::meta, {1, 1, 1, 1}};
-  EXPECT_THROW(convolution_forward(context, c, t, {t, 1, nullptr}, t), Failure);
-}
-
 }  // namespace
 }  // namespace trireme

@@ -77,6 +77,13 @@ class CheckLayers(unittest.TestCase):
         self.write("src/io/file.cpp", "#include <mpi.h>\n")
         self.expect_one("src/io/file.cpp:1", "mpi.h")
 
+    def test_a_header_of_ours_is_not_taken_for_a_foreign_one(self):
+        self.write("src/ops/cuda/linear.hpp", "#pragma once\n")
+        self.write("src/ops/linear.cpp", '#include "cuda/linear.hpp"\n')
+        self.assertEqual(self.violations(), [])
+        self.write("src/ops/linear.cpp", '#include "cuda/other.hpp"\n')
+        self.expect_one("src/ops/linear.cpp:1", "cuda/other.hpp")
+
     def test_header_without_pragma_once(self):
         self.write("include/trireme/base/bad.hpp", "// a comment\n#pragma once\n")
         self.expect_one("include/trireme/base/bad.hpp:1", "#pragma once")

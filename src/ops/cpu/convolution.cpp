@@ -35,10 +35,6 @@ struct Description {
   }
 };
 
-Problem problem_of(Problem::Kind kind, const Convolution& c) {
-  return {kind, c.dtype, false, false, {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding}};
-}
-
 // oneDNN lists its batched-GEMM kernels ("brg...") first; its direct kernels are better where they skip many taps on the padding
 // (small images) and where a stride leaves most of the input out. oneDNN 3.2, AVX-512 with bf16, 2 cores, batch 128, GFLOP/s in
 // plain order, batched-GEMM / direct (and direct with blocked activations):

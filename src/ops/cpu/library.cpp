@@ -5,17 +5,9 @@
 #include <fmt/ranges.h>
 
 #include "../backend.hpp"
-#include "trireme/base/philox.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::ops::cpu {
-
-std::size_t ProblemHash::operator()(const Problem& problem) const {
-  std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 | static_cast<std::uint64_t>(problem.dtype) << 16 |
-                       static_cast<std::uint64_t>(problem.bias) << 1 | static_cast<std::uint64_t>(problem.in_out);
-  for (const std::int64_t extent : problem.extents) hash = mix64(hash ^ static_cast<std::uint64_t>(extent));
-  return hash;
-}
 
 Library::Library() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
@@ -45,7 +37,7 @@ Operand Library::output(const Forms& forms) {
 }
 
 Library& library_of(Context& context) {
-  ensure(context.target() == DeviceKind::cpu, "matrix products and convolutions on the CUDA device are not available in this version");
+  TRIREME_EXPECT(context.target() == DeviceKind::cpu);
   return *context.backend().cpu;
 }
 

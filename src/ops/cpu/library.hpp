@@ -5,27 +5,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "../problem.hpp"
 #include "primitive.hpp"
 #include "trireme/base/error.hpp"
 #include "trireme/ops/context.hpp"
 
 namespace trireme::ops::cpu {
-
-/// What names a product in the cache: everything its primitives depend on.
-struct Problem {
-  enum class Kind : std::uint8_t {
-    convolution_forward, convolution_backward_data, convolution_backward_weight, linear_forward, linear_backward_data, linear_backward_weight
-  };
-  Kind kind;
-  DType dtype;
-  bool bias = false, in_out = false;
-  std::array<std::int64_t, 8> extents{};
-  bool operator==(const Problem&) const = default;
-};
-
-struct ProblemHash {
-  std::size_t operator()(const Problem& problem) const;
-};
 
 /// An operand of a product: our plain order on one side, the form that the library computes in on the other.
 /// Without `convert` the two are the same and the operand is used where it lies.
@@ -87,7 +72,7 @@ class Library {
   std::vector<Forms> formats_;
 };
 
-/// The library of a context whose target is the CPU; throws Failure for any other target.
+/// The library of a context whose target is the CPU.
 Library& library_of(Context& context);
 
 /// The weight as `operand` wants it: made anew where the prepared form is of another version or format. Call within an ArenaScope

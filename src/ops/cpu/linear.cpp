@@ -44,12 +44,6 @@ Product make_product(Library& lib, const MatrixProduct& p) {
                  static_cast<std::int64_t>(desc.scratchpad_desc().get_size())};
 }
 
-// `variant`: of forward and backward data the result's type, of the weight's gradient whether it is added.
-template <class Variant>
-Problem problem_of(Problem::Kind kind, const Linear& l, bool bias, Variant variant) {
-  return {kind, l.dtype, bias, l.order == MatrixOrder::in_out, {l.rows, l.in, l.out, static_cast<std::int64_t>(variant)}};
-}
-
 }  // namespace
 
 Product& linear_forward(Library& library, const Linear& l, bool bias) {

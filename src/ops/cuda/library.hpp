@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "../problem.hpp"
+
+namespace trireme::ops::cuda {
+
+/// What a product may take of the workspace arena. One number for all, so that the memory of a run is known where there is no device to ask.
+constexpr std::int64_t workspace_bytes = std::int64_t{128} << 20;
+
+/// The CUDA libraries' side of a context: cuBLASLt and cuDNN on its stream, and every product met so far. `workspace` has workspace_bytes.
+class Library {
+ public:
+  virtual ~Library() = default;
+  /// A kind of linear product: y = x w; dx = dy w^T; dw = or += x^T dy (float32). Throws Failure.
+  virtual void multiply(Problem::Kind kind, const Linear&, const Tensor& x, const Tensor& w, const Tensor& y, Write, const Tensor& workspace) = 0;
+  /// A kind of convolution, written in its own dtype. Throws Failure.
+  virtual void convolve(Problem::Kind kind, const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) = 0;
+};
+
+/// Throws Failure in a build without CUDA, and where the libraries find no device.
+std::unique_ptr<Library> make_library(const Stream& stream);
+
+}  // namespace trireme::ops::cuda

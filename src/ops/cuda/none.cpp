@@ -1,0 +1,8 @@
+#include "library.hpp"
+#include "trireme/base/error.hpp"
+
+namespace trireme::ops::cuda {
+
+std::unique_ptr<Library> make_library(const Stream&) { throw Failure("this program was built without CUDA (preset cuda-release has it)"); }
+
+}  // namespace trireme::ops::cuda

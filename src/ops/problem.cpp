@@ -1,0 +1,18 @@
+#include "problem.hpp"
+
+#include "trireme/base/philox.hpp"
+
+namespace trireme::ops {
+
+std::size_t ProblemHash::operator()(const Problem& problem) const {
+  std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 | static_cast<std::uint64_t>(problem.dtype) << 16 |
+                       static_cast<std::uint64_t>(problem.bias) << 1 | static_cast<std::uint64_t>(problem.in_out);
+  for (const std::int64_t extent : problem.extents) hash = mix64(hash ^ static_cast<std::uint64_t>(extent));
+  return hash;
+}
+
+Problem problem_of(Problem::Kind kind, const Convolution& c) {
+  return {kind, c.dtype, false, false, {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding}};
+}
+
+}  // namespace trireme::ops

@@ -1,0 +1,87 @@
+#include "cuda/operands.hpp"
+
+#include "cuda/library.hpp"
+#include "reference.hpp"
+
+// What the CUDA side of the products decides without a device: which operand is read how, and what memory is taken.
+
+namespace trireme::ops::cuda {
+namespace {
+
+using Kind = Problem::Kind;
+using namespace test;
+
+/// result = first second as cuBLASLt makes it of these operands, every matrix by columns.
+void multiply(const Operands& operands, float* data[3]) {
+  const auto at = [&](const Operand& operand, std::int64_t row, std::int64_t column) -> float& {
+    if (operand.turned) std::swap(row, column);
+    EXPECT_LT(row, operand.rows);
+    EXPECT_LT(column, operand.columns);
+    return data[static_cast<int>(operand.of)][column * operand.rows + row];
+  };
+  const std::int64_t inner = operands.first.turned ? operands.first.rows : operands.first.columns;
+  ASSERT_EQ(inner, operands.second.turned ? operands.second.columns : operands.second.rows);
+  for (std::int64_t row = 0; row < operands.result.rows; ++row) {
+    for (std::int64_t column = 0; column < operands.result.columns; ++column) {
+      double sum = 0;
+      for (std::int64_t k = 0; k < inner; ++k) sum += static_cast<double>(at(operands.first, row, k)) * at(operands.second, k, column);
+      at(operands.result, row, column) = static_cast<float>(sum);
+    }
+  }
+}
+
+TEST(CudaOperands, GiveTheProductsOfALayer) {
+  constexpr std::int64_t rows = 5, in = 3, out = 4;
+  for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
+    const Linear linear{rows, in, out, order};
+    const auto w_at = [&](std::int64_t k, std::int64_t n) { return order == MatrixOrder::out_in ? n * in + k : k * out + n; };
+    std::vector<float> x(rows * in), w(in * out), y(rows * out);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * i % 11) - 5;
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i * 3 % 13) - 6;
+    std::vector<float> made_x(x.size()), made_w(w.size()), made_y(y.size()), want_x(x.size()), want_w(w.size()), want_y(y.size());
+    for (std::int64_t m = 0; m < rows; ++m)
+      for (std::int64_t n = 0; n < out; ++n)
+        for (std::int64_t k = 0; k < in; ++k) {
+          want_y[m * out + n] += x[m * in + k] * w[w_at(k, n)];
+          want_x[m * in + k] += y[m * out + n] * w[w_at(k, n)];
+          want_w[w_at(k, n)] += x[m * in + k] * y[m * out + n];
+        }
+    float *forward[3] = {x.data(), w.data(), made_y.data()}, *data[3] = {made_x.data(), w.data(), y.data()}, *weight[3] = {x.data(), made_w.data(), y.data()};
+    multiply(operands_of(Kind::linear_forward, linear), forward);
+    multiply(operands_of(Kind::linear_backward_data, linear), data);
+    multiply(operands_of(Kind::linear_backward_weight, linear), weight);
+    EXPECT_EQ(made_y, want_y);  // small integers: exact
+    EXPECT_EQ(made_x, want_x);
+    EXPECT_EQ(made_w, want_w);
+  }
+}
+
+TEST(CudaOperands, TheWeightsGradientIsFloat32AndAWideResultToo) {
+  Linear linear{8, 8, 8, MatrixOrder::out_in, DType::bfloat16};
+  EXPECT_EQ(operands_of(Kind::linear_backward_weight, linear).result_type, DType::float32);
+  EXPECT_EQ(operands_of(Kind::linear_forward, linear).result_type, DType::bfloat16);
+  linear.wide = true;
+  EXPECT_EQ(operands_of(Kind::linear_backward_data, linear).result_type, DType::float32);
+}
+
+TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
+  const Device device{DeviceKind::meta};
+  Arena workspace(device, "workspace", 0), library(device, "library", 0);
+  Context context({device}, workspace, library, DeviceKind::cuda);
+  const Linear linear{8, 8, 8};
+  const auto matrix = [&](DType type) { return Tensor{nullptr, type, DeviceKind::meta, {8, 8}}; };
+  linear_forward(context, linear, matrix(DType::float32), {matrix(DType::float32), 1, nullptr}, {}, matrix(DType::float32));
+  EXPECT_EQ(workspace.peak_bytes(), workspace_bytes);
+  EXPECT_EQ(workspace.used_bytes(), 0);
+  // A gradient that is added in bfloat16 takes its own form and a float32 one beside it.
+  const Convolution convolution{2, 4, 4, 8, 16, 3, 1, 1, DType::bfloat16};
+  const auto image = [&](const Shape& shape, DType type) { return Tensor{nullptr, type, DeviceKind::meta, shape}; };
+  convolution_backward_weight(context, convolution, image(convolution.input_shape(), DType::bfloat16), image(convolution.output_shape(), DType::bfloat16),
+                              image(convolution.weight_shape(), DType::float32), Write::add);
+  EXPECT_EQ(workspace.peak_bytes(), workspace_bytes + convolution.weight_shape().elements() * 2);
+  EXPECT_EQ(workspace.used_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace trireme::ops::cuda
