@@ -19,6 +19,12 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_package(ZLIB REQUIRED)
 pkg_check_modules(sentencepiece IMPORTED_TARGET sentencepiece) # may be missing: then bytes are the only tokens that text is made into
+if(sentencepiece_FOUND AND NOT sentencepiece_VERSION VERSION_LESS 0.2.1)
+  pkg_check_modules(absl_status IMPORTED_TARGET absl_status) # its headers hand out Abseil's status, which its .pc does not name
+  if(absl_status_FOUND)
+    set_property(TARGET PkgConfig::sentencepiece APPEND PROPERTY INTERFACE_LINK_LIBRARIES PkgConfig::absl_status)
+  endif()
+endif()
 find_package(dnnl 3 CONFIG REQUIRED) # by number: Debian 12's own 2.6 has the old API
 
 if(TRIREME_ENABLE_CUDA)

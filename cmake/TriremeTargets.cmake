@@ -31,7 +31,7 @@ set(TRIREME_MPI_ENVIRONMENT
 function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;RANKS" ${ARGN})
   if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 300)
+    set(ARG_TIMEOUT 600) # against what stands still for good: beside other work a test may take ten times as long as alone
   endif()
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})

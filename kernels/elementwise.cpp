@@ -16,6 +16,7 @@ const std::string add_label = "trireme/kernels/add";
 const std::string cast_label = "trireme/kernels/cast";
 const std::string fill_label = "trireme/kernels/fill";
 const std::string copy_label = "trireme/kernels/copy";
+const std::string exchange_label = "trireme/kernels/exchange";
 const std::string scaled_copy_label = "trireme/kernels/scaled_copy";
 const std::string add_bias_label = "trireme/kernels/add_bias";
 
@@ -61,6 +62,15 @@ struct Fill {
   T value;
   T* y;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = value; }
+};
+
+struct Exchange {
+  float *x, *y;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    const float value = x[i];
+    x[i] = y[i];
+    y[i] = value;
+  }
 };
 
 template <bool add>
@@ -151,6 +161,8 @@ void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
   const Copy body{static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y), bytes};
   dispatch(stream, [&](const auto& space) { for_each_piece(space, copy_label, (bytes + Copy::piece_bytes - 1) / Copy::piece_bytes, body); });
 }
+
+void exchange(const Stream& stream, std::int64_t count, float* x, float* y) { for_each_element(stream, exchange_label, count, Exchange{x, y}); }
 
 void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float scale, bool add, float* y) {
   add ? for_each_element(stream, scaled_copy_label, count, ScaledCopy<true>{scale, x, y})

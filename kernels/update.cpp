@@ -15,6 +15,7 @@ const std::string lars_label = "trireme/kernels/update_lars";
 const std::string adamw_label = "trireme/kernels/update_adamw";
 const std::string lamb_direction_label = "trireme/kernels/lamb_direction";
 const std::string lamb_label = "trireme/kernels/update_lamb";
+const std::string ema_label = "trireme/kernels/update_ema";
 
 /// 32 sums in double: element i goes to sum i % 32, and they are added by halves. The order is a function of the row's length alone.
 struct RowSquareSum {
@@ -149,6 +150,24 @@ struct UpdateChunk {
   }
 };
 
+/// The weights come from cache where the update has just written them.
+struct EmaChunk {
+  Update args;
+  float take;
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
+    if (args.judgement->apply == 0) return;
+    const std::int64_t offset = args.chunks[index].offset;
+    const float factor = take;
+    const float* weight = args.weight + offset;
+    float* average = args.slot1 + offset;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) average[i] += factor * (weight[i] - average[i]);
+  }
+};
+
 template <class Chunk>
 void run_chunks(const Stream& stream, const std::string& label, const Chunk& chunk) {
   dispatch(stream, [&](const auto& space) { for_each_piece(space, label, chunk.args.chunk_count, chunk); });
@@ -173,5 +192,6 @@ void update_lars(const Stream& stream, const LarsRule& rule, const Update& args)
 void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& args) { run<2>(stream, adamw_label, AdamWElement{rule}, args); }
 void lamb_direction(const Stream& stream, const LambRule& rule, const Update& args) { run_chunks(stream, lamb_direction_label, LambDirection{args, rule}); }
 void update_lamb(const Stream& stream, const Update& args) { run_chunks(stream, lamb_label, UpdateChunk<LambElement, 0, false>{args, {}}); }
+void update_ema(const Stream& stream, float take, const Update& args) { run_chunks(stream, ema_label, EmaChunk{args, take}); }
 
 }  // namespace trireme::kernels

@@ -33,6 +33,7 @@ struct Datasets {
 
 Datasets look_at_datasets(const deck::Deck& deck) {
   const auto look = [&](const std::string& key, const std::string& folder) {
+    train::probe_dataset(comm::Communicator(), folder);
     data::DatasetInfo info = train::open_dataset(key, folder, train::context_of(deck)).info();
     train::validate_dataset(deck.model, deck.data, info, key, folder);
     return info;

@@ -8,6 +8,7 @@
 
 #include "commands.hpp"
 #include "deck_source.hpp"
+#include "weights_option.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/trainer.hpp"
 
@@ -17,6 +18,7 @@ namespace {
 struct Options {
   DeckSource deck;
   std::string checkpoint, split = "validation";
+  checkpoint::Weights weights = checkpoint::Weights::evaluated;
 };
 
 std::string describe(const train::Metrics& metrics, bool tokens) {
@@ -31,7 +33,8 @@ ExitCode evaluate_command(const Options& options) {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] { kokkos.emplace(); });
-    const train::Metrics metrics = at_places_of(deck, [&] { return train::evaluate_checkpoint(deck, options.checkpoint, options.split, environment, log); });
+    const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights};
+    const train::Metrics metrics = at_places_of(deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     if (environment.world().rank() == 0) fmt::print("{}: {}\n", options.split, describe(metrics, deck.model.kind == model::ModelKind::gpt));
     return ExitCode::done;
   });
@@ -45,6 +48,7 @@ void add_evaluate(CLI::App& root, Run& run) {
   add_deck_options(*command, options->deck);
   command->add_option("--checkpoint", options->checkpoint, "The checkpoint to take weights and running statistics from")->required();
   command->add_option("--split", options->split, "train, validation or test")->capture_default_str();
+  add_weights_option(*command, options->weights, "the average where the checkpoint has one");
   command->footer("Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint runs/fashion/checkpoints/best.h5 --split test");
   command->callback([options, &run] { run = [options] { return evaluate_command(*options); }; });
 }

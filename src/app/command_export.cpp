@@ -7,6 +7,7 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
+#include "weights_option.hpp"
 #include "trireme/checkpoint/exchange.hpp"
 
 namespace trireme::app {
@@ -15,11 +16,12 @@ namespace {
 struct Options {
   std::string checkpoint, file;
   bool overwrite = false;
+  checkpoint::Weights weights = checkpoint::Weights::model;
 };
 
 ExitCode export_command(const Options& options) {
   check_output(options.file, {options.checkpoint}, options.overwrite);
-  checkpoint::export_safetensors(options.checkpoint, options.file);
+  checkpoint::export_safetensors(options.checkpoint, options.file, options.weights);
   fmt::print("{} written\n", options.file);
   return ExitCode::done;
 }
@@ -32,6 +34,7 @@ void add_export(CLI::App& root, Run& run) {
   command->add_option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")->required();
   command->add_option("--out", options->file, "The .safetensors file to write")->type_name("FILE.safetensors")->required();
   command->add_flag("--overwrite", options->overwrite, "Replace a file that is there");
+  add_weights_option(*command, options->weights, "model");
   command->footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
   command->callback([options, &run] { run = [options] { return export_command(*options); }; });
 }

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include "commands.hpp"
+#include "weights_option.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/generate.hpp"
 
@@ -21,6 +22,7 @@ void add_generate(CLI::App& root, Run& run) {
   command->add_option("--top-k", request->top_k, "Draw among the likeliest k tokens; 0: among all")->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 30))->capture_default_str();
   command->add_option("--seed", request->seed, "Another seed draws another text")->capture_default_str();
   command->add_option("--tokenizer", request->tokenizer, "\"bytes\" or a SentencePiece model; default: that of the training set")->type_name("NAME|FILE");
+  add_weights_option(*command, request->weights, "the average where the checkpoint has one");
   command->footer("Example:\n  trireme generate runs/bible/checkpoints/best.h5 --prompt \"In the beginning\" --tokens 200");
   command->callback([request, &run] {
     run = [request] {

@@ -62,8 +62,8 @@ std::string checkpoint_text(const Json& json) {
   text += fmt::format("  {} tensors, {}; {} weights\n", json["tensors"].size(), format_bytes(json["tensor_bytes"].get<double>()),
                       json["weights"].get<std::int64_t>());
   if (!json["classes"].empty()) text += fmt::format("  {} classes\n", json["classes"].size());
-  for (const auto& [key, value] : json["state"].items()) text += fmt::format("  state {} = {}\n", key, value.dump());
-  for (const auto& [name, tensor] : json["tensors"].items()) text += fmt::format("  {} {}\n", name, tensor["shape"].dump());
+  for (const auto& [key, value] : json["state"].items()) text += fmt::format("  state {} = {}\n", printable(key), value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const auto& [name, tensor] : json["tensors"].items()) text += fmt::format("  {} {}\n", printable(name), tensor["shape"].dump());
   return text;
 }
 
@@ -92,6 +92,7 @@ Json describe_shard(const std::string& path) {
 }
 
 Json describe_dataset(const std::string& path) {
+  data::probe_shards(path);
   const data::Dataset dataset(path);
   const data::DatasetInfo& info = dataset.info();
   Json json{{"kind", "dataset"}, {"path", path}, {"holds", data::to_string(info.kind)}};
@@ -143,22 +144,29 @@ Json last_rows(const std::string& path) {
   return rows;
 }
 
+/// The checkpoints of a folder, which may be missing.
+void describe_checkpoints(Json& json, const std::string& folder) {
+  json["newest"] = nullptr;
+  json["checkpoints"] = Json::array();
+  json["damaged"] = Json::array();
+  if (!fs::is_directory(folder)) return;
+  const checkpoint::Choice choice = checkpoint::find_newest(comm::Communicator(), folder);
+  if (!choice.path.empty()) json["newest"] = {{"path", choice.path}, {"step", choice.step}};
+  for (const std::string& file : h5_files(folder)) json["checkpoints"].push_back(fs::path(file).filename().string());
+  for (const checkpoint::Rejected& file : choice.rejected) json["damaged"].push_back({{"path", file.path}, {"why", file.why}});
+}
+
 Json describe_run(const std::string& path) {
-  Json json{{"kind", "run"}, {"path", path}, {"newest", nullptr}, {"checkpoints", Json::array()}, {"damaged", Json::array()}};
-  const std::string folder = path + "/checkpoints";
-  if (fs::is_directory(folder)) {
-    const checkpoint::Choice choice = checkpoint::find_newest(comm::Communicator(), folder);
-    if (!choice.path.empty()) json["newest"] = {{"path", choice.path}, {"step", choice.step}};
-    for (const std::string& file : h5_files(folder)) json["checkpoints"].push_back(fs::path(file).filename().string());
-    for (const checkpoint::Rejected& file : choice.rejected) json["damaged"].push_back({{"path", file.path}, {"why", file.why}});
-  }
+  Json json{{"kind", "run"}, {"path", path}};
+  describe_checkpoints(json, path + "/checkpoints");
   json["metrics"] = last_rows(path + "/metrics.jsonl");
   if (std::ifstream file(path + "/exit.json"); file) json["exit"] = Json::parse(file, nullptr, false);
   return json;
 }
 
+/// Of a run folder, or of a folder of checkpoints alone.
 std::string run_text(const Json& json) {
-  std::string text = fmt::format("{}: run folder\n", json["path"].get<std::string>());
+  std::string text = fmt::format("{}: {}\n", json["path"].get<std::string>(), json["kind"] == "run" ? "run folder" : "folder of checkpoints");
   if (json["newest"].is_null()) {
     text += "  no valid checkpoint\n";
   } else {
@@ -167,6 +175,7 @@ std::string run_text(const Json& json) {
   for (const Json& name : json["checkpoints"]) text += fmt::format("  {}\n", name.get<std::string>());
   for (const Json& file : json["damaged"])
     text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(), file["why"].get<std::string>());
+  if (!json.contains("metrics")) return text;
   for (const auto& [kind, row] : json["metrics"].items()) text += fmt::format("  last {}: {}\n", kind, row.dump());
   if (json.contains("exit")) text += fmt::format("  last exit: {}\n", json["exit"].dump());
   return text;
@@ -182,6 +191,10 @@ Description describe(const std::string& path) {
   Description description;
   if (fs::is_directory(path) && is_run_folder(path)) {
     description.json = describe_run(path);
+    description.text = run_text(description.json);
+  } else if (fs::is_directory(path) && holds_checkpoints(path)) {
+    description.json = {{"kind", "checkpoints"}, {"path", path}};
+    describe_checkpoints(description.json, path);
     description.text = run_text(description.json);
   } else if (fs::is_directory(path)) {
     description.json = describe_dataset(path);
@@ -214,7 +227,7 @@ ExitCode inspect_command(const Options& options) {
 }  // namespace
 
 void add_inspect(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("inspect", "Describe a shard, a dataset, a checkpoint or a run folder");
+  CLI::App* command = root.add_subcommand("inspect", "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
   const auto options = std::make_shared<Options>();
   command->add_option("PATH", options->path, "A file or a folder")->required();
   command->add_flag("--json", options->json, "As one JSON object");

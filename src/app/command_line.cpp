@@ -15,12 +15,12 @@ namespace {
 
 std::vector<std::string> command_names(const CLI::App& root) {
   std::vector<std::string> names;
-  for (const CLI::App* command : root.get_subcommands([](const CLI::App*) { return true; })) names.push_back(command->get_name());
+  for (const CLI::App* command : root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) names.push_back(command->get_name());
   return names;
 }
 
 std::string unknown_command(const CLI::App& root, const std::string& word) {
-  const std::vector<std::string> later = {"plan", "report", "doctor", "bench"};
+  const std::vector<std::string> later = {"plan", "report", "doctor"};
   const std::vector<std::string> names = command_names(root);
   if (std::find(later.begin(), later.end(), word) != later.end())
     return fmt::format("the command \"{}\" is not available in this version of Trireme ({}); available: {}", word, TRIREME_VERSION, fmt::join(names, ", "));

@@ -10,6 +10,7 @@
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "error_text.hpp"
+#include "trireme/io/hdf5_probe.hpp"
 
 namespace {
 
@@ -39,11 +40,20 @@ int leave(ExitCode code) {
   return static_cast<int>(!arrived && code == ExitCode::done ? ExitCode::failure : code);
 }
 
+/// CLI11 2.5 and newer would fill the lines of the examples into paragraphs.
+template <class Formatter>
+void keep_lines_of_footers(Formatter& formatter) {
+  if constexpr (requires { formatter.enable_footer_formatting(false); }) formatter.enable_footer_formatting(false);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  trireme::io::start_hdf5();  // before MPI
+  trireme::io::set_hdf5_probe({"/proc/self/exe", "probe-hdf5"});
   // 1. The commands, each with its options.
   CLI::App root{"Trireme trains neural networks as a batch application for supercomputers.", "trireme"};
+  keep_lines_of_footers(*root.get_formatter());  // the commands take it over
   root.footer("Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command has --help.");
   root.set_version_flag("--version", "trireme " TRIREME_VERSION);
   root.require_subcommand(1);
@@ -57,6 +67,8 @@ int main(int argc, char** argv) {
   trireme::app::add_import(root, run);
   trireme::app::add_export(root, run);
   trireme::app::add_generate(root, run);
+  trireme::app::add_probe(root, run);
+  trireme::app::add_bench(root, run);
 
   ExitCode code = ExitCode::failure;
   try {

@@ -8,16 +8,19 @@
 #include <sys/stat.h>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::app {
 
 StoredKind kind_of(const std::string& path) {
+  io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   validate(file.has_attribute("/", "format"), "{}: has no attribute format; \"trireme-shard\" or \"trireme-checkpoint\" is meant", path);
   const std::string format = file.attribute_string("/", "format");
   if (format == "trireme-shard") return StoredKind::shard;
-  validate(format == "trireme-checkpoint", "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"", path, format);
+  validate(format == "trireme-checkpoint", "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"", path, printable(format));
   return StoredKind::checkpoint;
 }
 
@@ -49,6 +52,18 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
   }
   const std::filesystem::path folder = std::filesystem::path(output).parent_path();
   validate(folder.empty() || std::filesystem::is_directory(folder), "--out {}: there is no folder {}", output, folder.string());
+}
+
+bool holds_checkpoints(const std::string& folder) {
+  for (const std::string& path : h5_files(folder)) {
+    const std::string name = std::filesystem::path(path).filename().string();
+    if (name.starts_with("step_") || name == "best.h5") return true;  // damaged or not
+    try {
+      return kind_of(path) == StoredKind::checkpoint;
+    } catch (const InputError&) {  // the next one may say
+    }
+  }
+  return false;
 }
 
 bool is_run_folder(const std::string& folder) {

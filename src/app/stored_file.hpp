@@ -17,6 +17,9 @@ std::vector<std::string> h5_files(const std::string& folder);
 /// nothing is replaced unasked. Throws InputError.
 void check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite);
 
+/// Whether a folder holds checkpoints: by the name of its first file, or what that says of itself (a damaged one says nothing, the next one counts).
+bool holds_checkpoints(const std::string& folder);
+
 /// Whether a folder is that of a run.
 bool is_run_folder(const std::string& folder);
 

@@ -114,12 +114,21 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
   write(comm::Communicator(), checkpoint, pieces, info);
 }
 
-void export_safetensors(const std::string& checkpoint, const std::string& file) {
+bool means_average(Weights weights, const Contents& contents, const std::string& path) {
+  if (weights == Weights::model) return false;
+  const bool there = std::any_of(contents.tensors.begin(), contents.tensors.end(), [](const Contents::Entry& entry) { return entry.path.starts_with("ema/"); });
+  validate(there || weights != Weights::ema, "{}: holds no average of the weights (/ema): it was written without optimizer.ema; take the weights as trained (--weights model)", path);
+  return there;
+}
+
+void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
   const std::string damage = verify_checkpoint(checkpoint);
   validate(damage.empty() || damage == "no checksums", "{}: {}", checkpoint, damage);
+  const Contents contents = read_contents(checkpoint);
+  const std::vector<std::string> groups = means_average(weights, contents, checkpoint) ? std::vector<std::string>{"ema/"} : std::vector<std::string>{"model/", "buffers/"};
   std::vector<SafetensorsTensor> tensors;
-  for (const Contents::Entry& entry : read_contents(checkpoint).tensors) {
-    for (const std::string group : {"model/", "buffers/"}) {
+  for (const Contents::Entry& entry : contents.tensors) {
+    for (const std::string& group : groups) {
       if (entry.path.starts_with(group)) tensors.push_back({entry.path.substr(group.size()), entry.shape, read_tensor(checkpoint, entry.path)});
     }
   }

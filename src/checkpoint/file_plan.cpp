@@ -94,34 +94,36 @@ void prepare_folder(const comm::Communicator& world, const std::string& path, co
   });
 }
 
-LaidOut lay_out(const comm::Communicator& world, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan) {
-  io::Hdf5Creation creation;
-  creation.communicator = world.size() > 1 ? world.mpi_handle() : nullptr;
-  creation.user_block_bytes = plan.user_block;
-  creation.alignment = dataset_alignment;
+LaidOut lay_out(const comm::Communicator& group, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan) {
+  const io::Hdf5Creation creation{.communicator = group.size() > 1 ? group.mpi_handle() : nullptr, .user_block_bytes = plan.user_block, .alignment = dataset_alignment};
   LaidOut laid_out;
-  comm::together(world, [&] {
-    io::Hdf5File& file = laid_out.file.emplace(io::Hdf5File::create(temporary, creation));
-    const bool slots = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.path.starts_with("optimizer/"); });
-    write_metadata(file, plan.info, slots);
-    for (std::size_t i = 0; i < pieces.size(); ++i) {
-      const Shape& shape = pieces[i].spec->shape;
-      laid_out.datasets.push_back(file.create_dataset(pieces[i].path, io::Hdf5Number::float32, std::span(shape.begin(), shape.end())));
-      file.write_attribute(pieces[i].path, "digest", plan.digests[i]);
-      const std::int64_t offset = laid_out.datasets.back().description().offset;
-      ensure(offset > 0, "{}: HDF5 does not say where {} lies", temporary, pieces[i].path);
-      laid_out.extents.push_back({offset, shape.elements()});
-    }
-  });
+  io::Hdf5File& file = laid_out.file.emplace(io::Hdf5File::create(temporary, creation));
+  const bool slots = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.path.starts_with("optimizer/"); });
+  write_metadata(file, plan.info, slots);
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const Shape& shape = pieces[i].spec->shape;
+    laid_out.datasets.push_back(file.create_dataset(pieces[i].path, io::Hdf5Number::float32, std::span(shape.begin(), shape.end())));
+    file.write_attribute(pieces[i].path, "digest", plan.digests[i]);
+  }
   return laid_out;
 }
 
-void close(const comm::Communicator& world, LaidOut& laid_out) {
+Placement close(LaidOut& laid_out, const std::string& temporary) {
+  Placement placement;
+  for (const io::Hdf5Dataset& dataset : laid_out.datasets) {
+    ensure(dataset.description().offset > 0, "{}: HDF5 does not say where it lies", dataset.place());
+    placement.tensors.push_back({dataset.description().offset, dataset.description().elements()});
+  }
   laid_out.datasets.clear();
-  comm::together(world, [&] {
-    laid_out.file->flush();
-    laid_out.file->close();
-  });
+  laid_out.file->close();
+  placement.file_bytes = io::File(temporary, io::File::Mode::read).size();
+  return placement;
+}
+
+void share(const comm::Communicator& world, Placement& placement, std::size_t tensors) {
+  placement.tensors.resize(tensors);
+  world.broadcast(std::as_writable_bytes(std::span(placement.tensors)), 0);
+  world.broadcast(std::as_writable_bytes(std::span(&placement.file_bytes, 1)), 0);
 }
 
 void check_read_back(const ReadBack& found, std::span<const Piece> pieces, const FilePlan& plan, const std::string& temporary) {
@@ -146,16 +148,6 @@ std::uint64_t combined_digest(std::span<const Piece> pieces, const FilePlan& pla
   std::vector<Contents::Entry> entries;
   for (std::size_t i = 0; i < pieces.size(); ++i) entries.push_back({pieces[i].path, pieces[i].spec->shape, plan.digests[i], true});
   return combined_digest(entries);
-}
-
-std::int64_t staging_elements(std::span<const Piece> pieces) {
-  std::int64_t most = 1;
-  for (const Piece& piece : pieces) {
-    if (piece.spec->inner == parallel::InnerOrder::plain) continue;
-    const std::int64_t row_elements = piece.spec->row_elements();  // such a tensor is never split
-    most = std::max(most, std::min(rows_a_round(row_elements), piece.row_end - piece.row_begin) * row_elements);
-  }
-  return most;
 }
 
 }  // namespace trireme::checkpoint

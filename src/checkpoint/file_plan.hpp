@@ -31,15 +31,23 @@ std::vector<std::uint64_t> digests_of(std::span<const Piece> pieces);
 /// Rank 0 makes the place for the file, if there is room (`staged` is empty elsewhere). Collective. Throws Failure that says what is missing.
 void prepare_folder(const comm::Communicator& world, const std::string& path, const FilePlan& plan, std::optional<io::StagedFile>& staged);
 
-/// The open file with everything in it but the tensors' values. Datasets are to be gone before the file is closed.
+/// The open file with everything in it but the tensors' values.
 struct LaidOut {
   std::optional<io::Hdf5File> file;
-  std::vector<io::Hdf5Dataset> datasets;
-  std::vector<Extent> extents;  ///< where the tensors lie
+  std::vector<io::Hdf5Dataset> datasets;  ///< gone before the file is closed
 };
-LaidOut lay_out(const comm::Communicator& world, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan);
-/// Flushed and closed. Collective.
-void close(const comm::Communicator& world, LaidOut& laid_out);
+/// By one rank, without MPI; or, where `group` has several, by all of it together, which may then write the datasets collectively. Throws Failure.
+LaidOut lay_out(const comm::Communicator& group, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan);
+
+/// Where everything lies in the closed file, which has its size and is yet to be flushed.
+struct Placement {
+  std::vector<Extent> tensors;
+  std::int64_t file_bytes = 0;
+};
+/// Closes the file. Throws Failure.
+Placement close(LaidOut& laid_out, const std::string& temporary);
+/// Rank 0's, on every rank. Collective.
+void share(const comm::Communicator& world, Placement& placement, std::size_t tensors);
 
 /// Holds what was read back against memory. Throws Failure.
 void check_read_back(const ReadBack& found, std::span<const Piece> pieces, const FilePlan& plan, const std::string& temporary);
@@ -49,8 +57,5 @@ void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t
 
 /// One digest over all tensors of a file that is being written.
 std::uint64_t combined_digest(std::span<const Piece> pieces, const FilePlan& plan);
-
-/// Elements that the transposition of a piece's rows in rounds takes, of the piece that takes most; at least one.
-std::int64_t staging_elements(std::span<const Piece> pieces);
 
 }  // namespace trireme::checkpoint

@@ -204,29 +204,27 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
   });
 }
 
-void rotate(const comm::Communicator& world, const std::string& folder, const Keep& keep, const std::string& protect) {
-  at_rank_zero(world, [&] {
-    const std::string kept_name = fs::path(protect).filename().string();
-    std::vector<StepFile> files = step_files(folder);
-    std::erase_if(files, [](const StepFile& file) {
-      std::error_code ignored;
-      return !fs::is_regular_file(file.path, ignored);
-    });
-    const auto multiple = [&](std::size_t i) { return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9); };  // that quotients of fractions round
-    const auto first_past_multiple = [&](std::size_t i) {
-      return keep.every_steps > 0 && multiple(i) >= 1 && (i + 1 == files.size() || multiple(i + 1) < multiple(i));
-    };
-    std::vector<fs::path> leave;
-    for (std::size_t i = static_cast<std::size_t>(std::max(keep.newest, 0)); i < files.size(); ++i) {
-      if (files[i].path.filename() != kept_name && !first_past_multiple(i)) leave.push_back(files[i].path);
-    }
-    for (const fs::path& path : leave) fs::remove(path);
-    come_by("checkpoint-rotate");
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-      std::error_code ignored;
-      if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) fs::remove(entry.path());
-    }
+void rotate(const std::string& folder, const Keep& keep, const std::string& protect) {
+  const std::string kept_name = fs::path(protect).filename().string();
+  std::vector<StepFile> files = step_files(folder);
+  std::erase_if(files, [](const StepFile& file) {
+    std::error_code ignored;
+    return !fs::is_regular_file(file.path, ignored);
   });
+  const auto multiple = [&](std::size_t i) { return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9); };  // that quotients of fractions round
+  const auto first_past_multiple = [&](std::size_t i) {
+    return keep.every_steps > 0 && multiple(i) >= 1 && (i + 1 == files.size() || multiple(i + 1) < multiple(i));
+  };
+  std::vector<fs::path> leave;
+  for (std::size_t i = static_cast<std::size_t>(std::max(keep.newest, 0)); i < files.size(); ++i) {
+    if (files[i].path.filename() != kept_name && !first_past_multiple(i)) leave.push_back(files[i].path);
+  }
+  for (const fs::path& path : leave) fs::remove(path);
+  come_by("checkpoint-rotate");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    std::error_code ignored;
+    if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) fs::remove(entry.path());
+  }
 }
 
 }  // namespace trireme::checkpoint

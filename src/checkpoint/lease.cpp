@@ -3,18 +3,19 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/host.hpp"
@@ -61,8 +62,8 @@ std::string process_start(std::int64_t pid) {
 }
 
 Holder this_process() {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  return {host_name(), job == nullptr ? "" : job, ::getpid(), process_start(::getpid()), wall_seconds()};
+  static const std::vector<BatchJob> jobs = batch_jobs();  // asked once: Flux tells its job's number by a command
+  return {host_name(), jobs.empty() ? "" : jobs.front().text(), ::getpid(), process_start(::getpid()), wall_seconds()};
 }
 
 std::string text_of(const Holder& holder) {
@@ -100,7 +101,7 @@ bool is_gone(const Holder& holder) { return is_known_here(holder) && process_sta
   throw InputError(fmt::format(
       "{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s ago); one run folder belongs to one job at a time: wait for it, "
       "stop it, or give another run.folder",
-      path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host, holder.job.empty() ? "" : ", job " + holder.job, age));
+      path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host, holder.job.empty() ? "" : ", " + holder.job, age));
 }
 
 /// Waits until the holder is surely gone; throws where it is alive.
@@ -115,8 +116,12 @@ void wait_out(const std::string& path, const Holder& first, Log& log) {
   // A clock of another host may be ahead: no wait is longer than the full time from now on.
   const double until = std::min(first.heartbeat, wall_seconds()) + stale_seconds;
   if (until > wall_seconds()) {
+    if (const std::optional<BatchJob> job = BatchJob::of(first.job); job && is_over(*job)) {
+      log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(), first.pid, first.host);
+      return;
+    }
     log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid,
-             first.host.empty() ? "an unknown host" : first.host, first.job.empty() ? "" : ", job " + first.job, until - wall_seconds());
+             first.host.empty() ? "an unknown host" : first.host, first.job.empty() ? "" : ", " + first.job, until - wall_seconds());
   }
   while (wall_seconds() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));

@@ -7,8 +7,10 @@
 #include "rows.hpp"
 #include "seal.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/hdf5.hpp"
+#include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -28,7 +30,7 @@ io::Hdf5File open_checkpoint(const std::string& path) {
   io::Hdf5File file = io::Hdf5File::open(path);
   validate(file.has_attribute("/", "format"), "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
   const std::string format = file.attribute_string("/", "format");
-  validate(format == "trireme-checkpoint", "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path, format);
+  validate(format == "trireme-checkpoint", "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path, printable(format));
   const std::int64_t version = file.attribute_int("/", "version");
   validate(version == 1, "{}: version {} of the checkpoint format is not known here (1 is)", path, version);
   validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1,
@@ -168,7 +170,7 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file, co
   world.all_reduce(std::span(found), comm::Reduction::sum);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     validate(found[i] == expected[i], "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` says where", file.path(),
-             paths[i]);
+             printable(paths[i]));
   }
 }
 
@@ -218,6 +220,18 @@ void read(const comm::Communicator& world, const std::string& path, std::span<co
   tally->add_up(world);
   check_digests(world, *file, paths, *tally);
   check_finite(world, path, pieces);
+}
+
+std::vector<Contents::Entry> compute_digests(const std::string& path) {
+  const comm::Communicator self;
+  if (!has_seal(path)) io::probe_hdf5({path});
+  std::vector<Contents::Entry> tensors = read_contents(path).tensors;
+  const io::Hdf5File file = io::Hdf5File::open(path);
+  for (Contents::Entry& tensor : tensors) {
+    tensor.digest = digest_of_share(file.dataset(tensor.path), self);
+    tensor.has_digest = true;
+  }
+  return tensors;
 }
 
 std::vector<float> read_tensor(const std::string& path, const std::string& tensor) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "digest.hpp"
-#include "seal.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
@@ -27,15 +26,14 @@ std::uint64_t part_of(const Extent& tensor, std::int64_t begin, std::int64_t end
 
 }  // namespace
 
-ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block, std::int64_t file_bytes, std::span<const Extent> tensors) {
+ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block, std::int64_t file_bytes, std::span<const Extent> tensors,
+                    std::span<char> buffer) {
   const std::int64_t blocks = seal_blocks(file_bytes - user_block);
   ReadBack found{std::vector<std::uint64_t>(static_cast<std::size_t>(blocks)), std::vector<std::uint64_t>(tensors.size())};
   const io::File file(path, io::File::Mode::read);
   ensure(file.size() == file_bytes, "{}: has {} bytes on one rank, {} on another: the file system shows different files", path, file.size(), file_bytes);
-  std::string buffer(static_cast<std::size_t>(std::min(seal_block_bytes + element_bytes, file_bytes)), '\0');
   for (std::int64_t block = blocks * rank / size; block < blocks * (rank + 1) / size; ++block) {
     const std::int64_t begin = user_block + block * seal_block_bytes, end = std::min(begin + seal_block_bytes, file_bytes);
-    // A few bytes more: the last element may go on in the next block.
     file.read_at(begin, buffer.data(), std::min(end + element_bytes - 1, file_bytes) - begin);
     found.block_hashes[static_cast<std::size_t>(block)] = io::xxh3(buffer.data(), static_cast<std::size_t>(end - begin));
     for (std::size_t i = 0; i < tensors.size(); ++i) found.digests[i] += part_of(tensors[i], begin, end, buffer.data());
@@ -46,14 +44,6 @@ ReadBack read_share(int rank, int size, const std::string& path, std::int64_t us
 void add_up(const comm::Communicator& world, ReadBack& found) {
   world.all_reduce(std::span(found.block_hashes), comm::Reduction::sum);
   world.all_reduce(std::span(found.digests), comm::Reduction::sum);
-}
-
-ReadBack read_back(const comm::Communicator& world, const std::string& path, std::int64_t user_block, std::int64_t file_bytes,
-                   std::span<const Extent> tensors) {
-  ReadBack found;
-  comm::together(world, [&] { found = read_share(world.rank(), world.size(), path, user_block, file_bytes, tensors); });
-  add_up(world, found);
-  return found;
 }
 
 }  // namespace trireme::checkpoint

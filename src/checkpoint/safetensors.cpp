@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
 
 namespace trireme::checkpoint {
@@ -18,6 +19,7 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of the format's own library
 constexpr std::int64_t piece_elements = 1 << 20;
+constexpr std::size_t most_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes and more of memory, and 2 of the header
 constexpr int deepest_nesting = 4;  // header, tensor, shape: one level more than there is
 
 /// Bytes of an element of any type the format knows; 0: unknown.
@@ -34,7 +36,9 @@ std::uint64_t bytes_of(const std::string& type) {
 Json parse_header(const std::string& text, const std::string& path) {
   std::vector<std::set<std::string>> open;
   std::string twice;
+  std::size_t values = 0;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    validate(++values <= most_values, "{}: the header holds more than {} values", path, most_values);
     validate(depth < deepest_nesting, "{}: the header is nested more than {} levels deep", path, deepest_nesting);
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
@@ -44,10 +48,10 @@ Json parse_header(const std::string& text, const std::string& path) {
   try {
     Json header = Json::parse(text, watch);
     validate(header.is_object(), "{}: the header is not a JSON object", path);
-    validate(twice.empty(), "{}: {} stands twice in the header", path, twice);
+    validate(twice.empty(), "{}: {} stands twice in the header", path, printable(twice));
     return header;
   } catch (const Json::exception& error) {
-    throw InputError(fmt::format("{}: the header is not JSON: {}", path, error.what()));
+    throw InputError(fmt::format("{}: the header is not JSON: {}", path, printable(error.what())));
   }
 }
 
@@ -57,7 +61,7 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
            "{}: dtype, shape and data_offsets are meant", place);
   const Json &type = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
   validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place, type.type_name());
-  validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place, type.get<std::string>());
+  validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place, printable(type.get<std::string>()));
   validate(shape.is_array() && shape.size() <= Shape::max_rank && std::all_of(shape.begin(), shape.end(), is_count),
            "{}: shape must be a list of at most {} whole numbers", place, Shape::max_rank);
   validate(offsets.is_array() && offsets.size() == 2 && is_count(offsets[0]) && is_count(offsets[1]), "{}: data_offsets must be [begin, end]", place);
@@ -85,7 +89,7 @@ void check_offsets(const std::map<std::string, SafetensorsReader::Entry>& entrie
   });
   std::uint64_t end = 0;
   for (const auto& [name, entry] : order) {
-    validate(entry.begin == end, "{}: {} begins at byte {} of the data where the tensor before it ends at {}: {}", path, name, entry.begin, end,
+    validate(entry.begin == end, "{}: {} begins at byte {} of the data where the tensor before it ends at {}: {}", path, printable(name), entry.begin, end,
              entry.begin < end ? "they overlap" : "there is a hole");
     end = entry.end;
   }
@@ -146,7 +150,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   data_offset_ = 8 + header_bytes;
   const Json header = parse_header(text, path);
   for (const auto& [name, json] : header.items()) {
-    if (name != "__metadata__") entries_.emplace(name, entry_of(json, path + ": " + name));
+    if (name != "__metadata__") entries_.emplace(name, entry_of(json, path + ": " + printable(name)));
   }
   check_offsets(entries_, size - data_offset_, path);
 }

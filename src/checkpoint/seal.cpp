@@ -10,6 +10,7 @@
 #include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
+#include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -93,7 +94,10 @@ std::string check_seal(const std::string& path) {
   if (size < head_bytes) return fmt::format("the file has only {} bytes: it is cut short", size);
   std::string head(head_bytes, '\0');
   file.read_at(0, head.data(), head_bytes);
-  if (head.starts_with(hdf5_signature)) return "no seal";
+  if (head.starts_with(hdf5_signature)) {
+    io::probe_hdf5({path});
+    return "no seal";
+  }
   const bool magic = head.starts_with(seal_magic);
   const std::uint64_t said = number_at(head, 8);
   const std::int64_t rest = said < static_cast<std::uint64_t>(size) ? static_cast<std::int64_t>(said) : 0, begin = size - rest;

@@ -2,19 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "digest.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::checkpoint {
-
-std::vector<Contents::Entry> compute_digests(const std::string& path) {
-  std::vector<Contents::Entry> tensors = read_contents(path).tensors;
-  for (Contents::Entry& tensor : tensors) {
-    const std::vector<float> values = read_tensor(path, tensor.path);
-    tensor.digest = digest_values(values.data(), 0, values.size());
-    tensor.has_digest = true;
-  }
-  return tensors;
-}
 
 std::string verify_checkpoint(const std::string& path) {
   const std::string damage = check_seal(path);
@@ -26,7 +16,7 @@ std::string verify_checkpoint(const std::string& path) {
     const Contents::Entry& stored = contents.tensors[i];
     any = any || stored.has_digest;
     if (stored.has_digest && stored.digest != computed[i].digest) {
-      return fmt::format("the values of {} do not match its digest ({:016x}, stored {:016x})", stored.path, computed[i].digest, stored.digest);
+      return fmt::format("the values of {} do not match its digest ({:016x}, stored {:016x})", printable(stored.path), computed[i].digest, stored.digest);
     }
   }
   return any ? "" : "no checksums";

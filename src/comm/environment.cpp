@@ -7,6 +7,8 @@
 #include <system_error>
 #include <thread>
 
+#include <fcntl.h>
+#include <spawn.h>
 #include <unistd.h>
 
 #include "mpi_form.hpp"
@@ -19,6 +21,8 @@ namespace {
 
 // How long MPI_Abort may take before the process goes by itself.
 constexpr unsigned abort_seconds = 10;
+// Looks at the launcher, ten a second, before it is ended, and before that is done by force.
+constexpr int launcher_looks = 100, launcher_looks_at_most = 130;
 
 const char* variable(const char* name) {
   const char* value = std::getenv(name);
@@ -43,6 +47,23 @@ Launch find_launch() {
   else if (variable("PMI_SIZE") != nullptr) launch.tasks = number("PMI_SIZE");
   else if (launch.slurm_step) launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   return launch;
+}
+
+/// Leaves a process behind that ends the one that started this one, should it still be there after a while: a launcher that ends a job waits without end for
+/// its own part on a host that does not answer any more.
+void end_launcher_later() {
+  const std::string script = fmt::format("i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; esac; sleep 0.1; done", launcher_looks,
+                                         launcher_looks_at_most);
+  const std::string launcher = std::to_string(::getppid());
+  std::string sh = "sh", option = "-c", body = script, pid = launcher;
+  char* words[] = {sh.data(), option.data(), body.data(), pid.data(), nullptr};
+  posix_spawnattr_t attributes;
+  posix_spawn_file_actions_t files;
+  if (::posix_spawnattr_init(&attributes) != 0 || ::posix_spawn_file_actions_init(&files) != 0) return;
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);  // launchers kill the groups of their ranks
+  for (const int file : {0, 1, 2}) ::posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
+  pid_t child = 0;
+  (void)::posix_spawnp(&child, "sh", &files, &attributes, words, environ);  // what cannot be started ends nothing
 }
 
 /// Many processes that each believe to be alone would write one run folder: refused.
@@ -99,6 +120,7 @@ std::string Environment::library() const {
 }
 
 void Environment::leave(ExitCode code) {
+  std::fflush(stdout);  // before any rank is gone: newer launchers end the others once one leaves with a code
   if (initialized_) {
     // Error codes are not looked at: there is no other way out than this one.
     MPI_Barrier(MPI_COMM_WORLD);
@@ -116,6 +138,8 @@ void Environment::leave(ExitCode code) {
 void Environment::abort(ExitCode code) {
   std::fflush(nullptr);
   if (initialized_) {
+    const bool task_of_srun = find_launch().slurm_step && variable("OMPI_COMM_WORLD_SIZE") == nullptr;  // Slurm itself looks after lost nodes
+    if (!task_of_srun) end_launcher_later();
     try {
       std::thread([code] {
         std::this_thread::sleep_for(std::chrono::seconds(abort_seconds));

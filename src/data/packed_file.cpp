@@ -33,13 +33,11 @@ std::size_t PackedFile::read(std::span<std::byte> out) {
   while (done < out.size()) {
     const auto part = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1u << 30));
     const int got = gzread(source_->file, out.data() + done, part);
-    if (got <= 0) {
-      int fault = Z_OK;
-      const char* words = gzerror(source_->file, &fault);
-      validate(fault != Z_BUF_ERROR, "{}: is damaged: its compressed data are cut short", path_);
-      validate(got == 0 && fault == Z_OK, "{}: is damaged: {}", path_, words);
-      break;
-    }
+    int fault = Z_OK;  // looked at after each call: zlib 1.3.2 forgets at the next one that the stream was cut short
+    const char* words = gzerror(source_->file, &fault);
+    validate(fault != Z_BUF_ERROR, "{}: is damaged: its compressed data are cut short", path_);
+    validate(got >= 0 && fault == Z_OK, "{}: is damaged: {}", path_, words);
+    if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
   return done;

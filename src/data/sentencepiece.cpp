@@ -1,3 +1,6 @@
+#include <string>
+#include <utility>
+
 #include <sentencepiece_processor.h>
 #include <sentencepiece_trainer.h>
 
@@ -8,11 +11,19 @@
 namespace trireme::data {
 namespace {
 
+using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>().status());  // its own, or since 0.2.1 Abseil's
+
+template <class AnyStatus>
+std::string words_of(const AnyStatus& status) {
+  if constexpr (requires { status.error_message(); }) return status.error_message();
+  else return std::string(status.message());
+}
+
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& place) {
-    const sentencepiece::util::Status status = processor_.LoadFromSerializedProto(model);
-    validate(status.ok(), "{}: is no SentencePiece model: {}", place, status.error_message());
+    const Status status = processor_.LoadFromSerializedProto(model);
+    validate(status.ok(), "{}: is no SentencePiece model: {}", place, words_of(status));
   }
   std::string name() const override { return "sentencepiece"; }
   std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
@@ -20,8 +31,8 @@ class SentencePieceTokenizer : public Tokenizer {
     const std::size_t wrong = first_invalid(text);
     validate(wrong == text.size(), "byte {} of the text is no UTF-8, which a SentencePiece model needs", wrong);
     std::vector<int> ids;
-    const sentencepiece::util::Status status = processor_.Encode(text, &ids);
-    ensure(status.ok(), "SentencePiece: {}", status.error_message());
+    const Status status = processor_.Encode(text, &ids);
+    ensure(status.ok(), "SentencePiece: {}", words_of(status));
     return ids;
   }
   std::string decode(std::span<const std::int32_t> ids) const override {
@@ -29,8 +40,8 @@ class SentencePieceTokenizer : public Tokenizer {
     for (const std::int32_t id : ids)
       if (id >= 0 && id < vocabulary()) known.push_back(id);
     std::string text;
-    const sentencepiece::util::Status status = processor_.Decode(known, &text);
-    ensure(status.ok(), "SentencePiece: {}", status.error_message());
+    const Status status = processor_.Decode(known, &text);
+    ensure(status.ok(), "SentencePiece: {}", words_of(status));
     return text;
   }
 
@@ -44,7 +55,7 @@ class Lines : public sentencepiece::SentenceIterator {
   bool done() const override { return at_ == lines_.size(); }
   void Next() override { ++at_; }
   const std::string& value() const override { return lines_[at_]; }
-  sentencepiece::util::Status status() const override { return {}; }
+  Status status() const override { return {}; }
 
  private:
   const std::vector<std::string>& lines_;
@@ -66,7 +77,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
   Lines sentences(lines);
   std::string model;
   // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the text back.
-  const sentencepiece::util::Status status =
+  const Status status =
       sentencepiece::SentencePieceTrainer::Train({{"model_type", "unigram"},
                                                   {"vocab_size", std::to_string(vocabulary)},
                                                   {"byte_fallback", "true"},
@@ -76,7 +87,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
                                                   {"num_threads", "4"},  // always: sums over threads are part of the result
                                                   {"minloglevel", "3"}},
                                                  &sentences, &model);
-  validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary, status.error_message());
+  validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary, words_of(status));
   return model;
 }
 

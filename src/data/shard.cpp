@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <span>
 
 #include <fmt/ranges.h>
 
@@ -10,6 +11,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5_probe.hpp"
 
 namespace trireme::data {
 namespace {
@@ -31,7 +33,7 @@ DatasetKind kind_of(const io::Hdf5File& file) {
     for (const DatasetKind known : {DatasetKind::images, DatasetKind::encoded_images, DatasetKind::tokens}) {
       if (kind == to_string(known)) return known;
     }
-    throw InputError(fmt::format("{}: attribute kind = \"{}\" is unknown; images, encoded-images and tokens are meant", file.path(), kind));
+    throw InputError(fmt::format("{}: attribute kind = \"{}\" is unknown; images, encoded-images and tokens are meant", file.path(), printable(kind)));
   }
   if (file.has("images")) return DatasetKind::images;
   if (file.has("bytes")) return DatasetKind::encoded_images;
@@ -75,6 +77,29 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
   return vocabulary;
 }
 
+/// How many documents there are, by offsets that ascend from 0 to the count of tokens.
+std::int64_t documents_of(const io::Hdf5File& file, std::int64_t tokens) {
+  constexpr std::int64_t piece = 1 << 20;
+  const io::Hdf5Dataset dataset = file.dataset("documents");
+  validate(dataset.description().kind == io::Hdf5Description::Kind::integer, "{}: offsets are whole numbers (uint64)", dataset.place());
+  const std::int64_t count = length_of(file, "documents");
+  validate(count >= 1, "{}: is empty; it is [documents + 1], the last one the count of tokens", dataset.place());
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(std::min(count, piece)));
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < count; first += piece) {
+    const std::int64_t rows = std::min(piece, count - first);
+    dataset.read(std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64, offsets.data());
+    validate(first > 0 || offsets[0] == 0, "{}: its first offset is {}; the first document begins at token 0", dataset.place(), offsets[0]);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
+      validate(last <= offset && offset <= tokens, "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens", dataset.place(), first + i, offset, last, tokens);
+      last = offset;
+    }
+  }
+  validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens", dataset.place(), last, tokens);
+  return count - 1;
+}
+
 void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
   const io::Hdf5Dataset tokens = file.dataset("tokens");
   const io::Hdf5Description& stored = tokens.description();
@@ -88,11 +113,7 @@ void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
   shard.vocabulary = vocabulary_of(file, stored.element_bytes);
   shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
   if (file.has_attribute("/", "tokenizer")) shard.tokenizer = file.attribute_string("/", "tokenizer");
-  if (file.has("documents")) {
-    const std::int64_t offsets = length_of(file, "documents");
-    validate(offsets >= 1, "{}: /documents is empty; it is [documents + 1], the last one the count of tokens", file.path());
-    shard.documents = offsets - 1;
-  }
+  if (file.has("documents")) shard.documents = documents_of(file, shard.samples);
 }
 
 }  // namespace
@@ -109,7 +130,7 @@ std::string_view to_string(DatasetKind kind) {
 ShardDescription read_header(const io::Hdf5File& file) {
   validate(file.has_attribute("/", "format"), "{}: the attribute format = \"trireme-shard\" of the root group is missing", file.path());
   const std::string format = file.attribute_string("/", "format");
-  validate(format == "trireme-shard", "{}: is of format \"{}\", where \"trireme-shard\" is meant", file.path(), format);
+  validate(format == "trireme-shard", "{}: is of format \"{}\", where \"trireme-shard\" is meant", file.path(), printable(format));
   ShardDescription shard;
   shard.version = version_of(file);
   shard.kind = kind_of(file);
@@ -129,7 +150,12 @@ ShardDescription read_header(const io::Hdf5File& file) {
   return shard;
 }
 
-ShardDescription describe_shard(const std::string& path) { return read_header(io::Hdf5File::open(path)); }
+ShardDescription describe_shard(const std::string& path) {
+  io::probe_hdf5({path});
+  return read_header(io::Hdf5File::open(path));
+}
+
+void probe_shards(const std::string& folder) { io::probe_hdf5(shard_paths(folder)); }
 
 std::vector<std::string> shard_paths(const std::string& folder) {
   namespace fs = std::filesystem;

@@ -161,7 +161,7 @@ void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
   v.field({"beta2", adaptive}, real(optimizer.beta2, from_below(0, 1)));
   v.field({"epsilon", adaptive}, real(optimizer.epsilon, above(0)));
   v.field({"clip_norm"}, real(optimizer.clip_norm, at_least(0)));
-  v.field({"ema"}, unavailable({"0.0"}));
+  v.field({"ema"}, real(optimizer.ema, from_below(0, 1)));
 }
 
 void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {

@@ -5,6 +5,7 @@
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::io {
 namespace detail {
@@ -15,11 +16,20 @@ std::recursive_mutex& hdf5_mutex() {
   return mutex;
 }
 
+/// Without time, addresses and sizes, of which the driver's words have two lines where a system call has failed.
+std::string short_words(const std::string& words) {
+  constexpr std::string_view before_reason = "error message = '";
+  const std::size_t details = words.find(": time = "), reason = words.find(before_reason);
+  if (details == std::string::npos || reason == std::string::npos) return words;
+  const std::size_t begin = reason + before_reason.size();
+  return words.substr(0, details) + ": " + words.substr(begin, words.find('\'', begin) - begin);
+}
+
 herr_t append_error(unsigned, const H5E_error2_t* error, void* out) {
   std::string& text = *static_cast<std::string*>(out);
   if (text.size() > 400) return 0;
   if (!text.empty()) text += "; ";
-  text += error->desc != nullptr ? error->desc : "error without words";
+  text += error->desc != nullptr ? short_words(error->desc) : "error without words";
   return 0;
 }
 
@@ -117,7 +127,7 @@ Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::in
     : handle_(std::move(handle)), path_(std::move(path)), collective_(collective), file_bytes_(file_bytes) {}
 
 std::string Hdf5File::place_of(const std::string& object) const {
-  return path_ + (object.starts_with('/') ? ": " : ": /") + object;
+  return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object);
 }
 
 void Hdf5File::flush() {

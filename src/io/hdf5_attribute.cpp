@@ -5,12 +5,13 @@
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::io {
 namespace detail {
 namespace {
 
-constexpr std::int64_t largest_text_bytes = std::int64_t{256} << 20;  // of all strings of one object: class names and decks are far below
+constexpr std::int64_t largest_text_bytes = std::int64_t{128} << 20;  // of all strings of one object: class names and decks are far below
 
 // HDF5 hands out memory for strings of variable length: given back however reading ends.
 struct VariableStrings {
@@ -32,8 +33,12 @@ std::vector<std::string> read_string_elements(const StringSource& source) {
   const Hdf5Handle memory(hdf5_try<InputError>(H5Tcopy(source.type), "{}: type", source.place));
   const bool variable = hdf5_try<InputError>(H5Tis_variable_str(source.type), "{}: type", source.place) > 0;
   const std::int64_t width = variable ? static_cast<std::int64_t>(sizeof(char*)) : static_cast<std::int64_t>(H5Tget_size(source.type));
-  validate(width > 0 && count <= largest_text_bytes / width, "{}: {} strings of {} bytes are more than can be meant", source.place, count, width);
+  const std::int64_t taken = static_cast<std::int64_t>(sizeof(std::string)) + width;
+  validate(width > 0 && width < largest_text_bytes && count <= largest_text_bytes / taken, "{}: {} strings of {} bytes are more than can be meant", source.place, count, width);
   if (variable) {
+    hsize_t bytes = 0;  // many strings may be one in the file
+    if (!source.is_attribute) hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes), "{}: lengths", source.place);
+    validate(bytes <= static_cast<hsize_t>(largest_text_bytes), "{}: {} bytes of text are more than can be meant", source.place, bytes);
     VariableStrings held{std::vector<char*>(static_cast<std::size_t>(count), nullptr), memory.id(), source.space};
     hdf5_try<InputError>(read_into(source, memory.id(), held.texts.data()), "{}: cannot be read", source.place);
     for (const char* text : held.texts) strings.emplace_back(text == nullptr ? "" : text);
@@ -85,7 +90,7 @@ Hdf5Value read_value(hid_t attribute, const std::string& place) {
 }
 
 std::string attribute_place(const std::string& path, const std::string& object, const std::string& name) {
-  return fmt::format("{}: attribute {} of {}", path, name, object);
+  return fmt::format("{}: attribute {} of {}", path, printable(name), printable(object));
 }
 
 }  // namespace
@@ -105,7 +110,7 @@ std::optional<Hdf5Value> Hdf5File::attribute(const std::string& object, const st
   return read_value(handle.id(), place);
 }
 
-std::map<std::string, Hdf5Value> Hdf5File::attributes(const std::string& object) const {
+std::vector<std::string> Hdf5File::attribute_names(const std::string& object) const {
   const Hdf5Lock lock;
   const Hdf5Handle owner = open_object(object);
   std::vector<std::string> names;
@@ -113,9 +118,15 @@ std::map<std::string, Hdf5Value> Hdf5File::attributes(const std::string& object)
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
     return 0;
   };
-  hdf5_try<InputError>(H5Aiterate2(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names), "{}: attributes of {}", path_, object);
+  hdf5_try<InputError>(H5Aiterate2(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names), "{}: attributes of {}", path_, printable(object));
+  return names;
+}
+
+std::map<std::string, Hdf5Value> Hdf5File::attributes(const std::string& object) const {
+  const Hdf5Lock lock;
+  const Hdf5Handle owner = open_object(object);
   std::map<std::string, Hdf5Value> values;
-  for (const std::string& name : names) {
+  for (const std::string& name : attribute_names(object)) {
     const std::string place = attribute_place(path_, object, name);
     const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT), "{}: cannot be opened", place));
     values.emplace(name, read_value(handle.id(), place));

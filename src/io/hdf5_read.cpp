@@ -8,6 +8,7 @@
 #include "hdf5_detail.hpp"
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
 
 namespace trireme::io {
 namespace {
@@ -135,14 +136,14 @@ std::string Hdf5File::resolve(const std::string& object, int depth) const {
     if (H5Oget_info_by_name(handle_.id(), found.c_str(), &owner, H5P_DEFAULT) < 0 || owner.type != H5O_TYPE_GROUP) return H5Eclear2(H5E_DEFAULT), "";
     if (H5Lexists(handle_.id(), next.c_str(), H5P_DEFAULT) <= 0) return H5Eclear2(H5E_DEFAULT), "";
     H5L_info_t link;
-    hdf5_try<InputError>(H5Lget_info(handle_.id(), next.c_str(), &link, H5P_DEFAULT), "{}: link {}", path_, next);
+    hdf5_try<InputError>(H5Lget_info(handle_.id(), next.c_str(), &link, H5P_DEFAULT), "{}: link {}", path_, printable(next));
     if (link.type == H5L_TYPE_HARD) {
       found = next;
       continue;
     }
-    validate(link.type == H5L_TYPE_SOFT, "{}: {} is a link into another file, which is not followed; copy the data into this file", path_, next);
+    validate(link.type == H5L_TYPE_SOFT, "{}: {} is a link into another file, which is not followed; copy the data into this file", path_, printable(next));
     std::string target(link.u.val_size, '\0');
-    hdf5_try<InputError>(H5Lget_val(handle_.id(), next.c_str(), target.data(), target.size(), H5P_DEFAULT), "{}: link {}", path_, next);
+    hdf5_try<InputError>(H5Lget_val(handle_.id(), next.c_str(), target.data(), target.size(), H5P_DEFAULT), "{}: link {}", path_, printable(next));
     target.resize(std::min(target.find('\0'), target.size()));
     found = resolve(target.starts_with('/') ? target : found + "/" + target, depth + 1);
     if (found.empty()) return found;
@@ -195,7 +196,7 @@ std::vector<std::string> Hdf5File::list_datasets(const std::string& group) const
   while (!waiting.empty()) {
     const std::string current = waiting.back();
     waiting.pop_back();
-    validate(components(current).size() <= top.size() + deepest, "{}: groups are nested deeper than {} levels at {}", path_, deepest, current);
+    validate(components(current).size() <= top.size() + deepest, "{}: groups are nested deeper than {} levels at {}", path_, deepest, printable(current));
     for (const std::string& name : list(current)) {
       const std::string child = join(current, name);
       (is_group(child) ? waiting : datasets).push_back(child);

@@ -14,7 +14,13 @@ Hdf5Handle access_list(const std::string& path, const Hdf5Creation& creation) {
   if (creation.communicator != nullptr) {
 #if defined(H5_HAVE_PARALLEL)
     const MPI_Comm communicator = *static_cast<const MPI_Comm*>(creation.communicator);
-    hdf5_try<Failure>(H5Pset_fapl_mpio(list.id(), communicator, MPI_INFO_NULL), "{}: HDF5's MPI driver refused", path);
+    // ROMIO would write the gaps between pieces of metadata too, with what its buffer happens to hold: the same input gives the same bytes.
+    MPI_Info hints = MPI_INFO_NULL;
+    MPI_Info_create(&hints);
+    MPI_Info_set(hints, "romio_ds_write", "disable");
+    const herr_t taken = H5Pset_fapl_mpio(list.id(), communicator, hints);
+    MPI_Info_free(&hints);
+    hdf5_try<Failure>(taken, "{}: HDF5's MPI driver refused", path);
     hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true), "{}: collective metadata refused", path);
 #else
     throw Failure(path + ": this HDF5 was built without MPI");

@@ -74,6 +74,14 @@ void copy(Context& context, const Tensor& x, const Tensor& y) {
   kernels::copy(context.stream(), x.bytes(), x.data, y.data);
 }
 
+void exchange(Context& context, const Tensor& x, const Tensor& y) {
+  expect_alike(x, y);
+  TRIREME_EXPECT(x.dtype == DType::float32);
+  count(context, 2 * (x.bytes() + y.bytes()));
+  if (context.meta()) return;
+  kernels::exchange(context.stream(), x.elements(), x.as<float>(), y.as<float>());
+}
+
 void scaled_copy(Context& context, const Tensor& x, float scale, const Tensor& y, Write write) {
   expect_alike(x, y);
   TRIREME_EXPECT(y.dtype == DType::float32);

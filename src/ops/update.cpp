@@ -83,4 +83,18 @@ void update_lamb(Context& context, const FlatState& state, const FlatChunk* chun
   kernels::update_lamb(context.stream(), arguments(state, chunks, chunk_count, rates, judgement));
 }
 
+void update_ema(Context& context, double decay, const Tensor& weight, const Tensor& average, const FlatChunk* chunks, std::int64_t chunk_count,
+                const Judgement* judgement) {
+  TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 && average.elements() == weight.elements());
+  context.count(0, static_cast<double>(weight.bytes()) * 3);
+  if (context.meta()) return;
+  kernels::Update args;
+  args.weight = weight.as<float>();
+  args.slot1 = average.as<float>();
+  args.chunks = chunks;
+  args.chunk_count = chunk_count;
+  args.judgement = judgement;
+  kernels::update_ema(context.stream(), static_cast<float>(1 - decay), args);
+}
+
 }  // namespace trireme::ops

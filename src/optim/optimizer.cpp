@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trireme/ops/elementwise.hpp"
+
 namespace trireme::optim {
 namespace {
 
@@ -59,6 +61,19 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     buffers_.emplace_back(store.owned(), state);
     slots_.push_back({name, buffers_.back().flat()});
   }
+  if (options.ema > 0) ema_.emplace(store.owned(), state);
+}
+
+void Optimizer::start_ema(ops::Context& context) {
+  if (ema_) ops::copy(context, store_.flat_master(), ema_->flat());
+}
+
+void Optimizer::exchange_ema(ops::Context& context) {
+  for (const parallel::Shard::Window& window : store_.owned().windows()) {
+    ops::exchange(context, store_.master_buffer().open(context, window), ema_->open(context, window));
+    store_.master_buffer().close(context, window);
+    ema_->close(context, window);
+  }
 }
 
 /// trust = ratio(|w|, |gradient|) of each tensor that it applies to, from the squares measured last.
@@ -73,8 +88,9 @@ void Optimizer::set_trust(ops::Context& context, Ratio&& ratio) {
 }
 
 /// Calls pass(state, chunks, count) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
+/// The average follows weights that do.
 template <class Pass>
-void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&& pass) {
+void Optimizer::for_each_window(ops::Context& context, const ops::Judgement& judgement, const Moves& moves, Pass&& pass) {
   for (std::size_t number = 0; number < chunks_.size(); ++number) {
     const parallel::Shard::Window& window = store_.owned().windows()[number];
     const auto slot = [&](std::size_t which) { return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window) : Tensor{}; };
@@ -83,7 +99,12 @@ void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&
                                .slot1 = slot(0),
                                .slot2 = slot(1),
                                .working = store_.flat_working()};
-    pass(state, chunks_[number].data(), static_cast<std::int64_t>(chunks_[number].size()));
+    const auto count = static_cast<std::int64_t>(chunks_[number].size());
+    pass(state, chunks_[number].data(), count);
+    if (moves.weights && ema_) {
+      ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window), chunks_[number].data(), count, &judgement);
+      ema_->close(context, window);
+    }
     if (moves.weights) store_.master_buffer().close(context, window);
     for (std::size_t which = 0; moves.slots && which < buffers_.size(); ++which) buffers_[which].close(context, window);
   }
@@ -94,7 +115,7 @@ void Optimizer::update(ops::Context& context, const ops::Judgement& judgement, d
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2), epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
-      for_each_window(context, {}, [&](const auto& state, const auto* chunks, auto count) {
+      for_each_window(context, judgement, {}, [&](const auto& state, const auto* chunks, auto count) {
         ops::update_sgd(context, {momentum, options_.nesterov}, state, chunks, count, rates_.data(), &judgement);
       });
       return;
@@ -102,22 +123,22 @@ void Optimizer::update(ops::Context& context, const ops::Judgement& judgement, d
       set_trust(context, [&](double weight, double gradient, double decay) {
         return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient);
       });
-      for_each_window(context, {}, [&](const auto& state, const auto* chunks, auto count) {
+      for_each_window(context, judgement, {}, [&](const auto& state, const auto* chunks, auto count) {
         ops::update_lars(context, {momentum}, state, chunks, count, rates_.data(), &judgement);
       });
       return;
     case OptimizerKind::adamw:
-      for_each_window(context, {}, [&](const auto& state, const auto* chunks, auto count) {
+      for_each_window(context, judgement, {}, [&](const auto& state, const auto* chunks, auto count) {
         ops::update_adamw(context, {beta1, beta2, epsilon}, state, chunks, count, rates_.data(), &judgement);
       });
       return;
     case OptimizerKind::lamb:
-      for_each_window(context, {.weights = false}, [&](const auto& state, const auto* chunks, auto count) {
+      for_each_window(context, judgement, {.weights = false}, [&](const auto& state, const auto* chunks, auto count) {
         ops::lamb_direction(context, {beta1, beta2, epsilon}, state, chunks, count, rates_.data(), &judgement);
       });
       gradient_squares_.measure(context, store_.flat_gradient());
       set_trust(context, [](double weight, double direction, double) { return trust_ratio(weight, direction); });
-      for_each_window(context, {.slots = false}, [&](const auto& state, const auto* chunks, auto count) {
+      for_each_window(context, judgement, {.slots = false}, [&](const auto& state, const auto* chunks, auto count) {
         ops::update_lamb(context, state, chunks, count, rates_.data(), &judgement);
       });
       return;

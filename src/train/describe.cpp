@@ -61,9 +61,10 @@ std::string describe_memory(const MemoryPlan& plan) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text = fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})", bytes(plan.total()), bytes(plan.parameters + plan.library),
                                  bytes(plan.gradients), bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
-  if (plan.host_total() > 0)
-    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})", bytes(plan.host_total()), bytes(plan.host_parameters), bytes(plan.host_optimizer),
+  if (const std::int64_t offloaded = plan.host_total() - plan.host_checkpoint; offloaded > 0)
+    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})", bytes(offloaded), bytes(plan.host_parameters), bytes(plan.host_optimizer),
                         bytes(plan.host_activations));
+  if (plan.host_checkpoint > 0) text += fmt::format(" and {} for the checkpoint under way", bytes(plan.host_checkpoint));
   return text;
 }
 

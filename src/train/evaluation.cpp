@@ -18,6 +18,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   const auto rounds = static_cast<std::size_t>(loader.rounds());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   loader.start({});
+  replica.exchange_ema();
   const auto pass = [&] {
     for (Sums& sums : mine) {
       come_by("evaluation");
@@ -28,6 +29,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   if (mesh.shape.ranks() == mesh.shape.data) comm::together(mesh.world, pass);
   else pass();
   replica.engine().quiesce();
+  replica.exchange_ema();
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
   for (std::size_t round = 0; round < rounds; ++round) {
@@ -47,6 +49,7 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
   if (ranks % inner == 0) shape = {.data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = replica_options(deck, train, {});
   options.trains = false;
+  options.optimizer.ema = 0;  // the weights that are read are those that are evaluated
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   options.pipeline_chunks = 1;
   options.sequence = options.sequence && shape.tensor > 1;
@@ -55,10 +58,13 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
 
 }  // namespace
 
-Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoint, const std::string& split, const comm::Environment& environment, Log& log) {
+Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment, Log& log) {
+  const deck::Deck& deck = request.deck;
+  const std::string& split = request.split;
   const std::string folder = split == "train" ? deck.data.train : split == "validation" ? deck.data.validation : split == "test" ? deck.data.test : "";
   validate(split == "train" || split == "validation" || split == "test", "--split {}: no such split; train, validation or test", split);
   validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
+  for (const std::string& used : {deck.data.train, folder}) probe_dataset(environment.world(), used);
   std::unique_ptr<data::Dataset> train_set, set;
   comm::together(environment.world(), [&] {
     train_set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train, context_of(deck)));  // its classes are the model's
@@ -77,8 +83,10 @@ Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoin
     replica = std::make_unique<Replica>(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
     loader = std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh));
   });
-  load_weights(*replica, deck, whole_contents(mesh.world, checkpoint), checkpoint);
-  log.info("evaluates {} on {} samples of {}", checkpoint, set->info().samples, folder);
+  const checkpoint::Contents contents = whole_contents(mesh.world, request.checkpoint);
+  load_weights(*replica, deck, contents, request.checkpoint, request.weights);
+  log.info("evaluates {}{} on {} samples of {}", request.checkpoint, checkpoint::means_average(request.weights, contents, request.checkpoint) ? " (average of the weights)" : "",
+           set->info().samples, folder);
   return evaluate(*replica, *loader);
 }
 

@@ -69,6 +69,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   }
   ReplicaOptions options = replica_options(deck, info, {});
   options.trains = false;
+  options.optimizer.ema = 0;  // the weights that are read are those that write
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);
   validate(!text.empty(), "--prompt: no token in it; give some text to go on from");
@@ -77,7 +78,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   comm::Engine engine(comm::Engine::Drive::polled);
   const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, DeviceKind::cpu);
   Replica replica(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
-  load_weights(replica, deck, contents, request.checkpoint);
+  load_weights(replica, deck, contents, request.checkpoint, request.weights);
 
   emit(request.prompt);
   const std::int64_t context = deck.model.gpt.context;

@@ -33,7 +33,7 @@ void Guard::came_by(const std::string& phase) {
 
 void Guard::step_begins(std::int64_t step, std::int64_t newest_checkpoint) {
   step_ = step;
-  if (watchdog_ != nullptr) watchdog_->checkpointed(newest_checkpoint);
+  if (watchdog_ != nullptr) watchdog_->step_begins(step, newest_checkpoint);
 }
 
 void Guard::step_done(RunState& state, const StepResult& result, const StepMessages& messages, bool row) {

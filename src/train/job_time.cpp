@@ -1,38 +1,15 @@
 #include "trireme/train/job_time.hpp"
 
-#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
-#include <memory>
 
+#include "trireme/base/batch_job.hpp"
 #include "trireme/base/clock.hpp"
 
 namespace trireme::train {
 namespace {
-
-/// What a command prints, at most 64 KiB; empty where it cannot be run.
-std::string output_of(const std::string& command) {
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen((command + " 2>/dev/null").c_str(), "r"), pclose);
-  std::string text;
-  std::array<char, 4096> piece{};
-  while (pipe && text.size() < (1 << 16)) {
-    const std::size_t count = std::fread(piece.data(), 1, piece.size(), pipe.get());
-    if (count == 0) break;
-    text.append(piece.data(), count);
-  }
-  return text;
-}
-
-/// The job's number, from the environment; none where it could not go into a command line as it is.
-std::optional<std::string> job_in(const char* variable) {
-  const char* value = std::getenv(variable);
-  if (value == nullptr || *value == 0) return std::nullopt;
-  const std::string job = value;
-  if (job.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-[]") != std::string::npos || job.front() == '-') return std::nullopt;
-  return job;
-}
 
 /// SLURM_JOB_END_TIME (newer versions of Slurm set it) costs nothing; a limit that was changed since is seen by neither.
 std::optional<double> slurm_seconds_left(const std::string& job) {
@@ -42,29 +19,21 @@ std::optional<double> slurm_seconds_left(const std::string& job) {
   return seconds_of_clock(output_of("squeue -h -j '" + job + "' -o %L"));
 }
 
-/// The value of `key = value` in the lines of `qstat -f`.
-std::optional<std::string> field_of(const std::string& text, const std::string& key) {
-  const std::size_t at = text.find("    " + key + " = ");
-  if (at == std::string::npos) return std::nullopt;
-  const std::size_t begin = at + key.size() + 7;
-  return text.substr(begin, text.find('\n', begin) - begin);
-}
-
 /// Torque counts Walltime.Remaining itself. PBS has the limit and the start; the time used, which its server hears of every few minutes, comes last.
 std::optional<double> pbs_seconds_left(const std::string& job) {
-  const std::string text = output_of("LC_ALL=C qstat -f '" + job + "'");
-  if (const auto remaining = field_of(text, "Walltime.Remaining")) return std::atof(remaining->c_str());
-  const auto walltime = field_of(text, "Resource_List.walltime");
+  const std::string text = output_of("qstat -f '" + job + "'");
+  if (const auto remaining = qstat_field(text, "Walltime.Remaining")) return std::atof(remaining->c_str());
+  const auto walltime = qstat_field(text, "Resource_List.walltime");
   const std::optional<double> limit = walltime ? seconds_of_clock(*walltime) : std::nullopt;
   if (!limit) return std::nullopt;
-  if (const auto start = field_of(text, "stime")) {
+  if (const auto start = qstat_field(text, "stime")) {
     std::tm date{};
     if (strptime(start->c_str(), "%a %b %d %H:%M:%S %Y", &date) != nullptr) {
       date.tm_isdst = -1;
       return *limit - (wall_seconds() - static_cast<double>(std::mktime(&date)));
     }
   }
-  const auto used = field_of(text, "resources_used.walltime");
+  const auto used = qstat_field(text, "resources_used.walltime");
   return *limit - (used ? seconds_of_clock(*used).value_or(0) : 0);
 }
 
@@ -83,6 +52,16 @@ std::optional<double> flux_seconds_left() {
   return seconds;
 }
 
+std::optional<double> seconds_left(const BatchJob& job) {
+  switch (job.system) {
+    case BatchJob::System::slurm: return slurm_seconds_left(job.id);
+    case BatchJob::System::pbs: return pbs_seconds_left(job.id);
+    case BatchJob::System::lsf: return lsf_seconds_left(job.id);
+    case BatchJob::System::flux: return flux_seconds_left();
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<double> seconds_of_clock(const std::string& text) {
@@ -95,16 +74,8 @@ std::optional<double> seconds_of_clock(const std::string& text) {
 }
 
 std::optional<JobTime> job_time() {
-  struct System {
-    const char *name, *variable;
-    std::optional<double> (*seconds_left)(const std::string&);
-  };
-  for (const System& system : {System{"Slurm job ", "SLURM_JOB_ID", slurm_seconds_left}, System{"PBS job ", "PBS_JOBID", pbs_seconds_left}, System{"LSF job ", "LSB_JOBID", lsf_seconds_left}}) {
-    const std::optional<std::string> job = job_in(system.variable);
-    if (const std::optional<double> left = job ? system.seconds_left(*job) : std::nullopt) return JobTime{*left, system.name + *job};
-  }
-  if (std::getenv("FLUX_URI") != nullptr) {
-    if (const std::optional<double> left = flux_seconds_left()) return JobTime{*left, "Flux"};
+  for (const BatchJob& job : batch_jobs()) {
+    if (const std::optional<double> left = seconds_left(job)) return JobTime{*left, job.title()};
   }
   return std::nullopt;
 }

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <system_error>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/data/sampler.hpp"
+#include "trireme/data/shard.hpp"
 #include "trireme/model/model.hpp"
 
 namespace trireme::train {
@@ -113,6 +115,13 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
              to_string(*request.schedule.warmup), warmup, layout.schedule_steps, layout.schedule_steps);
   }
   return layout;
+}
+
+void probe_dataset(const comm::Communicator& world, const std::string& folder) {
+  comm::together(world, [&] {
+    std::error_code ignored;  // a folder that is not there has its own message
+    if (world.rank() == 0 && std::filesystem::is_directory(folder, ignored)) data::probe_shards(folder);
+  });
 }
 
 data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context) {

@@ -88,6 +88,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   row.add("step", state.step).add("epoch", epoch_of(state)).add("split", split).add("samples", samples);
   row.add("loss", metrics.loss).add("top1", metrics.top1);
   row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
+  if (options_.averages) row.add("weights", "ema");
   write(row, state);
   tensorboard_.scalar(split + "/loss", state.step, metrics.loss);
   tensorboard_.scalar(split + "/top1", state.step, metrics.top1);
@@ -95,13 +96,13 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   progress_.clear();
   const std::string measured = tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(), 100 * metrics.top1, metrics.samples)
                                       : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
-  log_.info("{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, state.step, epoch_of(state), metrics.loss, measured);
+  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state), metrics.loss, measured);
 }
 
-void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double seconds) {
+void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds) {
   if (!options_.records) return;
   monitor::Row row("checkpoint");
-  row.add("step", state.step).add("path", path).add("bytes", bytes).add("stall_s", stall_seconds).add("write_s", seconds);
+  row.add("step", state.step).add("path", path).add("bytes", bytes).add("stall_s", stall_seconds).add("copy_s", copy_seconds).add("write_s", seconds);
   write(row, state);
   progress_.clear();
   log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path, format_bytes(static_cast<double>(bytes)), seconds, stall_seconds);

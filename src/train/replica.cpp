@@ -7,7 +7,9 @@
 
 #include "block_costs.hpp"
 #include "chunk.hpp"
+#include "trireme/checkpoint/background.hpp"
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/train/run_state.hpp"
 
 namespace trireme::train {
 namespace {
@@ -91,7 +93,7 @@ std::int64_t MemoryPlan::all_activations() const {
   return std::accumulate(activations.begin(), activations.end(), windows[0] + windows[1] + recompute + boundary + flow[0] + flow[1]);
 }
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
-std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations; }
+std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations + host_checkpoint; }
 
 Replica::~Replica() = default;
 
@@ -111,6 +113,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       batches_(device, "batches", plan.batches),
       host_parameters_(host_of(device), "host parameters", plan.host_parameters),
       host_slots_(host_of(device), "host optimizer state", plan.host_optimizer),
+      host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint),
       context_(Stream{device, nullptr}, workspace_, library_, target),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks, static_cast<int>(options.accumulation))),
@@ -142,6 +145,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   if (periodic) {
     std::vector<Tensor> flat_slots;
     for (const optim::Optimizer::Slot& slot : optimizer_->slots()) flat_slots.push_back(slot.flat);
+    if (optimizer_->ema().defined()) flat_slots.push_back(optimizer_->ema());  // it is linear in the weights: the mean of averages is the average of means
     average_ = std::make_unique<parallel::PeriodicAverage>(
         *store_, std::move(flat_slots), mesh.data, engine,
         parallel::PeriodicAverage::Options{.outer_momentum = options.outer_momentum, .deterministic = ordered(options, layout_, mesh.data.size())}, slots_);
@@ -187,9 +191,24 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     replica.optimizer_->step(replica.context_, 0.1, true);
     replica.store_->publish(replica.context_);
     if (replica.average_ != nullptr) replica.average_->average(replica.context_);
+    if (options.copies_checkpoints) checkpoint::take_background_memory(replica.host_checkpoint_, pieces_of(replica, Rows::share, true));
   }
+  replica.exchange_ema();
   replica.evaluate(batch);
+  replica.exchange_ema();
   return replica.peaks();
+}
+
+void Replica::initialize(std::uint64_t seed) {
+  store_->initialize(seed);
+  optimizer_->start_ema(context_);
+}
+
+void Replica::exchange_ema() {
+  if (!optimizer_->ema().defined()) return;
+  engine_.quiesce();  // working weights may still be gathered
+  optimizer_->exchange_ema(context_);
+  store_->refresh_working(context_);
 }
 
 MemoryPlan Replica::peaks() const {
@@ -212,6 +231,7 @@ MemoryPlan Replica::peaks() const {
   plan.library = library_.peak_bytes();
   plan.host_parameters = host_parameters_.peak_bytes();
   plan.host_optimizer = host_slots_.peak_bytes();
+  plan.host_checkpoint = host_checkpoint_.peak_bytes();
   plan.batches = batches_.peak_bytes();
   return plan;
 }

@@ -7,6 +7,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/checkpoint/exchange.hpp"
 #include "trireme/checkpoint/folder.hpp"
 
 namespace trireme::train {
@@ -104,15 +105,21 @@ RunState load(Run& run, const std::string& path, bool weights_only, Log& log, bo
   if (missing > 0) log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
   if (!weights_only) validate_place(run, contents.info, path);
   if (own) checkpoint::count_attempt(run.mesh.world, run.deck.run.folder, std::filesystem::path(path).filename().string());
+  const bool starts_average = run.replica->optimizer().ema().defined() && (weights_only || !checkpoint::means_average(checkpoint::Weights::evaluated, contents, path));
+  if (starts_average) std::erase_if(pieces, [](const checkpoint::Piece& piece) { return piece.path.starts_with("ema/"); });
   checkpoint::read(run.mesh.world, path, pieces);
   run.replica->store().refresh_working(run.replica->context());
+  if (starts_average) {
+    run.replica->optimizer().start_ema(run.replica->context());
+    log.info("the average of the weights starts from the weights of {}{}", path, weights_only ? "" : ", which has none");
+  }
   if (weights_only) return {};
   run.replica->optimizer().set_updates(contents.info.updates);
   return state_of(contents.info);
 }
 
 RunState fresh(Run& run, Log& log) {
-  run.replica->store().initialize(run.deck.run.seed);
+  run.replica->initialize(run.deck.run.seed);
   log.info("a fresh start in {}", run.deck.run.folder);
   return {};
 }
@@ -161,9 +168,12 @@ checkpoint::Contents whole_contents(const comm::Communicator& world, const std::
   return contents_of(world, path);
 }
 
-void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path) {
-  const std::vector<checkpoint::Piece> pieces = pieces_of(replica, Rows::owned, false);
+void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path, checkpoint::Weights weights) {
+  std::vector<checkpoint::Piece> pieces = pieces_of(replica, Rows::owned, false);
   validate_model(deck, contents, pieces, path);
+  if (checkpoint::means_average(weights, contents, path)) {
+    for (checkpoint::Piece& piece : pieces) piece.path = "ema/" + piece.spec->name;
+  }
   checkpoint::read(replica.mesh().world, path, pieces);
   replica.store().refresh_working(replica.context());
 }

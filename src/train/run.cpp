@@ -1,7 +1,6 @@
 #include "trireme/train/run.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <span>
@@ -9,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "trireme/base/batch_job.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
@@ -23,6 +23,7 @@ namespace {
 
 std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder, const std::string& key, const data::Dataset& train, const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
+  probe_dataset(world, folder);
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
     set = std::make_unique<data::Dataset>(open_dataset(key, folder, context_of(deck)));
@@ -32,6 +33,7 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
 }
 
 data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world) {
+  probe_dataset(world, deck.data.train);
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
     set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train, context_of(deck)));
@@ -82,6 +84,7 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   if (run.layout.pipeline > 1) log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
   log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout), run.layout.steps_per_epoch);
   log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan), KokkosScope::threads(), run.mesh.world.size() == 1 ? "none" : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own" : "between blocks");
+  if (run.deck.optimizer.ema > 0) log.info("average of the weights: decay {}; it is what is evaluated, and what the best is chosen by", run.deck.optimizer.ema);
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
     const parallel::MeshPlace place = parallel::place_of(run.mesh.shape, rank);
@@ -148,6 +151,7 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.compute = deck.precision.compute;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
+  options.copies_checkpoints = deck.checkpoint.asynchronous;
   return options;
 }
 
@@ -231,7 +235,7 @@ void Run::record_start(const comm::Environment& environment) const {
     entry.hdf5 = TRIREME_HDF5_VERSION;
     entry.kokkos = TRIREME_KOKKOS_VERSION;
     entry.onednn = TRIREME_ONEDNN_VERSION;
-    if (const char* job = std::getenv("SLURM_JOB_ID")) entry.job = fmt::format("slurm {}", job);
+    if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty()) entry.job = jobs.front().text();
     entry.device = fmt::format("cpu: {} threads a rank", KokkosScope::threads());
     entry.layout = fmt::format("data {} x tensor {} x pipeline {}", mesh.shape.data, mesh.shape.tensor, mesh.shape.pipeline);
     entry.seed = std::to_string(deck.run.seed);

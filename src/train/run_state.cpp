@@ -42,7 +42,7 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
         piece.row_begin = part.rows() * mesh.place.data_rank / mesh.shape.data;
         piece.row_end = part.rows() * (mesh.place.data_rank + 1) / mesh.shape.data;
       }
-      piece.data = flat.as<float>() + owned.offset + (piece.row_begin - owned.row_begin) * part.row_elements();
+      if (flat.data != nullptr) piece.data = flat.as<float>() + owned.offset + (piece.row_begin - owned.row_begin) * part.row_elements();
     }
     pieces.push_back(std::move(piece));
   };
@@ -54,6 +54,9 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
     }
   };
   for (const optim::Optimizer::Slot& slot : replica.optimizer().slots()) add_slot(slot.name, slot.flat);
+  if (const Tensor ema = replica.optimizer().ema(); ema.defined()) {
+    for (const auto& entry : whole) add("ema", entry.spec, ema);
+  }
   if (replica.average() != nullptr && replica.average()->velocity().defined()) add_slot("outer_momentum", replica.average()->velocity());
   if (replica.reducer().pending().there) add_slot("pending", replica.reducer().pending_gradient(), true);
   return pieces;

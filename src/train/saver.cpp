@@ -60,7 +60,11 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
     state.best_step = best_.step;
     ++failures_in_a_row_;
     recorder_.event(state, "checkpoint_failed", fmt::format("step {}: {}", step, error.what()));
-    if (required || failures_in_a_row_ >= failures_allowed) throw;
+    if (required || failures_in_a_row_ >= failures_allowed) {
+      Failure failure(error.what());  // also where another path would do: the deck was right when the run began, and the machine has changed since
+      failure.set_agreed();
+      throw failure;
+    }
     log_.warn("the checkpoint of step {} could not be written ({}); training goes on, older checkpoints are as they were ({} of {} in a row, then the run ends)", step,
               error.what(), failures_in_a_row_, failures_allowed);
   }
@@ -81,7 +85,7 @@ void Saver::begin(RunState& state, bool best, bool alone) {
     const checkpoint::Info info = make_info(state);
     const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
     const Target target{state, best, alone};
-    auto file = std::make_unique<checkpoint::BackgroundWrite>(run_.mesh.world, path_of(target), pieces, info, buffer_);
+    auto file = std::make_unique<checkpoint::BackgroundWrite>(run_.mesh.world, path_of(target), pieces, info, run_.replica->checkpoint_memory());
     writing_ = Writing{target, monotonic_seconds() - start, std::move(file)};
   });
 }
@@ -103,9 +107,9 @@ void Saver::in_place(const Target& target, const checkpoint::WriteReport& report
     newest_ = state.step;
     if (target.best) link_best(state);
     const std::string name = checkpoint::step_file_name(state.step);
-    checkpoint::rotate(run_.mesh.world, folder_, {run_.deck.checkpoint.keep, keep_every_steps_}, name);
+    start_rotation(name);
     const double after = monotonic_seconds() - start;
-    recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after, report.seconds + after);
+    recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after, report.copy_seconds, report.seconds + after);
   }
   longest_seconds_ = std::max(longest_seconds_, report.seconds + monotonic_seconds() - start);
   failures_in_a_row_ = 0;
@@ -123,6 +127,22 @@ void Saver::link_best(const RunState& state) {
   best_ = {state.best, state.best_metric, state.best_step};
 }
 
+void Saver::start_rotation(const std::string& newest_name) {
+  if (run_.mesh.world.rank() != 0) return;
+  rotation_ = std::async(std::launch::async | std::launch::deferred, [folder = folder_, keep = checkpoint::Keep{run_.deck.checkpoint.keep, keep_every_steps_}, newest_name] {
+    checkpoint::rotate(folder, keep, newest_name);
+  });
+}
+
+void Saver::end_rotation() {
+  if (!rotation_.valid()) return;
+  try {
+    rotation_.get();
+  } catch (const std::exception& error) {
+    log_.warn("older checkpoints could not be removed: {}", error.what());
+  }
+}
+
 void Saver::save(RunState& state, bool best) { begin(state, best, false); }
 
 void Saver::save_now(RunState& state, bool best) {
@@ -131,6 +151,7 @@ void Saver::save_now(RunState& state, bool best) {
     if (newest_ != state.step) write(state, best, false);
     else if (best) link_best(state);
   });
+  end_rotation();
 }
 
 void Saver::save_best(RunState& state) { begin(state, true, true); }
@@ -153,6 +174,7 @@ void Saver::settle(RunState& state) {
     come_by("checkpoint-wait");
     advance(state, false);
   }
+  end_rotation();
 }
 
 }  // namespace trireme::train

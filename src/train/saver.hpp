@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <string>
@@ -67,6 +68,10 @@ class Saver {
   void write(RunState& state, bool best, bool alone);
   void in_place(const Target& target, const checkpoint::WriteReport& report, double stall_seconds);
   void link_best(const RunState& state);
+  /// Rank 0 removes by a thread what rotation does not keep: of a large file that may take a file system a good part of a step.
+  void start_rotation(const std::string& newest_name);
+  /// Waits for it; what went wrong is a warning.
+  void end_rotation();
   /// Runs `body`; what it throws is an event and a warning, and thrown on where it is `required` or one too many.
   template <class Body>
   void attempt(RunState& state, std::int64_t step, bool required, Body&& body);
@@ -78,8 +83,8 @@ class Saver {
   double keep_every_steps_ = 0;
   std::int64_t newest_;
   Best best_;  ///< what best.h5 is of
-  checkpoint::CopyBuffer buffer_;
-  std::optional<Writing> writing_;  ///< after the buffer, which it uses
+  std::optional<Writing> writing_;
+  std::future<void> rotation_;
   double longest_seconds_ = 0;
   int failures_in_a_row_ = 0;
 };

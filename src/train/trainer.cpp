@@ -409,6 +409,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
                                                               .samples_per_epoch = run.layout.samples_per_epoch,
                                                               .tokens_per_sample = run.layout.scale.tokens_per_sample,
                                                               .memory_bytes = run.plan.total(),
+                                                              .averages = deck.optimizer.ema > 0,
                                                               .fresh = restored.state.step == 0},
                                             log);
       if (restored.state.step > 0) recorder->event(restored.state, "restart", fmt::format("goes on from step {}", restored.state.step));

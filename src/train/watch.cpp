@@ -44,9 +44,15 @@ void Activity::forgive(double seconds) {
   since_ += seconds;
 }
 
-void Activity::checkpointed(std::int64_t step) {
+void Activity::step_begins(std::int64_t step, std::int64_t checkpoint) {
   const std::lock_guard lock(mutex_);
-  checkpoint_ = step;
+  begun_ = step;
+  checkpoint_ = checkpoint;
+}
+
+std::int64_t Activity::finished() const {
+  const std::lock_guard lock(mutex_);
+  return begun_ - (phase_ == "step" ? 1 : 0);
 }
 
 std::int64_t Activity::checkpoint() const {

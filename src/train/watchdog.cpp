@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <thread>
 
 #include <unistd.h>
@@ -36,7 +38,7 @@ constexpr double longest_period = 1;
 constexpr int report_seconds = 20;
 // Rank 0's MPI_Abort ends the others; where it does not, they go by themselves after this.
 constexpr int grace_seconds = 2;
-// So much later than the rank before it a rank notices that rank 0 is lost: then the first speaks for all.
+// So much later than the rank before it a rank notices that rank 0 is lost: then the first speaks for all, and before it rank 0 where a network broke in two.
 constexpr double turn_seconds = 0.25, longest_turn = 5;
 
 /// Deadlines grow where ranks and their threads share cores: each then waits for its turn on one.
@@ -60,11 +62,12 @@ struct Watchdog::State {
         shortest(options_in.shortest_seconds * crowding(environment_in)),
         activity(shortest, monotonic_seconds()),
         datagrams(environment_in.world()),
-        watch(ranks, shortest + (rank == 0 ? 0 : std::min(longest_turn, turn_seconds * (rank - 1))), monotonic_seconds()) {}
+        watch(ranks, shortest + std::min(longest_turn, turn_seconds * rank), monotonic_seconds()) {}
 
   void run();
   void take(const Message& message, int from, double now);
   Message own_sign(double now) const;
+  void speak(const Watch::Lost& lost, double now);
   [[noreturn]] void report(const Watch::Lost& lost, double now);
   void send_to_all(Kind kind);
 
@@ -137,13 +140,8 @@ void Watchdog::State::send_to_all(Kind kind) {
   }
 }
 
-void Watchdog::State::report(const Watch::Lost& lost, double now) {
-  std::thread([] {
-    std::this_thread::sleep_for(std::chrono::seconds(report_seconds));
-    go();
-  }).detach();
-  const Sign here = activity.sign(now);
-  const std::int64_t finished = here.step - (std::string_view(here.phase.data()) == "step" ? 1 : 0);
+void Watchdog::State::speak(const Watch::Lost& lost, double now) {
+  const std::int64_t finished = activity.finished();
   try {
     if (rank != 0) log.open_file(options.run_folder + "/log.txt");
     log.error("{}: the job ends with code {}; submit the same command again to go on", lost.what, static_cast<int>(ExitCode::rank_lost));
@@ -158,6 +156,16 @@ void Watchdog::State::report(const Watch::Lost& lost, double now) {
   } catch (const std::exception& error) {  // what cannot be written keeps nobody here
     log.error("{}", error.what());
   }
+}
+
+void Watchdog::State::report(const Watch::Lost& lost, double now) {
+  std::thread([] {
+    std::this_thread::sleep_for(std::chrono::seconds(report_seconds));
+    go();
+  }).detach();
+  // Where a network breaks in two, each part misses the other: rank 0's part has the last word, another's the first where nobody has spoken yet.
+  std::error_code ignored;
+  if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored)) speak(lost, now);
   if (rank == 0) send_to_all(Kind::leave);
   // MPI_Abort also ends ranks that a stopped process or another node holds; without MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
   if (environment.threads()) environment.abort(ExitCode::rank_lost);
@@ -176,6 +184,6 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::enter(const std::string& phase, std::int64_t step) { state_->activity.enter(phase, step, monotonic_seconds()); }
-void Watchdog::checkpointed(std::int64_t step) { state_->activity.checkpointed(step); }
+void Watchdog::step_begins(std::int64_t step, std::int64_t newest_checkpoint) { state_->activity.step_begins(step, newest_checkpoint); }
 
 }  // namespace trireme::train

@@ -95,6 +95,17 @@ TEST(Elementwise, CountsAreFilledAndAdded) {
   for (std::int64_t i = 0; i < sum.elements(); ++i) ASSERT_EQ(sum.as<std::int32_t>()[i], counts.as<std::int32_t>()[i] - 3);
 }
 
+TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
+  for (const std::int64_t n : sizes) {
+    Fixture f;
+    const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y"), was_x = f.random(DType::float32, {n}, "x"), was_y = f.random(DType::float32, {n}, "y");
+    for (const Tensor& odd : {x, was_x}) set_value(odd, n / 2, -0.0);
+    ops::exchange(f.context, x, y);
+    expect_same_bytes(x, was_y);
+    expect_same_bytes(y, was_x);
+  }
+}
+
 TEST(Elementwise, ScaledCopyWritesAndAdds) {
   for (const std::int64_t n : sizes) {
     Fixture f;

@@ -156,6 +156,33 @@ TEST(Update, LambStepsAlongTheDirection) {
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
 
+/// Weights and statistics alike, in chunks of 1, 4096, 906, 5003 and 37 elements.
+TEST(Update, TheAverageFollowsTheWeights) {
+  for (const double decay : {0.5, 0.999, 0.99999999}) {
+    Problem p;
+    const Problem untouched;
+    const Tensor& average = p.state.slot1;
+    Values expected = values(average);
+    const Values w = values(p.state.weight);
+    double largest = 0;
+    for (std::size_t i = 0; i < w.size(); ++i) {
+      expected[i] += (1 - decay) * (w[i] - expected[i]);
+      largest = std::max(largest, std::abs(w[i] - value_at(average, static_cast<std::int64_t>(i))));
+    }
+    ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), &p.judgement);
+    // 1 - decay, the difference and their product are rounded each, then the sum.
+    expect_close(average, expected, 3 * 0x1p-24 * (1 - decay) * largest, 0x1p-24, "average");
+    expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
+  }
+}
+
+TEST(Update, TheAverageOfWhatItIsStays) {
+  Problem p;
+  ops::copy(p.fixture.context, p.state.weight, p.state.slot1);
+  ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), &p.judgement);
+  expect_same_bytes(p.state.slot1, p.state.weight);
+}
+
 TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   Problem p, untouched;
   p.judgement.apply = 0;
@@ -164,6 +191,7 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   p.run(ops::update_adamw, ops::AdamWRule{});
   p.run(ops::lamb_direction, ops::LambRule{});
   ops::update_lamb(p.fixture.context, p.state, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), p.rates.data(), &p.judgement);
+  ops::update_ema(p.fixture.context, 0.5, p.state.weight, p.state.slot1, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), &p.judgement);
   expect_same_bytes(p.state.gradient, untouched.state.gradient, "gradient");
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   expect_same_bytes(p.state.slot1, untouched.state.slot1, "slot 1");
@@ -183,6 +211,7 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   const auto step = [](Problem& problem) {
     problem.run(ops::update_adamw, ops::AdamWRule{});
     problem.run(ops::lamb_direction, ops::LambRule{});
+    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1, problem.chunks.data(), static_cast<std::int64_t>(problem.chunks.size()), &problem.judgement);
   };
   step(p);
   on_one_thread([&] { step(cut); });
@@ -221,12 +250,13 @@ TEST(Update, MetaCountsWhatTheCpuCounts) {
     p->run(ops::update_adamw, ops::AdamWRule{});
     p->run(ops::lamb_direction, ops::LambRule{});
     ops::update_lamb(p->fixture.context, p->state, p->chunks.data(), static_cast<std::int64_t>(p->chunks.size()), p->rates.data(), &p->judgement);
+    ops::update_ema(p->fixture.context, 0.9, p->state.weight, p->state.slot1, p->chunks.data(), static_cast<std::int64_t>(p->chunks.size()), &p->judgement);
     const ops::FlatRow row{0, 100, 0};
     double sum = 0;
     ops::row_square_sums(p->fixture.context, p->state.weight, &row, 1, &sum);
   }
   EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
-  EXPECT_EQ(meta.fixture.context.counters().calls, 6);
+  EXPECT_EQ(meta.fixture.context.counters().calls, 7);
   EXPECT_EQ(real.fixture.workspace.peak_bytes(), 0);
 }
 

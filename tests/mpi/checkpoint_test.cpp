@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "support/mpi.hpp"
+#include "support/shared_folder.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/background.hpp"
 #include "trireme/checkpoint/verify.hpp"
@@ -20,21 +21,9 @@
 namespace trireme::checkpoint {
 namespace {
 
-const comm::Communicator& world() { return test_environment().world(); }
+using test::SharedFolder;
 
-/// One folder for all ranks.
-struct SharedFolder {
-  std::string path;
-  SharedFolder() {
-    std::string name = (std::filesystem::temp_directory_path() / "trireme-mpi-checkpoint-XXXXXX").string();
-    if (world().rank() == 0) name = ::mkdtemp(name.data());
-    path = world().broadcast(name, 0);
-  }
-  ~SharedFolder() {
-    world().barrier();
-    if (world().rank() == 0) std::filesystem::remove_all(path);
-  }
-};
+const comm::Communicator& world() { return test_environment().world(); }
 
 /// Which rows this rank holds: equal shares, or in turns all of a tensor.
 enum class Split { rows, tensors };
@@ -363,15 +352,22 @@ std::int64_t first_difference(const std::string& one, const std::string& other) 
   return place.first == a.end() && place.second == b.end() ? -1 : place.first - a.begin();
 }
 
+/// Room for a copy of these pieces and for nothing else.
+Arena memory_for(std::span<const Piece> pieces) {
+  Arena planned({DeviceKind::meta, 0}, "plan", 0);
+  take_background_memory(planned, pieces);
+  return Arena({DeviceKind::cpu, 0}, "copy", planned.peak_bytes());
+}
+
 TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
   const SharedFolder folder;
-  CopyBuffer buffer;
   for (const int tensor : divisors(world().size())) {
     SplitModel model(world().rank(), world().size(), tensor);
     model.initialize();
     const std::string sync = folder.path + "/sync.h5", background = folder.path + "/background.h5";
     const WriteReport expected = write(world(), sync, model.pieces(true), example_info());
-    BackgroundWrite writing(world(), background, model.pieces(true), example_info(), buffer);
+    Arena memory = memory_for(model.pieces(true));
+    BackgroundWrite writing(world(), background, model.pieces(true), example_info(), memory);
     for (std::vector<float>& values : model.values) std::fill(values.begin(), values.end(), 7.0f);  // training goes on
     const WriteReport report = writing.finish();
     EXPECT_EQ(report.digest, expected.digest);
@@ -389,8 +385,9 @@ TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
   example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
   const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
   write(world(), sync, pieces, example_info());
-  CopyBuffer buffer;
-  BackgroundWrite(world(), background, pieces, example_info(), buffer).finish();
+  Arena memory = memory_for(pieces);
+  for (int time = 0; time < 2; ++time) BackgroundWrite(world(), background, pieces, example_info(), memory).finish();
+  EXPECT_EQ(memory.used_bytes(), 0) << "given back";
   EXPECT_EQ(first_difference(background, sync), -1);
   EXPECT_EQ(verify_checkpoint(background), "");
 }
@@ -399,16 +396,17 @@ TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example;
-  CopyBuffer buffer;
-  BackgroundWrite writing(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info(), buffer);
+  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  Arena memory = memory_for(pieces);
+  BackgroundWrite writing(world(), path, pieces, example_info(), memory);
   int parts = 0;
   for (bool done = false; !done; ++parts) {
     while (writing.busy()) std::this_thread::yield();
-    EXPECT_FALSE(std::filesystem::exists(path)) << "whole before its last part";
+    EXPECT_TRUE(parts == 4 || !std::filesystem::exists(path)) << "in place before its last part";
     world().barrier();
     done = writing.advance();
   }
-  EXPECT_EQ(parts, 4);  // digests, values, read back, seal
+  EXPECT_EQ(parts, 5);  // digests, layout, values, read back, seal and rename
   EXPECT_EQ(verify_checkpoint(path), "");
   EXPECT_TRUE(writing.advance());  // and nothing more happens
 }
@@ -417,10 +415,11 @@ TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example;
-  CopyBuffer buffer;
-  for (int parts = 0; parts < 4; ++parts) {
+  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  Arena memory = memory_for(pieces);
+  for (int parts = 0; parts < 4; ++parts) {  // after the fourth it is being put in place
     {
-      BackgroundWrite writing(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info(), buffer);
+      BackgroundWrite writing(world(), path, pieces, example_info(), memory);
       for (int i = 0; i < parts; ++i) writing.advance();
     }
     world().barrier();
@@ -451,11 +450,11 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
   write(world(), path, pieces, example_info());
   const std::string before = bytes_of(path);
   world().barrier();
-  CopyBuffer buffer;
+  Arena memory = memory_for(pieces);
   for (const bool background : {true, false}) {
     const FileSizeLimit limit(3'000'000);
     const auto attempt = [&] {
-      if (background) BackgroundWrite(world(), path, pieces, example_info(), buffer).finish();
+      if (background) BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
       else write(world(), path, pieces, example_info());
     };
     EXPECT_THROW(attempt(), Failure) << (background ? "background" : "synchronous");

@@ -53,6 +53,7 @@ TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
         ReplicaOptions options = options_of(layout);
         options.compute = compute;
         options.optimizer.kind = optimizer;
+        options.optimizer.ema = optimizer == optim::OptimizerKind::lamb ? 0.9 : 0;
         const parallel::Mesh mesh(layout.mesh, test_environment().world());
         const test::Trained plain = test::trained(options, mesh);
         for (const Offload& offload : offloads(layout.shard)) {

@@ -24,7 +24,7 @@ struct ReplicaFixture {
         labels(static_cast<std::size_t>(options.micro * options.labels_per_sample())),
         sample_keys(static_cast<std::size_t>(options.micro)),
         transforms(static_cast<std::size_t>(options.micro)) {
-    replica.store().initialize(seed);
+    replica.initialize(seed);
   }
 
   ReplicaFixture(const ReplicaFixture&) = delete;

@@ -12,11 +12,12 @@ namespace trireme::test {
 /// What a few steps leave behind, bit for bit.
 struct Trained {
   std::vector<double> losses, norms;  ///< by step
-  std::vector<float> master, slots;   ///< this rank's own
+  std::vector<float> master, slots, ema;  ///< this rank's own
   train::Sums evaluated;
 };
 
-/// Three steps over three different sets of micro-batches, an evaluation between them and one at the end. Holds that the plan is what they took.
+/// Three steps over three different sets of micro-batches, an evaluation between them and one at the end, of the average where there is one. Holds that
+/// the plan is what they took.
 inline Trained trained(const train::ReplicaOptions& options, const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator())) {
   ReplicaFixture fixture(options, 1, mesh);
   Trained result;
@@ -25,7 +26,10 @@ inline Trained trained(const train::ReplicaOptions& options, const parallel::Mes
     double loss = 0;
     for (const train::Sums& sums : fixture.replica.micro_batch_sums()) loss += sums.loss;
     result.losses.push_back(loss);
-    if (step != 1) result.evaluated = fixture.replica.evaluate(fixture.batch(0));
+    if (step == 1) continue;
+    fixture.replica.exchange_ema();
+    result.evaluated = fixture.replica.evaluate(fixture.batch(0));
+    fixture.replica.exchange_ema();
   }
   fixture.engine.quiesce();
   const Tensor& master = fixture.replica.store().flat_master();
@@ -33,18 +37,28 @@ inline Trained trained(const train::ReplicaOptions& options, const parallel::Mes
   for (const optim::Optimizer::Slot& slot : fixture.replica.optimizer().slots()) {
     result.slots.insert(result.slots.end(), slot.flat.as<float>(), slot.flat.as<float>() + slot.flat.elements());
   }
+  if (const Tensor ema = fixture.replica.optimizer().ema(); ema.defined()) result.ema.assign(ema.as<float>(), ema.as<float>() + ema.elements());
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
   return result;
 }
 
-inline void expect_same_bits(const Trained& a, const Trained& b) {
+inline void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
+}
+
+/// But for evaluations and averages.
+inline void expect_same_training(const Trained& a, const Trained& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
+  expect_same_bits(a.master, b.master);
+  expect_same_bits(a.slots, b.slots);
+}
+
+inline void expect_same_bits(const Trained& a, const Trained& b) {
+  expect_same_training(a, b);
   EXPECT_EQ(a.evaluated.loss, b.evaluated.loss);
-  ASSERT_EQ(a.master.size(), b.master.size());
-  EXPECT_EQ(std::memcmp(a.master.data(), b.master.data(), a.master.size() * sizeof(float)), 0);
-  ASSERT_EQ(a.slots.size(), b.slots.size());
-  EXPECT_EQ(std::memcmp(a.slots.data(), b.slots.data(), a.slots.size() * sizeof(float)), 0);
+  expect_same_bits(a.ema, b.ema);
 }
 
 }  // namespace trireme::test

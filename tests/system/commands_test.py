@@ -197,9 +197,36 @@ class Commands(harness.Case):
         self.assertRegex(result.text, r"step_000000005\.h5: damaged: .*\d")
         self.assertRegex(result.text, r"step_000000010\.h5: whole")
 
+    def test_bench_io_measures_and_leaves_nothing(self):
+        os.mkdir(self.path("disk"))
+        for ranks in (1, 2):
+            figures = json.loads(self.succeed("bench", "io", "--folder", "disk", "--bytes", "3MiB", "--rounds", "2", "--json", ranks=ranks))
+            self.assertEqual((figures["subject"], figures["ranks"], figures["rounds"]), ("io", ranks, 2))
+            self.assertTrue(2.5e6 < figures["bytes"] <= 3 << 20, figures["bytes"])  # the width of the model is whole
+            ways = {way["name"]: way for way in figures["ways"]}
+            self.assertEqual(len(ways), 7)
+            for name in ("raw write", "raw read"):
+                self.assertEqual(ways[name]["of_raw"], 1)
+            for name, way in ways.items():
+                self.assertTrue(0 < way["least"] <= way["mb_per_s"] <= way["most"], name)
+            for how in ("at once", "by a thread"):
+                self.assertLess(ways["checkpoint %s: whole" % how]["most"], ways["checkpoint %s: writing" % how]["most"])
+            self.assertEqual(os.listdir(self.path("disk")), [])
+        table = self.succeed("bench", "io", "--folder", "disk", "--bytes", "1MiB", "--rounds", "1")
+        for name in ways:
+            self.assertRegex(table, r"(?m)^%s +[0-9.]+ +[0-9.]+ \.\. [0-9.]+ +[0-9.]+$" % name)
+
+    def test_bench_refuses_what_it_cannot_measure(self):
+        for arguments, saying in ((("io", "--folder", "none"), "none: no such folder"), (("io", "--bytes", "1000"), "--bytes 1000"), (("io", "--bytes", "9EB"), "free in"),
+                                  (("io", "--bytes", "many"), "--bytes"), (("io", "--rounds", "0"), "--rounds"), (("gemm",), "io is"), (("disk",), "gemm, conv, comm, step")):
+            self.refuse("bench", *arguments, saying=saying)
+        result = harness.run("bench", "io", "--folder", "none", ranks=2, cwd=self.folder)
+        self.assertEqual((result.returncode, result.text.count("no such folder")), (2, 1), result.text)
+        self.refuse("bench", saying="SUBJECT")
+
     def test_each_command_has_help_with_an_example(self):
         overview = self.succeed("--help")
-        commands = re.findall(r"^  ([a-z]+) +[A-Z]", overview.split("Subcommands:")[1], re.MULTILINE)
+        commands = re.findall(r"^  ([a-z]+) +[A-Z]", re.split("(?i)subcommands:", overview)[1], re.MULTILINE)
         for command in ("train", "check", "evaluate", "shard", "inspect", "verify", "import", "export", "generate"):
             self.assertIn(command, commands)
         for command in commands:
@@ -281,7 +308,8 @@ class LanguageModel(harness.Case):
             told = self.command("check", "gpt.toml", "--ranks", str(ranks), *options).stdout
             taken = self.command("train", "gpt.toml", *options, ranks=ranks).text
             memory = re.search(r"^memory +(?:a rank needs about )?(.+)$", told, re.MULTILINE)[1]
-            self.assertRegex(memory, r"^[0-9.]+ .iB \(weights .*workspace .*\)" + (" and .* of the host" if "offload" in str(keys) else "$"))
+            host = " and .* of the host .*" if "offload" in str(keys) else ""
+            self.assertRegex(memory, r"^[0-9.]+ .iB \(weights .*workspace [^)]*\)" + host + r" and [0-9.]+ .iB for the checkpoint under way$")
             self.assertIn("memory a rank: %s; " % memory, taken)
 
     def test_a_checkpoint_of_another_model_is_refused(self):

@@ -63,6 +63,24 @@ class H5py(harness.Case):
             file.visititems(visit)
             self.assertGreater(count, 60)
 
+    def test_the_average_of_the_weights_follows_its_rule(self):
+        """From the weights of each step's checkpoint; a step that is not applied leaves it."""
+        decay, steps = 0.8, 6
+        self.train("--set", "run.stop=%d steps" % steps, "--set", "checkpoint.every=1 step", "--set", "checkpoint.keep=9", "--set", "optimizer.ema=%g" % decay,
+                   "--allow-faults", "--set", "debug.fault=nan rank 1 step 4", ranks=2)
+        files = [h5py.File(self.path("run/checkpoints/step_%09d.h5" % step)) for step in range(1, steps + 1) if step != 4]  # of a bad step none is written
+        names = [(group, name) for group in ("model", "buffers") for name in files[0][group]]
+        self.assertEqual({name for _, name in names}, set(files[0]["ema"]))
+        for before, after in zip(files, files[1:]):
+            self.assertEqual(after["optimizer"].attrs["updates"], before["optimizer"].attrs["updates"] + 1)
+            for group, name in names:
+                average, weight, found = (np.asarray(tensor[...], np.float64) for tensor in (before["ema"][name], after[group][name], after["ema"][name]))
+                expected = average + (1 - decay) * (weight - average)
+                # Float32 rounds the factor, the difference, their product and the sum.
+                bound = 2.0**-24 * (3 * (1 - decay) * abs(weight - average) + abs(expected))
+                self.assertTrue((abs(found - expected) <= bound).all(), name)
+                self.assertFalse((found == average).all(), name)
+
     def test_its_shards_train(self):
         rng = np.random.default_rng(3)
         folder = self.path("foreign")
@@ -92,6 +110,10 @@ class H5py(harness.Case):
         result = self.train("--set", "run.folder=other", "--set", "run.stop=10 steps", "--restart", "foreign.h5")
         self.assertIn("no optimizer state", result.text)
         self.assertEqual(min(harness.last_by_step(harness.read_rows(self.path("other"), "train"))), 6)
+        with h5py.File(self.path("foreign.h5"), "a") as file:
+            file["ema/fc.bias"] = file["model/fc.bias"][...]
+        result = self.train("--set", "run.folder=another", "--set", "run.stop=10 steps", "--set", "optimizer.ema=0.9", "--restart", "foreign.h5", expect=2)
+        self.assertRegex(result.text, r"foreign\.h5: has no tensor ema/")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """What the system tests share: small datasets, decks, runs under mpirun, and reading what a run left. Standard library only."""
 
+import concurrent.futures
+import contextlib
 import json
 import os
 import random
@@ -23,13 +25,14 @@ def skip(why):
     sys.exit(SKIP)
 
 
-def environment(threads=1):
-    """Enough for mpirun as root with more ranks than cores, idle ranks yielding."""
+def environment(threads=1, **extra):
+    """Enough for mpirun as root with more ranks than cores, idle ranks yielding; and what `extra` says."""
     env = dict(os.environ)
     env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
                PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_mpi_yield_when_idle="1",
                OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not know
                OMPI_MCA_hwloc_base_binding_policy="none", OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="false")
+    env.update(extra)
     return env
 
 
@@ -38,17 +41,17 @@ def command(*arguments, ranks=1):
     return launcher + [TRIREME, *map(str, arguments)]
 
 
-def run(*arguments, ranks=1, cwd=None, threads=1, timeout=300):
+def run(*arguments, ranks=1, cwd=None, threads=1, timeout=300, env={}):
     """Runs the program to its end. Returns an object with returncode, stdout, stderr, and both together as `text`."""
-    result = subprocess.run(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads), timeout=timeout, stdin=subprocess.DEVNULL,
+    result = subprocess.run(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads, **env), timeout=timeout, stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
     result.text = result.stdout + result.stderr
     return result
 
 
-def start(*arguments, ranks=1, cwd=None, threads=1):
+def start(*arguments, ranks=1, cwd=None, threads=1, env={}):
     """Starts the program, and does not wait for it."""
-    return subprocess.Popen(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads), stdin=subprocess.DEVNULL,
+    return subprocess.Popen(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads, **env), stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -68,6 +71,29 @@ def ranks_of(process):
     return sorted(pid for pid, state in states.items() if state and state[1] == process.pid) or [process.pid]
 
 
+def wait_for(condition, what, seconds=120):
+    """Waits until the condition holds: a limit for what hangs, far above what the slowest machine takes."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError("not within %g s: %s" % (seconds, what))
+        time.sleep(0.01)
+
+
+def alive(pids):
+    return [pid for pid in pids if (state_of(pid) or ("Z", 0))[0] not in "ZX"]
+
+
+def processes_in(folder):
+    """Processes whose working folder is this one or below it."""
+    def is_in(name):
+        try:
+            return (os.readlink("/proc/%s/cwd" % name) + "/").startswith(folder + "/")
+        except OSError:
+            return False
+    return alive([int(name) for name in os.listdir("/proc") if name.isdigit() and is_in(name)])
+
+
 def kill(process):
     """SIGKILL to the ranks and to their launcher, as a scheduler or a power cut does it; waits until all of them are dead."""
     pids = ranks_of(process) + [process.pid]
@@ -77,7 +103,7 @@ def kill(process):
         except ProcessLookupError:
             pass
     process.communicate()
-    while any((state_of(pid) or ("Z", 0))[0] not in "ZX" for pid in pids):
+    while alive(pids):
         time.sleep(0.001)
 
 
@@ -211,6 +237,14 @@ def read_rows(folder, kind=None):
     return rows
 
 
+def row_count(folder, kind=None):
+    """Rows so far of a run that goes on: its folder may not be there yet, its last line be half written."""
+    try:
+        return len(read_rows(folder, kind))
+    except (OSError, ValueError):
+        return 0
+
+
 def last_by_step(rows):
     """After a restart steps appear again: the last row of a step counts."""
     return {row["step"]: row for row in rows}
@@ -268,5 +302,63 @@ class Case(unittest.TestCase):
         self.assertEqual(result.returncode, expect, result.text)
         return result
 
+    def start_held(self, *arguments, step=12, ranks=1, env={}):
+        """Starts a run whose rank 0 stops itself at the begin of a step and so holds up all, and waits until it does: a moment that no machine is too slow for.
+        Returns the process, the ids of its ranks, and that of rank 0; end_of() lets it go on."""
+        fault = ("--allow-faults", "--set", "debug.fault=stop rank 0 step %d" % step)
+        process = start("train", "deck.toml", *arguments, *fault, ranks=ranks, cwd=self.folder, env=env)
+
+        def stopped():
+            return [pid for pid in ranks_of(process) if (state_of(pid) or "?")[0] == "T"]
+
+        wait_for(lambda: stopped() or process.poll() is not None, "a rank that stopped itself")
+        self.assertIsNone(process.poll())
+        pids = ranks_of(process)
+        self.assertEqual(len(pids), ranks)
+        return process, pids, stopped()[0]
+
+    def end_of(self, process, held):
+        """What it printed until its end, once the rank that held it up goes on."""
+        os.kill(held, signal.SIGCONT)
+        text, _ = process.communicate(timeout=300)
+        return text
+
+    def errors_of(self, text):
+        return [line for line in text.splitlines() if "error: " in line]
+
     def path(self, *parts):
         return os.path.join(self.folder, *parts)
+
+
+def main(at_once):
+    """Runs the tests of the script that was started, or those it names (Class.test), so many at once in threads: tests that mostly wait for processes of their
+    own, in folders of their own. Nothing that one test changes may be seen by another. What failed is printed last."""
+    script = sys.modules["__main__"]
+    loader = unittest.defaultTestLoader
+    cases = []
+
+    def collect(suite):
+        for test in suite:
+            collect(test) if isinstance(test, unittest.TestSuite) else cases.append(test)
+
+    collect(loader.loadTestsFromNames(sys.argv[1:], script) if len(sys.argv) > 1 else loader.loadTestsFromModule(script))
+
+    def one(case):
+        result = unittest.TestResult()
+        begin = time.monotonic()
+        case.run(result)
+        said = "ok" if result.wasSuccessful() else "FAILED"
+        said += "".join(", skipped: " + why for _, why in result.skipped)
+        print("%s ... %s (%.1f s)" % (case.id().split(".", 1)[1], said, time.monotonic() - begin), flush=True)
+        return result.failures + result.errors
+
+    with contextlib.ExitStack() as classes:
+        for kind in dict.fromkeys(type(case) for case in cases):
+            kind.setUpClass()
+            classes.callback(kind.tearDownClass)
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            failed = [failure for failures in pool.map(one, cases) for failure in failures]
+    for case, trace in failed:
+        print("\n%s\n%s" % (case, trace))
+    print("%d tests, %d failures" % (len(cases), len(failed)))
+    sys.exit(1 if failed else 0)

@@ -1,20 +1,14 @@
-"""A run that was killed, signalled or stopped goes on to the bits and metrics of one that was not."""
+"""A run that was signalled or stopped (what kills it is in faults_test.py) goes on to the bits and metrics of one that was not."""
 
 import json
 import os
 import pathlib
-import random
 import signal
-import time
-import unittest
 
 import harness
 
 STEPS = 40
 LAST = "checkpoints/step_%09d.h5" % STEPS
-# Long enough for something to happen in the middle of it on any machine.
-LONG = ("--set", "run.stop=400 steps", "--set", "evaluate.every=100 steps", "--set", "checkpoint.every=20 steps")
-LAST_OF_LONG = "checkpoints/step_000000400.h5"
 
 
 class Restart(harness.Case):
@@ -22,89 +16,20 @@ class Restart(harness.Case):
         super().setUp()
         self.arguments = ("--set", "run.stop=%d steps" % STEPS)
 
-    def undisturbed(self, last=LAST, ranks=1):
-        self.train("--set", "run.folder=whole", *self.arguments, ranks=ranks)
-        return harness.digest(self.path("whole", last))
+    def undisturbed(self):
+        self.train("--set", "run.folder=whole", *self.arguments)
+        return harness.digest(self.path("whole", LAST))
 
     def exit_record(self, folder="run"):
         with open(self.path(folder, "exit.json")) as file:
             return json.load(file)
 
-    def assert_same_metrics(self):
-        for kind in ("train", "evaluate"):
-            key = ("loss", "grad_norm") if kind == "train" else ("loss", "top1", "top5", "samples")
-            rows = []
-            for folder in ("whole", "run"):
-                by_step = {}
-                for row in harness.read_rows(self.path(folder), kind):
-                    by_step[(row["step"], row.get("split"))] = [row[k] for k in key]
-                rows.append(by_step)
-            self.assertEqual(rows[0], rows[1])
-
-    def test_killed_at_random_moments(self):
-        """At two ranks and at one by turns: the bits do not depend on it."""
-        begin = time.monotonic()
-        whole = self.undisturbed(ranks=2)
-        seconds = time.monotonic() - begin  # of a start and all steps: half of it ends before the run does
-        rng = random.Random(11)
-        kills = 0
-        for attempt in range(9):
-            process = harness.start("train", "deck.toml", *self.arguments, ranks=2 - attempt % 2, cwd=self.folder)
-            limit = seconds * rng.uniform(0.1, 0.5 if attempt == 0 else 0.9) if attempt < 8 else 120
-            try:
-                text, _ = process.communicate(timeout=limit)
-                self.assertEqual(process.returncode, 0, text)
-                break
-            except harness.subprocess.TimeoutExpired:
-                harness.kill(process)
-                kills += 1
-        self.assertEqual(process.returncode, 0)
-        self.assertGreaterEqual(kills, 1)
-        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
-        self.assert_same_metrics()
-
-    def test_a_killed_launcher_alone_hinders_no_restart(self):
-        """Its ranks notice and leave on their own, in a second or two."""
-        whole = self.undisturbed(ranks=2)
-        process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
-        deadline = time.monotonic() + 60
-        while not os.path.exists(self.path("run", "metrics.jsonl")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
-        self.train(*self.arguments, ranks=2)
-        process.communicate()
-        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
-
-    def test_one_rank_killed_is_the_end_of_all_and_not_of_the_run(self):
-        self.arguments = LONG
-        whole = self.undisturbed(LAST_OF_LONG, ranks=2)
-        process = harness.start("train", "deck.toml", *self.arguments, ranks=2, cwd=self.folder)
-        deadline = time.monotonic() + 60
-        while not os.path.exists(self.path("run", "checkpoints")) or not harness.checkpoints(self.path("run")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        ranks = harness.ranks_of(process)
-        self.assertEqual(len(ranks), 2)
-        os.kill(ranks[-1], signal.SIGKILL)
-        process.communicate(timeout=60)
-        self.assertNotIn(process.returncode, (0, 75))
-        self.assertFalse(os.path.exists(self.path("run", "exit.json")))
-        self.train(*self.arguments, ranks=2)
-        self.assertEqual(harness.digest(self.path("run", LAST_OF_LONG)), whole)
-
     def test_a_signal_stops_with_75_and_the_same_command_goes_on(self):
-        self.arguments = LONG
-        whole = self.undisturbed(LAST_OF_LONG)
+        whole = self.undisturbed()
         self.arguments += ("--set", "checkpoint.every=1000 steps")
-        process = harness.start("train", "deck.toml", *self.arguments, cwd=self.folder)
-        deadline = time.monotonic() + 60
-        while not os.path.exists(self.path("run", "metrics.jsonl")) or len(harness.read_rows(self.path("run"))) < 3:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.01)
+        process, _, held = self.start_held(*self.arguments)
         process.send_signal(signal.SIGUSR1)
-        text, _ = process.communicate(timeout=60)
+        text = self.end_of(process, held)
         self.assertEqual(process.returncode, 75, text)
         record = self.exit_record()
         self.assertEqual(record["code"], 75)
@@ -112,7 +37,7 @@ class Restart(harness.Case):
         self.assertEqual(record["checkpoint"], harness.checkpoints(self.path("run"))[-1])
         self.assertEqual(record["step"], int(record["checkpoint"][5:14]))
         self.train(*self.arguments, ranks=2)
-        self.assertEqual(harness.digest(self.path("run", LAST_OF_LONG)), whole)
+        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
         events = [row["event"] for row in harness.read_rows(self.path("run"), "event")]
         self.assertIn("restart", events)
 
@@ -183,7 +108,7 @@ class Restart(harness.Case):
 
     def test_an_error_before_the_first_step_is_one_of_all_ranks(self):
         os.makedirs(self.path("run/metrics.jsonl"))
-        result = harness.run("train", "deck.toml", ranks=2, cwd=self.folder, timeout=60)
+        result = harness.run("train", "deck.toml", ranks=2, cwd=self.folder)
         self.assertEqual(result.returncode, 1, result.text)
         self.assertEqual(result.text.count("error:"), 1, result.text)
 
@@ -239,19 +164,6 @@ class Restart(harness.Case):
         last = "checkpoints/step_000000016.h5"
         self.assertEqual(harness.digest(self.path("run", last)), harness.digest(self.path("whole", last)))
 
-    def test_a_second_job_in_the_folder_is_refused(self):
-        process = harness.start("train", "deck.toml", "--set", "run.stop=100000 steps", cwd=self.folder)
-        deadline = time.monotonic() + 60
-        while not os.path.exists(self.path("run", "metrics.jsonl")):
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
-        try:
-            result = self.train("--set", "run.stop=100000 steps", expect=2)
-            self.assertIn(str(process.pid), result.text)
-        finally:
-            harness.kill(process)
-        self.train("--set", "run.stop=5 steps")  # the process is gone: its lease is taken over at once
-
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

@@ -79,8 +79,8 @@ class SafeHarbour(harness.Case):
                 self.train(*wide, "--set", "checkpoint.keep=1", ranks=ranks)
                 self.assertEqual(harness.digest(self.path("run", LAST)), harness.digest(self.path("whole", LAST)))
 
-    def test_a_disk_that_fails_in_the_middle_leaves_nothing_that_looks_like_a_checkpoint(self):
-        """Writes beyond a megabyte of the temporary file fail with EIO, told by a library before the C library."""
+    def test_a_disk_that_fails_leaves_nothing_that_looks_like_a_checkpoint(self):
+        """Writes, flushes or reads of what is meant to be a checkpoint fail with EIO from some byte on, or from some call on, told by a library before the C library."""
         compiler = shutil.which("cc") or shutil.which("gcc")
         if not compiler:
             self.skipTest("no C compiler")
@@ -88,20 +88,28 @@ class SafeHarbour(harness.Case):
         with open(source, "w") as file:
             file.write(EIO)
         subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path("eio.so"), source, "-ldl"], check=True)
-        self.train("--set", "run.stop=5 steps", ranks=2)
-        before = harness.digest(self.path("run/checkpoints/step_000000005.h5"))
-        os.environ["TRIREME_TEST_EIO"] = "1"
-        os.environ["LD_PRELOAD"] = self.path("eio.so")
-        try:
-            result = harness.run("train", "deck.toml", "--set", "run.stop=%d steps" % STEPS, ranks=2, cwd=self.folder)
-        finally:
-            del os.environ["LD_PRELOAD"], os.environ["TRIREME_TEST_EIO"]
-        self.assertEqual(result.returncode, 1, result.text)
-        self.assertIn("Input/output error", result.text)
-        self.assertEqual(harness.checkpoints(self.path("run")), ["step_000000005.h5"])
-        self.assertEqual([name for name in os.listdir(self.path("run/checkpoints")) if name not in ("step_000000005.h5", "best.h5")], [])
-        self.assertEqual(harness.digest(self.path("run/checkpoints/step_000000005.h5")), before)
-        self.train("--set", "run.stop=%d steps" % STEPS, ranks=2)
+        self.train("--set", "run.stop=20 steps", "--set", "run.folder=whole")
+        self.train("--set", "run.stop=5 steps", "--set", "schedule.length=20 steps", "--set", "run.folder=begun", ranks=2)
+        whole, before = (harness.digest(self.path(folder, "checkpoints/step_%09d.h5" % step)) for folder, step in (("whole", 20), ("begun", 5)))
+        for call in ("write", "sync", "read"):
+            for way in ("true", "false"):
+                with self.subTest(call=call, asynchronous=way):
+                    shutil.rmtree(self.path("run"), ignore_errors=True)
+                    shutil.copytree(self.path("begun"), self.path("run"))
+                    more = ("--set", "run.stop=20 steps", "--set", "schedule.length=20 steps", "--set", "checkpoint.async=" + way)
+                    result = harness.run("train", "deck.toml", *more, ranks=2, cwd=self.folder, env={"LD_PRELOAD": self.path("eio.so"), "TRIREME_TEST_EIO": call})
+                    self.assertEqual(result.returncode, 1, result.text)
+                    errors = [line for line in result.text.splitlines() if "error: " in line]
+                    self.assertEqual(len(errors), 1, result.text)
+                    self.assertIn("Input/output error", errors[0])
+                    self.assertEqual(len(self.events(event="checkpoint_failed")), 3)
+                    self.assertEqual([name for name in os.listdir(self.path("run/checkpoints")) if name != "best.h5"], ["step_000000005.h5"])
+                    self.assertEqual(harness.digest(self.path("run/checkpoints/step_000000005.h5")), before)
+                    with open(self.path("run/exit.json")) as file:
+                        record = json.load(file)
+                    self.assertEqual((record["code"], record["checkpoint"]), (1, "step_000000005.h5"))
+                    self.train(*more, ranks=2)
+                    self.assertEqual(harness.digest(self.path("run/checkpoints/step_000000020.h5")), whole)
 
     def test_a_folder_that_is_gone_is_said_and_ends_the_run(self):
         self.train("--set", "run.stop=5 steps")
@@ -179,27 +187,41 @@ EIO = r"""
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
-static int fails(int file, off_t offset) {
+/* What is near the begin of the file is HDF5's own, and the seal: `end` is where a read ends, or a write begins. */
+static int fails(const char* call, int file, off_t place) {
+  const char* asked = getenv("TRIREME_TEST_EIO");
+  if (asked == NULL || strcmp(asked, call) != 0 || place < 100000) return 0;
   char name[64], path[4096];
   snprintf(name, sizeof name, "/proc/self/fd/%d", file);
   ssize_t length = readlink(name, path, sizeof path - 1);
   if (length < 0) return 0;
   path[length] = 0;
-  return offset >= 100000 && strstr(path, ".h5.tmp") != NULL && getenv("TRIREME_TEST_EIO") != NULL;
+  return strstr(path, ".h5.tmp") != NULL;
 }
 
-ssize_t pwrite(int file, const void* data, size_t bytes, off_t offset) {
-  static ssize_t (*real)(int, const void*, size_t, off_t);
-  if (real == NULL) real = dlsym(RTLD_NEXT, "pwrite");
-  if (fails(file, offset)) return errno = EIO, -1;
-  return real(file, data, bytes, offset);
-}
+#define REAL(name) static __typeof__(&name) real; if (real == NULL) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+#define POSITIONED(name, call, data, count, end)                                      \
+  ssize_t name(int file, data, count amount, off_t offset) {                          \
+    REAL(name);                                                                       \
+    return fails(call, file, end) ? (errno = EIO, -1) : real(file, values, amount, offset); \
+  }
 
-ssize_t pwrite64(int file, const void* data, size_t bytes, off_t offset) { return pwrite(file, data, bytes, offset); }
+POSITIONED(pwrite, "write", const void* values, size_t, offset)
+POSITIONED(pwrite64, "write", const void* values, size_t, offset)
+POSITIONED(pwritev, "write", const struct iovec* values, int, offset)
+POSITIONED(pwritev64, "write", const struct iovec* values, int, offset)
+POSITIONED(pread, "read", void* values, size_t, offset + (off_t)amount)
+POSITIONED(pread64, "read", void* values, size_t, offset + (off_t)amount)
+
+int fsync(int file) {
+  REAL(fsync);
+  return fails("sync", file, 100000) ? (errno = EIO, -1) : real(file);
+}
 """
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,6 +16,9 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
 
 /// "384 or 512": the multiples of `part` (> 0) on both sides of `value`; "512" where the lower one is 0.
 std::string nearest_multiples(std::int64_t value, std::int64_t part);
+
+/// A stranger's words as part of one line: control characters as \x0A, and at most `most` bytes, the rest as "...".
+std::string printable(std::string_view text, std::size_t most = 200);
 
 /// "1.5 GiB", "812 bytes".
 std::string format_bytes(double bytes);

@@ -1,36 +1,29 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/tensor/arena.hpp"
 
 namespace trireme::checkpoint {
 
-/// Host memory for a copy of this rank's pieces, kept from one checkpoint to the next: its pages are there the second time.
-class CopyBuffer {
- public:
-  /// At least so many elements; what was in it may be gone.
-  float* take(std::int64_t elements);
-
- private:
-  std::unique_ptr<float[]> values_;
-  std::int64_t elements_ = 0;
+/// All host memory of a rank that a checkpoint written beside training takes for values.
+struct BackgroundMemory {
+  Tensor copy;     ///< float32, of this rank's pieces
+  Tensor staging;  ///< bytes: what the thread turns rows and reads the file back through; at least 4 MiB, at most 64 MiB or one row
 };
+BackgroundMemory take_background_memory(Arena& arena, std::span<const Piece> pieces);
 
-/// Elements of a copy of these pieces.
-std::int64_t copy_elements(std::span<const Piece> pieces);
-
-/// A checkpoint that a thread writes while its caller trains on, with the same bytes as write() gives. The thread calls neither HDF5 nor MPI: it
-/// takes digests, writes with pwrite to the places that HDF5 gave, flushes, reads back and seals. In between, on the caller's thread and with all
-/// ranks, stand what is collective: the layout by HDF5, agreement after each part, the rename.
+/// A checkpoint that a thread writes while its caller trains on, with the same bytes as write() gives. The thread calls no MPI: it
+/// takes digests, lays the file out by HDF5 (rank 0's, under the lock of src/io), writes with pwrite to the places that HDF5 gave, flushes, reads back,
+/// seals and renames. In between, on the caller's thread and with all ranks, stands what is collective: agreement after each part.
 class BackgroundWrite {
  public:
   /// Checks pieces and room and copies the pieces' values: from here on they may change; specs and parts stay in use. Collective. Throws as
-  /// write() does. `buffer` is in use until this object is gone.
-  BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, CopyBuffer& buffer);
+  /// write() does. take_background_memory() is called on `memory`, which is given back when this object is gone.
+  BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, Arena& memory);
   /// Waits for the thread. The temporary file is removed where the checkpoint is not in place.
   ~BackgroundWrite();
   BackgroundWrite(const BackgroundWrite&) = delete;

@@ -36,12 +36,15 @@ struct Info {
 
 struct WriteReport {
   std::int64_t bytes = 0;
-  double seconds = 0;        ///< of work, without waiting for the caller
-  std::uint64_t digest = 0;  ///< over all tensors (docs/contract section 9)
+  double seconds = 0;          ///< of work, without waiting for the caller
+  double writing_seconds = 0;  ///< of these: layout, values and their flush, without digests, reading back, seal and rename
+  double copy_seconds = 0;     ///< of these: the copy of what is written beside training
+  double caller_seconds = 0;   ///< of these: on the caller's thread where another one writes, without the copy
+  std::uint64_t digest = 0;    ///< over all tensors (docs/contract section 9)
 };
 
-/// Writes a checkpoint collectively: all datasets laid out (contiguous, early, no fill), rows by collective hyperslab writes through a bounded
-/// staging buffer, digests from memory, fsync, read-back, seal, fsync, rename to `path`, fsync of the folder. The pieces of all ranks together
+/// Writes a checkpoint collectively: all datasets laid out by HDF5 (contiguous, early, no fill) on rank 0, whole rows written in place by the rank that has
+/// them, rows of which ranks hold columns by collective hyperslab writes in rounds of bounded size, digests from memory, fsync, read-back, seal, fsync, rename to `path`, fsync of the folder. The pieces of all ranks together
 /// cover each element of each tensor exactly once (of a tensor that several ranks hold, the caller chooses who names which rows); every rank
 /// names every tensor (with no rows where it holds none), in one order. An error on one rank is thrown on all, and the temporary file is
 /// removed. Room on disk is checked first.
@@ -65,7 +68,7 @@ struct Contents {
 Contents read_contents(const std::string& path);
 
 /// Checks the seal over every byte, before HDF5 sees the file. Returns "" when whole, "no seal" for a foreign file, else what is wrong and
-/// where (byte offset). By one rank.
+/// where (byte offset). A foreign file is looked over by a process of its own (io/hdf5_probe.hpp): throws InputError where that fails. By one rank.
 std::string check_seal(const std::string& path);
 
 /// Reads the pieces named (each rank its own rows; a piece with no rows is passed over; ranks may name different tensors) and checks digests

@@ -58,8 +58,9 @@ struct Keep {
   double every_steps = 0;  ///< of those at or past each multiple of so many steps the first; 0: none
 };
 
-/// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. Rank 0 acts, after the new one is sealed.
-void rotate(const comm::Communicator& world, const std::string& folder, const Keep& keep, const std::string& protect);
+/// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. By one rank, after the new one is sealed and while none is
+/// being written.
+void rotate(const std::string& folder, const Keep& keep, const std::string& protect);
 
 /// One run folder belongs to one job at a time: run.lock names host, process with start time, scheduler's job, heartbeat.
 /// Held by rank 0's process, whose heartbeat a thread of its own renews every 10 s, however long a step or a checkpoint takes. Taken over when the process is gone (same host), the heartbeat is 60 s old (another host), else InputError.

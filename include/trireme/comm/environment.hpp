@@ -27,7 +27,8 @@ class Environment {
 
   /// The way out of every command, once all work is durable: barrier, MPI_Finalize, flush, _exit(code). No destructor runs after it.
   [[noreturn]] void leave(ExitCode code);
-  /// The way out for a rank whose peers may be stuck: MPI_Abort(code) under a deadline, then _exit(code).
+  /// The way out for a rank whose peers may be stuck: MPI_Abort(code) under a deadline, then _exit(code). A launcher that
+  /// still waits ten seconds later, for a host that does not answer, is ended by a process that is left behind for that.
   [[noreturn]] void abort(ExitCode code);
 
  private:

@@ -28,8 +28,11 @@ struct ShardDescription {
 /// The contract's word for a kind: "images", "encoded-images", "tokens".
 std::string_view to_string(DatasetKind kind);
 
-/// Throws InputError where the file is no shard: no HDF5, another format or version, a dataset missing or misshapen.
+/// Throws InputError where the file is no shard: no HDF5, another format or version, a dataset missing or misshapen. By one rank.
 ShardDescription describe_shard(const std::string& path);
+
+/// Looks over a folder's shards in a process of its own (io/hdf5_probe.hpp), before any rank opens them: by one rank. Throws InputError.
+void probe_shards(const std::string& folder);
 
 /// Paths of a folder's *.h5 files in the order of their names. Throws InputError where there is no such folder or no such file.
 std::vector<std::string> shard_paths(const std::string& folder);

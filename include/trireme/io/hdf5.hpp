@@ -132,6 +132,7 @@ class Hdf5File {
   /// Throws InputError where it is of another type.
   std::optional<Hdf5Value> attribute(const std::string& object, const std::string& name) const;
   std::map<std::string, Hdf5Value> attributes(const std::string& object) const;
+  std::vector<std::string> attribute_names(const std::string& object) const;
   /// The same, of one type: throws InputError where it is missing or of another type (an int64 must fit; a whole number is read as a double).
   std::int64_t attribute_int(const std::string& object, const std::string& name) const;
   std::uint64_t attribute_uint(const std::string& object, const std::string& name) const;

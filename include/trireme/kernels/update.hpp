@@ -63,5 +63,7 @@ void update_adamw(const Stream&, const AdamWRule&, const Update&);
 /// untouched), slots move. Then: weight -= rate * trust * gradient (gradient_factor is in it already).
 void lamb_direction(const Stream&, const LambRule&, const Update&);
 void update_lamb(const Stream&, const Update&);
+/// Exponential moving average: slot1 += take * (weight - slot1) in all chunks, statistics too; gradient, slot2 and rates are not read.
+void update_ema(const Stream&, float take, const Update&);
 
 }  // namespace trireme::kernels

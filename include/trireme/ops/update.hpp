@@ -34,4 +34,8 @@ void lamb_direction(Context&, const LambRule&, const FlatState&, const FlatChunk
 /// Its second: weight -= rate * trust * direction, which stands in the gradient (gradient_factor is in it already); statistics; the working copy.
 void update_lamb(Context&, const FlatState&, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement);
 
+/// After an update, where it was applied: average += (1 - decay) * (weight - average), weights and statistics alike; in float32 but for 1 - decay, which
+/// is taken in double. An element's bits are a function of its own history.
+void update_ema(Context&, double decay, const Tensor& weight, const Tensor& average, const FlatChunk* chunks, std::int64_t chunk_count, const Judgement* judgement);
+
 }  // namespace trireme::ops

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct StepOutcome {
 };
 
 /// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
-/// window by window where slots or master weights lie in host memory.
+/// window by window where slots or master weights lie in host memory; and the average of what it has made.
 class Optimizer {
  public:
   struct Slot {
@@ -39,6 +40,14 @@ class Optimizer {
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
 
+  /// The average of weights and running statistics over updates (exponential, decay `optimizer.ema`), like a slot in the layout of owned(), where it
+  /// lies; undefined without one. Every update that is applied moves it.
+  Tensor ema() const { return ema_ ? ema_->flat() : Tensor{}; }
+  /// The average begins with weights and statistics as they are. Does nothing without one.
+  void start_ema(ops::Context& context);
+  /// The master weights (statistics) and the average change places, window by window, bit for bit; the working weights do not know of it.
+  void exchange_ema(ops::Context& context);
+
  private:
   template <class Ratio>
   void set_trust(ops::Context& context, Ratio&& ratio);
@@ -46,13 +55,14 @@ class Optimizer {
     bool weights = true, slots = true;
   };
   template <class Pass>
-  void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
+  void for_each_window(ops::Context& context, const ops::Judgement& judgement, const Moves& moves, Pass&& pass);
   void update(ops::Context& context, const ops::Judgement& judgement, double clip_factor);
 
   OptimizerOptions options_;
   parallel::ParameterStore& store_;
   std::vector<Slot> slots_;
   std::vector<parallel::WindowedBuffer> buffers_;     ///< by slot
+  std::optional<parallel::WindowedBuffer> ema_;
   std::vector<std::vector<ops::FlatChunk>> chunks_;  ///< by window
   std::vector<ops::TensorRates> rates_;  ///< by tensor
   SquareSums gradient_squares_;          ///< lamb: in the end the directions'

@@ -19,6 +19,7 @@ struct OptimizerOptions {
   double trust_coefficient = 0.001;  ///< lars
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw, lamb
   double clip_norm = 0;
+  double ema = 0;  ///< decay of the average of the weights; 0: none is kept
 };
 
 enum class ScheduleKind : std::uint8_t { constant, cosine };

@@ -20,7 +20,7 @@ std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layou
 /// (Narayanan et al. 2021, section 2.2).
 std::string describe_pipeline(const parallel::ParallelOptions& options, const ResolvedLayout& layout);
 
-/// "1.2 GiB (weights .., gradients .., optimizer .., activations .., workspace ..)", and what lies in host memory.
+/// "1.2 GiB (weights .., gradients .., optimizer .., activations .., workspace ..)", what lies in host memory, and what a checkpoint under way takes of it.
 std::string describe_memory(const MemoryPlan& plan);
 
 }  // namespace trireme::train

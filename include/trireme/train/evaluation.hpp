@@ -14,7 +14,8 @@ struct Metrics {
   double perplexity() const { return std::exp(loss); }
 };
 
-/// One pass over the loader's set (an evaluation loader). Collective over the replica's mesh.
+/// One pass over the loader's set (an evaluation loader), with the average of the weights and running statistics where the replica keeps one; afterwards
+/// they are what they were. Collective over the replica's mesh.
 Metrics evaluate(Replica& replica, data::Loader& loader);
 
 }  // namespace trireme::train

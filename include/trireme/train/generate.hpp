@@ -5,6 +5,8 @@
 #include <string>
 #include <string_view>
 
+#include "trireme/checkpoint/exchange.hpp"
+
 namespace trireme::train {
 
 /// What `trireme generate` is asked for.
@@ -15,6 +17,7 @@ struct GenerateRequest {
   double temperature = 0.8;   ///< 0: always the likeliest token
   std::int64_t top_k = 0;     ///< draws among the likeliest k; 0: among all
   std::uint64_t seed = 1;
+  checkpoint::Weights weights = checkpoint::Weights::evaluated;
 };
 
 /// Continues the prompt by a language model's checkpoint, on one rank; `emit` gets the text as it grows, the prompt first. Only the last `context`

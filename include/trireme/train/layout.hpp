@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/base/duration.hpp"
+#include "trireme/comm/communicator.hpp"
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/options.hpp"
 #include "trireme/model/options.hpp"
@@ -43,6 +44,9 @@ std::int64_t least_ranks(const parallel::ParallelOptions& options);
 /// the ranks or the batch do not divide, the model has fewer blocks than the pipeline has chunks, the set is smaller than one step, or the
 /// warm-up is longer than the schedule.
 ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train, int ranks);
+
+/// Rank 0 lets a folder's shards be looked over in a process of its own, before any rank opens them (data::probe_shards). Collective. Throws InputError.
+void probe_dataset(const comm::Communicator& world, const std::string& folder);
 
 /// Opens the dataset that the key (say "data.train") names. `context`: of a sample of tokens; 0 for models of images. Throws InputError: a missing
 /// folder with key and remedy, else as data::Dataset.

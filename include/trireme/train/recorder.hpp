@@ -26,6 +26,7 @@ class Recorder {
     std::int64_t global = 1, samples_per_epoch = 1;
     std::int64_t tokens_per_sample = 0;  ///< 0: images
     std::int64_t memory_bytes = 0;
+    bool averages = false;               ///< evaluations are of the average of the weights
     bool fresh = true;                   ///< false: the run goes on, in the same files
   };
   Recorder(const Options& options, Log& log);
@@ -35,8 +36,8 @@ class Recorder {
   /// A row of kind train for the step just added; ends the window.
   void train_row(const RunState& state, const StepResult& result, double rate);
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
-  /// `stall_seconds`: what it kept the steps waiting; `seconds`: all that was done for it, by a thread too.
-  void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double seconds);
+  /// `stall_seconds`: what it kept the steps waiting, of which copying took `copy_seconds`; `seconds`: all that was done for it, by a thread too.
+  void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds);
   void event(const RunState& state, const std::string& event, const std::string& detail);
   /// Ends the progress line.
   void finish() { progress_.clear(); }

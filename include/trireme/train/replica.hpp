@@ -48,6 +48,7 @@ struct ReplicaOptions {
   std::uint64_t seed = 1;             ///< dropout
   bool deterministic = false;         ///< small models at a power of two of replicas are added up in the same order in any case
   double block_delay_seconds = 0;     ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur
+  bool copies_checkpoints = false;    ///< checkpoint.async: room for a copy of what is saved
   bool trains = true;                 ///< false: forward only (evaluate): no gradients, slots or kept activations
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
@@ -64,6 +65,7 @@ struct MemoryPlan {
   std::int64_t windows[2] = {0, 0};       ///< offloaded activations: of the blocks at work
   std::int64_t recompute = 0, boundary = 0, flow[2] = {0, 0}, workspace = 0, library = 0, batches = 0;
   std::int64_t host_parameters = 0, host_optimizer = 0, host_activations = 0;  ///< parallel.offload: in host memory
+  std::int64_t host_checkpoint = 0;       ///< checkpoint.async: the copy that a thread writes, and what it writes through
   std::int64_t all_activations() const;
   std::int64_t total() const;       ///< on the device
   std::int64_t host_total() const;  ///< in host memory
@@ -82,6 +84,12 @@ class Replica {
   ~Replica();
   Replica(const Replica&) = delete;
   Replica& operator=(const Replica&) = delete;
+
+  /// Initial weights, with which the average of the weights begins. No communication.
+  void initialize(std::uint64_t seed);
+  /// Weights and running statistics change places with their averages, bit for bit, and so does what ops read: between two calls it is the average that
+  /// is evaluated. Collective. Does nothing without `optimizer.ema`.
+  void exchange_ema();
 
   /// What this rank does in a step, in order.
   const std::vector<parallel::PipelineAction>& schedule() const { return schedule_; }
@@ -114,6 +122,8 @@ class Replica {
   bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }
   /// Sums of this replica's micro-batches of the current step; zeros but at the last stage.
   const std::vector<Sums>& micro_batch_sums() const { return sums_; }
+  /// Room for checkpoint::BackgroundWrite.
+  Arena& checkpoint_memory() { return host_checkpoint_; }
   /// What the arenas have really needed so far.
   MemoryPlan peaks() const;
 
@@ -134,7 +144,7 @@ class Replica {
   comm::Communicator summed_;  ///< the ranks of the data group whose gradients and statistics are summed in a step
   comm::Engine& engine_;
   Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_, library_, batches_;
-  Arena host_parameters_, host_slots_;
+  Arena host_parameters_, host_slots_, host_checkpoint_;
   ops::Context context_;
   model::Model model_;
   std::vector<parallel::PipelineAction> schedule_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "trireme/checkpoint/exchange.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/trainer.hpp"
@@ -23,8 +24,8 @@ RunState go_back(Run& run, const std::string& path, Log& log);
 /// What a checkpoint says of itself, once its seal is known to hold: every byte is read, by rank 0. Collective. Throws InputError.
 checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path);
 
-/// Reads weights and running statistics of a checkpoint with these contents into a replica of this deck (evaluate, generate). Collective. Throws
-/// InputError where they are of another model.
-void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path);
+/// Reads weights and running statistics of a checkpoint with these contents into a replica of this deck (evaluate, generate), which keeps no average of
+/// its own. Collective. Throws InputError where they are of another model, or not there.
+void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path, checkpoint::Weights weights);
 
 }  // namespace trireme::train

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/exchange.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"
@@ -33,7 +34,14 @@ struct TrainRequest {
 /// ends the job at once through environment.abort. `engine`: made before Kokkos (choose_drive).
 ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine, Log& log);
 
-/// Metrics of a checkpoint on a split ("train", "validation", "test"). Collective; any number of ranks.
-Metrics evaluate_checkpoint(const deck::Deck& deck, const std::string& checkpoint, const std::string& split, const comm::Environment& environment, Log& log);
+/// What `trireme evaluate` is asked for.
+struct EvaluateRequest {
+  deck::Deck deck;
+  std::string checkpoint, split = "validation";  ///< "train", "validation" or "test"
+  checkpoint::Weights weights = checkpoint::Weights::evaluated;
+};
+
+/// Metrics of a checkpoint on a split. Collective; any number of ranks.
+Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment, Log& log);
 
 }  // namespace trireme::train

@@ -49,9 +49,11 @@ class Activity {
   void enter(const std::string& phase, std::int64_t step, double now);
   /// This whole process stood still for that time (a suspended job, a debugger): nobody's fault.
   void forgive(double seconds);
-  /// The step of the newest checkpoint; -1: none.
-  void checkpointed(std::int64_t step);
+  /// A step begins; `checkpoint`: the step of the newest one, -1: none.
+  void step_begins(std::int64_t step, std::int64_t checkpoint);
   std::int64_t checkpoint() const;
+  /// The last step made to its end.
+  std::int64_t finished() const;
   /// Without host and operation.
   Sign sign(double now) const;
 
@@ -59,7 +61,7 @@ class Activity {
   mutable std::mutex mutex_;
   Deadlines deadlines_;
   std::string phase_ = "start";
-  std::int64_t step_ = 0, checkpoint_ = -1;
+  std::int64_t step_ = 0, begun_ = 0, checkpoint_ = -1;
   double since_;
 };
 

@@ -27,7 +27,7 @@ class Watchdog {
 
   /// The main thread comes by a phase (a word without spaces), also by the one it is in.
   void enter(const std::string& phase, std::int64_t step);
-  void checkpointed(std::int64_t step);
+  void step_begins(std::int64_t step, std::int64_t newest_checkpoint);
 
  private:
   struct State;

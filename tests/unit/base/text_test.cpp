@@ -26,6 +26,13 @@ TEST(Text, NearestFindsMisspellingsOnly) {
   EXPECT_EQ(nearest("anything", {}), "");
 }
 
+TEST(Text, PrintableIsOneShortLineWhateverComesIn) {
+  EXPECT_EQ(printable("layer1.0.weight"), "layer1.0.weight");
+  EXPECT_EQ(printable("\xC3\xA9tui"), "\xC3\xA9tui");
+  EXPECT_EQ(printable(std::string_view("a\nb\x1b[2J\x00\x7f", 9)), "a\\x0Ab\\x1B[2J\\x00\\x7F");
+  EXPECT_EQ(printable("abcdef", 3), "abc...");
+}
+
 TEST(Text, BytesAndSeconds) {
   EXPECT_EQ(format_bytes(812), "812 bytes");
   EXPECT_EQ(format_bytes(1), "1 byte");

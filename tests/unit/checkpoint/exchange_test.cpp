@@ -68,6 +68,35 @@ TEST_F(Exchange, ImportAndExportGiveTheSameTensors) {
   }
 }
 
+TEST_F(Exchange, TheAverageIsExportedWhereItIsAskedFor) {
+  Example example;
+  const std::size_t tensors_of_model = 4;
+  for (std::size_t i = 0; i < tensors_of_model; ++i) {
+    const parallel::ParameterSpec spec = example.specs[i];
+    example.add("ema", spec.name, spec.shape, spec.inner);
+  }
+  const auto exported = [&](Weights weights) {
+    write(comm::Communicator(), out, example.pieces(), example_info());
+    export_safetensors(out, folder / "exported.safetensors", weights);
+    const SafetensorsReader reader(folder / "exported.safetensors");
+    EXPECT_EQ(reader.entries().size(), tensors_of_model);
+    return reader.read_float32("fc.bias");
+  };
+  EXPECT_EQ(exported(Weights::model), example.values[2]);
+  EXPECT_EQ(exported(Weights::ema), example.values[7]);
+  EXPECT_EQ(exported(Weights::evaluated), example.values[7]);
+
+  example.paths.resize(5);
+  example.specs.resize(5);
+  EXPECT_EQ(exported(Weights::evaluated), example.values[2]) << "there is no average";
+  try {
+    exported(Weights::ema);
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("holds no average of the weights"), std::string::npos) << error.what();
+  }
+}
+
 TEST_F(Exchange, MissingUnknownAndMisshapenTensorsAreNamed) {
   tensors[0].name = "conv1.wight";
   tensors[2].shape = {4, 5};

@@ -123,7 +123,7 @@ TEST(Rotation, KeepsTheNewestAndTheProtected) {
   for (const char* name : {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"}) std::ofstream(folder / name) << name;
   fs::create_directories(folder / (step_file_name(0) + "/inner"));  // somebody else's, and no file: stays
   fs::create_directory(folder / step_file_name(9));
-  rotate(self, folder.path(), {.newest = 2}, step_file_name(1));
+  rotate(folder.path(), {.newest = 2}, step_file_name(1));
   const std::vector<std::string> expected{"best.h5",         "notes.txt",       step_file_name(0), step_file_name(1), "step_000000001.h5.damaged",
                                           step_file_name(4), step_file_name(5), step_file_name(9)};
   EXPECT_EQ(names_in(folder.path()), expected);
@@ -133,7 +133,7 @@ TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
   const Folder folder;
   for (std::int64_t step = 3; step <= 33; step += 3) {  // as a run writes them, one after the other
     std::ofstream(folder / step_file_name(step)) << step;
-    rotate(self, folder.path(), {.newest = 2, .every_steps = 10}, step_file_name(step));
+    rotate(folder.path(), {.newest = 2, .every_steps = 10}, step_file_name(step));
   }
   const std::vector<std::string> expected{step_file_name(12), step_file_name(21), step_file_name(30), step_file_name(33)};
   EXPECT_EQ(names_in(folder.path()), expected);
@@ -144,7 +144,7 @@ TEST(Rotation, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
   const double third = 10.0 / 3;  // 10 steps are three of them
   for (std::int64_t step = 1; step <= 11; ++step) {
     std::ofstream(folder / step_file_name(step)) << step;
-    rotate(self, folder.path(), {.newest = 1, .every_steps = third}, step_file_name(step));
+    rotate(folder.path(), {.newest = 1, .every_steps = third}, step_file_name(step));
   }
   const std::vector<std::string> expected{step_file_name(4), step_file_name(7), step_file_name(10), step_file_name(11)};
   EXPECT_EQ(names_in(folder.path()), expected);

@@ -1,3 +1,5 @@
+#include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <optional>
 
@@ -42,6 +44,22 @@ struct LeaseTest : testing::Test {
     json.update(changes);
     std::ofstream(path) << json;
   }
+  /// A process that renews the lease, again and again until end().
+  pid_t renewed() {
+    nlohmann::json json = held();
+    const pid_t child = ::fork();
+    while (child == 0) {
+      ::usleep(200'000);
+      json["heartbeat"] = wall_seconds();
+      std::ofstream(path + ".new") << json;
+      ::rename((path + ".new").c_str(), path.c_str());
+    }
+    return child;
+  }
+  static void end(pid_t child) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
 };
 
 TEST_F(LeaseTest, BelongsToOneAtATimeAndIsGivenBack) {
@@ -74,25 +92,38 @@ TEST_F(LeaseTest, IsTakenOverFromAnotherHostOnceTheHeartbeatIsOld) {
 }
 
 TEST_F(LeaseTest, WaitsForTheRestOfTheMinuteOfAnotherHost) {
-  leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 58.5}});
   const double began = monotonic_seconds();
+  leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 58.5}});
   EXPECT_EQ(refusal(), "");
   EXPECT_GT(monotonic_seconds() - began, 1.0);
 }
 
+TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
+  const Folder programs;
+  const std::string path_before = std::getenv("PATH");
+  setenv("PATH", (programs.path() + ":" + path_before).c_str(), 1);
+  const auto squeue_prints = [&](const std::string& state) {
+    std::ofstream(programs / "squeue") << "#!/bin/sh\necho " << state << "\n";
+    fs::permissions(programs / "squeue", fs::perms::owner_all);
+  };
+  squeue_prints("NODE_FAIL");
+  leave({{"host", "another-host"}, {"job", "slurm 4711"}});
+  const double began = monotonic_seconds();
+  EXPECT_EQ(refusal(), "");
+  EXPECT_LT(monotonic_seconds() - began, 50);  // a fresh heartbeat alone takes a minute
+  squeue_prints("RUNNING");
+  const double begin = monotonic_seconds();
+  leave({{"host", "another-host"}, {"job", "slurm 4711"}, {"heartbeat", wall_seconds() - 58.9}});
+  EXPECT_EQ(refusal(), "");
+  EXPECT_GT(monotonic_seconds() - begin, 0.5);  // waited for
+  setenv("PATH", path_before.c_str(), 1);
+}
+
 TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
   leave({{"host", "another-host"}, {"job", "4711"}, {"heartbeat", wall_seconds() - 50}});
-  nlohmann::json json = held();
-  json["heartbeat"] = wall_seconds();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::usleep(700'000);
-    std::ofstream(path + ".new") << json;
-    ::rename((path + ".new").c_str(), path.c_str());
-    ::_exit(0);
-  }
+  const pid_t holder = renewed();
   const std::string words = refusal();
-  ::waitpid(child, nullptr, 0);
+  end(holder);
   EXPECT_NE(words.find("another-host"), std::string::npos) << words;
   EXPECT_NE(words.find("4711"), std::string::npos) << words;
   EXPECT_EQ(held()["host"], "another-host");  // and is left as it was
@@ -107,17 +138,9 @@ TEST_F(LeaseTest, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
     EXPECT_EQ(refusal(), "") << changes;
   }
   leave({{"process_start", ""}, {"heartbeat", wall_seconds() - 50}});
-  nlohmann::json json = held();
-  json["heartbeat"] = wall_seconds();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::usleep(200'000);
-    std::ofstream(path + ".new") << json;
-    ::rename((path + ".new").c_str(), path.c_str());
-    ::_exit(0);
-  }
+  const pid_t holder = renewed();
   EXPECT_NE(refusal(), "");  // alive, though the operating system does not tell
-  ::waitpid(child, nullptr, 0);
+  end(holder);
 }
 
 TEST_F(LeaseTest, IsNotMadeWhereSomethingElseIs) {

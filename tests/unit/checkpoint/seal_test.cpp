@@ -4,6 +4,7 @@
 
 #include "example.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/checkpoint/folder.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/io/hash.hpp"
@@ -45,6 +46,23 @@ TEST_F(Seal, SeesEveryChangedByte) {
   };
   for (std::uint64_t i = 0; i < 200; ++i) change(philox(key, i, 0).word[0] % whole.size(), philox(key, i, 0).word[1]);
   for (std::size_t at = 0; at < 40; ++at) change(at, at);  // all of the seal's own fields, and zeros behind them
+}
+
+TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
+  const std::string step_file = folder / step_file_name(1000);
+  write_text(step_file, whole);
+  ASSERT_EQ(find_newest(comm::Communicator(), folder.path()).path, step_file);  // unchanged it is taken
+  const std::uint64_t key = random_key(2, "seal test");
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const std::size_t at = philox(key, i, 0).word[0] % whole.size();
+    const char before = whole[at];
+    whole[at] = static_cast<char>(before ^ static_cast<char>(1 + philox(key, i, 0).word[1] % 255));
+    write_text(step_file, whole);
+    expect_damage(verify_checkpoint(step_file), "the change of byte " + std::to_string(at));
+    const Choice choice = find_newest(comm::Communicator(), folder.path());
+    EXPECT_TRUE(choice.path.empty() && choice.rejected.size() == 1) << "taken with byte " << at << " changed";
+    whole[at] = before;
+  }
 }
 
 TEST_F(Seal, NamesTheBlockAndItsBytes) {

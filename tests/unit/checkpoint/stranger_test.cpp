@@ -3,6 +3,7 @@
 #include "example.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/verify.hpp"
+#include "trireme/io/file.hpp"
 #include "trireme/io/hdf5.hpp"
 
 namespace trireme::checkpoint {
@@ -90,20 +91,51 @@ TEST(Stranger, MissingAndMisshapenTensorsAreNamed) {
   EXPECT_NE(message.find("[13, 11]"), std::string::npos) << message;
 }
 
+/// One tensor with its digest, off by `wrong`, and no seal. Returns the place of its first value.
+std::int64_t write_with_digest(const std::string& path, Example& example, std::uint64_t wrong) {
+  io::Hdf5File file = io::Hdf5File::create(path, {});
+  file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+  file.write_attribute("/", "version", std::int64_t{1});
+  file.write_attribute("/", "complete", std::int64_t{1});
+  const Shape& shape = example.specs[1].shape;
+  std::int64_t place = -1;
+  {
+    const io::Hdf5Dataset dataset = file.create_dataset("model/fc.weight", io::Hdf5Number::float32, std::span(shape.begin(), shape.end()));
+    dataset.write_all(io::Hdf5Number::float32, example.values[1].data());
+    place = dataset.description().offset;
+  }
+  file.write_attribute("model/fc.weight", "digest", digest_rows(example.specs[1], parallel::Part(example.specs[1]), 0, 11, example.values[1].data()) + wrong);
+  file.close();
+  return place;
+}
+
+TEST(Stranger, EveryChangedByteOfATensorWithADigestIsSeenOnReadingAndVerifying) {
+  const Folder folder;
+  Example example;
+  const std::string path = folder / "digest.h5";
+  const std::int64_t place = write_with_digest(path, example, 0);
+  ASSERT_EQ(verify_checkpoint(path), "");
+  std::vector<float> values(example.values[1].size());
+  const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
+  read(comm::Communicator(), path, pieces);
+  const io::File file(path, io::File::Mode::update);
+  const auto bytes = static_cast<std::int64_t>(4 * values.size());
+  for (std::int64_t at = 0; at < bytes; ++at) {
+    char before = 0;
+    file.read_at(place + at, &before, 1);
+    const char changed = static_cast<char>(before ^ static_cast<char>(1 + at % 255));
+    file.write_at(place + at, &changed, 1);
+    EXPECT_NE(verify_checkpoint(path), "") << at;
+    EXPECT_THROW(read(comm::Communicator(), path, pieces), InputError) << at;
+    file.write_at(place + at, &before, 1);
+  }
+  EXPECT_EQ(verify_checkpoint(path), "");
+}
+
 TEST(Stranger, AWrongDigestIsSeenOnReadingAndVerifying) {
   const Folder folder;
   Example example;
-  {
-    io::Hdf5File file = io::Hdf5File::create(folder / "wrong.h5", {});
-    file.write_attribute("/", "format", std::string("trireme-checkpoint"));
-    file.write_attribute("/", "version", std::int64_t{1});
-    file.write_attribute("/", "complete", std::int64_t{1});
-    const Shape& shape = example.specs[1].shape;
-    file.create_dataset("model/fc.weight", io::Hdf5Number::float32, std::span(shape.begin(), shape.end()))
-        .write_all(io::Hdf5Number::float32, example.values[1].data());
-    file.write_attribute("model/fc.weight", "digest", digest_rows(example.specs[1], parallel::Part(example.specs[1]), 0, 11, example.values[1].data()) + 1);
-    file.close();
-  }
+  write_with_digest(folder / "wrong.h5", example, 1);
   EXPECT_NE(verify_checkpoint(folder / "wrong.h5").find("model/fc.weight"), std::string::npos);
   std::vector<float> values(example.values[1].size());
   const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, 11, values.data()}};

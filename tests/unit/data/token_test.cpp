@@ -256,7 +256,8 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   EXPECT_TRUE(holds(verify_shard(path), "block 6 of /tokens (tokens 96 to 99)"));
   flip_bit(path, tokens + 99 * 2);
   flip_bit(path, offsets + 3 * 8);
-  EXPECT_TRUE(holds(verify_shard(path), "/documents"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { verify_shard(path); }), "/documents"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder.path(), 10); }), "/documents"));
 }
 
 struct TokenLoaderTest : testing::Test {

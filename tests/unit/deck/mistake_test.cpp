@@ -47,6 +47,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"number_for_duration", least + "[checkpoint]\nevery = 5\n", "deck.toml:8:9: [checkpoint] every: must be a duration in quotes, as in \"10 epochs\", not an integer (5)"},
         Mistake{"value_for_table", "batch = 256\n" + least, "deck.toml:1:9: [batch]: must be a table [batch], not an integer (256)"},
         Mistake{"out_of_range", least + "[optimizer]\nmomentum = 1.5\n", "deck.toml:8:12: [optimizer] momentum: 1.5 is out of range; must be at least 0 and below 1"},
+        Mistake{"ema_of_nothing_new", least + "[optimizer]\nema = 1.0\n", "deck.toml:8:7: [optimizer] ema: 1 is out of range; must be at least 0 and below 1"},
+        Mistake{"negative_ema", least + "[optimizer]\nema = -0.1\n", "deck.toml:8:7: [optimizer] ema: -0.1 is out of range; must be at least 0 and below 1"},
         Mistake{"zero_batch", least + "[batch]\nmicro = 0\n", "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1 and at most 1073741824"},
         Mistake{"not_finite", least + "[schedule]\nrate = nan\n", "deck.toml:8:8: [schedule] rate: nan is out of range; must be more than 0"},
         Mistake{"wrong_choice", least + "[optimizer]\nkind = \"adam\"\n", "deck.toml:8:8: [optimizer] kind: \"adam\" is no choice, did you mean \"adamw\"? choices: \"sgd\", \"adamw\", \"lars\", \"lamb\""},

@@ -84,6 +84,7 @@ Deck draw(std::mt19937& random) {
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = unit() * 1e-4;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
+  deck.optimizer.ema = up_to(1) ? unit() : 0;
   if (deck.optimizer.kind == optim::OptimizerKind::adamw || deck.optimizer.kind == optim::OptimizerKind::lamb) {
     deck.optimizer.epsilon = unit() * 1e-8;
   } else {

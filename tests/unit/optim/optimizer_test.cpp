@@ -339,6 +339,48 @@ TEST(Optimizer, WorkingWeightsAreTheRoundedMaster) {
   }
 }
 
+/// The average by its definition, in double, from the weights that each step leaves; a step that is not applied is none.
+TEST(Optimizer, TheAverageFollowsWeightsAndStatistics) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    OptimizerOptions options = options_of(kind);
+    Bench plain(options);
+    options.ema = 0.75;
+    Bench bench(options);
+    bench.optimizer.start_ema(bench.context);
+    const Tensor &weight = bench.store.flat_master(), average = bench.optimizer.ema();
+    ASSERT_EQ(average.elements(), weight.elements());
+    std::vector<double> expected(weight.as<float>(), weight.as<float>() + weight.elements());
+    for (int step = 1; step <= 6; ++step) {
+      bench.fill_gradient(step);
+      const bool applied = bench.optimizer.step(bench.context, 0.1, step != 4).applied;
+      EXPECT_EQ(applied, step != 4);
+      if (applied) plain.step(step, 0.1);
+      for (std::size_t i = 0; i < expected.size() && applied; ++i) expected[i] += 0.25 * (weight.as<float>()[i] - expected[i]);
+    }
+    EXPECT_EQ(bench.all(), plain.all()) << "what is averaged does not know of it";
+    // At most three float32 roundings (6e-8) of values of order 1 in each of five updates.
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(average.as<float>()[i], expected[i], 15 * 6e-8) << i;
+  }
+}
+
+TEST(Optimizer, TheAverageChangesPlacesWithTheWeights) {
+  OptimizerOptions options = options_of(OptimizerKind::adamw);
+  Bench plain(options);
+  plain.optimizer.start_ema(plain.context);
+  EXPECT_FALSE(plain.optimizer.ema().defined());
+  options.ema = 0.9;
+  Bench bench(options);
+  bench.optimizer.start_ema(bench.context);
+  bench.step(1, 0.1);
+  const auto values = [](const Tensor& flat) { return std::vector<float>(flat.as<float>(), flat.as<float>() + flat.elements()); };
+  const std::vector<float> weights = values(bench.store.flat_master()), averages = values(bench.optimizer.ema());
+  EXPECT_NE(weights, averages);
+  bench.optimizer.exchange_ema(bench.context);
+  EXPECT_EQ(values(bench.store.flat_master()), averages);
+  EXPECT_EQ(values(bench.optimizer.ema()), weights);
+  EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), plain.state.peak_bytes() / 2) << "a slot more than two";
+}
+
 TEST(Optimizer, SlotsHaveTheContractsNames) {
   const auto names = [](OptimizerKind kind) {
     Bench bench(options_of(kind));
@@ -354,10 +396,14 @@ TEST(Optimizer, SlotsHaveTheContractsNames) {
 
 TEST(Optimizer, MetaCountsWhatTheCpuDoes) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    Bench cpu(options_of(kind)), meta(options_of(kind), DeviceKind::meta);
+    OptimizerOptions options = options_of(kind);
+    options.ema = 0.9;
+    Bench cpu(options), meta(options, DeviceKind::meta);
+    for (Bench* bench : {&cpu, &meta}) bench->optimizer.start_ema(bench->context);
     cpu.step(1, 0.1);
     EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
     EXPECT_EQ(meta.optimizer.updates(), 1);
+    for (Bench* bench : {&cpu, &meta}) bench->optimizer.exchange_ema(bench->context);
     EXPECT_EQ(meta.state.peak_bytes(), cpu.state.peak_bytes());
     EXPECT_EQ(meta.workspace.peak_bytes(), cpu.workspace.peak_bytes());
     EXPECT_EQ(meta.context.counters().bytes, cpu.context.counters().bytes);

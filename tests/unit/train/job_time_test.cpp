@@ -28,7 +28,7 @@ class JobTimeTest : public ::testing::Test {
     std::filesystem::remove_all(folder_);
   }
   static void forget() {
-    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID", "FLUX_URI"}) unsetenv(name);
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID", "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"}) unsetenv(name);
   }
   void program(const std::string& name, const std::string& prints) {
     std::ofstream(folder_ / name) << "#!/bin/sh\necho \"$@\" > '" << (folder_ / "arguments").string() << "'\ncat <<'END'\n" << prints << "\nEND\n";
@@ -111,7 +111,7 @@ TEST_F(JobTimeTest, TakesALimitOfLsfAndNoEstimate) {
 TEST_F(JobTimeTest, AsksFlux) {
   setenv("FLUX_URI", "local:///tmp/flux", 1);
   program("flux", "3599");
-  expect_left(3599, "Flux");
+  expect_left(3599, "Flux job 3599");  // this one answers all questions alike
   EXPECT_EQ(arguments(), "job timeleft");
   program("flux", "inf");
   EXPECT_FALSE(job_time().has_value());

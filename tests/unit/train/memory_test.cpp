@@ -1,6 +1,9 @@
 #include <gtest/gtest.h>
 
 #include "support/replica.hpp"
+#include "support/scratch.hpp"
+#include "trireme/checkpoint/background.hpp"
+#include "trireme/train/run_state.hpp"
 
 namespace trireme::train {
 namespace {
@@ -59,6 +62,17 @@ TEST(MemoryPlan, IsExactForATransformerWithRecomputation) {
   }
 }
 
+TEST(MemoryPlan, TheAverageIsOneSlotMore) {
+  ReplicaOptions options = test::small_gpt(3);
+  const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  options.optimizer.ema = 0.999;
+  expect_exact(options);
+  MemoryPlan averaged = Replica::measure(options, {}, 0, DeviceKind::cpu);
+  EXPECT_EQ(2 * averaged.optimizer, 3 * plain.optimizer);  // adamw has two
+  averaged.optimizer = plain.optimizer;
+  EXPECT_EQ(averaged, plain);
+}
+
 TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
   ReplicaOptions options = test::small_gpt(8, 32);
   const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);
@@ -107,6 +121,48 @@ TEST(MemoryPlan, ASmallModelAtAPowerOfTwoOfReplicasIsAddedUpByTheTreeInAnyCase) 
     const MemoryPlan plain = Replica::measure(options, {.data = replicas}, 0, DeviceKind::cpu);
     options.deterministic = true;
     EXPECT_EQ(plain, Replica::measure(options, {.data = replicas}, 0, DeviceKind::cpu));
+  }
+}
+
+/// Steps, and a checkpoint beside them.
+void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups) {
+  options.copies_checkpoints = true;
+  const test::ScratchFolder folder;
+  test::ReplicaFixture fixture(options);
+  for (int step = 0; step < 2; ++step) fixture.step(0.01);
+  fixture.replica.reducer().settle(fixture.replica.context());
+  const std::vector<checkpoint::Piece> pieces = pieces_of(fixture.replica, Rows::share, true);
+  checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {}, fixture.replica.checkpoint_memory()).finish();
+  fixture.replica.evaluate(fixture.batch(0));
+  EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
+  EXPECT_GE(fixture.plan.host_checkpoint, groups * fixture.replica.model().weights() * 4);
+  EXPECT_EQ(fixture.plan.host_total(), fixture.plan.host_checkpoint);
+}
+
+TEST(MemoryPlan, CountsTheCopyOfACheckpointThatAThreadWrites) {
+  expect_exact_with_a_checkpoint(test::small_resnet(), 2);  // weights, momentum
+  expect_exact_with_a_checkpoint(test::small_gpt(), 3);     // weights, two slots
+  ReplicaOptions delayed = test::small_gpt();
+  delayed.sync = parallel::SyncKind::delayed;
+  expect_exact_with_a_checkpoint(delayed, 4);  // and the gradient that waits
+}
+
+TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
+  ReplicaOptions options = test::small_gpt(3, 64);
+  options.global = 8;
+  options.copies_checkpoints = true;
+  const std::int64_t staging = std::int64_t{4} << 20;  // by which a block of the file is read back, a little more for its end
+  const auto copies = [&](const parallel::MeshShape& shape) {
+    std::int64_t bytes = 0;
+    for (int rank = 0; rank < shape.data * shape.tensor * shape.pipeline; ++rank) bytes += Replica::measure(options, shape, rank, DeviceKind::cpu).host_checkpoint - staging;
+    return bytes;
+  };
+  const std::int64_t alone = copies({});
+  for (const parallel::ShardKind shard : {parallel::ShardKind::none, parallel::ShardKind::optimizer, parallel::ShardKind::parameters}) {
+    options.shard = shard;
+    for (const parallel::MeshShape& shape : {parallel::MeshShape{.data = 4}, parallel::MeshShape{.data = 2, .tensor = 2}, parallel::MeshShape{.tensor = 2, .pipeline = 2}}) {
+      EXPECT_NEAR(static_cast<double>(copies(shape)), static_cast<double>(alone), 4 * 2 * Arena::alignment);  // two tensors a rank, each rounded up
+    }
   }
 }
 

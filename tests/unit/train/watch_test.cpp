@@ -45,6 +45,18 @@ TEST(Activity, TellsHowLongItStandsWhere) {
   EXPECT_EQ(activity.sign(107).still_seconds, 0);
 }
 
+TEST(Activity, KnowsTheLastStepMadeAlsoWhereACheckpointOfAnEarlierOneIsWritten) {
+  Activity activity(10, 0);
+  EXPECT_EQ(activity.finished(), 0);
+  EXPECT_EQ(activity.checkpoint(), -1);
+  activity.step_begins(12, 5);
+  activity.enter("step", 12, 1);
+  EXPECT_EQ(activity.finished(), 11);
+  activity.enter("checkpoint-close", 10, 2);
+  EXPECT_EQ(activity.finished(), 12);
+  EXPECT_EQ(activity.checkpoint(), 5);
+}
+
 /// Looks every second, as the watchdog does often, until somebody is lost.
 std::optional<Watch::Lost> look_until(Watch& watch, double from, double to) {
   for (double now = from; now <= to; ++now) {

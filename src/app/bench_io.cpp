@@ -1,0 +1,304 @@
+#include "bench_io.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <span>
+#include <thread>
+#include <tuple>
+#include <vector>
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <unistd.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/base/philox.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/checkpoint/background.hpp"
+#include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/io/file.hpp"
+
+namespace trireme::app {
+namespace {
+
+constexpr std::int64_t raw_transfer_bytes = std::int64_t{16} << 20;  // where larger ones are no faster
+constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20;
+constexpr int layers = 12, vocabulary_of_width = 64;
+
+/// A GPT-2 of 12 layers with the two slots of AdamW, as wide as `bytes` allow: a few large tensors, many small ones. Of each tensor every rank holds its
+/// equal share of the rows, as data-parallel ranks do when they write.
+struct State {
+  std::vector<parallel::ParameterSpec> specs;
+  std::vector<checkpoint::Piece> pieces;
+  std::vector<float> values;  ///< of this rank
+  std::int64_t bytes = 0;     ///< of all ranks
+
+  State(std::uint64_t wanted, int rank, int size) {
+    constexpr double groups = 3, elements_a_square = vocabulary_of_width + 12 * layers;  // per width^2
+    const double square = static_cast<double>(wanted) / (groups * elements_a_square * sizeof(float));
+    declare(std::max<std::int64_t>(1, static_cast<std::int64_t>(std::sqrt(square))));
+    std::int64_t own = 0;
+    for (const char* group : {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"}) {
+      for (const parallel::ParameterSpec& spec : specs) {
+        const std::int64_t begin = spec.rows() * rank / size, end = spec.rows() * (rank + 1) / size;
+        pieces.push_back({.path = fmt::format("{}/{}", group, spec.name), .spec = &spec, .row_begin = begin, .row_end = end});
+        own += (end - begin) * spec.row_elements();
+        bytes += spec.shape.elements() * static_cast<std::int64_t>(sizeof(float));
+      }
+    }
+    values.resize(static_cast<std::size_t>(own));
+    const std::uint64_t key = random_key(1, fmt::format("bench io {}", rank));
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform_unit(static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
+    float* next = values.data();
+    for (checkpoint::Piece& piece : pieces) {
+      piece.data = next;
+      next += (piece.row_end - piece.row_begin) * piece.spec->row_elements();
+    }
+  }
+  std::int64_t own_bytes() const { return static_cast<std::int64_t>(values.size() * sizeof(float)); }
+
+ private:
+  void declare(std::int64_t width) {
+    const auto add = [&](const std::string& name, const Shape& shape) { specs.push_back({.name = name, .shape = shape}); };
+    add("wte.weight", {vocabulary_of_width * width, width});
+    for (int layer = 0; layer < layers; ++layer) {
+      const std::string block = fmt::format("h.{}.", layer);
+      for (const char* norm : {"ln_1", "ln_2"}) {
+        add(block + norm + ".weight", {width});
+        add(block + norm + ".bias", {width});
+      }
+      for (const auto& [name, in, out] : {std::tuple("attn.c_attn", 1, 3), std::tuple("attn.c_proj", 1, 1), std::tuple("mlp.c_fc", 1, 4), std::tuple("mlp.c_proj", 4, 1)}) {
+        add(block + name + ".weight", {in * width, out * width});
+        add(block + name + ".bias", {out * width});
+      }
+    }
+    add("ln_f.weight", {width});
+    add("ln_f.bias", {width});
+  }
+};
+
+/// A folder of its own below another, gone at the end. Collective.
+class WorkFolder {
+ public:
+  WorkFolder(const std::string& parent, const comm::Communicator& world) : world_(world) {
+    std::string name = parent + "/trireme-bench-XXXXXX";
+    comm::together(world, [&] {
+      const bool made = world.rank() != 0 || ::mkdtemp(name.data()) != nullptr;
+      validate(made, "--folder {}: no folder can be made in it: {}", parent, std::strerror(errno));
+    });
+    path_ = world.broadcast(name, 0);
+  }
+  ~WorkFolder() {
+    std::error_code ignored;
+    if (world_.rank() == 0) std::filesystem::remove_all(path_, ignored);
+  }
+  WorkFolder(const WorkFolder&) = delete;
+  WorkFolder& operator=(const WorkFolder&) = delete;
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  const comm::Communicator& world_;
+  std::string path_;
+};
+
+/// One way to write or read, and the seconds that each round took.
+struct Way {
+  std::string name;
+  bool reads = false;
+  std::vector<double> seconds = {};
+};
+
+class Bench {
+ public:
+  Bench(const BenchIoOptions& options, const comm::Communicator& world)
+      : options_(options), world_(world), state_(options.bytes, world.rank(), world.size()), folder_(options.folder, world), memory_(background_arena()) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
+    const std::int64_t own = state_.own_bytes();
+    world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
+    for (int rank = 0; rank < world.rank(); ++rank) raw_offset_ += all[static_cast<std::size_t>(rank)];
+  }
+
+  void run() {
+    for (int round = 0; round < options_.rounds; ++round) {
+      std::vector<std::function<void()>> turns{[&] { raw(); }, [&] { at_once(); }, [&] { in_background(); }};
+      std::rotate(turns.begin(), turns.begin() + round % 3, turns.end());  // none is always the first behind a pause
+      for (const auto& turn : turns) turn();
+    }
+    if (world_.rank() == 0) options_.json ? print_json() : print_table();
+  }
+
+ private:
+  Arena background_arena() const {
+    Arena planned({DeviceKind::meta, 0}, "plan", 0);
+    checkpoint::take_background_memory(planned, state_.pieces);
+    return Arena({DeviceKind::cpu, 0}, "checkpoint under way", planned.peak_bytes());
+  }
+
+  /// Seconds until the last rank was done.
+  template <class Body>
+  double timed(Body&& body) const {
+    world_.barrier();
+    const double start = monotonic_seconds();
+    comm::together(world_, body);
+    return slowest(monotonic_seconds() - start);
+  }
+  double slowest(double seconds) const {
+    world_.all_reduce(std::span(&seconds, 1), comm::Reduction::max);
+    return seconds;
+  }
+
+  /// What was written is on the disk, and from here on nowhere else, so that reading reads the disk.
+  void forget(const std::string& path) const {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(descriptor);
+  }
+  void remove(const std::string& path) const {
+    world_.barrier();
+    if (world_.rank() == 0) std::filesystem::remove(path);
+    world_.barrier();
+  }
+
+  void raw() {
+    const std::string path = folder_ / "raw";
+    comm::together(world_, [&] {
+      if (world_.rank() != 0) return;
+      io::File file(path, io::File::Mode::create);
+      file.close();
+      std::error_code ignored;  // a file system that allocates late may refuse: then it does so while it is written
+      if (const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC); descriptor >= 0) {
+        if (::fallocate(descriptor, 0, 0, static_cast<off_t>(state_.bytes)) != 0) std::filesystem::resize_file(path, static_cast<std::uintmax_t>(state_.bytes), ignored);
+        ::close(descriptor);
+      }
+    });
+    raw_write_.seconds.push_back(timed([&] {
+      io::File file(path, io::File::Mode::update);
+      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) { file.write_at(raw_offset_ + at, data, bytes); });
+      file.sync();
+      file.close();
+    }));
+    forget(path);
+    raw_read_.seconds.push_back(timed([&] {
+      const io::File file(path, io::File::Mode::read);
+      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) { file.read_at(raw_offset_ + at, data, bytes); });
+    }));
+    remove(path);
+  }
+
+  template <class Body>
+  void in_parts(Body&& body) {
+    char* data = reinterpret_cast<char*>(state_.values.data());
+    const std::int64_t own = state_.own_bytes();
+    for (std::int64_t at = 0; at < own; at += raw_transfer_bytes) body(at, data + at, std::min(raw_transfer_bytes, own - at));
+  }
+
+  void at_once() {
+    const std::string path = folder_ / "at_once.h5";
+    checkpoint::WriteReport report;
+    once_whole_.seconds.push_back(timed([&] { report = checkpoint::write(world_, path, state_.pieces, {}); }));
+    once_writing_.seconds.push_back(slowest(report.writing_seconds));
+    forget(path);
+    read_.seconds.push_back(timed([&] { checkpoint::read(world_, path, state_.pieces); }));
+    remove(path);
+  }
+
+  void in_background() {
+    const std::string path = folder_ / "background.h5";
+    checkpoint::WriteReport report;
+    thread_whole_.seconds.push_back(timed([&] {
+      checkpoint::BackgroundWrite writing(world_, path, state_.pieces, {}, memory_);
+      for (bool done = false; !done; done = writing.advance()) {
+        while (writing.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        world_.barrier();  // as steps do, it goes on when no rank's thread is busy
+      }
+      report = writing.finish();
+    }));
+    thread_writing_.seconds.push_back(slowest(report.writing_seconds));
+    copy_seconds_.push_back(slowest(report.copy_seconds));
+    caller_seconds_.push_back(slowest(report.caller_seconds));
+    remove(path);
+  }
+
+  static double median(std::vector<double> numbers) {
+    std::sort(numbers.begin(), numbers.end());
+    const std::size_t middle = numbers.size() / 2;
+    return numbers.size() % 2 == 1 ? numbers[middle] : (numbers[middle - 1] + numbers[middle]) / 2;
+  }
+  double rate(double seconds) const { return static_cast<double>(state_.bytes) / seconds / 1e6; }
+  double median_rate(const Way& way) const { return rate(median(way.seconds)); }
+  double least_rate(const Way& way) const { return rate(*std::max_element(way.seconds.begin(), way.seconds.end())); }
+  double most_rate(const Way& way) const { return rate(*std::min_element(way.seconds.begin(), way.seconds.end())); }
+  /// Median over the rounds of the rate against the raw one of the same round.
+  double of_raw(const Way& way) const {
+    const Way& raw = way.reads ? raw_read_ : raw_write_;
+    std::vector<double> ratios;
+    for (std::size_t round = 0; round < way.seconds.size(); ++round) ratios.push_back(raw.seconds[round] / way.seconds[round]);
+    return median(ratios);
+  }
+
+  std::vector<const Way*> ways() const { return {&raw_write_, &once_writing_, &once_whole_, &thread_writing_, &thread_whole_, &raw_read_, &read_}; }
+
+  void print_table() const {
+    fmt::print("{} in {} tensors, {} {}, {}, {} rounds\n\n", format_bytes(static_cast<double>(state_.bytes)), state_.pieces.size(), world_.size(),
+               world_.size() == 1 ? "rank" : "ranks", options_.folder, options_.rounds);
+    fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "least .. most", "of raw");
+    for (const Way* way : ways()) {
+      fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way), fmt::format("{:.1f} .. {:.1f}", least_rate(*way), most_rate(*way)), of_raw(*way));
+    }
+    fmt::print("\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and for the thread where they need its core.\n", median(copy_seconds_),
+               median(caller_seconds_));
+    fmt::print("writing: the file's layout, the values and their flush. whole: with digests, reading back, comparing, the seal and the rename.\n"
+               "of raw: median over the rounds of the rate against raw writes (reads) of the same bytes by the same ranks in that round.\n");
+  }
+
+  void print_json() const {
+    nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+    for (const Way* way : ways()) {
+      rows.push_back({{"name", way->name}, {"mb_per_s", median_rate(*way)}, {"least", least_rate(*way)}, {"most", most_rate(*way)}, {"of_raw", of_raw(*way)}});
+    }
+    const nlohmann::ordered_json json{{"subject", "io"},
+                                      {"folder", options_.folder},
+                                      {"ranks", world_.size()},
+                                      {"bytes", state_.bytes},
+                                      {"tensors", state_.pieces.size()},
+                                      {"rounds", options_.rounds},
+                                      {"copy_s", median(copy_seconds_)},
+                                      {"caller_s", median(caller_seconds_)},
+                                      {"ways", rows}};
+    fmt::print("{}\n", json.dump(2));
+  }
+
+  const BenchIoOptions& options_;
+  const comm::Communicator& world_;
+  State state_;
+  WorkFolder folder_;
+  Arena memory_;
+  std::int64_t raw_offset_ = 0;
+  Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"}, once_whole_{"checkpoint at once: whole"}, thread_writing_{"checkpoint by a thread: writing"},
+      thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true}, read_{"checkpoint read and checked", true};
+  std::vector<double> copy_seconds_, caller_seconds_;
+};
+
+}  // namespace
+
+void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
+  validate(options.bytes >= least_bytes, "--bytes {}: below {} only overheads are measured", options.bytes, format_bytes(static_cast<double>(least_bytes)));
+  comm::together(world, [&] {
+    std::error_code error;
+    validate(std::filesystem::is_directory(options.folder, error), "--folder {}: no such folder", options.folder);
+    const std::int64_t room = io::free_bytes(options.folder);
+    validate(options.bytes <= static_cast<std::uint64_t>(room), "--bytes {}: there are {} ({}) free in {}", options.bytes, room, format_bytes(static_cast<double>(room)),
+             options.folder);
+  });
+  Bench(options, world).run();
+}
+
+}  // namespace trireme::app

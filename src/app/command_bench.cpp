@@ -1,0 +1,57 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/ranges.h>
+
+#include "bench_io.hpp"
+#include "commands.hpp"
+#include "deck_source.hpp"
+#include "trireme/base/check.hpp"
+#include "trireme/base/text.hpp"
+#include "trireme/comm/environment.hpp"
+
+namespace trireme::app {
+namespace {
+
+struct Options {
+  std::string subject;
+  BenchIoOptions io;
+};
+
+void validate_subject(const std::string& subject) {
+  if (subject == "io") return;
+  const std::vector<std::string> later{"gemm", "conv", "comm", "step"};
+  validate(std::find(later.begin(), later.end(), subject) == later.end(), "bench: {} is not available in this version; io is", subject);
+  throw InputError(fmt::format("bench: unknown subject \"{}\"; this version measures io ({} are to come)", subject, fmt::join(later, ", ")));
+}
+
+ExitCode bench_command(const Options& options) {
+  validate_subject(options.subject);
+  comm::Environment environment;
+  Log log(environment.world().rank() == 0);
+  leave_together(environment, log, [&] {
+    bench_io(options.io, environment.world());
+    return ExitCode::done;
+  });
+}
+
+}  // namespace
+
+void add_bench(CLI::App& root, Run& run) {
+  CLI::App* command = root.add_subcommand("bench", "Measure this machine: io writes and reads checkpoints, against raw writes and reads of the same bytes");
+  const auto options = std::make_shared<Options>();
+  command->add_option("SUBJECT", options->subject, "io")->required();
+  command->add_option("--folder", options->io.folder, "A folder on the disk that is measured")->capture_default_str();
+  command->add_option("--bytes", options->io.bytes, "Size of the state that is written, over all ranks (default: 1GiB); each rank takes twice its share of memory")
+      ->transform(CLI::AsSizeValue(true))
+      ->type_name("SIZE");
+  command->add_option("--rounds", options->io.rounds, "Every way to write is taken once a round, in turns")->check(CLI::Range(1, 1000))->capture_default_str();
+  command->add_flag("--json", options->io.json, "Figures as JSON");
+  command->footer("Example:\n  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");
+  command->callback([options, &run] { run = [options] { return bench_command(*options); }; });
+}
+
+}  // namespace trireme::app

@@ -1,0 +1,308 @@
+#include "trireme/io/hdf5_probe.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <utility>
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "hdf5_detail.hpp"
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::io {
+namespace {
+
+constexpr std::size_t paths_a_process = 256;  // their names fit on a command line
+// What looking over an honest file takes is far below: its large data are not read.
+constexpr rlim_t most_bytes = rlim_t{448} << 20, least_seconds = 4, most_seconds = 60;
+constexpr std::int64_t bytes_a_second = std::int64_t{4} << 20;  // of a file that is all objects, on a slow machine
+constexpr unsigned slow_machine = 15;                           // the clock may run so many times faster than a process
+constexpr std::int64_t values_bytes = std::int64_t{16} << 20;   // of each dataset, so many are read
+
+struct Stamp {
+  std::int64_t bytes = -1, seconds = 0, nanoseconds = 0;
+  bool operator==(const Stamp&) const = default;
+};
+
+/// One a process, as HDF5's state is.
+struct Probe {
+  std::mutex mutex;
+  std::vector<std::string> command;
+  std::map<std::string, Stamp> passed;
+};
+
+Probe& probe() {
+  static Probe one;
+  return one;
+}
+
+/// What is no file at all is left to who opens it.
+Stamp stamp_of(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
+  return {static_cast<std::int64_t>(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
+}
+
+class Pipe {
+ public:
+  Pipe() { ensure(::pipe2(ends_, O_CLOEXEC) == 0, "no pipe can be made: {}", std::strerror(errno)); }
+  ~Pipe() {
+    close_write();
+    ::close(ends_[0]);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  int write_end() const { return ends_[1]; }
+  void close_write() {
+    if (ends_[1] >= 0) ::close(ends_[1]);
+    ends_[1] = -1;
+  }
+  /// Bytes until the last writer is gone.
+  std::size_t count() const {
+    std::size_t bytes = 0;
+    char buffer[paths_a_process];
+    for (;;) {
+      const ssize_t got = ::read(ends_[0], buffer, sizeof buffer);
+      if (got < 0 && errno == EINTR) continue;
+      if (got <= 0) return bytes;
+      bytes += static_cast<std::size_t>(got);
+    }
+  }
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+pid_t start(const std::vector<std::string>& words, const Pipe& pipe) {
+  std::vector<char*> arguments;
+  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_adddup2(&actions, pipe.write_end(), STDOUT_FILENO);
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);  // the C library's last words are not the user's
+  pid_t child = -1;
+  const int error = ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  ensure(error == 0, "{}: cannot be started to look over foreign files: {}", words[0], std::strerror(error));
+  return child;
+}
+
+int status_of(pid_t child) {
+  int status = 0;
+  pid_t ended = -1;
+  do ended = ::waitpid(child, &status, 0);
+  while (ended < 0 && errno == EINTR);
+  ensure(ended == child, "the process that looks over foreign files is lost: {}", std::strerror(errno));
+  return status;
+}
+
+/// Signals by which a process ends itself, not others it.
+bool is_own(int signal) {
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE || signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
+}
+
+std::string library_version() { return fmt::format("HDF5 {}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE); }
+
+/// `path` is the one at which the process ended.
+void judge(int status, const std::string& path) {
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
+    throw InputError(fmt::format("{}: what it says of itself does not fit in {} MiB of memory: it is damaged or hostile", path, most_bytes >> 20));
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::failure)) {  // a build that watches its memory ends so
+    throw InputError(fmt::format("{}: {} itself fails on it: it is damaged or hostile", path, library_version()));
+  }
+  ensure(WIFSIGNALED(status), "{}: the process that looks over foreign files ended with {}", path, WEXITSTATUS(status));
+  const int signal = WTERMSIG(status);
+  if (signal == SIGXCPU || signal == SIGALRM) throw InputError(fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile", path, library_version()));
+  ensure(is_own(signal), "{}: the process that looks over foreign files was ended by signal {}", path, signal);
+  throw InputError(fmt::format("{}: {} itself fails on it ({}): it is damaged or hostile", path, library_version(), strsignal(signal)));
+}
+
+void probe_some(const std::vector<std::string>& command, std::span<const std::string> paths) {
+  std::vector<std::string> words = command;
+  for (const std::string& path : paths) words.push_back(path.starts_with('-') ? "./" + path : path);  // no option
+  Pipe pipe;
+  const pid_t child = start(words, pipe);
+  pipe.close_write();
+  const std::size_t passed = pipe.count();
+  const int status = status_of(child);
+  if (passed < paths.size()) judge(status, paths[passed]);
+}
+
+// The other process.
+
+template <class Resource>
+void limit(Resource resource, rlim_t most) {
+  rlimit now{};
+  ::getrlimit(resource, &now);
+  now.rlim_cur = now.rlim_max == RLIM_INFINITY ? most : std::min(most, now.rlim_max);
+  ::setrlimit(resource, &now);
+}
+
+/// Whether this process may have come to its limit: HDF5 takes a failed allocation for an error like any other, and a reader without the limit would go on.
+/// A block that grows by doubling fails when a third is in use; an honest file takes less than a quarter.
+bool is_near_limit() {
+  std::ifstream status("/proc/self/status");  // getrusage counts what the process held that started this one
+  rlim_t kibibytes = 0;
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("VmHWM:")) kibibytes = std::strtoull(line.c_str() + 6, nullptr, 10);
+  }
+  return kibibytes * 1024 > most_bytes / 3;
+}
+
+/// Seconds of processor time from now on; and by the clock, where a broken heap leaves a process waiting for itself.
+void limit_time(std::int64_t file_bytes) {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const rlim_t seconds = std::clamp<rlim_t>(static_cast<rlim_t>(std::max<std::int64_t>(file_bytes, 0) / bytes_a_second), least_seconds, most_seconds);
+  limit(RLIMIT_CPU, static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1 + seconds);
+  ::alarm(static_cast<unsigned>(seconds) * slow_machine);
+}
+
+/// What the body finds wrong by itself is no matter here.
+template <class Body>
+void pass_over(Body&& body) {
+  try {
+    body();
+  } catch (const InputError&) {
+  }
+}
+
+/// Values up to a bound: conversions, chunks and filters take part.
+void look_at_values(const Hdf5Dataset& dataset) {
+  const Hdf5Description& description = dataset.description();
+  const bool number = description.kind == Hdf5Description::Kind::integer || description.kind == Hdf5Description::Kind::real;
+  if (!number || description.bytes == 0) return;
+  if (description.shape.empty()) {
+    double value = 0;
+    return dataset.read_all(Hdf5Number::float64, &value);
+  }
+  std::int64_t row = 1;
+  for (std::size_t i = 1; i < description.shape.size(); ++i) row *= description.shape[i];
+  const auto item = static_cast<std::int64_t>(sizeof(double));
+  if (row > values_bytes / item) return;
+  const std::int64_t rows = std::min(description.shape[0], values_bytes / item / row);
+  std::vector<std::int64_t> start(description.shape.size(), 0), count = description.shape;
+  count[0] = rows;
+  std::vector<double> values(static_cast<std::size_t>(rows * row));
+  for (const std::int64_t first : {std::int64_t{0}, description.shape[0] - rows}) {
+    start[0] = first;
+    pass_over([&] { dataset.read(start, count, Hdf5Number::float64, values.data()); });
+  }
+}
+
+// What readers ask for by name goes another way through HDF5 than what is listed, and may be found where listing fails.
+constexpr const char* known_attributes[] = {"format", "version", "kind", "complete", "step", "epoch", "epoch_samples", "samples", "deck", "updates", "digest",
+                                            "vocabulary", "tokenizer", "classes", "block"};
+constexpr const char* known_objects[] = {"model", "buffers", "ema", "optimizer", "state", "classes", "images", "labels", "bytes", "offsets", "tokens", "documents", "checksums"};
+
+void look_at_attribute(const Hdf5File& file, const std::string& object, const std::string& name) {
+  pass_over([&] {
+    if (file.has_attribute(object, name)) file.attribute(object, name);
+  });
+  pass_over([&] {
+    if (file.has_attribute(object, name)) file.attribute_strings(object, name);
+  });
+}
+
+void look_at_object(const Hdf5File& file, const std::string& object) {
+  for (const char* name : known_attributes) look_at_attribute(file, object, name);
+  pass_over([&] {
+    for (const std::string& name : file.attribute_names(object)) look_at_attribute(file, object, name);
+  });
+  if (file.is_group(object)) return;
+  const Hdf5Dataset dataset = file.dataset(object);
+  if (dataset.description().kind == Hdf5Description::Kind::text) file.read_strings(object);
+  look_at_values(dataset);
+}
+
+void look_over(const std::string& path) {
+  const Hdf5File file = Hdf5File::open(path);
+  constexpr std::size_t deepest = 18, most = 1'000'000;  // readers refuse what goes on beyond
+  std::vector<std::pair<std::string, std::size_t>> waiting{{"/", 0}};
+  for (const char* name : known_objects) waiting.emplace_back(std::string("/") + name, 1);
+  std::size_t seen = 0;
+  while (!waiting.empty() && seen < most) {
+    const auto [object, depth] = waiting.back();
+    waiting.pop_back();
+    ++seen;
+    pass_over([&] { look_at_object(file, object); });
+    if (depth == deepest) continue;
+    pass_over([&] {
+      if (!file.is_group(object)) return;
+      for (const std::string& name : file.list(object)) waiting.emplace_back(object == "/" ? "/" + name : object + "/" + name, depth + 1);
+    });
+  }
+}
+
+}  // namespace
+
+void set_hdf5_probe(std::vector<std::string> command) {
+  const std::lock_guard lock(probe().mutex);
+  probe().command = std::move(command);
+}
+
+void probe_hdf5(const std::vector<std::string>& paths) {
+  const std::lock_guard lock(probe().mutex);
+  if (probe().command.empty()) return;
+  std::vector<std::string> open;
+  std::vector<Stamp> stamps;
+  for (const std::string& path : paths) {
+    const Stamp stamp = stamp_of(path);
+    if (stamp == Stamp{}) continue;
+    const auto known = probe().passed.find(path);
+    if (known != probe().passed.end() && known->second == stamp) continue;
+    open.push_back(path);
+    stamps.push_back(stamp);
+  }
+  for (std::size_t first = 0; first < open.size(); first += paths_a_process) {
+    const std::size_t count = std::min(paths_a_process, open.size() - first);
+    probe_some(probe().command, std::span(open).subspan(first, count));
+    for (std::size_t i = first; i < first + count; ++i) probe().passed[open[i]] = stamps[i];
+  }
+}
+
+ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
+  limit(RLIMIT_CORE, 0);
+#if !defined(__SANITIZE_ADDRESS__)  // its shadow is terabytes
+  limit(RLIMIT_DATA, most_bytes);
+#endif
+  for (const std::string& path : paths) {
+    limit_time(stamp_of(path).bytes);
+    try {
+      pass_over([&] { look_over(path); });
+    } catch (const std::bad_alloc&) {
+      return ExitCode::wrong_input;
+    } catch (const std::length_error&) {
+      return ExitCode::wrong_input;
+    }
+    if (is_near_limit()) return ExitCode::wrong_input;
+    if (::write(STDOUT_FILENO, ".", 1) != 1) return ExitCode::failure;
+  }
+  return ExitCode::done;
+}
+
+void start_hdf5() {
+  const Hdf5Lock lock;
+  H5dont_atexit();
+  detail::hdf5_try<Failure>(H5open(), "HDF5 cannot be started");
+}
+
+}  // namespace trireme::io

@@ -1,0 +1,138 @@
+"""Several hosts on one: network and UTS namespaces joined by a bridge, and mpirun over them. Everything is inside a network namespace of the test itself, so
+that nothing of the machine's own network is touched and the kernel removes all of it with the last process. Needs root, util-linux and iproute2."""
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import harness
+
+MARK = "TRIREME_TEST_HOSTS"
+# Of those set aside for documentation (RFC 5737): no real network has them, and outside of the test's namespace they do not exist.
+ADDRESS = "192.0.2.%d"
+
+AGENT = """#!/bin/sh
+# What mpirun takes for ssh: HOST COMMAND...
+read -r pid < "${0%/*}/$1.pid" || exit 255
+shift
+exec nsenter -t "$pid" -n -u -- /bin/sh -c "$*"
+"""
+
+
+def call(*words):
+    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def enter():
+    """Starts this program again in a network namespace of its own; skips the test where there is none to be had."""
+    if os.environ.get(MARK):
+        return
+    if os.geteuid() != 0:
+        harness.skip("hosts are made of namespaces, as root")
+    for program in ("unshare", "nsenter", "ip"):
+        if not shutil.which(program):
+            harness.skip("no %s on this machine" % program)
+    trial = "ip link add trial type veth peer name other && ip link add bridge type bridge && unshare --net --uts hostname trial"
+    probe = subprocess.run(["unshare", "--net", "sh", "-c", trial], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if probe.returncode != 0:
+        harness.skip("namespaces cannot be made here: " + probe.stdout.strip())
+    os.environ[MARK] = "1"
+    os.execvp("unshare", ["unshare", "--net", "--uts", sys.executable] + sys.argv)
+
+
+class Host:
+    """One of them: a process that keeps the namespaces, and all processes in them."""
+
+    def __init__(self, name, number, folder):
+        self.name, self.address = name, ADDRESS % number
+        self.keeper = subprocess.Popen(["unshare", "--net", "--uts", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+        own = os.readlink("/proc/self/ns/net")
+        while os.readlink("/proc/%d/ns/net" % self.keeper.pid) == own or os.readlink("/proc/%d/ns/uts" % self.keeper.pid) == os.readlink("/proc/self/ns/uts"):
+            time.sleep(0.005)
+        self.namespace = os.readlink("/proc/%d/ns/net" % self.keeper.pid)
+        self.link = "port%d" % number
+        self.call("hostname", name)
+        call("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", str(self.keeper.pid))
+        call("ip", "link", "set", self.link, "master", "switch", "up")
+        self.call("ip", "link", "set", "lo", "up")
+        self.call("ip", "address", "add", self.address + "/24", "dev", "eth0")
+        self.call("ip", "link", "set", "eth0", "up")
+        with open(os.path.join(folder, name + ".pid"), "w") as file:
+            file.write("%d\n" % self.keeper.pid)
+
+    def inside(self):
+        return ["nsenter", "-t", str(self.keeper.pid), "-n", "-u", "--"]
+
+    def call(self, *words):
+        call(*self.inside(), *words)
+
+    def processes(self):
+        """Process ids, without the keeper's."""
+        found = []
+        for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
+            try:
+                if pid != self.keeper.pid and os.readlink("/proc/%d/ns/net" % pid) == self.namespace and (harness.state_of(pid) or "Z")[0] not in "ZX":
+                    found.append(pid)
+            except OSError:
+                pass
+        return found
+
+    def signal_all(self, number):
+        """To every process of the host, as often as new ones are found."""
+        done = set()
+        while set(self.processes()) - done:
+            for pid in set(self.processes()) - done:
+                done.add(pid)
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    pass
+
+    def set_link(self, state):
+        call("ip", "link", "set", self.link, state)
+
+    def reaches(self, other):
+        """Whether the network goes through to another host, where nobody listens: it refuses at once."""
+        probe = "import socket, sys\nsys.exit(0 if socket.socket().connect_ex((%r, 9)) == %d else 1)" % (other.address, errno.ECONNREFUSED)
+        return subprocess.run(self.inside() + [sys.executable, "-c", probe], stdin=subprocess.DEVNULL).returncode == 0
+
+    def close(self):
+        self.signal_all(signal.SIGKILL)
+        self.keeper.kill()
+        self.keeper.wait()
+
+
+class Hosts:
+    """Hosts by these names on one switch. A program is started on the first of those it is to run on, as a batch script is."""
+
+    def __init__(self, names, folder):
+        self.folder = folder
+        os.makedirs(folder)
+        self.agent = os.path.join(folder, "agent")
+        with open(self.agent, "w") as file:
+            file.write(AGENT)
+        os.chmod(self.agent, 0o755)
+        call("ip", "link", "add", "switch", "type", "bridge")
+        call("ip", "link", "set", "switch", "up")
+        self.hosts = {name: Host(name, i + 1, folder) for i, name in enumerate(names)}
+
+    def __getitem__(self, name):
+        return self.hosts[name]
+
+    def start(self, names, *arguments, ranks_each=1, cwd=None):
+        """Starts the program on hosts, so many ranks on each in this order, and does not wait for it."""
+        env = harness.environment()
+        env.update(OMPI_MCA_plm="rsh", OMPI_MCA_plm_rsh_agent=self.agent, PRTE_MCA_plm="ssh", PRTE_MCA_plm_ssh_agent=self.agent,
+                   OMPI_MCA_pml="ob1", OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_include="eth0")
+        launcher = [harness.MPIEXEC, "-n", str(ranks_each * len(names)), "--host", ",".join("%s:%d" % (name, ranks_each) for name in names)]
+        return subprocess.Popen(self.hosts[names[0]].inside() + launcher + [harness.TRIREME, *map(str, arguments)], cwd=cwd, env=env, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def close(self):
+        for host in self.hosts.values():
+            host.close()
+        call("ip", "link", "delete", "switch")
