@@ -4,6 +4,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 
@@ -49,12 +52,25 @@ Launch find_launch() {
   return launch;
 }
 
-/// Leaves a process behind that ends the one that started this one, should it still be there after a while: a launcher that ends a job waits without end for
-/// its own part on a host that does not answer any more.
+/// The process that started this one, where that is an MPI launcher or its part on this host (and no shell, debugger, or init after the launcher's death).
+std::optional<pid_t> launcher_process() {
+  const pid_t parent = ::getppid();
+  std::string name;
+  std::getline(std::ifstream("/proc/" + std::to_string(parent) + "/comm"), name);
+  for (const char* known : {"mpirun", "mpiexec", "orterun", "orted", "prte", "hydra_"}) {
+    if (name.starts_with(known)) return parent;
+  }
+  return std::nullopt;
+}
+
+/// Leaves a process behind that ends the launcher, should it still be there after a while: one that ends a job waits without end for its own part on a host
+/// that does not answer any more.
 void end_launcher_later() {
+  const std::optional<pid_t> parent = launcher_process();
+  if (!parent) return;
   const std::string script = fmt::format("i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; esac; sleep 0.1; done", launcher_looks,
                                          launcher_looks_at_most);
-  const std::string launcher = std::to_string(::getppid());
+  const std::string launcher = std::to_string(*parent);
   std::string sh = "sh", option = "-c", body = script, pid = launcher;
   char* words[] = {sh.data(), option.data(), body.data(), pid.data(), nullptr};
   posix_spawnattr_t attributes;

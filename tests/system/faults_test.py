@@ -147,7 +147,7 @@ class Faults(harness.Case):
     def test_random_kills_in_a_row(self):
         """A rank, the launcher, or all at once, at moments from the start of a process to some steps on; TRIREME_TEST_KILLS says how often."""
         kills = int(os.environ.get("TRIREME_TEST_KILLS", "4"))
-        steps = 20 * (kills + 1)
+        steps = 40 * (kills + 1)
         until = ("--set", "run.stop=%d steps" % steps, *ARGUMENTS[2:])
         rng = random.Random(kills)
         done = starts = 0

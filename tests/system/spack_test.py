@@ -109,7 +109,7 @@ class Recipe(unittest.TestCase):
     def test_what_cmake_looks_for_is_a_dependency(self):
         found = re.findall(r"^\s*(?:find_package|pkg_check_modules)\((\w+)", (ROOT / "cmake/TriremeDependencies.cmake").read_text(), re.M)
         names = {"MPI": "mpi", "HDF5": "hdf5", "CLI11": "cli11", "xxhash": "xxhash", "ZLIB": "zlib-api", "dnnl": "onednn", "CUDAToolkit": "cuda", "Kokkos": "kokkos", "GTest": "googletest",
-                 "PkgConfig": "pkgconfig", "nlohmann_json": "nlohmann-json"}
+                 "PkgConfig": "pkgconfig", "nlohmann_json": "nlohmann-json", "absl_status": "abseil-cpp"}
         for name in set(found) - {"Threads", "OpenMP"}:
             self.assertIn(names.get(name, name), self.dependencies, name)
 

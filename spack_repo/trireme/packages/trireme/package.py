@@ -35,6 +35,7 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("xxhash@0.8:")
     depends_on("zlib-api")
     depends_on("sentencepiece@0.1.97:")
+    depends_on("abseil-cpp", when="^sentencepiece@0.2.1:")  # whose headers hand out its status
     depends_on("googletest@1.12:", type=("build", "link", "test"), when="+tests")
     depends_on("python@3.8:", type=("build", "test"), when="+tests")
 
