@@ -156,16 +156,26 @@ void limit(Resource resource, rlim_t most) {
   ::setrlimit(resource, &now);
 }
 
+/// What this process has taken. With CUDA's libraries that is hundreds of MiB before it looks at anything.
+struct Memory {
+  rlim_t data = 0, most_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage would count what the process held that started this one)
+
+  static Memory now() {
+    Memory memory;
+    std::ifstream status("/proc/self/status");
+    for (std::string line; std::getline(status, line);) {
+      if (line.starts_with("VmHWM:")) memory.most_resident = bytes_of(line);
+      if (line.starts_with("VmData:")) memory.data = bytes_of(line);
+    }
+    return memory;
+  }
+  /// "VmData:    1234 kB"
+  static rlim_t bytes_of(const std::string& line) { return std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024; }
+};
+
 /// Whether this process may have come to its limit: HDF5 takes a failed allocation for an error like any other, and a reader without the limit would go on.
 /// A block that grows by doubling fails when a third is in use; an honest file takes less than a quarter.
-bool is_near_limit() {
-  std::ifstream status("/proc/self/status");  // getrusage counts what the process held that started this one
-  rlim_t kibibytes = 0;
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmHWM:")) kibibytes = std::strtoull(line.c_str() + 6, nullptr, 10);
-  }
-  return kibibytes * 1024 > most_bytes / 3;
-}
+bool is_near_limit(const Memory& start) { return Memory::now().most_resident > start.most_resident + most_bytes / 3; }
 
 /// Seconds of processor time from now on; and by the clock, where a broken heap leaves a process waiting for itself.
 void limit_time(std::int64_t file_bytes) {
@@ -280,9 +290,10 @@ void probe_hdf5(const std::vector<std::string>& paths) {
 }
 
 ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
+  const Memory start = Memory::now();
   limit(RLIMIT_CORE, 0);
 #if !defined(__SANITIZE_ADDRESS__)  // its shadow is terabytes
-  limit(RLIMIT_DATA, most_bytes);
+  limit(RLIMIT_DATA, start.data + most_bytes);
 #endif
   for (const std::string& path : paths) {
     limit_time(stamp_of(path).bytes);
@@ -293,7 +304,7 @@ ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
     } catch (const std::length_error&) {
       return ExitCode::wrong_input;
     }
-    if (is_near_limit()) return ExitCode::wrong_input;
+    if (is_near_limit(start)) return ExitCode::wrong_input;
     if (::write(STDOUT_FILENO, ".", 1) != 1) return ExitCode::failure;
   }
   return ExitCode::done;
