@@ -1,43 +1,25 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <string>
 
-#include <unistd.h>
-
+#include "support/stand_in_programs.hpp"
 #include "trireme/base/batch_job.hpp"
 
 namespace trireme {
 namespace {
 
-/// Batch systems that are little programs in front of the PATH, and the variables of no job.
+/// Batch systems that are little programs.
 class BatchJobTest : public ::testing::Test {
  protected:
-  BatchJobTest() : folder_(std::filesystem::temp_directory_path() / ("trireme-batch-job-" + std::to_string(::getpid()))), path_(std::getenv("PATH")) {
-    std::filesystem::create_directories(folder_);
-    setenv("PATH", (folder_.string() + ":" + path_).c_str(), 1);
-    forget();
-  }
-  ~BatchJobTest() override {
-    forget();
-    setenv("PATH", path_.c_str(), 1);
-    std::filesystem::remove_all(folder_);
-  }
-  static void forget() {
-    for (const char* name : {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"}) unsetenv(name);
-  }
   /// The lines of the script run where `case "$*"` matches.
   void program(const std::string& name, const std::string& cases) const {
-    std::ofstream(folder_ / name) << "#!/bin/sh\ncase \"$*\" in\n" << cases << "\n*) echo 'no such job' >&2; exit 1 ;;\nesac\n";
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+    programs_.add(name, "case \"$*\" in\n" + cases + "\n*) echo 'no such job' >&2; exit 1 ;;\nesac");
   }
   static bool over(const std::string& text) { return is_over(BatchJob::of(text).value()); }
 
  private:
-  std::filesystem::path folder_;
-  std::string path_;
+  test::StandInPrograms programs_;
 };
 
 TEST_F(BatchJobTest, IsTakenFromTheEnvironmentOuterSystemFirst) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "example.hpp"
+#include "support/stand_in_programs.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/checkpoint/folder.hpp"
@@ -99,13 +100,8 @@ TEST_F(LeaseTest, WaitsForTheRestOfTheMinuteOfAnotherHost) {
 }
 
 TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
-  const Folder programs;
-  const std::string path_before = std::getenv("PATH");
-  setenv("PATH", (programs.path() + ":" + path_before).c_str(), 1);
-  const auto squeue_prints = [&](const std::string& state) {
-    std::ofstream(programs / "squeue") << "#!/bin/sh\necho " << state << "\n";
-    fs::permissions(programs / "squeue", fs::perms::owner_all);
-  };
+  const test::StandInPrograms programs;
+  const auto squeue_prints = [&](const std::string& state) { programs.add("squeue", "echo " + state); };
   squeue_prints("NODE_FAIL");
   leave({{"host", "another-host"}, {"job", "slurm 4711"}});
   const double began = monotonic_seconds();
@@ -116,7 +112,6 @@ TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
   leave({{"host", "another-host"}, {"job", "slurm 4711"}, {"heartbeat", wall_seconds() - 58.9}});
   EXPECT_EQ(refusal(), "");
   EXPECT_GT(monotonic_seconds() - begin, 0.5);  // waited for
-  setenv("PATH", path_before.c_str(), 1);
 }
 
 TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {

@@ -2,48 +2,31 @@
 
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <fstream>
 #include <string>
 
-#include <unistd.h>
-
+#include "support/stand_in_programs.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/train/job_time.hpp"
 
 namespace trireme::train {
 namespace {
 
-/// A batch system that is a folder of little programs in front of the PATH.
+/// A batch system that is a few little programs.
 class JobTimeTest : public ::testing::Test {
  protected:
-  JobTimeTest() : folder_(std::filesystem::temp_directory_path() / ("trireme-job-time-" + std::to_string(::getpid()))), path_(std::getenv("PATH")) {
-    std::filesystem::create_directories(folder_);
-    setenv("PATH", (folder_.string() + ":" + path_).c_str(), 1);
-    forget();
-  }
-  ~JobTimeTest() override {
-    forget();
-    setenv("PATH", path_.c_str(), 1);
-    std::filesystem::remove_all(folder_);
-  }
-  static void forget() {
-    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID", "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"}) unsetenv(name);
-  }
   void program(const std::string& name, const std::string& prints) {
-    std::ofstream(folder_ / name) << "#!/bin/sh\necho \"$@\" > '" << (folder_ / "arguments").string() << "'\ncat <<'END'\n" << prints << "\nEND\n";
-    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+    programs_.add(name, "echo \"$@\" > '" + (programs_ / "arguments") + "'\ncat <<'END'\n" + prints + "\nEND");
   }
   std::string arguments() const {
     std::string line;
-    std::ifstream file(folder_ / "arguments");
+    std::ifstream file(programs_ / "arguments");
     std::getline(file, line);
     return line;
   }
 
  private:
-  std::filesystem::path folder_;
-  std::string path_;
+  test::StandInPrograms programs_;
 };
 
 void expect_left(double seconds, const std::string& source, double tolerance = 0) {

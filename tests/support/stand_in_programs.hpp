@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdlib>
+#include <fstream>
+
+#include "support/scratch.hpp"
+
+namespace trireme::test {
+
+/// A folder of little programs in front of the PATH, and the variables of no batch job, until its end.
+class StandInPrograms {
+ public:
+  StandInPrograms() : path_(std::getenv("PATH")) {
+    setenv("PATH", (folder_.path() + ":" + path_).c_str(), 1);
+    forget_jobs();
+  }
+  ~StandInPrograms() {
+    forget_jobs();
+    setenv("PATH", path_.c_str(), 1);
+  }
+  StandInPrograms(const StandInPrograms&) = delete;
+  StandInPrograms& operator=(const StandInPrograms&) = delete;
+
+  /// `lines` of the shell.
+  void add(const std::string& name, const std::string& lines) const {
+    std::ofstream(folder_ / name) << "#!/bin/sh\n" << lines << "\n";
+    std::filesystem::permissions(folder_ / name, std::filesystem::perms::owner_all);
+  }
+  std::string operator/(const std::string& name) const { return folder_ / name; }
+
+  static void forget_jobs() {
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID", "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"}) unsetenv(name);
+  }
+
+ private:
+  ScratchFolder folder_;
+  std::string path_;
+};
+
+}  // namespace trireme::test
