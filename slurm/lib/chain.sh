@@ -13,7 +13,7 @@ chain_write() { # FOLDER CHAIN WORDS...
   echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) chain=$*" >>"$file"
 }
 
-chain_mark() { stat -c %i.%Y.%s "$1" 2>/dev/null || echo -; } # a new file, a new content: a new mark
+chain_mark() { stat -c %i.%.Y.%s "$1" 2>/dev/null || echo -; } # a file written anew has a new mark; its number, its size and even its second may be the old ones
 
 chain_newest() { # FOLDER: the step of its newest checkpoint
   local file step=none

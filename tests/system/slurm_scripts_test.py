@@ -136,6 +136,11 @@ class Scripts(unittest.TestCase):
                 self.assertEqual(self.run_chain("75 100", str(code)), [75, code])
                 self.assertEqual(self.text("cancelled").split(), ["3", "4", "5", "6", "7", "8"])
 
+    def test_a_file_written_anew_within_the_second_is_a_new_one(self):
+        """The file system gives the number of a removed file to the next one at once."""
+        marks = self.call("bash", "-c", ". %s/lib/chain.sh; for at in 25 75; do touch -d 2026-01-01T00:00:00.$at exit.json; chain_mark exit.json; done" % SLURM).stdout.split()
+        self.assertEqual(len(set(marks)), 2, marks)
+
     def test_a_program_that_does_not_get_to_the_run_folder_is_judged_by_its_status(self):
         """exit.json is then that of an earlier start, and says nothing."""
         self.assertEqual(self.run_chain("75 100", "early 2"), [75, 2])
