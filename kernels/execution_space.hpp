@@ -3,7 +3,7 @@
 #include <Kokkos_Core.hpp>
 
 #include "trireme/base/error.hpp"
-#include "trireme/device/device.hpp"
+#include "trireme/device/stream.hpp"
 
 namespace trireme::kernels {
 
@@ -20,7 +20,8 @@ void dispatch(const Stream& stream, const Run& run) {
     return;
   }
 #endif
-  if (stream.device.kind != DeviceKind::cpu) throw Failure("no kernels for the device " + to_string(stream.device) + " in this build");
+  const DeviceAccess access(stream);
+  if (stream.device.kind != DeviceKind::cpu && stream.device.kind != DeviceKind::emulated) throw Failure("no kernels for the device " + to_string(stream.device) + " in this build");
   run(Kokkos::DefaultHostExecutionSpace());
 }
 

@@ -6,6 +6,8 @@
 
 #include <sys/mman.h>
 
+#include "emulated.hpp"
+#include "memory_map.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 
@@ -28,33 +30,70 @@ std::byte* allocate_host(std::size_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
-}  // namespace
-
-Allocation::Allocation(Device device, std::size_t bytes, const std::string& what) : device_(device), bytes_(bytes) {
-  if (bytes == 0 || device.kind == DeviceKind::meta) return;
-  if (device.kind == DeviceKind::cpu) {
-    data_ = allocate_host(bytes);
-    ensure(data_ != nullptr, "{}: no memory for {} on this host", what, format_bytes(static_cast<double>(bytes)));
-    return;
-  }
 #if defined(TRIREME_ENABLE_CUDA)
+
+std::byte* allocate_cuda(Device device, std::size_t bytes, std::string& why) {
   void* data = nullptr;
   cudaError_t error = cudaSetDevice(device.index);
   if (error == cudaSuccess) error = cudaMalloc(&data, bytes);
   if (error == cudaSuccess) error = cudaMemset(data, 0, bytes);
-  ensure(error == cudaSuccess, "{}: no memory for {} on {}: {}", what, format_bytes(static_cast<double>(bytes)), to_string(device), cudaGetErrorString(error));
-  data_ = static_cast<std::byte*>(data);
+  if (error == cudaSuccess) return static_cast<std::byte*>(data);
+  why = std::string(": ") + cudaGetErrorString(error);
+  return nullptr;
+}
+
+void free_cuda(std::byte* data) { cudaFree(data); }
+
+/// Null where the driver has no more of it. Without a device there is nothing to pin for.
+std::byte* allocate_pinned(std::size_t bytes) {
+  if (cuda_device_count() == 0) return allocate_host(bytes);
+  void* data = nullptr;
+  if (cudaHostAlloc(&data, bytes, cudaHostAllocPortable) != cudaSuccess) return nullptr;
+  std::memset(data, 0, bytes);
+  return static_cast<std::byte*>(data);
+}
+
+void free_pinned(std::byte* data) { cuda_device_count() == 0 ? std::free(data) : static_cast<void>(cudaFreeHost(data)); }
+
 #else
-  throw Failure(what + ": this program was built without CUDA (preset cuda-release has it)");
+
+std::byte* allocate_cuda(Device, std::size_t, std::string& why) {
+  why = ": this program was built without CUDA (preset cuda-release has it)";
+  return nullptr;
+}
+
+void free_cuda(std::byte*) {}
+
+std::byte* allocate_pinned(std::size_t bytes) { return allocate_host(bytes); }
+
+void free_pinned(std::byte* data) { std::free(data); }
+
 #endif
+
+}  // namespace
+
+Allocation::Allocation(Device device, std::size_t bytes, const std::string& what, Pages pages) : device_(device), bytes_(bytes), pages_(pages) {
+  if (bytes == 0 || device.kind == DeviceKind::meta) return;
+  std::string why;
+  switch (device.kind) {
+    case DeviceKind::meta: break;
+    case DeviceKind::cpu: data_ = pages == Pages::pinned ? allocate_pinned(bytes) : allocate_host(bytes); break;
+    case DeviceKind::cuda: data_ = allocate_cuda(device, bytes, why); break;
+    case DeviceKind::emulated: data_ = emulated::allocate(bytes); break;
+  }
+  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what, format_bytes(static_cast<double>(bytes)), device.kind == DeviceKind::cpu ? "this host" : to_string(device), why);
+  if (device.kind != DeviceKind::cpu || pages == Pages::pinned) remember_range({data_, bytes, device});
 }
 
 Allocation::~Allocation() {
   if (data_ == nullptr) return;
-  if (device_.kind == DeviceKind::cpu) std::free(data_);
-#if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) cudaFree(data_);
-#endif
+  if (device_.kind != DeviceKind::cpu || pages_ == Pages::pinned) forget_range(data_);
+  switch (device_.kind) {
+    case DeviceKind::meta: break;
+    case DeviceKind::cpu: pages_ == Pages::pinned ? free_pinned(data_) : std::free(data_); break;
+    case DeviceKind::cuda: free_cuda(data_); break;
+    case DeviceKind::emulated: emulated::free(data_, bytes_); break;
+  }
 }
 
 Allocation::Allocation(Allocation&& other) noexcept { *this = std::move(other); }
@@ -63,6 +102,7 @@ Allocation& Allocation::operator=(Allocation&& other) noexcept {
   std::swap(device_, other.device_);
   std::swap(data_, other.data_);
   std::swap(bytes_, other.bytes_);
+  std::swap(pages_, other.pages_);
   return *this;
 }
 

@@ -31,6 +31,7 @@ std::string to_string(Device device) {
     case DeviceKind::meta: return "meta";
     case DeviceKind::cpu: return "cpu";
     case DeviceKind::cuda: return "cuda:" + std::to_string(device.index);
+    case DeviceKind::emulated: return "emulated:" + std::to_string(device.index);
   }
   return "?";
 }

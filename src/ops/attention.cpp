@@ -2,6 +2,7 @@
 
 #include "cpu/attention.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/kernels/types.hpp"
 
 namespace trireme::ops {
@@ -41,6 +42,7 @@ void attention_forward(Context& context, const Attention& a, const Tensor& qkv, 
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
+  const DeviceAccess access(context.stream());
   a.dtype == DType::float32 ? forward<float>(a, qkv, out, log_sum, workspace) : forward<BFloat16>(a, qkv, out, log_sum, workspace);
 }
 
@@ -53,6 +55,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;
+  const DeviceAccess access(context.stream());
   a.dtype == DType::float32 ? backward<float>(a, qkv, out, log_sum, dout, dqkv, workspace)
                             : backward<BFloat16>(a, qkv, out, log_sum, dout, dqkv, workspace);
 }

@@ -1,6 +1,7 @@
 #include "trireme/ops/elementwise.hpp"
 
 #include "element_type.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/kernels/elementwise.hpp"
 #include "trireme/kernels/pooling.hpp"
 
@@ -71,6 +72,7 @@ void copy(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.bytes() == y.bytes() && x.dtype == y.dtype);
   count(context, x.bytes() + y.bytes());
   if (context.meta()) return;
+  if (x.device != y.device) return copy_bytes(context.stream(), y.data, x.data, static_cast<std::size_t>(x.bytes()));
   kernels::copy(context.stream(), x.bytes(), x.data, y.data);
 }
 

@@ -7,8 +7,8 @@
 
 namespace trireme {
 
-Arena::Arena(Device device, std::string name, std::int64_t capacity_bytes)
-    : device_(device), name_(std::move(name)), storage_(device, static_cast<std::size_t>(capacity_bytes), name_), capacity_(capacity_bytes) {}
+Arena::Arena(Device device, std::string name, std::int64_t capacity_bytes, Pages pages)
+    : device_(device), name_(std::move(name)), storage_(device, static_cast<std::size_t>(capacity_bytes), name_, pages), capacity_(capacity_bytes) {}
 
 Tensor Arena::allocate(DType type, const Shape& shape) {
   const std::int64_t bytes = (shape.elements() * size_of(type) + alignment - 1) / alignment * alignment;

@@ -6,31 +6,39 @@
 
 namespace trireme {
 
-/// Where memory is and work runs. `meta` has no storage: ops check shapes and count, allocations are only added up.
-enum class DeviceKind : std::uint8_t { meta, cpu, cuda };
+/// Where memory is and work runs. `meta` has no storage: ops check shapes and count, allocations are only added up. `emulated`: this host's
+/// cores with memory of its own, which the host may not touch (it is protected) but by the calls of stream.hpp: the data take the way that
+/// they take to a CUDA device, on a machine that has none. For tests.
+enum class DeviceKind : std::uint8_t { meta, cpu, cuda, emulated };
+
+/// Whether its memory is the host's: what has a pointer may read it.
+constexpr bool in_host_memory(DeviceKind kind) { return kind == DeviceKind::cpu; }
 
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
-  int index = 0;  ///< of the CUDA device; 0 otherwise
+  int index = 0;  ///< of the CUDA or emulated device; 0 otherwise
   bool operator==(const Device&) const = default;
 };
 
-/// "meta", "cpu", "cuda:0".
+/// "meta", "cpu", "cuda:0", "emulated:0".
 std::string to_string(Device device);
 
 /// An ordered queue of work on a device. On the CPU work is done when the call returns and `handle` is null;
-/// on CUDA `handle` is the cudaStream_t. A small value: copy it freely.
+/// on CUDA `handle` is the cudaStream_t, on an emulated device its owner's. A small value: copy it freely.
 struct Stream {
   Device device;
   void* handle = nullptr;
 };
+
+/// Host memory that copies to and from a device can take beside other work, and without waiting: `pinned`, where a build and machine have such a device.
+enum class Pages : std::uint8_t { ordinary, pinned };
 
 /// One block of memory on a device, all zero, aligned to 4096 bytes, freed at the end of its life. Meta: size without storage.
 /// Large host blocks ask for huge pages. Throws Failure, naming `what`, where the memory is not to be had.
 class Allocation {
  public:
   Allocation() = default;
-  Allocation(Device device, std::size_t bytes, const std::string& what);
+  Allocation(Device device, std::size_t bytes, const std::string& what, Pages pages = Pages::ordinary);
   ~Allocation();
   Allocation(Allocation&& other) noexcept;
   Allocation& operator=(Allocation&& other) noexcept;
@@ -43,7 +51,11 @@ class Allocation {
   Device device_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+  Pages pages_ = Pages::ordinary;
 };
+
+/// Where the byte at `address` lies: on the device of the Allocation that it is in, else on the host.
+Device device_of(const void* address);
 
 /// Kokkos from construction to destruction: made once in main by the commands that compute. Throws Failure where a CUDA build finds no device.
 class KokkosScope {

@@ -15,14 +15,17 @@ struct Counters {
   std::int64_t calls = 0;
 };
 
+/// The device whose library and kernels do the work of a device: an emulated one's is the host's.
+constexpr DeviceKind target_of(DeviceKind kind) { return kind == DeviceKind::emulated ? DeviceKind::cpu : kind; }
+
 /// What an op needs beside its tensors: the stream, memory for temporaries, the device library's handles and its cache of
 /// prepared primitives. An op looks at the device of its context: on `meta` it checks shapes and counts, and nothing else.
 class Context {
  public:
   /// `workspace`: temporaries of a single op, given back at its end. `library`: weights in the device library's own format, kept.
-  /// `target`: on meta, the device whose memory needs are asked for (sizes of workspace and of prepared weights).
+  /// `target`: on meta, the device whose memory needs are asked for (sizes of workspace and of prepared weights); else target_of(the stream's device).
   Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target);
-  Context(Stream stream, Arena& workspace, Arena& library) : Context(stream, workspace, library, stream.device.kind) {}
+  Context(Stream stream, Arena& workspace, Arena& library) : Context(stream, workspace, library, target_of(stream.device.kind)) {}
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;

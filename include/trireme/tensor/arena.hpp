@@ -15,7 +15,8 @@ class Arena {
   static constexpr std::int64_t alignment = 64;  // a cache line, and what oneDNN and vector loads like
 
   Arena() = default;
-  Arena(Device device, std::string name, std::int64_t capacity_bytes);
+  /// `pages`: of host memory.
+  Arena(Device device, std::string name, std::int64_t capacity_bytes, Pages pages = Pages::ordinary);
 
   /// Throws Failure where the arena is too small (a bug in the sizing run: the message names the arena and both sizes).
   Tensor allocate(DType type, const Shape& shape);

@@ -6,6 +6,7 @@
 
 #include "../backend.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/device/stream.hpp"
 
 namespace trireme::ops::cpu {
 
@@ -57,6 +58,7 @@ void* readable(Context& context, const Operand& operand, const Tensor& tensor) {
 
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight, PreparedWeight::Form PreparedWeight::* place) {
   TRIREME_EXPECT(weight.version > 0);
+  const DeviceAccess access(context.stream());
   if (!operand.convert) return weight.value;
   if (weight.prepared != nullptr) {
     for (const PreparedWeight::Form* form : {&weight.prepared->forward, &weight.prepared->backward}) {
@@ -78,6 +80,7 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
   TRIREME_EXPECT(write == Write::assign || product.add_result);
   const dnnl_stream_t stream = library_of(context).stream();
   const ArenaScope scope(context.workspace());
+  const DeviceAccess access(context.stream());
   void* const first = readable(context, product.first, operands.first);
   void* const second = operands.second_prepared ? operands.second.data : readable(context, product.second, operands.second);
   const bool beside = product.result.convert || write == Write::add;

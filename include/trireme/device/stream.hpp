@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "trireme/device/device.hpp"
+
+// Work of a device in order, and how it and the host wait for each other. On the CPU all is done when a call returns, and nothing waits.
+// A failure of the device is thrown as Failure by whichever call meets it.
+
+namespace trireme {
+
+/// A stream of its own, ended with its owner; work of other streams runs beside it. `urgent`: what can run now is preferred to other streams' work.
+class OwnedStream {
+ public:
+  enum class Priority : std::uint8_t { ordinary, urgent };
+  OwnedStream() = default;  ///< of the CPU
+  explicit OwnedStream(Device device, Priority priority = Priority::ordinary);
+  ~OwnedStream();
+  OwnedStream(OwnedStream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
+  OwnedStream& operator=(OwnedStream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  operator const Stream&() const { return stream_; }  // NOLINT(google-explicit-constructor): it is one
+  const Stream& get() const { return stream_; }
+
+ private:
+  Stream stream_;
+};
+
+/// A point in a stream: made once, recorded often. One that was never recorded is passed.
+class Event {
+ public:
+  Event() = default;  ///< of the CPU
+  explicit Event(Device device);
+  ~Event();
+  Event(Event&& other) noexcept;
+  Event& operator=(Event&& other) noexcept;
+
+  /// From now on it stands for the end of what `stream` has been given so far.
+  void record(const Stream& stream);
+  /// What `stream` is given from now on begins after it. The host goes on.
+  void hold_back(const Stream& stream) const;
+  /// Whether it has been passed; asks, and does not wait.
+  bool passed() const;
+  /// The host waits for it.
+  void wait() const;
+
+ private:
+  Device device_;
+  void* handle_ = nullptr;
+};
+
+/// Copies `bytes` in the order of the stream. Each side lies on the host or on the stream's device; they may not overlap. Where a side is
+/// pinned host memory (Pages::pinned) the call may return before the copy is made: that side is the copy's until the host has waited for it.
+/// Ordinary host memory is read or written when the call returns.
+void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes);
+/// Writes zeros, in the order of the stream.
+void fill_zero(const Stream& stream, void* to, std::size_t bytes);
+/// The host waits for all that the stream has been given.
+void synchronize(const Stream& stream);
+
+/// Kernels that run on the host's cores may touch an emulated device's memory while one lives (those of all threads). On other devices nothing.
+class DeviceAccess {
+ public:
+  explicit DeviceAccess(const Stream& stream);
+  ~DeviceAccess();
+  DeviceAccess(const DeviceAccess&) = delete;
+  DeviceAccess& operator=(const DeviceAccess&) = delete;
+
+ private:
+  bool opened_;
+};
+
+}  // namespace trireme
