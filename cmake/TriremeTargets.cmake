@@ -26,6 +26,13 @@ endfunction()
 set(TRIREME_MPI_ENVIRONMENT
   "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;OMP_PROC_BIND=false")
 
+# The whole of a test program with its ops on `device`; skipped where there is none (tests/support/main.cpp).
+function(trireme_device_test name target device label timeout)
+  add_test(NAME ${name}.${device} COMMAND ${target})
+  set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${timeout} PROCESSORS 2 SKIP_RETURN_CODE 77
+    ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TRIREME_TEST_DEVICE=${device}")
+endfunction()
+
 # trireme_test(NAME LABEL label SOURCES ... LINK targets... [MPI] [RANKS 1 2 4] [TIMEOUT s]): without RANKS one ctest case a TEST();
 # with RANKS the whole program once at each number of ranks under mpirun (tests/support/mpi_main.cpp).
 function(trireme_test name)
@@ -59,5 +66,12 @@ function(trireme_test name)
     target_link_libraries(${target} PRIVATE trireme::device)
     gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
       PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${threads} ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false")
+    # Tests of ops run once more on each other device, a program at once (tests/support/tested_device.hpp); `ctest -L gpu` is what needs one.
+    if(ARG_LABEL STREQUAL kernels)
+      trireme_device_test(${name} ${target} emulated kernels ${ARG_TIMEOUT})
+      if(TRIREME_ENABLE_CUDA)
+        trireme_device_test(${name} ${target} cuda gpu ${ARG_TIMEOUT})
+      endif()
+    endif()
   endif()
 endfunction()

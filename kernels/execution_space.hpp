@@ -7,6 +7,11 @@
 
 namespace trireme::kernels {
 
+#if defined(KOKKOS_ENABLE_CUDA)
+/// The execution space of a CUDA stream. Made when the stream is first seen, which allocates; then kept until the stream or Kokkos ends.
+const Kokkos::Cuda& cuda_space(const Stream& stream);
+#endif
+
 /// Calls `run(space)` with the Kokkos execution space that stands for `stream`. `run` is a generic host lambda that calls a function
 /// template on the space; the KOKKOS_LAMBDA stands in that template, because nvcc takes no extended lambda inside a generic one:
 ///   template <class Space> void relu(const Space& space, Extents e) { Kokkos::parallel_for(label, Kokkos::RangePolicy<Space>(space, 0, n), KOKKOS_LAMBDA(...)); }
@@ -16,7 +21,7 @@ template <class Run>
 void dispatch(const Stream& stream, const Run& run) {
 #if defined(KOKKOS_ENABLE_CUDA)
   if (stream.device.kind == DeviceKind::cuda) {
-    run(Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle)));
+    run(cuda_space(stream));
     return;
   }
 #endif

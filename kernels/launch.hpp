@@ -15,10 +15,17 @@ namespace trireme::kernels {
 template <class Space>
 constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
 
-/// `label` is a std::string that lives as long as the program: Kokkos takes it by reference, so a launch allocates nothing.
+/// A kernel's name on its way to Kokkos: the words where a tool is loaded that hears them, else none. Kokkos before 5.2 takes a std::string by reference, 5.2
+/// makes one of whatever it is given at each launch, which for more than 15 characters would allocate.
+struct Label {
+  const std::string& words;
+  operator std::string() const { return Kokkos::Tools::profileLibraryLoaded() ? words : std::string(); }
+};
+
+/// `label` lives as long as the program.
 template <class Space, class Functor>
 void for_each_index(const Space& space, const std::string& label, std::int64_t count, const Functor& functor) {
-  if (count > 0) Kokkos::parallel_for(label, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count), functor);
+  if (count > 0) Kokkos::parallel_for(Label{label}, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, count), functor);
 }
 
 /// A piece on the host: the whole run in one call.
@@ -46,7 +53,7 @@ void for_each_piece(const Space& space, const std::string& label, std::int64_t p
   if constexpr (on_host<Space>) {
     for_each_index(space, label, pieces, WholePiece<Functor>{functor});
   } else {
-    Kokkos::parallel_for(label, Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces), Kokkos::AUTO), TeamPiece<Space, Functor>{functor});
+    Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces), Kokkos::AUTO), TeamPiece<Space, Functor>{functor});
   }
 }
 

@@ -96,7 +96,7 @@ void for_each_group(const Space& space, const std::string& label, std::int64_t c
   if constexpr (on_host<Space>) {
     for_each_index(space, label, count, OnHostGroup<Functor>{functor});
   } else {
-    Kokkos::parallel_for(label, Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), Kokkos::AUTO), OnTeamGroup<Space, Functor>{functor});
+    Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), Kokkos::AUTO), OnTeamGroup<Space, Functor>{functor});
   }
 }
 

@@ -4,8 +4,8 @@
 #   2. builds the preset release with all tests and runs them; GPU cases are reported as skipped where there is none
 #   3. builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them
 #   4. the arrows between the libraries (check_layers.py), shellcheck of the scripts
-#   5. where nvcc is found: builds the program of the preset cuda-release (not its tests); it must start without a driver, do there what
-#      needs no device, and say what is missing for the rest
+#   5. where nvcc is found: builds the program and the kernel tests of the preset cuda-release; the program must start without a driver, do there what
+#      needs no device, and say what is missing for the rest; the kernel tests run on the GPU, and are reported as skipped where there is none
 # Run again, only what changed is built. A step that fails is named at the end, with what its failed tests printed last; exit 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -82,8 +82,9 @@ fi
 step "arrows between the libraries" python3 scripts/check_layers.py
 step "shellcheck" check_scripts
 if [ "$cuda" != no ]; then
-  step "cuda-release: build" build cuda-release --target trireme
+  step "cuda-release: build" build cuda-release --target trireme tests_kernels
   step "cuda-release: without a driver" tests cuda-release
+  step "cuda-release: on a GPU" tests gpu
 fi
 
 if [ ${#failed[@]} -gt 0 ]; then

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
 #include "bench_io.hpp"
@@ -40,18 +39,16 @@ ExitCode bench_command(const Options& options) {
 
 }  // namespace
 
-void add_bench(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("bench", "Measure this machine: io writes and reads checkpoints, against raw writes and reads of the same bytes");
+void add_bench(CommandLine& line) {
+  Command command = line.add("bench", "Measure this machine: io writes and reads checkpoints, against raw writes and reads of the same bytes");
   const auto options = std::make_shared<Options>();
-  command->add_option("SUBJECT", options->subject, "io")->required();
-  command->add_option("--folder", options->io.folder, "A folder on the disk that is measured")->capture_default_str();
-  command->add_option("--bytes", options->io.bytes, "Size of the state that is written, over all ranks (default: 1GiB); each rank takes twice its share of memory")
-      ->transform(CLI::AsSizeValue(true))
-      ->type_name("SIZE");
-  command->add_option("--rounds", options->io.rounds, "Every way to write is taken once a round, in turns")->check(CLI::Range(1, 1000))->capture_default_str();
-  command->add_flag("--json", options->io.json, "Figures as JSON");
-  command->footer("Example:\n  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");
-  command->callback([options, &run] { run = [options] { return bench_command(*options); }; });
+  command.option("SUBJECT", options->subject, "io").required();
+  command.option("--folder", options->io.folder, "A folder on the disk that is measured").default_shown();
+  command.option("--bytes", options->io.bytes, "Size of the state that is written, over all ranks (default: 1GiB); each rank takes twice its share of memory").size_in_bytes();
+  command.option("--rounds", options->io.rounds, "Every way to write is taken once a round, in turns").range(1, 1000).default_shown();
+  command.flag("--json", options->io.json, "Figures as JSON");
+  command.footer("Example:\n  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");
+  command.runs([options] { return bench_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -1,12 +1,12 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "commands.hpp"
@@ -81,16 +81,22 @@ std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& l
   return text + fmt::format(", last step {:.3g}", schedule.rate(layout.schedule_steps));
 }
 
-/// Of the rank that needs most. Ranks of one stage need the same but for parts that are uneven by a row: the first and the last stand for all.
+/// Of the rank that needs most on the device, and of the one that needs most in host memory, which may be another. Ranks of one stage need the same but for
+/// parts that are uneven by a row: the first and the last stand for all.
 train::MemoryPlan largest_plan(const train::ReplicaOptions& options, const train::ResolvedLayout& layout) {
   const parallel::MeshShape shape{.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
-  train::MemoryPlan largest;
+  train::MemoryPlan largest, host;
   for (int stage = 0; stage < layout.pipeline; ++stage) {
-    for (const auto& [data, tensor] : {std::pair(0, 0), std::pair(layout.data - 1, layout.tensor - 1)}) {
+    for (const auto& [data, tensor] : std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
       const train::MemoryPlan plan = train::Replica::measure(options, shape, parallel::rank_of(shape, {stage, data, tensor}), DeviceKind::cpu);
       if (plan.total() > largest.total()) largest = plan;
+      if (plan.host_total() > host.host_total()) host = plan;
     }
   }
+  largest.host_parameters = host.host_parameters;
+  largest.host_optimizer = host.host_optimizer;
+  largest.host_activations = host.host_activations;
+  largest.host_checkpoint = host.host_checkpoint;
   return largest;
 }
 
@@ -126,14 +132,14 @@ ExitCode check(const CheckArguments& arguments) {
 
 }  // namespace
 
-void add_check(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("check", "Validate a deck and the data it names, and print the resolved layout; starts nothing");
+void add_check(CommandLine& line) {
+  Command command = line.add("check", "Validate a deck and the data it names, and print the resolved layout; starts nothing");
   const auto arguments = std::make_shared<CheckArguments>();
-  add_deck_options(*command, arguments->source);
-  command->add_option("--ranks", arguments->ranks, "Ranks the run will have (default: the fewest that the deck allows)")->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 30))->type_name("N");
-  command->footer("Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
+  add_deck_options(command, arguments->source);
+  command.option("--ranks", arguments->ranks, "Ranks the run will have (default: the fewest that the deck allows)").range(1, std::int64_t{1} << 30).type_name("N");
+  command.footer("Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
                   "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2");
-  command->callback([arguments, &run] { run = [arguments] { return check(*arguments); }; });
+  command.runs([arguments] { return check(*arguments); });
 }
 
 }  // namespace trireme::app

@@ -4,12 +4,11 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "weights_option.hpp"
 #include "trireme/device/device.hpp"
+#include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
 
 namespace trireme::app {
@@ -32,7 +31,7 @@ ExitCode evaluate_command(const Options& options) {
   leave_together(environment, log, [&] {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     std::optional<KokkosScope> kokkos;
-    comm::together(environment.world(), [&] { kokkos.emplace(); });
+    comm::together(environment.world(), [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
     const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights};
     const train::Metrics metrics = at_places_of(deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     if (environment.world().rank() == 0) fmt::print("{}: {}\n", options.split, describe(metrics, deck.model.kind == model::ModelKind::gpt));
@@ -42,15 +41,15 @@ ExitCode evaluate_command(const Options& options) {
 
 }  // namespace
 
-void add_evaluate(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("evaluate", "Metrics of a checkpoint on a split of the deck's data, at any number of ranks");
+void add_evaluate(CommandLine& line) {
+  Command command = line.add("evaluate", "Metrics of a checkpoint on a split of the deck's data, at any number of ranks");
   const auto options = std::make_shared<Options>();
-  add_deck_options(*command, options->deck);
-  command->add_option("--checkpoint", options->checkpoint, "The checkpoint to take weights and running statistics from")->required();
-  command->add_option("--split", options->split, "train, validation or test")->capture_default_str();
-  add_weights_option(*command, options->weights, "the average where the checkpoint has one");
-  command->footer("Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint runs/fashion/checkpoints/best.h5 --split test");
-  command->callback([options, &run] { run = [options] { return evaluate_command(*options); }; });
+  add_deck_options(command, options->deck);
+  command.option("--checkpoint", options->checkpoint, "The checkpoint to take weights and running statistics from").required();
+  command.option("--split", options->split, "train, validation or test").default_shown();
+  add_weights_option(command, options->weights, "the average where the checkpoint has one");
+  command.footer("Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint runs/fashion/checkpoints/best.h5 --split test");
+  command.runs([options] { return evaluate_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "commands.hpp"
 #include "stored_file.hpp"
 #include "weights_option.hpp"
@@ -28,15 +26,15 @@ ExitCode export_command(const Options& options) {
 
 }  // namespace
 
-void add_export(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("export", "Write weights and running statistics of a checkpoint as a safetensors file");
+void add_export(CommandLine& line) {
+  Command command = line.add("export", "Write weights and running statistics of a checkpoint as a safetensors file");
   const auto options = std::make_shared<Options>();
-  command->add_option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")->required();
-  command->add_option("--out", options->file, "The .safetensors file to write")->type_name("FILE.safetensors")->required();
-  command->add_flag("--overwrite", options->overwrite, "Replace a file that is there");
-  add_weights_option(*command, options->weights, "model");
-  command->footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
-  command->callback([options, &run] { run = [options] { return export_command(*options); }; });
+  command.option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first").required();
+  command.option("--out", options->file, "The .safetensors file to write").type_name("FILE.safetensors").required();
+  command.flag("--overwrite", options->overwrite, "Replace a file that is there");
+  add_weights_option(command, options->weights, "model");
+  command.footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
+  command.runs([options] { return export_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -2,8 +2,6 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "stored_file.hpp"
@@ -72,16 +70,16 @@ ExitCode import_command(const Options& options) {
 
 }  // namespace
 
-void add_import(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("import", "Make a checkpoint from a safetensors file");
+void add_import(CommandLine& line) {
+  Command command = line.add("import", "Make a checkpoint from a safetensors file");
   const auto options = std::make_shared<Options>();
-  command->add_option("FILE", options->file, "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama")->required();
-  add_deck_options(*command, options->deck);
-  command->add_option("--out", options->checkpoint, "The checkpoint to write")->type_name("CHECKPOINT")->required();
-  command->add_flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
-  command->footer("Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
+  command.option("FILE", options->file, "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama").required();
+  add_deck_options(command, options->deck);
+  command.option("--out", options->checkpoint, "The checkpoint to write").type_name("CHECKPOINT").required();
+  command.flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
+  command.footer("Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
                   "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
-  command->callback([options, &run] { run = [options] { return import_command(*options); }; });
+  command.runs([options] { return import_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -3,7 +3,6 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "commands.hpp"
@@ -31,7 +30,9 @@ Json extents_of(const Shape& shape) { return std::vector<std::int64_t>(shape.beg
 Json describe_checkpoint(const std::string& path) {
   const checkpoint::Contents contents = checkpoint::read_contents(path);
   const checkpoint::Info& info = contents.info;
+  const std::string seal = checkpoint::check_seal(path, checkpoint::SealCheck::head);
   Json json{{"kind", "checkpoint"},   {"path", path},        {"file_bytes", fs::file_size(path)},   {"sealed", contents.sealed},
+            {"damage", seal.empty() || seal == "no seal" ? Json(nullptr) : Json(seal)},
             {"step", info.step},      {"epoch", info.epoch}, {"epoch_samples", info.epoch_samples}, {"samples", info.samples},
             {"updates", info.updates}};
   std::int64_t elements = 0, weights = 0;
@@ -54,8 +55,10 @@ Json describe_checkpoint(const std::string& path) {
 }
 
 std::string checkpoint_text(const Json& json) {
-  std::string text = fmt::format("{}: checkpoint, {}, {}\n", json["path"].get<std::string>(), format_bytes(json["file_bytes"].get<double>()),
-                                 json["sealed"].get<bool>() ? "sealed" : "no seal (made by another program)");
+  const std::string seal = json["damage"].is_string()   ? "damaged: " + json["damage"].get<std::string>()
+                           : json["sealed"].get<bool>() ? "sealed (`trireme verify` checks every byte)"
+                                                        : "no seal (made by another program)";
+  std::string text = fmt::format("{}: checkpoint, {}, {}\n", json["path"].get<std::string>(), format_bytes(json["file_bytes"].get<double>()), seal);
   text += fmt::format("  step {}, epoch {} (and {} samples of it), {} samples, {} updates\n", json["step"].get<std::int64_t>(),
                       json["epoch"].get<std::int64_t>(), json["epoch_samples"].get<std::int64_t>(), json["samples"].get<std::int64_t>(),
                       json["updates"].get<std::int64_t>());
@@ -213,6 +216,8 @@ ExitCode inspect_command(const Options& options) {
   std::string digest;
   if (options.digest) {
     const std::vector<checkpoint::Contents::Entry> tensors = checkpoint::compute_digests(options.path);
+    const std::string wrong = checkpoint::compare_digests(checkpoint::read_contents(options.path), tensors);
+    validate(wrong.empty(), "{}: {}", options.path, wrong);
     digest = fmt::format("{:016x}", checkpoint::combined_digest(tensors));
     if (!options.json) fmt::print("{}: digest of {} tensors: {}\n", options.path, tensors.size(), digest);
   }
@@ -226,14 +231,14 @@ ExitCode inspect_command(const Options& options) {
 
 }  // namespace
 
-void add_inspect(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("inspect", "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
+void add_inspect(CommandLine& line) {
+  Command command = line.add("inspect", "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
   const auto options = std::make_shared<Options>();
-  command->add_option("PATH", options->path, "A file or a folder")->required();
-  command->add_flag("--json", options->json, "As one JSON object");
-  command->add_flag("--digest", options->digest, "Of a checkpoint: one digest over the values of all tensors, as the last word");
-  command->footer("Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest runs/fashion/checkpoints/best.h5");
-  command->callback([options, &run] { run = [options] { return inspect_command(*options); }; });
+  command.option("PATH", options->path, "A file or a folder").required();
+  command.flag("--json", options->json, "As one JSON object");
+  command.flag("--digest", options->digest, "Of a checkpoint: one digest over the values of all tensors, as the last word");
+  command.footer("Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest runs/fashion/checkpoints/best.h5");
+  command.runs([options] { return inspect_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -1,7 +1,8 @@
 #include "command_line.hpp"
 
 #include <algorithm>
-#include <vector>
+#include <cstdio>
+#include <sstream>
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
@@ -38,8 +39,7 @@ std::string unknown_option(const CLI::App& command, const std::string& word) {
   return fmt::format("unknown option {}; options are {}", word, fmt::join(names, ", "));
 }
 
-}  // namespace
-
+/// What is wrong with the command line, with the nearest command or option where one was misspelt.
 std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc, const char* const* argv) {
   const std::vector<const CLI::App*> chosen = root.get_subcommands([](const CLI::App* command) { return command->parsed(); });
   if (chosen.empty()) {
@@ -53,6 +53,118 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc
     if (word.starts_with('-')) return unknown_option(command, word) + help;
   if (!command.remaining(true).empty()) return fmt::format("\"{}\" is one argument too many", command.remaining(true).front()) + help;
   return error.what() + help;
+}
+
+/// CLI11 2.5 and newer would fill the lines of the examples into paragraphs.
+template <class Formatter>
+void keep_lines_of_footers(Formatter& formatter) {
+  if constexpr (requires { formatter.enable_footer_formatting(false); }) formatter.enable_footer_formatting(false);
+}
+
+}  // namespace
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::default_shown() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::type_name(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+Option& Option::range(std::int64_t least, std::int64_t most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+Option& Option::range_of_reals(double least, double most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+Option& Option::positive() {
+  option_->check(CLI::PositiveNumber);
+  return *this;
+}
+
+Option& Option::one_of(const std::vector<std::string>& values) {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Option& Option::size_in_bytes() {
+  option_->transform(CLI::AsSizeValue(true))->type_name("SIZE");
+  return *this;
+}
+
+Option& Option::separated_by(char delimiter) {
+  option_->delimiter(delimiter);
+  return *this;
+}
+
+Option& Option::one_value_each() {
+  option_->allow_extra_args(false);
+  return *this;
+}
+
+Option Command::option(const std::string& name, std::string& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
+Option Command::option(const std::string& name, int& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
+Option Command::option(const std::string& name, std::int64_t& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
+Option Command::option(const std::string& name, std::uint64_t& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
+Option Command::option(const std::string& name, double& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
+Option Command::option(const std::string& name, std::vector<std::string>& values, const std::string& help) { return Option(*app_->add_option(name, values, help)); }
+Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take, const std::string& help) {
+  return Option(*app_->add_option_function<std::string>(name, take, help));
+}
+
+void Command::flag(const std::string& name, bool& given, const std::string& help) { app_->add_flag(name, given, help); }
+
+void Command::footer(const std::string& lines) { app_->footer(lines); }
+
+void Command::hide() { app_->group(""); }
+
+void Command::runs(const Run& run) {
+  app_->callback([run, chosen = chosen_] { *chosen = run; });
+}
+
+std::vector<std::string> Command::given() const {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app_->get_options())
+    if (option->count() > 0) names.push_back(option->get_name());
+  return names;
+}
+
+CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Trireme trains neural networks as a batch application for supercomputers.", "trireme")) {
+  keep_lines_of_footers(*root_->get_formatter());  // the commands take it over
+  root_->footer("Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command has --help.");
+  root_->set_version_flag("--version", "trireme " TRIREME_VERSION);
+  root_->require_subcommand(1);
+}
+
+CommandLine::~CommandLine() = default;
+
+Command CommandLine::add(const std::string& name, const std::string& what_it_does) { return {*root_->add_subcommand(name, what_it_does), chosen_}; }
+
+Run CommandLine::parse(int argc, const char* const* argv) {
+  try {
+    root_->parse(argc, argv);
+  } catch (const CLI::Success& asked) {
+    std::ostringstream text;
+    root_->exit(asked, text, text);
+    return [answer = text.str()] {
+      std::fputs(answer.c_str(), stdout);  // main sees whether it arrives
+      return ExitCode::done;
+    };
+  } catch (const CLI::ParseError& error) {
+    throw InputError(explain(*root_, error, argc, argv));
+  }
+  return chosen_;
 }
 
 }  // namespace trireme::app

@@ -3,7 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/ranges.h>
 
 #include "commands.hpp"
@@ -66,36 +65,30 @@ ExitCode shard_command(const ShardCommand& command, const std::vector<std::strin
   });
 }
 
-void add_options(CLI::App& shard, ShardCommand& command) {
-  shard.add_option("FORMAT", command.format, "Form of the source: idx (MNIST-style), text, tokens (numbers); idx and text plain or .gz")->required();
-  shard.add_option("SOURCE", command.sources, "idx: IMAGES LABELS; text, tokens: files, each of which is one document of a text")->required();
-  shard.add_option("--out", command.out, "Folder of the shards")->required();
-  shard.add_option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")->check(CLI::PositiveNumber);
-  shard.add_flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
-  shard.add_option("--range", command.range, "idx: only samples BEGIN:END of the source (END not included)");
-  shard.add_option("--classes", command.classes, "idx: names of the classes, separated by commas")->delimiter(',');
-  shard
-      .add_option("--tokenizer", command.tokenizer,
-                  "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is copied beside the shards")
-      ->type_name("bytes|FILE.model");
-  shard
-      .add_option("--train-tokenizer", command.train_tokenizer,
-                  "text: train a SentencePiece model of so many pieces on the sources, kept as tokenizer.model beside the shards")
-      ->check(CLI::Range(std::int64_t{1}, largest_vocabulary))
-      ->type_name("VOCABULARY");
-  shard.add_option("--type", command.type, "tokens: type of the numbers in files that are nothing else (little-endian); a .npy file says it itself")
-      ->check(CLI::IsMember({"uint8", "uint16", "uint32"}));
-  shard.add_option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1")
-      ->check(CLI::Range(std::int64_t{1}, largest_vocabulary))
-      ->type_name("N");
-  shard
-      .add_option("--hold-out", command.hold_out,
-                  "text, tokens: what is kept back for validation: the last part of every source, so long that all of them are this fraction of the "
-                  "tokens (below 1) or "
-                  "this many tokens")
-      ->check(CLI::PositiveNumber)
-      ->type_name("FRACTION|TOKENS");
-  shard.add_option("--hold-out-out", command.hold_out_folder, "text, tokens: folder of the shards held out")->type_name("FOLDER");
+void add_options(Command& shard, ShardCommand& command) {
+  shard.option("FORMAT", command.format, "Form of the source: idx (MNIST-style), text, tokens (numbers); idx and text plain or .gz").required();
+  shard.option("SOURCE", command.sources, "idx: IMAGES LABELS; text, tokens: files, each of which is one document of a text").required();
+  shard.option("--out", command.out, "Folder of the shards").required();
+  shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)").positive();
+  shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
+  shard.option("--range", command.range, "idx: only samples BEGIN:END of the source (END not included)");
+  shard.option("--classes", command.classes, "idx: names of the classes, separated by commas").separated_by(',');
+  shard.option("--tokenizer", command.tokenizer,
+               "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is copied beside the shards")
+      .type_name("bytes|FILE.model");
+  shard.option("--train-tokenizer", command.train_tokenizer,
+               "text: train a SentencePiece model of so many pieces on the sources, kept as tokenizer.model beside the shards")
+      .range(1, largest_vocabulary)
+      .type_name("VOCABULARY");
+  shard.option("--type", command.type, "tokens: type of the numbers in files that are nothing else (little-endian); a .npy file says it itself")
+      .one_of({"uint8", "uint16", "uint32"});
+  shard.option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1").range(1, largest_vocabulary).type_name("N");
+  shard.option("--hold-out", command.hold_out,
+               "text, tokens: what is kept back for validation: the last part of every source, so long that all of them are this fraction of the "
+               "tokens (below 1) or this many tokens")
+      .positive()
+      .type_name("FRACTION|TOKENS");
+  shard.option("--hold-out-out", command.hold_out_folder, "text, tokens: folder of the shards held out").type_name("FOLDER");
 }
 
 }  // namespace
@@ -104,11 +97,11 @@ std::int64_t number_of_shards(const ShardCommand& command, std::int64_t bytes) {
   return command.shards > 0 ? command.shards : std::max<std::int64_t>(1, (bytes + usual_shard_bytes - 1) / usual_shard_bytes);
 }
 
-void add_shard(CLI::App& root, Run& run) {
-  CLI::App* shard = root.add_subcommand("shard", "Make a dataset of HDF5 shards");
+void add_shard(CommandLine& line) {
+  Command shard = line.add("shard", "Make a dataset of HDF5 shards");
   const auto command = std::make_shared<ShardCommand>();
-  add_options(*shard, *command);
-  shard->footer(
+  add_options(shard, *command);
+  shard.footer(
       "Examples:\n"
       "  the last 10,000 of 60,000 images kept for validation\n"
       "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range 0:50000 --out data/fashion/train\n"
@@ -119,12 +112,7 @@ void add_shard(CLI::App& root, Run& run) {
       "  trireme shard tokens part0.npy part1.npy --vocabulary 50257 --out data/web\n"
       "  trireme shard tokens train.bin --type uint16 --vocabulary 50257 --out data/web\n"
       "Under mpirun each rank writes its share of the shards (--shards), and encodes its share of the texts.");
-  shard->callback([shard, command, &run] {
-    std::vector<std::string> given;
-    for (const CLI::Option* option : shard->get_options())
-      if (option->count() > 0) given.push_back(option->get_name());
-    run = [command, given] { return shard_command(*command, given); };
-  });
+  shard.runs([shard, command] { return shard_command(*command, shard.given()); });
 }
 
 }  // namespace trireme::app

@@ -3,8 +3,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "commands.hpp"
 #include "deck_source.hpp"
 #include "trireme/base/check.hpp"
@@ -46,28 +44,30 @@ ExitCode train_command(const Options& options) {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     if (!deck.debug.faults.empty() && !test_build && !options.allow_faults)
       throw InputError(deck::placed(deck, "debug.fault kills or disturbs ranks on purpose, for tests; take the key out, or allow it with --allow-faults"));
+    if (deck.debug.device != train::DebugDevice::automatic && !test_build && !options.allow_faults)
+      throw InputError(deck::placed(deck, "debug.device puts the host in the place of a device, for tests; take the key out, or allow it with --allow-faults"));
     comm::Engine engine(train::choose_drive(environment));  // before Kokkos, so that its thread may run on all of this rank's cores
     std::optional<KokkosScope> kokkos;
-    comm::together(environment.world(), [&] { kokkos.emplace(); });
+    comm::together(environment.world(), [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
     return at_places_of(deck, [&] { return train::train({deck, policy}, environment, engine, log); });
   });
 }
 
 }  // namespace
 
-void add_train(CLI::App& root, Run& run) {
-  CLI::App* command = root.add_subcommand("train", "Train as a deck says; under mpirun or srun every rank runs this");
+void add_train(CommandLine& line) {
+  Command command = line.add("train", "Train as a deck says; under mpirun or srun every rank runs this");
   const auto options = std::make_shared<Options>();
-  add_deck_options(*command, options->deck);
-  command->add_option("--restart", options->restart,
+  add_deck_options(command, options->deck);
+  command.option("--restart", options->restart,
                       "auto: go on from the newest valid checkpoint, start fresh only in a folder that holds none; required: never start fresh; "
                       "none: start a new run, old checkpoints are moved aside; PATH: go on from this file")
-      ->type_name("auto|required|none|PATH")
-      ->capture_default_str();
-  command->add_flag("--weights-only", options->weights_only, "With --restart PATH: take weights and running statistics only, and begin at step 0");
-  command->add_flag("--allow-faults", options->allow_faults, "For tests: let the faults of the deck's debug.fault happen");
-  command->footer("Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set run.name=trial --set schedule.rate=0.1");
-  command->callback([options, &run] { run = [options] { return train_command(*options); }; });
+      .type_name("auto|required|none|PATH")
+      .default_shown();
+  command.flag("--weights-only", options->weights_only, "With --restart PATH: take weights and running statistics only, and begin at step 0");
+  command.flag("--allow-faults", options->allow_faults, "For tests: let the faults of the deck's debug.fault happen, and let debug.device choose");
+  command.footer("Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set run.name=trial --set schedule.rate=0.1");
+  command.runs([options] { return train_command(*options); });
 }
 
 }  // namespace trireme::app

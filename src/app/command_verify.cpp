@@ -2,8 +2,6 @@
 #include <memory>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "commands.hpp"
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
@@ -46,13 +44,12 @@ ExitCode verify_command(const std::string& path) {
 
 }  // namespace
 
-void add_verify(CLI::App& root, Run& run) {
-  CLI::App* command =
-      root.add_subcommand("verify", "Check every checksum of a checkpoint, a shard, a dataset or a run folder; exit 2 names the place of the damage");
+void add_verify(CommandLine& line) {
+  Command command = line.add("verify", "Check every checksum of a checkpoint, a shard, a dataset or a run folder; exit 2 names the place of the damage");
   const auto path = std::make_shared<std::string>();
-  command->add_option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)")->required();
-  command->footer("Example:\n  trireme verify runs/fashion/checkpoints/best.h5");
-  command->callback([path, &run] { run = [path] { return verify_command(*path); }; });
+  command.option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)").required();
+  command.footer("Example:\n  trireme verify runs/fashion/checkpoints/best.h5");
+  command.runs([path] { return verify_command(*path); });
 }
 
 }  // namespace trireme::app

@@ -2,7 +2,6 @@
 
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 
 #include "error_text.hpp"
@@ -11,9 +10,9 @@
 
 namespace trireme::app {
 
-void add_deck_options(CLI::App& command, DeckSource& source) {
-  command.add_option("DECK", source.path, "The deck: a TOML file that says the whole experiment")->required();
-  command.add_option("--set", source.sets, "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")->type_name("KEY=VALUE")->allow_extra_args(false);
+void add_deck_options(Command& command, DeckSource& source) {
+  command.option("DECK", source.path, "The deck: a TOML file that says the whole experiment").required();
+  command.option("--set", source.sets, "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated").type_name("KEY=VALUE").one_value_each();
 }
 
 std::vector<deck::Override> overrides_of(const DeckSource& source) {

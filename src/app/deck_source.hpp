@@ -3,14 +3,11 @@
 #include <string>
 #include <vector>
 
+#include "command_line.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"
-
-namespace CLI {
-class App;
-}
 
 namespace trireme::app {
 
@@ -20,7 +17,7 @@ struct DeckSource {
   std::vector<std::string> sets;
 };
 
-void add_deck_options(CLI::App& command, DeckSource& source);
+void add_deck_options(Command& command, DeckSource& source);
 
 /// The `--set key=value` options taken apart. Throws InputError.
 std::vector<deck::Override> overrides_of(const DeckSource& source);

@@ -3,15 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <future>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "file_plan.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/device/stream.hpp"
 #include "values.hpp"
 
 namespace trireme::checkpoint {
@@ -75,10 +76,11 @@ struct BackgroundWrite::Work {
     pieces.assign(from.begin(), from.end());
     for (Piece& piece : pieces) {
       const std::int64_t elements = elements_of(piece);
-      if (elements > 0) std::memcpy(to, piece.data, static_cast<std::size_t>(elements) * sizeof(float));
+      copy_bytes(piece.stream, to, piece.data, static_cast<std::size_t>(elements) * sizeof(float));
       piece.data = to;
       to += elements;
     }
+    for (Piece& piece : pieces) synchronize(std::exchange(piece.stream, Stream{}));  // the copies stand; the thread has no device
     report.copy_seconds = monotonic_seconds() - start;
   }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "agreement.hpp"
+#include "host_rows.hpp"
 #include "info_text.hpp"
 #include "rows.hpp"
 #include "seal.hpp"
@@ -71,10 +72,8 @@ FilePlan plan_file(const comm::Communicator& world, const std::string& path, std
 
 std::vector<std::uint64_t> digests_of(std::span<const Piece> pieces) {
   std::vector<std::uint64_t> digests(pieces.size());
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const Piece& piece = pieces[i];
-    if (piece.row_begin < piece.row_end) digests[i] = digest_rows(*piece.spec, part_of(piece), piece.row_begin, piece.row_end, piece.data);
-  }
+  HostRows rows(pieces);
+  for (std::size_t i = 0; i < pieces.size(); ++i) digests[i] = digest_of(rows, pieces[i]);
   return digests;
 }
 

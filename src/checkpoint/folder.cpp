@@ -6,11 +6,13 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
 #include <fmt/format.h>
 
+#include "info_text.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
@@ -49,12 +51,12 @@ std::vector<StepFile> step_files(const std::string& folder) {
   return files;
 }
 
-/// "" for a checkpoint of this step that may be gone on from.
-std::string what_is_wrong_with(const std::string& path, std::int64_t step) {
+/// "" for a checkpoint of this step that may be gone on from, whose contents are then read.
+std::string what_is_wrong_with(const std::string& path, std::int64_t step, Contents& contents) {
   try {
     const std::string damage = check_seal(path);
     if (!damage.empty() && damage != "no seal") return damage;
-    const Contents contents = read_contents(path);
+    contents = read_contents(path);
     // A run that went on from it would write files that are older by name than it, and never take them up.
     if (contents.info.step != step) return fmt::format("its name says step {}, its attribute step is {}", step, contents.info.step);
     return contents.tensors.empty() ? "it holds no tensors" : "";
@@ -69,8 +71,10 @@ Choice look_for_newest(const std::string& folder, std::int64_t before = std::num
   for (const StepFile& file : step_files(folder)) {
     choice.any_file = true;
     if (file.step >= before) continue;
-    const std::string why = what_is_wrong_with(file.path.string(), file.step);
+    Contents contents;
+    const std::string why = what_is_wrong_with(file.path.string(), file.step, contents);
     if (why.empty()) {
+      choice.contents = std::move(contents);
       choice.path = file.path.string();
       choice.step = file.step;
       return choice;
@@ -80,15 +84,16 @@ Choice look_for_newest(const std::string& folder, std::int64_t before = std::num
   return choice;
 }
 
-std::vector<std::uint8_t> to_bytes(const Choice& choice) {
+std::string to_bytes(const Choice& choice) {  // all but the contents
   nlohmann::json rejected = nlohmann::json::array();
   for (const Rejected& file : choice.rejected) rejected.push_back({file.path, file.why});
-  return nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected, choice.any_file}));
+  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected, choice.any_file}));
+  return {bytes.begin(), bytes.end()};
 }
 
 Choice choice_of(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
-  Choice choice{json[0], json[1], {}, json[3]};
+  Choice choice{json[0], json[1], {}, json[3], {}};
   for (const nlohmann::json& file : json[2]) choice.rejected.push_back({file[0], file[1]});
   return choice;
 }
@@ -111,12 +116,11 @@ void at_rank_zero(const comm::Communicator& world, Body&& body) {
 /// Rank 0's answer, on every rank.
 template <class Body>
 Choice choose(const comm::Communicator& world, Body&& body) {
-  std::string bytes;
-  at_rank_zero(world, [&] {
-    const std::vector<std::uint8_t> found = to_bytes(body());
-    bytes.assign(found.begin(), found.end());
-  });
-  return choice_of(world.broadcast(bytes, 0));
+  Choice found;
+  at_rank_zero(world, [&] { found = body(); });
+  Choice choice = choice_of(world.broadcast(to_bytes(found), 0));
+  choice.contents = contents_of_bytes(world.broadcast(to_bytes(found.contents), 0));
+  return choice;
 }
 
 constexpr const char* attempts_name = "restart.json";

@@ -3,21 +3,25 @@
 #include <nlohmann/json.hpp>
 
 namespace trireme::checkpoint {
+namespace {
+
+std::string to_cbor(const nlohmann::json& json) {
+  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(json);
+  return {bytes.begin(), bytes.end()};
+}
 
 // CBOR, since it holds numbers that are not finite and 64-bit integers as they are.
-std::string to_bytes(const Info& info) {
+nlohmann::json to_json(const Info& info) {
   nlohmann::json json{
       {"step", info.step}, {"epoch", info.epoch},     {"epoch_samples", info.epoch_samples}, {"samples", info.samples}, {"updates", info.updates},
       {"deck", info.deck}, {"classes", info.classes}, {"state", nlohmann::json::object()}};
   for (const auto& [key, value] : info.state) {
     json["state"][key] = std::visit([&](const auto& held) { return nlohmann::json::array({value.index(), held}); }, value);
   }
-  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(json);
-  return {bytes.begin(), bytes.end()};
+  return json;
 }
 
-Info info_of_bytes(const std::string& bytes) {
-  const nlohmann::json json = nlohmann::json::from_cbor(bytes);
+Info info_of(const nlohmann::json& json) {
   Info info;
   info.step = json["step"];
   info.epoch = json["epoch"];
@@ -35,6 +39,29 @@ Info info_of_bytes(const std::string& bytes) {
     }
   }
   return info;
+}
+
+}  // namespace
+
+std::string to_bytes(const Info& info) { return to_cbor(to_json(info)); }
+Info info_of_bytes(const std::string& bytes) { return info_of(nlohmann::json::from_cbor(bytes)); }
+
+std::string to_bytes(const Contents& contents) {
+  nlohmann::json tensors = nlohmann::json::array();
+  for (const Contents::Entry& entry : contents.tensors)
+    tensors.push_back({entry.path, std::vector<std::int64_t>(entry.shape.begin(), entry.shape.end()), entry.digest, entry.has_digest});
+  return to_cbor({{"info", to_json(contents.info)}, {"tensors", tensors}, {"sealed", contents.sealed}});
+}
+
+Contents contents_of_bytes(const std::string& bytes) {
+  const nlohmann::json json = nlohmann::json::from_cbor(bytes);
+  Contents contents{.info = info_of(json["info"]), .tensors = {}, .sealed = json["sealed"]};
+  for (const nlohmann::json& entry : json["tensors"]) {
+    Shape shape;
+    for (const std::int64_t extent : entry[1]) shape.push_back(extent);
+    contents.tensors.push_back({.path = entry[0], .shape = shape, .digest = entry[2], .has_digest = entry[3]});
+  }
+  return contents;
 }
 
 }  // namespace trireme::checkpoint

@@ -10,4 +10,8 @@ namespace trireme::checkpoint {
 std::string to_bytes(const Info& info);
 Info info_of_bytes(const std::string& bytes);
 
+/// Likewise of all that a file says of itself.
+std::string to_bytes(const Contents& contents);
+Contents contents_of_bytes(const std::string& bytes);
+
 }  // namespace trireme::checkpoint

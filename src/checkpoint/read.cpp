@@ -4,6 +4,8 @@
 
 #include "agreement.hpp"
 #include "digest.hpp"
+#include "host_rows.hpp"
+#include "info_text.hpp"
 #include "rows.hpp"
 #include "seal.hpp"
 #include "trireme/base/check.hpp"
@@ -72,22 +74,17 @@ Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
 }
 
 /// Reads the rows of a piece in rounds of bounded size.
-void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, std::vector<float>& staging) {
+void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, HostRows& host, std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
   const parallel::Part part = part_of(piece);
-  const std::int64_t step = rows_a_round(part.row_elements());
-  for (std::int64_t begin = piece.row_begin; begin < piece.row_end; begin += step) {
-    const std::int64_t end = std::min(piece.row_end, begin + step);
-    const std::vector<io::Hdf5Box> boxes = boxes_of_rows(spec, part, begin, end);
-    float* rows = piece.data + (begin - piece.row_begin) * part.row_elements();
-    if (spec.inner == parallel::InnerOrder::plain) {
-      dataset.read(boxes, io::Hdf5Number::float32, rows);
-      continue;
-    }
-    staging.resize(std::max(staging.size(), static_cast<std::size_t>((end - begin) * part.row_elements())));
-    dataset.read(boxes, io::Hdf5Number::float32, staging.data());
-    to_memory_order(spec, end - begin, staging.data(), rows);
-  }
+  const bool plain = spec.inner == parallel::InnerOrder::plain;
+  for_each_round(piece, rows_a_round(part.row_elements()), [&](std::int64_t begin, std::int64_t end) {
+    float* rows = host.open(piece, begin, end);
+    if (!plain) staging.resize(std::max(staging.size(), static_cast<std::size_t>((end - begin) * part.row_elements())));
+    dataset.read(boxes_of_rows(spec, part, begin, end), io::Hdf5Number::float32, plain ? rows : staging.data());
+    if (!plain) to_memory_order(spec, end - begin, staging.data(), rows);
+    host.close(piece, begin, end);
+  });
 }
 
 /// What all ranks together have read of the tensors of a file that have a digest, in the order of their paths: ranks may name different ones.
@@ -96,12 +93,11 @@ struct Tally {
   std::vector<std::uint64_t> elements, cover;  ///< Coverage
   std::vector<std::uint64_t> sum, stored;      ///< digest of what has arrived in memory, and the file's
 
-  void add(std::size_t tensor, const Piece& piece, std::uint64_t digest) {
-    const parallel::Part part = part_of(piece);
-    const Coverage held = coverage_of(part, piece.row_begin, piece.row_end);
+  void add(std::size_t tensor, const Piece& piece, HostRows& host, std::uint64_t digest) {
+    const Coverage held = coverage_of(part_of(piece), piece.row_begin, piece.row_end);
     elements[tensor] += held.elements;
     cover[tensor] += held.hash;
-    sum[tensor] += digest_rows(*piece.spec, part, piece.row_begin, piece.row_end, piece.data);
+    sum[tensor] += digest_of(host, piece);
     stored[tensor] = digest;
   }
   void add_up(const comm::Communicator& world) {
@@ -111,7 +107,7 @@ struct Tally {
 };
 
 /// Reads this rank's pieces from the tensors of a file, which are at `paths`, in order.
-Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& paths, std::span<const Piece> pieces) {
+Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& paths, std::span<const Piece> pieces, HostRows& host) {
   Tally tally(paths.size());
   std::vector<float> staging;
   for (const Piece& piece : pieces) {
@@ -124,9 +120,9 @@ Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& path
     validate(shape == piece.spec->shape, "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path, to_string(shape),
              to_string(piece.spec->shape));
     validate(dataset.description().kind == io::Hdf5Description::Kind::real, "{}: is not of real numbers", dataset.place());
-    read_rows(dataset, piece, staging);
+    read_rows(dataset, piece, host, staging);
     if (!has_digest(file, dataset, piece.path)) continue;
-    tally.add(static_cast<std::size_t>(found - paths.begin()), piece, file.attribute_uint(piece.path, "digest"));
+    tally.add(static_cast<std::size_t>(found - paths.begin()), piece, host, file.attribute_uint(piece.path, "digest"));
   }
   return tally;
 }
@@ -175,14 +171,16 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file, co
 }
 
 /// Refuses values that no training can go on from. Collective.
-void check_finite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
+void check_finite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, HostRows& host) {
   comm::together(world, [&] {
     for (const Piece& piece : pieces) {
-      if (piece.row_begin >= piece.row_end || piece.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
-      const std::span values(piece.data, static_cast<std::size_t>((piece.row_end - piece.row_begin) * part_of(piece).row_elements()));
-      const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-      validate(bad == values.end(), "{}: {} holds a value that is not finite ({}): nothing can be trained or computed from it; use an older checkpoint", path, piece.path,
-               bad == values.end() ? 0.0f : *bad);
+      if (piece.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
+      for_each_round(piece, HostRows::at_once(piece), [&](std::int64_t begin, std::int64_t end) {
+        const std::span values(host.read(piece, begin, end), static_cast<std::size_t>((end - begin) * part_of(piece).row_elements()));
+        const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+        validate(bad == values.end(), "{}: {} holds a value that is not finite ({}): nothing can be trained or computed from it; use an older checkpoint", path, piece.path,
+                 bad == values.end() ? 0.0f : *bad);
+      });
     }
   });
 }
@@ -205,6 +203,14 @@ Contents read_contents(const std::string& path) {
   return contents;
 }
 
+Contents read_contents(const comm::Communicator& world, const std::string& path) {
+  Contents contents;
+  comm::together(world, [&] {
+    if (world.rank() == 0) contents = read_contents(path);
+  });
+  return contents_of_bytes(world.broadcast(to_bytes(contents), 0));
+}
+
 void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
   std::optional<io::Hdf5File> file;
   std::vector<std::string> paths;
@@ -215,11 +221,12 @@ void read(const comm::Communicator& world, const std::string& path, std::span<co
   std::uint64_t names = paths.size();
   for (const std::string& name : paths) names = mix64(names ^ random_key(0, name));
   ensure(same_everywhere(world, names), "{}: the ranks find different tensors in it: the file system shows different files", path);
+  HostRows host(pieces);
   std::optional<Tally> tally;
-  comm::together(world, [&] { tally = read_pieces(*file, paths, pieces); });
+  comm::together(world, [&] { tally = read_pieces(*file, paths, pieces, host); });
   tally->add_up(world);
   check_digests(world, *file, paths, *tally);
-  check_finite(world, path, pieces);
+  check_finite(world, path, pieces, host);
 }
 
 std::vector<Contents::Entry> compute_digests(const std::string& path) {

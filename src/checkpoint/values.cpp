@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "host_rows.hpp"
 #include "rows.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/io/file.hpp"
@@ -29,16 +30,15 @@ void write_rows(const io::File& file, const Extent& tensor, const parallel::Para
   }
 }
 
-void write_piece(const io::File& file, const Extent& tensor, const Piece& piece, float* staging) {
+void write_piece(const io::File& file, const Extent& tensor, const Piece& piece, HostRows& host, float* staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
   const parallel::Part part = part_of(piece);
-  if (spec.inner == parallel::InnerOrder::plain) return write_rows(file, tensor, spec, part, piece.row_begin, piece.row_end, piece.data);
-  const std::int64_t step = rows_a_round(part.row_elements());
-  for (std::int64_t begin = piece.row_begin; begin < piece.row_end; begin += step) {
-    const std::int64_t end = std::min(piece.row_end, begin + step);
-    to_file_order(spec, end - begin, piece.data + (begin - piece.row_begin) * part.row_elements(), staging);
-    write_rows(file, tensor, spec, part, begin, end, staging);
-  }
+  const bool plain = spec.inner == parallel::InnerOrder::plain;
+  for_each_round(piece, plain ? HostRows::at_once(piece) : rows_a_round(part.row_elements()), [&](std::int64_t begin, std::int64_t end) {
+    const float* rows = host.read(piece, begin, end);
+    if (!plain) to_file_order(spec, end - begin, rows, staging);
+    write_rows(file, tensor, spec, part, begin, end, plain ? rows : staging);
+  });
 }
 
 }  // namespace
@@ -59,10 +59,11 @@ std::int64_t staging_elements(std::span<const Piece> pieces) {
 
 void write_values(const std::string& path, std::span<const Piece> pieces, std::span<const Extent> tensors, std::span<const char> left_out, float* staging) {
   io::File file(path, io::File::Mode::update);
+  HostRows host(pieces);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (i == pieces.size() / 2) come_by("checkpoint-write");
     const bool written = !left_out.empty() && left_out[i] != 0;
-    if (!written && pieces[i].row_begin < pieces[i].row_end) write_piece(file, tensors[i], pieces[i], staging);
+    if (!written && pieces[i].row_begin < pieces[i].row_end) write_piece(file, tensors[i], pieces[i], host, staging);
   }
   file.sync();
   file.close();

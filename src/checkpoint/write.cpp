@@ -2,6 +2,7 @@
 #include <optional>
 
 #include "file_plan.hpp"
+#include "host_rows.hpp"
 #include "rows.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
@@ -34,11 +35,12 @@ void write_columns(const comm::Communicator& world, const Piece& piece, std::int
   const parallel::ParameterSpec& spec = *piece.spec;
   const parallel::Part part = part_of(piece);
   const std::int64_t step = rows_a_round(part.row_elements());
+  HostRows host({&piece, 1});
   for (std::int64_t round = 0; round < rounds; ++round) {
     const std::int64_t begin = std::min(piece.row_end, piece.row_begin + round * step), end = std::min(piece.row_end, begin + step);
     const std::vector<io::Hdf5Box> boxes = boxes_of_rows(spec, part, begin, end);
     const float none = 0;
-    const float* rows = piece.data == nullptr ? &none : piece.data + (begin - piece.row_begin) * part.row_elements();
+    const float* rows = piece.data == nullptr ? &none : host.read(piece, begin, end);
     comm::together(world, [&] { dataset.write(boxes, io::Hdf5Number::float32, rows); });
   }
 }

@@ -73,10 +73,10 @@ void AllReduce::post_chain(Calls& calls, int step) const {
   }
 }
 
-void AllReduce::complete(int step) const {
-  if (way_ == Way::exchange) add_received(all());
-  if (way_ == Way::halving && step < group_.levels()) add_received(held(step + 1));
-  if (way_ == Way::chain && step == 0 && group_.rank > 0) add_received(all());
+void AllReduce::complete(Calls& calls, int step) const {
+  if (way_ == Way::exchange) add_received(calls, all());
+  if (way_ == Way::halving && step < group_.levels()) add_received(calls, held(step + 1));
+  if (way_ == Way::chain && step == 0 && group_.rank > 0) add_received(calls, all());
 }
 
 std::string AllReduce::describe() const {

@@ -17,7 +17,7 @@ class AllReduce {
 
   int steps() const;
   void post(Calls& calls, int step) const;
-  void complete(int step) const;
+  void complete(Calls& calls, int step) const;
   std::string describe() const;
 
  private:
@@ -32,7 +32,7 @@ class AllReduce {
   Range half(const Range& whole, int level, bool partners) const;
   /// Halving: what this rank holds before a level.
   Range held(int level) const;
-  void add_received(const Range& range) const { add(scratch_ + range.begin, data_ + range.begin, range.size()); }
+  void add_received(Calls& calls, const Range& range) const { calls.add(scratch_ + range.begin, data_ + range.begin, range.size()); }
   Range all() const { return {0, count_}; }
 
   Pairs group_;

@@ -3,47 +3,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
 
-#include <mpi.h>
-
-#include "mpi_form.hpp"
 #include "pairs.hpp"
 
 namespace trireme::comm {
 
-/// The MPI calls of one step of a request that are under way. MPI counts are int: what is longer than `longest` goes in several calls, which are
-/// posted at once, in order, and cut alike on all ranks. Nothing here waits.
+/// What the steps of a request post: messages to and from ranks of its group, a library's sum, and work on its own memory. What is posted by one step may go at
+/// once and in any order, but that a rank's messages to another arrive in the order posted; sums and copies of memory are made in the order of the calls.
 class Calls {
  public:
-  Calls();
-  /// A request begins: on this group, its messages under this tag. `longest`: bytes of a message, elements of a sum.
-  void begin(const MpiForm& group, int tag, std::int64_t longest);
-
+  virtual ~Calls() = default;
   /// What is empty is not sent.
-  void send(std::span<const std::byte> data, int to);
-  void receive(std::span<std::byte> data, int from);
+  virtual void send(std::span<const std::byte> data, int to) = 0;
+  virtual void receive(std::span<std::byte> data, int from) = 0;
+  /// The library's own sum, in place: on all ranks of a group in the same order.
+  virtual void all_reduce(float* data, std::int64_t count) = 0;
+  /// to += from. Which of two ranks' parts is `to` does not change the bits.
+  virtual void add(const float* from, float* to, std::int64_t count) = 0;
+  /// to = from.
+  virtual void copy(const float* from, float* to, std::int64_t count) = 0;
+
   void send(const float* data, const Range& range, int to) { send(std::as_bytes(std::span(data + range.begin, data + range.end)), to); }
   void receive(float* data, const Range& range, int from) { receive(std::as_writable_bytes(std::span(data + range.begin, data + range.end)), from); }
-  /// MPI's own sum, in place: on all ranks of a group in the same order.
-  void all_reduce(float* data, std::int64_t count);
-
-  /// Whether all of them have ended. Throws Failure where MPI failed, or a message was of another length.
-  bool ended();
-  /// Bytes that the request sent so far (MPI's own sum: as a ring would).
-  double bytes_sent() const { return bytes_sent_; }
-
- private:
-  /// `due`: the bytes that must come; not_receiving for other calls.
-  MPI_Request& add(std::int64_t due);
-
-  const MpiForm* group_ = nullptr;
-  int tag_ = 0;
-  std::int64_t longest_ = 0;
-  double bytes_sent_ = 0;
-  std::vector<MPI_Request> requests_;
-  std::vector<MPI_Status> statuses_;
-  std::vector<std::int64_t> due_;
 };
 
 }  // namespace trireme::comm

@@ -17,7 +17,7 @@ class Send {
 
   int steps() const { return 1; }
   void post(Calls& calls, int) const { calls.send(data_, to_); }
-  void complete(int) const {}
+  void complete(Calls&, int) const {}
   std::string describe() const { return fmt::format("{} bytes to rank {}, tag {}", data_.size(), to_, tag_); }
 
  private:
@@ -33,7 +33,7 @@ class Receive {
 
   int steps() const { return 1; }
   void post(Calls& calls, int) const { calls.receive(data_, from_); }
-  void complete(int) const {}
+  void complete(Calls&, int) const {}
   std::string describe() const { return fmt::format("{} bytes from rank {}, tag {}", data_.size(), from_, tag_); }
 
  private:

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <span>
 
 namespace trireme::comm {
 
@@ -25,9 +26,10 @@ struct Range {
   std::int64_t size() const { return end - begin; }
 };
 
-/// to += from. Which of two ranks' parts is `to` does not change the bits.
-inline void add(const float* from, float* to, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+/// A rank's part of what the bounds cut, from where they begin.
+inline Range part_of(std::span<const std::int64_t> bounds, int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  return {bounds[at] - bounds.front(), bounds[at + 1] - bounds.front()};
 }
 
 }  // namespace trireme::comm

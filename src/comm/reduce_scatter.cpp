@@ -1,13 +1,11 @@
 #include "reduce_scatter.hpp"
 
-#include <algorithm>
-
 #include <fmt/format.h>
 
 namespace trireme::comm {
 
 ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order)
-    : group_(group), data_(data), scratch_(scratch), result_(result), bounds_(bounds) {
+    : group_(group), data_(data), scratch_(scratch), result_(result), bounds_(bounds), elements_(bounds.back() - bounds.front()) {
   if (order == SumOrder::library) way_ = Way::direct;
   else way_ = group.complete() ? Way::halving : Way::chain;
 }
@@ -29,22 +27,22 @@ void ReduceScatter::post(Calls& calls, int step) const {
   }
 }
 
-void ReduceScatter::complete(int step) const {
+void ReduceScatter::complete(Calls& calls, int step) const {
   const Range mine = shard(group_.rank);
   const bool last = step + 1 == steps();
   switch (way_) {
     case Way::direct:
-      if (last) add(data_ + mine.begin, result_, mine.size());
-      else add(result_, data_ + mine.begin, mine.size());
+      if (last) calls.add(data_ + mine.begin, result_, mine.size());
+      else calls.add(result_, data_ + mine.begin, mine.size());
       return;
     case Way::halving:
-      if (last) add(data_ + mine.begin, result_, mine.size());
-      else add_received(step);
+      if (last) calls.add(data_ + mine.begin, result_, mine.size());
+      else add_received(calls, step);
       return;
     case Way::chain:
       if (step != 0 || group_.rank == 0) return;
-      add(scratch_, data_ + bounds_.front(), elements());
-      if (group_.rank == group_.size - 1) std::copy_n(data_ + mine.begin, mine.size(), result_);
+      calls.add(scratch_, data_, elements_);
+      if (group_.rank == group_.size - 1) calls.copy(data_ + mine.begin, result_, mine.size());
       return;
   }
 }
@@ -77,31 +75,31 @@ void ReduceScatter::post_halving(Calls& calls, int level) const {
   }
   std::int64_t given = 0;
   each_shard(level, true, [&](const Range& theirs) {
-    std::copy_n(data_ + theirs.begin, theirs.size(), scratch_ + given);
+    calls.copy(data_ + theirs.begin, scratch_ + given, theirs.size());
     given += theirs.size();
   });
   calls.receive(scratch_, {given, given + elements_of(level, false)}, partner);
   calls.send(scratch_, {0, given}, partner);
 }
 
-void ReduceScatter::add_received(int level) const {
+void ReduceScatter::add_received(Calls& calls, int level) const {
   const float* received = scratch_ + elements_of(level, true);
   each_shard(level, false, [&](const Range& mine) {
-    add(received, data_ + mine.begin, mine.size());
+    calls.add(received, data_ + mine.begin, mine.size());
     received += mine.size();
   });
 }
 
 void ReduceScatter::post_chain(Calls& calls, int step) const {
   const int rank = group_.rank, last = group_.size - 1;
-  if (step == 0) return rank > 0 ? calls.receive(scratch_, {0, elements()}, rank - 1) : void();
+  if (step == 0) return rank > 0 ? calls.receive(scratch_, {0, elements_}, rank - 1) : void();
   if (rank == last) return calls.send(data_, shard(step - 1), step - 1);
-  if (step == 1) return calls.send(data_, {bounds_.front(), bounds_.back()}, rank + 1);
+  if (step == 1) return calls.send(data_, {0, elements_}, rank + 1);
   return calls.receive(result_, {0, shard(rank).size()}, last);
 }
 
 std::string ReduceScatter::describe() const {
-  return fmt::format("{} bytes over {} ranks, {} order", elements() * std::int64_t{sizeof(float)}, group_.size, way_ == Way::direct ? "library" : "tree");
+  return fmt::format("{} bytes over {} ranks, {} order", elements_ * std::int64_t{sizeof(float)}, group_.size, way_ == Way::direct ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

@@ -14,11 +14,12 @@ namespace trireme::comm {
 class ReduceScatter {
  public:
   static constexpr const char* kind = "reduce_scatter";
+  /// `data` stands at bounds.front().
   ReduceScatter(const Pairs& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order);
 
   int steps() const;
   void post(Calls& calls, int step) const;
-  void complete(int step) const;
+  void complete(Calls& calls, int step) const;
   std::string describe() const;
 
  private:
@@ -31,17 +32,17 @@ class ReduceScatter {
   void post_direct(Calls& calls, int step) const;
   void post_halving(Calls& calls, int level) const;
   void post_chain(Calls& calls, int step) const;
-  void add_received(int level) const;
-  Range shard(int owner) const { return {bounds_[static_cast<std::size_t>(owner)], bounds_[static_cast<std::size_t>(owner) + 1]}; }
+  void add_received(Calls& calls, int level) const;
+  Range shard(int owner) const { return part_of(bounds_, owner); }
   /// Halving: calls body(shard) for those that this rank keeps at a level, or gives to its partner, in the order of their owners.
   template <class Body>
   void each_shard(int level, bool partners, Body&& body) const;
   std::int64_t elements_of(int level, bool partners) const;
-  std::int64_t elements() const { return bounds_.back() - bounds_.front(); }
 
   Pairs group_;
   float *data_, *scratch_, *result_;
   std::span<const std::int64_t> bounds_;
+  std::int64_t elements_;
   Way way_;
 };
 

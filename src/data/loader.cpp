@@ -30,6 +30,7 @@ struct Loader::State {
     std::int64_t* samples = nullptr;
     std::uint64_t* keys = nullptr;
     std::int32_t* ids = nullptr;  // tokens: of the row being read
+    Event copied;
     std::int64_t ready = -1;     // the micro-batch it holds
     std::exception_ptr error;
   };
@@ -49,6 +50,7 @@ struct Loader::State {
   void end_readers();
   void start(Cursor cursor);
   const MicroBatch& next();
+  void await_copies();
 
   Ticket take_ticket();
   void work();
@@ -114,10 +116,13 @@ void Loader::State::take_memory() {
   const std::int64_t id_bytes = images ? 0 : rounded_up((info.context + 1) * size_of(DType::int32));
   const std::int64_t slot_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
   slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);  // one more is in the caller's hands
-  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)");
+  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)",
+                      in_host_memory(options.device.kind) ? Pages::ordinary : Pages::pinned);
   std::byte* at = memory.data();
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, at + bytes); };
   for (Slot& slot : slots) {
+    slot.copied = Event(options.device);
+    slot.batch.copied = &slot.copied;
     if (options.inputs) slot.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32, DeviceKind::cpu, inputs};
     if (options.labels) slot.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
     slot.batch.transforms = slot.transforms = reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
@@ -138,7 +143,13 @@ void Loader::State::end_readers() {
   for (std::thread& reader : readers) reader.join();
 }
 
+/// Of the micro-batch that the caller has; those before it were waited for when it was given.
+void Loader::State::await_copies() {
+  if (given > 0) slot_of(given - 1).copied.wait();
+}
+
 void Loader::State::start(Cursor cursor) {
+  await_copies();
   {
     std::unique_lock lock(mutex);
     paused = true;
@@ -156,6 +167,7 @@ void Loader::State::start(Cursor cursor) {
 }
 
 const MicroBatch& Loader::State::next() {
+  await_copies();
   std::unique_lock lock(mutex);
   TRIREME_EXPECT(!paused && given < pass_end);
   released = given;

@@ -77,26 +77,12 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
   return vocabulary;
 }
 
-/// How many documents there are, by offsets that ascend from 0 to the count of tokens.
-std::int64_t documents_of(const io::Hdf5File& file, std::int64_t tokens) {
-  constexpr std::int64_t piece = 1 << 20;
+/// How many documents there are; where they begin, check_documents() looks at.
+std::int64_t documents_of(const io::Hdf5File& file) {
   const io::Hdf5Dataset dataset = file.dataset("documents");
   validate(dataset.description().kind == io::Hdf5Description::Kind::integer, "{}: offsets are whole numbers (uint64)", dataset.place());
   const std::int64_t count = length_of(file, "documents");
   validate(count >= 1, "{}: is empty; it is [documents + 1], the last one the count of tokens", dataset.place());
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(std::min(count, piece)));
-  std::int64_t last = 0;
-  for (std::int64_t first = 0; first < count; first += piece) {
-    const std::int64_t rows = std::min(piece, count - first);
-    dataset.read(std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64, offsets.data());
-    validate(first > 0 || offsets[0] == 0, "{}: its first offset is {}; the first document begins at token 0", dataset.place(), offsets[0]);
-    for (std::int64_t i = 0; i < rows; ++i) {
-      const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
-      validate(last <= offset && offset <= tokens, "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens", dataset.place(), first + i, offset, last, tokens);
-      last = offset;
-    }
-  }
-  validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens", dataset.place(), last, tokens);
   return count - 1;
 }
 
@@ -113,7 +99,7 @@ void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
   shard.vocabulary = vocabulary_of(file, stored.element_bytes);
   shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
   if (file.has_attribute("/", "tokenizer")) shard.tokenizer = file.attribute_string("/", "tokenizer");
-  if (file.has("documents")) shard.documents = documents_of(file, shard.samples);
+  if (file.has("documents")) shard.documents = documents_of(file);
 }
 
 }  // namespace
@@ -150,12 +136,42 @@ ShardDescription read_header(const io::Hdf5File& file) {
   return shard;
 }
 
-ShardDescription describe_shard(const std::string& path) {
-  io::probe_hdf5({path});
-  return read_header(io::Hdf5File::open(path));
+void check_documents(const io::Hdf5File& file, const ShardDescription& shard) {
+  if (shard.kind != DatasetKind::tokens || !file.has("documents")) return;
+  constexpr std::int64_t piece = 1 << 20;
+  const io::Hdf5Dataset dataset = file.dataset("documents");
+  const std::int64_t count = shard.documents + 1, tokens = shard.samples;
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(std::min(count, piece)));
+  std::int64_t last = 0;
+  for (std::int64_t first = 0; first < count; first += piece) {
+    const std::int64_t rows = std::min(piece, count - first);
+    dataset.read(std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64, offsets.data());
+    validate(first > 0 || offsets[0] == 0, "{}: its first offset is {}; the first document begins at token 0", dataset.place(), offsets[0]);
+    for (std::int64_t i = 0; i < rows; ++i) {
+      const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
+      validate(last <= offset && offset <= tokens, "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens", dataset.place(), first + i, offset, last, tokens);
+      last = offset;
+    }
+  }
+  validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens", dataset.place(), last, tokens);
 }
 
-void probe_shards(const std::string& folder) { io::probe_hdf5(shard_paths(folder)); }
+ShardDescription describe_shard(const std::string& path) {
+  io::probe_hdf5({path});
+  const io::Hdf5File file = io::Hdf5File::open(path);
+  const ShardDescription shard = read_header(file);
+  check_documents(file, shard);
+  return shard;
+}
+
+void probe_shards(const std::string& folder) {
+  const std::vector<std::string> paths = shard_paths(folder);
+  io::probe_hdf5(paths);
+  for (const std::string& path : paths) {
+    const io::Hdf5File file = io::Hdf5File::open(path);
+    check_documents(file, read_header(file));
+  }
+}
 
 std::vector<std::string> shard_paths(const std::string& folder) {
   namespace fs = std::filesystem;

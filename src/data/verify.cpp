@@ -96,6 +96,7 @@ std::string verify_shard(const std::string& path) {
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   const ShardDescription header = read_header(file);
+  check_documents(file, header);
   const auto cache = std::make_shared<RowCache>(0);
   std::string wrong = "no checksums";
   switch (header.kind) {

@@ -111,12 +111,16 @@ Field integer(T& value, Range range) {
   if (range.max > largest) range.max = largest;
   return integer_of([&value] { return static_cast<std::int64_t>(value); }, [&value](std::int64_t given) { value = static_cast<T>(given); }, range);
 }
+/// The field, left out of what is written where it is at its default.
+template <class T>
+Field written_unless(const T& value, T usual, Field field) {
+  field.write = [&value, usual, write = std::move(field.write)] { return value == usual ? std::string() : write(); };
+  return field;
+}
 /// A number that may be left out: 0, and then not written.
 template <class T>
 Field optional_integer(T& value, Range range) {
-  Field field = integer(value, range);
-  field.write = [&value, write = std::move(field.write)] { return value == 0 ? std::string() : write(); };
-  return field;
+  return written_unless(value, T{0}, integer(value, range));
 }
 /// One number of a list.
 Field one_of(int& value, std::vector<int> choices);

@@ -234,6 +234,8 @@ void visit(Visitor& v, Deck& deck) {
   visit_monitor(v, deck.monitor);
   v.table("debug");
   v.field({"fault"}, faults(deck.debug.faults));
+  v.field({"device"}, written_unless(deck.debug.device, train::DebugDevice::automatic,
+                                     choice<train::DebugDevice>(deck.debug.device, {{"auto", train::DebugDevice::automatic}, {"emulated", train::DebugDevice::emulated}})));
 }
 
 }  // namespace trireme::deck

@@ -12,7 +12,7 @@
 #include "trireme/base/text.hpp"
 
 #if defined(TRIREME_ENABLE_CUDA)
-#include <cuda_runtime_api.h>
+#include "cuda.hpp"
 #endif
 
 namespace trireme {
@@ -34,10 +34,13 @@ std::byte* allocate_host(std::size_t bytes) {
 
 std::byte* allocate_cuda(Device device, std::size_t bytes, std::string& why) {
   void* data = nullptr;
-  cudaError_t error = cudaSetDevice(device.index);
+  cudaError_t error = cuda::select(device.index);
   if (error == cudaSuccess) error = cudaMalloc(&data, bytes);
   if (error == cudaSuccess) error = cudaMemset(data, 0, bytes);
+  if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);  // no stream of ours waits for the one that writes the zeros
   if (error == cudaSuccess) return static_cast<std::byte*>(data);
+  cudaFree(data);
+  cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
   why = std::string(": ") + cudaGetErrorString(error);
   return nullptr;
 }
@@ -48,7 +51,11 @@ void free_cuda(std::byte* data) { cudaFree(data); }
 std::byte* allocate_pinned(std::size_t bytes) {
   if (cuda_device_count() == 0) return allocate_host(bytes);
   void* data = nullptr;
-  if (cudaHostAlloc(&data, bytes, cudaHostAllocPortable) != cudaSuccess) return nullptr;
+  if (cuda::select_again() != cudaSuccess) return nullptr;
+  if (cudaHostAlloc(&data, bytes, cudaHostAllocPortable) != cudaSuccess) {
+    cudaGetLastError();
+    return nullptr;
+  }
   std::memset(data, 0, bytes);
   return static_cast<std::byte*>(data);
 }
@@ -70,6 +77,8 @@ void free_pinned(std::byte* data) { std::free(data); }
 
 #endif
 
+bool is_pinned_host(Device device, Pages pages) { return device.kind == DeviceKind::cpu && pages == Pages::pinned; }
+
 }  // namespace
 
 Allocation::Allocation(Device device, std::size_t bytes, const std::string& what, Pages pages) : device_(device), bytes_(bytes), pages_(pages) {
@@ -79,15 +88,17 @@ Allocation::Allocation(Device device, std::size_t bytes, const std::string& what
     case DeviceKind::meta: break;
     case DeviceKind::cpu: data_ = pages == Pages::pinned ? allocate_pinned(bytes) : allocate_host(bytes); break;
     case DeviceKind::cuda: data_ = allocate_cuda(device, bytes, why); break;
-    case DeviceKind::emulated: data_ = emulated::allocate(bytes); break;
+    case DeviceKind::emulated: data_ = emulated::allocate(device, bytes); break;
   }
-  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what, format_bytes(static_cast<double>(bytes)), device.kind == DeviceKind::cpu ? "this host" : to_string(device), why);
-  if (device.kind != DeviceKind::cpu || pages == Pages::pinned) remember_range({data_, bytes, device});
+  const std::string where = device.kind == DeviceKind::cpu ? "this host" : to_string(device);
+  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what, format_bytes(static_cast<double>(bytes)), where, why);
+  if (device.kind == DeviceKind::cuda || is_pinned_host(device, pages)) remember_range({data_, bytes, device});
 }
 
 Allocation::~Allocation() {
   if (data_ == nullptr) return;
-  if (device_.kind != DeviceKind::cpu || pages_ == Pages::pinned) forget_range(data_);
+  if (is_pinned_host(device_, pages_)) emulated::forget_pinned(data_, bytes_);
+  if (device_.kind == DeviceKind::cuda || is_pinned_host(device_, pages_)) forget_range(data_);
   switch (device_.kind) {
     case DeviceKind::meta: break;
     case DeviceKind::cpu: pages_ == Pages::pinned ? free_pinned(data_) : std::free(data_); break;

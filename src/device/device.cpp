@@ -5,22 +5,20 @@
 #include <thread>
 
 #if defined(TRIREME_ENABLE_CUDA)
-#include <cuda_runtime_api.h>
+#include "cuda.hpp"
 #endif
 
 namespace trireme {
 namespace {
 
 #if defined(TRIREME_ENABLE_CUDA)
-std::string release_of(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
-
 /// CUDA's own sentence says "driver version is insufficient" of a machine that has no driver, too.
 std::string explain(cudaError_t error) {
   int driver = 0, runtime = 0;
   const bool known = cudaDriverGetVersion(&driver) == cudaSuccess && cudaRuntimeGetVersion(&runtime) == cudaSuccess;
   if (error != cudaErrorInsufficientDriver || !known) return cudaGetErrorString(error);
   if (driver == 0) return "no NVIDIA driver on this machine (its library libcuda.so.1 is not found)";
-  return "the NVIDIA driver knows CUDA " + release_of(driver) + ", this program was built with " + release_of(runtime);
+  return "the NVIDIA driver knows CUDA " + cuda::release_of(driver) + ", this program was built with " + cuda::release_of(runtime);
 }
 #endif
 

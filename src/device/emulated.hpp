@@ -5,27 +5,33 @@
 
 #include "trireme/device/device.hpp"
 
-// A device that this host plays, for tests of the way data take. Kernels run at once; copies are strict where a device is late: pinned memory that a
-// copy writes holds other values until the host has waited for it, and pinned memory that a copy reads may not change before that.
+// A device that this host plays, for tests of the way data take. Kernels run at once; copies are as late as a device may make them. A stream makes
+// its copies where something needs them that is ordered behind: a kernel on this stream, or on one that an event holds back behind it, or the waiting
+// host. Pinned memory that a copy writes holds other values until the host has waited, and pinned memory that one reads may not change before that.
 
 namespace trireme::emulated {
 
-/// Protected but for DeviceAccess. Null where there is none to be had.
-std::byte* allocate(std::size_t bytes);
+/// Memory that is protected but for open(), and known to device_of(). Null where there is none to be had.
+std::byte* allocate(Device device, std::size_t bytes);
+/// As on CUDA, all that was given is made first.
 void free(std::byte* data, std::size_t bytes);
+/// Pinned memory that is about to be freed; likewise.
+void forget_pinned(const std::byte* data, std::size_t bytes);
 
+/// What names a stream; no later one has the same name.
 void* make_stream();
-void end_stream(void* stream);
 
-/// The end of what a stream has been given so far, a number that grows.
-std::uint64_t now(void* stream);
+/// The end of what the streams have been given so far, a number that grows.
+std::uint64_t now();
+/// What `stream` is given from now on comes after what `other` was given until then.
+void hold_back(void* stream, void* other, std::uint64_t until);
 /// The host has waited for a stream up to this point. Throws Failure where memory that a copy was reading has changed.
 void wait(void* stream, std::uint64_t until);
 
 void copy(void* stream, void* to, const void* from, std::size_t bytes);
 
-/// Memory of all emulated devices may be touched from the first open() to the last close().
-void open();
+/// A kernel on this stream begins. Memory of all emulated devices may be touched from the first open() to the last close().
+void open(void* stream);
 void close();
 
 }  // namespace trireme::emulated

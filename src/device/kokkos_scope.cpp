@@ -9,6 +9,10 @@
 #include "trireme/base/error.hpp"
 #include "trireme/device/device.hpp"
 
+#if defined(KOKKOS_ENABLE_CUDA)
+#include "cuda.hpp"
+#endif
+
 namespace trireme {
 
 namespace {
@@ -34,7 +38,7 @@ int threads_of(const char* variable, bool may_be_list) {
 
 }  // namespace
 
-KokkosScope::KokkosScope(int threads) {
+KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   // Kokkos lets no other number of threads stand beside its own variable.
   const int otherwise = default_threads();
   if (threads <= 0 || threads_of("KOKKOS_NUM_THREADS", false) > 0) threads = otherwise;
@@ -44,13 +48,18 @@ KokkosScope::KokkosScope(int threads) {
   if (cuda_device_count(&why) == 0)
     throw Failure("no CUDA device: " + why + ". This program was built for CUDA (preset cuda-release) and trains only where there is one, whatever "
                   "run.device says; the program of the preset release trains on the CPU. check, shard, inspect and verify work on this machine");
+  if (device.kind == DeviceKind::cuda && cuda::select(device.index) != cudaSuccess) throw Failure("the device " + to_string(device) + " cannot be used");
 #endif
 #if KOKKOS_VERSION >= 40000
-  Kokkos::initialize(Kokkos::InitializationSettings().set_num_threads(threads).set_disable_warnings(true));
+  Kokkos::InitializationSettings settings;
+  settings.set_num_threads(threads).set_disable_warnings(true);
+  if (device.kind == DeviceKind::cuda) settings.set_device_id(device.index);  // else Kokkos takes one by a rule of its own
+  Kokkos::initialize(settings);
 #else
   Kokkos::InitArguments arguments;
   arguments.num_threads = threads;
   arguments.disable_warnings = true;
+  if (device.kind == DeviceKind::cuda) arguments.device_id = device.index;
   Kokkos::initialize(arguments);
 #endif
 }

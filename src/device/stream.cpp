@@ -1,22 +1,27 @@
 #include "trireme/device/stream.hpp"
 
+#include <atomic>
 #include <cstring>
 
 #include "emulated.hpp"
-#include "trireme/base/check.hpp"
+#include "memory_map.hpp"
 
 #if defined(TRIREME_ENABLE_CUDA)
-#include <cuda_runtime_api.h>
+#include "cuda.hpp"
 #endif
 
 namespace trireme {
 namespace {
 
 #if defined(TRIREME_ENABLE_CUDA)
-void check(cudaError_t error, const char* what) { ensure(error == cudaSuccess, "CUDA: {}: {}", what, cudaGetErrorString(error)); }
-cudaStream_t cuda(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
-cudaEvent_t cuda(void* event) { return static_cast<cudaEvent_t>(event); }
+using cuda::check;
+cudaStream_t native(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaEvent_t native(void* event) { return static_cast<cudaEvent_t>(event); }
+
+bool is_ordinary_host(const void* address) { return in_host_memory(device_of(address).kind) && !is_pinned(address); }
 #endif
+
+std::atomic<void (*)(void*)> before_end{nullptr};
 
 /// An emulated device's event.
 struct Point {
@@ -34,7 +39,7 @@ OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority) : st
   if (device.kind != DeviceKind::cuda) return;
   int least = 0, greatest = 0;
   cudaStream_t stream = nullptr;
-  check(cudaSetDevice(device.index), "choosing the device");
+  check(cuda::select(device.index), "choosing the device");
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "making a stream");
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::urgent ? greatest : least), "making a stream");
   stream_.handle = stream;
@@ -43,18 +48,20 @@ OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority) : st
 
 OwnedStream::~OwnedStream() {
   if (stream_.handle == nullptr) return;
-  if (stream_.device.kind == DeviceKind::emulated) emulated::end_stream(stream_.handle);
+  if (const auto call = before_end.load()) call(stream_.handle);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stream_.device.kind == DeviceKind::cuda) cudaStreamDestroy(cuda(stream_));
+  if (stream_.device.kind == DeviceKind::cuda) cudaStreamDestroy(native(stream_));
 #endif
 }
+
+void call_before_a_stream_ends(void (*call)(void* handle)) { before_end = call; }
 
 Event::Event(Device device) : device_(device) {
   if (device.kind == DeviceKind::emulated) handle_ = new Point;
 #if defined(TRIREME_ENABLE_CUDA)
   if (device.kind != DeviceKind::cuda) return;
   cudaEvent_t event = nullptr;
-  check(cudaSetDevice(device.index), "choosing the device");
+  check(cuda::select(device.index), "choosing the device");
   check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
   handle_ = event;
 #endif
@@ -64,7 +71,7 @@ Event::~Event() {
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated) delete point(handle_);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) cudaEventDestroy(cuda(handle_));
+  if (device_.kind == DeviceKind::cuda) cudaEventDestroy(native(handle_));
 #endif
 }
 
@@ -78,23 +85,28 @@ Event& Event::operator=(Event&& other) noexcept {
 
 void Event::record(const Stream& stream) {
   if (handle_ == nullptr) return;
-  if (device_.kind == DeviceKind::emulated) *point(handle_) = {stream.handle, emulated::now(stream.handle)};
+  if (device_.kind == DeviceKind::emulated) *point(handle_) = {stream.handle, emulated::now()};
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) check(cudaEventRecord(cuda(handle_), cuda(stream)), "recording an event");
+  if (device_.kind == DeviceKind::cuda) check(cudaEventRecord(native(handle_), native(stream)), "recording an event");
 #endif
 }
 
-void Event::hold_back([[maybe_unused]] const Stream& stream) const {
+void Event::hold_back(const Stream& stream) const {
+  if (handle_ == nullptr) return;
+  if (device_.kind == DeviceKind::emulated) emulated::hold_back(stream.handle, point(handle_)->stream, point(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) check(cudaStreamWaitEvent(cuda(stream), cuda(handle_), 0), "waiting for an event");
+  if (device_.kind == DeviceKind::cuda) check(cudaStreamWaitEvent(native(stream), native(handle_), 0), "waiting for an event");
 #endif
 }
 
 bool Event::passed() const {
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) {
-    const cudaError_t error = cudaEventQuery(cuda(handle_));
-    if (error == cudaErrorNotReady) return false;
+  if (handle_ != nullptr && device_.kind == DeviceKind::cuda) {
+    const cudaError_t error = cudaEventQuery(native(handle_));
+    if (error == cudaErrorNotReady) {
+      cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
+      return false;
+    }
     check(error, "asking for an event");
   }
 #endif
@@ -106,7 +118,7 @@ void Event::wait() const {
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated) emulated::wait(point(handle_)->stream, point(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) check(cudaEventSynchronize(cuda(handle_)), "waiting for an event");
+  if (device_.kind == DeviceKind::cuda) check(cudaEventSynchronize(native(handle_)), "waiting for an event");
 #endif
 }
 
@@ -119,28 +131,33 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
     case DeviceKind::cuda: break;
   }
 #if defined(TRIREME_ENABLE_CUDA)
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda(stream)), "a copy");
+  check(cuda::select(stream.device.index), "choosing the device");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)), "a copy");
+  if (is_ordinary_host(to) || is_ordinary_host(from)) synchronize(stream);  // CUDA itself promises it for some of these
 #endif
 }
 
 void fill_zero(const Stream& stream, void* to, std::size_t bytes) {
   if (bytes == 0 || stream.device.kind == DeviceKind::meta) return;
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stream.device.kind == DeviceKind::cuda) return check(cudaMemsetAsync(to, 0, bytes, cuda(stream)), "writing zeros");
+  if (stream.device.kind == DeviceKind::cuda) {
+    check(cuda::select(stream.device.index), "choosing the device");
+    return check(cudaMemsetAsync(to, 0, bytes, native(stream)), "writing zeros");
+  }
 #endif
   const DeviceAccess access(stream);
   std::memset(to, 0, bytes);
 }
 
 void synchronize(const Stream& stream) {
-  if (stream.device.kind == DeviceKind::emulated) emulated::wait(stream.handle, emulated::now(stream.handle));
+  if (stream.device.kind == DeviceKind::emulated) emulated::wait(stream.handle, emulated::now());
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stream.device.kind == DeviceKind::cuda) check(cudaStreamSynchronize(cuda(stream)), "waiting for the device");
+  if (stream.device.kind == DeviceKind::cuda) check(cudaStreamSynchronize(native(stream)), "waiting for the device");
 #endif
 }
 
 DeviceAccess::DeviceAccess(const Stream& stream) : opened_(stream.device.kind == DeviceKind::emulated) {
-  if (opened_) emulated::open();
+  if (opened_) emulated::open(stream.handle);
 }
 
 DeviceAccess::~DeviceAccess() {

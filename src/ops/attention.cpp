@@ -1,7 +1,8 @@
 #include "trireme/ops/attention.hpp"
 
 #include "cpu/attention.hpp"
-#include "trireme/base/check.hpp"
+#include "cuda/attention.hpp"
+#include "raw_pointer.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/kernels/types.hpp"
 
@@ -17,10 +18,10 @@ void expect_problem(const Context& context, const Attention& a, const Tensor& qk
   TRIREME_EXPECT(a.dtype == DType::float32 || a.dtype == DType::bfloat16);
   TRIREME_EXPECT(a.kv_heads > 0 && a.heads % a.kv_heads == 0 && a.head_width > 0);
   TRIREME_EXPECT(a.dropout >= 0 && a.dropout < 1 && (a.dropout == 0 || context.meta() || a.sample_keys != nullptr));
+  TRIREME_EXPECT(a.dropout == 0 || readable(context, a.sample_keys));
   TRIREME_EXPECT(log_sum.dtype == DType::float32 && log_sum.elements() == a.batch * a.heads * a.context);
   expect_matrix(context, a, qkv, a.qkv_width());
   expect_matrix(context, a, out, a.out_width());
-  ensure(context.target() == DeviceKind::cpu, "attention on the CUDA device is not available in this version");
 }
 
 template <class T>
@@ -39,6 +40,7 @@ void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Te
 void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
   expect_problem(context, a, qkv, out, log_sum);
   context.count(a.flops(), static_cast<double>(qkv.bytes() + out.bytes() + log_sum.bytes()));
+  if (context.target() == DeviceKind::cuda) return cuda::attention_forward(context, a, {.qkv = qkv, .out = out, .log_sum = log_sum, .dout = {}, .dqkv = {}, .dq_sum = {}, .delta = {}});
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
@@ -52,6 +54,9 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   expect_matrix(context, a, dout, a.out_width());
   expect_matrix(context, a, dqkv, a.qkv_width());
   context.count(2.5 * a.flops(), static_cast<double>(2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
+  if (context.target() == DeviceKind::cuda) {
+    return cuda::attention_backward(context, a, {.qkv = qkv, .out = out, .log_sum = log_sum, .dout = dout, .dqkv = dqkv, .dq_sum = {}, .delta = {}});
+  }
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;

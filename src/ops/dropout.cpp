@@ -1,6 +1,7 @@
 #include "trireme/ops/dropout.hpp"
 
 #include "element_type.hpp"
+#include "raw_pointer.hpp"
 #include "trireme/kernels/dropout.hpp"
 
 namespace trireme::ops {
@@ -11,8 +12,9 @@ bool same_size(const Context& context, const Tensor& a, const Tensor& b) {
          b.device == a.device;
 }
 
-kernels::DropoutMask mask_of(const Dropout& op, const Tensor& y) {
+kernels::DropoutMask mask_of([[maybe_unused]] const Context& context, const Dropout& op, const Tensor& y) {
   TRIREME_EXPECT(op.probability >= 0 && op.probability < 1 && op.first_row >= 0 && op.context > 0);
+  TRIREME_EXPECT(op.probability == 0 || readable(context, op.sample_keys));
   const std::int64_t width = y.shape.back();
   return {y.elements() / width, width, op.first_row, op.context, op.probability, op.key, op.sample_keys};
 }
@@ -21,7 +23,7 @@ kernels::DropoutMask mask_of(const Dropout& op, const Tensor& y) {
 
 void dropout(Context& context, const Dropout& op, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(same_size(context, x, y) && x.dtype == y.dtype);
-  const kernels::DropoutMask mask = mask_of(op, y);
+  const kernels::DropoutMask mask = mask_of(context, op, y);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta() || (op.probability == 0 && x.data == y.data)) return;
   with_element_type(y.dtype, [&]<class T>(T) { kernels::dropout(context.stream(), mask, x.as<T>(), y.as<T>()); });
@@ -31,7 +33,7 @@ void dropout_add(Context& context, const Dropout& op, const Tensor& x, const Ten
   TRIREME_EXPECT(same_size(context, x, y) && same_size(context, residual, y) && residual.dtype == y.dtype);
   TRIREME_EXPECT(x.dtype == y.dtype || x.dtype == DType::float32);
   TRIREME_EXPECT(!bias.defined() || (bias.elements() == y.shape.back() && bias.dtype == DType::float32 && bias.device == y.device));
-  const kernels::DropoutMask mask = mask_of(op, y);
+  const kernels::DropoutMask mask = mask_of(context, op, y);
   context.count(0, static_cast<double>(x.bytes() + residual.bytes() + y.bytes()));
   if (context.meta()) return;
   const float* shift = bias.defined() ? bias.as<float>() : nullptr;

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "trireme/kernels/image.hpp"
+#include "raw_pointer.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/kernels/image.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -30,6 +31,7 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
 void prepare_images(Context& context, const ImagePreparation& preparation, const Tensor& x, const ImageTransform* transforms, const Tensor& y) {
   TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] && x.shape[3] == y.shape[3]);
   TRIREME_EXPECT(x.dtype == DType::uint8 && (y.dtype == DType::float32 || y.dtype == DType::bfloat16));
+  TRIREME_EXPECT(readable(context, transforms));
   validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported", x.shape[3]);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;

@@ -8,13 +8,15 @@ void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const
 }
 
 /// Weights and slots are read and written, gradients read, the working copy written.
-void count(Context& context, const FlatState& state, int slots, const FlatChunk* chunks, std::int64_t chunk_count) {
-  double bytes = static_cast<double>(state.weight.bytes()) * (3 + 2 * slots);
-  for (std::int64_t i = 0; state.working.defined() && i < chunk_count; ++i) bytes += chunks[i].elements * (chunks[i].bfloat16 ? 2.0 : 4.0);
-  context.count(0, bytes);
+void count(Context& context, const FlatState& state, int slots) {
+  context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) + static_cast<double>(state.working_bytes));
 }
 
-kernels::Update arguments(const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
+/// Whether kernels of the context may look there.
+[[maybe_unused]] bool is_reached(const Context& context, const void* address) { return device_of(address).kind == context.stream().device.kind; }
+
+kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
+  TRIREME_EXPECT(chunk_count == 0 || (is_reached(context, state.weight.data) && is_reached(context, chunks) && is_reached(context, rates) && is_reached(context, judgement)));
   kernels::Update args;
   args.weight = state.weight.as<float>();
   args.gradient = state.gradient.as<float>();
@@ -34,6 +36,7 @@ void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows, 
   TRIREME_EXPECT(flat.dtype == DType::float32);
   context.count(0, static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count));
   if (context.meta()) return;
+  TRIREME_EXPECT(row_count == 0 || (is_reached(context, flat.data) && is_reached(context, rows) && is_reached(context, sums)));
   kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums);
 }
 
@@ -41,18 +44,18 @@ void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, c
                 const TensorRates* rates, const Judgement* judgement) {
   expect_flat(state, state.gradient);
   TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
-  count(context, state, state.slot1.defined() ? 1 : 0, chunks, chunk_count);
+  count(context, state, state.slot1.defined() ? 1 : 0);
   if (context.meta()) return;
-  kernels::update_sgd(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+  kernels::update_sgd(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
 void update_lars(Context& context, const LarsRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
                  const TensorRates* rates, const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
-  count(context, state, 1, chunks, chunk_count);
+  count(context, state, 1);
   if (context.meta()) return;
-  kernels::update_lars(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+  kernels::update_lars(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
 void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
@@ -60,9 +63,9 @@ void update_adamw(Context& context, const AdamWRule& rule, const FlatState& stat
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
-  count(context, state, 2, chunks, chunk_count);
+  count(context, state, 2);
   if (context.meta()) return;
-  kernels::update_adamw(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+  kernels::update_adamw(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
 void lamb_direction(Context& context, const LambRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
@@ -72,15 +75,15 @@ void lamb_direction(Context& context, const LambRule& rule, const FlatState& sta
   expect_flat(state, state.slot2);
   context.count(0, static_cast<double>(state.weight.bytes()) * 7);  // weights read, gradients and slots read and written
   if (context.meta()) return;
-  kernels::lamb_direction(context.stream(), rule, arguments(state, chunks, chunk_count, rates, judgement));
+  kernels::lamb_direction(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
 void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                  const Judgement* judgement) {
   expect_flat(state, state.gradient);
-  count(context, state, 0, chunks, chunk_count);
+  count(context, state, 0);
   if (context.meta()) return;
-  kernels::update_lamb(context.stream(), arguments(state, chunks, chunk_count, rates, judgement));
+  kernels::update_lamb(context.stream(), arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
 void update_ema(Context& context, double decay, const Tensor& weight, const Tensor& average, const FlatChunk* chunks, std::int64_t chunk_count,
@@ -88,6 +91,7 @@ void update_ema(Context& context, double decay, const Tensor& weight, const Tens
   TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 && average.elements() == weight.elements());
   context.count(0, static_cast<double>(weight.bytes()) * 3);
   if (context.meta()) return;
+  TRIREME_EXPECT(chunk_count == 0 || (is_reached(context, weight.data) && is_reached(context, average.data) && is_reached(context, chunks) && is_reached(context, judgement)));
   kernels::Update args;
   args.weight = weight.as<float>();
   args.slot1 = average.as<float>();

@@ -15,7 +15,8 @@ std::span<std::byte> writable_bytes_of(std::vector<T>& values) { return std::as_
 
 }  // namespace
 
-SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& groups) : store_(store), model_(groups.model), counted_(groups.counted) {
+SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& memory)
+    : store_(store), model_(groups.model), counted_(groups.counted), rows_(store.owned().rows(), memory) {
   const auto& entries = store.list().entries();
   TRIREME_EXPECT(groups.tensors == 0 || groups.global_index.size() == entries.size());
   TRIREME_EXPECT(counted_.empty() || counted_.size() == entries.size());
@@ -45,6 +46,7 @@ SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& 
   const std::size_t longest = *std::max_element(counts.begin(), counts.end());
   for (std::size_t r = 0; r < owner.size(); ++r) place_.push_back(owner[r] * longest + number[r]);
   mine_.resize(longest);
+  sums_ = {mine_, memory};
   if (sharded) gathered_.resize(longest * ranks);
 }
 
@@ -59,12 +61,13 @@ void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer
 }
 
 void SquareSums::measure(ops::Context& context, const parallel::Shard::Window& window, const Tensor& elements) {
-  ops::row_square_sums(context, elements, store_.owned().rows().data() + window.row_begin, static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       mine_.data() + window.row_begin);
+  ops::row_square_sums(context, elements, rows_.on(context.stream()) + window.row_begin, static_cast<std::int64_t>(window.row_end - window.row_begin),
+                       sums_.on(context.stream()) + window.row_begin);
 }
 
 /// The sums of squares by tensor from those of the owned rows.
-void SquareSums::add_up(const ops::Context& context) {
+void SquareSums::add_up(ops::Context& context) {
+  sums_.fetch(context.stream());
   if (!gathered_.empty()) store_.sharding().data.all_gather(bytes_of(mine_), writable_bytes_of(gathered_));
   const std::vector<double>& rows = gathered_.empty() ? mine_ : gathered_;
   std::fill(squares_.begin(), squares_.end(), 0.0);

@@ -20,6 +20,8 @@ std::vector<std::string> slot_names(OptimizerKind kind) {
   return {"momentum"};
 }
 
+bool takes_trust(OptimizerKind kind) { return kind == OptimizerKind::lars || kind == OptimizerKind::lamb; }
+
 /// What does not change from step to step: decay, and which tensors are statistics.
 std::vector<ops::TensorRates> fixed_rates(const OptimizerOptions& options, const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
@@ -51,12 +53,20 @@ double bias_correction(double beta, std::int64_t update) { return 1 - std::pow(b
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state)
-    : options_(options),
-      store_(store),
-      rates_(fixed_rates(options, store.list())),
-      gradient_squares_(store, groups),
-      weight_squares_(store, groups) {
-  for (const parallel::Shard::Window& window : store.owned().windows()) chunks_.push_back(store.owned().chunks(window));
+    : options_(options), store_(store), rates_(fixed_rates(options, store.list())), gradient_squares_(store, groups, state) {
+  if (takes_trust(options.kind)) weight_squares_.emplace(store, groups, state);
+  for (const parallel::Shard::Window& window : store.owned().windows()) {
+    WindowChunks& place = windows_.emplace_back();
+    place.begin = chunks_.size();
+    for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
+      chunks_.push_back(chunk);
+      if (store.flat_working().defined()) place.working_bytes += chunk.elements * size_of(chunk.bfloat16 ? DType::bfloat16 : DType::float32);
+    }
+    place.end = chunks_.size();
+  }
+  chunk_table_ = {chunks_, state};
+  rate_table_ = {rates_, state};
+  judgement_table_ = {std::span(&judgement_, 1), state};
   for (const std::string& name : slot_names(options.kind)) {
     buffers_.emplace_back(store.owned(), state);
     slots_.push_back({name, buffers_.back().flat()});
@@ -64,8 +74,19 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   if (options.ema > 0) ema_.emplace(store.owned(), state);
 }
 
+std::vector<parallel::WindowedBuffer*> Optimizer::state_buffers() {
+  std::vector<parallel::WindowedBuffer*> all;
+  for (parallel::WindowedBuffer& buffer : buffers_) all.push_back(&buffer);
+  if (ema_) all.push_back(&*ema_);
+  return all;
+}
+
 void Optimizer::start_ema(ops::Context& context) {
-  if (ema_) ops::copy(context, store_.flat_master(), ema_->flat());
+  if (!ema_) return;
+  for (const parallel::Shard::Window& window : store_.owned().windows()) {
+    ops::copy(context, store_.master_buffer().open(context, window), ema_->open(context, window));
+    ema_->close(context, window);
+  }
 }
 
 void Optimizer::exchange_ema(ops::Context& context) {
@@ -79,30 +100,37 @@ void Optimizer::exchange_ema(ops::Context& context) {
 /// trust = ratio(|w|, |gradient|) of each tensor that it applies to, from the squares measured last.
 template <class Ratio>
 void Optimizer::set_trust(ops::Context& context, Ratio&& ratio) {
-  weight_squares_.measure(context, store_.master_buffer());
+  weight_squares_->measure(context, store_.master_buffer());
   if (context.meta()) return;
   for (std::size_t t = 0; t < rates_.size(); ++t) {
     if (rates_[t].statistic || !store_.list().entries()[t].spec.trust) continue;
-    rates_[t].trust = static_cast<float>(ratio(std::sqrt(weight_squares_.of(t)), std::sqrt(gradient_squares_.of(t)), rates_[t].weight_decay));
+    rates_[t].trust = static_cast<float>(ratio(std::sqrt(weight_squares_->of(t)), std::sqrt(gradient_squares_.of(t)), rates_[t].weight_decay));
   }
+  rate_table_.changed();
 }
 
-/// Calls pass(state, chunks, count) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
+/// Calls pass(state, lists) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
 /// The average follows weights that do.
 template <class Pass>
-void Optimizer::for_each_window(ops::Context& context, const ops::Judgement& judgement, const Moves& moves, Pass&& pass) {
-  for (std::size_t number = 0; number < chunks_.size(); ++number) {
+void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&& pass) {
+  const Stream& stream = context.stream();
+  const ops::FlatChunk* chunks = chunk_table_.on(stream);
+  const ops::TensorRates* rates = rate_table_.on(stream);
+  const ops::Judgement* judgement = judgement_table_.on(stream);
+  for (std::size_t number = 0; number < windows_.size(); ++number) {
     const parallel::Shard::Window& window = store_.owned().windows()[number];
+    const WindowChunks& place = windows_[number];
     const auto slot = [&](std::size_t which) { return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window) : Tensor{}; };
     const ops::FlatState state{.weight = store_.master_buffer().open(context, window),
                                .gradient = store_.flat_gradient().rows(window.begin, window.end),
                                .slot1 = slot(0),
                                .slot2 = slot(1),
-                               .working = store_.flat_working()};
-    const auto count = static_cast<std::int64_t>(chunks_[number].size());
-    pass(state, chunks_[number].data(), count);
+                               .working = store_.flat_working(),
+                               .working_bytes = place.working_bytes};
+    const Lists lists{chunks + place.begin, static_cast<std::int64_t>(place.end - place.begin), rates, judgement};
+    pass(state, lists);
     if (moves.weights && ema_) {
-      ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window), chunks_[number].data(), count, &judgement);
+      ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window), lists.chunks, lists.chunk_count, lists.judgement);
       ema_->close(context, window);
     }
     if (moves.weights) store_.master_buffer().close(context, window);
@@ -110,36 +138,36 @@ void Optimizer::for_each_window(ops::Context& context, const ops::Judgement& jud
   }
 }
 
-void Optimizer::update(ops::Context& context, const ops::Judgement& judgement, double clip_factor) {
+void Optimizer::update(ops::Context& context, double clip_factor) {
   const auto momentum = static_cast<float>(options_.momentum);
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2), epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
-      for_each_window(context, judgement, {}, [&](const auto& state, const auto* chunks, auto count) {
-        ops::update_sgd(context, {momentum, options_.nesterov}, state, chunks, count, rates_.data(), &judgement);
+      for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
+        ops::update_sgd(context, {momentum, options_.nesterov}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
       return;
     case OptimizerKind::lars:
       set_trust(context, [&](double weight, double gradient, double decay) {
         return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient);
       });
-      for_each_window(context, judgement, {}, [&](const auto& state, const auto* chunks, auto count) {
-        ops::update_lars(context, {momentum}, state, chunks, count, rates_.data(), &judgement);
+      for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
+        ops::update_lars(context, {momentum}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
       return;
     case OptimizerKind::adamw:
-      for_each_window(context, judgement, {}, [&](const auto& state, const auto* chunks, auto count) {
-        ops::update_adamw(context, {beta1, beta2, epsilon}, state, chunks, count, rates_.data(), &judgement);
+      for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
+        ops::update_adamw(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
       return;
     case OptimizerKind::lamb:
-      for_each_window(context, judgement, {.weights = false}, [&](const auto& state, const auto* chunks, auto count) {
-        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, chunks, count, rates_.data(), &judgement);
+      for_each_window(context, {.weights = false}, [&](const ops::FlatState& state, const Lists& lists) {
+        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
       gradient_squares_.measure(context, store_.flat_gradient());
       set_trust(context, [](double weight, double direction, double) { return trust_ratio(weight, direction); });
-      for_each_window(context, judgement, {.slots = false}, [&](const auto& state, const auto* chunks, auto count) {
-        ops::update_lamb(context, state, chunks, count, rates_.data(), &judgement);
+      for_each_window(context, {.slots = false}, [&](const ops::FlatState& state, const Lists& lists) {
+        ops::update_lamb(context, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
       return;
   }
@@ -155,11 +183,13 @@ StepOutcome Optimizer::step(ops::Context& context, double rate, bool loss_finite
   for (ops::TensorRates& tensor : rates_) {
     if (!tensor.statistic) tensor.rate = static_cast<float>(rate);
   }
-  const ops::Judgement judgement{.apply = apply ? 1 : 0,
-                                 .gradient_factor = static_cast<float>(clip_factor),
-                                 .bias_correction1 = static_cast<float>(bias_correction(options_.beta1, updates_ + 1)),
-                                 .bias_correction2 = static_cast<float>(bias_correction(options_.beta2, updates_ + 1))};
-  update(context, judgement, clip_factor);
+  rate_table_.changed();
+  judgement_ = {.apply = apply ? 1 : 0,
+                .gradient_factor = static_cast<float>(clip_factor),
+                .bias_correction1 = static_cast<float>(bias_correction(options_.beta1, updates_ + 1)),
+                .bias_correction2 = static_cast<float>(bias_correction(options_.beta2, updates_ + 1))};
+  judgement_table_.changed();
+  update(context, clip_factor);
   if (apply) {
     ++updates_;
     store_.weights_changed();

@@ -1,7 +1,6 @@
 #include "trireme/parallel/gradient_reducer.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <string_view>
 
 #include "trireme/base/check.hpp"
@@ -14,12 +13,7 @@ namespace {
 constexpr std::string_view reduce_label = "trireme/parallel/reduce_bucket";
 constexpr std::size_t turns = 2;
 
-/// A float32 buffer that starts as zeros.
-Tensor take_buffer(Arena& gradients, std::int64_t elements) {
-  const Tensor buffer = gradients.allocate(DType::float32, {elements});
-  if (buffer.data != nullptr) std::memset(buffer.data, 0, static_cast<std::size_t>(buffer.bytes()));
-  return buffer;
-}
+Tensor take_buffer(Arena& gradients, std::int64_t elements) { return gradients.allocate(DType::float32, {elements}); }
 
 /// Null where there is none (meta; a scratch that is not needed).
 float* start_of(const Tensor& buffer) { return static_cast<float*>(buffer.data); }

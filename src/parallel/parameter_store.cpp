@@ -1,34 +1,16 @@
 #include "trireme/parallel/parameter_store.hpp"
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
 
 #include "trireme/base/check.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::parallel {
 namespace {
 
-void zero(const Tensor& flat) {
-  if (flat.data != nullptr) std::memset(flat.data, 0, static_cast<std::size_t>(flat.bytes()));
-}
-
-/// Rounded to nearest even; a NaN stays one.
-std::uint16_t to_bfloat16(float value) {
-  const auto bits = std::bit_cast<std::uint32_t>(value);
-  if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return static_cast<std::uint16_t>((bits >> 16) | 0x40u);
-  return static_cast<std::uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
-}
-
-void write_working(const float* from, std::int64_t count, DType type, std::byte* to) {
-  if (type == DType::float32) {
-    std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
-    return;
-  }
-  auto* rounded = reinterpret_cast<std::uint16_t*>(to);
-  for (std::int64_t i = 0; i < count; ++i) rounded[i] = to_bfloat16(from[i]);
-}
+/// Of initial values that are on their way from the host to a device.
+constexpr std::int64_t staging_elements = std::int64_t{16} << 20;
 
 /// `shape` of `type` at `offset` bytes from the start of `bytes`.
 Tensor view(const Tensor& bytes, std::int64_t offset, DType type, const Shape& shape) {
@@ -54,11 +36,7 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
       bucket_working_(layout.buckets().size()),
       arriving_(layout.buckets().size(), 0) {
   TRIREME_EXPECT(sharding_.kind == ShardKind::none || sharding_.engine != nullptr);
-  const auto take = [](Arena& arena, DType type, std::int64_t elements) {
-    const Tensor buffer = arena.allocate(type, {elements});
-    zero(buffer);
-    return buffer;
-  };
+  const auto take = [](Arena& arena, DType type, std::int64_t elements) { return arena.allocate(type, {elements}); };
   gradient_ = take(gradients, DType::float32, owned_.elements());
   const bool whole = sharding_.kind == ShardKind::none;
   if (resident_ && !(whole && compute_type() == DType::float32)) working_ = take(parameters.device, DType::uint8, layout.working_bytes());
@@ -79,32 +57,30 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
   for (Held& held : turns_) held.bytes = take(parameters.device, DType::uint8, longest);
 }
 
-void ParameterStore::initialize(std::uint64_t seed) {
-  weights_changed();
-  if (flat_master().data == nullptr) return;
-  std::vector<float> row;
-  for (std::size_t index = 0; index < list_->entries().size(); ++index) {
-    const ParameterSpec& spec = list_->entries()[index].spec;
-    const parallel::Part& part = list_->entries()[index].part;
+void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
+  const bool in_place = in_host_memory(flat_master().device);
+  std::vector<float> staging;
+  synchronize(context.stream());  // state in host memory may be on its way there
+  for (std::size_t index = 0; index < list_->entries().size() && !context.meta(); ++index) {
+    const auto& [spec, block, part] = list_->entries()[index];
     const Shard::Part& mine = owned_.part({static_cast<std::int32_t>(index)});
-    float* master = flat_master().as<float>() + mine.offset;
-    initialize_rows(spec, part, seed, mine.row_begin, mine.row_end, master);
-    if (!working_.defined()) continue;
-    const FlatLayout::Slot& slot = layout_->slots()[index];
-    std::byte* working = static_cast<std::byte*>(working_.data) + slot.working;
-    row.resize(static_cast<std::size_t>(part.row_elements()));
-    for (std::int64_t r = 0; r < part.rows(); ++r) {
-      const bool owned = mine.row_begin <= r && r < mine.row_end;
-      if (!owned) initialize_rows(spec, part, seed, r, r + 1, row.data());
-      write_working(owned ? master + (r - mine.row_begin) * part.row_elements() : row.data(), part.row_elements(), slot.type,
-                    working + r * part.row_elements() * size_of(slot.type));
+    const std::int64_t step = in_place ? part.rows() : std::max<std::int64_t>(1, staging_elements / std::max<std::int64_t>(1, part.row_elements()));
+    for (std::int64_t begin = mine.row_begin; begin < mine.row_end; begin += step) {
+      const std::int64_t end = std::min(mine.row_end, begin + step), elements = (end - begin) * part.row_elements();
+      float* home = flat_master().as<float>() + mine.offset + (begin - mine.row_begin) * part.row_elements();
+      if (!in_place) staging.resize(std::max(staging.size(), static_cast<std::size_t>(elements)));
+      float* rows = in_place ? home : staging.data();
+      initialize_rows(spec, part, seed, begin, end, rows);
+      if (!in_place) copy_bytes(context.stream(), home, rows, static_cast<std::size_t>(elements) * sizeof(float));
     }
   }
+  refresh_working(context);
 }
 
 void ParameterStore::refresh_working(ops::Context& context) {
-  if (working_.defined()) {
-    for (std::size_t bucket = 0; bucket < bucket_working_.size(); ++bucket) make_own_working(context, static_cast<int>(bucket));
+  for (int bucket = 0; working_.defined() && bucket < static_cast<int>(bucket_working_.size()); ++bucket) {
+    await(bucket);  // its memory is the gather's until then
+    make_own_working(context, bucket);
   }
   publish(context);
   weights_changed();

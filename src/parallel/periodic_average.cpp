@@ -1,6 +1,5 @@
 #include "trireme/parallel/periodic_average.hpp"
 
-#include <cstring>
 #include <string_view>
 #include <utility>
 
@@ -14,7 +13,7 @@ constexpr std::string_view average_label = "trireme/parallel/average";
 
 }  // namespace
 
-PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<Tensor> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options,
+PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options,
                                  Arena& state)
     : store_(store), slots_(std::move(slots)), data_(data), engine_(engine), options_(options) {
   TRIREME_EXPECT(store.sharding().kind == ShardKind::none);
@@ -27,10 +26,7 @@ PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<Tensor> slot
     if (weight) weights_.back().end = slot.offset + slot.elements;
     grows = weight;
   }
-  for (Tensor* buffer : {&velocity_, &anchor_}) {
-    *buffer = state.allocate(DType::float32, {store.layout().elements()});
-    if (buffer->data != nullptr) std::memset(buffer->data, 0, static_cast<std::size_t>(buffer->bytes()));
-  }
+  for (Tensor* buffer : {&velocity_, &anchor_}) *buffer = state.allocate(DType::float32, {store.layout().elements()});
 }
 
 void PeriodicAverage::anchor(ops::Context& context) {
@@ -38,17 +34,21 @@ void PeriodicAverage::anchor(ops::Context& context) {
 }
 
 void PeriodicAverage::average(ops::Context& context) {
-  take_mean(context, store_.flat_master());
-  for (const Tensor& slot : slots_) take_mean(context, slot);
+  take_mean(context, store_.master_buffer());
+  for (WindowedBuffer* slot : slots_) take_mean(context, *slot);
   if (velocity_.defined()) step(context);
   store_.refresh_working(context);
 }
 
-void PeriodicAverage::take_mean(ops::Context& context, const Tensor& flat) {
+void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   if (data_.size() == 1) return;
   const comm::SumOrder order = options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
-  engine_.wait(engine_.all_reduce(data_, static_cast<float*>(flat.data), static_cast<float*>(store_.flat_gradient().data), flat.elements(), order, average_label));
-  ops::scaled_copy(context, flat, static_cast<float>(1.0 / data_.size()), flat, ops::Write::assign);
+  for (const Shard::Window& window : store_.owned().windows()) {
+    const Tensor mine = buffer.open(context, window), scratch = store_.flat_gradient().rows(window.begin, window.end);
+    engine_.wait(engine_.all_reduce(data_, static_cast<float*>(mine.data), static_cast<float*>(scratch.data), mine.elements(), order, average_label));
+    ops::scaled_copy(context, mine, static_cast<float>(1.0 / data_.size()), mine, ops::Write::assign);
+    buffer.close(context, window);
+  }
 }
 
 /// From the mean, which stands in the weights. The difference is taken first: it is small beside what it is taken of.

@@ -1,14 +1,11 @@
 #include "trireme/parallel/windowed_buffer.hpp"
 
-#include <cstring>
-
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::parallel {
 
 WindowedBuffer::WindowedBuffer(const Shard& shard, const StateMemory& memory)
     : flat_((memory.host != nullptr ? *memory.host : memory.device).allocate(DType::float32, {shard.elements()})) {
-  if (flat_.data != nullptr) std::memset(flat_.data, 0, static_cast<std::size_t>(flat_.bytes()));
   if (memory.host == nullptr) return;
   for (Tensor& staging : staging_) staging = memory.device.allocate(DType::float32, {shard.longest_window()});
 }

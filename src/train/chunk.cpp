@@ -3,6 +3,7 @@
 #include <chrono>
 #include <thread>
 
+#include "trireme/device/profile_range.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::train {
@@ -20,6 +21,7 @@ Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
     pass.store().need(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
     pass.enter_block();
     if (pass.training()) slot.begin_part(block - begin_ + 1);
+    const ProfileRange range("trireme/train/block_forward");
     delay(delay_);
     x = pass.training() && runs_again(block) ? forward_keeping_input(pass, block, x) : model_.block(block).forward(pass, x);
   }
@@ -49,6 +51,7 @@ Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer
     pass.store().need(pass.context(), block, block > begin_ ? block - 1 : -1);
     reducer.block_begins(pass.context(), block);
     pass.enter_block();
+    const ProfileRange range("trireme/train/block_backward");
     if (runs_again(block)) {
       const Tensor x = pass.restore();
       scratch_.rewind(0);

@@ -56,11 +56,4 @@ class Replica::Chunk {
   std::vector<std::unique_ptr<Slot>> slots_;
 };
 
-/// The labels and keys of a micro-batch, kept from its first forward to its last backward.
-struct Replica::Kept {
-  Tensor labels;       ///< int32
-  Tensor sample_keys;  ///< 8 bytes a sample
-  const std::uint64_t* keys() const { return reinterpret_cast<const std::uint64_t*>(sample_keys.data); }
-};
-
 }  // namespace trireme::train

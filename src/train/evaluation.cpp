@@ -76,13 +76,16 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const ReplicaOptions options = evaluation_options(deck, train_set->info(), shape);
   const parallel::Mesh mesh(shape, environment.world());
   comm::Engine engine(comm::Engine::Drive::polled);
-  const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), DeviceKind::cpu);
+  Device device;
+  comm::together(mesh.world, [&] { device = choose_device(deck, environment.local_rank()); });
+  const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> loader;
   comm::together(mesh.world, [&] {
-    replica = std::make_unique<Replica>(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
-    loader = std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh));
+    replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
+    loader = std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
   });
+  engine.connect(mesh.world, replica->connections());
   const checkpoint::Contents contents = whole_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
   log.info("evaluates {}{} on {} samples of {}", request.checkpoint, checkpoint::means_average(request.weights, contents, request.checkpoint) ? " (average of the weights)" : "",

@@ -15,7 +15,13 @@ void flip(Replica& replica) {
   parallel::ParameterStore& store = replica.store();
   const bool whole = store.sharding().kind == parallel::ShardKind::none;
   // The first byte of a little-endian number is in its mantissa.
-  *static_cast<std::uint8_t*>((whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working()).data) ^= flipped_bit;
+  void* byte = (whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working()).data;
+  const Stream& stream = replica.context().stream();
+  std::uint8_t value = 0;
+  copy_bytes(stream, &value, byte, 1);
+  value ^= flipped_bit;
+  copy_bytes(stream, byte, &value, 1);
+  synchronize(stream);  // it may lie in pinned memory
   store.weights_changed();
 }
 

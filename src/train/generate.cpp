@@ -76,20 +76,23 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
 
   const parallel::Mesh mesh({}, comm::Communicator());
   comm::Engine engine(comm::Engine::Drive::polled);
-  const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, DeviceKind::cpu);
-  Replica replica(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine);
+  const Device device = choose_device(deck, 0);
+  const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, device.kind);
+  Replica replica(options, device, device.kind, plan, mesh, engine);
   load_weights(replica, deck, contents, request.checkpoint, request.weights);
 
   emit(request.prompt);
   const std::int64_t context = deck.model.gpt.context;
   std::vector<std::int32_t> window(static_cast<std::size_t>(context));
+  std::vector<float> logits(static_cast<std::size_t>(options.classes));
   std::string written = tokenizer->decode(text);
   for (std::int64_t made = 0; made < request.tokens; ++made) {
     const std::int64_t seen = std::min<std::int64_t>(context, static_cast<std::int64_t>(text.size()));
     std::copy(text.end() - seen, text.end(), window.begin());  // what stands behind is not seen: attention looks back only
-    const Tensor logits = replica.logits({window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
+    const Tensor made_logits = replica.logits({window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
+    copy_bytes(replica.context().stream(), logits.data(), made_logits.data, static_cast<std::size_t>(made_logits.bytes()));
     const double unit = uniform_at(random_key(request.seed, "generate"), static_cast<std::uint64_t>(made));
-    text.push_back(draw({logits.as<float>(), static_cast<std::size_t>(logits.elements())}, request.temperature, request.top_k, unit));
+    text.push_back(draw(logits, request.temperature, request.top_k, unit));
     const std::string longer = tokenizer->decode(text);
     if (longer.size() > written.size() && longer.starts_with(written)) emit(std::string_view(longer).substr(written.size()));
     written = longer;

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <numeric>
 
+#include "arrivals.hpp"
 #include "block_costs.hpp"
 #include "chunk.hpp"
 #include "trireme/checkpoint/background.hpp"
@@ -16,6 +16,7 @@ namespace {
 
 /// Where what is offloaded lies.
 Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : Device{DeviceKind::cpu, 0}; }
+Pages host_pages(Device device) { return in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned; }
 
 /// What comes from host memory at once: as much as is reduced at once.
 std::int64_t window_elements(const ReplicaOptions& options) {
@@ -111,18 +112,20 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       workspace_(device, "workspace", plan.workspace),
       library_(device, "prepared weights", plan.library),
       batches_(device, "batches", plan.batches),
-      host_parameters_(host_of(device), "host parameters", plan.host_parameters),
-      host_slots_(host_of(device), "host optimizer state", plan.host_optimizer),
-      host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint),
-      context_(Stream{device, nullptr}, workspace_, library_, target),
+      host_parameters_(host_of(device), "host parameters", plan.host_parameters, host_pages(device)),
+      host_slots_(host_of(device), "host optimizer state", plan.host_optimizer, host_pages(device)),
+      host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint, host_pages(device)),
+      compute_(device),
+      context_(compute_, workspace_, library_, ops::target_of(target), options.deterministic),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks, static_cast<int>(options.accumulation))),
       tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
-      sums_on_device_(batches_.allocate(DType::float64, {4})),
+      sums_on_device_(batches_.allocate(DType::float64, {options.accumulation, 4})),
       sums_(static_cast<std::size_t>(options.accumulation)),
       statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
+  engine_.serve(compute_);
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
   const std::vector<int> slots = parallel::slots_needed(schedule_, options.pipeline_chunks);
   list_ = declared(model_, bounds, options, mesh);
@@ -130,8 +133,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   for (int c = 0; c < options.pipeline_chunks; ++c) begins.push_back(bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage)]);
   layout_ = parallel::FlatLayout(list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes, options.compute, begins);
   counted_ = counted_tensors(list_, model_.parameters(), mesh.place.tensor_rank);
-  const parallel::StateMemory parameters(parameters_, options.offload.parameters ? &host_parameters_ : nullptr);
-  const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr);
+  const parallel::StateMemory parameters(parameters_, options.offload.parameters ? &host_parameters_ : nullptr, target);
+  const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr, target);
   const bool periodic = options.trains && options.sync == parallel::SyncKind::periodic;
   const comm::Communicator data = periodic ? comm::Communicator() : mesh.data;
   store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters, gradients_);
@@ -143,16 +146,13 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       gradients_);
   optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_), state);
   if (periodic) {
-    std::vector<Tensor> flat_slots;
-    for (const optim::Optimizer::Slot& slot : optimizer_->slots()) flat_slots.push_back(slot.flat);
-    if (optimizer_->ema().defined()) flat_slots.push_back(optimizer_->ema());  // it is linear in the weights: the mean of averages is the average of means
     average_ = std::make_unique<parallel::PeriodicAverage>(
-        *store_, std::move(flat_slots), mesh.data, engine,
+        *store_, optimizer_->state_buffers(), mesh.data, engine,
         parallel::PeriodicAverage::Options{.outer_momentum = options.outer_momentum, .deterministic = ordered(options, layout_, mesh.data.size())}, slots_);
   }
 
   const model::PassSurroundings surroundings{context_, *store_, tensor_, flow_, options.seed};
-  if (options.offload.activations) windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device), plan.host_activations);
+  if (options.offload.activations) windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device), plan.host_activations, host_pages(device));
   std::size_t planned = 0;
   std::int64_t most = 0;  // elements of what travels between stages
   for (int c = 0; c < options.pipeline_chunks; ++c) {
@@ -168,9 +168,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   if (most > 0) {
     for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]}) *buffer = boundary_.allocate(options.compute, {most});
   }
-  for (int slot = 0; slot < slots[0]; ++slot) {
-    kept_.push_back({batches_.allocate(DType::int32, {options.micro * options.labels_per_sample()}), batches_.allocate(DType::uint8, {options.micro * 8})});
-  }
+  arrivals_ = std::make_unique<Arrivals>(options, device, !in_host_memory(target), mesh.place.stage == 0, slots[0], batches_);
 }
 
 MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank, DeviceKind target) {
@@ -200,7 +198,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
 }
 
 void Replica::initialize(std::uint64_t seed) {
-  store_->initialize(seed);
+  store_->initialize(context_, seed);
   optimizer_->start_ema(context_);
 }
 
@@ -236,20 +234,13 @@ MemoryPlan Replica::peaks() const {
   return plan;
 }
 
-Replica::Kept& Replica::kept(int micro_batch) { return kept_[static_cast<std::size_t>(micro_batch) % kept_.size()]; }
-
-/// The loader's buffers are its own again at the next batch, which comes before this one's backward.
-void Replica::keep(Kept& kept, const data::MicroBatch& batch) const {
-  if (context_.meta()) return;
-  if (batch.labels.data != nullptr) std::memcpy(kept.labels.data, batch.labels.data, static_cast<std::size_t>(kept.labels.bytes()));
-  if (batch.sample_keys != nullptr) std::memcpy(kept.sample_keys.data, batch.sample_keys, static_cast<std::size_t>(kept.sample_keys.bytes()));
-}
-
-/// What enters the first block: images in compute precision, or token numbers, in memory of the pass.
-Tensor Replica::input(model::Pass& pass, const data::MicroBatch& batch) {
-  const Tensor x = pass.activation(options_.tokens() ? DType::int32 : options_.compute, batch.inputs.shape);
-  if (options_.tokens()) ops::copy(context_, batch.inputs, x);
-  else ops::prepare_images(context_, preparation_, batch.inputs, batch.transforms, x);
+/// What enters the first block, of the micro-batch taken last: images in compute precision, or token numbers, in memory of the pass.
+Tensor Replica::input(model::Pass& pass) {
+  const Arrivals::Inputs& from = arrivals_->inputs();
+  const Tensor x = pass.activation(options_.tokens() ? DType::int32 : options_.compute, from.values.shape);
+  if (options_.tokens()) ops::copy(context_, from.values, x);
+  else ops::prepare_images(context_, preparation_, from.values, from.transforms, x);
+  arrivals_->inputs_read(compute_);
   return x;
 }
 
@@ -261,6 +252,20 @@ int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (fo
 std::span<std::byte> bytes_of(const Tensor& tensor) { return {static_cast<std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())}; }
 
 }  // namespace
+
+comm::Engine::Connections Replica::connections() const {
+  comm::Engine::Connections connections{.groups = {mesh_.data, mesh_.tensor}, .messages = mesh_.pipeline, .lanes = {}};
+  if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
+  if (mesh_.shape.pipeline == 1) return connections;
+  connections.groups.push_back(mesh_.ends);
+  const int stages = mesh_.shape.pipeline;
+  for (int chunk = 0; chunk + 1 < stages * options_.pipeline_chunks; ++chunk) {
+    const int here = chunk % stages, next = (chunk + 1) % stages;
+    connections.lanes.push_back({.from = here, .to = next, .tags = {tag_of(chunk + 1, true)}});
+    connections.lanes.push_back({.from = next, .to = here, .tags = {tag_of(chunk, false)}});
+  }
+  return connections;
+}
 
 /// What chunk `chunk` of the model is sent, by the chunk before it (forward) or behind it.
 Tensor Replica::receive(const Tensor& into, int chunk, bool forward) {
@@ -291,12 +296,11 @@ comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, bool fo
 void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
   Chunk& here = chunk(action);
   Chunk::Slot& slot = here.slot(action.micro_batch);
-  Kept& with = kept(action.micro_batch);
   engine_.wait(slot.sent);
-  if (batch != nullptr) keep(with, *batch);
-  slot.pass.begin_forward(true, context_.meta() ? nullptr : with.keys());
+  if (batch != nullptr) arrivals_->take(compute_, *batch, action.micro_batch);
+  slot.pass.begin_forward(true, arrivals_->kept(action.micro_batch).keys());
   slot.begin_part(0);
-  const Tensor x = here.first() ? input(slot.pass, *batch)
+  const Tensor x = here.first() ? input(slot.pass)
                                 : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), true);
   slot.output = here.forward(slot, x);
   if (!here.last()) slot.sent = send(slot.kept.lasting(context_, slot.output), here.number(), true);
@@ -318,9 +322,8 @@ void Replica::backward(const parallel::PipelineAction& action) {
     reducer_->block_begins(context_, here.end());
     slot.kept.need(context_, here.parts() - 1);
     pass.enter_block();
-    dy = model_.head().loss(pass, slot.output, kept(action.micro_batch).labels, scale, sums_on_device_);
+    dy = model_.head().loss(pass, slot.output, arrivals_->kept(action.micro_batch).labels, scale, sums_of(action.micro_batch));
     reducer_->block_done(context_, here.end());
-    sums_[static_cast<std::size_t>(action.micro_batch)] = read_sums();
   } else {
     dy = incoming_;
     dy.shape = model_.boundary(here.end());
@@ -332,11 +335,12 @@ void Replica::backward(const parallel::PipelineAction& action) {
 
 Sums Replica::evaluate(const data::MicroBatch& batch) {
   Sums sums;
+  arrivals_->take(compute_, batch, 0);
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::Pass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
     pass.begin_forward(false, nullptr);
-    const Tensor x = here->first() ? input(pass, batch) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), true);
+    const Tensor x = here->first() ? input(pass) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), true);
     const Tensor y = here->forward(here->slot(0), x);
     if (!here->last()) {
       send_copy(y, here->number(), true);
@@ -345,8 +349,8 @@ Sums Replica::evaluate(const data::MicroBatch& batch) {
     store_->need(context_, here->end(), -1);
     pass.enter_block();
     const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing), 0};
-    model_.head().loss(pass, y, batch.labels.reshaped({batch.labels.elements()}), scale, sums_on_device_);
-    sums = read_sums();
+    model_.head().loss(pass, y, arrivals_->kept(0).labels, scale, sums_of(0));
+    read_sums({&sums, 1});
   }
   return sums;
 }
@@ -364,10 +368,15 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   return model_.head().logits(pass, y, row);
 }
 
-Sums Replica::read_sums() const {
-  if (context_.meta()) return {};
-  const double* sums = sums_on_device_.as<double>();
-  return {sums[0], sums[1], sums[2], sums[3]};
+const std::vector<Sums>& Replica::micro_batch_sums() {
+  if (last_stage()) read_sums(sums_);
+  return sums_;
+}
+
+/// Of the first micro-batches.
+void Replica::read_sums(std::span<Sums> sums) {
+  static_assert(sizeof(Sums) == 4 * sizeof(double));
+  copy_bytes(compute_, sums.data(), sums_on_device_.data, sums.size_bytes());
 }
 
 }  // namespace trireme::train

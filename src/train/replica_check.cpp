@@ -1,22 +1,38 @@
 #include "trireme/train/replica_check.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <span>
 
 #include "trireme/io/hash.hpp"
 
 namespace trireme::train {
+namespace {
+
+constexpr std::size_t window_bytes = std::size_t{4} << 20;  // of device memory, copied to the host at once
+
+void add(io::Xxh3& hash, const Stream& stream, const Tensor& flat) {
+  const auto bytes = static_cast<std::size_t>(flat.bytes());
+  if (in_host_memory(flat.device)) return hash.update(flat.data, bytes);
+  std::vector<std::byte> window(std::min(bytes, window_bytes));
+  for (std::size_t begin = 0; begin < bytes; begin += window.size()) {
+    const std::size_t size = std::min(window.size(), bytes - begin);
+    copy_bytes(stream, window.data(), static_cast<const std::byte*>(flat.data) + begin, size);
+    hash.update(window.data(), size);
+  }
+}
+
+}  // namespace
 
 std::vector<std::uint64_t> replica_hashes(Replica& replica) {
   const parallel::Mesh& mesh = replica.mesh();
   const parallel::ParameterStore& store = replica.store();
   if (mesh.shape.data == 1 || store.sharding().kind == parallel::ShardKind::parameters) return {};
   io::Xxh3 hash;
-  const auto add = [&](const Tensor& flat) {
-    if (flat.data != nullptr) hash.update(flat.data, static_cast<std::size_t>(flat.bytes()));
-  };
-  if (store.sharding().kind == parallel::ShardKind::none) add(store.flat_master());
-  add(store.flat_working());
+  const Stream& stream = replica.context().stream();
+  synchronize(stream);  // what is in host memory may still be on its way there
+  if (store.sharding().kind == parallel::ShardKind::none) add(hash, stream, store.flat_master());
+  if (store.flat_working().defined()) add(hash, stream, store.flat_working());
   const std::uint64_t mine = hash.digest();
   std::vector<std::uint64_t> all(static_cast<std::size_t>(mesh.world.size()));
   mesh.world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));

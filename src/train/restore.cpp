@@ -13,13 +13,6 @@
 namespace trireme::train {
 namespace {
 
-/// What a file says of itself, read on every rank (small); errors agreed on.
-checkpoint::Contents contents_of(const comm::Communicator& world, const std::string& path) {
-  checkpoint::Contents contents;
-  comm::together(world, [&] { contents = checkpoint::read_contents(path); });
-  return contents;
-}
-
 /// Refuses a restart that changes what may not change; prints what else changed.
 void compare_decks(const Run& run, const checkpoint::Contents& contents, const std::string& path, Log& log) {
   std::string refused;
@@ -93,9 +86,8 @@ void validate_place(const Run& run, const checkpoint::Info& info, const std::str
            info.epoch, samples);
 }
 
-/// `own`: a checkpoint of this run, from which a start is counted once it is known that the deck fits.
-RunState load(Run& run, const std::string& path, bool weights_only, Log& log, bool own = false) {
-  const checkpoint::Contents contents = contents_of(run.mesh.world, path);
+/// `contents`: the file's. `own`: a checkpoint of this run, from which a start is counted once it is known that the deck fits.
+RunState load(Run& run, const std::string& path, const checkpoint::Contents& contents, bool weights_only, Log& log, bool own = false) {
   if (!contents.sealed) log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
   if (!weights_only) compare_decks(run, contents, path, log);
   if (!weights_only) expect_pending(*run.replica, contents.info);
@@ -130,20 +122,21 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::move_aside(run.mesh.world, folder, log);
-    return {fresh(run, log), false};
+    return {fresh(run, log), false, {}};
   }
   if (policy.kind == RestartPolicy::Kind::path) check_whole(run.mesh.world, policy.path);  // also where it will not be used: it may be a misspelt word
   const checkpoint::Choice choice = checkpoint::pass_over_failed(run.mesh.world, run.deck.run.folder, checkpoint::find_newest(run.mesh.world, folder), log);
   if (!choice.path.empty()) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
-    Restored restored{load(run, choice.path, false, log, true), true};
+    Restored restored{load(run, choice.path, choice.contents, false, log, true), true, choice.contents.info.deck};
     log.info("goes on from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path) log.warn("--restart {} is not used: the run's own folder holds checkpoints, and the newest of them counts", policy.path);
     return restored;
   }
   if (policy.kind == RestartPolicy::Kind::path) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
-    Restored restored{load(run, policy.path, policy.weights_only, log), false};
+    const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
+    Restored restored{load(run, policy.path, contents, policy.weights_only, log), false, contents.info.deck};
     log.info("goes on from {} (step {}{})", policy.path, restored.state.step, policy.weights_only ? ", weights only" : "");
     return restored;
   }
@@ -155,17 +148,17 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
                                  folder, list));
   }
   validate(policy.kind != RestartPolicy::Kind::required, "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
-  return {fresh(run, log), false};
+  return {fresh(run, log), false, {}};
 }
 
 RunState go_back(Run& run, const std::string& path, Log& log) {
   check_whole(run.mesh.world, path);
-  return load(run, path, false, log);
+  return load(run, path, checkpoint::read_contents(run.mesh.world, path), false, log);
 }
 
 checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path) {
   check_whole(world, path);
-  return contents_of(world, path);
+  return checkpoint::read_contents(world, path);
 }
 
 void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents, const std::string& path, checkpoint::Weights weights) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -13,7 +14,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/text.hpp"
-#include "trireme/device/device.hpp"
+#include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/monitor/environment_json.hpp"
 #include "trireme/train/describe.hpp"
@@ -45,11 +46,6 @@ data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world
 deck::Deck filled_in(deck::Deck deck, const data::DatasetInfo& train) {
   if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0) deck.model.gpt.vocabulary = train.vocabulary;
   return deck;
-}
-
-Device choose_device(const deck::Deck& deck) {
-  ensure(deck.run.device != DeviceChoice::cuda, "run.device = \"cuda\": training on CUDA devices is not available in this version of Trireme; use \"cpu\"");
-  return {DeviceKind::cpu, 0};
 }
 
 }  // namespace
@@ -84,12 +80,31 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   if (run.layout.pipeline > 1) log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
   log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout), run.layout.steps_per_epoch);
   log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan), KokkosScope::threads(), run.mesh.world.size() == 1 ? "none" : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own" : "between blocks");
+  if (run.device.kind != DeviceKind::cpu) log.info("device: {}", to_string(describe_device(run.device)));
   if (run.deck.optimizer.ema > 0) log.info("average of the weights: decay {}; it is what is evaluated, and what the best is chosen by", run.deck.optimizer.ema);
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
     const parallel::MeshPlace place = parallel::place_of(run.mesh.shape, rank);
     log.info("rank {}: stage {} data {} tensor {} on {}", rank, place.stage, place.data_rank, place.tensor_rank, hosts[static_cast<std::size_t>(rank)]);
   }
+}
+
+/// Says where ranks share a GPU. Collective; throws Failure on all ranks where they have devices of several kinds.
+void compare_devices(const comm::Communicator& world, Device device, Log& log) {
+  struct Choice {
+    std::uint64_t kind = 0, identity = 0;
+  };
+  const Choice mine{static_cast<std::uint64_t>(device.kind), random_key(0, identity_of(device))};
+  std::vector<Choice> all(static_cast<std::size_t>(world.size()));
+  world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
+  std::set<std::uint64_t> devices;
+  comm::together(world, [&] {
+    for (const Choice& choice : all) {
+      ensure(choice.kind == mine.kind, "run.device = \"auto\": some ranks find a CUDA device and others none; start the run on nodes of one kind");
+      devices.insert(choice.identity);
+    }
+  });
+  if (device.kind == DeviceKind::cuda && devices.size() < all.size()) log.warn("{} ranks share {} GPUs: a rank on each is faster", all.size(), devices.size());
 }
 
 }  // namespace
@@ -172,7 +187,16 @@ comm::Engine::Drive choose_drive(const comm::Environment& environment) {
   return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)), threads);
 }
 
-data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh) {
+Device choose_device(const deck::Deck& deck, int local_rank) {
+  if (deck.debug.device == DebugDevice::emulated) return {DeviceKind::emulated, 0};
+  if (deck.run.device == DeviceChoice::cpu) return {DeviceKind::cpu, 0};
+  std::string why;
+  const bool there = cuda_device_count(&why) > 0;
+  ensure(there || deck.run.device == DeviceChoice::automatic, "run.device = \"cuda\": no CUDA device: {}. On the CPU the program of the preset release trains, with \"cpu\"", why);
+  return there ? choose_cuda_device(local_rank) : Device{DeviceKind::cpu, 0};
+}
+
+data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device) {
   data::LoaderOptions options;
   options.order = {.seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
   options.micro = deck.batch.micro;
@@ -181,6 +205,7 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
   options.workers = deck.data.workers;
   options.prefetch = deck.data.prefetch;
   options.training = false;
+  options.device = device;
   options.inputs = mesh.place.stage == 0;
   options.labels = mesh.place.stage + 1 == mesh.shape.pipeline;
   return options;
@@ -198,13 +223,13 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, environment.world()),
       engine(the_engine),
       cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {
-  Device device;
-  comm::together(mesh.world, [&] { device = choose_device(deck); });
+  comm::together(mesh.world, [&] { device = choose_device(deck, environment.local_rank()); });
+  compare_devices(mesh.world, device, log);
   const ReplicaOptions options = replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
-    data::LoaderOptions training = evaluation_loader_options(deck, train_set, mesh);
+    data::LoaderOptions training = evaluation_loader_options(deck, train_set, mesh, device);
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
@@ -212,10 +237,13 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.augmentation = {.seed = deck.run.seed, .crop_padding = deck.data.augment.random_crop, .flip = deck.data.augment.flip};
     training.training = true;
     train_loader = std::make_unique<data::Loader>(train_set, training);
-    if (validation_set) validation_loader = std::make_unique<data::Loader>(*validation_set, evaluation_loader_options(deck, *validation_set, mesh));
-    if (test_set) test_loader = std::make_unique<data::Loader>(*test_set, evaluation_loader_options(deck, *test_set, mesh));
+    if (validation_set) validation_loader = std::make_unique<data::Loader>(*validation_set, evaluation_loader_options(deck, *validation_set, mesh, device));
+    if (test_set) test_loader = std::make_unique<data::Loader>(*test_set, evaluation_loader_options(deck, *test_set, mesh, device));
   });
+  const comm::Engine::Transport transport = engine.connect(mesh.world, replica->connections());
   describe(*this, environment, log);
+  if (mesh.world.size() > 1 && device.kind != DeviceKind::cpu)
+    log.info("device memory travels {}", transport == comm::Engine::Transport::nccl ? "by NCCL" : "by way of host memory and MPI");
 }
 
 std::int64_t Run::progress_steps() const { return std::max<std::int64_t>(1, std::min<std::int64_t>(layout.steps_per_epoch / 4, 100)); }
@@ -236,7 +264,7 @@ void Run::record_start(const comm::Environment& environment) const {
     entry.kokkos = TRIREME_KOKKOS_VERSION;
     entry.onednn = TRIREME_ONEDNN_VERSION;
     if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty()) entry.job = jobs.front().text();
-    entry.device = fmt::format("cpu: {} threads a rank", KokkosScope::threads());
+    entry.device = to_string(describe_device(device));
     entry.layout = fmt::format("data {} x tensor {} x pipeline {}", mesh.shape.data, mesh.shape.tensor, mesh.shape.pipeline);
     entry.seed = std::to_string(deck.run.seed);
     entry.hosts = hosts;

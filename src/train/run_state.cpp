@@ -30,7 +30,7 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
   const auto& whole = replica.model().parameters().entries();
   std::vector<checkpoint::Piece> pieces;
   const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec, const Tensor& flat) {
-    checkpoint::Piece piece{.path = group + "/" + spec.name, .spec = &spec};
+    checkpoint::Piece piece{.path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
     if (index >= 0 && (rows == Rows::owned || replica.counts(static_cast<std::size_t>(index)))) {
       const parallel::Part& part = store.list().entries()[static_cast<std::size_t>(index)].part;

@@ -5,6 +5,7 @@
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/device/profile_range.hpp"
 #include "trireme/parallel/tree.hpp"
 
 namespace trireme::train {
@@ -88,6 +89,7 @@ StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest&
   for (const parallel::PipelineAction& action : replica.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader.next() : nullptr;
     lap(times.data);
+    const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
     if (action.forward) replica.forward(action, batch);
     else replica.backward(action);
     const double busy = lap(action.forward ? times.forward : times.backward);
@@ -95,7 +97,10 @@ StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest&
     if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);
   }
 
-  const StepMessage all = agree_on(replica, {parallel::tree_sum<Sums>(replica.micro_batch_sums()), request.wishes, times.data + times.forward + times.backward}, messages);
+  const ProfileRange range("trireme/train/update");
+  const Sums sums = parallel::tree_sum<Sums>(replica.micro_batch_sums());
+  lap(times.backward);  // a device works behind the host, which waits for it here
+  const StepMessage all = agree_on(replica, {sums, request.wishes, times.data + times.forward + times.backward}, messages);
   result.loss = all.sums.loss / all.sums.count;
   result.top1 = all.sums.top1 / all.sums.count;
   result.wishes = static_cast<std::uint32_t>(all.wishes);

@@ -55,26 +55,17 @@ std::optional<std::int64_t> finished_before(const comm::Communicator& world, con
   if (worth_a_look == 0) return std::nullopt;
   const checkpoint::Choice newest = checkpoint::find_newest(world, deck.run.folder + "/checkpoints");
   if (newest.path.empty() || !newest.rejected.empty()) return std::nullopt;
-  checkpoint::Info info;
-  bool same_deck = false;
-  comm::together(world, [&] {
-    info = checkpoint::read_contents(newest.path).info;
-    same_deck = !info.deck.empty() && deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
-  });
+  const checkpoint::Info& info = newest.contents.info;
+  const bool same_deck = !info.deck.empty() && deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
   const std::optional<std::int64_t> total_steps = whole_number(info, "total_steps");
   if (!same_deck || !total_steps || !nothing_left(world, deck, *total_steps, info.step, state_of(info).elapsed_seconds)) return std::nullopt;
   return info.step;
 }
 
-/// The best of a set that is validated on no more counts no more. Collective.
-void forget_best_of_other_set(const Run& run, Restored& restored, const RestartPolicy& restart, Log& log) {
-  if (!restored.state.best) return;
-  const std::string path = restored.own ? run.deck.run.folder + "/checkpoints/" + checkpoint::step_file_name(restored.state.step) : restart.path;
-  std::string before;
-  comm::together(run.mesh.world, [&] {
-    const std::string text = checkpoint::read_contents(path).info.deck;
-    before = text.empty() ? run.deck.data.validation : deck::parse(text, path + ":deck").data.validation;
-  });
+/// The best of a set that is validated on no more counts no more.
+void forget_best_of_other_set(const Run& run, Restored& restored, Log& log) {
+  if (!restored.state.best || restored.deck.empty()) return;
+  const std::string before = deck::parse(restored.deck, "the checkpoint's deck").data.validation;
   if (before == run.deck.data.validation) return;
   log.info("data.validation is now \"{}\": the best {} so far, on \"{}\", counts no more", run.deck.data.validation, restored.state.best_metric, before);
   restored.state.best.reset();
@@ -392,7 +383,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     const std::vector<std::string> hosts = hosts_of(environment);
     Run run(deck, environment, engine, log);
     Restored restored = restore(run, request.restart, log);
-    forget_best_of_other_set(run, restored, request.restart, log);
+    forget_best_of_other_set(run, restored, log);
     record.step = restored.state.step;
     if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);
     if (restored.own && nothing_left(world, deck, run.layout.total_steps, restored.state.step, restored.state.elapsed_seconds)) return nothing_to_do(restored.state.step);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "kernels/norm_reference.hpp"
+#include "trireme/kernels/attention.hpp"
 
 namespace trireme::test {
 namespace {
@@ -95,22 +96,46 @@ struct Reference {
 
 constexpr std::uint64_t sample_keys[] = {0x9E3779B97F4A7C15u, 17, 0xFFFFFFFFFFFFFFFFu};
 
+/// Who computes: the op, which on the CPU has code of its own, or the kernel that a CUDA device runs, here on the host.
+enum class By : std::uint8_t { op, kernel };
+constexpr By both[] = {By::op, By::kernel};
+
 /// One problem's tensors and both passes.
 struct Problem {
-  explicit Problem(const Attention& attention, DeviceKind kind = DeviceKind::cpu, double size = 1)
-      : a(attention), fixture(kind, 24 * Fixture::mebibyte), qkv(fixture.random(a.dtype, {a.batch * a.context, a.qkv_width()}, "qkv", size)),
+  explicit Problem(const Attention& attention, By implementation = By::op, DeviceKind kind = tested_device(), double size = 1)
+      : a(attention), by(implementation), fixture(kind, 24 * Fixture::mebibyte), qkv(fixture.random(a.dtype, {a.batch * a.context, a.qkv_width()}, "qkv", size)),
         dout(fixture.random(a.dtype, {a.batch * a.context, a.out_width()}, "dout")), out(fixture.make(a.dtype, dout.shape)),
-        log_sum(fixture.make(DType::float32, {a.batch, a.heads, a.context})), dqkv(fixture.make(a.dtype, qkv.shape)) {}
-  void forward() { attention_forward(fixture.context, a, qkv, out, log_sum); }
-  void backward() { attention_backward(fixture.context, a, qkv, out, log_sum, dout, dqkv); }
+        log_sum(fixture.make(DType::float32, {a.batch, a.heads, a.context})), dqkv(fixture.make(a.dtype, qkv.shape)) {
+    placed.sample_keys = fixture.placed(sample_keys, std::size(sample_keys));
+  }
+  void forward() {
+    if (by == By::op) return attention_forward(fixture.context, placed, qkv, out, log_sum);
+    a.dtype == DType::float32 ? kernel_forward<float>() : kernel_forward<BFloat16>();
+  }
+  void backward() {
+    if (by == By::op) return attention_backward(fixture.context, placed, qkv, out, log_sum, dout, dqkv);
+    a.dtype == DType::float32 ? kernel_backward<float>() : kernel_backward<BFloat16>();
+  }
+  kernels::AttentionShape shape() const { return {a.batch, a.context, a.heads, a.kv_heads, a.head_width, a.dropout, a.key, placed.sample_keys, a.first_head}; }
+  template <class T>
+  void kernel_forward() {
+    kernels::attention_forward<T>(fixture.context.stream(), shape(), {qkv.as<T>(), out.as<T>(), log_sum.as<float>()});
+  }
+  template <class T>
+  void kernel_backward() {
+    const Tensor delta = fixture.make(DType::float32, log_sum.shape);
+    kernels::attention_backward<T>(fixture.context.stream(), shape(), {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>(), delta.as<float>()});
+  }
 
   Attention a;
+  By by;
   Fixture fixture;
+  Attention placed = a;  ///< as kernels read it
   Tensor qkv, dout, out, log_sum, dqkv;
 };
 
-std::string name_of(const Attention& a) {
-  return fmt::format("{} batch {} context {} heads {}/{} width {} dropout {}", to_string(a.dtype), a.batch, a.context, a.heads, a.kv_heads,
+std::string name_of(const Attention& a, By by = By::op) {
+  return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}", by == By::kernel ? "kernel, " : "", to_string(a.dtype), a.batch, a.context, a.heads, a.kv_heads,
                      a.head_width, a.dropout);
 }
 
@@ -143,24 +168,29 @@ double tolerance(const Attention& a) { return 2 * unit_roundoff(a.dtype) + 64 * 
 
 TEST(Attention, ForwardEqualsTheDefinition) {
   for (const Attention& a : cases()) {
-    Problem p(a);
-    p.forward();
-    const Reference::Forward expected = Reference(a).forward(values(p.qkv));
+    const Reference::Forward expected = Reference(a).forward(values(Problem(a).qkv));
     const double keep = 1 / (1 - static_cast<double>(a.dropout));
-    expect_close(p.out, expected.out, tolerance(a) * keep, tolerance(a), name_of(a));
-    expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)), 0x1p-22, name_of(a));  // float32 in any case
+    for (const By by : both) {
+      Problem p(a, by);
+      p.forward();
+      expect_close(p.out, expected.out, tolerance(a) * keep, tolerance(a), name_of(a, by));
+      expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)), 0x1p-22, name_of(a, by));  // float32 in any case
+    }
   }
 }
 
 TEST(Attention, BackwardIsTheGradient) {
   for (const Attention& a : cases()) {
-    Problem p(a);
-    p.forward();
-    p.backward();
-    const Values expected = Reference(a).backward(values(p.qkv), values(p.dout));
+    Problem problem(a);
+    const Values expected = Reference(a).backward(values(problem.qkv), values(problem.dout));
     // Errors of the terms are independent: their sum grows as the gradient itself, with the root of the number of terms.
     const double size = std::sqrt(dot(expected, expected) / static_cast<double>(expected.size()));
-    expect_close(p.dqkv, expected, 4 * tolerance(a) * (1 + size), 4 * tolerance(a), name_of(a));
+    for (const By by : both) {
+      Problem p(a, by);
+      p.forward();
+      p.backward();
+      expect_close(p.dqkv, expected, 4 * tolerance(a) * (1 + size), 4 * tolerance(a), name_of(a, by));
+    }
   }
 }
 
@@ -179,11 +209,13 @@ TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
 TEST(Attention, LargeScoresDoNotOverflow) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const Attention a{1, 70, 1, 1, 64, dtype};
-    Problem p(a, DeviceKind::cpu, 40);  // scores of thousands
-    p.forward();
-    p.backward();
-    for (const Tensor& t : {p.out, p.log_sum, p.dqkv}) {
-      for (const double x : values(t)) ASSERT_TRUE(std::isfinite(x));
+    for (const By by : both) {
+      Problem p(a, by, tested_device(), 40);  // scores of thousands
+      p.forward();
+      p.backward();
+      for (const Tensor& t : {p.out, p.log_sum, p.dqkv}) {
+        for (const double x : values(t)) ASSERT_TRUE(std::isfinite(x)) << name_of(a, by);
+      }
     }
   }
 }
@@ -191,13 +223,17 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 TEST(Attention, APositionSeesNothingThatComesAfterIt) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     const Attention a{1, 150, 2, 1, 32, dtype};
-    Problem p(a), changed(a);
-    constexpr std::int64_t position = 77;
-    for (std::int64_t i = position * a.qkv_width(); i < p.qkv.elements(); ++i) set_value(changed.qkv, i, -3 * value_at(p.qkv, i));
-    p.forward();
-    changed.forward();
-    expect_same_bytes(p.out.rows(0, position), changed.out.rows(0, position));
-    EXPECT_NE(values(p.out.rows(position, position + 1)), values(changed.out.rows(position, position + 1)));
+    for (const By by : both) {
+      Problem p(a, by), changed(a, by);
+      constexpr std::int64_t position = 77;
+      Values later = values(p.qkv);
+      for (std::int64_t i = position * a.qkv_width(); i < p.qkv.elements(); ++i) later[i] *= -3;
+      assign(changed.qkv, later);
+      p.forward();
+      changed.forward();
+      expect_same_bytes(p.out.rows(0, position), changed.out.rows(0, position));
+      EXPECT_NE(values(p.out.rows(position, position + 1)), values(changed.out.rows(position, position + 1)));
+    }
   }
 }
 
@@ -211,14 +247,17 @@ TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
     Problem w(whole), p(part);
     const Reference all(whole), some(part);
     const auto move = [&](const Tensor& from, const Tensor& to, const auto& index) {  // heads 2 and 3 of the whole, their key/value head 1
+      const Values source = values(from);
+      Values moved = values(to);
       for (std::int64_t b = 0; b < whole.batch; ++b) {
         for (std::int64_t t = 0; t < whole.context; ++t) {
           for (std::int64_t h = 0; h < 2; ++h) {
             const auto [to_at, from_at] = index(b, h, t);
-            for (std::int64_t d = 0; d < whole.head_width; ++d) set_value(to, to_at + d, value_at(from, from_at + d));
+            for (std::int64_t d = 0; d < whole.head_width; ++d) moved[to_at + d] = source[from_at + d];
           }
         }
       }
+      assign(to, moved);
     };
     move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.q_at(b, h, t), all.q_at(b, h + 2, t)); });
     move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.k_at(b, h, t), all.k_at(b, h + 2, t)); });
@@ -248,7 +287,7 @@ TEST(Attention, SameBitsOnAnyNumberOfThreads) {
 
 TEST(Attention, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   for (const Attention& a : cases()) {
-    Problem real(a), meta(a, DeviceKind::meta);
+    Problem real(a), meta(a, By::op, DeviceKind::meta);
     for (Problem* p : {&real, &meta}) {
       p->forward();
       p->backward();

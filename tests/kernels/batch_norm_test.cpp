@@ -14,13 +14,16 @@ struct Case {
 
 /// All tensors of one batch norm, forward and backward.
 struct Problem {
-  explicit Problem(const Case& c, DeviceKind kind = DeviceKind::cpu)
+  explicit Problem(const Case& c, DeviceKind kind = tested_device())
       : fixture(kind), op{c.rows, c.channels, c.relu, c.add, c.dtype}, x(fixture.random(c.dtype, {c.rows, c.channels}, "x")),
         residual(fixture.random(c.dtype, x.shape, "residual")), y(fixture.make(c.dtype, x.shape)), dy(fixture.random(c.dtype, x.shape, "dy")),
         dx(fixture.make(c.dtype, x.shape)), dresidual(fixture.make(c.dtype, x.shape)), gamma(fixture.random(DType::float32, {c.channels}, "gamma")),
         beta(fixture.random(DType::float32, {c.channels}, "beta")), mean(parameter()), rstd(parameter()), variance(parameter()),
         dgamma(parameter()), dbeta(parameter()) {
-    for (std::int64_t i = 0; c.offset != 0 && i < x.elements(); ++i) set_value(x, i, value_at(x, i) + c.offset);
+    if (c.offset == 0) return;
+    Values moved = values(x);
+    for (double& value : moved) value += c.offset;
+    assign(x, moved);
   }
   Tensor parameter() { return fixture.make(DType::float32, {op.channels}); }
 
@@ -135,7 +138,7 @@ TEST(BatchNorm, ResultsMayLieOnDy) {
         expect_same_bytes(p.dy, p.dx, "dx on dy");
         if (!add) continue;
         expect_same_bytes(other, p.dresidual, "dresidual beside it");
-        std::memcpy(p.dy.data, dy.data, static_cast<std::size_t>(dy.bytes()));
+        copy_values(dy, p.dy);
         p.backward(other, p.dy);
         expect_same_bytes(p.dy, p.dresidual, "dresidual on dy");
         expect_same_bytes(other, p.dx, "dx beside it");

@@ -2,6 +2,7 @@
 
 #include "cuda/library.hpp"
 #include "reference.hpp"
+#include "trireme/ops/attention.hpp"
 
 // What the CUDA side of the products decides without a device: which operand is read how, and what memory is taken.
 
@@ -81,6 +82,48 @@ TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
                               image(convolution.weight_shape(), DType::float32), Write::add);
   EXPECT_EQ(workspace.peak_bytes(), workspace_bytes + convolution.weight_shape().elements() * 2);
   EXPECT_EQ(workspace.used_bytes(), 0);
+}
+
+TEST(CudaOperands, MetaTakesAttentionsMemory) {
+  const Device device{DeviceKind::meta};
+  // What the graph of cuDNN may take stands beside what backward's kernel needs; float32, dropout and a run of equal bits have the kernel alone.
+  const auto peak = [&](DType dtype, float dropout, bool deterministic, bool backward) {
+    Arena workspace(device, "workspace", 0), library(device, "library", 0);
+    Context context({device}, workspace, library, DeviceKind::cuda, deterministic);
+    const Attention a{2, 64, 4, 2, 16, dtype, dropout};
+    const auto rows = [&](std::int64_t width) { return Tensor{nullptr, dtype, DeviceKind::meta, {a.batch * a.context, width}}; };
+    const Tensor log_sum{nullptr, DType::float32, DeviceKind::meta, {a.batch, a.heads, a.context}};
+    if (backward) {
+      attention_backward(context, a, rows(a.qkv_width()), rows(a.out_width()), log_sum, rows(a.out_width()), rows(a.qkv_width()));
+    } else {
+      attention_forward(context, a, rows(a.qkv_width()), rows(a.out_width()), log_sum);
+    }
+    EXPECT_EQ(workspace.used_bytes(), 0);
+    return workspace.peak_bytes();
+  };
+  constexpr std::int64_t delta = 2 * 4 * 64 * 4, dq = 2 * 64 * 4 * 16 * 4;
+  EXPECT_EQ(peak(DType::bfloat16, 0, false, false), workspace_bytes);
+  EXPECT_EQ(peak(DType::bfloat16, 0, false, true), delta + dq + workspace_bytes);
+  EXPECT_EQ(peak(DType::bfloat16, 0, true, true), delta);
+  EXPECT_EQ(peak(DType::bfloat16, 0.1f, false, false), 0);
+  EXPECT_EQ(peak(DType::float32, 0, false, true), delta);
+}
+
+TEST(CudaOperands, ABiasIsTakenInTheTypeOfTheResult) {
+  const Device device{DeviceKind::meta};
+  const auto peak = [&](DType dtype, bool wide) {
+    Arena workspace(device, "workspace", 0), library(device, "library", 0);
+    Context context({device}, workspace, library, DeviceKind::cuda);
+    const Linear linear{64, 64, 64, MatrixOrder::out_in, dtype, wide};
+    const auto matrix = [&](DType type) { return Tensor{nullptr, type, DeviceKind::meta, {64, 64}}; };
+    const Tensor bias{nullptr, DType::float32, DeviceKind::meta, {64}};
+    linear_forward(context, linear, matrix(dtype), {matrix(dtype), 1, nullptr}, bias, matrix(linear.result_dtype()));
+    EXPECT_EQ(workspace.used_bytes(), 0);
+    return workspace.peak_bytes();
+  };
+  EXPECT_EQ(peak(DType::float32, false), workspace_bytes);
+  EXPECT_EQ(peak(DType::bfloat16, true), workspace_bytes);
+  EXPECT_EQ(peak(DType::bfloat16, false), workspace_bytes + 64 * 2);
 }
 
 }  // namespace

@@ -12,6 +12,12 @@ ops::Dropout layer(float probability, std::int64_t context, std::int64_t first_r
   return {probability, 0x0123456789ABCDEFull, sample_keys, first_row, context};
 }
 
+/// The layer as kernels read it.
+ops::Dropout placed(Fixture& f, ops::Dropout op) {
+  op.sample_keys = f.placed(sample_keys, std::size(sample_keys));
+  return op;
+}
+
 /// The mask as ops/dropout.hpp writes it down, element by element: 0 or 1 / (1 - p).
 Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
   Values m(static_cast<std::size_t>(rows * width));
@@ -32,11 +38,13 @@ TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
       SmallFixture f;
       const ops::Dropout op = layer(0.3f, context, first_row);
       const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, {rows, width}), expected = f.make(dtype, {rows, width});
-      const Values m = mask(op, rows, width);
-      for (std::int64_t i = 0; i < x.elements(); ++i) set_value(expected, i, static_cast<float>(m[i]) * static_cast<float>(value_at(x, i)));
-      ops::dropout(f.context, op, x, y);
-      for (std::int64_t i = 0; i < x.elements(); ++i) ASSERT_EQ(value_at(y, i), value_at(expected, i)) << i << " of " << rows << " x " << width;
-      ops::dropout(f.context, op, x, x);
+      const Values at = values(x);
+      Values m = mask(op, rows, width);
+      for (std::int64_t i = 0; i < x.elements(); ++i) m[i] = static_cast<float>(m[i]) * static_cast<float>(at[i]);
+      assign(expected, m);
+      ops::dropout(f.context, placed(f, op), x, y);
+      ASSERT_EQ(values(y), values(expected)) << rows << " x " << width;
+      ops::dropout(f.context, placed(f, op), x, x);
       expect_same_bytes(x, y, "in place");
     }
   }
@@ -45,8 +53,8 @@ TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
 TEST(Dropout, RowsOfAPartAreThoseOfTheWhole) {
   SmallFixture f;
   const Tensor x = f.random(DType::float32, {12, 37}, "x"), whole = f.make(DType::float32, {12, 37}), part = f.make(DType::float32, {12, 37});
-  ops::dropout(f.context, layer(0.5f, 4), x, whole);
-  for (std::int64_t row = 0; row < 12; row += 3) ops::dropout(f.context, layer(0.5f, 4, row), x.rows(row, row + 3), part.rows(row, row + 3));
+  ops::dropout(f.context, placed(f, layer(0.5f, 4)), x, whole);
+  for (std::int64_t row = 0; row < 12; row += 3) ops::dropout(f.context, placed(f, layer(0.5f, 4, row)), x.rows(row, row + 3), part.rows(row, row + 3));
   expect_same_bytes(part, whole);
 }
 
@@ -55,7 +63,7 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
   constexpr std::int64_t rows = 400, width = 257, n = rows * width;
   for (const float p : {0.1f, 0.5f, 0.9f}) {
     const Tensor y = f.filled(DType::float32, {rows, width}, 1);
-    ops::dropout(f.context, layer(p, 100), y, y);
+    ops::dropout(f.context, placed(f, layer(p, 100)), y, y);
     double dropped = 0, sum = 0;
     for (const double v : values(y)) {
       dropped += v == 0;
@@ -87,23 +95,23 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
           const ops::Dropout op = layer(p, context, first_row);
           const Tensor x = f.random(from, {rows, width}, "x"), residual = f.random(to, {rows, width}, "residual"), y = f.make(to, {rows, width});
           const Tensor bias = with_bias ? f.random(DType::float32, {width}, "bias") : Tensor{};
-          const Values m = mask(op, rows, width);
+          const Values m = mask(op, rows, width), of_x = values(x), of_bias = with_bias ? values(bias) : Values(), of_residual = values(residual);
           Values expected, bounds;
           for (std::int64_t i = 0; i < x.elements(); ++i) {
-            const double a = value_at(x, i), b = with_bias ? value_at(bias, i % width) : 0, r = value_at(residual, i);
+            const double a = of_x[i], b = with_bias ? of_bias[i % width] : 0, r = of_residual[i];
             expected.push_back((a + b) * m[i] + r);
             // Sum, product and sum are rounded in float32, the result in its own type.
             bounds.push_back(3 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
                              (to == DType::bfloat16 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));
           }
-          ops::dropout_add(f.context, op, x, bias, residual, y);
+          ops::dropout_add(f.context, placed(f, op), x, bias, residual, y);
           expect_within(y, expected, bounds, to_string(from) + " to " + to_string(to));
           if (from == to) {
             const Tensor on_x = f.copy_of(x);
-            ops::dropout_add(f.context, op, on_x, bias, residual, on_x);
+            ops::dropout_add(f.context, placed(f, op), on_x, bias, residual, on_x);
             expect_same_bytes(on_x, y, "y on x");
           }
-          ops::dropout_add(f.context, op, x, bias, residual, residual);
+          ops::dropout_add(f.context, placed(f, op), x, bias, residual, residual);
           expect_same_bytes(residual, y, "y on the residual");
         }
       }
@@ -114,7 +122,7 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
 TEST(Dropout, GradientHasForwardsMask) {
   // y is linear in x: <dropout(x), dy> = <x, dropout(dy)>.
   SmallFixture f;
-  const ops::Dropout op = layer(0.2f, 5);
+  const ops::Dropout op = placed(f, layer(0.2f, 5));
   const Tensor x = f.random(DType::float32, {17, 29}, "x"), dy = f.random(DType::float32, {17, 29}, "dy");
   const Tensor y = f.make(DType::float32, {17, 29}), dx = f.make(DType::float32, {17, 29});
   ops::dropout(f.context, op, x, y);
@@ -125,8 +133,9 @@ TEST(Dropout, GradientHasForwardsMask) {
 TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
   SmallFixture f;
   const Tensor x = f.random(DType::float32, {1003, 67}, "x"), many = f.make(DType::float32, x.shape), one = f.make(DType::float32, x.shape);
-  ops::dropout(f.context, layer(0.1f, 400), x, many);
-  on_one_thread([&] { ops::dropout(f.context, layer(0.1f, 400), x, one); });
+  const ops::Dropout op = placed(f, layer(0.1f, 400));
+  ops::dropout(f.context, op, x, many);
+  on_one_thread([&] { ops::dropout(f.context, op, x, one); });
   expect_same_bytes(many, one);
 }
 
@@ -134,9 +143,9 @@ TEST(Dropout, MetaCountsWhatTheCpuCounts) {
   SmallFixture real, meta(DeviceKind::meta);
   for (Fixture* f : {&real, &meta}) {
     const Tensor x = f->filled(DType::float32, {4, 9}, 1), y = f->filled(DType::bfloat16, {4, 9}, 1), bias = f->filled(DType::float32, {9}, 1);
-    ops::dropout(f->context, layer(0.5f, 2), x, x);
+    ops::dropout(f->context, placed(*f, layer(0.5f, 2)), x, x);
     ops::dropout(f->context, {}, y, f->make(DType::bfloat16, {4, 9}));
-    ops::dropout_add(f->context, layer(0.5f, 2), x, bias, y, y);
+    ops::dropout_add(f->context, placed(*f, layer(0.5f, 2)), x, bias, y, y);
   }
   EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
   EXPECT_EQ(meta.context.counters().calls, 3);

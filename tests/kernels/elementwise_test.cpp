@@ -16,9 +16,10 @@ TEST(Elementwise, ReluAndItsGradient) {
       const Tensor x = f.random(dtype, {n}, "x"), y = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
       ops::relu_forward(f.context, x, y);
       ops::relu_backward(f.context, y, dy, dx);
+      const Values at = values(x), gradient = values(dy), result = values(y), result_dx = values(dx);
       for (std::int64_t i = 0; i < n; ++i) {
-        ASSERT_EQ(value_at(y, i), std::max(value_at(x, i), 0.0));
-        ASSERT_EQ(value_at(dx, i), value_at(x, i) > 0 ? value_at(dy, i) : 0.0);
+        ASSERT_EQ(result[i], std::max(at[i], 0.0));
+        ASSERT_EQ(result_dx[i], at[i] > 0 ? gradient[i] : 0.0);
       }
       ops::relu_backward(f.context, y, dy, dy);
       expect_same_bytes(dy, dx, "in place");
@@ -40,8 +41,9 @@ TEST(Elementwise, AddIsRoundedOnce) {
     for (const std::int64_t n : sizes) {
       Fixture f;
       const Tensor x = f.random(dtype, {n}, "x"), y = f.random(dtype, {n}, "y");
-      Values sum(static_cast<std::size_t>(n));
-      for (std::int64_t i = 0; i < n; ++i) sum[i] = value_at(x, i) + value_at(y, i);
+      Values sum = values(x);
+      const Values other = values(y);
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += other[i];
       ops::add(f.context, x, y);
       // bfloat16: rounded to float32, then to bfloat16.
       expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype == DType::bfloat16 ? 0x1p-24 : 0));
@@ -92,7 +94,9 @@ TEST(Elementwise, CountsAreFilledAndAdded) {
   const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20), sum = f.make(DType::int32, {40009});
   ops::fill(f.context, sum, -3);
   ops::add(f.context, counts, sum);
-  for (std::int64_t i = 0; i < sum.elements(); ++i) ASSERT_EQ(sum.as<std::int32_t>()[i], counts.as<std::int32_t>()[i] - 3);
+  Values expected = values(counts);
+  for (double& count : expected) count -= 3;
+  EXPECT_EQ(values(sum), expected);
 }
 
 TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
@@ -111,16 +115,18 @@ TEST(Elementwise, ScaledCopyWritesAndAdds) {
     Fixture f;
     const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y");
     const float scale = 0.3f;
-    Values sum(static_cast<std::size_t>(n)), bounds(static_cast<std::size_t>(n));
+    const Values at = values(x);
+    Values sum = values(y), bounds(static_cast<std::size_t>(n));
     for (std::int64_t i = 0; i < n; ++i) {
-      const double product = static_cast<double>(scale) * value_at(x, i);
-      sum[i] = value_at(y, i) + product;
+      const double product = static_cast<double>(scale) * at[i];
+      sum[i] += product;
       bounds[i] = 0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(product));  // product and sum are rounded
     }
     ops::scaled_copy(f.context, x, scale, y, ops::Write::add);
     expect_within(y, sum, bounds, "added");
     ops::scaled_copy(f.context, x, scale, y, ops::Write::assign);
-    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(value_at(y, i), scale * static_cast<float>(value_at(x, i)));
+    const Values written = values(y);
+    for (std::int64_t i = 0; i < n; ++i) ASSERT_EQ(written[i], scale * static_cast<float>(at[i]));
   }
 }
 
@@ -129,8 +135,9 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
     for (const std::int64_t width : {1, 7, 61, 512}) {
       Fixture f;
       const Tensor x = f.random(from, {5, width}, "x"), bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {5, width});
-      Values sum(static_cast<std::size_t>(5 * width));
-      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] = value_at(x, i) + value_at(bias, i % width);
+      Values sum = values(x);
+      const Values added = values(bias);
+      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[i % width];
       ops::add_bias(f.context, bias, x, y);
       // bfloat16: rounded to float32, then to bfloat16.
       expect_close(y, sum, 0, unit_roundoff(to) + (to == DType::bfloat16 ? 0x1p-24 : 0), to_string(from) + " to " + to_string(to));
@@ -146,13 +153,14 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
     for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1009, 130}}) {
       Fixture f;
       const Tensor dy = f.random(dtype, {rows, width}, "dy"), sums = f.random(DType::float32, {width}, "sums");
+      const Values gradient = values(dy);
       for (const ops::Write write : {ops::Write::add, ops::Write::assign}) {
         Values expected(static_cast<std::size_t>(width), 0.0);
         if (write == ops::Write::add) expected = values(sums);
         Values terms = magnitudes(expected);
         for (std::int64_t i = 0; i < dy.elements(); ++i) {
-          expected[i % width] += value_at(dy, i);
-          terms[i % width] += std::abs(value_at(dy, i));
+          expected[i % width] += gradient[i];
+          terms[i % width] += std::abs(gradient[i]);
         }
         ops::column_sums(f.context, dy, sums, write);
         expect_within(sums, expected, sum_bounds(expected, terms, 128 + 8, DType::float32));  // partial sums of 128 rows, 8 of them

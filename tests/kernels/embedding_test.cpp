@@ -14,14 +14,17 @@ struct Problem {
   Tensor tokens, table, y, dy, dtable;
 
   Problem(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_, std::int64_t width_, std::int64_t first_, DType dtype,
-          DeviceKind kind = DeviceKind::cpu)
+          DeviceKind kind = tested_device())
       : count(count_), table_rows(table_rows_), width(width_), first(first_), fixture(kind), tokens(fixture.make(DType::int32, {count})),
         table(fixture.random(dtype, {table_rows, width}, "table")), y(fixture.random(dtype, {count, width}, "y")),
         dy(fixture.random(dtype, {count, width}, "dy")), dtable(fixture.random(DType::float32, {table_rows, width}, "dtable")) {
-    for (std::int64_t n = 0; kind == DeviceKind::cpu && n < count; ++n) {
+    if (kind == DeviceKind::meta) return;
+    Values drawn(static_cast<std::size_t>(count));
+    for (std::int64_t n = 0; n < count; ++n) {
       const double u = uniform_at(random_key(1, "tokens"), static_cast<std::uint64_t>(n));
-      set_value(tokens, n, std::floor(u * u * static_cast<double>(vocabulary)));
+      drawn[n] = std::floor(u * u * static_cast<double>(vocabulary));
     }
+    assign(tokens, drawn);
   }
   void backward(ops::Write write) { ops::embedding_backward(fixture.context, tokens, dy, first, dtable, write); }
 };
@@ -31,12 +34,13 @@ TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
     for (const std::int64_t first : {0, 5, 17}) {
       Problem p(53, 31, 11, 19, first, dtype);
       ops::embedding_forward(p.fixture.context, p.tokens, p.table, first, p.y);
+      const Values tokens = values(p.tokens), table = values(p.table), y = values(p.y);
       int others = 0;
       for (std::int64_t n = 0; n < p.count; ++n) {
-        const auto row = static_cast<std::int64_t>(value_at(p.tokens, n)) - first;
+        const auto row = static_cast<std::int64_t>(tokens[n]) - first;
         const bool mine = row >= 0 && row < p.table_rows;
         others += !mine;
-        for (std::int64_t i = 0; i < p.width; ++i) ASSERT_EQ(value_at(p.y, n * p.width + i), mine ? value_at(p.table, row * p.width + i) : 0.0);
+        for (std::int64_t i = 0; i < p.width; ++i) ASSERT_EQ(y[n * p.width + i], mine ? table[row * p.width + i] : 0.0);
       }
       EXPECT_GT(others, 0);
       EXPECT_LT(others, p.count);
@@ -46,13 +50,16 @@ TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
 
 TEST(Embedding, PartsOfATableAddUpToTheWhole) {
   Problem whole(40, 30, 30, 7, 0, DType::float32), low(40, 30, 13, 7, 0, DType::float32), high(40, 30, 17, 7, 13, DType::float32);
-  std::memcpy(low.table.data, whole.table.data, static_cast<std::size_t>(low.table.bytes()));
-  std::memcpy(high.table.data, whole.table.rows(13, 30).data, static_cast<std::size_t>(high.table.bytes()));
+  copy_values(whole.table.rows(0, 13), low.table);
+  copy_values(whole.table.rows(13, 30), high.table);
   for (Problem* p : {&whole, &low, &high}) {
     ops::embedding_forward(p->fixture.context, p->tokens, p->table, p->first, p->y);
     p->backward(ops::Write::assign);
   }
-  for (std::int64_t i = 0; i < whole.y.elements(); ++i) EXPECT_EQ(value_at(low.y, i) + value_at(high.y, i), value_at(whole.y, i));
+  Values sum = values(low.y);
+  const Values of_high = values(high.y);
+  for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += of_high[i];
+  EXPECT_EQ(sum, values(whole.y));
   expect_same_bytes(low.dtable, whole.dtable.rows(0, 13));
   expect_same_bytes(high.dtable, whole.dtable.rows(13, 30));
 }
@@ -63,15 +70,16 @@ TEST(Embedding, BackwardAddsInAscendingOrder) {
       for (const auto& [count, vocabulary, rows, width, first] : {std::array<std::int64_t, 5>{1, 1, 1, 1, 0}, {61, 7, 7, 5, 0}, {997, 101, 67, 33, 11},
                                                                   {211, 300, 200, 130, 100}, {500, 1, 3, 64, 0}}) {
         Problem p(count, vocabulary, rows, width, first, dtype);
-        std::vector<float> expected(p.dtable.as<float>(), p.dtable.as<float>() + p.dtable.elements());
+        const Values before = values(p.dtable), tokens = values(p.tokens), dy = values(p.dy);
+        std::vector<float> expected(before.begin(), before.end());
         if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
         for (std::int64_t n = 0; n < count; ++n) {
-          const auto row = static_cast<std::int64_t>(value_at(p.tokens, n)) - first;
+          const auto row = static_cast<std::int64_t>(tokens[n]) - first;
           if (row < 0 || row >= rows) continue;
-          for (std::int64_t i = 0; i < width; ++i) expected[row * width + i] += static_cast<float>(value_at(p.dy, n * width + i));
+          for (std::int64_t i = 0; i < width; ++i) expected[row * width + i] += static_cast<float>(dy[n * width + i]);
         }
         p.backward(write);
-        EXPECT_EQ(std::memcmp(p.dtable.data, expected.data(), static_cast<std::size_t>(p.dtable.bytes())), 0)
+        EXPECT_EQ(values(p.dtable), Values(expected.begin(), expected.end()))
             << count << " tokens, table " << rows << " x " << width << ", " << to_string(dtype);
       }
     }
@@ -102,19 +110,21 @@ TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
       SmallFixture f;
       const Tensor table = f.random(dtype, {context, width}, "table"), y = f.random(dtype, {rows, width}, "y"), dy = f.random(dtype, {rows, width}, "dy");
       Values sum = values(y);
-      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += value_at(table, (first_row + i / width) % context * width + i % width);
+      const Values added = values(table), gradient = values(dy);
+      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[(first_row + i / width) % context * width + i % width];
       ops::add_positions(f.context, table, first_row, y);
       // bfloat16: rounded to float32, then to bfloat16.
       expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype == DType::bfloat16 ? 0x1p-24 : 0), "y");
       for (const ops::Write write : {ops::Write::assign, ops::Write::add}) {
         const Tensor dtable = f.random(DType::float32, {context, width}, "dtable");
-        std::vector<float> expected(dtable.as<float>(), dtable.as<float>() + dtable.elements());
+        const Values before = values(dtable);
+        std::vector<float> expected(before.begin(), before.end());
         if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
         for (std::int64_t i = 0; i < dy.elements(); ++i) {
-          expected[(first_row + i / width) % context * width + i % width] += static_cast<float>(value_at(dy, i));
+          expected[(first_row + i / width) % context * width + i % width] += static_cast<float>(gradient[i]);
         }
         ops::positions_backward(f.context, dy, first_row, dtable, write);
-        EXPECT_EQ(std::memcmp(dtable.data, expected.data(), static_cast<std::size_t>(dtable.bytes())), 0) << rows << " rows, context " << context;
+        EXPECT_EQ(values(dtable), Values(expected.begin(), expected.end())) << rows << " rows, context " << context;
       }
     }
   }

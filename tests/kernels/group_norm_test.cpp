@@ -8,7 +8,7 @@ namespace trireme::test {
 namespace {
 
 struct Problem {
-  Problem(const ops::GroupNorm& group_norm, DeviceKind kind = DeviceKind::cpu)
+  Problem(const ops::GroupNorm& group_norm, DeviceKind kind = tested_device())
       : fixture(kind), op(group_norm), x(fixture.random(op.dtype, {op.batch, op.pixels, op.channels}, "x")),
         residual(fixture.random(op.dtype, x.shape, "residual")), y(fixture.make(op.dtype, x.shape)), dy(fixture.random(op.dtype, x.shape, "dy")),
         dx(fixture.make(op.dtype, x.shape)), dresidual(fixture.make(op.dtype, x.shape)),
@@ -74,7 +74,9 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
   const Tensor y = p.fixture.make(DType::float32, p.x.shape), mean = p.fixture.make(DType::float32, {24}), rstd = p.fixture.make(DType::float32, {24}),
                variance = p.fixture.make(DType::float32, {24});
   ops::batch_norm_forward(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y, mean, rstd, variance);
-  expect_same_bytes(p.y, y);
+  // One arithmetic on the host. nvcc contracts products and sums of two kernels as it likes: then as close as either is to the reference.
+  if (tested_device() == DeviceKind::cuda) expect_close(p.y, values(y), 2 * 64 * 0x1p-24 * (1 + largest(values(y))));
+  else expect_same_bytes(p.y, y);
 }
 
 TEST(GroupNorm, AnImageDoesNotDependOnItsNeighbours) {

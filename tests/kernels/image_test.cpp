@@ -18,9 +18,11 @@ void compare(const Case& c, DType dtype) {
   const std::vector<ops::ImageTransform> transforms = {{0, 0, 0}, {0, 0, 1}, {2, -3, 0}, {-4, 1, 1}, {1, 4, 1}, {3, 3, 0}, {100, 0, 0}, {0, -100, 1}};
   const std::int64_t batch = static_cast<std::int64_t>(transforms.size());
   const Tensor x = f.make(DType::uint8, {batch, c.height, c.width, c.channels}), y = f.make(dtype, {batch, c.out_height, c.out_width, c.channels});
-  for (std::int64_t i = 0; i < x.elements(); ++i) set_value(x, i, static_cast<double>(mix64(static_cast<std::uint64_t>(i)) % 256));
+  Values pixels(static_cast<std::size_t>(x.elements()));
+  for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<double>(mix64(i) % 256);
+  assign(x, pixels);
   const ops::ImagePreparation preparation{{0.485f, 0.456f, 0.406f, 0.5f}, {1 / 0.229f, 1 / 0.224f, 1 / 0.225f, 2.0f}};
-  ops::prepare_images(f.context, preparation, x, transforms.data(), y);
+  ops::prepare_images(f.context, preparation, x, f.placed(transforms), y);
   Values expected(static_cast<std::size_t>(y.elements()));
   std::size_t at = 0;
   for (std::int64_t b = 0; b < batch; ++b) {
@@ -30,7 +32,7 @@ void compare(const Case& c, DType dtype) {
         const std::int64_t row = i + t.row, column = (t.flip ? c.out_width - 1 - j : j) + t.column;
         const bool inside = row >= 0 && row < c.height && column >= 0 && column < c.width;
         for (std::int64_t k = 0; k < c.channels; ++k) {
-          const double value = inside ? value_at(x, ((b * c.height + row) * c.width + column) * c.channels + k) : 0;
+          const double value = inside ? pixels[((b * c.height + row) * c.width + column) * c.channels + k] : 0;
           expected[at++] = (value / 255 - static_cast<double>(preparation.mean[k])) * static_cast<double>(preparation.inverse_std[k]);
         }
       }
@@ -55,20 +57,24 @@ TEST(PrepareImages, EqualsReference) {
 TEST(PrepareImages, MirroredTwiceIsTheSame) {
   Fixture f;
   const Tensor x = f.make(DType::uint8, {1, 3, 20, 1}), y = f.make(DType::float32, {1, 3, 20, 1}), z = f.make(DType::float32, {1, 3, 20, 1});
-  for (std::int64_t i = 0; i < 60; ++i) set_value(x, i, static_cast<double>(i));
+  Values count(60);
+  for (std::size_t i = 0; i < count.size(); ++i) count[i] = static_cast<double>(i);
+  assign(x, count);
   const ops::ImagePreparation plain{{0, 0, 0, 0}, {255, 255, 255, 255}};
-  const ops::ImageTransform flip{0, 0, 1};
-  ops::prepare_images(f.context, plain, x, &flip, y);
-  for (std::int64_t i = 0; i < 60; ++i) set_value(x, i, std::round(value_at(y, i)));
-  ops::prepare_images(f.context, plain, x, &flip, z);
-  for (std::int64_t i = 0; i < 60; ++i) EXPECT_NEAR(value_at(z, i), static_cast<double>(i), 1e-5);
+  const ops::ImageTransform mirrored{0, 0, 1}, *const flip = f.placed(&mirrored, 1);
+  ops::prepare_images(f.context, plain, x, flip, y);
+  Values once = values(y);
+  for (double& value : once) value = std::round(value);
+  assign(x, once);
+  ops::prepare_images(f.context, plain, x, flip, z);
+  expect_close(z, count, 1e-5);
 }
 
 TEST(PrepareImages, FiveChannelsAreRefusedAndMetaCountsTheSame) {
   Fixture meta(DeviceKind::meta), real;
   const ops::ImageTransform none[2] = {};
   EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none, meta.make(DType::float32, {2, 4, 4, 5})), InputError);
-  for (Fixture* f : {&meta, &real}) ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1), none, f->make(DType::float32, {2, 4, 4, 3}));
+  for (Fixture* f : {&meta, &real}) ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1), f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));
   EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
 }
 

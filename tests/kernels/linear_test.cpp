@@ -160,7 +160,8 @@ TEST(Linear, AddingIsTheSumOfTwoAssignments) {
     }
     const auto sum = [](const Tensor& a, const Tensor& b) {
       Values total = values(a);
-      for (std::size_t i = 0; i < total.size(); ++i) total[i] += value_at(b, static_cast<std::int64_t>(i));
+      const Values other = values(b);
+      for (std::size_t i = 0; i < total.size(); ++i) total[i] += other[i];
       return total;
     };
     const Values both_dw = sum(dw[0], dw[1]), both_dbias = sum(dbias[0], dbias[1]);

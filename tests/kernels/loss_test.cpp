@@ -35,13 +35,13 @@ Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_
 }
 
 struct Problem {
-  Problem(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1, DeviceKind kind = DeviceKind::cpu)
+  Problem(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1, DeviceKind kind = tested_device())
       : fixture(kind), logits(fixture.random(dtype, {rows, classes}, "logits", scale)), labels(fixture.make(DType::int32, {rows})),
         sums(fixture.make(DType::float64, {4})), dlogits(fixture.make(dtype, {rows, classes})) {
     for (std::int64_t row = 0; row < rows; ++row) {
       label.push_back(row % 7 == 5 ? -1 : static_cast<int>(mix64(static_cast<std::uint64_t>(row)) % static_cast<std::uint64_t>(classes)));
-      if (labels.data != nullptr) set_value(labels, row, label.back());
     }
+    if (labels.data != nullptr) assign(labels, Values(label.begin(), label.end()));
   }
   void run(float smoothing, float gradient_scale, const Tensor& to) {
     ops::cross_entropy(fixture.context, logits, labels, smoothing, gradient_scale, sums, to);
@@ -100,7 +100,7 @@ TEST(CrossEntropy, GradientIsTheDerivative) {
 
 TEST(CrossEntropy, TiesGoToTheLowerIndex) {
   Problem p(3, 8, DType::float32);
-  for (std::int64_t i = 0; i < p.logits.elements(); ++i) set_value(p.logits, i, 1);
+  assign(p.logits, Values(24, 1.0));
   assign(p.labels, {0, 4, 5});
   p.run(0, 1, p.dlogits);
   EXPECT_EQ(value_at(p.sums, 2), 1);  // the row labelled 0

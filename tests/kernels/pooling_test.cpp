@@ -70,7 +70,9 @@ TEST(MaxPool, ForwardTakesTheFirstMaximum) {
   for (const MaxPool& p : cases()) {
     Fixture f;
     const Tensor random = f.random(p.dtype, input_shape(p), "x"), ties = f.make(p.dtype, input_shape(p));
-    for (std::int64_t i = 0; i < ties.elements(); ++i) set_value(ties, i, std::round(value_at(random, i)));  // few values: many equals
+    Values rounded = values(random);
+    for (double& value : rounded) value = std::round(value);  // few values: many equals
+    assign(ties, rounded);
     for (const Tensor& x : {random, ties}) {
       const Tensor y = f.make(p.dtype, p.output_shape()), winners = f.make(DType::uint8, p.output_shape());
       max_pool_forward(f.context, p, x, y, winners);
@@ -90,10 +92,11 @@ TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
     max_pool_forward(f.context, p, x, y, winners);
     max_pool_backward(f.context, p, dy, winners, dx);
     const Maxima m = reference_max(p, values(x));
+    const Values gradient = values(dy);
     Values expected(x.elements()), scale(x.elements());
     for (std::int64_t o = 0; o < dy.elements(); ++o) {
-      expected[m.source[o]] += value_at(dy, o);
-      scale[m.source[o]] += std::abs(value_at(dy, o));
+      expected[m.source[o]] += gradient[o];
+      scale[m.source[o]] += std::abs(gradient[o]);
     }
     expect_within(dx, expected, sum_bounds(expected, scale, static_cast<double>(p.kernel * p.kernel), p.dtype), name_of(p));
   }
@@ -141,12 +144,13 @@ TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
       const Tensor y = f.make(dtype, {batch, channels}), dx = f.make(dtype, {batch, pixels, channels});
       average_pool_forward(f.context, batch, pixels, channels, x, y);
       average_pool_backward(f.context, batch, pixels, channels, dy, dx);
+      const Values at = values(x), gradient = values(dy);
       Values expected_y(y.elements()), scale(y.elements()), expected_dx(x.elements());
       for (std::int64_t i = 0; i < x.elements(); ++i) {
         const std::int64_t o = i / (pixels * channels) * channels + i % channels;
-        expected_y[o] += value_at(x, i) / static_cast<double>(pixels);
-        scale[o] += std::abs(value_at(x, i)) / static_cast<double>(pixels);
-        expected_dx[i] = value_at(dy, o) / static_cast<double>(pixels);
+        expected_y[o] += at[i] / static_cast<double>(pixels);
+        scale[o] += std::abs(at[i]) / static_cast<double>(pixels);
+        expected_dx[i] = gradient[o] / static_cast<double>(pixels);
       }
       const std::string name = fmt::format("{} [{}, {}, {}]", to_string(dtype), batch, pixels, channels);
       // Two roundings beside the sum's: of 1/pixels and of its product.

@@ -1,17 +1,22 @@
 #pragma once
 
 // What the tests of the ops share: memory and a context, random tensors, and comparison with plain double-precision references.
+// The ops under test run on the device that TRIREME_TEST_DEVICE names; the accessors here copy what lies in its memory.
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "support/tested_device.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/kernels/types.hpp"
 #include "trireme/ops/context.hpp"
 
@@ -19,8 +24,22 @@ namespace trireme::test {
 
 using Values = std::vector<double>;
 
-/// Value `index` of a tensor, whatever its type.
-inline double value_at(const Tensor& t, std::int64_t index) {
+/// A stream of `kind` for the whole of the test, that of its contexts and of the accessors below: what one gave it is done before what the next reads.
+inline Stream test_stream(DeviceKind kind) {
+  if (kind == DeviceKind::cpu || kind == DeviceKind::meta) return {{kind, 0}};
+  static const auto* const stream = new OwnedStream({kind, 0});  // never ended: no device outlives the end of a process
+  TRIREME_EXPECT(stream->get().device.kind == kind);
+  return *stream;
+}
+
+/// Elements of a tensor in host memory, as their bytes: element `index` and `count - 1` more.
+template <class Bytes>
+void read_elements(const Tensor& t, std::int64_t index, std::int64_t count, Bytes& bytes) {
+  const std::int64_t size = size_of(t.dtype);
+  copy_bytes(test_stream(t.device), bytes.data(), static_cast<const std::byte*>(t.data) + index * size, static_cast<std::size_t>(count * size));
+}
+
+inline double host_value(const Tensor& t, std::int64_t index) {
   switch (t.dtype) {
     case DType::float32: return t.as<float>()[index];
     case DType::float64: return t.as<double>()[index];
@@ -34,7 +53,7 @@ inline double value_at(const Tensor& t, std::int64_t index) {
   return 0;
 }
 
-inline void set_value(const Tensor& t, std::int64_t index, double value) {
+inline void set_host_value(const Tensor& t, std::int64_t index, double value) {
   switch (t.dtype) {
     case DType::float32: t.as<float>()[index] = static_cast<float>(value); return;
     case DType::float64: t.as<double>()[index] = value; return;
@@ -47,15 +66,49 @@ inline void set_value(const Tensor& t, std::int64_t index, double value) {
   ADD_FAILURE() << "no float16 here";
 }
 
+/// Value `index` of a tensor, whatever its type. On a device each call is a copy: loops take values().
+inline double value_at(const Tensor& t, std::int64_t index) {
+  if (in_host_memory(t.device)) return host_value(t, index);
+  alignas(8) std::array<std::byte, 8> one{};
+  read_elements(t, index, 1, one);
+  return host_value({one.data(), t.dtype, DeviceKind::cpu, {1}}, 0);
+}
+
+/// On a device each call is a copy: loops build Values and assign() them.
+inline void set_value(const Tensor& t, std::int64_t index, double value) {
+  if (in_host_memory(t.device)) return set_host_value(t, index, value);
+  alignas(8) std::array<std::byte, 8> one{};
+  set_host_value({one.data(), t.dtype, DeviceKind::cpu, {1}}, 0, value);
+  copy_bytes(test_stream(t.device), static_cast<std::byte*>(t.data) + index * size_of(t.dtype), one.data(), static_cast<std::size_t>(size_of(t.dtype)));
+}
+
+/// A tensor's bytes, wherever it lies.
+inline std::vector<std::byte> bytes_of(const Tensor& t) {
+  std::vector<std::byte> bytes(static_cast<std::size_t>(t.bytes()));
+  read_elements(t, 0, t.elements(), bytes);
+  return bytes;
+}
+
 inline Values values(const Tensor& t) {
+  std::vector<std::byte> bytes = bytes_of(t);
+  const Tensor host{bytes.data(), t.dtype, DeviceKind::cpu, t.shape};
   Values result(static_cast<std::size_t>(t.elements()));
-  for (std::int64_t i = 0; i < t.elements(); ++i) result[i] = value_at(t, i);
+  for (std::int64_t i = 0; i < t.elements(); ++i) result[i] = host_value(host, i);
   return result;
 }
 
 inline void assign(const Tensor& t, const Values& v) {
   ASSERT_EQ(t.elements(), static_cast<std::int64_t>(v.size()));
-  for (std::int64_t i = 0; i < t.elements(); ++i) set_value(t, i, v[i]);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(t.bytes()));
+  const Tensor host{bytes.data(), t.dtype, DeviceKind::cpu, t.shape};
+  for (std::int64_t i = 0; i < t.elements(); ++i) set_host_value(host, i, v[i]);
+  copy_bytes(test_stream(t.device), t.data, bytes.data(), bytes.size());
+}
+
+/// `to` gets the bytes of `from`, which may lie elsewhere in the same memory.
+inline void copy_values(const Tensor& from, const Tensor& to) {
+  ASSERT_EQ(from.bytes(), to.bytes());
+  copy_bytes(test_stream(to.device), to.data, from.data, static_cast<std::size_t>(from.bytes()));
 }
 
 inline double dot(const Values& a, const Values& b) {
@@ -70,32 +123,34 @@ inline double unit_roundoff(DType type) { return type == DType::bfloat16 ? 0x1p-
 /// |actual - expected| <= absolute + relative * |expected| at every element; the worst offender is named.
 inline void expect_close(const Tensor& actual, const Values& expected, double absolute, double relative = 0, const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
+  const Values found = values(actual);
   double worst = 0;
   std::int64_t place = -1;
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess = std::abs(value_at(actual, i) - expected[i]) / (absolute + relative * std::abs(expected[i]) + 1e-300);
+    const double excess = std::abs(found[i] - expected[i]) / (absolute + relative * std::abs(expected[i]) + 1e-300);
     if (!(excess <= worst)) {  // a NaN too is an offender
       worst = excess;
       place = i;
     }
   }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << value_at(actual, place)
+  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place]
                           << ", expected " << expected[place] << "; off by " << worst << " tolerances";
 }
 
 /// |actual - expected| <= bounds at every element; the worst offender is named.
 inline void expect_within(const Tensor& actual, const Values& expected, const Values& bounds, const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
+  const Values found = values(actual);
   double worst = 0;
   std::int64_t place = -1;
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess = std::abs(value_at(actual, i) - expected[i]) / (bounds[i] + 1e-300);
+    const double excess = std::abs(found[i] - expected[i]) / (bounds[i] + 1e-300);
     if (!(excess <= worst)) {
       worst = excess;
       place = i;
     }
   }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << value_at(actual, place)
+  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place]
                           << ", expected " << expected[place] << "; off by " << worst << " tolerances";
 }
 
@@ -116,16 +171,18 @@ inline Values magnitudes(Values v) {
 
 inline void expect_same_bytes(const Tensor& a, const Tensor& b, const std::string& what = "") {
   ASSERT_EQ(a.bytes(), b.bytes()) << what;
-  EXPECT_EQ(std::memcmp(a.data, b.data, static_cast<std::size_t>(a.bytes())), 0) << what;
+  EXPECT_TRUE(bytes_of(a) == bytes_of(b)) << what;
 }
 
-/// Memory and a context on one device: the CPU, or `meta` asked about the CPU.
+/// Memory and a context on one device: the one that is tested, or `meta` asked about it.
 class Fixture {
  public:
   static constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
-  explicit Fixture(DeviceKind kind = DeviceKind::cpu, std::int64_t capacity_bytes = 128 * mebibyte)
-      : tensors({kind, 0}, "tensors", capacity_bytes), workspace({kind, 0}, "workspace", capacity_bytes),
-        library({kind, 0}, "library", capacity_bytes), context(Stream{{kind, 0}, nullptr}, workspace, library, DeviceKind::cpu) {}
+  static constexpr std::int64_t library_workspace_bytes = 256 * mebibyte;  ///< cuBLASLt and cuDNN take tens of MiB whatever the problem's size
+  explicit Fixture(DeviceKind kind = tested_device(), std::int64_t capacity_bytes = 32 * mebibyte)
+      : tensors({kind, 0}, "tensors", capacity_bytes),
+        workspace({kind, 0}, "workspace", capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
+        library({kind, 0}, "library", capacity_bytes), context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {}
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
   /// Standard normal numbers times `scale`, rounded to `type`: a function of the name. On meta only the place.
@@ -133,7 +190,9 @@ class Fixture {
     const Tensor t = make(type, shape);
     if (t.data == nullptr) return t;
     const std::uint64_t key = random_key(1, name);
-    for (std::int64_t i = 0; i < t.elements(); ++i) set_value(t, i, scale * normal_at(key, static_cast<std::uint64_t>(i)));
+    Values numbers(static_cast<std::size_t>(t.elements()));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = scale * normal_at(key, i);
+    assign(t, numbers);
     return t;
   }
   Tensor filled(DType type, const Shape& shape, double value) {
@@ -143,8 +202,20 @@ class Fixture {
   }
   Tensor copy_of(const Tensor& other) {
     const Tensor t = make(other.dtype, other.shape);
-    if (t.data != nullptr) std::memcpy(t.data, other.data, static_cast<std::size_t>(t.bytes()));
+    if (t.data != nullptr) copy_values(other, t);
     return t;
+  }
+  /// What an op takes as a pointer (tables, keys, transforms), in the memory that its kernels read.
+  template <class T>
+  const T* placed(const T* from, std::int64_t count) {
+    if (context.meta()) return from;  // whose ops may count what a table holds
+    const Tensor bytes = make(DType::uint8, {count * static_cast<std::int64_t>(sizeof(T))});
+    copy_bytes(context.stream(), bytes.data, from, static_cast<std::size_t>(bytes.bytes()));
+    return static_cast<const T*>(bytes.data);
+  }
+  template <class T>
+  const T* placed(const std::vector<T>& from) {
+    return placed(from.data(), static_cast<std::int64_t>(from.size()));
   }
 
   Arena tensors, workspace, library;
@@ -154,7 +225,7 @@ class Fixture {
 /// For tests that make many of them: taking the memory is most of their time.
 class SmallFixture : public Fixture {
  public:
-  explicit SmallFixture(DeviceKind kind = DeviceKind::cpu) : Fixture(kind, 8 * mebibyte) {}
+  explicit SmallFixture(DeviceKind kind = tested_device()) : Fixture(kind, 8 * mebibyte) {}
 };
 
 /// Finite differences: the directional derivative of `loss` at x along v, by central differences of the double-precision reference.

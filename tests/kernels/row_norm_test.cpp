@@ -79,14 +79,17 @@ struct Case {
 
 /// All tensors of one norm, forward and backward.
 struct Problem {
-  explicit Problem(const Case& c, DeviceKind kind = DeviceKind::cpu)
+  explicit Problem(const Case& c, DeviceKind kind = tested_device())
       : fixture(kind), op{c.rows, c.width, c.rms, c.dtype}, x(activation("x")), y(activation("y")), dy(activation("dy")), dx(activation("dx")),
         gamma(fixture.random(DType::float32, {c.width}, "gamma")), mean(c.rms ? Tensor{} : fixture.make(DType::float32, {c.rows})),
         rstd(fixture.make(DType::float32, {c.rows})), dgamma(fixture.make(DType::float32, {c.width})) {
     if (c.bias) beta = fixture.random(DType::float32, {c.width}, "beta");
     if (c.bias) dbeta = fixture.make(DType::float32, {c.width});
     if (c.residual) dresidual = activation("dresidual");
-    for (std::int64_t i = 0; c.offset != 0 && i < x.elements(); ++i) set_value(x, i, value_at(x, i) + c.offset);
+    if (c.offset == 0) return;
+    Values moved = values(x);
+    for (double& value : moved) value += c.offset;
+    assign(x, moved);
   }
   Tensor activation(std::string_view name) { return fixture.random(op.dtype, {op.rows, op.width}, name); }
   void forward(const Tensor& to_y) { ops::row_norm_forward(fixture.context, op, x, gamma, beta, to_y, mean, rstd); }

@@ -32,14 +32,16 @@ class Problem {
   static constexpr std::int64_t capacity_bytes = 8 * Fixture::mebibyte;
   static constexpr float gradient_scale = 0.25f;
 
-  explicit Problem(const Options& options, DeviceKind kind = DeviceKind::cpu)
+  explicit Problem(const Options& options, DeviceKind kind = tested_device())
       : o(options), fixture(kind, capacity_bytes), logits(fixture.random(o.logits, {o.rows, o.classes}, "logits", o.scale)),
         labels(fixture.make(DType::int32, {o.rows})), sums(fixture.make(DType::float64, {4})),
         dlogits(fixture.make(o.gradient, {o.rows, o.classes})) {
-    for (std::int64_t row = 0; row < o.rows && labels.data != nullptr; ++row) {
-      const auto label = static_cast<double>(mix64(static_cast<std::uint64_t>(row)) % static_cast<std::uint64_t>(o.classes));
-      set_value(labels, row, row % 7 == 5 ? -1 : label);
+    if (labels.data == nullptr) return;
+    Values label(static_cast<std::size_t>(o.rows), -1.0);
+    for (std::size_t row = 0; row < label.size(); ++row) {
+      if (row % 7 != 5) label[row] = static_cast<double>(mix64(row) % static_cast<std::uint64_t>(o.classes));
     }
+    assign(labels, label);
   }
 
   void run(bool evaluation = false, bool in_place = false) {
@@ -59,10 +61,13 @@ class Problem {
   /// Columns [begin, end) of `from` beside each other in `to`, or back.
   static void move_columns(const Tensor& whole, std::int64_t row, std::int64_t first, const Tensor& part, bool back) {
     const std::int64_t classes = part.shape[1];
-    for (std::int64_t i = 0; part.data != nullptr && i < part.elements(); ++i) {
+    if (part.data == nullptr) return;
+    Values of_whole = values(whole), of_part = values(part);
+    for (std::int64_t i = 0; i < part.elements(); ++i) {
       const std::int64_t at = (row + i / classes) * whole.shape[1] + first + i % classes;
-      back ? set_value(whole, at, value_at(part, i)) : set_value(part, i, value_at(whole, at));
+      back ? of_whole[at] = of_part[i] : of_part[i] = of_whole[at];
     }
+    back ? assign(whole, of_whole) : assign(part, of_part);
   }
 
   void run_tile(std::int64_t begin, std::int64_t end, bool evaluation, bool in_place, Write write) {
@@ -95,10 +100,11 @@ struct Reference {
   explicit Reference(const Problem& p) : sums(4, 0.0), dlogits(static_cast<std::size_t>(p.logits.elements()), 0.0) {
     const std::int64_t classes = p.o.classes;
     const double smoothing = p.o.smoothing;
+    const Values labels = values(p.labels), logits = values(p.logits);
     for (std::int64_t row = 0; row < p.o.rows; ++row) {
-      const auto label = static_cast<std::int64_t>(value_at(p.labels, row));
+      const auto label = static_cast<std::int64_t>(labels[row]);
       if (label < 0) continue;
-      const auto x = [&](std::int64_t c) { return value_at(p.logits, row * classes + c); };
+      const auto x = [&](std::int64_t c) { return logits[row * classes + c]; };
       double largest = x(0), total = 0;
       for (std::int64_t c = 0; c < classes; ++c) largest = std::max(largest, x(c));
       for (std::int64_t c = 0; c < classes; ++c) total += std::exp(x(c) - largest);

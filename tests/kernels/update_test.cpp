@@ -27,28 +27,34 @@ struct Problem {
   std::vector<ops::TensorRates> rates = {{0.1f, 0.01f, 0.3f, 0}, {0.05f, 0, 1, 0}, {0.1f, 0, 1, 1}};
   ops::Judgement judgement{1, 0.5f, 0.271f, 0.0297f};
 
-  explicit Problem(DeviceKind kind = DeviceKind::cpu) : fixture(kind) {
+  explicit Problem(DeviceKind kind = tested_device()) : fixture(kind) {
     state.weight = fixture.random(DType::float32, {elements}, "weight");
     state.gradient = fixture.random(DType::float32, {elements}, "gradient");
     state.slot1 = fixture.random(DType::float32, {elements}, "slot1");
     state.slot2 = fixture.random(DType::float32, {elements}, "slot2");
-    for (std::int64_t i = 0; kind == DeviceKind::cpu && i < elements; ++i) set_value(state.slot2, i, std::abs(value_at(state.slot2, i)));
+    if (kind != DeviceKind::meta) assign(state.slot2, magnitudes(values(state.slot2)));
     state.working = fixture.filled(DType::uint8, {working_bytes}, 0);
+    for (const ops::FlatChunk& chunk : chunks) state.working_bytes += chunk.elements * (chunk.bfloat16 ? 2 : 4);
   }
   /// What the working weights must be.
   Tensor rounded() {
     const Tensor bytes = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (int tensor = 0; tensor < 3; ++tensor) {
-      const Tensor part{bytes.as<std::uint8_t>() + working[tensor], tensor == 0 ? DType::bfloat16 : DType::float32, DeviceKind::cpu, {begins[tensor + 1] - begins[tensor]}};
-      for (std::int64_t i = 0; i < part.elements(); ++i) set_value(part, i, value_at(state.weight, begins[tensor] + i));
+      const Tensor part{bytes.as<std::uint8_t>() + working[tensor], tensor == 0 ? DType::bfloat16 : DType::float32, bytes.device, {begins[tensor + 1] - begins[tensor]}};
+      assign(part, values(state.weight.rows(begins[tensor], begins[tensor + 1])));
     }
     return bytes;
   }
   template <class Options>
   void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&, const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
                           const ops::Judgement*), const Options& options) {
-    update(fixture.context, options, state, chunks.data(), static_cast<std::int64_t>(chunks.size()), rates.data(), &judgement);
+    update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(), placed_judgement());
   }
+  // As kernels read them.
+  std::int64_t chunk_count() const { return static_cast<std::int64_t>(chunks.size()); }
+  const ops::FlatChunk* placed_chunks() { return fixture.placed(chunks); }
+  const ops::TensorRates* placed_rates() { return fixture.placed(rates); }
+  const ops::Judgement* placed_judgement() { return fixture.placed(&judgement, 1); }
 };
 
 template <class Options, class Update>
@@ -151,7 +157,7 @@ TEST(Update, LambStepsAlongTheDirection) {
       scale = std::max(scale, std::abs(w[i]));
     }
   }
-  ops::update_lamb(p.fixture.context, p.state, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), p.rates.data(), &p.judgement);
+  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(), p.placed_judgement());
   expect_close(p.state.weight, w, 4 * 0x1p-24 * scale, 0, "weight: four float32 operations; the gradient's factor was in the direction before");
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
@@ -162,14 +168,14 @@ TEST(Update, TheAverageFollowsTheWeights) {
     Problem p;
     const Problem untouched;
     const Tensor& average = p.state.slot1;
-    Values expected = values(average);
-    const Values w = values(p.state.weight);
+    const Values before = values(average), w = values(p.state.weight);
+    Values expected = before;
     double largest = 0;
     for (std::size_t i = 0; i < w.size(); ++i) {
       expected[i] += (1 - decay) * (w[i] - expected[i]);
-      largest = std::max(largest, std::abs(w[i] - value_at(average, static_cast<std::int64_t>(i))));
+      largest = std::max(largest, std::abs(w[i] - before[i]));
     }
-    ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), &p.judgement);
+    ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.placed_chunks(), p.chunk_count(), p.placed_judgement());
     // 1 - decay, the difference and their product are rounded each, then the sum.
     expect_close(average, expected, 3 * 0x1p-24 * (1 - decay) * largest, 0x1p-24, "average");
     expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
@@ -179,7 +185,7 @@ TEST(Update, TheAverageFollowsTheWeights) {
 TEST(Update, TheAverageOfWhatItIsStays) {
   Problem p;
   ops::copy(p.fixture.context, p.state.weight, p.state.slot1);
-  ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), &p.judgement);
+  ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.placed_chunks(), p.chunk_count(), p.placed_judgement());
   expect_same_bytes(p.state.slot1, p.state.weight);
 }
 
@@ -190,8 +196,8 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   p.run(ops::update_lars, ops::LarsRule{0.9f});
   p.run(ops::update_adamw, ops::AdamWRule{});
   p.run(ops::lamb_direction, ops::LambRule{});
-  ops::update_lamb(p.fixture.context, p.state, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), p.rates.data(), &p.judgement);
-  ops::update_ema(p.fixture.context, 0.5, p.state.weight, p.state.slot1, p.chunks.data(), static_cast<std::int64_t>(p.chunks.size()), &p.judgement);
+  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(), p.placed_judgement());
+  ops::update_ema(p.fixture.context, 0.5, p.state.weight, p.state.slot1, p.placed_chunks(), p.chunk_count(), p.placed_judgement());
   expect_same_bytes(p.state.gradient, untouched.state.gradient, "gradient");
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   expect_same_bytes(p.state.slot1, untouched.state.slot1, "slot 1");
@@ -211,7 +217,7 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   const auto step = [](Problem& problem) {
     problem.run(ops::update_adamw, ops::AdamWRule{});
     problem.run(ops::lamb_direction, ops::LambRule{});
-    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1, problem.chunks.data(), static_cast<std::int64_t>(problem.chunks.size()), &problem.judgement);
+    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1, problem.placed_chunks(), problem.chunk_count(), problem.placed_judgement());
   };
   step(p);
   on_one_thread([&] { step(cut); });
@@ -231,11 +237,11 @@ TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
     std::vector<double> sums;
     for (const std::int64_t offset : {0, 1, 3, 16, 29}) {
       const Tensor flat = f.filled(DType::float32, {n + 64}, 1e10);  // what lies around a row must not be read into it
-      std::memcpy(flat.as<float>() + offset, row.data, static_cast<std::size_t>(row.bytes()));
+      copy_values(row, flat.rows(offset, offset + n));
       const ops::FlatRow rows[2] = {{offset, n, 0}, {offset, n, 0}};
-      double two[2] = {};
-      ops::row_square_sums(f.context, flat, rows, 2, two);
-      sums.insert(sums.end(), two, two + 2);
+      const Tensor two = f.make(DType::float64, {2});
+      ops::row_square_sums(f.context, flat, f.placed(rows, 2), 2, two.as<double>());
+      for (const double sum : values(two)) sums.push_back(sum);
     }
     for (const double sum : sums) EXPECT_EQ(sum, sums.front());
     EXPECT_NEAR(sums.front(), expected, expected * static_cast<double>(n) * 0x1p-53);
@@ -249,11 +255,10 @@ TEST(Update, MetaCountsWhatTheCpuCounts) {
     p->run(ops::update_lars, ops::LarsRule{0.9f});
     p->run(ops::update_adamw, ops::AdamWRule{});
     p->run(ops::lamb_direction, ops::LambRule{});
-    ops::update_lamb(p->fixture.context, p->state, p->chunks.data(), static_cast<std::int64_t>(p->chunks.size()), p->rates.data(), &p->judgement);
-    ops::update_ema(p->fixture.context, 0.9, p->state.weight, p->state.slot1, p->chunks.data(), static_cast<std::int64_t>(p->chunks.size()), &p->judgement);
+    ops::update_lamb(p->fixture.context, p->state, p->placed_chunks(), p->chunk_count(), p->placed_rates(), p->placed_judgement());
+    ops::update_ema(p->fixture.context, 0.9, p->state.weight, p->state.slot1, p->placed_chunks(), p->chunk_count(), p->placed_judgement());
     const ops::FlatRow row{0, 100, 0};
-    double sum = 0;
-    ops::row_square_sums(p->fixture.context, p->state.weight, &row, 1, &sum);
+    ops::row_square_sums(p->fixture.context, p->state.weight, p->fixture.placed(&row, 1), 1, p->fixture.make(DType::float64, {1}).as<double>());
   }
   EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
   EXPECT_EQ(meta.fixture.context.counters().calls, 7);

@@ -2,6 +2,10 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -11,6 +15,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/comm/engine.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/parallel/tree.hpp"
 
 namespace trireme::comm {
@@ -44,45 +49,83 @@ std::vector<float> expected_sum(int ranks, std::int64_t count, std::uint64_t see
   return sum;
 }
 
-class EngineDrives : public testing::TestWithParam<Engine::Drive> {};
+/// Both ways of driving, on memory of the host and on an emulated device's.
+class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, DeviceKind>> {
+ protected:
+  static Engine::Drive drive() { return std::get<0>(GetParam()); }
+  static bool on_host() { return in_host_memory(std::get<1>(GetParam())); }
+  const Stream& stream() const { return stream_; }
+
+  /// Values in the memory of the stream's device.
+  template <class T>
+  class Area {
+   public:
+    Area(const Stream& stream, const std::vector<T>& values) : stream_(stream), memory_(stream.device, values.size() * sizeof(T), "test"), size_(values.size()) {
+      copy_bytes(stream_, memory_.data(), values.data(), memory_.bytes());
+    }
+    T* data() const { return reinterpret_cast<T*>(memory_.data()); }
+    std::int64_t size() const { return static_cast<std::int64_t>(size_); }
+    std::span<T> span() const { return {data(), size_}; }
+    std::vector<T> values() const {
+      std::vector<T> values(size_);
+      copy_bytes(stream_, values.data(), memory_.data(), memory_.bytes());
+      synchronize(stream_);
+      return values;
+    }
+
+   private:
+    Stream stream_;
+    Allocation memory_;
+    std::size_t size_;
+  };
+  template <class T>
+  Area<T> area(const std::vector<T>& values) const { return {stream_, values}; }
+  Area<float> room(std::int64_t count) const { return area(std::vector<float>(static_cast<std::size_t>(count))); }
+
+ private:
+  OwnedStream stream_{Device{std::get<1>(GetParam()), 0}};
+};
 
 TEST_P(EngineDrives, TreeSumIsTheSumOfTheParts) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   for (const std::int64_t count : sizes) {
-    std::vector<float> data = part_of(world().rank(), count, 1), scratch(data.size());
+    const Area<float> data = area(part_of(world().rank(), count, 1)), scratch = room(count);
     engine.wait(engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
-    const std::vector<float> expected = expected_sum(world().size(), count, 1);
-    EXPECT_EQ(std::memcmp(data.data(), expected.data(), data.size() * sizeof(float)), 0) << count << " floats: other bits than the sum in one place";
+    const std::vector<float> expected = expected_sum(world().size(), count, 1), sum = data.values();
+    EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << count << " floats: other bits than the sum in one place";
   }
 }
 
 TEST_P(EngineDrives, LibrarySumAgreesWithinRounding) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   for (const std::int64_t count : sizes) {
-    std::vector<float> data = part_of(world().rank(), count, 2);
+    const Area<float> data = area(part_of(world().rank(), count, 2));
     engine.wait(engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test"));
-    const std::vector<float> expected = expected_sum(world().size(), count, 2);
-    for (std::size_t i = 0; i < data.size(); ++i) {
+    const std::vector<float> expected = expected_sum(world().size(), count, 2), sum = data.values();
+    for (std::size_t i = 0; i < sum.size(); ++i) {
       // Two orders of n - 1 additions of normal numbers (< 6): each is off by at most (n - 1) half units in the last place of partial sums < 6 n.
       const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f * static_cast<float>(world().size()) * 0x1p-24f;
-      ASSERT_NEAR(data[i], expected[i], bound) << i;
+      ASSERT_NEAR(sum[i], expected[i], bound) << i;
     }
   }
 }
 
 TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   const Communicator turned = world().split(0, -world().rank());
   const int requests = 40;  // several windows
-  std::vector<std::vector<float>> data, scratch;
+  std::vector<Area<float>> data, scratch;
   std::vector<Engine::Ticket> tickets;
   for (int i = 0; i < requests; ++i) {
-    data.push_back(part_of(world().rank(), sizes[static_cast<std::size_t>(i) % sizes.size()], static_cast<std::uint64_t>(i)));
-    scratch.emplace_back(data.back().size());
+    data.push_back(area(part_of(world().rank(), sizes[static_cast<std::size_t>(i) % sizes.size()], static_cast<std::uint64_t>(i))));
+    scratch.push_back(room(data.back().size()));
   }
   for (int i = 0; i < requests; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    tickets.push_back(engine.all_reduce(i % 3 == 0 ? turned : world(), data[at].data(), scratch[at].data(), static_cast<std::int64_t>(data[at].size()),
+    tickets.push_back(engine.all_reduce(i % 3 == 0 ? turned : world(), data[at].data(), scratch[at].data(), data[at].size(),
                                         i % 4 == 3 ? SumOrder::library : SumOrder::tree, "test"));
     engine.progress();
     if (i % 7 == 0) world().barrier();  // the main thread's own traffic does not meet the engine's
@@ -91,7 +134,7 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   engine.quiesce();
   EXPECT_TRUE(engine.describe().empty());
   for (int i = 0; i < requests; ++i) {
-    const std::vector<float>& sum = data[static_cast<std::size_t>(i)];
+    const std::vector<float> sum = data[static_cast<std::size_t>(i)].values();
     const std::vector<float> expected = expected_sum(world().size(), static_cast<std::int64_t>(sum.size()), static_cast<std::uint64_t>(i));
     for (std::size_t k = 0; k < sum.size(); ++k) ASSERT_NEAR(sum[k], expected[k], 1e-4) << "request " << i << ", element " << k;  // an element of another request is off by 1
   }
@@ -99,8 +142,9 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
 
 TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   if (world().size() == 1) return;
-  Engine engine(GetParam());
-  std::vector<float> data(10, 1.0f), scratch(10);
+  Engine engine(drive());
+  engine.serve(stream());
+  const Area<float> data = area(std::vector<float>(10, 1.0f)), scratch = room(10);
   const Engine::Ticket ticket = world().rank() == 0 ? engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree, "trireme/test/label") : 0;
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
@@ -111,7 +155,7 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   if (world().rank() != 0) engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree, "trireme/test/label");
   engine.wait(ticket);
   engine.quiesce();
-  EXPECT_EQ(data[9], static_cast<float>(world().size()));
+  EXPECT_EQ(data.values()[9], static_cast<float>(world().size()));
   EXPECT_GT(engine.bytes_sent(), 0);
   EXPECT_GE(engine.waited_seconds(), 0);
 }
@@ -134,33 +178,36 @@ std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) 
 }
 
 TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 4);
-    std::vector<float> sum = part, scratch(sum.size());
-    engine.wait(engine.all_reduce(world(), sum.data(), scratch.data(), count, SumOrder::tree, "test"));
+    const Area<float> data = area(part), scratch = room(count);
+    engine.wait(engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
+    const std::vector<float> sum = data.values();
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
-      std::vector<float> data = part;
       const auto mine = static_cast<std::size_t>(world().rank());
-      std::vector<float> result(static_cast<std::size_t>(bounds[mine + 1] - bounds[mine]));
-      std::vector<float> least(static_cast<std::size_t>(bounds.back() - bounds.front()));  // as much scratch as was promised to do
-      engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, result.data(), SumOrder::tree, "test"));
+      const Area<float> whole = area(part), own = room(bounds[mine + 1] - bounds[mine]);
+      const Area<float> least = room(bounds.back() - bounds.front());  // as much scratch as was promised to do
+      engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(), SumOrder::tree, "test"));
+      const std::vector<float> result = own.values(), left = whole.values();
       EXPECT_EQ(std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0) << count << " floats, from " << bounds[mine] << " to " << bounds[mine + 1];
-      EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), data.begin())) << "what stands before the range was touched";
-      EXPECT_TRUE(std::equal(part.begin() + bounds.back(), part.end(), data.begin() + bounds.back())) << "what stands behind the range was touched";
+      EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), left.begin())) << "what stands before the range was touched";
+      EXPECT_TRUE(std::equal(part.begin() + bounds.back(), part.end(), left.begin() + bounds.back())) << "what stands behind the range was touched";
     }
   }
 }
 
 TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 5), expected = expected_sum(world().size(), count, 5);
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
-      std::vector<float> data = part;
       const auto mine = static_cast<std::size_t>(world().rank());
-      std::vector<float> result(static_cast<std::size_t>(bounds[mine + 1] - bounds[mine]));
-      engine.wait(engine.reduce_scatter(world(), data.data(), nullptr, bounds, result.data(), SumOrder::library, "test"));
+      const Area<float> data = area(part), own = room(bounds[mine + 1] - bounds[mine]);
+      engine.wait(engine.reduce_scatter(world(), data.data(), nullptr, bounds, own.data(), SumOrder::library, "test"));
+      const std::vector<float> result = own.values();
       for (std::size_t i = 0; i < result.size(); ++i) {
         const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f * static_cast<float>(world().size()) * 0x1p-24f;  // as for the sum, above
         ASSERT_NEAR(result[i], expected[static_cast<std::size_t>(bounds[mine]) + i], bound) << i;
@@ -172,14 +219,17 @@ TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
 std::byte byte_at(std::int64_t i, int seed) { return static_cast<std::byte>((i * 31 + i / 256 + seed * 7) & 0xff); }
 
 TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   for (const std::int64_t count : sizes) {
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       std::vector<std::byte> data(static_cast<std::size_t>(count), std::byte{255});
       for (std::int64_t i = bounds[static_cast<std::size_t>(world().rank())]; i < bounds[static_cast<std::size_t>(world().rank()) + 1]; ++i) {
         data[static_cast<std::size_t>(i)] = byte_at(i, 0);
       }
-      engine.wait(engine.all_gather(world(), data.data(), bounds, "test"));
+      const Area<std::byte> gathered = area(data);
+      engine.wait(engine.all_gather(world(), gathered.data(), bounds, "test"));
+      data = gathered.values();
       for (std::int64_t i = 0; i < count; ++i) {
         const bool inside = bounds.front() <= i && i < bounds.back();
         ASSERT_EQ(data[static_cast<std::size_t>(i)], inside ? byte_at(i, 0) : std::byte{255}) << "byte " << i << " of " << count;
@@ -196,73 +246,79 @@ std::vector<std::byte> bytes_of(std::int64_t count, int seed) {
 
 // Every rank first sends to all others, then receives from all: small messages, and such as MPI sends only once they are expected.
 TEST_P(EngineDrives, MessagesCross) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   const int size = world().size(), rank = world().rank();
   for (const std::int64_t count : {1, 1000, 3000001}) {
-    std::vector<std::vector<std::byte>> sent, received;
+    std::vector<Area<std::byte>> sent, received;
     for (int other = 0; other < size; ++other) {
-      sent.push_back(bytes_of(count, rank * size + other));
-      received.emplace_back(static_cast<std::size_t>(count));
+      sent.push_back(area(bytes_of(count, rank * size + other)));
+      received.push_back(area(bytes_of(count, 0)));
     }
     for (int other = 0; other < size; ++other) {
-      if (other != rank) engine.send(world(), sent[static_cast<std::size_t>(other)], other, 3, "test");
+      if (other != rank) engine.send(world(), sent[static_cast<std::size_t>(other)].span(), other, 3, "test");
     }
     for (int other = 0; other < size; ++other) {
-      if (other != rank) engine.wait(engine.receive(world(), received[static_cast<std::size_t>(other)], other, 3, "test"));
+      if (other != rank) engine.wait(engine.receive(world(), received[static_cast<std::size_t>(other)].span(), other, 3, "test"));
     }
     engine.quiesce();
     for (int other = 0; other < size; ++other) {
       if (other == rank) continue;
-      EXPECT_EQ(received[static_cast<std::size_t>(other)], bytes_of(count, other * size + rank)) << count << " bytes from rank " << other;
+      EXPECT_EQ(received[static_cast<std::size_t>(other)].values(), bytes_of(count, other * size + rank)) << count << " bytes from rank " << other;
     }
   }
 }
 
 TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   if (world().size() == 1) return;
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   const std::vector<std::byte> first = bytes_of(500, 1), second = bytes_of(500, 2), large = bytes_of(200000, 3);
   if (world().rank() == 0) {
-    engine.send(world(), first, 1, 7, "test");
-    engine.send(world(), second, 1, 7, "test");
-    engine.send(world(), large, 1, (1 << 14) - 1, "test");
+    const Area<std::byte> a = area(first), b = area(second), c = area(large);
+    engine.send(world(), a.span(), 1, 7, "test");
+    engine.send(world(), b.span(), 1, 7, "test");
+    engine.send(world(), c.span(), 1, (1 << 14) - 1, "test");
     engine.quiesce();
   }
   if (world().rank() == 1) {
-    std::vector<std::byte> a(500), b(500), c(200000);
-    engine.wait(engine.receive(world(), c, 0, (1 << 14) - 1, "test"));  // asked for last, received first
-    const Engine::Ticket ticket = engine.receive(world(), a, 0, 7, "test");
-    engine.wait(engine.receive(world(), b, 0, 7, "test"));
+    const Area<std::byte> a = area(bytes_of(500, 0)), b = area(bytes_of(500, 0)), c = area(bytes_of(200000, 0));
+    engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1, "test"));  // asked for last, received first
+    const Engine::Ticket ticket = engine.receive(world(), a.span(), 0, 7, "test");
+    engine.wait(engine.receive(world(), b.span(), 0, 7, "test"));
     engine.wait(ticket);
-    EXPECT_EQ(a, first);
-    EXPECT_EQ(b, second);
-    EXPECT_EQ(c, large);
+    EXPECT_EQ(a.values(), first);
+    EXPECT_EQ(b.values(), second);
+    EXPECT_EQ(c.values(), large);
   }
 }
 
 // A pipeline's receives may stay for long: they keep neither later requests nor the wait for one of them.
 TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   const int size = world().size(), rank = world().rank();
   const int from = (rank + 1) % size, to = (rank + size - 1) % size;
   const int late = size > 1 ? 20 : 0;  // more than there are sums under way at once
-  const std::vector<std::byte> sent = bytes_of(100000, rank);
-  std::vector<std::vector<std::byte>> received(static_cast<std::size_t>(late), std::vector<std::byte>(sent.size()));
+  const Area<std::byte> sent = area(bytes_of(100000, rank));
+  std::vector<Area<std::byte>> received;
   std::vector<Engine::Ticket> receives, tickets;
-  for (int i = 0; i < late; ++i) receives.push_back(engine.receive(world(), received[static_cast<std::size_t>(i)], from, 11 + i, "trireme/test/late"));
-  const int requests = 600;  // more than the engine has made room for
-  std::vector<std::vector<float>> data, scratch;
-  for (int i = 0; i < requests; ++i) {
-    data.emplace_back(50 + i, static_cast<float>(rank + i));
-    scratch.emplace_back(data.back().size());
+  for (int i = 0; i < late; ++i) {
+    received.push_back(area(bytes_of(sent.size(), size)));
+    receives.push_back(engine.receive(world(), received.back().span(), from, 11 + i, "trireme/test/late"));
   }
+  const int requests = 600, longest = 700;  // more than the engine has made room for
+  std::vector<float> values;
+  for (int i = 0; i < requests; ++i) values.insert(values.end(), longest, static_cast<float>(rank + i));
+  const Area<float> data = area(values), scratch = room(data.size());
   for (int i = 0; i < requests; ++i) {
-    const auto at = static_cast<std::size_t>(i);
-    tickets.push_back(engine.all_reduce(world(), data[at].data(), scratch[at].data(), std::ssize(data[at]), i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+    tickets.push_back(engine.all_reduce(world(), data.data() + i * longest, scratch.data() + i * longest, 50 + i, i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
-  for (int i = requests - 1; i >= 0; --i) {
-    engine.wait(tickets[static_cast<std::size_t>(i)]);
-    ASSERT_EQ(data[static_cast<std::size_t>(i)].back(), static_cast<float>(size * i + size * (size - 1) / 2)) << "request " << i;
+  for (int i = requests - 1; i >= 0; --i) engine.wait(tickets[static_cast<std::size_t>(i)]);
+  values = data.values();
+  for (int i = 0; i < requests; ++i) {
+    ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 49 + i)], static_cast<float>(size * i + size * (size - 1) / 2)) << "request " << i;
+    ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 50 + i)], static_cast<float>(rank + i)) << "behind request " << i;
   }
   const std::vector<std::string> lines = engine.describe();
   ASSERT_EQ(std::ssize(lines), late);
@@ -271,9 +327,9 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
               "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " + std::to_string(from) + ", tag " + std::to_string(11 + i) + ", under way");
   }
   world().barrier();  // up to here nobody has sent
-  for (int i = 0; i < late; ++i) engine.send(world(), sent, to, 11 + i, "test");
+  for (int i = 0; i < late; ++i) engine.send(world(), sent.span(), to, 11 + i, "test");
   for (const Engine::Ticket ticket : receives) engine.wait(ticket);
-  for (const std::vector<std::byte>& message : received) EXPECT_EQ(message, bytes_of(100000, from));
+  for (const Area<std::byte>& message : received) EXPECT_EQ(message.values(), bytes_of(100000, from));
   engine.quiesce();
   EXPECT_TRUE(engine.describe().empty());
 }
@@ -281,7 +337,8 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
 // Each pair of ranks is a group, and each rank goes through its groups from another one on: were there one queue for all, or few places
 // that groups take from each other, the ranks would wait in a circle.
 TEST_P(EngineDrives, GroupsAreIndependent) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   const int size = world().size(), rank = world().rank(), each = 30;
   std::vector<Communicator> pairs;
   for (int a = 0; a < size; ++a) {
@@ -293,66 +350,67 @@ TEST_P(EngineDrives, GroupsAreIndependent) {
   }
   if (rank % 2 == 1) std::reverse(pairs.begin(), pairs.end());
   if (!pairs.empty()) std::rotate(pairs.begin(), pairs.begin() + rank % std::ssize(pairs), pairs.end());
-  std::vector<std::vector<float>> data;
+  const auto requests = static_cast<int>(pairs.size()) * each;
+  std::vector<float> values;
+  for (int i = 0; i < requests; ++i) values.insert(values.end(), 3000, static_cast<float>(i % each));
+  const Area<float> data = area(values), scratch = room(data.size());
   std::vector<Engine::Ticket> tickets;
-  for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
-    for (int i = 0; i < each; ++i) data.emplace_back(3000, static_cast<float>(i));
+  for (int i = 0; i < requests; ++i) {
+    tickets.push_back(engine.all_reduce(pairs[static_cast<std::size_t>(i / each)], data.data() + 3000 * i, scratch.data() + 3000 * i, 3000,
+                                        i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
-  std::vector<float> scratch(3000 * data.size());
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    tickets.push_back(engine.all_reduce(pairs[i / each], data[i].data(), scratch.data() + 3000 * i, 3000, i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
-  }
-  for (std::size_t i = data.size(); i-- > 0;) {
-    engine.wait(tickets[i]);
-    ASSERT_EQ(data[i].front(), static_cast<float>(2 * (i % each)));
-    ASSERT_EQ(data[i].back(), static_cast<float>(2 * (i % each)));
-  }
+  for (int i = requests; i-- > 0;) engine.wait(tickets[static_cast<std::size_t>(i)]);
+  values = data.values();
+  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(2 * (i / 3000 % each))) << "request " << i / 3000;
   world().barrier();
 }
 
 // What one MPI call carries made small: everything goes in many pieces.
 TEST_P(EngineDrives, LongRequestsGoInPieces) {
-  Engine engine(GetParam(), 1000);
+  Engine engine(drive(), 1000);
+  engine.serve(stream());
   const std::int64_t count = 20011;
   const int size = world().size(), rank = world().rank();
   const std::vector<float> expected = expected_sum(size, count, 6);
-  std::vector<float> tree = part_of(rank, count, 6), library = tree, scattered = tree, scratch(tree.size()), more_scratch(tree.size());
+  const std::vector<float> part = part_of(rank, count, 6);
+  const Area<float> tree = area(part), by_library = area(part), scattered = area(part), scratch = room(count), more_scratch = room(count);
   const std::vector<std::int64_t> bounds = bounds_of(size, count)[1];
-  std::vector<float> result(static_cast<std::size_t>(bounds[static_cast<std::size_t>(rank) + 1] - bounds[static_cast<std::size_t>(rank)]));
-  std::vector<std::byte> gathered = bytes_of(count, 0);
-  std::fill(gathered.begin(), gathered.begin() + bounds[static_cast<std::size_t>(rank)], std::byte{0});
-  std::fill(gathered.begin() + bounds[static_cast<std::size_t>(rank) + 1], gathered.end(), std::byte{0});
-  const std::vector<std::byte> sent = bytes_of(5500, rank);
-  std::vector<std::byte> received(2 * sent.size());
+  const Area<float> own = room(bounds[static_cast<std::size_t>(rank) + 1] - bounds[static_cast<std::size_t>(rank)]);
+  std::vector<std::byte> bytes = bytes_of(count, 0);
+  std::fill(bytes.begin(), bytes.begin() + bounds[static_cast<std::size_t>(rank)], std::byte{0});
+  std::fill(bytes.begin() + bounds[static_cast<std::size_t>(rank) + 1], bytes.end(), std::byte{0});
+  const Area<std::byte> gathered = area(bytes), sent = area(bytes_of(5500, rank)), received = area(bytes_of(2 * 5500, 0));
   if (size > 1) {
-    for (int i = 0; i < 2; ++i) {
-      engine.send(world(), sent, (rank + 1) % size, 1, "test");
-      engine.receive(world(), std::span(received).subspan(i * sent.size(), sent.size()), (rank + size - 1) % size, 1, "test");
+    for (std::size_t i = 0; i < 2; ++i) {
+      engine.send(world(), sent.span(), (rank + 1) % size, 1, "test");
+      engine.receive(world(), received.span().subspan(i * 5500, 5500), (rank + size - 1) % size, 1, "test");
     }
   }
-  engine.all_reduce(world(), library.data(), nullptr, count, SumOrder::library, "test");
+  engine.all_reduce(world(), by_library.data(), nullptr, count, SumOrder::library, "test");
   engine.all_reduce(world(), tree.data(), scratch.data(), count, SumOrder::tree, "test");
-  engine.reduce_scatter(world(), scattered.data(), more_scratch.data(), bounds, result.data(), SumOrder::tree, "test");
+  engine.reduce_scatter(world(), scattered.data(), more_scratch.data(), bounds, own.data(), SumOrder::tree, "test");
   engine.all_gather(world(), gathered.data(), bounds, "test");
   engine.quiesce();
-  EXPECT_EQ(tree, expected);
+  const std::vector<float> library = by_library.values(), result = own.values();
+  EXPECT_EQ(tree.values(), expected);
   for (std::size_t i = 0; i < library.size(); ++i) ASSERT_NEAR(library[i], expected[i], 1e-4) << i;  // another element is off by about 1
   EXPECT_TRUE(std::equal(result.begin(), result.end(), expected.begin() + bounds[static_cast<std::size_t>(rank)]));
-  EXPECT_EQ(gathered, bytes_of(count, 0));
+  EXPECT_EQ(gathered.values(), bytes_of(count, 0));
   if (size == 1) return;
   std::vector<std::byte> due = bytes_of(5500, (rank + size - 1) % size);
   due.insert(due.end(), due.begin(), due.begin() + 5500);
-  EXPECT_EQ(received, due);
+  EXPECT_EQ(received.values(), due);
 }
 
 TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
   if (world().size() == 1) return;
   for (const std::size_t length : {4u, 16u}) {
-    Engine engine(GetParam());
-    std::vector<std::byte> data(16);
-    if (world().rank() == 0) engine.wait(engine.send(world(), std::span(data).first(length), 1, 5, "test"));
+    Engine engine(drive());
+    engine.serve(stream());
+    const Area<std::byte> data = area(bytes_of(16, 0));
+    if (world().rank() == 0) engine.wait(engine.send(world(), data.span().first(length), 1, 5, "test"));
     if (world().rank() == 1) {
-      const auto received = [&] { engine.wait(engine.receive(world(), std::span(data).first(8), 0, 5, "test")); };
+      const auto received = [&] { engine.wait(engine.receive(world(), data.span().first(8), 0, 5, "test")); };
       EXPECT_THROW(received(), Failure) << length;
       EXPECT_THROW(engine.quiesce(), Failure) << "what failed once is not forgotten";
     }
@@ -361,15 +419,16 @@ TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
 }
 
 TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
-  Engine engine(GetParam());
+  Engine engine(drive());
+  engine.serve(stream());
   const int size = world().size(), rank = world().rank();
-  std::vector<float> data = part_of(rank, 20011, 3), scratch(data.size()), result(2 * 2001);
-  std::vector<std::byte> bytes(2001), sent(5000), received(5000);
+  const Area<float> data = area(part_of(rank, 20011, 3)), scratch = room(20011), result = room(2 * 2001);
+  const Area<std::byte> bytes = area(bytes_of(2001, 0)), sent = area(bytes_of(5000, 1)), received = area(bytes_of(5000, 2));
   const std::vector<std::int64_t> bounds = bounds_of(size, 2001)[0];
   const auto step = [&] {
     if (size > 1) {
-      engine.receive(world(), received, (rank + 1) % size, 1, "test");
-      engine.send(world(), sent, (rank + size - 1) % size, 1, "test");
+      engine.receive(world(), received.span(), (rank + 1) % size, 1, "test");
+      engine.send(world(), sent.span(), (rank + size - 1) % size, 1, "test");
     }
     for (int bucket = 0; bucket < 10; ++bucket) {
       const std::int64_t begin = bucket * 2001;
@@ -384,19 +443,25 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   step();
   world().barrier();
   const std::int64_t before = allocations_so_far();
+  const std::size_t staging_before = engine.staging_bytes();
   for (int i = 0; i < 100; ++i) step();  // every slot for requests is used again
-  EXPECT_EQ(allocations_so_far() - before, 0);
+  if (on_host()) {  // an emulated device itself allocates, to keep what its copies carry
+    EXPECT_EQ(allocations_so_far() - before, 0);
+  }
+  EXPECT_EQ(engine.staging_bytes(), staging_before);
+  EXPECT_EQ(staging_before > 0, !on_host() && size > 1);
 }
 
 TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
-  Engine engine(GetParam());
-  std::vector<float> data{1, 2, 3}, result(2);
+  Engine engine(drive());
+  engine.serve(stream());
+  const Area<float> data = area<float>({1, 2, 3}), result = room(2);
   engine.wait(engine.all_reduce(Communicator(), data.data(), nullptr, 3, SumOrder::tree, "test"));
   EXPECT_EQ(engine.reduce_scatter(Communicator(), data.data(), nullptr, std::vector<std::int64_t>{1, 3}, result.data(), SumOrder::tree, "test"), 0u);
-  EXPECT_EQ(result, (std::vector<float>{2, 3}));
+  EXPECT_EQ(result.values(), (std::vector<float>{2, 3}));
   EXPECT_EQ(engine.all_gather(Communicator(), reinterpret_cast<std::byte*>(data.data()), std::vector<std::int64_t>{0, 12}, "test"), 0u);
   EXPECT_EQ(engine.reduce_scatter(Communicator(), nullptr, nullptr, std::vector<std::int64_t>{0, 7}, nullptr, SumOrder::tree, "test"), 0u);  // a plan's group of one
-  EXPECT_EQ(data, (std::vector<float>{1, 2, 3}));
+  EXPECT_EQ(data.values(), (std::vector<float>{1, 2, 3}));
 
   const auto counted = [&](auto&& request) {
     const Communicator absent = Communicator::meta(2, 4);
@@ -414,16 +479,52 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
 
 TEST_P(EngineDrives, CountsTheBytesItSends) {
   const int size = world().size(), rank = world().rank();
-  Engine engine(GetParam());
-  std::vector<std::byte> data(static_cast<std::size_t>(100 * size));
+  Engine engine(drive());
+  engine.serve(stream());
+  const Area<std::byte> data = area(bytes_of(100 * size, 0));
   engine.wait(engine.all_gather(world(), data.data(), bounds_of(size, 100 * size)[0], "test"));
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1));
-  if (size > 1 && rank < 2) engine.wait(rank == 0 ? engine.send(world(), data, 1, 0, "test") : engine.receive(world(), data, 0, 0, "test"));
+  if (size > 1 && rank < 2) engine.wait(rank == 0 ? engine.send(world(), data.span(), 1, 0, "test") : engine.receive(world(), data.span(), 0, 0, "test"));
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1) + (size > 1 && rank == 0 ? 100 * size : 0));
 }
 
-INSTANTIATE_TEST_SUITE_P(Drives, EngineDrives, testing::Values(Engine::Drive::polled, Engine::Drive::thread),
-                         [](const auto& drive) { return drive.param == Engine::Drive::thread ? "thread" : "polled"; });
+// On a device: what the compute stream had been given before a request is in it, and what it is given after wait() finds it, though the request's own copies
+// go by other streams. And a request on host memory does not overtake one of its group that is still on its way from the device.
+TEST_P(EngineDrives, MemoryOfHostAndDeviceTakeTurns) {
+  Engine engine(drive());
+  engine.serve(stream());
+  const std::int64_t count = 50000;
+  const Area<float> data = room(count), copy = room(count);
+  for (int round = 0; round < 20; ++round) {
+    std::vector<float> first(static_cast<std::size_t>(count), static_cast<float>(round)), second(100, static_cast<float>(2 * round));
+    copy_bytes(stream(), data.data(), first.data(), first.size() * sizeof(float));
+    const Engine::Ticket large = engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test");
+    engine.wait(engine.all_reduce(world(), second.data(), nullptr, std::ssize(second), SumOrder::library, "test"));
+    ASSERT_EQ(second.back(), static_cast<float>(2 * round * world().size()));
+    engine.wait(large);
+    copy_bytes(stream(), copy.data(), data.data(), first.size() * sizeof(float));
+    ASSERT_EQ(copy.values().back(), static_cast<float>(round * world().size()));
+  }
+}
+
+TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
+  Engine engine(drive());
+  engine.serve(stream());
+  const Engine::Connections connections{.groups = {world()}, .messages = world(), .lanes = {}};
+  EXPECT_EQ(engine.connect(world(), connections), Engine::Transport::staged);
+  EXPECT_EQ(engine.connect(world(), connections, Engine::Transport::staged), Engine::Transport::staged);
+  EXPECT_THROW(engine.connect(world(), connections, Engine::Transport::nccl), Failure);
+  const Area<float> data = area(std::vector<float>(100, 1.0f));
+  engine.wait(engine.all_reduce(world(), data.data(), nullptr, 100, SumOrder::library, "test"));
+  EXPECT_EQ(data.values().back(), static_cast<float>(world().size()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Drives, EngineDrives,
+                         testing::Combine(testing::Values(Engine::Drive::polled, Engine::Drive::thread), testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
+                         [](const auto& which) {
+                           const std::string drive = std::get<0>(which.param) == Engine::Drive::thread ? "thread" : "polled";
+                           return drive + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");
+                         });
 
 TEST(Engine, HasAThreadWhereMpiAllowsIt) {
   EXPECT_EQ(Engine(Engine::Drive::thread).drive(), test_environment().threads() ? Engine::Drive::thread : Engine::Drive::polled);

@@ -11,8 +11,10 @@
 #include "support/count_allocations.hpp"
 #include "support/mpi.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/optim/optimizer.hpp"
 #include "trireme/parallel/gradient_reducer.hpp"
+#include "trireme/parallel/periodic_average.hpp"
 
 namespace trireme::optim {
 namespace {
@@ -77,6 +79,7 @@ struct Toy {
   Toy(Device device, const comm::Communicator& data, comm::Engine& engine_in, const Setting& setting_in)
       : engine(engine_in),
         setting(setting_in),
+        stream(device),
         list(toy_list()),
         layout(list, 1, setting.compute),
         parameters(device, "parameters", 1 << 20),
@@ -84,18 +87,24 @@ struct Toy {
         slots(device, "optimizer state", 1 << 20),
         workspace(device, "workspace", 1 << 16),
         library(device, "library", 1 << 16),
-        host_parameters(device, "host parameters", 1 << 20),
-        host_slots(device, "host optimizer state", 1 << 20),
-        context(Stream{device}, workspace, library),
+        host_parameters(host_of(device), "host parameters", 1 << 20, Pages::pinned),
+        host_slots(host_of(device), "host optimizer state", 1 << 20, Pages::pinned),
+        context(stream, workspace, library),
         store(list, layout, {setting.kind, data, &engine, setting.offload.any() ? setting.window_elements : 0},
-              {parameters, setting.offload.parameters ? &host_parameters : nullptr}, gradients),
+              {parameters, setting.offload.parameters ? &host_parameters : nullptr, target_of(device)}, gradients),
         reducer(store, {data, {}, nullptr}, engine, {setting.per_rank, setting.deterministic}, gradients),
-        optimizer(options_of(setting.optimizer), store, {}, {slots, setting.offload.optimizer ? &host_slots : nullptr}),
+        optimizer(options_of(setting.optimizer), store, {}, {slots, setting.offload.optimizer ? &host_slots : nullptr, target_of(device)}),
         first_micro_batch(data.rank() * setting.per_rank) {
-    store.initialize(5);
+    if (device.kind == DeviceKind::emulated) {
+      engine.quiesce();
+      engine.serve(stream);
+    }
+    store.initialize(context, 5);
     for (const parallel::ParameterList::Entry& entry : list.entries()) keys.push_back(random_key(1, entry.spec.name));
   }
   ~Toy() { engine.quiesce(); }  // what is under way goes to this memory
+  static Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : cpu; }
+  static DeviceKind target_of(Device device) { return device.kind == DeviceKind::meta ? DeviceKind::cpu : device.kind; }
 
   StepOutcome step(int number) {
     reducer.begin_step();
@@ -120,16 +129,38 @@ struct Toy {
       const parallel::ParameterList::Entry& entry = list.entries()[static_cast<std::size_t>(index)];
       const bool head = entry.spec.tied && block == blocks - 1;
       if (entry.block != block && !head) continue;
-      const Tensor weight = store.weight({index}), gradient = store.gradient({index});
+      const Tensor weight = on_host(store.weight({index}), weight_room), gradient = store.gradient({index}), here = on_host(gradient, gradient_room);
       const std::uint64_t key = mix64(keys[static_cast<std::size_t>(index)] ^ static_cast<std::uint64_t>(1000 * step + 2 * micro_batch + (head ? 1 : 0)));
       for (std::int64_t i = 0; i < gradient.elements(); ++i) {
         // Far from 0, so that the order of sums is a matter of rounding for adamw and lamb too.
         const double value = (i % 2 == 0 ? 1 : -1) * (1 + 0.25 * uniform_at(key, static_cast<std::uint64_t>(i))) + 0.1 * to_double(weight, i);
         const bool assigns = write == ops::Write::assign && !(entry.spec.tied && !head);  // of a tied tensor the head writes first
-        float& to = gradient.as<float>()[i];
+        float& to = here.as<float>()[i];
         to = assigns ? static_cast<float>(value) : to + static_cast<float>(value);
       }
+      if (here.data != gradient.data) copy_bytes(stream, gradient.data, here.data, static_cast<std::size_t>(here.bytes()));
     }
+  }
+
+  /// A tensor as the host sees it: itself, or a copy in `room`.
+  Tensor on_host(const Tensor& tensor, std::vector<std::byte>& room) const {
+    if (in_host_memory(tensor.device)) return tensor;
+    room.resize(static_cast<std::size_t>(tensor.bytes()));
+    copy_bytes(stream, room.data(), tensor.data, room.size());
+    return {room.data(), tensor.dtype, DeviceKind::cpu, tensor.shape};
+  }
+  void add_bytes(const Tensor& tensor, std::vector<std::byte>& bytes) const {
+    std::vector<std::byte> room;
+    const auto* begin = static_cast<const std::byte*>(on_host(tensor, room).data);
+    bytes.insert(bytes.end(), begin, begin + tensor.bytes());
+  }
+  /// Masters and slots as bytes.
+  std::vector<std::byte> state() const {
+    synchronize(stream);  // of what lies on the host
+    std::vector<std::byte> bytes;
+    add_bytes(store.flat_master(), bytes);
+    for (const Optimizer::Slot& slot : optimizer.slots()) add_bytes(slot.flat, bytes);
+    return bytes;
   }
 
   /// Every working weight as bytes, tensor by tensor in the order of blocks.
@@ -139,9 +170,7 @@ struct Toy {
       store.need(context, block, block + 1 < blocks ? block + 1 : -1);
       for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
         if (list.entries()[static_cast<std::size_t>(index)].block != block) continue;
-        const Tensor weight = store.weight({index});
-        const auto* begin = static_cast<const std::byte*>(weight.data);
-        bytes.insert(bytes.end(), begin, begin + weight.bytes());
+        add_bytes(store.weight({index}), bytes);
       }
     }
     return bytes;
@@ -164,6 +193,8 @@ struct Toy {
 
   comm::Engine& engine;
   Setting setting;
+  OwnedStream stream;
+  std::vector<std::byte> weight_room, gradient_room;
   parallel::ParameterList list;
   parallel::FlatLayout layout;
   Arena parameters, gradients, slots, workspace, library, host_parameters, host_slots;
@@ -265,6 +296,62 @@ std::vector<Setting> offload_settings() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Offloading, testing::ValuesIn(offload_settings()), [](const auto& info) { return name_of(info.param); });
+
+class OnADevice : public testing::TestWithParam<Setting> {};
+
+TEST_P(OnADevice, TheBitsAreTheHosts) {
+  for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
+    Setting setting = GetParam();
+    setting.offload = offload;
+    comm::Engine engine(comm::Engine::Drive::polled);
+    Toy here(cpu, world(), engine, setting), there({DeviceKind::emulated, 0}, world(), engine, setting);
+    EXPECT_EQ(there.working(), here.working()) << "the initial weights";
+    for (int step = 1; step <= 3; ++step) {
+      const StepOutcome a = here.step(step), b = there.step(step);
+      EXPECT_TRUE(a.applied && b.applied);
+      EXPECT_EQ(a.grad_norm, b.grad_norm);
+      EXPECT_EQ(there.working(), here.working()) << "after step " << step;
+    }
+    EXPECT_EQ(there.state(), here.state());
+  }
+}
+
+std::vector<Setting> device_settings() {
+  std::vector<Setting> settings;
+  for (const ShardKind kind : kinds) {
+    settings.push_back({kind, false, 2, DType::float32, OptimizerKind::adamw});
+    settings.push_back({kind, true, 3, DType::bfloat16, OptimizerKind::lamb});
+  }
+  return settings;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, OnADevice, testing::ValuesIn(device_settings()), [](const auto& info) { return name_of(info.param); });
+
+/// Replicas that went their own ways, on the host and on a device, slots there and in host memory.
+TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
+  for (const parallel::Offload& offload : {on_device, slots_on_host}) {
+    Setting setting{ShardKind::none, true, 2, DType::bfloat16, OptimizerKind::adamw};
+    comm::Engine engine(comm::Engine::Drive::polled);
+    Toy here(cpu, comm::Communicator(), engine, setting);
+    setting.offload = offload;
+    Toy there({DeviceKind::emulated, 0}, comm::Communicator(), engine, setting);
+    std::vector<std::byte> states[2];
+    for (Toy* toy : {&here, &there}) {
+      toy->first_micro_batch = 2 * world().rank();
+      parallel::PeriodicAverage average(toy->store, toy->optimizer.state_buffers(), world(), engine, {.outer_momentum = 0.5, .deterministic = true}, toy->slots);
+      average.anchor(toy->context);
+      for (int step = 1; step <= 4; ++step) {
+        toy->step(step);
+        if (step % 2 == 0) average.average(toy->context);
+      }
+      std::vector<std::byte>& state = states[toy == &here ? 0 : 1];
+      state = toy->state();
+      toy->add_bytes(average.velocity(), state);
+    }
+    EXPECT_EQ(states[0], states[1]);
+    EXPECT_EQ(there.working(), here.working());
+  }
+}
 
 std::int64_t in_arena(std::int64_t bytes) { return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment; }
 
@@ -443,7 +530,7 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
     const parallel::FlatLayout layout(list, 1, DType::float32);
     Arena memory(cpu, "memory", 1 << 20), slots(cpu, "slots", 1 << 20);
     parallel::ParameterStore store(list, layout, {}, memory, memory);
-    store.initialize(5);
+    store.initialize(whole.context, 5);
     Optimizer optimizer(options_of(kind), store, groups, slots);
 
     for (int step = 1; step <= 2; ++step) {
@@ -477,9 +564,9 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   ops::Context context(Stream{cpu}, workspace, library);
   const parallel::FlatLayout layout(list, 1, DType::float32), whole_layout(whole_list, 1, DType::float32);
   parallel::ParameterStore store(list, layout, {}, memory, memory), whole(whole_list, whole_layout, {}, memory, memory);
-  store.initialize(3);
-  whole.initialize(3);
-  SquareSums parts(store, groups), all(whole, {});
+  store.initialize(context, 3);
+  whole.initialize(context, 3);
+  SquareSums parts(store, groups, memory), all(whole, {}, memory);
   parts.measure(context, store.flat_master());
   all.measure(context, whole.flat_master());
   // Sums in double of the same squares, in another order.

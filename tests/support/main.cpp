@@ -1,5 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "support/tested_device.hpp"
 #include "trireme/device/device.hpp"
 
 namespace {
@@ -13,6 +18,11 @@ struct KokkosEnvironment : testing::Environment {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  std::string why;
+  if (trireme::test::tested_device() == trireme::DeviceKind::cuda && trireme::cuda_device_count(&why) == 0) {
+    std::printf("skipped: no CUDA device: %s\n", why.c_str());
+    return 77;  // ctest: skipped
+  }
   testing::AddGlobalTestEnvironment(new KokkosEnvironment);
   return RUN_ALL_TESTS();
 }

@@ -10,15 +10,16 @@
 
 namespace trireme::test {
 
-/// A replica on the CPU with samples of its own, keyed by their index: for tests of whole steps without files. Images or tokens, as the model
-/// wants; by default of the mesh of one rank.
+/// A replica with samples of its own, keyed by their index: for tests of whole steps without files. Images or tokens, as the model wants; by default of
+/// the mesh of one rank and on the CPU.
 struct ReplicaFixture {
-  explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1, const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()))
+  explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1, const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()),
+                          Device device = {})
       : options(options),
         mesh(mesh),
-        plan(train::Replica::measure(options, mesh.shape, mesh.world.rank(), DeviceKind::cpu)),
+        plan(train::Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind)),
         engine(comm::Engine::Drive::polled),
-        replica(options, Device{DeviceKind::cpu, 0}, DeviceKind::cpu, plan, mesh, engine),
+        replica(options, device, device.kind, plan, mesh, engine),
         images(static_cast<std::size_t>(options.tokens() ? 0 : options.micro * options.image.elements())),
         tokens(static_cast<std::size_t>(options.tokens() ? options.micro * options.labels_per_sample() : 0)),
         labels(static_cast<std::size_t>(options.micro * options.labels_per_sample())),

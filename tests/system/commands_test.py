@@ -170,6 +170,22 @@ class Commands(harness.Case):
             if kind == "run":
                 self.assertEqual((described["newest"]["step"], described["metrics"]["train"]["step"], described["exit"]["code"]), (5, 5, 0))
 
+    def test_inspect_says_of_a_damaged_checkpoint_that_it_is(self):
+        self.train("--set", "run.stop=5 steps")
+        whole = self.path("run/checkpoints/step_000000005.h5")
+        self.assertIsNone(json.loads(self.succeed("inspect", "--json", whole))["damage"])
+        for name, place in (("seal", 20), ("magic", 2)):
+            shutil.copy(whole, self.path(name + ".h5"))
+            flip(self.path(name + ".h5"), place)
+            self.assertRegex(self.succeed("inspect", name + ".h5"), "damaged: .*the seal")
+            self.assertIn("the seal", json.loads(self.succeed("inspect", "--json", name + ".h5"))["damage"])
+        shutil.copy(whole, self.path("value.h5"))
+        flip(self.path("value.h5"), os.path.getsize(whole) // 2)  # most of the file is values of tensors
+        self.assertIn("verify", self.succeed("inspect", "value.h5"))
+        result = harness.run("inspect", "--digest", "value.h5", cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertRegex(result.text, r"value\.h5: the values of \S+ do not match its digest")
+
     def test_the_digest_tells_checkpoints_apart(self):
         self.train("--set", "run.stop=10 steps")
         five, ten = (harness.digest("run/checkpoints/step_%09d.h5" % step, cwd=self.folder) for step in (5, 10))

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/device/device.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::checkpoint {
@@ -20,6 +21,7 @@ struct Piece {
   std::int64_t row_begin = 0, row_end = 0;  ///< local rows of the part
   float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
   const parallel::Part* part = nullptr;     ///< null: the whole tensor
+  Stream stream = {};  ///< of the device that works with `data`, in its memory or in the host's: its work so far is waited for
 };
 
 /// An unsigned number below 2^63 is read back from a file as a signed one.
@@ -66,10 +68,15 @@ struct Contents {
 /// Reads everything but the tensors' values. By one rank. Sizes are checked against the file before anything is allocated; links out of the
 /// file, virtual and external storage are refused. Throws InputError naming the file and the place.
 Contents read_contents(const std::string& path);
+/// The same on every rank, by one read of rank 0. Collective.
+Contents read_contents(const comm::Communicator& world, const std::string& path);
+
+/// What of a sealed file is read; head: the seal itself, whether it is whole and belongs to a file of this size.
+enum class SealCheck : std::uint8_t { every_byte, head };
 
 /// Checks the seal over every byte, before HDF5 sees the file. Returns "" when whole, "no seal" for a foreign file, else what is wrong and
 /// where (byte offset). A foreign file is looked over by a process of its own (io/hdf5_probe.hpp): throws InputError where that fails. By one rank.
-std::string check_seal(const std::string& path);
+std::string check_seal(const std::string& path, SealCheck check = SealCheck::every_byte);
 
 /// Reads the pieces named (each rank its own rows; a piece with no rows is passed over; ranks may name different tensors) and checks digests
 /// where the file has them: those of the values that arrived in memory, where all ranks together hold each element of a tensor equally often,

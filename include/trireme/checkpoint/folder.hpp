@@ -7,6 +7,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/log.hpp"
+#include "trireme/checkpoint/checkpoint.hpp"
 #include "trireme/comm/communicator.hpp"
 
 namespace trireme::checkpoint {
@@ -23,6 +24,7 @@ struct Choice {
   std::int64_t step = -1;
   std::vector<Rejected> rejected;
   bool any_file = false;  ///< the folder holds step files at all, valid or not
+  Contents contents;      ///< what the chosen one says of itself
 };
 
 /// The newest checkpoint of a folder whose seal (or, of a foreign file, whose structure) is whole; newer damaged ones are listed with the

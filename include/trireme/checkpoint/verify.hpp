@@ -11,6 +11,9 @@ namespace trireme::checkpoint {
 /// By one rank. Throws InputError where the file cannot be read.
 std::vector<Contents::Entry> compute_digests(const std::string& path);
 
+/// Whether the digests that a file's contents say are those computed: "", else what is wrong.
+std::string compare_digests(const Contents& contents, const std::vector<Contents::Entry>& computed);
+
 /// Checks everything: the seal over every byte, then each tensor's values against its digest. Returns "" when whole, "no checksums" for a
 /// file that has neither (another program made it), else what is wrong and where. Throws InputError where it is no checkpoint.
 std::string verify_checkpoint(const std::string& path);

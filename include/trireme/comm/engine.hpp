@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trireme/comm/communicator.hpp"
+#include "trireme/device/stream.hpp"
 
 namespace trireme::comm {
 
@@ -21,6 +22,11 @@ enum class SumOrder : std::uint8_t { library, tree };
 /// Asking never waits. All ranks of a group ask for its sums and gathers in one order, and so they are started, a few at once; what other
 /// groups do, and messages, are independent of them: a receive may stay for long. No allocation after the first steps: requests are recycled.
 /// A group of one sends nothing; one that is not here (meta) touches no memory and counts the bytes that this rank would send.
+///
+/// All memory of a request lies on the host, or all of it on the device that is served. A device's memory travels by NCCL between what connect() has
+/// connected, else *staged*: it is copied to pinned host memory once the compute stream has done what it was given before the request, goes through MPI
+/// there in the steps of host memory, so with the same bits, and is copied back; what the compute stream is given after wait() finds it there. The copies
+/// take streams of their own, one each way. Until wait() or quiesce() a request keeps its pinned memory, so each one must be waited for.
 class Engine {
  public:
   enum class Drive : std::uint8_t { thread, polled };
@@ -32,6 +38,29 @@ class Engine {
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
+
+  /// Requests on memory of this stream's device are served from now on, in the order of its work. Once, by who owns the run; a stream of the CPU or of meta
+  /// changes nothing. Nothing may be under way.
+  void serve(const Stream& compute);
+
+  /// How a device's memory travels: `staged`, or by `nccl`. `automatic`: by NCCL where the build has it and each rank of the world has a GPU of its own.
+  enum class Transport : std::uint8_t { automatic, staged, nccl };
+  /// Messages of a group from one rank to another under these tags, which are received in the order of sending.
+  struct Lane {
+    int from = 0, to = 0;
+    std::vector<int> tags;
+  };
+  /// What goes by NCCL where that is taken: sums and gathers of `groups`, and of `messages` what is in `lanes`. What is not named is staged.
+  struct Connections {
+    std::vector<Communicator> groups;
+    Communicator messages;
+    std::vector<Lane> lanes;
+  };
+  /// Collective over the world, after serve() and before requests; gives the transport taken. Groups and lanes in one order on all their ranks. Each takes a
+  /// stream, and memory of the device that no plan knows. A request by NCCL is on its stream when it has been asked for; wait() then holds back the compute
+  /// stream alone, and the host, which goes on, hears of NCCL's failures in wait(), progress() and quiesce(). Without this call all is staged.
+  /// Throws Failure, on all ranks, where NCCL was asked for or taken and cannot be had.
+  Transport connect(const Communicator& world, const Connections& connections, Transport transport = Transport::automatic);
 
   /// Names a request; one that had nothing to do is 0, which is done.
   using Ticket = std::uint64_t;
@@ -53,9 +82,10 @@ class Engine {
   Ticket receive(const Communicator& group, std::span<std::byte> data, int from, int tag, std::string_view label);
   /// Drives what is under way (Drive::polled; else nothing): cheap, called between blocks.
   void progress();
-  /// Until this request is done; drives all others meanwhile. Throws Failure where MPI failed.
+  /// Until this request is done; drives all others meanwhile. On a device's memory the host waits for MPI, and the compute stream for the copy back
+  /// (by NCCL: the compute stream alone waits). Throws Failure where MPI or NCCL failed.
   void wait(Ticket ticket);
-  /// Until nothing is under way: before collective calls of the main thread (HDF5, checkpoints).
+  /// Until nothing is under way, as if all had been waited for: before collective calls of the main thread (HDF5, checkpoints).
   void quiesce();
   Drive drive() const;
   /// What was asked for and is not done, a line each: for the watchdog, from any thread.
@@ -65,6 +95,9 @@ class Engine {
   /// Bytes sent by requests that are done, and the seconds that wait() stood still.
   double bytes_sent() const;
   double waited_seconds() const;
+  /// Pinned host memory taken so far for requests on a device's memory: as much as the most that were there at once, about what a step's
+  /// requests that are not waited for hold together (twice that in tree order). A memory plan does not know it: it depends on when others come.
+  std::size_t staging_bytes() const;
 
  private:
   struct State;

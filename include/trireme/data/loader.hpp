@@ -6,6 +6,7 @@
 
 #include "trireme/data/dataset.hpp"
 #include "trireme/data/sampler.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/tensor/tensor.hpp"
 
@@ -32,6 +33,8 @@ struct MicroBatch {
   const std::uint64_t* sample_keys = nullptr;       ///< [micro] sample_key(epoch, sample) (filler: 0); evaluation: epoch 0
   std::int64_t valid = 0;
   Cursor start;       ///< of the step it belongs to
+  /// Who copies from here by a stream records in it the end of the copies: before it is passed the memory is not filled again. Null: nobody waits.
+  Event* copied = nullptr;
 };
 
 /// Which samples this replica reads, in which order, and how far ahead.
@@ -43,10 +46,11 @@ struct LoaderOptions {
   int data_rank = 0, data_size = 1;
   int workers = 2, prefetch = 4;
   bool training = true;      ///< false: one pass over the set in order, in rounds of data_size * micro samples; missing rows are filler
+  Device device;             ///< that micro-batches are copied to
   bool inputs = true, labels = true;  ///< what is read; with neither the disk is not touched, and samples and their keys are given all the same
 };
 
-/// Reader threads that fill micro-batches ahead of use into buffers taken once (pinned where a device wants it). In a steady step nothing is
+/// Reader threads that fill micro-batches ahead of use into buffers taken once (pinned where they are copied to a device). In a steady step nothing is
 /// allocated. An error of a reader is thrown by next().
 class Loader {
  public:

@@ -31,7 +31,8 @@ std::string_view to_string(DatasetKind kind);
 /// Throws InputError where the file is no shard: no HDF5, another format or version, a dataset missing or misshapen. By one rank.
 ShardDescription describe_shard(const std::string& path);
 
-/// Looks over a folder's shards in a process of its own (io/hdf5_probe.hpp), before any rank opens them: by one rank. Throws InputError.
+/// Looks over a folder's shards before any rank opens them, first in a process of its own (io/hdf5_probe.hpp), then for what one look is enough
+/// for (where documents begin): by one rank. Throws InputError.
 void probe_shards(const std::string& folder);
 
 /// Paths of a folder's *.h5 files in the order of their names. Throws InputError where there is no such folder or no such file.

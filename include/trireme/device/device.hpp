@@ -60,8 +60,9 @@ Device device_of(const void* address);
 /// Kokkos from construction to destruction: made once in main by the commands that compute. Throws Failure where a CUDA build finds no device.
 class KokkosScope {
  public:
-  /// `threads`: host threads of this process; 0: OMP_NUM_THREADS, or the cores this process may run on.
-  explicit KokkosScope(int threads = 0);
+  /// `threads`: host threads of this process; 0: OMP_NUM_THREADS, or the cores this process may run on. `device`: of CUDA, the one on which kernels
+  /// run, and the calling thread's from now on; else it says nothing.
+  explicit KokkosScope(int threads = 0, Device device = {});
   ~KokkosScope();
   KokkosScope(const KokkosScope&) = delete;
   KokkosScope& operator=(const KokkosScope&) = delete;

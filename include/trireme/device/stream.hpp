@@ -30,6 +30,9 @@ class OwnedStream {
   Stream stream_;
 };
 
+/// From now on `call` gets the handle of each OwnedStream that is about to end, so that what was made for it can go first. One call a process, which may not throw.
+void call_before_a_stream_ends(void (*call)(void* handle));
+
 /// A point in a stream: made once, recorded often. One that was never recorded is passed.
 class Event {
  public:

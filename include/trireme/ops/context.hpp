@@ -24,7 +24,8 @@ class Context {
  public:
   /// `workspace`: temporaries of a single op, given back at its end. `library`: weights in the device library's own format, kept.
   /// `target`: on meta, the device whose memory needs are asked for (sizes of workspace and of prepared weights); else target_of(the stream's device).
-  Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target);
+  /// `deterministic`: the same bits at every run. On the CPU they are in any case; on CUDA it takes a library's first algorithm in place of the fastest.
+  Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target, bool deterministic = false);
   Context(Stream stream, Arena& workspace, Arena& library) : Context(stream, workspace, library, target_of(stream.device.kind)) {}
   ~Context();
   Context(const Context&) = delete;
@@ -33,6 +34,7 @@ class Context {
   const Stream& stream() const { return stream_; }
   bool meta() const { return stream_.device.kind == DeviceKind::meta; }
   DeviceKind target() const { return target_; }
+  bool deterministic() const { return deterministic_; }
   Arena& workspace() const { return workspace_; }
   Arena& library() const { return library_; }
   Counters& counters() { return counters_; }
@@ -52,6 +54,7 @@ class Context {
   Arena& workspace_;
   Arena& library_;
   DeviceKind target_;
+  bool deterministic_;
   Counters counters_;
   std::unique_ptr<Backend> backend_;
 };

@@ -5,6 +5,8 @@
 
 namespace trireme::ops {
 
+// Rows, sums, chunks, rates and the judgement lie where the context's kernels run (parallel/device_table.hpp).
+
 using kernels::FlatRow;
 
 /// sums[r] (double) = sum of squares of row r of `flat` (float32), each row summed in one fixed order: the same bits wherever the row is.
@@ -18,6 +20,7 @@ using kernels::TensorRates;
 /// the weights themselves.
 struct FlatState {
   Tensor weight, gradient, slot1, slot2, working;
+  std::int64_t working_bytes = 0;  ///< of `working` that the chunks name
 };
 
 using kernels::AdamWRule;

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "trireme/ops/context.hpp"
+#include "trireme/ops/update.hpp"
+#include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 
 namespace trireme::optim {
@@ -21,8 +23,11 @@ struct NormGroups {
 /// data group in the order of the whole layout, added row by row; then over the model's ranks in their order.
 class SquareSums {
  public:
-  SquareSums(const parallel::ParameterStore& store, const NormGroups& groups);
-  /// Of `flat` on the device, in the layout of the store's owned(). Collective over data and model. Meta: counts; all sums stay 0.
+  /// What kernels read and write comes from `memory`, where they cannot use the host's.
+  SquareSums(const parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& memory);
+  SquareSums(const SquareSums&) = delete;
+  SquareSums& operator=(const SquareSums&) = delete;
+  /// Of `flat` on the device, in the layout of the store's owned(). Collective over data and model; the host waits for the device. Meta: counts; all sums stay 0.
   void measure(ops::Context& context, const Tensor& flat);
   void measure(ops::Context& context, parallel::WindowedBuffer& buffer);
   /// Of a tensor of this rank, all its parts and shards together.
@@ -34,12 +39,14 @@ class SquareSums {
 
  private:
   void measure(ops::Context& context, const parallel::Shard::Window& window, const Tensor& elements);
-  void add_up(const ops::Context& context);
+  void add_up(ops::Context& context);
   const parallel::ParameterStore& store_;
   comm::Communicator model_;
   std::vector<std::size_t> index_;         ///< by tensor: place in squares_; statistics: the last one
   std::vector<char> counted_;
   std::vector<double> mine_;               ///< by row owned, as long as any data rank's
+  parallel::DeviceTable<const ops::FlatRow> rows_;
+  parallel::DeviceTable<double> sums_;     ///< mine_
   std::vector<double> gathered_;           ///< [data ranks, longest]
   std::vector<std::size_t> place_;         ///< by row of the layout: in gathered_
   std::vector<double> squares_;            ///< by tensor of the model, then all statistics

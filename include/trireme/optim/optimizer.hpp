@@ -9,6 +9,7 @@
 #include "trireme/ops/update.hpp"
 #include "trireme/optim/norms.hpp"
 #include "trireme/optim/options.hpp"
+#include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 
 namespace trireme::optim {
@@ -27,8 +28,10 @@ class Optimizer {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
     Tensor flat;       ///< float32, in the layout of the store's owned(), where it lies; starts at 0
   };
-  /// Memory for the slots comes from `state`.
+  /// Memory for the slots, and for the tables that kernels read, comes from `state`.
   Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state);
+  Optimizer(const Optimizer&) = delete;
+  Optimizer& operator=(const Optimizer&) = delete;
 
   /// One update from the store's flat gradient (the sum over the whole step; lamb overwrites it) at learning rate `rate`. `loss_finite`: the
   /// step's loss was. Collective over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing.
@@ -36,6 +39,9 @@ class Optimizer {
   StepOutcome step(ops::Context& context, double rate, bool loss_finite);
 
   const std::vector<Slot>& slots() const { return slots_; }
+  /// What is averaged where replicas go their own ways: the slots, and the average of the weights (it is linear in them: the mean of averages is the
+  /// average of means). To work on.
+  std::vector<parallel::WindowedBuffer*> state_buffers();
   /// Updates really applied (the t of bias correction); kept in a checkpoint.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates) { updates_ = updates; }
@@ -54,19 +60,36 @@ class Optimizer {
   struct Moves {
     bool weights = true, slots = true;
   };
+  /// A window's place in chunks_.
+  struct WindowChunks {
+    std::size_t begin = 0, end = 0;
+    std::int64_t working_bytes = 0;  ///< of the working weights
+  };
+  /// What an update kernel goes by, where it reads it.
+  struct Lists {
+    const ops::FlatChunk* chunks = nullptr;
+    std::int64_t chunk_count = 0;
+    const ops::TensorRates* rates = nullptr;
+    const ops::Judgement* judgement = nullptr;
+  };
   template <class Pass>
-  void for_each_window(ops::Context& context, const ops::Judgement& judgement, const Moves& moves, Pass&& pass);
-  void update(ops::Context& context, const ops::Judgement& judgement, double clip_factor);
+  void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
+  void update(ops::Context& context, double clip_factor);
 
   OptimizerOptions options_;
   parallel::ParameterStore& store_;
   std::vector<Slot> slots_;
   std::vector<parallel::WindowedBuffer> buffers_;     ///< by slot
   std::optional<parallel::WindowedBuffer> ema_;
-  std::vector<std::vector<ops::FlatChunk>> chunks_;  ///< by window
+  std::vector<ops::FlatChunk> chunks_;   ///< window after window
+  std::vector<WindowChunks> windows_;
   std::vector<ops::TensorRates> rates_;  ///< by tensor
-  SquareSums gradient_squares_;          ///< lamb: in the end the directions'
-  SquareSums weight_squares_;            ///< lars, lamb
+  ops::Judgement judgement_;
+  parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
+  parallel::DeviceTable<const ops::TensorRates> rate_table_;
+  parallel::DeviceTable<const ops::Judgement> judgement_table_;
+  SquareSums gradient_squares_;                ///< lamb: in the end the directions'
+  std::optional<SquareSums> weight_squares_;   ///< lars, lamb
   std::int64_t updates_ = 0;
 };
 

@@ -27,8 +27,8 @@ class ParameterStore {
   /// Memory comes from `parameters` (master, working weights) and `gradients` (the reduced gradient; GradientReducer takes more from it).
   ParameterStore(const ParameterList& list, const FlatLayout& layout, const Sharding& sharding, const StateMemory& parameters, Arena& gradients);
 
-  /// Fills the master weights with their initial values and makes the working weights. No communication.
-  void initialize(std::uint64_t seed);
+  /// Fills the master weights with their initial values, which the host computes, and makes the working weights. Collective over data.
+  void initialize(ops::Context& context, std::uint64_t seed);
   /// Makes the working weights from the master weights anew (after a restart) and gives the weights a new version. Collective over data.
   void refresh_working(ops::Context& context);
   /// After an update: resident sharded weights start to be gathered, in the order in which forward needs them; others are forgotten.

@@ -20,9 +20,9 @@ class PeriodicAverage {
     double outer_momentum = 0;
     bool deterministic = false;  ///< sums in the order of the tree
   };
-  /// Averages the store's master weights and `slots` (in their layout), over `data`; the store shards nothing. Velocity and anchor are taken from
-  /// `state`; while it works, the store's flat_gradient() serves as scratch memory.
-  PeriodicAverage(ParameterStore& store, std::vector<Tensor> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options, Arena& state);
+  /// Averages the store's master weights, which lie on the device, and `slots` (in their layout), over `data`; the store shards nothing. Velocity and
+  /// anchor are taken from `state`; while it works, the store's flat_gradient() serves as scratch memory.
+  PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options, Arena& state);
 
   /// The weights as they are, the same on all ranks, are the last common state: before the first step of a start.
   void anchor(ops::Context& context);
@@ -35,11 +35,11 @@ class PeriodicAverage {
   struct Range {
     std::int64_t begin = 0, end = 0;
   };
-  void take_mean(ops::Context& context, const Tensor& flat);
+  void take_mean(ops::Context& context, WindowedBuffer& buffer);
   void step(ops::Context& context);
 
   ParameterStore& store_;
-  std::vector<Tensor> slots_;
+  std::vector<WindowedBuffer*> slots_;
   comm::Communicator data_;
   comm::Engine& engine_;
   Options options_;

@@ -72,9 +72,13 @@ struct Fault {
 inline constexpr const char* fault_phases[] = {"step",           "evaluation",        "checkpoint-begin",   "checkpoint-write",
                                                "checkpoint-close", "checkpoint-rename", "checkpoint-renamed", "checkpoint-rotate"};
 
+/// `emulated`: the host in the place of a device, which is strict about whose memory is whose (DeviceKind::emulated).
+enum class DebugDevice : std::uint8_t { automatic, emulated };
+
 /// Table [debug].
 struct DebugOptions {
   std::vector<Fault> faults;  ///< key fault
+  DebugDevice device = DebugDevice::automatic;  ///< automatic: that of run.device
 };
 
 }  // namespace trireme::train

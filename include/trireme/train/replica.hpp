@@ -2,10 +2,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "trireme/data/loader.hpp"
 #include "trireme/data/options.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/ops/image.hpp"
@@ -19,6 +21,7 @@
 namespace trireme::train {
 
 class ActivationWindows;
+class Arrivals;
 
 /// Sums over samples (tokens): what losses and metrics are made of, added in the order of the tree. Layout as ops::cross_entropy writes it.
 struct Sums {
@@ -79,7 +82,7 @@ class Replica {
   /// Runs a step and an evaluation on meta, as the rank of this place would, and returns what each arena needed.
   static MemoryPlan measure(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank, DeviceKind target);
 
-  /// Takes the arenas of `plan` from the device. Meta: counts only.
+  /// Takes the arenas of `plan` from the device. Meta: counts only, what `target` would need.
   Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine);
   ~Replica();
   Replica(const Replica&) = delete;
@@ -101,7 +104,8 @@ class Replica {
   void backward(const parallel::PipelineAction& action);
   /// Forward only, in evaluation mode. Returns the sums of the valid rows at the last stage, zeros at the others. All stages take part.
   Sums evaluate(const data::MicroBatch& batch);
-  /// Logits float32 [classes] of position `row` of one sequence of `context` tokens (without pipeline, micro = 1). Collective over the tensor group.
+  /// Logits float32 [classes] of position `row` of one sequence of `context` tokens (without pipeline, micro = 1), in device memory. Collective over the
+  /// tensor group.
   Tensor logits(const Tensor& tokens, std::int64_t row);
 
   /// From here on backward begins with the loss's gradient times this: 1, or for tests what must not reach the weights.
@@ -116,12 +120,14 @@ class Replica {
   const parallel::Mesh& mesh() const { return mesh_; }
   ops::Context& context() { return context_; }
   comm::Engine& engine() { return engine_; }
+  /// Between whom its device memory travels: for comm::Engine::connect.
+  comm::Engine::Connections connections() const;
   const ReplicaOptions& options() const { return options_; }
   bool last_stage() const { return mesh_.place.stage + 1 == mesh_.shape.pipeline; }
   /// Whether this rank's rows of a tensor of its list count (norms, checkpoints): another holds the same ones otherwise.
   bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }
-  /// Sums of this replica's micro-batches of the current step; zeros but at the last stage.
-  const std::vector<Sums>& micro_batch_sums() const { return sums_; }
+  /// Sums of this replica's micro-batches of the current step, for which the host waits; zeros but at the last stage.
+  const std::vector<Sums>& micro_batch_sums();
   /// Room for checkpoint::BackgroundWrite.
   Arena& checkpoint_memory() { return host_checkpoint_; }
   /// What the arenas have really needed so far.
@@ -129,15 +135,13 @@ class Replica {
 
  private:
   class Chunk;
-  struct Kept;
   Chunk& chunk(const parallel::PipelineAction& action) { return *chunks_[static_cast<std::size_t>(action.chunk)]; }
-  Kept& kept(int micro_batch);
-  void keep(Kept& kept, const data::MicroBatch& batch) const;
-  Tensor input(model::Pass& pass, const data::MicroBatch& batch);
+  Tensor input(model::Pass& pass);
   Tensor receive(const Tensor& into, int chunk, bool forward);
   comm::Engine::Ticket send(const Tensor& tensor, int chunk, bool forward);
   comm::Engine::Ticket send_copy(const Tensor& tensor, int chunk, bool forward);
-  Sums read_sums() const;
+  Tensor sums_of(int micro_batch) const { return sums_on_device_.rows(micro_batch, micro_batch + 1); }
+  void read_sums(std::span<Sums> sums);
 
   ReplicaOptions options_;
   parallel::Mesh mesh_;
@@ -145,6 +149,7 @@ class Replica {
   comm::Engine& engine_;
   Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_, library_, batches_;
   Arena host_parameters_, host_slots_, host_checkpoint_;
+  OwnedStream compute_;
   ops::Context context_;
   model::Model model_;
   std::vector<parallel::PipelineAction> schedule_;
@@ -159,9 +164,10 @@ class Replica {
   model::Flow flow_;
   std::unique_ptr<ActivationWindows> windows_;  ///< parallel.offload: "activations"
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::vector<Kept> kept_;
+  std::unique_ptr<Arrivals> arrivals_;
   ops::ImagePreparation preparation_;
-  Tensor sums_on_device_, incoming_, outgoing_[2];
+  Tensor sums_on_device_;  ///< float64 [accumulation, 4], as ops::cross_entropy writes it
+  Tensor incoming_, outgoing_[2];
   comm::Engine::Ticket outgoing_sent_[2] = {0, 0};
   int outgoing_turn_ = 0;
   std::vector<Sums> sums_;

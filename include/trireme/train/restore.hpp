@@ -11,6 +11,7 @@ namespace trireme::train {
 struct Restored {
   RunState state;
   bool own = false;  ///< from a checkpoint of this run's folder
+  std::string deck;  ///< of the checkpoint gone on from (TOML); may be empty
 };
 
 /// Puts the replica where the run goes on: from a checkpoint as the policy says, else from initial weights. Says which file, which were set

@@ -46,8 +46,11 @@ comm::Engine::Drive choose_drive(int cores, int sharers, int threads);
 /// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before Kokkos is made.
 comm::Engine::Drive choose_drive(const comm::Environment& environment);
 
-/// An evaluation loader over a whole set.
-data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh);
+/// The device of rank number `local_rank` of its host. Throws Failure where the deck wants one that is not there.
+Device choose_device(const deck::Deck& deck, int local_rank);
+
+/// An evaluation loader over a whole set, for a replica on `device`.
+data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device);
 
 /// Everything of a training run that stands before its first step, made in the order of the members. Errors are agreed on by all ranks.
 struct Run {
@@ -62,6 +65,7 @@ struct Run {
   parallel::Mesh mesh;
   comm::Engine& engine;
   data::StepCutter cutter;
+  Device device;
   MemoryPlan plan;
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> train_loader, validation_loader, test_loader;

@@ -6,6 +6,8 @@
 namespace trireme::ops::cuda {
 namespace {
 
+constexpr std::size_t most_trials = 6;  // engines; the heuristics rarely put the fastest further back
+
 enum Number : std::int64_t { input = 1, weight = 2, output = 3 };
 
 /// The attributes that name the operands of one of the three operations.
@@ -35,7 +37,7 @@ const Form& form_of(Problem::Kind kind) {
 
 }  // namespace
 
-std::unique_ptr<Plan> make_convolution(cudnnHandle_t handle, Problem::Kind kind, const Convolution& c) {
+std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& c) {
   const Form& form = form_of(kind);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
@@ -60,7 +62,12 @@ std::unique_ptr<Plan> make_convolution(cudnnHandle_t handle, Problem::Kind kind,
       .set(form.input, x)
       .set(form.weight, w)
       .set(form.output, y);
-  std::unique_ptr<Plan> plan = operation.supported() ? Plan::find(handle, operation, {input, weight, output}, workspace_bytes) : nullptr;
+  std::unique_ptr<Plan> plan;
+  if (operation.supported()) {
+    std::vector<Descriptor> operations;
+    operations.push_back(std::move(operation));
+    plan = Plan::find(target, operations, {input, weight, output}, workspace_bytes, most_trials);
+  }
   ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel, c.stride,
          to_string(c.dtype));
   return plan;

@@ -8,6 +8,6 @@
 namespace trireme::ops::cuda {
 
 /// A kind of convolution; its tensors are input, weight, output (or their gradients). Throws Failure where cuDNN has no engine.
-std::unique_ptr<Plan> make_convolution(cudnnHandle_t handle, Problem::Kind kind, const Convolution& convolution);
+std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& convolution);
 
 }  // namespace trireme::ops::cuda

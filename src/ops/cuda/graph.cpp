@@ -1,8 +1,10 @@
 #include "graph.hpp"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
-#include "status.hpp"
+#include "timing.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -11,10 +13,13 @@ constexpr std::int64_t byte_alignment = 16;
 constexpr std::int64_t most_candidates = 16;
 
 /// Engines that the heuristics of this mode propose, the best first.
-std::vector<Descriptor> candidates(const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+std::vector<Descriptor> candidates(const PlanTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+#if CUDNN_VERSION >= 90800  // properties in place of a device
+  if (target.properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
+#endif
   if (!heuristics.supported()) return {};
   std::vector<Descriptor> found;
   std::vector<cudnnBackendDescriptor_t> raw;
@@ -24,6 +29,18 @@ std::vector<Descriptor> candidates(const Descriptor& graph, cudnnBackendHeurMode
         "asking cuDNN for engines");
   found.erase(found.begin() + count, found.end());
   return found;
+}
+
+/// Whether an engine adds up in an order that differs from run to run.
+bool is_unordered(const Descriptor& proposal) {
+  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+  cudnnBackendDescriptor_t raw = engine.get();
+  std::int64_t count = 0;
+  check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw), "asking cuDNN for an engine");
+  std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
+  check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes.data()),
+        "asking cuDNN for an engine's notes");
+  return std::find(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) != notes.begin() + count;
 }
 
 }  // namespace
@@ -66,48 +83,72 @@ cudnnDataType_t library_type(DType type) {
   }
 }
 
-Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::int64_t>& extents) {
-  const std::int64_t channels = extents[1], height = extents[2], width = extents[3];
-  const cudnnDataType_t data_type = library_type(type);
+Descriptor describe(const GraphTensor& t) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &data_type);
-  tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, extents);
-  tensor.set(CUDNN_ATTR_TENSOR_STRIDES, std::vector<std::int64_t>{height * width * channels, 1, width * channels, channels});
-  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, number);
+  const bool within = t.place == GraphTensor::Place::within, by_value = t.place == GraphTensor::Place::host;
+  tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t.type);
+  tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.extents);
+  tensor.set(CUDNN_ATTR_TENSOR_STRIDES, t.strides);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, t.number);
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, byte_alignment);
+  tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &within);
+  tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
   return std::move(tensor.finalize());
 }
 
-Plan::Plan(cudnnHandle_t handle, Descriptor plan, std::vector<std::int64_t> tensors)
-    : handle_(handle), plan_(std::move(plan)), tensors_(std::move(tensors)) {}
+Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::int64_t>& extents) {
+  const std::int64_t channels = extents[1], height = extents[2], width = extents[3];
+  return describe({number, library_type(type), extents, {height * width * channels, 1, width * channels, channels}});
+}
 
-std::unique_ptr<Plan> Plan::find(cudnnHandle_t handle, const Descriptor& operation, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace) {
+Plan::Plan(cudnnHandle_t handle, std::vector<Descriptor> plans, std::vector<std::int64_t> tensors)
+    : handle_(handle), plans_(std::move(plans)), tensors_(std::move(tensors)) {}
+
+std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace,
+                                 std::size_t most_trials) {
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (const Descriptor& operation : operations) raw.push_back(operation.get());
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operation);
+  if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(raw.size()), raw.data());
   if (!graph.supported()) return nullptr;
+  std::vector<Descriptor> plans;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (const Descriptor& engine : candidates(graph, mode)) {
+    for (const Descriptor& engine : candidates(target, graph, mode)) {
+      if (target.deterministic && is_unordered(engine)) continue;
       Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &handle);
+      if (target.handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
+#if CUDNN_VERSION >= 90800
+      if (target.properties != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
+#endif
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
       if (!plan.supported()) continue;
       std::int64_t workspace = 0, count = 0;
       check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &workspace), "asking cuDNN for a workspace");
-      if (workspace <= most_workspace) return std::unique_ptr<Plan>(new Plan(handle, std::move(plan), tensors));
+      if (workspace > most_workspace) continue;
+      plans.push_back(std::move(plan));
+      if (plans.size() == (target.deterministic ? 1 : most_trials)) break;
     }
+    if (!plans.empty()) return std::unique_ptr<Plan>(new Plan(target.handle, std::move(plans), tensors));
   }
   return nullptr;
 }
 
-void Plan::run(const std::vector<void*>& data, void* workspace) const {
+void Plan::run(const std::vector<void*>& data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(data.size()), data.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finalize();
-  check(cudnnBackendExecute(handle_, plan_.get(), pack.get()), "running a plan of cuDNN");
+  if (plans_.size() > 1) {
+    cudaStream_t stream = nullptr;
+    check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
+    const std::size_t fastest = fastest_of(stream, plans_.size(), [&](std::size_t i) { return cudnnBackendExecute(handle_, plans_[i].get(), pack.get()) == CUDNN_STATUS_SUCCESS; });
+    std::swap(plans_.front(), plans_[fastest]);
+    plans_.erase(plans_.begin() + 1, plans_.end());
+  }
+  check(cudnnBackendExecute(handle_, plans_.front().get(), pack.get()), "running a plan of cuDNN");
 }
 
 }  // namespace trireme::ops::cuda

@@ -37,21 +37,41 @@ class Descriptor {
 
 cudnnDataType_t library_type(DType type);
 
-/// A tensor of a graph: extents in cuDNN's order (batch, channels, height, width), which lie in memory with the channels last.
+/// A tensor of a graph. `place`: in device memory, nowhere (between two operations of the graph), or a number in host memory.
+struct GraphTensor {
+  enum class Place : std::uint8_t { device, within, host };
+  std::int64_t number;
+  cudnnDataType_t type;
+  std::vector<std::int64_t> extents, strides;
+  Place place = Place::device;
+};
+Descriptor describe(const GraphTensor& tensor);
+
+/// One of device memory: extents in cuDNN's order (batch, channels, height, width), which lie in memory with the channels last.
 Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::int64_t>& extents);
 
-/// An operation as cuDNN runs it: by the first of its heuristics' engines that supports it within a workspace.
+/// The device that a plan is made for: a handle's, on whose stream the plan runs; or, to see what cuDNN supports where there is no device,
+/// the one of these properties (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR).
+struct PlanTarget {
+  cudnnHandle_t handle = nullptr;
+  const Descriptor* properties = nullptr;
+  bool deterministic = false;  ///< engines whose sums have no order are left out, and the first of the others is taken without a trial
+};
+
+/// A graph of operations as cuDNN runs it: by one of the engines that its heuristics propose and that support it within a workspace.
 class Plan {
  public:
-  /// `tensors`: numbers of the graph's tensors, in the order of run()'s pointers. Empty where no engine supports it.
-  static std::unique_ptr<Plan> find(cudnnHandle_t handle, const Descriptor& operation, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace);
-  /// On the handle's stream.
-  void run(const std::vector<void*>& data, void* workspace) const;
+  /// `tensors`: numbers of the graph's tensors on the device and the host, in the order of run()'s pointers. The fastest of `most_trials` engines is
+  /// found at the first run. Empty where no engine supports the graph.
+  static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace,
+                                    std::size_t most_trials = 1);
+  /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that.
+  void run(const std::vector<void*>& data, void* workspace);
 
  private:
-  Plan(cudnnHandle_t handle, Descriptor plan, std::vector<std::int64_t> tensors);
+  Plan(cudnnHandle_t handle, std::vector<Descriptor> plans, std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;
-  Descriptor plan_;
+  std::vector<Descriptor> plans_;  ///< an engine each; after the first run the fastest
   std::vector<std::int64_t> tensors_;
 };
 

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "../problem.hpp"
+#include "attention.hpp"
 
 namespace trireme::ops::cuda {
 
@@ -15,12 +16,16 @@ class Library {
  public:
   virtual ~Library() = default;
   /// A kind of linear product: y = x w; dx = dy w^T; dw = or += x^T dy (float32). Throws Failure.
-  virtual void multiply(Problem::Kind kind, const Linear&, const Tensor& x, const Tensor& w, const Tensor& y, Write, const Tensor& workspace) = 0;
+  /// `bias` (y's type; undefined: none) is added to y; false: cuBLASLt does not add it, and it remains to be done.
+  virtual bool multiply(Problem::Kind kind, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write, const Tensor& workspace) = 0;
   /// A kind of convolution, written in its own dtype. Throws Failure.
   virtual void convolve(Problem::Kind kind, const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) = 0;
+  /// A pass of attention; false where cuDNN has no engine for it.
+  virtual bool attend(Problem::Kind kind, const Attention&, const AttentionTensors&, const Tensor& workspace) = 0;
 };
 
-/// Throws Failure in a build without CUDA, and where the libraries find no device.
-std::unique_ptr<Library> make_library(const Stream& stream);
+/// Throws Failure in a build without CUDA, and where the libraries find no device. Of the algorithms that the libraries propose for a product the
+/// fastest is taken, found by trying them at its first use; `deterministic`: the first, which is the same at every run.
+std::unique_ptr<Library> make_library(const Stream& stream, bool deterministic);
 
 }  // namespace trireme::ops::cuda

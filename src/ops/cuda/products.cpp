@@ -8,10 +8,11 @@ namespace {
 
 using Kind = Problem::Kind;
 
-void multiply(Context& context, Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& y, Write write = Write::assign) {
+/// Whether the bias (of y's type) was added.
+bool multiply(Context& context, Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write write = Write::assign) {
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
-  if (!context.meta()) context.backend().cuda->multiply(kind, l, x, w, y, write, workspace);
+  return context.meta() || context.backend().cuda->multiply(kind, l, x, w, bias, y, write, workspace);
 }
 
 void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {
@@ -23,16 +24,22 @@ void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
-  multiply(context, Kind::linear_forward, l, x, w, y);
-  if (bias.defined()) add_bias(context, bias, y, y);
+  const ArenaScope scope(context.workspace());
+  Tensor addend = bias;
+  if (bias.defined() && y.dtype != bias.dtype) {  // cuBLASLt adds a bias of the result's type
+    addend = context.workspace().allocate(y.dtype, bias.shape);
+    cast(context, bias, addend);
+  }
+  const bool added = multiply(context, Kind::linear_forward, l, x, w, addend, y);
+  if (bias.defined() && !added) add_bias(context, bias, y, y);
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& dx) {
-  multiply(context, Kind::linear_backward_data, l, dx, w, dy);
+  multiply(context, Kind::linear_backward_data, l, dx, w, {}, dy);
 }
 
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
-  multiply(context, Kind::linear_backward_weight, l, x, dw, dy, write);
+  multiply(context, Kind::linear_backward_weight, l, x, dw, {}, dy, write);
 }
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {

@@ -44,6 +44,9 @@ TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
   const Choice choice = find_newest(self, folder.path());
   EXPECT_EQ(choice.path, folder / step_file_name(10));
   EXPECT_EQ(choice.step, 10);
+  EXPECT_EQ(choice.contents.info.step, 10);
+  EXPECT_EQ(choice.contents.info.deck, example_info().deck);
+  EXPECT_EQ(combined_digest(choice.contents.tensors), combined_digest(read_contents(choice.path).tensors));
   ASSERT_EQ(choice.rejected.size(), 2u);
   EXPECT_EQ(choice.rejected[0].path, folder / step_file_name(300));
   EXPECT_EQ(choice.rejected[1].path, folder / step_file_name(100));

@@ -65,6 +65,25 @@ TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
   }
 }
 
+TEST_F(Seal, ItsHeadSaysWhetherItIsWholeAndBelongsToAFileOfThisSize) {
+  const std::string path = folder / "head.h5";
+  const auto head = [&](const std::string& bytes) {
+    write_text(path, bytes);
+    return check_seal(path, SealCheck::head);
+  };
+  EXPECT_EQ(head(whole), "");
+  std::string changed = whole;
+  changed.back() = static_cast<char>(changed.back() ^ 1);
+  EXPECT_EQ(head(changed), "");  // which is for the whole check to find
+  expect_damage(head(whole + "x"), "a byte more");
+  expect_damage(head(whole.substr(0, whole.size() - 1)), "a byte less");
+  for (std::size_t at = 0; at < 40; ++at) {
+    changed = whole;
+    changed[at] = static_cast<char>(changed[at] ^ 1);
+    expect_damage(head(changed), "the change of byte " + std::to_string(at));
+  }
+}
+
 TEST_F(Seal, NamesTheBlockAndItsBytes) {
   std::string changed = whole;
   changed.back() = static_cast<char>(changed.back() ^ 1);

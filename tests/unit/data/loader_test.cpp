@@ -109,6 +109,34 @@ TEST_F(LoaderTest, ARestartInsideAnEpochSeesTheSameRest) {
   EXPECT_EQ(steps(5, 4, 2, 2, cursor), std::vector<Row>(whole.begin() + 9 * global, whole.end()));
 }
 
+/// An emulated device is late, and throws where a copy's source is another than when the copy was given.
+TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
+  constexpr Device device{DeviceKind::emulated, 0};
+  const std::vector<Row> reference = steps(15, 4, 1, 2);
+  const Dataset dataset(folder / "set");
+  LoaderOptions options = training(4, 0, 1, 2);
+  options.device = device;
+  const OwnedStream stream(device);
+  Loader loader(dataset, options);
+  const std::size_t bytes = 4 * reference.front().image.size(), batches = reference.size() / 4;
+  const Allocation there(device, bytes * batches, "copies");
+  for (const std::size_t taken : {std::size_t{2}, batches}) {  // started again while a copy is under way
+    loader.start({0, 0});
+    for (std::size_t index = 0; index < taken; ++index) {
+      const MicroBatch& batch = loader.next();
+      ASSERT_EQ(static_cast<std::size_t>(batch.inputs.bytes()), bytes);
+      copy_bytes(stream, there.data() + index * bytes, batch.inputs.data, bytes);
+      batch.copied->record(stream);
+    }
+  }
+  std::vector<std::byte> came(there.bytes());
+  copy_bytes(stream, came.data(), there.data(), came.size());
+  for (std::size_t row = 0; row < reference.size(); ++row) {
+    const std::vector<std::byte>& image = reference[row].image;
+    ASSERT_TRUE(std::equal(image.begin(), image.end(), came.begin() + static_cast<std::ptrdiff_t>(row * image.size()))) << row;
+  }
+}
+
 TEST_F(LoaderTest, MayBeStartedAgainAtAnyTime) {
   const Dataset dataset(folder / "set");
   Loader loader(dataset, training(8, 0, 1, 3));

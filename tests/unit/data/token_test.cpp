@@ -257,7 +257,9 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   flip_bit(path, tokens + 99 * 2);
   flip_bit(path, offsets + 3 * 8);
   EXPECT_TRUE(holds(message_of<InputError>([&] { verify_shard(path); }), "/documents"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder.path(), 10); }), "/documents"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { describe_shard(path); }), "/documents"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { probe_shards(folder.path()); }), "/documents"));
+  EXPECT_EQ(Dataset(folder.path(), 10).info().documents, 3);  // which needs none of the offsets
 }
 
 struct TokenLoaderTest : testing::Test {

@@ -35,6 +35,17 @@ TEST(DeckFault, MistakesSayWhatWouldBeRight) {
   EXPECT_NE(said("3").find("must be faults in quotes"), std::string::npos) << said("3");
 }
 
+TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
+  const auto with_device = [](const std::string& device) { return parse(least + "[debug]\ndevice = " + device + "\n", "deck.toml"); };
+  EXPECT_EQ(parse(least, "deck.toml").debug.device, train::DebugDevice::automatic);
+  EXPECT_EQ(with_device("\"auto\"").debug.device, train::DebugDevice::automatic);
+  const Deck deck = with_device("\"emulated\"");
+  EXPECT_EQ(deck.debug.device, train::DebugDevice::emulated);
+  EXPECT_EQ(parse(write(deck), "written").debug.device, deck.debug.device) << write(deck);
+  EXPECT_EQ(write(with_device("\"auto\"")).find("[debug]"), std::string::npos);
+  EXPECT_NE(complaint(least + "[debug]\ndevice = \"cuda\"\n").find("emulated"), std::string::npos);
+}
+
 TEST(DeckHealth, HasTheContractsDefaultsAndCanBeOff) {
   const train::HealthOptions health = parse(least, "deck.toml").health;
   EXPECT_TRUE(health.skip_nonfinite);

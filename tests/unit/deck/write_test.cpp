@@ -48,6 +48,7 @@ Deck draw(std::mt19937& random) {
   deck.run.folder = fmt::format("a \"quoted\"\\folder\n{}", deck.run.name);
   deck.run.seed = random();
   deck.run.device = static_cast<train::DeviceChoice>(up_to(2));
+  deck.debug.device = static_cast<train::DebugDevice>(up_to(1));
   deck.run.deterministic = up_to(1);
   deck.run.walltime_auto = up_to(1);
   if (!deck.run.walltime_auto && up_to(1)) deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};

@@ -103,7 +103,7 @@ class ModelDriver {
         layout(list, std::int64_t{1} << 20, options.compute),
         store(list, layout, {}, parameters_, gradients_),
         pass({context, store, tensor_, flow_}, kept_) {
-    store.initialize(1);
+    store.initialize(context, 1);
     take_data();
   }
 

@@ -8,11 +8,17 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/reference.hpp"
+
 namespace trireme::optim {
 namespace {
 
 using parallel::ParameterId;
 using parallel::Role;
+using test::assign;
+using test::tested_device;
+using test::Values;
+using test::values;
 
 constexpr int tensors = 5;
 
@@ -30,44 +36,59 @@ parallel::ParameterList little_list() {
   return list;
 }
 
+/// Where a bench works and what it holds where.
+struct Setting {
+  DeviceKind kind = tested_device();
+  DeviceKind target = tested_device();  ///< of meta
+  DType compute = DType::float32;
+  bool away = false;  ///< masters and slots lie in host memory
+};
+
 /// Everything an optimizer stands on, on one device.
 struct Bench {
-  explicit Bench(const OptimizerOptions& options, DeviceKind kind = DeviceKind::cpu)
-      : device{kind, 0},
+  explicit Bench(const OptimizerOptions& options, const Setting& setting = {})
+      : device{setting.kind, 0},
         memory(device, "memory", 1 << 20),
         state(device, "optimizer state", 1 << 20),
+        host(setting.kind == DeviceKind::meta ? device : Device{}, "host state", 1 << 20, in_host_memory(setting.kind) ? Pages::ordinary : Pages::pinned),
         workspace(device, "workspace", 1 << 20),
         library(device, "library", 1 << 16),
-        context(Stream{device, nullptr}, workspace, library),
+        context(test::test_stream(setting.kind), workspace, library, ops::target_of(setting.target)),
         list(little_list()),
-        layout(list, 1 << 20, DType::float32),
-        store(list, layout, {}, memory, memory),
-        optimizer(options, store, {}, state) {
-    store.initialize(7);
+        layout(list, 1 << 20, setting.compute),
+        store(list, layout, {parallel::ShardKind::none, {}, nullptr, setting.away ? 20 : 0}, {memory, setting.away ? &host : nullptr, setting.target}, memory),
+        optimizer(options, store, {}, {state, setting.away ? &host : nullptr, setting.target}) {
+    store.initialize(context, 7);
   }
 
   /// The same gradient for any bench: a function of step, tensor and element.
   static double gradient_at(int step, int tensor, std::int64_t i) { return 0.3 * std::sin(1.7 * step + 2.3 * tensor + 0.9 * static_cast<double>(i)) + 0.05; }
   void fill_gradient(int step, double factor = 1) {
     for (int t = 0; t < tensors; ++t) {
-      const Tensor gradient = store.gradient({t});
-      for (std::int64_t i = 0; i < gradient.elements(); ++i) gradient.as<float>()[i] = static_cast<float>(factor * gradient_at(step, t, i));
+      Values numbers(static_cast<std::size_t>(store.gradient({t}).elements()));
+      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = factor * gradient_at(step, t, static_cast<std::int64_t>(i));
+      assign(store.gradient({t}), numbers);
     }
   }
   StepOutcome step(int number, double rate, double factor = 1) {
     fill_gradient(number, factor);
     return optimizer.step(context, rate, true);
   }
-  std::vector<float> all() const {
-    std::vector<float> values;
-    const auto add = [&values](const Tensor& flat) { values.insert(values.end(), flat.as<float>(), flat.as<float>() + flat.elements()); };
+  Values all() const {
+    synchronize(context.stream());  // what lies in host memory may be on its way there
+    Values numbers;
+    const auto add = [&numbers](const Tensor& flat) {
+      const Values more = values(flat);
+      numbers.insert(numbers.end(), more.begin(), more.end());
+    };
     add(store.flat_master());
     for (const Optimizer::Slot& slot : optimizer.slots()) add(slot.flat);
-    return values;
+    if (optimizer.ema().defined()) add(optimizer.ema());
+    return numbers;
   }
 
   Device device;
-  Arena memory, state, workspace, library;
+  Arena memory, state, host, workspace, library;
   ops::Context context;
   parallel::ParameterList list;
   parallel::FlatLayout layout;
@@ -83,8 +104,7 @@ struct Reference {
 
   Reference(const OptimizerOptions& options_, const Bench& bench) : options(options_) {
     for (int t = 0; t < tensors; ++t) {
-      const Tensor weight = bench.store.master({t});
-      weights.emplace_back(weight.as<float>(), weight.as<float>() + weight.elements());
+      weights.push_back(values(bench.store.master({t})));
       first.emplace_back(weights.back().size(), 0.0);
       second.emplace_back(weights.back().size(), 0.0);
     }
@@ -180,10 +200,10 @@ void expect_agrees(const OptimizerOptions& options) {
   EXPECT_EQ(bench.optimizer.updates(), 8);
   EXPECT_EQ(bench.store.version(), version + 8);
   for (int t = 0; t < tensors; ++t) {
-    const Tensor weight = bench.store.master({t});
-    for (std::int64_t i = 0; i < weight.elements(); ++i) {
+    const Values weight = values(bench.store.master({t}));
+    for (std::size_t i = 0; i < weight.size(); ++i) {
       // About ten float32 roundings (6e-8) a step on values of order 1, eight steps: 5e-6.
-      EXPECT_NEAR(weight.as<float>()[i], reference.weights[t][static_cast<std::size_t>(i)], 5e-6) << bench.list[{t}].name << " " << i;
+      EXPECT_NEAR(weight[i], reference.weights[t][i], 5e-6) << bench.list[{t}].name << " " << i;
     }
   }
 }
@@ -213,11 +233,12 @@ TEST(Optimizer, LambTrustsAtMostTenfold) {
   options.weight_decay = 0;
   Bench large(options);
   // The first direction is the gradient's sign: of norm sqrt(35). Weights of norm 100 sqrt(35) would be trusted a hundredfold.
-  std::fill_n(large.store.master({3}).as<float>(), 35, 100.0f);
+  assign(large.store.master({3}), Values(35, 100));
   large.step(1, 0.01);
+  const Values weight = values(large.store.master({3}));
   for (std::int64_t i = 0; i < 35; ++i) {
     const double direction = Bench::gradient_at(1, 3, i) > 0 ? 1 : -1;
-    EXPECT_NEAR(large.store.master({3}).as<float>()[i], 100 - 0.01 * 10 * direction, 1e-5) << "a rounding of 100 is 4e-6";
+    EXPECT_NEAR(weight[static_cast<std::size_t>(i)], 100 - 0.01 * 10 * direction, 1e-5) << "a rounding of 100 is 4e-6";
   }
 }
 
@@ -250,8 +271,7 @@ TEST(Optimizer, ClippingTouchesNoStatisticAndNoSmallGradient) {
     tight.step(step, 0.1);
   }
   EXPECT_EQ(plain.all(), loose.all());
-  const Tensor a = plain.store.master({2}), b = tight.store.master({2});
-  for (std::int64_t i = 0; i < a.elements(); ++i) EXPECT_EQ(a.as<float>()[i], b.as<float>()[i]);
+  EXPECT_EQ(values(plain.store.master({2})), values(tight.store.master({2})));
 }
 
 TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
@@ -269,7 +289,7 @@ TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
     for (int t = 0; t < tensors; ++t) {  // statistics included: they would not recover
       for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         bench.fill_gradient(2);
-        bench.store.gradient({t}).as<float>()[1] = bad;
+        test::set_value(bench.store.gradient({t}), 1, bad);
         skipped(bench.optimizer.step(bench.context, 0.1, true));
       }
     }
@@ -286,11 +306,11 @@ TEST(Optimizer, LambTrustsNothingWhereANormIsZero) {
   OptimizerOptions options = options_of(OptimizerKind::lamb);
   options.weight_decay = 0;
   Bench bench(options);
-  std::fill_n(bench.store.master({3}).as<float>(), 35, 0.0f);
+  assign(bench.store.master({3}), Values(35, 0));
   bench.step(1, 0.5);
-  const Tensor weight = bench.store.master({3});
+  const Values weight = values(bench.store.master({3}));
   // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon over gradients of 0.01 and more.
-  for (std::int64_t i = 0; i < weight.elements(); ++i) EXPECT_NEAR(weight.as<float>()[i], Bench::gradient_at(1, 3, i) > 0 ? -0.5 : 0.5, 1e-5);
+  for (std::size_t i = 0; i < weight.size(); ++i) EXPECT_NEAR(weight[i], Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)) > 0 ? -0.5 : 0.5, 1e-5);
 }
 
 TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
@@ -298,12 +318,12 @@ TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
   options.weight_decay = 0;
   options.trust_coefficient = 1e-6;  // so that a local rate of 1 shows
   Bench bench(options);
-  std::fill_n(bench.store.master({3}).as<float>(), 35, 0.0f);
+  assign(bench.store.master({3}), Values(35, 0));
   bench.step(1, 0.5);
-  const Tensor weight = bench.store.master({3});
-  for (std::int64_t i = 0; i < weight.elements(); ++i) {
-    const float gradient = static_cast<float>(Bench::gradient_at(1, 3, i));
-    EXPECT_FLOAT_EQ(weight.as<float>()[i], -0.5f * gradient);
+  const Values weight = values(bench.store.master({3}));
+  for (std::size_t i = 0; i < weight.size(); ++i) {
+    const float gradient = static_cast<float>(Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)));
+    EXPECT_FLOAT_EQ(static_cast<float>(weight[i]), -0.5f * gradient);
   }
 }
 
@@ -312,29 +332,23 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
   for (int step = 1; step <= 3; ++step) bench.step(step, 0.1);
   std::vector<bool> used(static_cast<std::size_t>(bench.layout.elements()));
   for (const auto& slot : bench.layout.slots()) std::fill_n(used.begin() + slot.offset, slot.elements, true);
+  const Values masters = values(bench.store.flat_master());
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) {
-      EXPECT_EQ(bench.store.flat_master().as<float>()[i], 0.0f);
+      EXPECT_EQ(masters[i], 0.0);
     }
   }
 }
 
 TEST(Optimizer, WorkingWeightsAreTheRoundedMaster) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    Bench bench(options_of(kind));
-    Arena memory(bench.device, "memory", 1 << 20), state(bench.device, "state", 1 << 20);
-    const parallel::FlatLayout layout(bench.list, 1 << 20, DType::bfloat16);
-    parallel::ParameterStore store(bench.list, layout, {}, memory, memory);
-    store.initialize(7);
-    Optimizer optimizer(options_of(kind), store, {}, state);
-    for (std::int64_t i = 0; i < store.flat_gradient().elements(); ++i) store.flat_gradient().as<float>()[i] = 0.01f * static_cast<float>(i % 7);
-    const Tensor working = store.flat_working();
-    const auto bytes = [&] { return std::vector<std::uint8_t>(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements()); };
-    const std::vector<std::uint8_t> before = bytes();
-    optimizer.step(bench.context, 0.1, true);
-    const std::vector<std::uint8_t> after = bytes();
+    Bench bench(options_of(kind), {.compute = DType::bfloat16});
+    const auto bytes = [&] { return test::bytes_of(bench.store.flat_working()); };
+    const std::vector<std::byte> before = bytes();
+    bench.step(1, 0.1);
+    const std::vector<std::byte> after = bytes();
     EXPECT_NE(after, before);
-    store.refresh_working(bench.context);
+    bench.store.refresh_working(bench.context);
     EXPECT_EQ(after, bytes());
   }
 }
@@ -349,17 +363,20 @@ TEST(Optimizer, TheAverageFollowsWeightsAndStatistics) {
     bench.optimizer.start_ema(bench.context);
     const Tensor &weight = bench.store.flat_master(), average = bench.optimizer.ema();
     ASSERT_EQ(average.elements(), weight.elements());
-    std::vector<double> expected(weight.as<float>(), weight.as<float>() + weight.elements());
+    Values expected = values(weight);
     for (int step = 1; step <= 6; ++step) {
       bench.fill_gradient(step);
       const bool applied = bench.optimizer.step(bench.context, 0.1, step != 4).applied;
       EXPECT_EQ(applied, step != 4);
       if (applied) plain.step(step, 0.1);
-      for (std::size_t i = 0; i < expected.size() && applied; ++i) expected[i] += 0.25 * (weight.as<float>()[i] - expected[i]);
+      const Values now = values(weight);
+      for (std::size_t i = 0; i < expected.size() && applied; ++i) expected[i] += 0.25 * (now[i] - expected[i]);
     }
-    EXPECT_EQ(bench.all(), plain.all()) << "what is averaged does not know of it";
+    const Values all = bench.all();
+    EXPECT_EQ(Values(all.begin(), all.end() - average.elements()), plain.all()) << "what is averaged does not know of it";
     // At most three float32 roundings (6e-8) of values of order 1 in each of five updates.
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(average.as<float>()[i], expected[i], 15 * 6e-8) << i;
+    const Values found = values(average);
+    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 15 * 6e-8) << i;
   }
 }
 
@@ -372,13 +389,12 @@ TEST(Optimizer, TheAverageChangesPlacesWithTheWeights) {
   Bench bench(options);
   bench.optimizer.start_ema(bench.context);
   bench.step(1, 0.1);
-  const auto values = [](const Tensor& flat) { return std::vector<float>(flat.as<float>(), flat.as<float>() + flat.elements()); };
-  const std::vector<float> weights = values(bench.store.flat_master()), averages = values(bench.optimizer.ema());
+  const Values weights = values(bench.store.flat_master()), averages = values(bench.optimizer.ema());
   EXPECT_NE(weights, averages);
   bench.optimizer.exchange_ema(bench.context);
   EXPECT_EQ(values(bench.store.flat_master()), averages);
   EXPECT_EQ(values(bench.optimizer.ema()), weights);
-  EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), plain.state.peak_bytes() / 2) << "a slot more than two";
+  EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), 4 * bench.layout.elements()) << "a slot more";
 }
 
 TEST(Optimizer, SlotsHaveTheContractsNames) {
@@ -394,21 +410,54 @@ TEST(Optimizer, SlotsHaveTheContractsNames) {
   EXPECT_EQ(names(OptimizerKind::lamb), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
 }
 
-TEST(Optimizer, MetaCountsWhatTheCpuDoes) {
+TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::emulated}) {
+      for (const bool away : {false, true}) {
+        OptimizerOptions options = options_of(kind);
+        options.ema = 0.9;
+        Bench real(options, {device, device, DType::bfloat16, away}), meta(options, {DeviceKind::meta, device, DType::bfloat16, away});
+        for (Bench* bench : {&real, &meta}) bench->optimizer.start_ema(bench->context);
+        real.step(1, 0.1);
+        EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
+        EXPECT_EQ(meta.optimizer.updates(), 1);
+        for (Bench* bench : {&real, &meta}) bench->optimizer.exchange_ema(bench->context);
+        EXPECT_EQ(meta.memory.peak_bytes(), real.memory.peak_bytes());
+        EXPECT_EQ(meta.state.peak_bytes(), real.state.peak_bytes());
+        EXPECT_EQ(meta.host.peak_bytes(), real.host.peak_bytes());
+        EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes());
+        EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
+        EXPECT_EQ(meta.context.counters().calls, real.context.counters().calls);
+        EXPECT_GT(meta.context.counters().bytes, 0);
+      }
+    }
+  }
+}
+
+/// Wherever kernels run and wherever state lies: masters, slots, averages, norms, and the working weights where all are there.
+TEST(Optimizer, EveryDeviceGivesTheBitsOfTheCpu) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
-    options.ema = 0.9;
-    Bench cpu(options), meta(options, DeviceKind::meta);
-    for (Bench* bench : {&cpu, &meta}) bench->optimizer.start_ema(bench->context);
-    cpu.step(1, 0.1);
-    EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
-    EXPECT_EQ(meta.optimizer.updates(), 1);
-    for (Bench* bench : {&cpu, &meta}) bench->optimizer.exchange_ema(bench->context);
-    EXPECT_EQ(meta.state.peak_bytes(), cpu.state.peak_bytes());
-    EXPECT_EQ(meta.workspace.peak_bytes(), cpu.workspace.peak_bytes());
-    EXPECT_EQ(meta.context.counters().bytes, cpu.context.counters().bytes);
-    EXPECT_EQ(meta.context.counters().calls, cpu.context.counters().calls);
-    EXPECT_GT(meta.context.counters().bytes, 0);
+    options.clip_norm = 0.5;
+    options.ema = 0.75;
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      Bench expected(options, {.kind = DeviceKind::cpu, .target = DeviceKind::cpu, .compute = compute});
+      expected.optimizer.start_ema(expected.context);
+      std::vector<double> norms;
+      for (int step = 1; step <= 3; ++step) norms.push_back(expected.step(step, 0.1).grad_norm);
+      for (const bool away : {false, true}) {
+        Bench found(options, {.kind = DeviceKind::emulated, .target = DeviceKind::emulated, .compute = compute, .away = away});
+        found.optimizer.start_ema(found.context);
+        for (int step = 1; step <= 3; ++step) EXPECT_EQ(found.step(step, 0.1).grad_norm, norms[static_cast<std::size_t>(step) - 1]);
+        EXPECT_EQ(found.all(), expected.all()) << "away " << away;
+        if (!away && compute == DType::bfloat16) {
+          EXPECT_EQ(test::bytes_of(found.store.flat_working()), test::bytes_of(expected.store.flat_working()));
+        }
+        found.optimizer.exchange_ema(found.context);
+        found.optimizer.exchange_ema(found.context);
+        EXPECT_EQ(found.all(), expected.all()) << "there and back";
+      }
+    }
   }
 }
 

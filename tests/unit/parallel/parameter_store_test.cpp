@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/reference.hpp"
 #include "trireme/parallel/parameter_store.hpp"
 
 namespace trireme::parallel {
@@ -34,7 +35,7 @@ struct Stored {
         gradients({kind, 0}, "gradients", 1 << 16),
         workspace({kind, 0}, "workspace", 1 << 10),
         library({kind, 0}, "library", 1 << 10),
-        context(Stream{{kind, 0}}, workspace, library),
+        context(test::test_stream(kind), workspace, library),
         store(list, layout, {}, parameters, gradients) {}
   ParameterList list;
   FlatLayout layout;
@@ -47,7 +48,7 @@ float from_bfloat16(std::uint16_t bits) { return std::bit_cast<float>(std::uint3
 
 TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
   Stored stored(DType::float32);
-  stored.store.initialize(11);
+  stored.store.initialize(stored.context, 11);
   std::vector<float> expected(static_cast<std::size_t>(stored.layout.elements()), 0.0f);
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(stored.list.entries().size()); ++index) {
     const Part& part = stored.list.part({index});
@@ -60,9 +61,20 @@ TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
   EXPECT_FALSE(stored.store.flat_working().defined());
 }
 
+TEST(ParameterStore, EveryDeviceStartsWithTheSameBits) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    Stored cpu(compute), emulated(compute, DeviceKind::emulated);
+    for (Stored* stored : {&cpu, &emulated}) stored->store.initialize(stored->context, 11);
+    EXPECT_EQ(test::bytes_of(emulated.store.flat_master()), test::bytes_of(cpu.store.flat_master()));
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(cpu.list.entries().size()); ++index) {
+      EXPECT_EQ(test::bytes_of(emulated.store.weight({index})), test::bytes_of(cpu.store.weight({index}))) << cpu.list[{index}].name;
+    }
+  }
+}
+
 TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
   Stored stored(DType::bfloat16);
-  stored.store.initialize(11);
+  stored.store.initialize(stored.context, 11);
   const Tensor weight = stored.store.weight({3}), master = stored.store.master({3});
   ASSERT_EQ(weight.dtype, DType::bfloat16);
   for (std::int64_t i = 0; i < weight.elements(); ++i) {
@@ -97,7 +109,7 @@ TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
 
 TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {
   Stored stored(DType::bfloat16);
-  stored.store.initialize(11);
+  stored.store.initialize(stored.context, 11);
   const Tensor working = stored.store.flat_working();
   const std::vector<std::uint8_t> first(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements());
   std::fill_n(working.as<std::uint8_t>(), working.elements(), std::uint8_t{0});
@@ -133,7 +145,7 @@ TEST(ParameterStore, GradientGoesWhereItIsDirected) {
 TEST(ParameterStore, MetaTakesTheSameBytesAndTouchesNothing) {
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     Stored real(compute), planned(compute, DeviceKind::meta);
-    planned.store.initialize(1);
+    planned.store.initialize(planned.context, 1);
     planned.store.refresh_working(planned.context);
     EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());
     EXPECT_EQ(planned.gradients.peak_bytes(), real.gradients.peak_bytes());

@@ -5,22 +5,30 @@
 
 #include <gtest/gtest.h>
 
+#include "kernels/reference.hpp"
+#include "trireme/ops/elementwise.hpp"
+#include "trireme/parallel/device_table.hpp"
+
 namespace trireme::parallel {
 namespace {
 
-constexpr Device cpu{DeviceKind::cpu, 0};
+using test::assign;
+using test::Values;
+using test::values;
 
 struct Bench {
-  explicit Bench(bool on_host)
+  Bench(DeviceKind kind, bool on_host)
       : layout(list(), 1, DType::float32),
         shard(list(), layout, 0, 1, on_host ? 40 : 0),
-        device(cpu, "device", 1 << 14),
-        host(cpu, "host", 1 << 14),
-        workspace(cpu, "workspace", 1 << 10),
-        library(cpu, "library", 1 << 10),
-        context(Stream{cpu}, workspace, library),
-        buffer(shard, {device, on_host ? &host : nullptr}) {
-    for (std::int64_t i = 0; i < buffer.flat().elements(); ++i) buffer.flat().as<float>()[i] = static_cast<float>(i);
+        device({kind, 0}, "device", 1 << 14),
+        host({}, "host", 1 << 14, in_host_memory(kind) ? Pages::ordinary : Pages::pinned),
+        workspace({kind, 0}, "workspace", 1 << 10),
+        library({kind, 0}, "library", 1 << 10),
+        context(test::test_stream(kind), workspace, library),
+        buffer(shard, {device, on_host ? &host : nullptr}),
+        start(static_cast<std::size_t>(buffer.flat().elements())) {
+    for (std::size_t i = 0; i < start.size(); ++i) start[i] = static_cast<double>(i);
+    assign(buffer.flat(), start);
   }
   static ParameterList list() {
     ParameterList list;
@@ -31,17 +39,26 @@ struct Bench {
     return list;
   }
   bool holds(const Tensor& elements, const Shard::Window& window) const {
-    return elements.elements() == window.elements() && std::equal(elements.as<float>(), elements.as<float>() + elements.elements(), buffer.flat().as<float>() + window.begin);
+    return values(elements) == Values(start.begin() + window.begin, start.begin() + window.end);
+  }
+  Values at_home() const {
+    synchronize(context.stream());
+    return values(buffer.flat());
   }
   FlatLayout layout;
   Shard shard;
   Arena device, host, workspace, library;
   ops::Context context;
   WindowedBuffer buffer;
+  Values start;
 };
 
-TEST(WindowedBuffer, OnTheDeviceAWindowIsAViewAndNothingMoves) {
-  Bench bench(false);
+class WindowedBuffers : public testing::TestWithParam<DeviceKind> {};
+INSTANTIATE_TEST_SUITE_P(Devices, WindowedBuffers, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
+                         [](const auto& info) { return info.param == DeviceKind::cpu ? "cpu" : "emulated"; });
+
+TEST_P(WindowedBuffers, OnTheDeviceAWindowIsAViewAndNothingMoves) {
+  Bench bench(GetParam(), false);
   const Shard::Window& all = bench.shard.windows().front();
   EXPECT_EQ(bench.buffer.open(bench.context, all).data, bench.buffer.flat().data);
   bench.buffer.close(bench.context, all);
@@ -49,8 +66,8 @@ TEST(WindowedBuffer, OnTheDeviceAWindowIsAViewAndNothingMoves) {
   EXPECT_EQ(bench.host.peak_bytes(), 0);
 }
 
-TEST(WindowedBuffer, TheWindowBeforeIsStillThere) {
-  Bench bench(true);
+TEST_P(WindowedBuffers, TheWindowBeforeIsStillThere) {
+  Bench bench(GetParam(), true);
   ASSERT_GE(bench.shard.windows().size(), 4u);
   Tensor before = bench.buffer.open(bench.context, bench.shard.windows().front());
   for (std::size_t number = 1; number < bench.shard.windows().size(); ++number) {
@@ -63,19 +80,53 @@ TEST(WindowedBuffer, TheWindowBeforeIsStillThere) {
   }
 }
 
-TEST(WindowedBuffer, OnlyWhatIsClosedGoesHome) {
-  Bench bench(true);
-  const std::vector<float> start(bench.buffer.flat().as<float>(), bench.buffer.flat().as<float>() + bench.buffer.flat().elements());
+TEST_P(WindowedBuffers, OnlyWhatIsClosedGoesHome) {
+  Bench bench(GetParam(), true);
+  Values expected = bench.start;
   for (std::size_t number = 0; number < bench.shard.windows().size(); ++number) {
     const Shard::Window& window = bench.shard.windows()[number];
     const Tensor here = bench.buffer.open(bench.context, window);
-    std::fill_n(here.as<float>(), here.elements(), -1.0f);
-    if (number % 2 == 0) bench.buffer.close(bench.context, window);
+    assign(here, Values(static_cast<std::size_t>(here.elements()), -1));
+    if (number % 2 == 1) continue;
+    bench.buffer.close(bench.context, window);
+    std::fill(expected.begin() + window.begin, expected.begin() + window.end, -1.0);
   }
-  for (std::size_t number = 0; number < bench.shard.windows().size(); ++number) {
-    const Shard::Window& window = bench.shard.windows()[number];
-    for (std::int64_t i = window.begin; i < window.end; ++i) EXPECT_EQ(bench.buffer.flat().as<float>()[i], number % 2 == 0 ? -1.0f : start[static_cast<std::size_t>(i)]);
+  EXPECT_EQ(bench.at_home(), expected);
+}
+
+/// A window that went home is what comes again, in the order of the stream: nobody waits in between.
+TEST_P(WindowedBuffers, WhatWentHomeComesAgain) {
+  Bench bench(GetParam(), true);
+  Values expected = bench.start;
+  for (double& value : expected) value *= 8;
+  for (int pass = 0; pass < 3; ++pass) {
+    for (const Shard::Window& window : bench.shard.windows()) {
+      const Tensor here = bench.buffer.open(bench.context, window);
+      ops::add(bench.context, here, here);
+      bench.buffer.close(bench.context, window);
+    }
   }
+  EXPECT_EQ(bench.at_home(), expected);
+}
+
+TEST_P(WindowedBuffers, ATableOnADeviceFollowsTheHostsArray) {
+  Bench bench(GetParam(), false);
+  const bool in_place = in_host_memory(GetParam());
+  const Stream& stream = bench.context.stream();
+  const std::int64_t before = bench.device.used_bytes();
+  std::vector<std::int64_t> host{1, 2, 3};
+  DeviceTable<std::int64_t> table(host, bench.device);
+  EXPECT_EQ(bench.device.used_bytes() - before, in_place ? 0 : Arena::alignment);
+  const auto seen = [&] { return values({table.on(stream), DType::int64, GetParam(), {3}}); };
+  EXPECT_EQ(device_of(table.on(stream)), stream.device);
+  EXPECT_EQ(table.on(stream) == host.data(), in_place);
+  EXPECT_EQ(seen(), (Values{1, 2, 3}));
+  host[1] = 5;
+  table.changed();
+  EXPECT_EQ(seen(), (Values{1, 5, 3}));
+  test::set_value({table.on(stream), DType::int64, GetParam(), {3}}, 2, 7);
+  table.fetch(stream);
+  EXPECT_EQ(host, (std::vector<std::int64_t>{1, 5, 7}));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "calls.hpp"
+#include "mpi_calls.hpp"
 
 #include <algorithm>
 
@@ -19,13 +19,13 @@ void in_pieces(std::int64_t all, std::int64_t longest, Piece&& piece) {
 
 }  // namespace
 
-Calls::Calls() {
+MpiCalls::MpiCalls() {
   requests_.reserve(usual);
   statuses_.reserve(usual);
   due_.reserve(usual);
 }
 
-void Calls::begin(const MpiForm& group, int tag, std::int64_t longest) {
+void MpiCalls::begin(const MpiForm& group, int tag, std::int64_t longest) {
   TRIREME_EXPECT(requests_.empty());
   group_ = &group;
   tag_ = tag;
@@ -33,33 +33,39 @@ void Calls::begin(const MpiForm& group, int tag, std::int64_t longest) {
   bytes_sent_ = 0;
 }
 
-MPI_Request& Calls::add(std::int64_t due) {
+MPI_Request& MpiCalls::add_request(std::int64_t due) {
   due_.push_back(due);
   statuses_.emplace_back();
   return requests_.emplace_back(MPI_REQUEST_NULL);
 }
 
-void Calls::send(std::span<const std::byte> data, int to) {
+void MpiCalls::send(std::span<const std::byte> data, int to) {
   in_pieces(std::ssize(data), longest_, [&](std::int64_t begin, int count) {
-    mpi_try(MPI_Isend(data.data() + begin, count, MPI_BYTE, to, tag_, group_->engine, &add(not_receiving)), "MPI_Isend");
+    mpi_try(MPI_Isend(data.data() + begin, count, MPI_BYTE, to, tag_, group_->engine, &add_request(not_receiving)), "MPI_Isend");
   });
   bytes_sent_ += static_cast<double>(data.size());
 }
 
-void Calls::receive(std::span<std::byte> data, int from) {
+void MpiCalls::receive(std::span<std::byte> data, int from) {
   in_pieces(std::ssize(data), longest_, [&](std::int64_t begin, int count) {
-    mpi_try(MPI_Irecv(data.data() + begin, count, MPI_BYTE, from, tag_, group_->engine, &add(count)), "MPI_Irecv");
+    mpi_try(MPI_Irecv(data.data() + begin, count, MPI_BYTE, from, tag_, group_->engine, &add_request(count)), "MPI_Irecv");
   });
 }
 
-void Calls::all_reduce(float* data, std::int64_t count) {
+void MpiCalls::all_reduce(float* data, std::int64_t count) {
   in_pieces(count, longest_, [&](std::int64_t begin, int elements) {
-    mpi_try(MPI_Iallreduce(MPI_IN_PLACE, data + begin, elements, MPI_FLOAT, MPI_SUM, group_->engine, &add(not_receiving)), "MPI_Iallreduce");
+    mpi_try(MPI_Iallreduce(MPI_IN_PLACE, data + begin, elements, MPI_FLOAT, MPI_SUM, group_->engine, &add_request(not_receiving)), "MPI_Iallreduce");
   });
   bytes_sent_ += 2.0 * static_cast<double>(count) * sizeof(float) * (group_->size - 1) / group_->size;
 }
 
-bool Calls::ended() {
+void MpiCalls::add(const float* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
+}
+
+void MpiCalls::copy(const float* from, float* to, std::int64_t count) { std::copy_n(from, count, to); }
+
+bool MpiCalls::ended() {
   int all = 0;
   const int code = MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses_.data());
   if (code == MPI_ERR_IN_STATUS) {

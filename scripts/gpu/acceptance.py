@@ -1,0 +1,288 @@
+#!/usr/bin/env python3
+"""The sections of scripts/gpu_acceptance.sh, which finds the program and the libraries and calls this.
+
+Each section has a time limit of its own and writes OUT/SECTION.json; a table stands at the end. A section fails where something that must hold does not, or
+was not done in time; speeds are reported, and judged by nobody here. Exit 0 where no section failed, else 1.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import statistics
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import parity  # noqa: E402
+import runs  # noqa: E402
+import torch_rate  # noqa: E402
+
+SECTIONS = {"tests": 90, "parity": 70, "sanitizer": 80, "layouts": 70, "ceilings": 20, "resnet50": 105, "gpt2": 100}  # seconds; in all under 9 minutes
+NEED_A_GPU = ("sanitizer", "ceilings", "resnet50", "gpt2")
+BESIDE = 4          # test programs at once: they leave most of a GPU idle
+ROUNDS = 2          # A B A B
+
+
+class Section:
+    """What a section is given: the arguments, a folder for its runs, and how long it may go on."""
+
+    def __init__(self, name, arguments):
+        self.arguments, self.limit = arguments, SECTIONS[name] * arguments.patience
+        self.trireme, self.folder = os.path.join(arguments.bin, "trireme"), os.path.join(arguments.out, "work", name)
+        self.deadline = time.monotonic() + self.limit
+        self.result = {"section": name, "passed": False}
+        os.makedirs(self.folder, exist_ok=True)
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def programs(self, pattern):
+        names = sorted(name for name in os.listdir(self.arguments.bin) if re.fullmatch(pattern, name))
+        if not names:
+            raise runs.Failed("no %s in %s" % (pattern, self.arguments.bin))
+        return [os.path.join(self.arguments.bin, name) for name in names]
+
+
+# --- what must hold -------------------------------------------------------------------------------------------------------------------------
+
+def run_programs(section, programs, before=(), words=()):
+    """Runs test programs beside each other on the device; their verdicts by name. What is not done in time has failed."""
+    environment = dict(os.environ, TRIREME_TEST_DEVICE=section.arguments.device, OMP_NUM_THREADS="2", OMP_PROC_BIND="false")
+
+    def one(program):
+        start = time.monotonic()
+        try:
+            output, verdict = runs.call([*before, program, "--gtest_brief=1", *words], section.left(), environment, accept=(0, 77)), "passed"
+            if output.startswith("skipped"):
+                verdict = output.strip()
+        except runs.Failed as failure:
+            verdict = str(failure)
+        return os.path.basename(program), {"verdict": verdict, "seconds": round(time.monotonic() - start, 1)}
+
+    with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
+        section.result["programs"] = verdicts = dict(pool.map(one, programs))
+    failed = {name: found["verdict"] for name, found in verdicts.items() if found["verdict"] != "passed"}
+    section.result["summary"] = "%d of %d programs" % (len(verdicts) - len(failed), len(verdicts))
+    if failed:
+        raise runs.Failed("\n".join("%s: %s" % item for item in failed.items()))
+
+
+def tests(section):
+    """Every op of the kernel tests on the device."""
+    run_programs(section, section.programs("test_ops_.*"))
+
+
+def sanitizer(section):
+    """The kernel tests of small tensors under compute-sanitizer's memcheck: no access outside of memory that was taken, none misaligned."""
+    small = "test_ops_(activation|dropout|elementwise|embedding|image|pooling|rotary|row_norm|group_norm|update|softmax_loss)"
+    slow = "--gtest_filter=-*AnyNumberOfThreads:*Meta*:*LongContext:*WideRows*:*ChunksNorThreads:*KeepsTheMean:*EqualsTheUnsplitOp"
+    checker = ["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9", "--print-limit", "5"]
+    run_programs(section, section.programs(small), checker, [slow])
+
+
+def parity_of_losses(section):
+    """Fifty steps of two networks in two precisions against the CPU's recorded losses."""
+    arguments = argparse.Namespace(folder=section.arguments.reference, trireme=section.trireme, device=section.arguments.device, work=section.folder, seconds=section.left())
+    section.result["runs"] = compared = parity.compare(arguments)
+    section.result["summary"] = "largest difference %.2g of what may be" % max(run["largest_share_of_bound"] for run in compared)
+
+
+LAYOUT_STEPS = 10
+LAYOUTS = {  # ranks, and what [parallel] says; all ranks share one GPU, so they talk through host memory
+    "gpt": [(2, {"data": 2, "shard": "optimizer"}), (2, {"tensor": 2}), (2, {"pipeline": 2}), (4, {"data": 4, "shard": "parameters"}),
+            (4, {"data": 2, "tensor": 2, "sequence": "true"}), (8, {"data": 2, "tensor": 2, "pipeline": 2})],
+    "resnet": [(2, {"data": 2}), (4, {"data": 4, "shard": "gradients"})],
+}
+
+
+def layouts(section):
+    """Layouts of 2, 4 and 8 ranks on one GPU: the losses of one rank, to what rounding makes of it in so many steps."""
+    environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
+    with open(os.path.join(section.arguments.reference, "losses.json")) as file:
+        recorded = json.load(file)
+    found, wrong = [], []
+    for model, those in LAYOUTS.items():
+        deck = parity.deck_of(model, section.arguments.reference, LAYOUT_STEPS)
+        sets = ["batch.micro=2"] + (["model.layers=4"] if model == "gpt" else ["model.norm=group"])
+
+        def run(name, ranks, more):
+            rows = runs.train(section.trireme, section.folder, name, deck, section.arguments.device, section.left(), ranks, sets + more, environment)
+            return runs.losses(rows)
+
+        alone = run(model + "-1", 1, [])
+        bound = parity.bounds(recorded[model], "float32")
+        for number, (ranks, layout) in enumerate(those):
+            name = " ".join("%s %s" % item for item in layout.items())
+            losses = run("%s-%d-%d" % (model, ranks, number), ranks, ["parallel.%s=%s" % item for item in layout.items()])
+            share = max(abs(a - b) / c for a, b, c in zip(losses, alone, bound))
+            found.append({"model": model, "ranks": ranks, "layout": name, "largest_share_of_bound": share})
+            if not share <= 1 or len(losses) != LAYOUT_STEPS:
+                wrong.append("%s, %s: losses %s, at one rank %s" % (model, name, losses, alone))
+    section.result["layouts"] = found
+    section.result["summary"] = "%d layouts" % len(found)
+    if wrong:
+        raise runs.Failed("\n".join(wrong))
+
+
+# --- speed ----------------------------------------------------------------------------------------------------------------------------------
+
+def ceilings(section):
+    """What this GPU can do, by PyTorch."""
+    output = runs.call([section.arguments.python, os.path.join(HERE, "ceilings.py")], section.left())
+    section.result.update(json.loads(output.splitlines()[-1]))
+    section.result["summary"] = "%.0f TFLOP/s, copy %.0f GB/s" % (section.result["matmul_bfloat16_tflops"], section.result["copy_gb_per_s"])
+
+
+PIECE, PIECES, WARMUP_PIECES = 10, 6, 2
+SPEED_DECK = """stop = "%d steps"
+%%s
+[precision]
+compute = "bfloat16"
+[schedule]
+kind = "constant"
+rate = 1e-3
+[checkpoint]
+every = "1000000 steps"
+[monitor]
+every = "%d steps"
+tensorboard = false
+""" % (PIECE * PIECES, PIECE)
+
+RESNET50 = """[model]
+kind = "resnet"
+depth = 50
+[data]
+train = "%(data)s"
+workers = 8
+prefetch = 8
+[batch]
+global = %(batch)d
+micro = %(batch)d
+[optimizer]
+kind = "sgd"
+momentum = 0.9
+weight_decay = 5e-4"""
+
+GPT2 = """[model]
+kind = "gpt"
+layers = 12
+heads = 12
+width = 768
+context = 1024
+vocabulary = 50304
+[data]
+train = "%(data)s"
+workers = 4
+[batch]
+global = %(batch)d
+micro = %(batch)d
+[optimizer]
+kind = "adamw"
+weight_decay = 0.1
+beta2 = 0.95"""
+
+
+def trireme_rate(section, deck, number):
+    rows = runs.train(section.trireme, section.folder, "run-%d" % number, SPEED_DECK % deck, "cuda", section.left())
+    rates = [row["samples_per_s"] for row in rows][WARMUP_PIECES:]
+    return {"samples_per_s": statistics.median(rates), "least": min(rates), "most": max(rates), "memory_bytes": rows[-1].get("memory_bytes", 0), "loss": rows[-1]["loss"]}
+
+
+def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops_a_sample):
+    """Trireme, PyTorch, Trireme, PyTorch: in the first round every form of PyTorch for which there is time, then its best."""
+    ours, theirs, broken = [], {}, {}
+    environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=os.path.join(section.folder, "inductor"))
+    section.result.update(trireme=ours, pytorch=theirs, left_out=broken, batch=batch)
+
+    def measure_torch(form, seconds):
+        output = runs.call([section.arguments.python, os.path.join(HERE, "torch_rate.py"), model, form, "--batch", batch, "--seconds", 8, *words], seconds, environment)
+        theirs.setdefault(form, []).append(json.loads(output.splitlines()[-1]))
+
+    for number in range(ROUNDS):
+        ours.append(trireme_rate(section, deck, number))
+        best = max(theirs, key=lambda form: theirs[form][0]["samples_per_s"]) if theirs else None
+        for form in [best] if best else torch_rate.FORMS[model]:
+            try:  # in the first round the last third of the time is kept for the second
+                measure_torch(form, section.left() - (0 if best else section.limit / 3))
+            except runs.Failed as failure:
+                broken[form] = str(failure)[-500:]
+    if not theirs:
+        raise runs.Failed("PyTorch: no form worked: %s" % broken)
+    rate = statistics.median(run["samples_per_s"] for run in ours)
+    form, best = max(((form, statistics.median(run["samples_per_s"] for run in measured)) for form, measured in theirs.items()), key=lambda pair: pair[1])
+    section.result.update(unit=unit, rate=rate * units_a_sample, pytorch_rate=best * units_a_sample, pytorch_form=form, ratio=rate / best, tflops=rate * flops_a_sample / 1e12)
+    section.result["summary"] = "%.0f %s/s, PyTorch %.0f (%s), ratio %.2f; %.0f TFLOP/s" % (
+        rate * units_a_sample, unit, best * units_a_sample, form, rate / best, section.result["tflops"])
+
+
+def resnet50(section):
+    batch = section.arguments.batch or 256
+    data = os.path.join(section.folder, "data")
+    channels = runs.make_colour_images(section.trireme, data, samples=8 * batch, size=224, classes=1000)
+    section.result["channels"] = channels
+    # 4.09 billion multiply-adds an image forward (He et al. 2016 count 3.8 without v1.5's stride), backward twice that.
+    side_by_side(section, "resnet50", RESNET50 % {"data": data, "batch": batch}, batch, ["--channels", channels], "images", 1, 3 * 2 * 4.09e9)
+
+
+def gpt2(section):
+    batch, context, layers, width, vocabulary = section.arguments.batch or 32, 1024, 12, 768, 50304
+    data = os.path.join(section.folder, "data")
+    runs.make_tokens(section.trireme, data, 8 * batch * context + 1, vocabulary)
+    products = 12 * layers * width ** 2 + vocabulary * width          # weights that multiply
+    flops = 3 * 2 * context * (products + layers * width * context)   # and attention, of which causality halves 2 T C a token and layer
+    side_by_side(section, "gpt2", GPT2 % {"data": data, "batch": batch}, batch, ["--vocabulary", vocabulary], "tokens", context, flops)
+
+
+# --- all ------------------------------------------------------------------------------------------------------------------------------------
+
+WORK = {"tests": tests, "parity": parity_of_losses, "sanitizer": sanitizer, "layouts": layouts, "ceilings": ceilings, "resnet50": resnet50, "gpt2": gpt2}
+
+
+def run_section(name, arguments):
+    section, start = Section(name, arguments), time.monotonic()
+    result = section.result
+    try:
+        if arguments.device != "cuda" and name in NEED_A_GPU:
+            result["passed"], result["summary"] = None, "left out: needs a GPU"
+        else:
+            WORK[name](section)
+            result["passed"] = True
+    except (runs.Failed, OSError, ValueError, KeyError) as failure:
+        result["failure"] = "%s: %s" % (type(failure).__name__, failure)
+        result["summary"] = " ".join(result["failure"].split())[:160]
+    result["seconds"] = round(time.monotonic() - start, 1)
+    with open(os.path.join(arguments.out, name + ".json"), "w") as file:
+        json.dump(result, file, indent=1)
+    print("%s: %s" % (name, result.get("failure") or result["summary"]), flush=True)
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--bin", required=True, help="folder of trireme and the test programs")
+    parser.add_argument("--reference", required=True, help="folder that parity.py record made")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--sections", default=",".join(SECTIONS), help="with commas; known: %(default)s")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: what needs no GPU, to try the sections themselves")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
+    parser.add_argument("--batch", type=int, default=0, help="of resnet50 and gpt2 (256 and 32)")
+    parser.add_argument("--patience", type=float, default=1, help="all time limits times this")
+    arguments = parser.parse_args()
+    names = arguments.sections.split(",")
+    if unknown := [name for name in names if name not in SECTIONS]:
+        parser.error("unknown section %s; known: %s" % (", ".join(unknown), ", ".join(SECTIONS)))
+    os.makedirs(arguments.out, exist_ok=True)
+    results = [run_section(name, arguments) for name in names]
+    print("\n| section | verdict | seconds | |\n|---|---|---:|---|")
+    for result in results:
+        verdict = {True: "passed", False: "FAILED", None: "-"}[result["passed"]]
+        print("| %s | %s | %.0f | %s |" % (result["section"], verdict, result["seconds"], result["summary"].replace("|", "/")))
+    return 1 if any(result["passed"] is False for result in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""What the sections of the GPU acceptance share: runs of `trireme train`, their losses and rates, and small datasets. Standard library only."""
+
+import array
+import json
+import os
+import random
+import struct
+import subprocess
+
+
+class Failed(Exception):
+    """Something that must hold does not; its text says what."""
+
+
+def call(command, seconds, environment=None, accept=(0,)):
+    """Runs a command under a time limit; its output. Failed where it ends otherwise than with one of the exit codes `accept`."""
+    words = " ".join(map(str, command))
+    try:
+        result = subprocess.run(list(map(str, command)), env=environment, text=True, errors="replace", timeout=max(1, seconds),
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    except subprocess.TimeoutExpired as late:
+        output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        raise Failed("not done within %d s: %s\n%s" % (seconds, words, output[-2000:])) from None
+    if result.returncode not in accept:
+        raise Failed("exit status %d: %s\n%s" % (result.returncode, words, result.stdout[-2000:]))
+    return result.stdout
+
+
+def train(trireme, folder, name, deck, device, seconds, ranks=1, sets=(), environment=None):
+    """A run of its own in folder/name, nothing kept of an earlier one. Rows of kind `train` of its metrics."""
+    text = '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s' % (name, os.path.join(folder, name), device, deck)
+    path = os.path.join(folder, name + ".toml")
+    with open(path, "w") as file:
+        file.write(text)
+    launcher = ["mpirun", "-n", ranks] if ranks > 1 else []
+    words = [word for value in sets for word in ("--set", value)]
+    call([*launcher, trireme, "train", path, "--restart", "none", *words], seconds, environment)
+    with open(os.path.join(folder, name, "metrics.jsonl")) as file:
+        return [row for row in map(json.loads, file) if row["kind"] == "train"]
+
+
+def losses(rows):
+    """By step, from the first one on."""
+    by_step = {row["step"]: row["loss"] for row in rows}
+    found = [by_step[step] for step in sorted(by_step)]
+    if any(not isinstance(loss, float) for loss in found):
+        raise Failed("a loss is not finite: %s" % found)
+    return found
+
+
+def write_idx(path, extents, data):
+    with open(path, "wb") as file:
+        file.write(struct.pack(">BBBB%dI" % len(extents), 0, 0, 8, len(extents), *extents) + bytes(data))
+
+
+def make_grey_images(trireme, folder, samples, size, classes, seed=1, noise=120):
+    """A dataset of noisy grey images whose bright band tells their class: a small network learns it in some steps."""
+    os.makedirs(folder + ".source", exist_ok=True)
+    draw = random.Random(seed)
+    tinted = bytes(min(255, 90 + value * noise // 256) for value in range(256))
+    plain = bytes(value * noise // 256 for value in range(256))
+    images, labels = bytearray(), bytearray()
+    for _ in range(samples):
+        label = draw.randrange(classes)
+        labels.append(label)
+        for row in range(size):
+            images += draw.randbytes(size).translate(tinted if row * classes // size == label else plain)
+    write_idx(folder + ".source/images", (samples, size, size), images)
+    write_idx(folder + ".source/labels", (samples,), labels)
+    call([trireme, "shard", "idx", folder + ".source/images", folder + ".source/labels", "--out", folder, "--overwrite"], 60)
+
+
+def make_colour_images(trireme, folder, samples, size, classes, seed=1):
+    """A dataset of random colour images, written with h5py. Its number of channels: 1 where this Python has no h5py, then grey ones from an idx file."""
+    try:
+        import h5py
+    except ImportError:
+        make_grey_images(trireme, folder, samples, size, classes, seed)
+        return 1
+    import numpy
+    os.makedirs(folder, exist_ok=True)
+    draw = numpy.random.default_rng(seed)
+    with h5py.File(os.path.join(folder, "shard_00000.h5"), "w") as file:
+        file.attrs.update({"format": "trireme-shard", "version": 1, "kind": "images"})
+        file["images"] = draw.integers(0, 256, (samples, size, size, 3), dtype=numpy.uint8)
+        file["labels"] = draw.integers(0, classes, samples, dtype=numpy.int32)
+    return 3
+
+
+def make_tokens(trireme, folder, count, vocabulary, seed=1):
+    """A dataset of random tokens."""
+    os.makedirs(folder + ".source", exist_ok=True)
+    with open(folder + ".source/tokens", "wb") as file:
+        array.array("H", random.Random(seed).choices(range(vocabulary), k=count)).tofile(file)
+    call([trireme, "shard", "tokens", folder + ".source/tokens", "--type", "uint16", "--vocabulary", vocabulary, "--out", folder, "--overwrite"], 60)

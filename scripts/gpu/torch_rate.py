@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Samples a second of PyTorch training the networks that the acceptance compares: one form in one process, one JSON object.
+
+  torch_rate.py resnet50|gpt2 FORM [--batch N --channels 3 --classes 1000 --vocabulary 50304 --steps 40 --seconds 60 --device cuda]
+
+All in bfloat16 by autocast, weights and optimizer in float32, the batch ready on the device; gradients set to none, optimizers fused. Forms:
+  resnet50  eager, compile, max-autotune                               (channels last, SGD with momentum)
+  gpt2      compile, "compile cudnn", max-autotune                     (network and loss compiled together, AdamW; attention: PyTorch's choice, which
+                                                                        is flash attention, or cuDNN's)
+Steps are timed in pieces of 5; the rate is the median over the pieces after the first ones. --seconds ends the timing early, not the compilation.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+PIECE, WARMUP_PIECES = 5, 2
+FORMS = {"resnet50": ["compile", "max-autotune", "eager"], "gpt2": ["compile", "compile cudnn", "max-autotune"]}
+
+
+def resnet50(torch, given):
+    from torch_resnet import ResNet
+    network = ResNet(50, 64, "imagenet", given.channels, given.classes).to(given.device, memory_format=torch.channels_last)
+    x = torch.rand(given.batch, given.channels, 224, 224, device=given.device).contiguous(memory_format=torch.channels_last)
+    y = torch.randint(0, given.classes, (given.batch,), device=given.device)
+    return network, x, y, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4, fused=True)
+
+
+def gpt2(torch, given):
+    from torch_gpt import Gpt2
+    layers, heads, width = given.size
+    network = Gpt2(layers, heads, width, given.context, given.vocabulary).to(given.device)
+    tokens = torch.randint(0, given.vocabulary, (given.batch, given.context + 1), device=given.device)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    return network, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), optimizer
+
+
+def measure(torch, given):
+    torch.manual_seed(1)
+    torch.backends.cudnn.benchmark = True
+    torch.set_float32_matmul_precision("high")
+    network, x, y, optimizer = {"resnet50": resnet50, "gpt2": gpt2}[given.model](torch, given)
+
+    def loss_of(x, y):
+        return torch.nn.functional.cross_entropy(network(x).float().flatten(0, -2), y.flatten())
+
+    forward = loss_of
+    if "compile" in given.form:
+        forward = torch.compile(loss_of)
+    elif "max-autotune" in given.form:
+        forward = torch.compile(loss_of, mode="max-autotune")
+    attention = contextlib.nullcontext()
+    if "cudnn" in given.form:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        attention = sdpa_kernel([SDPBackend.CUDNN_ATTENTION])
+
+    def wait():
+        if given.device == "cuda":
+            torch.cuda.synchronize()
+
+    def step():
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(given.device, dtype=torch.bfloat16):
+            loss = forward(x, y)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    rates = []
+    with attention:
+        start = time.perf_counter()
+        step()
+        wait()
+        first = time.perf_counter() - start
+        deadline = time.perf_counter() + given.seconds
+        while len(rates) < WARMUP_PIECES + max(1, given.steps // PIECE) and (time.perf_counter() < deadline or len(rates) <= WARMUP_PIECES):
+            wait()
+            start = time.perf_counter()
+            for _ in range(PIECE):
+                loss = step()
+            wait()
+            rates.append(PIECE * given.batch / (time.perf_counter() - start))
+    memory = torch.cuda.max_memory_allocated() if given.device == "cuda" else 0
+    timed = rates[WARMUP_PIECES:]
+    return {"model": given.model, "form": given.form, "batch": given.batch, "samples_per_s": statistics.median(timed), "least": min(timed), "most": max(timed),
+            "first_step_s": first, "memory_bytes": memory, "loss": loss.item(), "torch": torch.__version__}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=list(FORMS))
+    parser.add_argument("form")
+    parser.add_argument("--batch", type=int, required=True)
+    parser.add_argument("--channels", type=int, default=3)
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--vocabulary", type=int, default=50304)
+    parser.add_argument("--context", type=int, default=1024)
+    parser.add_argument("--size", type=int, nargs=3, default=[12, 12, 768], metavar=("LAYERS", "HEADS", "WIDTH"))
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--seconds", type=float, default=60)
+    parser.add_argument("--device", default="cuda")
+    given = parser.parse_args()
+    if given.form not in FORMS[given.model]:
+        parser.error("%s has the forms %s" % (given.model, ", ".join(FORMS[given.model])))
+    import torch
+    print(json.dumps(measure(torch, given)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <variant>
+#include <vector>
+
+#include "all_gather.hpp"
+#include "all_reduce.hpp"
+#include "message.hpp"
+#include "mpi_calls.hpp"
+#include "nccl.hpp"
+#include "reduce_scatter.hpp"
+#include "staging.hpp"
+#include "trireme/comm/engine.hpp"
+
+namespace trireme::comm {
+
+/// Requests stand in slots, which are used again and again. One thread drives at a time, the holder of `driving`: the main one where it waits,
+/// else the engine's own; without it, the main one whenever it calls. What both touch is guarded by `mutex`, or atomic.
+struct Engine::State {
+  using Work = std::variant<AllReduce, ReduceScatter, AllGather, Send, Receive>;
+  struct Group;
+
+  struct Slot {
+    explicit Slot(std::size_t number_in) : number(number_in) {}
+
+    const std::size_t number;
+    std::uint64_t uses = 0, turn = 0;   // how often it was used; which request of the engine this is
+    std::atomic<Ticket> ticket{0};      // 0: free. A ticket is (use, number of the slot): it is done once another stands here
+    std::atomic<bool> under_way{false};
+    std::atomic<bool> arrived{false};   // staged: what comes in is on its way, and the slot is free once the main thread has waited for it
+    std::optional<Work> work;
+    Passage passage;
+    bool by_nccl = false;
+    std::string_view label;
+    Group* group = nullptr;
+    bool in_order = false;  // a sum or gather: few are under way at once
+    int tag = 0, step = 0, steps = 0;
+    MpiCalls calls;
+    std::optional<Event> passed_when;  // by NCCL: its end, and what it sends
+    double bytes_by_nccl = 0;
+    Slot* next = nullptr;  // in the one list in which it stands
+  };
+
+  struct List {
+    Slot *first = nullptr, *last = nullptr;
+    bool empty() const { return first == nullptr; }
+    void push(Slot& slot) {
+      slot.next = nullptr;
+      (empty() ? first : last->next) = &slot;
+      last = &slot;
+    }
+    Slot& pop() {
+      Slot& slot = *first;
+      first = slot.next;
+      return slot;
+    }
+  };
+
+  struct Group {
+    Communicator ranks;  // keeps it alive
+    MpiForm* form = nullptr;
+    List sums, sends;    // not started: sums and gathers, and what is sent, which start in the order asked for
+    int under_way = 0;   // of those in order
+  };
+
+  State(Drive drive_in, std::int64_t longest_in);
+
+  Ticket ask(const Communicator& ranks, MpiForm& form, int tag, std::string_view label, const Work& work, const Passage& passage);
+  /// The same by NCCL, of what stands in `plan`.
+  Ticket ask(Nccl::Channel& channel, std::string_view label, const Work& work);
+  /// By which a request on memory at `place` goes; null: by MPI.
+  Nccl::Channel* channel_of(const void* place, const Communicator& group) const;
+  Nccl::Channel* channel_of(const void* place, const Communicator& group, int from, int to, int tag) const;
+  /// The stream that works on memory at `place`.
+  Stream stream_of(const void* place) const;
+  /// The way for memory at `place`: for `parts` pieces that are `bytes` together, where it is a device's.
+  Passage passage_of(const void* place, std::size_t bytes, std::size_t parts);
+  /// Until the request is done, and for what the compute stream is given from now on, its memory is there.
+  void wait(Ticket ticket);
+  void quiesce();
+  void progress();
+  void run();
+  bool drive_once();
+
+  const Drive drive;
+  const std::int64_t longest;
+  std::deque<Slot> slots;    // grown by the main thread, under the mutex
+  std::deque<Group> groups;  // looked through by the main thread alone
+  std::uint64_t requests = 0;
+  double waited_seconds = 0;
+  std::unique_ptr<Staging> staging;  // null: no device is served
+  std::unique_ptr<Nccl> nccl;        // null: nothing is connected
+  Plan plan;
+  std::vector<Slot*> staged;    // asked for and not waited for
+  std::vector<Slot*> enqueued;  // by NCCL, and not done. All these are the main thread's
+
+  std::mutex driving;
+  std::vector<Slot*> under_way;  // in the order of their start
+  std::vector<Group*> to_start;  // groups with something that is not started
+  std::exception_ptr error;      // whoever drove met it: nothing moves any more
+
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  List free, coming;
+  double bytes_sent = 0;
+  bool stopping = false;
+  std::atomic<std::int64_t> pending{0};
+  std::atomic<bool> main_drives{false};
+  std::thread thread;
+
+ private:
+  Slot& take_slot();
+  Group& group_of(const Communicator& ranks, MpiForm& form);
+  bool advance();
+  bool advance(Slot& slot);
+  void start();
+  void begin(Slot& slot);
+  void retire(List done);
+  void join(Slot& slot);
+  void free_slot(Slot& slot);
+  void retire_enqueued();
+  template <class Done>
+  void wait_until(Done&& done);
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,261 @@
+#include "nccl.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
+#include "trireme/kernels/elementwise.hpp"
+
+static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 20, 0), "NCCL 2.20 or newer is needed");
+
+namespace trireme::comm {
+namespace {
+
+// Until all ranks of a group have come and are connected: 1000 ranks take less than a minute. A lost rank is found by the watchdog before that.
+constexpr double connect_seconds = 600;
+// NCCL's abort has been seen to stand still where a network does; the process is on its way out then.
+constexpr double abort_seconds = 10;
+// Thread blocks of a communicator's kernels. Those of a rank's communicators (mostly under eight) fit on a device side by side.
+constexpr int most_blocks = 16;
+
+void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
+
+}  // namespace
+
+struct Nccl::Channel {
+  Communicator group;  // keeps it alive
+  int from = -1, to = -1;
+  std::vector<int> tags;  // of a lane; empty of a group
+  ncclComm_t handle = nullptr;
+  OwnedStream stream;
+};
+
+struct Nccl::State {
+  explicit State(const Stream& compute_in) : compute(compute_in), asked(compute_in.device), first(compute_in.device, 4096, "NCCL: a first exchange") {}
+
+  void make(Channel& channel, const ncclUniqueId& id, int rank, int size, const Plan& first_exchange);
+  void enqueue(Channel& channel, const Plan& plan);
+  void post(const Channel& channel, const Plan::Call& call);
+  void settle(const Channel& channel, double until);
+  void expect_before(double until);
+  void attempt(const Channel& channel, ncclResult_t result, const char* call);
+  [[noreturn]] void fail(const Channel& channel, ncclResult_t result, const char* call);
+  void abort();
+
+  Stream compute;
+  Event asked;
+  Allocation first;
+  std::deque<Channel> channels;
+  Plan plan;
+};
+
+/// Ends all communicators of this rank, whose kernels on the device end too: without it a rank that waits for the device would wait for ever.
+void Nccl::State::abort() {
+  std::vector<ncclComm_t> handles;
+  for (Channel& channel : channels) {
+    if (channel.handle != nullptr) handles.push_back(std::exchange(channel.handle, nullptr));
+  }
+  if (handles.empty()) return;
+  const auto ended = std::make_shared<std::atomic<bool>>(false);
+  try {
+    std::thread([handles, ended, device = compute.device.index] {
+      cudaSetDevice(device);
+      for (const ncclComm_t handle : handles) ncclCommAbort(handle);
+      *ended = true;
+    }).detach();
+  } catch (const std::system_error&) {
+    return;  // no thread to be had: the process's end will do
+  }
+  for (const double until = monotonic_seconds() + abort_seconds; !*ended && monotonic_seconds() < until;) pause();
+}
+
+void Nccl::State::fail(const Channel& channel, ncclResult_t result, const char* call) {
+  const std::string detail = channel.handle == nullptr ? "" : ncclGetLastError(channel.handle);
+  abort();
+  throw Failure(fmt::format("{} failed: {}{}{}", call, ncclGetErrorString(result), detail.empty() ? "" : ": ", detail));
+}
+
+void Nccl::State::attempt(const Channel& channel, ncclResult_t result, const char* call) {
+  if (result != ncclSuccess && result != ncclInProgress) fail(channel, result, call);
+}
+
+void Nccl::State::expect_before(double until) {
+  if (monotonic_seconds() < until) return;
+  abort();
+  throw Failure(fmt::format("NCCL: not all ranks of a group were connected within {} s; does NCCL find the network between these nodes? "
+                            "(NCCL_DEBUG=INFO tells)", connect_seconds));
+}
+
+/// Communicators do not block, so that an error is met: until what was called is on its stream.
+void Nccl::State::settle(const Channel& channel, double until) {
+  for (;;) {
+    ncclResult_t state = ncclSuccess;
+    attempt(channel, ncclCommGetAsyncError(channel.handle, &state), "ncclCommGetAsyncError");
+    if (state == ncclSuccess) return;
+    if (state != ncclInProgress) fail(channel, state, "NCCL");
+    expect_before(until);
+    pause();
+  }
+}
+
+void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int size, const Plan& first_exchange) {
+  const double until = monotonic_seconds() + connect_seconds;
+  const cudaError_t error = cudaSetDevice(compute.device.index);
+  ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
+  channel.stream = OwnedStream(compute.device, OwnedStream::Priority::urgent);
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  config.maxCTAs = most_blocks;
+  attempt(channel, ncclCommInitRankConfig(&channel.handle, size, id, rank, &config), "ncclCommInitRankConfig");
+  settle(channel, until);
+  // NCCL opens connections when they are first used, by calls of both sides: now, and not in a step, where one side may come late.
+  enqueue(channel, first_exchange);
+  Event done(compute.device);
+  done.record(channel.stream);
+  while (!done.passed()) {
+    settle(channel, until);
+    expect_before(until);
+    pause();
+  }
+}
+
+void Nccl::State::post(const Channel& channel, const Plan::Call& call) {
+  const auto stream = static_cast<cudaStream_t>(channel.stream.get().handle);
+  const auto count = static_cast<std::size_t>(call.count);
+  const ncclComm_t comm = channel.handle;
+  switch (call.kind) {
+    case Plan::Kind::send: return attempt(channel, ncclSend(call.from, count, ncclInt8, call.peer, comm, stream), "ncclSend");
+    case Plan::Kind::receive: return attempt(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream), "ncclRecv");
+    case Plan::Kind::all_reduce: return attempt(channel, ncclAllReduce(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
+    case Plan::Kind::reduce: return attempt(channel, ncclReduce(call.from, call.to, count, ncclFloat, ncclSum, call.peer, comm, stream), "ncclReduce");
+    case Plan::Kind::reduce_scatter: return attempt(channel, ncclReduceScatter(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclReduceScatter");
+    case Plan::Kind::all_gather: return attempt(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream), "ncclAllGather");
+    case Plan::Kind::broadcast: return attempt(channel, ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream), "ncclBroadcast");
+    case Plan::Kind::add: return kernels::add(channel.stream, call.count, static_cast<const float*>(call.from), static_cast<float*>(call.to));
+    case Plan::Kind::copy: return copy_bytes(channel.stream, call.to, call.from, count * sizeof(float));
+    case Plan::Kind::end: return;
+  }
+}
+
+void Nccl::State::enqueue(Channel& channel, const Plan& plan) {
+  bool together = false;
+  for (const Plan::Call& call : plan.calls()) {
+    const bool of_nccl = call.kind != Plan::Kind::add && call.kind != Plan::Kind::copy;
+    if (call.kind == Plan::Kind::end) {
+      attempt(channel, ncclGroupEnd(), "ncclGroupEnd");
+      settle(channel, monotonic_seconds() + connect_seconds);
+      together = false;
+      continue;
+    }
+    TRIREME_EXPECT(of_nccl || !together);
+    if (of_nccl && !together) attempt(channel, ncclGroupStart(), "ncclGroupStart");
+    together = of_nccl;
+    post(channel, call);
+  }
+}
+
+bool Nccl::built() { return true; }
+
+Nccl::Nccl(const Stream& compute) : state_(std::make_unique<State>(compute)) {}
+
+Nccl::~Nccl() { state_->abort(); }
+
+const Stream& Nccl::compute() const { return state_->compute; }
+
+void Nccl::connect(const Communicator& group) {
+  if (group.size() == 1 || channel_of(group) != nullptr) return;
+  ncclUniqueId id;
+  together(group, [&] {
+    if (group.rank() != 0) return;
+    const ncclResult_t result = ncclGetUniqueId(&id);
+    ensure(result == ncclSuccess, "ncclGetUniqueId failed: {}", ncclGetErrorString(result));
+  });
+  group.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
+  group.barrier();  // some MPI libraries stand still in a broadcast while other ranks are in NCCL already (NVIDIA/cuDecomp, issue 24)
+  together(group, [&] {
+    Channel& channel = state_->channels.emplace_back();
+    channel.group = group;
+    state_->plan.clear();
+    state_->plan.library_all_reduce({group.rank(), group.size()}, reinterpret_cast<float*>(state_->first.data()), 1);
+    state_->make(channel, id, group.rank(), group.size(), state_->plan);
+  });
+}
+
+void Nccl::connect(const Communicator& group, std::span<const Engine::Lane> lanes) {
+  if (group.size() == 1 || lanes.empty()) return;
+  std::vector<ncclUniqueId> ids(lanes.size());
+  together(group, [&] {
+    for (std::size_t i = 0; i < lanes.size(); ++i) {
+      if (lanes[i].from != group.rank()) continue;
+      const ncclResult_t result = ncclGetUniqueId(&ids[i]);
+      ensure(result == ncclSuccess, "ncclGetUniqueId failed: {}", ncclGetErrorString(result));
+    }
+  });
+  for (std::size_t i = 0; i < lanes.size(); ++i) group.broadcast(std::as_writable_bytes(std::span(&ids[i], 1)), lanes[i].from);
+  group.barrier();
+  // In one order on all ranks, so that none waits in a circle; those of even senders first, so that neighbours do not wait in a chain.
+  std::vector<std::size_t> order(lanes.size());
+  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return lanes[i].from % 2 == 0; });
+  together(group, [&] {
+    for (const std::size_t i : order) {
+      const Engine::Lane& lane = lanes[i];
+      if (lane.from != group.rank() && lane.to != group.rank()) continue;
+      Channel& channel = state_->channels.emplace_back();
+      channel.group = group;
+      channel.from = lane.from;
+      channel.to = lane.to;
+      channel.tags = lane.tags;
+      state_->plan.clear();
+      const std::span<std::byte> byte(state_->first.data(), 1);
+      if (lane.from == group.rank()) state_->plan.send(byte, 1);
+      else state_->plan.receive(byte, 0);
+      state_->plan.end();
+      state_->make(channel, ids[i], lane.from == group.rank() ? 0 : 1, 2, state_->plan);
+    }
+  });
+}
+
+Nccl::Channel* Nccl::channel_of(const Communicator& group) const {
+  const auto channel = std::find_if(state_->channels.begin(), state_->channels.end(),
+                                    [&](const Channel& c) { return c.tags.empty() && &c.group.form() == &group.form(); });
+  return channel == state_->channels.end() ? nullptr : &*channel;
+}
+
+Nccl::Channel* Nccl::channel_of(const Communicator& group, int from, int to, int tag) const {
+  const auto channel = std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) {
+    return &c.group.form() == &group.form() && c.from == from && c.to == to && std::find(c.tags.begin(), c.tags.end(), tag) != c.tags.end();
+  });
+  return channel == state_->channels.end() ? nullptr : &*channel;
+}
+
+void Nccl::enqueue(Channel& channel, const Plan& plan, Event& done) {
+  ensure(channel.handle != nullptr, "NCCL: an earlier request failed");
+  state_->asked.record(state_->compute);
+  state_->asked.hold_back(channel.stream);
+  state_->enqueue(channel, plan);
+  done.record(channel.stream);
+}
+
+void Nccl::check() {
+  for (const Channel& channel : state_->channels) {
+    if (channel.handle == nullptr) continue;
+    ncclResult_t result = ncclSuccess;
+    state_->attempt(channel, ncclCommGetAsyncError(channel.handle, &result), "ncclCommGetAsyncError");
+    state_->attempt(channel, result, "NCCL");
+  }
+}
+
+}  // namespace trireme::comm

@@ -1,0 +1,27 @@
+#include "nccl.hpp"
+
+#include "trireme/base/check.hpp"
+
+// Where the build has no CUDA, there is no device whose memory NCCL could reach.
+
+namespace trireme::comm {
+namespace {
+
+[[noreturn]] void refuse() { throw Failure("NCCL: this program was built without CUDA (preset cuda-release has it)"); }
+
+}  // namespace
+
+struct Nccl::State {};
+
+bool Nccl::built() { return false; }
+Nccl::Nccl(const Stream&) { refuse(); }
+Nccl::~Nccl() = default;
+void Nccl::connect(const Communicator&) { refuse(); }
+void Nccl::connect(const Communicator&, std::span<const Engine::Lane>) { refuse(); }
+Nccl::Channel* Nccl::channel_of(const Communicator&) const { refuse(); }
+Nccl::Channel* Nccl::channel_of(const Communicator&, int, int, int) const { refuse(); }
+const Stream& Nccl::compute() const { refuse(); }
+void Nccl::enqueue(Channel&, const Plan&, Event&) { refuse(); }
+void Nccl::check() { refuse(); }
+
+}  // namespace trireme::comm

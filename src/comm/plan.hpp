@@ -1,0 +1,66 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "calls.hpp"
+
+namespace trireme::comm {
+
+/// A request as a list of calls, made before any of them, for a library that takes them one after the other in the order of a stream (NCCL). Pure: made alike
+/// without a device. Memory is given by where it stands.
+class Plan final : public Calls {
+ public:
+  /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums and copies are of floats, all else of bytes; `peer` of a
+  /// reduce or broadcast is its root. reduce_scatter and all_gather: `count` is one rank's.
+  enum class Kind : std::uint8_t { send, receive, all_reduce, reduce, reduce_scatter, all_gather, broadcast, add, copy, end };
+  struct Call {
+    Kind kind;
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::int64_t count = 0;
+    int peer = 0;
+  };
+
+  /// Another request begins. Memory is kept.
+  void clear();
+  const std::vector<Call>& calls() const { return calls_; }
+  /// Bytes that this rank sends, a library's calls as a ring would.
+  double bytes_sent() const { return bytes_sent_; }
+
+  /// All steps of what MPI does in the same steps: the same bits.
+  template <class Work>
+  void add_steps(const Work& work) {
+    for (int step = 0; step < work.steps(); ++step) {
+      work.post(*this, step);
+      end();
+      work.complete(*this, step);
+    }
+  }
+  /// What was posted since the last one goes together.
+  void end();
+  /// By the library's own calls; `bounds` as of the engine's requests, `data` at bounds.front(). Parts of one length go in one call, others in one a rank.
+  void library_all_reduce(const Pairs& group, float* data, std::int64_t count);
+  void library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds, float* result);
+  void library_all_gather(const Pairs& group, std::byte* data, std::span<const std::int64_t> bounds);
+
+  using Calls::receive;
+  using Calls::send;
+  void send(std::span<const std::byte> data, int to) override;
+  void receive(std::span<std::byte> data, int from) override;
+  void all_reduce(float* data, std::int64_t count) override;
+  void add(const float* from, float* to, std::int64_t count) override;
+  void copy(const float* from, float* to, std::int64_t count) override;
+
+ private:
+  void push(const Call& call) {
+    if (call.count > 0) calls_.push_back(call);
+  }
+
+  std::vector<Call> calls_;
+  double bytes_sent_ = 0;
+};
+
+}  // namespace trireme::comm

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <type_traits>
+
+#include <cuda_runtime_api.h>
+
+#include "status.hpp"
+
+namespace trireme::ops::cuda {
+
+/// Which of `count` works is the fastest on a stream: each is done once, which loads what it needs, then timed over some runs, and the host waits.
+/// work(i) returns whether it could be started; where none can, the answer is the first.
+template <class Work>
+std::size_t fastest_of(cudaStream_t stream, std::size_t count, const Work& work) {
+  constexpr int runs = 3;
+  using EventOwner = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, cudaError_t (*)(cudaEvent_t)>;
+  const auto make_event = [] {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "timing algorithms");
+    return EventOwner(event, cudaEventDestroy);
+  };
+  const EventOwner begin = make_event(), end = make_event();
+  std::size_t fastest = 0;
+  float least = std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < count; ++i) {
+    if (!work(i)) continue;
+    check(cudaEventRecord(begin.get(), stream), "timing algorithms");
+    for (int run = 0; run < runs; ++run) work(i);
+    check(cudaEventRecord(end.get(), stream), "timing algorithms");
+    check(cudaEventSynchronize(end.get()), "timing algorithms");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing algorithms");
+    if (milliseconds >= least) continue;
+    fastest = i;
+    least = milliseconds;
+  }
+  return fastest;
+}
+
+}  // namespace trireme::ops::cuda

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trireme/data/loader.hpp"
+#include "trireme/device/stream.hpp"
+#include "trireme/tensor/arena.hpp"
+#include "trireme/train/replica.hpp"
+
+namespace trireme::train {
+
+/// How micro-batches come from the loader's memory to where kernels read them, by a stream of their own: they travel while what came before is computed.
+/// On the CPU inputs and transforms are read where the loader has them.
+class Arrivals {
+ public:
+  /// What lives from a micro-batch's first forward to its last backward.
+  struct Kept {
+    Tensor labels;       ///< int32
+    Tensor sample_keys;  ///< 8 bytes a sample
+    const std::uint64_t* keys() const { return reinterpret_cast<const std::uint64_t*>(sample_keys.data); }
+  };
+  /// What lives until the first block's input is made of it.
+  struct Inputs {
+    Tensor values;  ///< as in data::MicroBatch
+    const ops::ImageTransform* transforms = nullptr;
+  };
+
+  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches between forward and backward.
+  Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept, Arena& memory);
+
+  /// What is given to `compute` from here on finds the micro-batch there, in place `number` of those kept. What it took the place of was read by what `compute`
+  /// was given before.
+  void take(const Stream& compute, const data::MicroBatch& batch, int number);
+  Kept& kept(int number) { return kept_[static_cast<std::size_t>(number) % kept_.size()]; }
+  /// Of the micro-batch taken last.
+  const Inputs& inputs() const { return inputs_; }
+  /// `compute` has been given all that reads them.
+  void inputs_read(const Stream& compute) { read_.record(compute); }
+
+ private:
+  void take_inputs(const data::MicroBatch& batch);
+  OwnedStream copies_;
+  Event read_, given_, there_;
+  std::vector<Kept> kept_;
+  Inputs inputs_;
+  Tensor input_memory_, transform_memory_;  ///< not defined() where the loader's is read
+};
+
+}  // namespace trireme::train

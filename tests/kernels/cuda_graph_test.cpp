@@ -1,0 +1,79 @@
+#include "cuda/attention_graph.hpp"
+
+#include <string>
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include "cuda/convolution.hpp"
+#include "cuda/library.hpp"
+
+// What cuDNN supports, asked by the properties of an H200. Its convolutions are compiled already and need no device; attention's kernels are compiled for the
+// graph and loaded at once, which needs one.
+
+namespace trireme::ops::cuda {
+namespace {
+
+#if CUDNN_VERSION >= 90800
+
+Descriptor device_properties() {
+  const std::string properties =
+      R"({"deviceName":"NVIDIA H200","cudaDeviceId":0,"deviceVer":900,"driverVer":13000,"multiProcessorCount":132,"maxGridSize":[2147483647,65535,65535],)"
+      R"("maxBlockSize":[1024,1024,64],"regsPerBlock":65536,"warpSize":32,"maxSharedMemoryPerBlock":49152,"maxSharedMemoryPerBlockOptin":232448,)"
+      R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
+      R"("isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150000000000})";
+  Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(properties.size()), properties.data());
+  return std::move(device.finalize());
+}
+
+bool has_device() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+}
+
+Attention attention(std::int64_t batch, std::int64_t context, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width) {
+  return {batch, context, heads, kv_heads, head_width, DType::bfloat16};
+}
+
+TEST(CudaGraph, EnginesForTheModelsOfTheDecks) {
+  if (!has_device()) GTEST_SKIP() << "no CUDA device";
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  for (const Attention& a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128), attention(1, 1000, 4, 4, 64)}) {
+    EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr) << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
+    EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr) << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
+  }
+}
+
+TEST(CudaGraph, WhatItCannotDoIsSaid) {
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  Attention wide = attention(1, 128, 2, 2, 64), dropped = wide, odd = wide;
+  wide.dtype = DType::float32;
+  dropped.dropout = 0.1f;
+  odd.head_width = 20;  // a row of a head does not begin at a multiple of 16 bytes
+  for (const Attention& a : {wide, dropped, odd}) {
+    EXPECT_EQ(make_attention_forward(target, a, workspace_bytes), nullptr);
+    EXPECT_EQ(make_attention_backward(target, a, workspace_bytes), nullptr);
+  }
+}
+
+TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
+  const Descriptor device = device_properties();
+  for (const bool deterministic : {false, true}) {
+    const PlanTarget target{nullptr, &device, deterministic};
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype}, Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype}, Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype}}) {
+        for (const auto kind : {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data, Problem::Kind::convolution_backward_weight}) {
+          EXPECT_NO_THROW(make_convolution(target, kind, c)) << static_cast<int>(kind) << " " << to_string(dtype) << " " << c.in_channels << " " << deterministic;
+        }
+      }
+    }
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace trireme::ops::cuda

@@ -1,0 +1,97 @@
+"""debug.device = "emulated": the host in the place of a device whose memory the host may not touch. The same losses, weights, evaluations and texts as on the CPU,
+bit for bit, through checkpoints and restarts."""
+
+import os
+import unittest
+
+import harness
+
+EMULATED = ("--allow-faults", "--set", "debug.device=emulated")
+FIVE, TEN = "checkpoints/step_000000005.h5", "checkpoints/step_000000010.h5"
+RESNET = harness.DECK.replace('stop = "20 steps"', 'stop = "10 steps"').replace("global = 64", "global = 32")
+GPT = (harness.GPT_DECK.replace('stop = "6 steps"', 'stop = "10 steps"').replace("seed = 3", "seed = 3\ndeterministic = true")
+       .replace("width = 16", "width = 16\ndropout = 0.1").replace('every = "3 steps"', 'every = "5 steps"').replace('every = "2 steps"', 'every = "5 steps"'))
+
+
+class Emulated(harness.Case):
+    samples = 320
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        harness.make_text(cls.shared + "/text")
+
+    def write(self, deck):
+        self.write_deck(deck.replace('"text/', '"data/text/'))
+
+    def said(self, *arguments, ranks=1):
+        result = harness.run(*arguments, ranks=ranks, cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        return result.stdout
+
+    def trained(self, folder, *arguments, ranks=1):
+        """What a run that is there says of itself."""
+        self.train("--set", "run.folder=" + folder, *arguments, ranks=ranks)
+        rows = [{key: row.get(key) for key in ("step", "split", "loss", "top1", "perplexity", "grad_norm")} for row in harness.read_rows(self.path(folder)) if "loss" in row]
+        return rows, harness.digest(self.path(folder, TEN))
+
+    def expect_same_through_a_restart(self):
+        rows, digest = self.trained("cpu")
+        self.assertGreater(len(rows), 10)
+        # To its half and on from there; once written beside the steps, once between them.
+        self.train("--set", "run.folder=halves", "--set", "schedule.length=10 steps", "--set", "run.stop=5 steps", "--set", "checkpoint.async=false", *EMULATED)
+        self.assertEqual(harness.digest(self.path("halves", FIVE)), harness.digest(self.path("cpu", FIVE)))
+        halves, again = self.trained("halves", *EMULATED)
+        self.assertEqual(again, digest)
+        self.assertEqual([row for row in halves if row["step"] != 5], [row for row in rows if row["step"] != 5])
+        # The CPU goes on from what the device left.
+        self.assertEqual(self.trained("onward", "--restart", "halves/" + FIVE)[1], digest)
+
+    def test_images_through_a_restart(self):
+        self.write(RESNET)
+        self.expect_same_through_a_restart()
+        texts = [self.said("evaluate", "deck.toml", "--checkpoint", "cpu/" + TEN, "--split", "test", *more) for more in ((), EMULATED[1:])]
+        self.assertIn("70 samples", texts[0])
+        self.assertEqual(texts[0], texts[1])
+
+    def test_a_language_model_through_a_restart(self):
+        self.write(GPT)
+        self.expect_same_through_a_restart()
+        texts = [self.said("evaluate", "deck.toml", "--checkpoint", "cpu/" + TEN, *more) for more in ((), EMULATED[1:])]
+        self.assertEqual(texts[0], texts[1])
+        # The deck in the checkpoint says where to compute.
+        self.train("--set", "run.folder=emulated", *EMULATED)
+        texts = [self.said("generate", folder + "/" + TEN, "--prompt", "so", "--tokens", "20") for folder in ("cpu", "emulated")]
+        self.assertEqual(texts[0], texts[1])
+        self.assertGreater(len(texts[0]), 20)
+
+    def test_ranks_whose_memory_travels_by_way_of_the_host(self):
+        self.write(GPT)
+        for ranks, layout in ((2, {"tensor": 2, "sequence": "true"}), (2, {"pipeline": 2}), (4, {"tensor": 2, "pipeline": 2}), (2, {"shard": '"parameters"'})):
+            with self.subTest(ranks=ranks, layout=layout):
+                settings = [word for key, value in layout.items() for word in ("--set", "parallel.%s=%s" % (key, value))]
+                name = "-".join(layout)
+                on_cpu = self.trained(name, *settings, ranks=ranks)
+                self.assertEqual(self.trained(name + "-emulated", *settings, *EMULATED, ranks=ranks), on_cpu)
+
+    def test_sharded_images_of_four_ranks(self):
+        self.write(RESNET.replace("micro = 16", "micro = 4"))
+        settings = ("--set", 'parallel.shard="gradients"', "--set", 'parallel.offload=["optimizer"]')
+        on_cpu = self.trained("cpu", *settings, ranks=4)
+        self.assertEqual(self.trained("emulated", *settings, *EMULATED, ranks=4), on_cpu)
+
+    def test_it_is_for_tests(self):
+        result = harness.run("train", "deck.toml", "--set", "debug.device=emulated", cwd=self.folder)
+        if result.returncode == 2:  # a test build allows it
+            self.assertIn("--allow-faults", result.text)
+            self.assertFalse(os.path.exists(self.path("run")))
+
+    def test_a_cuda_device_that_is_not_there_is_said_to_be_missing(self):
+        result = harness.run("train", "deck.toml", "--set", "run.device=cuda", cwd=self.folder)
+        if result.returncode != 0:  # on a machine that has one
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.text, "no CUDA device: .+ CPU")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,107 @@
+"""The GPU acceptance where there is no GPU: it says so and is content; its comparison of losses passes what is alike and names what is not; a section that fails shows."""
+
+import json
+import os
+import py_compile
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import harness
+
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
+ACCEPTANCE = os.path.join(SCRIPTS, "gpu", "acceptance.py")
+PARITY = os.path.join(SCRIPTS, "gpu", "parity.py")
+
+
+def call(*words, cwd=None, **more):
+    environment = dict(harness.environment(2), PYTHONDONTWRITEBYTECODE="1", **more)
+    return subprocess.run(list(words), cwd=cwd, env=environment, text=True, timeout=500, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+class GpuAcceptance(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def acceptance(self, sections, reference, bin_folder=None):
+        out = tempfile.mkdtemp(dir=self.folder)
+        result = call(sys.executable, ACCEPTANCE, "--bin", bin_folder or os.path.dirname(harness.TRIREME), "--reference", reference, "--out", out,
+                      "--device", "cpu", "--sections", sections, "--patience", "10")
+        found = {}
+        for name in os.listdir(out):
+            if name.endswith(".json"):
+                with open(os.path.join(out, name)) as file:
+                    found[name[:-5]] = json.load(file)
+        return result, found
+
+    def test_scripts_compile(self):
+        for name in os.listdir(os.path.join(SCRIPTS, "gpu")):
+            if name.endswith(".py"):
+                py_compile.compile(os.path.join(SCRIPTS, "gpu", name), cfile=self.path("compiled"), doraise=True)
+
+    def test_without_a_gpu_a_stage_says_so(self):
+        if os.path.exists("/dev/nvidiactl"):
+            self.skipTest("this machine has a GPU")
+        stage = self.path("stage")
+        os.makedirs(stage + "/scripts/gpu")
+        shutil.copy(os.path.join(SCRIPTS, "gpu_acceptance.sh"), stage + "/scripts")
+        shutil.copy(os.path.join(SCRIPTS, "gpu", "environment.sh"), stage + "/scripts/gpu")
+        open(stage + "/stage.sh", "w").close()
+        result = call("bash", stage + "/scripts/gpu_acceptance.sh", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertIn("no GPU on this machine", result.stdout)
+
+    def test_losses_are_compared(self):
+        reference = self.path("reference")
+        recorded = call(sys.executable, PARITY, "record", reference, "--trireme", harness.TRIREME, "--steps", "12")
+        self.assertEqual(recorded.returncode, 0, recorded.stdout)
+        with open(reference + "/losses.json") as file:
+            losses = json.load(file)
+        for model, runs in losses.items():
+            self.assertNotEqual(runs["float32"], runs["other sums"], "%s: no other rounding, so no measure" % model)
+            self.assertLess(runs["float32"][-1], 0.97 * runs["float32"][0], "%s learns nothing: any program's losses would be like it" % model)
+        result, found = self.acceptance("parity,ceilings", reference)
+        self.assertEqual(result.returncode, 0, result.stdout)
+        self.assertTrue(found["parity"]["passed"])
+        self.assertEqual(len(found["parity"]["runs"]), 4)
+        self.assertIsNone(found["ceilings"]["passed"])  # left out, not passed
+        self.assertRegex(result.stdout, r"\| parity \| passed \|")
+
+        for run in ("float32", "other sums"):  # both, whose difference is the measure
+            losses["gpt"][run][8] *= 1.0001
+        with open(reference + "/losses.json", "w") as file:
+            json.dump(losses, file)
+        result, found = self.acceptance("parity", reference)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertRegex(result.stdout, r"gpt float32: step 9 has loss")
+        self.assertFalse(found["parity"]["passed"])
+
+    def test_a_program_that_fails_fails_its_section(self):
+        programs = self.path("programs")
+        os.makedirs(programs)
+        for name, text in (("test_ops_good", "exit 0"), ("test_ops_bad", "echo what went wrong; exit 1"), ("test_ops_skipped", "echo 'skipped: no CUDA device'; exit 77")):
+            with open(os.path.join(programs, name), "w") as file:
+                file.write("#!/bin/sh\n%s\n" % text)
+            os.chmod(os.path.join(programs, name), 0o755)
+        result, found = self.acceptance("tests", self.folder, programs)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(found["tests"]["programs"]["test_ops_good"]["verdict"], "passed")
+        self.assertIn("what went wrong", found["tests"]["programs"]["test_ops_bad"]["verdict"])
+        self.assertIn("skipped", found["tests"]["programs"]["test_ops_skipped"]["verdict"])  # on a GPU's machine that is no pass
+        self.assertRegex(result.stdout, r"\| tests \| FAILED \|")
+
+    def test_an_unknown_section_is_refused(self):
+        result, _ = self.acceptance("parity,speed", self.folder)
+        self.assertEqual(result.returncode, 2, result.stdout)
+        self.assertIn("unknown section speed", result.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,72 @@
+/* Two GPUs as NVML gives them: one that says all, at 0000:19:00.0, and one that says only where it is, at 0000:5E:00.0. It counts who began and did not end. */
+#include <string.h>
+
+enum { ok = 0, uninitialized = 1, not_supported = 3, not_found = 6 };
+
+typedef struct {
+  unsigned gpu, memory;
+} rates_t;
+
+typedef struct {
+  unsigned long long total, free, used;
+} memory_t;
+
+static int users = 0;
+static int talkative = 1, silent = 0;
+
+int nvml_stand_in_users(void) { return users; }
+
+int nvmlInit_v2(void) {
+  ++users;
+  return ok;
+}
+
+int nvmlShutdown(void) {
+  --users;
+  return ok;
+}
+
+const char* nvmlErrorString(int error) { return error == not_found ? "Not Found" : "Unknown Error"; }
+
+int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** gpu) {
+  if (users == 0) return uninitialized;
+  *gpu = strcmp(bus_id, "0000:19:00.0") == 0 ? &talkative : &silent;
+  return *gpu == &talkative || strcmp(bus_id, "0000:5E:00.0") == 0 ? ok : not_found;
+}
+
+int nvmlSystemGetDriverVersion(char* text, unsigned length) {
+  if (users == 0) return uninitialized;
+  strncpy(text, "580.65.06", length);
+  return ok;
+}
+
+static int say(void* gpu, unsigned* to, unsigned value) {
+  if (*(int*)gpu == 0) return not_supported;
+  *to = value;
+  return ok;
+}
+
+int nvmlDeviceGetPowerUsage(void* gpu, unsigned* milliwatts) { return say(gpu, milliwatts, 412345); }
+int nvmlDeviceGetTemperature(void* gpu, int sensor, unsigned* celsius) { return say(gpu, celsius, sensor == 0 ? 61 : 0); }
+int nvmlDeviceGetClockInfo(void* gpu, int clock, unsigned* megahertz) { return say(gpu, megahertz, clock == 1 ? 1755 : 0); }
+
+int nvmlDeviceGetUtilizationRates(void* gpu, rates_t* rates) {
+  rates->memory = 35;
+  return say(gpu, &rates->gpu, 97);
+}
+
+int nvmlDeviceGetMemoryInfo(void* gpu, memory_t* memory) {
+  unsigned gibibytes = 0;
+  const int error = say(gpu, &gibibytes, 100);
+  memory->total = 140ull << 30;
+  memory->used = (unsigned long long)gibibytes << 30;
+  memory->free = memory->total - memory->used;
+  return error;
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(void* gpu, unsigned long long* reasons) {
+  unsigned bits = 0;
+  const int error = say(gpu, &bits, 0x24 | 0x02); /* power cap and heat, beside clocks that a person set */
+  *reasons = bits;
+  return error;
+}

@@ -1,0 +1,77 @@
+#include "trireme/device/telemetry.hpp"
+
+#include <dlfcn.h>
+
+#include <string>
+#include <utility>
+
+#include <gtest/gtest.h>
+
+namespace trireme {
+namespace {
+
+const std::string library = NVML_STAND_IN;
+
+bool is_empty(const DeviceReading& reading) {
+  return !reading.power_watts && !reading.temperature_celsius && !reading.clock_megahertz && !reading.utilisation_percent && !reading.memory_used_bytes &&
+         reading.throttle_reasons.empty();
+}
+
+TEST(Telemetry, ReadsWhatTheLibrarySays) {
+  const Telemetry telemetry("0000:19:00.0", library);
+  EXPECT_EQ(telemetry.why_not(), "");
+  EXPECT_EQ(telemetry.driver_version(), "580.65.06");
+  const DeviceReading reading = telemetry.read();
+  EXPECT_EQ(reading.power_watts, 412.345);
+  EXPECT_EQ(reading.temperature_celsius, 61.0);
+  EXPECT_EQ(reading.clock_megahertz, 1755.0);
+  EXPECT_EQ(reading.utilisation_percent, 97.0);
+  EXPECT_EQ(reading.memory_used_bytes, std::int64_t{100} << 30);
+  EXPECT_EQ(reading.throttle_reasons, "power cap, hot");
+}
+
+TEST(Telemetry, LeavesOutWhatAGpuDoesNotSay) {
+  const Telemetry telemetry("0000:5E:00.0", library);
+  EXPECT_EQ(telemetry.why_not(), "");
+  EXPECT_EQ(telemetry.driver_version(), "580.65.06");
+  EXPECT_TRUE(is_empty(telemetry.read()));
+}
+
+TEST(Telemetry, IsEmptyWithAReason) {
+  const Telemetry none;
+  const Telemetry of_the_host(Device{DeviceKind::cpu, 0});
+  const Telemetry unknown("0000:00:00.0", library);
+  const Telemetry no_library("0000:19:00.0", "/nowhere/libnvidia-ml.so.1");
+  const Telemetry another_library("0000:19:00.0", "libm.so.6");
+  for (const Telemetry* telemetry : {&none, &of_the_host, &unknown, &no_library, &another_library}) {
+    EXPECT_TRUE(is_empty(telemetry->read()));
+    EXPECT_EQ(telemetry->driver_version(), "");
+  }
+  EXPECT_EQ(none.why_not(), "no device");
+  EXPECT_EQ(of_the_host.why_not(), "cpu has no sensors");
+  EXPECT_EQ(unknown.why_not(), library + ": Not Found");
+  EXPECT_NE(no_library.why_not().find("/nowhere/libnvidia-ml.so.1"), std::string::npos) << no_library.why_not();
+  EXPECT_EQ(another_library.why_not(), "libm.so.6 is no NVML");
+}
+
+TEST(Telemetry, GivesTheLibraryBack) {
+  void* const file = dlopen(library.c_str(), RTLD_NOW);
+  ASSERT_NE(file, nullptr);
+  const auto users = reinterpret_cast<int (*)()>(dlsym(file, "nvml_stand_in_users"));
+  ASSERT_NE(users, nullptr);
+  const int before = users();
+  {
+    Telemetry first("0000:19:00.0", library);
+    EXPECT_EQ(users(), before + 1);
+    const Telemetry moved(std::move(first));
+    EXPECT_EQ(users(), before + 1);
+    const Telemetry not_found("0000:00:00.0", library);
+    EXPECT_EQ(users(), before + 1);
+    EXPECT_EQ(moved.read().temperature_celsius, 61.0);
+  }
+  EXPECT_EQ(users(), before);
+  dlclose(file);
+}
+
+}  // namespace
+}  // namespace trireme

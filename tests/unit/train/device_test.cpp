@@ -1,0 +1,71 @@
+#include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
+
+#include "support/training.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr Device emulated{DeviceKind::emulated, 0};
+
+/// test::trained holds that the memory planned on meta is what the device was asked for.
+void expect_the_same_as_on_the_cpu(const ReplicaOptions& options, const std::string& what) {
+  SCOPED_TRACE(what);
+  test::expect_same_bits(test::trained(options, parallel::Mesh({}, comm::Communicator()), emulated), test::trained(options));
+}
+
+ReplicaOptions accumulating(ReplicaOptions options) {
+  options.accumulation = 2;
+  options.global = 2 * options.micro;
+  options.optimizer.clip_norm = 1;
+  options.optimizer.ema = 0.9;
+  return options;
+}
+
+TEST(EmulatedDevice, GivesTheBitsOfTheCpuInTheMemoryPlanned) {
+  for (const DType compute : {DType::float32, DType::bfloat16}) {
+    for (ReplicaOptions options : {accumulating(test::small_resnet()), accumulating(test::small_gpt())}) {
+      options.compute = compute;
+      expect_the_same_as_on_the_cpu(options, to_string(compute));
+    }
+  }
+}
+
+TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithRecomputationAndStateOfOneRankInShards) {
+  ReplicaOptions options = accumulating(test::small_gpt());
+  options.recompute = 1;
+  options.optimizer.kind = optim::OptimizerKind::lamb;
+  expect_the_same_as_on_the_cpu(options, "recomputation");
+  options.shard = parallel::ShardKind::parameters;
+  options.bucket_bytes = 4096;
+  expect_the_same_as_on_the_cpu(options, "sharded parameters");
+}
+
+TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithStateInHostMemory) {
+  for (ReplicaOptions options : {accumulating(test::small_resnet()), accumulating(test::small_gpt(3))}) {
+    options.bucket_bytes = 4096;
+    options.offload.activations = true;
+    expect_the_same_as_on_the_cpu(options, "activations");
+    options.offload.optimizer = true;
+    expect_the_same_as_on_the_cpu(options, "slots");
+    options.shard = parallel::ShardKind::parameters;
+    options.offload.parameters = true;
+    expect_the_same_as_on_the_cpu(options, "masters");
+  }
+}
+
+/// Where kernels read the host's memory, micro-batches are read where the loader has them.
+TEST(EmulatedDevice, HasMemoryForTheInputsOfOneMicroBatch) {
+  const ReplicaOptions images = test::small_resnet(), tokens = test::small_gpt();
+  const auto more = [](const ReplicaOptions& options) {
+    return Replica::measure(options, {}, 0, DeviceKind::emulated).batches - Replica::measure(options, {}, 0, DeviceKind::cpu).batches;
+  };
+  const auto taken = [](std::int64_t bytes) { return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment; };
+  EXPECT_EQ(more(images), taken(images.input_shape().elements()) + taken(images.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
+  EXPECT_EQ(more(tokens), taken(tokens.input_shape().elements() * 4));
+}
+
+}  // namespace
+}  // namespace trireme::train
