@@ -83,12 +83,12 @@ std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& l
 
 /// Of the rank that needs most on the device, and of the one that needs most in host memory, which may be another. Ranks of one stage need the same but for
 /// parts that are uneven by a row: the first and the last stand for all.
-train::MemoryPlan largest_plan(const train::ReplicaOptions& options, const train::ResolvedLayout& layout) {
+train::MemoryPlan largest_plan(const train::ReplicaOptions& options, const train::ResolvedLayout& layout, DeviceKind device) {
   const parallel::MeshShape shape{.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
   train::MemoryPlan largest, host;
   for (int stage = 0; stage < layout.pipeline; ++stage) {
     for (const auto& [data, tensor] : std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
-      const train::MemoryPlan plan = train::Replica::measure(options, shape, parallel::rank_of(shape, {stage, data, tensor}), DeviceKind::cpu);
+      const train::MemoryPlan plan = train::Replica::measure(options, shape, parallel::rank_of(shape, {stage, data, tensor}), device);
       if (plan.total() > largest.total()) largest = plan;
       if (plan.host_total() > host.host_total()) host = plan;
     }
@@ -124,7 +124,7 @@ ExitCode check(const CheckArguments& arguments) {
       {"rate", describe_rate(deck, layout)},
   };
   if (layout.pipeline > 1) lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
-  lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "", train::describe_memory(largest_plan(replica, layout))));
+  lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "", train::describe_memory(largest_plan(replica, layout, train::planned_device(deck)))));
   for (const auto& [name, text] : lines) fmt::print("{:<8}{}\n", name, text);
   fmt::print("{}: nothing is wrong\n", arguments.source.path);
   return ExitCode::done;

@@ -34,6 +34,14 @@ std::string to_string(Device device) {
   return "?";
 }
 
+bool built_with_cuda() {
+#if defined(TRIREME_ENABLE_CUDA)
+  return true;
+#else
+  return false;
+#endif
+}
+
 int cuda_device_count(std::string* why) {
 #if defined(TRIREME_ENABLE_CUDA)
   int count = 0;

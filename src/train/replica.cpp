@@ -258,11 +258,17 @@ comm::Engine::Connections Replica::connections() const {
   if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
   if (mesh_.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh_.ends);
-  const int stages = mesh_.shape.pipeline;
-  for (int chunk = 0; chunk + 1 < stages * options_.pipeline_chunks; ++chunk) {
-    const int here = chunk % stages, next = (chunk + 1) % stages;
-    connections.lanes.push_back({.from = here, .to = next, .tags = {tag_of(chunk + 1, true)}});
-    connections.lanes.push_back({.from = next, .to = here, .tags = {tag_of(chunk, false)}});
+  // What a stage sends to the next one, or to the one before, is taken there in the order of sending, whatever chunk it is of.
+  const int stages = mesh_.shape.pipeline, ends = stages * options_.pipeline_chunks - 1;
+  for (int stage = 0; stage < std::min(stages, ends); ++stage) {
+    const int next = (stage + 1) % stages;
+    comm::Engine::Lane forward{.from = stage, .to = next, .tags = {}}, backward{.from = next, .to = stage, .tags = {}};
+    for (int chunk = stage; chunk < ends; chunk += stages) {
+      forward.tags.push_back(tag_of(chunk + 1, true));
+      backward.tags.push_back(tag_of(chunk, false));
+    }
+    connections.lanes.push_back(std::move(forward));
+    connections.lanes.push_back(std::move(backward));
   }
   return connections;
 }

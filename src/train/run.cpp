@@ -187,6 +187,12 @@ comm::Engine::Drive choose_drive(const comm::Environment& environment) {
   return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)), threads);
 }
 
+DeviceKind planned_device(const deck::Deck& deck) {
+  if (deck.debug.device == DebugDevice::emulated) return DeviceKind::emulated;
+  const bool cuda = deck.run.device == DeviceChoice::cuda || (deck.run.device == DeviceChoice::automatic && built_with_cuda());
+  return cuda ? DeviceKind::cuda : DeviceKind::cpu;
+}
+
 Device choose_device(const deck::Deck& deck, int local_rank) {
   if (deck.debug.device == DebugDevice::emulated) return {DeviceKind::emulated, 0};
   if (deck.run.device == DeviceChoice::cpu) return {DeviceKind::cpu, 0};

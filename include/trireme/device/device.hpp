@@ -71,6 +71,9 @@ class KokkosScope {
   static int default_threads();
 };
 
+/// Whether this program is one for CUDA devices (preset cuda-release).
+bool built_with_cuda();
+
 /// Number of CUDA devices. Where there is none, `why` (if given) gets the reason: no CUDA in this build, no driver, one too old, no device.
 int cuda_device_count(std::string* why = nullptr);
 

@@ -46,6 +46,9 @@ comm::Engine::Drive choose_drive(int cores, int sharers, int threads);
 /// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before Kokkos is made.
 comm::Engine::Drive choose_drive(const comm::Environment& environment);
 
+/// The kind of device that the deck means where it will run, which need not be here: what memory is planned for.
+DeviceKind planned_device(const deck::Deck& deck);
+
 /// The device of rank number `local_rank` of its host. Throws Failure where the deck wants one that is not there.
 Device choose_device(const deck::Deck& deck, int local_rank);
 
