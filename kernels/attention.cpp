@@ -168,7 +168,7 @@ struct Delta {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
     const T *out = t.out + index * a.head_width, *dout = t.dout + index * a.head_width;
-    const Sums<1> sum = group.template sum<1>(a.head_width, [=](std::int64_t i, float* term) { term[0] = to_float(out[i]) * to_float(dout[i]); });
+    const Sums<1> sum = group.sum(a.head_width, [=](std::int64_t i) { return to_float(out[i]) * to_float(dout[i]); });
     const std::int64_t row = index / a.heads, head = index % a.heads;
     if (group.leads()) t.delta[(row / a.context * a.heads + head) * a.context + row % a.context] = static_cast<float>(sum.value[0]);
   }

@@ -2,12 +2,11 @@
 
 #include <limits>
 
-#include "launch.hpp"
-#include "softmax_row.hpp"
+#include "row_group.hpp"
 #include "vector_math.hpp"
 
-// Row by row: largest logit; then the sum of exp(x - largest) with the label's rank; then, while the row is still in cache, the gradient.
-// Row results are left in the workspace and added in the order of the rows by one task, so no number of threads shows in the sums.
+// A row a group: largest logit; then the sum of exp(x - largest) and the label's rank; then, while the row is still in cache, the gradient.
+// Row results are left in the workspace and added by one group, on the host in the order of the rows, so no number of threads shows in the sums.
 // Bytes: logits once, dlogits once.
 
 namespace trireme::kernels {
@@ -18,77 +17,45 @@ const std::string sum_label = "trireme/kernels/cross_entropy_sums";
 
 constexpr std::int32_t last_rank = std::numeric_limits<std::int32_t>::max();
 
-struct RowSums {
-  double exponentials = 0, differences = 0;  ///< sums of exp(x - largest) and of x - largest
-  std::int32_t rank = 0;
-};
-
-/// Adds the logits [begin, end), at most a block of them. A class stands before the label when its logit is greater, or equal at a lower
-/// index; written so that a NaN anywhere puts the label behind.
-template <class T>
-KOKKOS_FUNCTION void add_block(const T* x, std::int64_t begin, std::int64_t end, float largest, std::int64_t label, RowSums& sums) {
-  float exponentials[lanes] = {}, differences[lanes] = {};
-  std::int32_t before[lanes] = {};
-  const float label_logit = to_float(x[label]);
-  std::int64_t i = begin;
-  for (; i + lanes <= end; i += lanes) {
-#pragma omp simd
-    for (int lane = 0; lane < lanes; ++lane) {
-      const float value = to_float(x[i + lane]), difference = value - largest;
-      exponentials[lane] += fast_exp(difference);
-      differences[lane] += difference;
-      before[lane] += i + lane < label ? !(value < label_logit) : !(value <= label_logit);
-    }
-  }
-  for (int lane = 0; i < end; ++i, ++lane) {
-    const float value = to_float(x[i]), difference = value - largest;
-    exponentials[lane] += fast_exp(difference);
-    differences[lane] += difference;
-    before[lane] += i < label ? !(value < label_logit) : !(value <= label_logit);
-  }
-  for (int lane = 0; lane < lanes; ++lane) {
-    sums.exponentials += exponentials[lane];
-    sums.differences += differences[lane];
-    sums.rank += before[lane];
-  }
-}
-
 template <class T>
 struct Row {
   CrossEntropy<T> args;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t row) const {
-    const std::int64_t classes = args.classes, label = args.labels[row];
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
+    const std::int64_t classes = args.classes, label = args.labels[row], first = group.first(), step = group.step();
     const T* x = args.logits + row * classes;
     T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * classes;
-    if (label < 0) {
-      args.row_losses[row] = 0;
-      args.row_ranks[row] = -1;
-      for (std::int64_t i = 0; dx != nullptr && i < classes; ++i) dx[i] = from_float<T>(0);
+    if (label < 0 || label >= classes) {  // missing; or no such class: the loss says so (not finite) instead of reading beyond the row
+      if (group.leads()) {
+        args.row_losses[row] = label < 0 ? 0 : not_a_number;
+        args.row_ranks[row] = label < 0 ? -1 : last_rank;
+      }
+      const T value = from_float<T>(label < 0 ? 0.0f : not_a_number);
+      for (std::int64_t i = first; dx != nullptr && i < classes; i += step) dx[i] = value;
       return;
     }
-    if (label >= classes) {  // no such class: the loss says so (not finite) instead of reading beyond the row
-      args.row_losses[row] = not_a_number;
-      args.row_ranks[row] = last_rank;
-      for (std::int64_t i = 0; dx != nullptr && i < classes; ++i) dx[i] = from_float<T>(not_a_number);
-      return;
-    }
-    const float largest = largest_of(x, classes);
-    RowSums sums;
-    for (std::int64_t i = 0; i < classes; i += block) add_block(x, i, i + block < classes ? i + block : classes, largest, label, sums);
-    const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes);
-    const double label_difference = static_cast<double>(to_float(x[label])) - largest;
+    const float label_logit = to_float(x[label]), largest = group.largest(classes, [=](std::int64_t i) { return to_float(x[i]); });
+    const Sums<2> sums = group.sum(
+        classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]) - largest; });
+    // A class stands before the label when its logit is greater, or equal at a lower index; written so that a NaN anywhere puts the label behind.
+    const std::int32_t rank = group.count(0, label, [=](std::int64_t i) { return !(to_float(x[i]) < label_logit); }) +
+                              group.count(label, classes, [=](std::int64_t i) { return !(to_float(x[i]) <= label_logit); });
+    const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes), exponentials = sums.value[0];
+    const double label_difference = static_cast<double>(label_logit) - largest;
     // Where smoothing is off its term must not turn an infinite difference into a NaN.
-    const double smoothed = smoothing > 0 ? even * sums.differences : 0;
-    args.row_losses[row] = log(sums.exponentials) - (1 - smoothing) * label_difference - smoothed;
-    args.row_ranks[row] = sums.rank;
+    const double smoothed = smoothing > 0 ? even * sums.value[1] : 0;
+    if (group.leads()) {
+      args.row_losses[row] = log(exponentials) - (1 - smoothing) * label_difference - smoothed;
+      args.row_ranks[row] = rank;
+    }
     if (dx == nullptr) return;
-    const float scale = args.gradient_scale, inverse = static_cast<float>(args.gradient_scale / sums.exponentials);
+    const float scale = args.gradient_scale, inverse = static_cast<float>(args.gradient_scale / exponentials);
     const float level = static_cast<float>(even * scale);
-    const float at_label = static_cast<float>(scale * (exp(label_difference) / sums.exponentials - (1 - smoothing) - even));
+    const float at_label = static_cast<float>(scale * (exp(label_difference) / exponentials - (1 - smoothing) - even));
 #pragma omp simd
-    for (std::int64_t i = 0; i < classes; ++i) dx[i] = from_float<T>(fast_exp(to_float(x[i]) - largest) * inverse - level);
-    dx[label] = from_float<T>(at_label);
+    for (std::int64_t i = first; i < classes; i += step) dx[i] = from_float<T>(fast_exp(to_float(x[i]) - largest) * inverse - level);
+    if (group.walks(label)) dx[label] = from_float<T>(at_label);
   }
 };
 
@@ -96,21 +63,18 @@ template <class T>
 struct Sum {
   CrossEntropy<T> args;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t) const {
-    double loss = 0;
-    std::int64_t count = 0, first = 0, fifth = 0;
-    for (std::int64_t row = 0; row < args.rows; ++row) {
-      const std::int32_t rank = args.row_ranks[row];
-      if (rank < 0) continue;
-      loss += args.row_losses[row];
-      ++count;
-      first += rank < 1;
-      fifth += rank < 5;
-    }
-    args.sums[0] = loss;
-    args.sums[1] = static_cast<double>(count);
-    args.sums[2] = static_cast<double>(first);
-    args.sums[3] = static_cast<double>(fifth);
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
+    const CrossEntropy<T> a = args;
+    const Sums<4> sums = group.add_in_double(Sums<4>(), args.rows, [=](std::int64_t row, double* term) {
+      const std::int32_t rank = a.row_ranks[row];
+      term[0] = rank < 0 ? 0 : a.row_losses[row];
+      term[1] = rank >= 0;
+      term[2] = rank >= 0 && rank < 1;
+      term[3] = rank >= 0 && rank < 5;
+    });
+    if (!group.leads()) return;
+    for (int s = 0; s < 4; ++s) args.sums[s] = sums.value[s];
   }
 };
 
@@ -119,8 +83,8 @@ struct Sum {
 template <class T>
 void cross_entropy(const Stream& stream, const CrossEntropy<T>& args) {
   dispatch(stream, [&](const auto& space) {
-    for_each_index(space, row_label, args.rows, Row<T>{args});
-    for_each_index(space, sum_label, 1, Sum<T>{args});
+    for_each_group(space, row_label, args.rows, Row<T>{args});
+    for_each_group(space, sum_label, 1, Sum<T>{args});
   });
 }
 template void cross_entropy(const Stream&, const CrossEntropy<float>&);

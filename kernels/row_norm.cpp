@@ -35,11 +35,11 @@ struct Forward {
     const float *gamma = args.gamma, *beta = args.beta;
     float mean = 0;
     if (!shape.rms) {
-      mean = static_cast<float>(group.template sum<1>(width, [=](std::int64_t i, float* term) { term[0] = to_float(x[i]); }).value[0] / static_cast<double>(width));
+      mean = static_cast<float>(group.sum(width, [=](std::int64_t i) { return to_float(x[i]); }).value[0] / static_cast<double>(width));
     }
-    const Sums<1> squares = group.template sum<1>(width, [=](std::int64_t i, float* term) {
+    const Sums<1> squares = group.sum(width, [=](std::int64_t i) {
       const float centred = to_float(x[i]) - mean;
-      term[0] = centred * centred;
+      return centred * centred;
     });
     const float rstd = static_cast<float>(1 / sqrt(squares.value[0] / static_cast<double>(width) + args.epsilon));
     if (group.leads()) {
@@ -76,10 +76,8 @@ struct Backward {
     T* dx = args.dx + row * width;
     const float* __restrict gamma = args.gamma;
     const float mean = shape.rms ? 0.0f : args.mean[row], rstd = args.rstd[row];
-    const Sums<2> sums = group.template sum<2>(width, [=](std::int64_t i, float* term) {
-      term[0] = to_float(dy[i]) * gamma[i];
-      term[1] = term[0] * (to_float(x[i]) - mean);
-    });
+    const Sums<2> sums = group.sum(
+        width, [=](std::int64_t i) { return to_float(dy[i]) * gamma[i]; }, [=](std::int64_t i) { return to_float(dy[i]) * gamma[i] * (to_float(x[i]) - mean); });
     const double scale = 1 / static_cast<double>(width);
     const float level = shape.rms ? 0.0f : static_cast<float>(sums.value[0] * scale);
     const float slope = static_cast<float>(sums.value[1] * scale * rstd);  // of xhat

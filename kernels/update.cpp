@@ -1,6 +1,6 @@
 #include "trireme/kernels/update.hpp"
 
-#include "launch.hpp"
+#include "row_group.hpp"
 
 // One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the working copy written once (lamb: two passes, the
 // direction of the step written between them). A chunk lies in one tensor, so its rates are constants of the inner loop. An element's result
@@ -17,14 +17,15 @@ const std::string lamb_direction_label = "trireme/kernels/lamb_direction";
 const std::string lamb_label = "trireme/kernels/update_lamb";
 const std::string ema_label = "trireme/kernels/update_ema";
 
-/// 32 sums in double: element i goes to sum i % 32, and they are added by halves. The order is a function of the row's length alone.
+/// On the host 32 sums in double: element i goes to sum i % 32, and they are added by halves; on a device a sum a thread of the group. Either way the
+/// order is a function of the row's length alone.
 struct RowSquareSum {
   static constexpr int lanes = 32;
   const float* flat;
   const FlatRow* rows;
   double* sums;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+  KOKKOS_FUNCTION void operator()(std::int64_t index, const HostGroup&) const {
     const float* x = flat + rows[index].offset;
     const std::int64_t count = rows[index].elements;
     double sum[lanes] = {};
@@ -38,6 +39,13 @@ struct RowSquareSum {
       for (int lane = 0; lane < half; ++lane) sum[lane] += sum[lane + half];
     }
     sums[index] = sum[0];
+  }
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
+    const float* x = flat + rows[index].offset;
+    const Sums<1> sum = group.add_in_double(Sums<1>(), rows[index].elements, [=](std::int64_t i, double* term) { term[0] = static_cast<double>(x[i]) * static_cast<double>(x[i]); });
+    if (group.leads()) sums[index] = sum.value[0];
   }
 };
 
@@ -181,7 +189,7 @@ void run(const Stream& stream, const std::string& label, const Element& element,
 }  // namespace
 
 void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
-  dispatch(stream, [&](const auto& space) { for_each_index(space, square_label, row_count, RowSquareSum{flat, rows, sums}); });
+  dispatch(stream, [&](const auto& space) { for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums}); });
 }
 
 void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {

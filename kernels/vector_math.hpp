@@ -5,8 +5,12 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 
 namespace trireme::kernels {
+
+// Named here: a device function reads constants, it cannot call numeric_limits.
+inline constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
 
 /// exp(x) for x <= 0 without branches or calls, so that loops over it vectorise: within 2 units in the last place down to -87, 0 below
 /// (the true value is under the smallest normal number there). A NaN stays one. The polynomial is Cephes' expf (Moshier 1989).

@@ -12,6 +12,7 @@ namespace trireme::train {
 
 Recorder::Recorder(const Options& options, Log& log) : options_(options), log_(log), progress_(log, options.records, options.every_steps) {
   if (!options.records) return;
+  telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
   if (options.fresh) event({}, "start", "a fresh start");  // rows before this one are an earlier run's
@@ -68,6 +69,11 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   row.add("comm_exposed_s", window_.comm_exposed / steps).add("optimizer_s", window_.optimizer / steps);
   row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
+  const DeviceReading sensors = telemetry_.read();
+  if (sensors.utilisation_percent) row.add("gpu_util", *sensors.utilisation_percent);
+  if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
+  if (sensors.power_watts) row.add("gpu_power_w", *sensors.power_watts);
+  if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);
   write(row, state);
   if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
   tensorboard_.scalar("train/loss", state.step, result.loss);

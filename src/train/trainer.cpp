@@ -401,7 +401,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
                                                               .tokens_per_sample = run.layout.scale.tokens_per_sample,
                                                               .memory_bytes = run.plan.total(),
                                                               .averages = deck.optimizer.ema > 0,
-                                                              .fresh = restored.state.step == 0},
+                                                              .fresh = restored.state.step == 0,
+                                                              .device = run.device},
                                             log);
       if (restored.state.step > 0) recorder->event(restored.state, "restart", fmt::format("goes on from step {}", restored.state.step));
     });

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "trireme/base/log.hpp"
+#include "trireme/device/telemetry.hpp"
 #include "trireme/monitor/metrics.hpp"
 #include "trireme/monitor/progress.hpp"
 #include "trireme/monitor/tensorboard.hpp"
@@ -28,6 +29,7 @@ class Recorder {
     std::int64_t memory_bytes = 0;
     bool averages = false;               ///< evaluations are of the average of the weights
     bool fresh = true;                   ///< false: the run goes on, in the same files
+    Device device;                       ///< whose sensors go into the rows
   };
   Recorder(const Options& options, Log& log);
 
@@ -50,6 +52,7 @@ class Recorder {
   void write(monitor::Row& row, const RunState& state);
   Options options_;
   Log& log_;
+  Telemetry telemetry_;
   monitor::Metrics metrics_;
   monitor::TensorBoard tensorboard_;
   monitor::Progress progress_;
