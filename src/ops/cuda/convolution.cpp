@@ -62,11 +62,13 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
       .set(form.input, x)
       .set(form.weight, w)
       .set(form.output, y);
+  // Of float32 the tensor cores would keep 10 bits of the mantissa (tfloat32).
+  const NumericalNotes avoided = c.dtype == DType::float32 ? NumericalNotes{CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS} : NumericalNotes{};
   std::unique_ptr<Plan> plan;
   if (operation.supported()) {
     std::vector<Descriptor> operations;
     operations.push_back(std::move(operation));
-    plan = Plan::find(target, operations, {input, weight, output}, workspace_bytes, most_trials);
+    plan = Plan::find(target, operations, {input, weight, output}, workspace_bytes, most_trials, avoided);
   }
   ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel, c.stride,
          to_string(c.dtype));

@@ -31,8 +31,8 @@ std::vector<Descriptor> candidates(const PlanTarget& target, const Descriptor& g
   return found;
 }
 
-/// Whether an engine adds up in an order that differs from run to run.
-bool is_unordered(const Descriptor& proposal) {
+/// Whether one of these is said of the engine.
+bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
   const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
   std::int64_t count = 0;
@@ -40,7 +40,7 @@ bool is_unordered(const Descriptor& proposal) {
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
   check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes.data()),
         "asking cuDNN for an engine's notes");
-  return std::find(notes.begin(), notes.begin() + count, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) != notes.begin() + count;
+  return std::find_first_of(notes.begin(), notes.begin() + count, asked.begin(), asked.end()) != notes.begin() + count;
 }
 
 }  // namespace
@@ -105,17 +105,18 @@ Plan::Plan(cudnnHandle_t handle, std::vector<Descriptor> plans, std::vector<std:
     : handle_(handle), plans_(std::move(plans)), tensors_(std::move(tensors)) {}
 
 std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace,
-                                 std::size_t most_trials) {
+                                 std::size_t most_trials, NumericalNotes avoided) {
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& operation : operations) raw.push_back(operation.get());
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
   if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(raw.size()), raw.data());
   if (!graph.supported()) return nullptr;
+  if (target.deterministic) avoided.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
   std::vector<Descriptor> plans;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (const Descriptor& engine : candidates(target, graph, mode)) {
-      if (target.deterministic && is_unordered(engine)) continue;
+      if (has_any(engine, avoided)) continue;
       Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
       if (target.handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
 #if CUDNN_VERSION >= 90800

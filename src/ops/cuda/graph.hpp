@@ -58,13 +58,16 @@ struct PlanTarget {
   bool deterministic = false;  ///< engines whose sums have no order are left out, and the first of the others is taken without a trial
 };
 
+/// What cuDNN says of how an engine computes.
+using NumericalNotes = std::vector<cudnnBackendNumericalNote_t>;
+
 /// A graph of operations as cuDNN runs it: by one of the engines that its heuristics propose and that support it within a workspace.
 class Plan {
  public:
   /// `tensors`: numbers of the graph's tensors on the device and the host, in the order of run()'s pointers. The fastest of `most_trials` engines is
-  /// found at the first run. Empty where no engine supports the graph.
+  /// found at the first run. Engines of which one of `avoided` is said are left out. Empty where no engine supports the graph.
   static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace,
-                                    std::size_t most_trials = 1);
+                                    std::size_t most_trials = 1, NumericalNotes avoided = {});
   /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that.
   void run(const std::vector<void*>& data, void* workspace);
 
