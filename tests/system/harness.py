@@ -18,6 +18,8 @@ import unittest
 SKIP = 77
 TRIREME = os.environ.get("TRIREME", "")
 MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
+# The device that Case.train() trains on: that of the deck; or all tests of a file on another one, by hand.
+DEVICE = {"": (), "emulated": ("--allow-faults", "--set", "debug.device=emulated"), "cuda": ("--set", "run.device=cuda")}[os.environ.get("TRIREME_TEST_DEVICE", "")]
 
 
 def skip(why):
@@ -298,7 +300,7 @@ class Case(unittest.TestCase):
             file.write(text)
 
     def train(self, *arguments, ranks=1, expect=0, deck="deck.toml", threads=1):
-        result = run("train", deck, *arguments, ranks=ranks, cwd=self.folder, threads=threads)
+        result = run("train", deck, *arguments, *DEVICE, ranks=ranks, cwd=self.folder, threads=threads)
         self.assertEqual(result.returncode, expect, result.text)
         return result
 
