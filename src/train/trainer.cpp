@@ -14,6 +14,7 @@
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
+#include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/optim/schedule.hpp"
 #include "trireme/train/guard.hpp"
@@ -413,6 +414,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       const ExitCode code = loop.train();
       run.engine.quiesce();  // weights of the last update may still be gathered into the replica's memory
       come_by("end");
+      if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0) log.info("pinned host memory beside the plan, for communication: {}", format_bytes(static_cast<double>(bytes)));
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
       leave_record(code, loop.reason());
