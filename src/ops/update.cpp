@@ -1,5 +1,7 @@
 #include "trireme/ops/update.hpp"
 
+#include "raw_pointer.hpp"
+
 namespace trireme::ops {
 namespace {
 
@@ -12,11 +14,8 @@ void count(Context& context, const FlatState& state, int slots) {
   context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) + static_cast<double>(state.working_bytes));
 }
 
-/// Whether kernels of the context may look there.
-[[maybe_unused]] bool is_reached(const Context& context, const void* address) { return device_of(address).kind == context.stream().device.kind; }
-
 kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
-  TRIREME_EXPECT(chunk_count == 0 || (is_reached(context, state.weight.data) && is_reached(context, chunks) && is_reached(context, rates) && is_reached(context, judgement)));
+  TRIREME_EXPECT(chunk_count == 0 || (readable(context, state.weight.data) && readable(context, chunks) && readable(context, rates) && readable(context, judgement)));
   kernels::Update args;
   args.weight = state.weight.as<float>();
   args.gradient = state.gradient.as<float>();
@@ -36,7 +35,7 @@ void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows, 
   TRIREME_EXPECT(flat.dtype == DType::float32);
   context.count(0, static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count));
   if (context.meta()) return;
-  TRIREME_EXPECT(row_count == 0 || (is_reached(context, flat.data) && is_reached(context, rows) && is_reached(context, sums)));
+  TRIREME_EXPECT(row_count == 0 || (readable(context, flat.data) && readable(context, rows) && readable(context, sums)));
   kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums);
 }
 
@@ -91,7 +90,7 @@ void update_ema(Context& context, double decay, const Tensor& weight, const Tens
   TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 && average.elements() == weight.elements());
   context.count(0, static_cast<double>(weight.bytes()) * 3);
   if (context.meta()) return;
-  TRIREME_EXPECT(chunk_count == 0 || (is_reached(context, weight.data) && is_reached(context, average.data) && is_reached(context, chunks) && is_reached(context, judgement)));
+  TRIREME_EXPECT(chunk_count == 0 || (readable(context, weight.data) && readable(context, average.data) && readable(context, chunks) && readable(context, judgement)));
   kernels::Update args;
   args.weight = weight.as<float>();
   args.slot1 = average.as<float>();
