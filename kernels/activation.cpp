@@ -26,8 +26,8 @@ KOKKOS_INLINE_FUNCTION Sigmoid sigmoid(float v) {
   return {v < 0 ? smaller : larger, larger * smaller};
 }
 
-constexpr float gelu_slope = 1.5957691216f;   // 2 sqrt(2/pi)
-constexpr float gelu_cubic = 0.0713548163f;   // 2 sqrt(2/pi) 0.044715
+constexpr float gelu_slope = 1.5957691216f;  // 2 sqrt(2/pi)
+constexpr float gelu_cubic = 0.0713548163f;  // 2 sqrt(2/pi) 0.044715
 
 template <class T>
 struct GeluForward {

@@ -32,7 +32,9 @@ struct RowShare {
     end = begin + each < columns ? begin + each : columns;
   }
   template <class Member>
-  KOKKOS_FUNCTION int row_step(const Member& team) const { return team.team_size() / parts; }
+  KOKKOS_FUNCTION int row_step(const Member& team) const {
+    return team.team_size() / parts;
+  }
 };
 
 template <class T>
@@ -44,7 +46,8 @@ struct Forward {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width), parts = attention_threads / s.own;
-    return 2 * Tile::bytes(s.own, width) + Tile::bytes(s.other, width) + Tile::bytes(s.own, s.other) + static_cast<std::size_t>(s.own * (3 + 2 * parts)) * sizeof(float);
+    return 2 * Tile::bytes(s.own, width) + Tile::bytes(s.other, width) + Tile::bytes(s.own, s.other) +
+           static_cast<std::size_t>(s.own * (3 + 2 * parts)) * sizeof(float);
   }
 
   template <class Member>
@@ -83,8 +86,8 @@ struct Forward {
 
   /// Scores to exponentials less the new maximum, dropout applied; maximum and sum move, factor is what the sums before are worth now.
   template <class Member>
-  KOKKOS_FUNCTION void softmax(const Member& team, std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t begin, const Tile& scores, float* maximum, float* sum,
-                               float* factor, float* part_maximum, float* part_sum) const {
+  KOKKOS_FUNCTION void softmax(const Member& team, std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t begin, const Tile& scores,
+                               float* maximum, float* sum, float* factor, float* part_maximum, float* part_sum) const {
     const RowShare share(team, sizes.own, sizes.other);
     const float scale = score_scale(a);
     for (int row = share.row; row < sizes.own; row += share.row_step(team)) {
@@ -123,7 +126,6 @@ struct Forward {
     }
     team.team_barrier();
   }
-
 };
 
 /// What both passes of backward know of the scores of some queries and keys; `numbers`: log_sum and delta of the queries.
@@ -183,7 +185,8 @@ struct BackwardQueries {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width);
-    return 3 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) + 2 * Tile::bytes(s.own, s.other) + static_cast<std::size_t>(2 * s.own) * sizeof(float);
+    return 3 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) + 2 * Tile::bytes(s.own, s.other) +
+           static_cast<std::size_t>(2 * s.own) * sizeof(float);
   }
 
   template <class Member>
@@ -193,8 +196,10 @@ struct BackwardQueries {
     const std::int64_t first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other;
     TileCutter cutter(static_cast<float*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch))));
-    const Tile q = cutter.take(rows, width), dout = cutter.take(rows, width), dq = cutter.take(rows, width), k = cutter.take(columns, width), v = cutter.take(columns, width);
-    ScoreTile s{sequence, head, first, 0, rows, columns, cutter.take(rows, columns), cutter.take(rows, columns), cutter.take_numbers(rows), cutter.take_numbers(rows)};
+    const Tile q = cutter.take(rows, width), dout = cutter.take(rows, width), dq = cutter.take(rows, width), k = cutter.take(columns, width),
+               v = cutter.take(columns, width);
+    ScoreTile s{
+        sequence, head, first, 0, rows, columns, cutter.take(rows, columns), cutter.take(rows, columns), cutter.take_numbers(rows), cutter.take_numbers(rows)};
 
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q, rows);
     load_tile(team, head_rows(a, t.dout, out_width(a), head * width, sequence, first, rows), dout, rows);
@@ -227,18 +232,29 @@ struct BackwardKeys {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width);
-    return 4 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) + 2 * Tile::bytes(s.other, s.own) + static_cast<std::size_t>(2 * s.other) * sizeof(float);
+    return 4 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) + 2 * Tile::bytes(s.other, s.own) +
+           static_cast<std::size_t>(2 * s.other) * sizeof(float);
   }
 
   template <class Member>
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    const std::int64_t heads = a.batch * a.kv_heads, tile = team.league_rank() / heads, group = a.heads / a.kv_heads;  // the first tiles are seen by most queries: first
+    const std::int64_t heads = a.batch * a.kv_heads, tile = team.league_rank() / heads,
+                       group = a.heads / a.kv_heads;  // the first tiles are seen by most queries: first
     const std::int64_t sequence = team.league_rank() % heads / a.kv_heads, kv_head = team.league_rank() % a.kv_heads, first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), keys = sizes.own, queries = sizes.other;
     TileCutter cutter(static_cast<float*>(team.team_scratch(0).get_shmem(static_cast<int>(scratch))));
     const Tile k = cutter.take(keys, width), v = cutter.take(keys, width), dk = cutter.take(keys, width), dv = cutter.take(keys, width);
     const Tile q = cutter.take(queries, width), dout = cutter.take(queries, width);
-    ScoreTile s{sequence, 0, 0, first, queries, keys, cutter.take(queries, keys), cutter.take(queries, keys), cutter.take_numbers(queries), cutter.take_numbers(queries)};
+    ScoreTile s{sequence,
+                0,
+                0,
+                first,
+                queries,
+                keys,
+                cutter.take(queries, keys),
+                cutter.take(queries, keys),
+                cutter.take_numbers(queries),
+                cutter.take_numbers(queries)};
 
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, first, keys), k, keys);
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, first, keys), v, keys);

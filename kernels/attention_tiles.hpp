@@ -55,9 +55,11 @@ struct HeadRows {
 };
 
 template <class T>
-KOKKOS_INLINE_FUNCTION HeadRows<T> head_rows(const AttentionShape& a, T* tensor, std::int64_t tensor_width, std::int64_t column, std::int64_t sequence, std::int64_t first, int most) {
+KOKKOS_INLINE_FUNCTION HeadRows<T> head_rows(const AttentionShape& a, T* tensor, std::int64_t tensor_width, std::int64_t column, std::int64_t sequence,
+                                             std::int64_t first, int most) {
   const std::int64_t left = a.context - first;
-  return {tensor + (sequence * a.context + first) * tensor_width + column, tensor_width, left < most ? static_cast<int>(left) : most, static_cast<int>(a.head_width)};
+  return {tensor + (sequence * a.context + first) * tensor_width + column, tensor_width, left < most ? static_cast<int>(left) : most,
+          static_cast<int>(a.head_width)};
 }
 
 KOKKOS_INLINE_FUNCTION std::int64_t qkv_width(const AttentionShape& a) { return (a.heads + 2 * a.kv_heads) * a.head_width; }
@@ -93,7 +95,8 @@ KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const Tile& tile, con
 /// c [rows, columns] = before.of(c, row) + a b over `depth`. A thread makes blocks of 4 x 2 sums, whose rows and columns lie apart, so that
 /// neighbouring threads have neighbouring columns. Every sum runs over the depth in order.
 template <class Member, class Before>
-KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, int depth, const Operand& a, const Operand& b, const Tile& c, const Before& before) {
+KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, int depth, const Operand& a, const Operand& b, const Tile& c,
+                                     const Before& before) {
   constexpr int block_rows = 4, block_columns = 2;
   const int row_step = (rows + block_rows - 1) / block_rows, column_step = (columns + block_columns - 1) / block_columns;
   for (int block = team.team_rank(); block < row_step * column_step; block += team.team_size()) {

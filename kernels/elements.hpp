@@ -29,9 +29,7 @@ struct Elements {
 
 template <class Body>
 void for_each_element(const Stream& stream, const std::string& label, std::int64_t count, const Body& body) {
-  dispatch(stream, [&](const auto& space) {
-    for_each_piece(space, label, (count + piece_elements - 1) / piece_elements, Elements<Body>{count, body});
-  });
+  dispatch(stream, [&](const auto& space) { for_each_piece(space, label, (count + piece_elements - 1) / piece_elements, Elements<Body>{count, body}); });
 }
 
 }  // namespace trireme::kernels

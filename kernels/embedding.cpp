@@ -126,7 +126,8 @@ struct PositionsBackward {
 };
 
 template <class Space, class T>
-void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add, float* dtable) {
+void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add,
+                  float* dtable) {
   for_each_index(space, places_label, place_tasks<Space>, Places{place_tasks<Space>, shape, tokens, places});
   const Backward<T, false> assign{shape, dy, places, dtable};
   const std::int64_t pieces = stripes * assign.rows_of_stripe();

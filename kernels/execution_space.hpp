@@ -26,7 +26,8 @@ void dispatch(const Stream& stream, const Run& run) {
   }
 #endif
   const DeviceAccess access(stream);
-  if (stream.device.kind != DeviceKind::cpu && stream.device.kind != DeviceKind::emulated) throw Failure("no kernels for the device " + to_string(stream.device) + " in this build");
+  if (stream.device.kind != DeviceKind::cpu && stream.device.kind != DeviceKind::emulated)
+    throw Failure("no kernels for the device " + to_string(stream.device) + " in this build");
   run(Kokkos::DefaultHostExecutionSpace());
 }
 

@@ -36,8 +36,8 @@ struct Row {
       return;
     }
     const float label_logit = to_float(x[label]), largest = group.largest(classes, [=](std::int64_t i) { return to_float(x[i]); });
-    const Sums<2> sums = group.sum(
-        classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]) - largest; });
+    const Sums<2> sums =
+        group.sum(classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]) - largest; });
     // A class stands before the label when its logit is greater, or equal at a lower index; written so that a NaN anywhere puts the label behind.
     const std::int32_t rank = group.count(0, label, [=](std::int64_t i) { return !(to_float(x[i]) < label_logit); }) +
                               group.count(label, classes, [=](std::int64_t i) { return !(to_float(x[i]) <= label_logit); });

@@ -43,8 +43,10 @@ struct Apply {
         float value = (to_float(x[lane]) - mean[lane]) * scale[lane] + bias[lane];
         if constexpr (add) value += to_float(residual[lane]);
         if constexpr (relu) value = value < 0 ? 0 : value;
-        if constexpr (together) made[lane] = value;
-        else y[lane] = from_float<T>(value);
+        if constexpr (together)
+          made[lane] = value;
+        else
+          y[lane] = from_float<T>(value);
       }
       if constexpr (together) round_lanes(made, y, lanes);
     }

@@ -98,9 +98,7 @@ struct Finish {
   float *coefficients, *dgamma, *dbeta;
   bool add_parameters;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    index < shape.channels ? parameters(index) : group(index - shape.channels);
-  }
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const { index < shape.channels ? parameters(index) : group(index - shape.channels); }
   KOKKOS_FUNCTION void parameters(std::int64_t channel) const {
     double beta = 0, scale = 0;
     for (std::int64_t segment = 0; segment < shape.segments; ++segment) {
@@ -160,8 +158,10 @@ struct Input {
         float g = to_float(gradient[lane]);
         if constexpr (mask) g = to_float(y[lane]) > 0 ? g : 0;
         const float value = scale[lane] * g - level[lane] - (to_float(x[lane]) - mean[lane]) * slope[lane];
-        if constexpr (together) made[lane] = value;
-        else dx[lane] = from_float<T>(value);
+        if constexpr (together)
+          made[lane] = value;
+        else
+          dx[lane] = from_float<T>(value);
       }
       if constexpr (together) round_lanes(made, dx, lanes);
     }

@@ -36,11 +36,11 @@ KOKKOS_INLINE_FUNCTION std::int64_t packed_rows(std::int64_t channels, std::int6
 
 struct Tile {
   std::int64_t segment = 0, chunk = 0, channel = 0;
-  std::int64_t offset = 0;    ///< of its first element in x
-  std::int64_t stride = 0;    ///< from one packed row to the next
-  std::int64_t rows = 0;      ///< of x
-  std::int64_t full = 0;      ///< packed rows that are whole; one more of `tail` lanes follows where tail > 0
-  int width = 0;              ///< channels
+  std::int64_t offset = 0;  ///< of its first element in x
+  std::int64_t stride = 0;  ///< from one packed row to the next
+  std::int64_t rows = 0;    ///< of x
+  std::int64_t full = 0;    ///< packed rows that are whole; one more of `tail` lanes follows where tail > 0
+  int width = 0;            ///< channels
   int repeat = 1, lanes = 0, tail = 0;
 
   KOKKOS_FUNCTION std::int64_t steps() const { return full + (tail > 0 ? 1 : 0); }
@@ -54,8 +54,13 @@ struct Tiling {
   std::int64_t rows, channels, chunk_rows, chunks, tiles, packed, segments;
 
   explicit Tiling(const NormShape& shape)
-      : rows(shape.rows), channels(shape.channels), chunk_rows(norm_chunk_rows(shape)), chunks(ceil_div(shape.rows, chunk_rows)),
-        tiles(ceil_div(shape.channels, tile_lanes<Space>)), packed(packed_rows(shape.channels, tile_lanes<Space>)), segments(shape.segments) {}
+      : rows(shape.rows),
+        channels(shape.channels),
+        chunk_rows(norm_chunk_rows(shape)),
+        chunks(ceil_div(shape.rows, chunk_rows)),
+        tiles(ceil_div(shape.channels, tile_lanes<Space>)),
+        packed(packed_rows(shape.channels, tile_lanes<Space>)),
+        segments(shape.segments) {}
 
   std::int64_t count() const { return segments * chunks * tiles; }
   KOKKOS_FUNCTION std::int64_t rows_of(std::int64_t chunk) const {

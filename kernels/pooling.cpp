@@ -45,8 +45,8 @@ struct MaxPoolForward {
     }
   }
 
-  KOKKOS_FUNCTION static void take(const T* __restrict source, T* __restrict best, std::uint8_t* __restrict place, std::uint8_t here,
-                                   bool first, std::int64_t begin, std::int64_t end) {
+  KOKKOS_FUNCTION static void take(const T* __restrict source, T* __restrict best, std::uint8_t* __restrict place, std::uint8_t here, bool first,
+                                   std::int64_t begin, std::int64_t end) {
     if (first) {
       for (std::int64_t c = begin; c < end; ++c) {
         best[c] = source[c];

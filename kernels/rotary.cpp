@@ -52,9 +52,7 @@ struct Frequencies {
   double base;
   std::int64_t head_width;
   double* frequencies;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    frequencies[i] = pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_width));
-  }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { frequencies[i] = pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_width)); }
 };
 
 /// A piece is a row, an element of it one pair of all its heads.

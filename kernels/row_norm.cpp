@@ -77,7 +77,8 @@ struct Backward {
     const float* __restrict gamma = args.gamma;
     const float mean = shape.rms ? 0.0f : args.mean[row], rstd = args.rstd[row];
     const Sums<2> sums = group.sum(
-        width, [=](std::int64_t i) { return to_float(dy[i]) * gamma[i]; }, [=](std::int64_t i) { return to_float(dy[i]) * gamma[i] * (to_float(x[i]) - mean); });
+        width, [=](std::int64_t i) { return to_float(dy[i]) * gamma[i]; },
+        [=](std::int64_t i) { return to_float(dy[i]) * gamma[i] * (to_float(x[i]) - mean); });
     const double scale = 1 / static_cast<double>(width);
     const float level = shape.rms ? 0.0f : static_cast<float>(sums.value[0] * scale);
     const float slope = static_cast<float>(sums.value[1] * scale * rstd);  // of xhat

@@ -23,8 +23,8 @@ struct StatisticsOfRow {
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
     const T* x = args.logits + row * args.classes;
     const float largest = group.largest(args.classes, [=](std::int64_t i) { return to_float(x[i]); });
-    const Sums<2> sums = group.sum(
-        args.classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]); });
+    const Sums<2> sums =
+        group.sum(args.classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]); });
     if (!group.leads()) return;
     const std::int64_t label = args.labels[row] - args.first;
     args.statistics[row] = {largest, static_cast<float>(sums.value[0]), static_cast<float>(sums.value[1]),

@@ -44,7 +44,8 @@ struct RowSquareSum {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
     const float* x = flat + rows[index].offset;
-    const Sums<1> sum = group.add_in_double(Sums<1>(), rows[index].elements, [=](std::int64_t i, double* term) { term[0] = static_cast<double>(x[i]) * static_cast<double>(x[i]); });
+    const Sums<1> sum = group.add_in_double(Sums<1>(), rows[index].elements,
+                                            [=](std::int64_t i, double* term) { term[0] = static_cast<double>(x[i]) * static_cast<double>(x[i]); });
     if (group.leads()) sums[index] = sum.value[0];
   }
 };

@@ -5,7 +5,7 @@
 #   2. oneDNN >= 3: the system's where it is new enough, else .deps/onednn;
 #   3. Kokkos: one that CMake finds by itself (CMAKE_PREFIX_PATH, Spack, a module), else .deps/kokkos;
 #   cuda:  also .deps/kokkos-cuda, where no Kokkos with CUDA is found (needs nvcc);
-#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program, and a Slurm for the tests of the job scripts.
+#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program, and clang-format, and a Slurm for the tests of the job scripts.
 #
 # Everything beside the apt packages stays inside the project (.deps/). Run again, it does only what is missing.
 set -euo pipefail
@@ -112,11 +112,13 @@ if [ "$with_cuda" = yes ] && [ ! -e "$root/.deps/kokkos-cuda/lib/cmake/Kokkos/Ko
   fi
 fi
 
-if [ "$with_tests" = yes ] && [ ! -e "$root/.deps/pytest-venv/complete" ]; then
-  say "Python environment with h5py -> .deps/pytest-venv"
+python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5"
+if [ "$with_tests" = yes ] && [ "$(cat "$root/.deps/pytest-venv/complete" 2>/dev/null)" != "$python_packages" ]; then
+  say "Python environment with $python_packages -> .deps/pytest-venv"
   rm -rf "$root/.deps/pytest-venv"
   python3 -m venv "$root/.deps/pytest-venv"
-  "$root/.deps/pytest-venv/bin/python3" -m pip install -q --disable-pip-version-check h5py==3.11.0 numpy==1.26.4
-  touch "$root/.deps/pytest-venv/complete"
+  # shellcheck disable=SC2086 # words
+  "$root/.deps/pytest-venv/bin/python3" -m pip install -q --disable-pip-version-check $python_packages
+  echo "$python_packages" >"$root/.deps/pytest-venv/complete"
 fi
 say "everything is here"

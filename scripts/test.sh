@@ -3,7 +3,7 @@
 #   1. installs what is missing (also h5py, for the tests that read our files with another program)
 #   2. builds the preset release with all tests and runs them; GPU cases are reported as skipped where there is none
 #   3. builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them
-#   4. the arrows between the libraries (check_layers.py), shellcheck of the scripts
+#   4. the arrows between the libraries (check_layers.py), clang-format of the sources, shellcheck of the scripts
 #   5. where nvcc is found: builds the program and the kernel tests of the preset cuda-release; the program must start without a driver, do there what
 #      needs no device, and say what is missing for the rest; the kernel tests run on the GPU, and are reported as skipped where there is none
 # Run again, only what changed is built. A step that fails is named at the end, with what its failed tests printed last; exit 1.
@@ -56,6 +56,10 @@ tests() { # tests PRESET [options of ctest]
   ctest --preset "$preset" --output-junit "../$preset.tests.xml" "$@"
 }
 
+check_format() {
+  find include kernels src tests -name '*.[ch]pp' -print0 | xargs -0 -n 64 -P 2 .deps/pytest-venv/bin/clang-format --dry-run --Werror
+}
+
 check_scripts() {
   if ! command -v shellcheck >/dev/null; then
     echo "no shellcheck on this machine: skipped"
@@ -80,6 +84,7 @@ if [ "$asan" = yes ]; then
   step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels)$'
 fi
 step "arrows between the libraries" python3 scripts/check_layers.py
+step "clang-format" check_format
 step "shellcheck" check_scripts
 if [ "$cuda" != no ]; then
   step "cuda-release: build" build cuda-release --target trireme tests_kernels

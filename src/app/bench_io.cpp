@@ -14,8 +14,8 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
@@ -55,7 +55,8 @@ struct State {
     }
     values.resize(static_cast<std::size_t>(own));
     const std::uint64_t key = random_key(1, fmt::format("bench io {}", rank));
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = uniform_unit(static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = uniform_unit(static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
     float* next = values.data();
     for (checkpoint::Piece& piece : pieces) {
       piece.data = next;
@@ -74,7 +75,8 @@ struct State {
         add(block + norm + ".weight", {width});
         add(block + norm + ".bias", {width});
       }
-      for (const auto& [name, in, out] : {std::tuple("attn.c_attn", 1, 3), std::tuple("attn.c_proj", 1, 1), std::tuple("mlp.c_fc", 1, 4), std::tuple("mlp.c_proj", 4, 1)}) {
+      for (const auto& [name, in, out] :
+           {std::tuple("attn.c_attn", 1, 3), std::tuple("attn.c_proj", 1, 1), std::tuple("mlp.c_fc", 1, 4), std::tuple("mlp.c_proj", 4, 1)}) {
         add(block + name + ".weight", {in * width, out * width});
         add(block + name + ".bias", {out * width});
       }
@@ -175,7 +177,8 @@ class Bench {
       file.close();
       std::error_code ignored;  // a file system that allocates late may refuse: then it does so while it is written
       if (const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC); descriptor >= 0) {
-        if (::fallocate(descriptor, 0, 0, static_cast<off_t>(state_.bytes)) != 0) std::filesystem::resize_file(path, static_cast<std::uintmax_t>(state_.bytes), ignored);
+        if (::fallocate(descriptor, 0, 0, static_cast<off_t>(state_.bytes)) != 0)
+          std::filesystem::resize_file(path, static_cast<std::uintmax_t>(state_.bytes), ignored);
         ::close(descriptor);
       }
     });
@@ -251,12 +254,14 @@ class Bench {
                world_.size() == 1 ? "rank" : "ranks", options_.folder, options_.rounds);
     fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "least .. most", "of raw");
     for (const Way* way : ways()) {
-      fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way), fmt::format("{:.1f} .. {:.1f}", least_rate(*way), most_rate(*way)), of_raw(*way));
+      fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way), fmt::format("{:.1f} .. {:.1f}", least_rate(*way), most_rate(*way)),
+                 of_raw(*way));
     }
-    fmt::print("\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and for the thread where they need its core.\n", median(copy_seconds_),
-               median(caller_seconds_));
-    fmt::print("writing: the file's layout, the values and their flush. whole: with digests, reading back, comparing, the seal and the rename.\n"
-               "of raw: median over the rounds of the rate against raw writes (reads) of the same bytes by the same ranks in that round.\n");
+    fmt::print("\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and for the thread where they need its core.\n",
+               median(copy_seconds_), median(caller_seconds_));
+    fmt::print(
+        "writing: the file's layout, the values and their flush. whole: with digests, reading back, comparing, the seal and the rename.\n"
+        "of raw: median over the rounds of the rate against raw writes (reads) of the same bytes by the same ranks in that round.\n");
   }
 
   void print_json() const {
@@ -282,8 +287,9 @@ class Bench {
   WorkFolder folder_;
   Arena memory_;
   std::int64_t raw_offset_ = 0;
-  Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"}, once_whole_{"checkpoint at once: whole"}, thread_writing_{"checkpoint by a thread: writing"},
-      thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true}, read_{"checkpoint read and checked", true};
+  Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"}, once_whole_{"checkpoint at once: whole"},
+      thread_writing_{"checkpoint by a thread: writing"}, thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true},
+      read_{"checkpoint read and checked", true};
   std::vector<double> copy_seconds_, caller_seconds_;
 };
 
@@ -295,8 +301,8 @@ void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
     std::error_code error;
     validate(std::filesystem::is_directory(options.folder, error), "--folder {}: no such folder", options.folder);
     const std::int64_t room = io::free_bytes(options.folder);
-    validate(options.bytes <= static_cast<std::uint64_t>(room), "--bytes {}: there are {} ({}) free in {}", options.bytes, room, format_bytes(static_cast<double>(room)),
-             options.folder);
+    validate(options.bytes <= static_cast<std::uint64_t>(room), "--bytes {}: there are {} ({}) free in {}", options.bytes, room,
+             format_bytes(static_cast<double>(room)), options.folder);
   });
   Bench(options, world).run();
 }

@@ -44,7 +44,8 @@ void add_bench(CommandLine& line) {
   const auto options = std::make_shared<Options>();
   command.option("SUBJECT", options->subject, "io").required();
   command.option("--folder", options->io.folder, "A folder on the disk that is measured").default_shown();
-  command.option("--bytes", options->io.bytes, "Size of the state that is written, over all ranks (default: 1GiB); each rank takes twice its share of memory").size_in_bytes();
+  command.option("--bytes", options->io.bytes, "Size of the state that is written, over all ranks (default: 1GiB); each rank takes twice its share of memory")
+      .size_in_bytes();
   command.option("--rounds", options->io.rounds, "Every way to write is taken once a round, in turns").range(1, 1000).default_shown();
   command.flag("--json", options->io.json, "Figures as JSON");
   command.footer("Example:\n  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");

@@ -39,7 +39,8 @@ Datasets look_at_datasets(const deck::Deck& deck) {
     return info;
   };
   Datasets sets{look("data.train", deck.data.train), std::nullopt, std::nullopt};
-  for (const auto& [key, folder, info] : {std::tuple("data.validation", &deck.data.validation, &sets.validation), std::tuple("data.test", &deck.data.test, &sets.test)}) {
+  for (const auto& [key, folder, info] :
+       {std::tuple("data.validation", &deck.data.validation, &sets.validation), std::tuple("data.test", &deck.data.test, &sets.test)}) {
     if (folder->empty()) continue;
     *info = look(key, *folder);
     train::validate_same_form(sets.train, **info, key, *folder);
@@ -64,7 +65,8 @@ std::string describe_data(const Datasets& sets) {
   std::string text = fmt::format("{} training", sets.train.samples);
   if (sets.validation) text += fmt::format(", {} validation", sets.validation->samples);
   if (sets.test) text += fmt::format(", {} test", sets.test->samples);
-  if (sets.train.kind == data::DatasetKind::tokens) return text + fmt::format(" sequences of {} tokens, vocabulary {}", sets.train.context, sets.train.vocabulary);
+  if (sets.train.kind == data::DatasetKind::tokens)
+    return text + fmt::format(" sequences of {} tokens, vocabulary {}", sets.train.context, sets.train.vocabulary);
   return text + fmt::format(" images of {} x {} x {}, {} classes", sets.train.height, sets.train.width, sets.train.channels, sets.train.class_count);
 }
 
@@ -105,11 +107,13 @@ ExitCode check(const CheckArguments& arguments) {
   const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
   const train::ResolvedLayout layout = at_places_of(deck, [&] {
     const std::int64_t ranks = arguments.ranks > 0 ? arguments.ranks : train::least_ranks(deck.parallel);
-    validate(ranks <= std::numeric_limits<int>::max(), "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many", deck.parallel.data, ranks);
+    validate(ranks <= std::numeric_limits<int>::max(), "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
+             deck.parallel.data, ranks);
     return train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, sets.train, static_cast<int>(ranks));
   });
   const train::ReplicaOptions replica = train::replica_options(deck, sets.train, layout);
-  const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context} : Shape{deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels};
+  const Shape input =
+      replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context} : Shape{deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels};
   const model::Model model(replica.model, input, replica.classes, {.tensor_rank = 0, .tensor_size = layout.tensor, .sequence = deck.parallel.sequence});
 
   const std::string stop = to_string(deck.run.stop);
@@ -124,7 +128,8 @@ ExitCode check(const CheckArguments& arguments) {
       {"rate", describe_rate(deck, layout)},
   };
   if (layout.pipeline > 1) lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
-  lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "", train::describe_memory(largest_plan(replica, layout, train::planned_device(deck)))));
+  lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "",
+                                           train::describe_memory(largest_plan(replica, layout, train::planned_device(deck)))));
   for (const auto& [name, text] : lines) fmt::print("{:<8}{}\n", name, text);
   fmt::print("{}: nothing is wrong\n", arguments.source.path);
   return ExitCode::done;
@@ -136,9 +141,12 @@ void add_check(CommandLine& line) {
   Command command = line.add("check", "Validate a deck and the data it names, and print the resolved layout; starts nothing");
   const auto arguments = std::make_shared<CheckArguments>();
   add_deck_options(command, arguments->source);
-  command.option("--ranks", arguments->ranks, "Ranks the run will have (default: the fewest that the deck allows)").range(1, std::int64_t{1} << 30).type_name("N");
-  command.footer("Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
-                  "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2");
+  command.option("--ranks", arguments->ranks, "Ranks the run will have (default: the fewest that the deck allows)")
+      .range(1, std::int64_t{1} << 30)
+      .type_name("N");
+  command.footer(
+      "Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
+      "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2");
   command.runs([arguments] { return check(*arguments); });
 }
 

@@ -6,10 +6,10 @@
 
 #include "commands.hpp"
 #include "deck_source.hpp"
-#include "weights_option.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/trainer.hpp"
+#include "weights_option.hpp"
 
 namespace trireme::app {
 namespace {
@@ -21,7 +21,8 @@ struct Options {
 };
 
 std::string describe(const train::Metrics& metrics, bool tokens) {
-  if (tokens) return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss, metrics.perplexity(), 100 * metrics.top1, metrics.samples);
+  if (tokens)
+    return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss, metrics.perplexity(), 100 * metrics.top1, metrics.samples);
   return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss, 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
 }
 

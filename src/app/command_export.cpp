@@ -5,8 +5,8 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
-#include "weights_option.hpp"
 #include "trireme/checkpoint/exchange.hpp"
+#include "weights_option.hpp"
 
 namespace trireme::app {
 namespace {

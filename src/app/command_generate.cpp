@@ -4,9 +4,9 @@
 #include <string>
 
 #include "commands.hpp"
-#include "weights_option.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/train/generate.hpp"
+#include "weights_option.hpp"
 
 namespace trireme::app {
 
@@ -16,7 +16,9 @@ void add_generate(CommandLine& line) {
   command.option("CHECKPOINT", request->checkpoint, "A checkpoint of a language model").required();
   command.option("--prompt", request->prompt, "The text to go on from").type_name("TEXT").required();
   command.option("--tokens", request->tokens, "Tokens to add").range(1, std::int64_t{1} << 30).default_shown();
-  command.option("--temperature", request->temperature, "Below 1 likelier tokens are drawn more often; 0: always the likeliest").range_of_reals(0, 1000).default_shown();
+  command.option("--temperature", request->temperature, "Below 1 likelier tokens are drawn more often; 0: always the likeliest")
+      .range_of_reals(0, 1000)
+      .default_shown();
   command.option("--top-k", request->top_k, "Draw among the likeliest k tokens; 0: among all").range(0, std::int64_t{1} << 30).default_shown();
   command.option("--seed", request->seed, "Another seed draws another text").default_shown();
   command.option("--tokenizer", request->tokenizer, "\"bytes\" or a SentencePiece model; default: that of the training set").type_name("NAME|FILE");

@@ -29,8 +29,8 @@ const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::st
   const auto found = reader.entries().find(name);
   validate(found != reader.entries().end(), "{}: {} is missing, from which the model's ends are taken", file, name);
   const Shape& shape = found->second.shape;
-  validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0, "{}: {} has shape {}, where one of {} dimensions is meant",
-           file, name, to_string(shape), rank);
+  validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0, "{}: {} has shape {}, where one of {} dimensions is meant", file, name,
+           to_string(shape), rank);
   return shape;
 }
 
@@ -63,8 +63,8 @@ ExitCode import_command(const Options& options) {
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);
   checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck), options.checkpoint);
-  fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n", options.checkpoint, model.parameters().entries().size(),
-             model.weights(), ends.classes);
+  fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n", options.checkpoint, model.parameters().entries().size(), model.weights(),
+             ends.classes);
   return ExitCode::done;
 }
 
@@ -77,8 +77,9 @@ void add_import(CommandLine& line) {
   add_deck_options(command, options->deck);
   command.option("--out", options->checkpoint, "The checkpoint to write").type_name("CHECKPOINT").required();
   command.flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
-  command.footer("Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
-                  "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
+  command.footer(
+      "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
+      "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
   command.runs([options] { return import_command(*options); });
 }
 

@@ -31,9 +31,15 @@ Json describe_checkpoint(const std::string& path) {
   const checkpoint::Contents contents = checkpoint::read_contents(path);
   const checkpoint::Info& info = contents.info;
   const std::string seal = checkpoint::check_seal(path, checkpoint::SealCheck::head);
-  Json json{{"kind", "checkpoint"},   {"path", path},        {"file_bytes", fs::file_size(path)},   {"sealed", contents.sealed},
+  Json json{{"kind", "checkpoint"},
+            {"path", path},
+            {"file_bytes", fs::file_size(path)},
+            {"sealed", contents.sealed},
             {"damage", seal.empty() || seal == "no seal" ? Json(nullptr) : Json(seal)},
-            {"step", info.step},      {"epoch", info.epoch}, {"epoch_samples", info.epoch_samples}, {"samples", info.samples},
+            {"step", info.step},
+            {"epoch", info.epoch},
+            {"epoch_samples", info.epoch_samples},
+            {"samples", info.samples},
             {"updates", info.updates}};
   std::int64_t elements = 0, weights = 0;
   Json tensors = Json::object();
@@ -59,13 +65,14 @@ std::string checkpoint_text(const Json& json) {
                            : json["sealed"].get<bool>() ? "sealed (`trireme verify` checks every byte)"
                                                         : "no seal (made by another program)";
   std::string text = fmt::format("{}: checkpoint, {}, {}\n", json["path"].get<std::string>(), format_bytes(json["file_bytes"].get<double>()), seal);
-  text += fmt::format("  step {}, epoch {} (and {} samples of it), {} samples, {} updates\n", json["step"].get<std::int64_t>(),
-                      json["epoch"].get<std::int64_t>(), json["epoch_samples"].get<std::int64_t>(), json["samples"].get<std::int64_t>(),
-                      json["updates"].get<std::int64_t>());
+  text +=
+      fmt::format("  step {}, epoch {} (and {} samples of it), {} samples, {} updates\n", json["step"].get<std::int64_t>(), json["epoch"].get<std::int64_t>(),
+                  json["epoch_samples"].get<std::int64_t>(), json["samples"].get<std::int64_t>(), json["updates"].get<std::int64_t>());
   text += fmt::format("  {} tensors, {}; {} weights\n", json["tensors"].size(), format_bytes(json["tensor_bytes"].get<double>()),
                       json["weights"].get<std::int64_t>());
   if (!json["classes"].empty()) text += fmt::format("  {} classes\n", json["classes"].size());
-  for (const auto& [key, value] : json["state"].items()) text += fmt::format("  state {} = {}\n", printable(key), value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const auto& [key, value] : json["state"].items())
+    text += fmt::format("  state {} = {}\n", printable(key), value.dump(-1, ' ', false, Json::error_handler_t::replace));
   for (const auto& [name, tensor] : json["tensors"].items()) text += fmt::format("  {} {}\n", printable(name), tensor["shape"].dump());
   return text;
 }
@@ -111,8 +118,7 @@ Json describe_dataset(const std::string& path) {
   json["class_count"] = info.class_count;
   json["classes"] = info.classes;
   json["shards"] = Json::array();
-  for (std::size_t i = 0; i < info.shard_names.size(); ++i)
-    json["shards"].push_back({{"name", info.shard_names[i]}, {"samples", info.shard_samples[i]}});
+  for (std::size_t i = 0; i < info.shard_names.size(); ++i) json["shards"].push_back({{"name", info.shard_names[i]}, {"samples", info.shard_samples[i]}});
   return json;
 }
 
@@ -131,8 +137,7 @@ std::string dataset_text(const Json& json) {
   std::string text =
       fmt::format("{}: dataset of {}, {} samples {} in {} shards, {} classes\n", json["path"].get<std::string>(), json["holds"].get<std::string>(),
                   json["samples"].get<std::int64_t>(), json["shape"].dump(), json["shards"].size(), json["class_count"].get<std::int64_t>());
-  for (const Json& shard : json["shards"])
-    text += fmt::format("  {}: {} samples\n", shard["name"].get<std::string>(), shard["samples"].get<std::int64_t>());
+  for (const Json& shard : json["shards"]) text += fmt::format("  {}: {} samples\n", shard["name"].get<std::string>(), shard["samples"].get<std::int64_t>());
   return text;
 }
 
@@ -176,8 +181,7 @@ std::string run_text(const Json& json) {
     text += fmt::format("  newest checkpoint {} (step {})\n", json["newest"]["path"].get<std::string>(), json["newest"]["step"].get<std::int64_t>());
   }
   for (const Json& name : json["checkpoints"]) text += fmt::format("  {}\n", name.get<std::string>());
-  for (const Json& file : json["damaged"])
-    text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(), file["why"].get<std::string>());
+  for (const Json& file : json["damaged"]) text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(), file["why"].get<std::string>());
   if (!json.contains("metrics")) return text;
   for (const auto& [kind, row] : json["metrics"].items()) text += fmt::format("  last {}: {}\n", kind, row.dump());
   if (json.contains("exit")) text += fmt::format("  last exit: {}\n", json["exit"].dump());

@@ -4,9 +4,9 @@
 #include <cstdio>
 #include <sstream>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <CLI/CLI.hpp>
 
 #include "trireme/base/text.hpp"
 
@@ -118,7 +118,9 @@ Option Command::option(const std::string& name, int& value, const std::string& h
 Option Command::option(const std::string& name, std::int64_t& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
 Option Command::option(const std::string& name, std::uint64_t& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
 Option Command::option(const std::string& name, double& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
-Option Command::option(const std::string& name, std::vector<std::string>& values, const std::string& help) { return Option(*app_->add_option(name, values, help)); }
+Option Command::option(const std::string& name, std::vector<std::string>& values, const std::string& help) {
+  return Option(*app_->add_option(name, values, help));
+}
 Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take, const std::string& help) {
   return Option(*app_->add_option_function<std::string>(name, take, help));
 }

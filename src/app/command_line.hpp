@@ -23,15 +23,15 @@ class Option {
  public:
   explicit Option(CLI::Option& option) : option_(&option) {}
   Option& required();
-  Option& default_shown();                                        ///< the value held before parsing, in the help
-  Option& type_name(const std::string& name);                     ///< in the help, for the type's own
-  Option& range(std::int64_t least, std::int64_t most);           ///< both may be given
-  Option& range_of_reals(double least, double most);              ///< both may be given
-  Option& positive();                                             ///< above 0
+  Option& default_shown();                               ///< the value held before parsing, in the help
+  Option& type_name(const std::string& name);            ///< in the help, for the type's own
+  Option& range(std::int64_t least, std::int64_t most);  ///< both may be given
+  Option& range_of_reals(double least, double most);     ///< both may be given
+  Option& positive();                                    ///< above 0
   Option& one_of(const std::vector<std::string>& values);
-  Option& size_in_bytes();                                        ///< a whole number, or with k, KiB, MB, ... behind it; for std::uint64_t
-  Option& separated_by(char delimiter);                           ///< several values in one word
-  Option& one_value_each();                                       ///< of a list: each value with the option's name before it
+  Option& size_in_bytes();               ///< a whole number, or with k, KiB, MB, ... behind it; for std::uint64_t
+  Option& separated_by(char delimiter);  ///< several values in one word
+  Option& one_value_each();              ///< of a list: each value with the option's name before it
 
  private:
   CLI::Option* option_;

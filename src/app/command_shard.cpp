@@ -47,8 +47,7 @@ const Format& format_of(const ShardCommand& command, const std::vector<std::stri
   validate(named->make != nullptr, "shard: format {} is not available in this version; idx (MNIST-style files), text and tokens are", command.format);
   for (const std::string& option : given) {
     bool of_others = false;
-    for (const Format& format : formats())
-      of_others = of_others || std::find(format.options.begin(), format.options.end(), option) != format.options.end();
+    for (const Format& format : formats()) of_others = of_others || std::find(format.options.begin(), format.options.end(), option) != format.options.end();
     const bool own = std::find(named->options.begin(), named->options.end(), option) != named->options.end();
     validate(own || !of_others, "shard {}: {} belongs to another format; the own options of {} are {}", command.format, option, command.format,
              fmt::join(named->options, ", "));
@@ -73,19 +72,20 @@ void add_options(Command& shard, ShardCommand& command) {
   shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
   shard.option("--range", command.range, "idx: only samples BEGIN:END of the source (END not included)");
   shard.option("--classes", command.classes, "idx: names of the classes, separated by commas").separated_by(',');
-  shard.option("--tokenizer", command.tokenizer,
-               "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is copied beside the shards")
+  shard.option("--tokenizer", command.tokenizer, "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is copied beside the shards")
       .type_name("bytes|FILE.model");
-  shard.option("--train-tokenizer", command.train_tokenizer,
-               "text: train a SentencePiece model of so many pieces on the sources, kept as tokenizer.model beside the shards")
+  shard
+      .option("--train-tokenizer", command.train_tokenizer,
+              "text: train a SentencePiece model of so many pieces on the sources, kept as tokenizer.model beside the shards")
       .range(1, largest_vocabulary)
       .type_name("VOCABULARY");
   shard.option("--type", command.type, "tokens: type of the numbers in files that are nothing else (little-endian); a .npy file says it itself")
       .one_of({"uint8", "uint16", "uint32"});
   shard.option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1").range(1, largest_vocabulary).type_name("N");
-  shard.option("--hold-out", command.hold_out,
-               "text, tokens: what is kept back for validation: the last part of every source, so long that all of them are this fraction of the "
-               "tokens (below 1) or this many tokens")
+  shard
+      .option("--hold-out", command.hold_out,
+              "text, tokens: what is kept back for validation: the last part of every source, so long that all of them are this fraction of the "
+              "tokens (below 1) or this many tokens")
       .positive()
       .type_name("FRACTION|TOKENS");
   shard.option("--hold-out-out", command.hold_out_folder, "text, tokens: folder of the shards held out").type_name("FOLDER");

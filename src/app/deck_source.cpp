@@ -12,7 +12,9 @@ namespace trireme::app {
 
 void add_deck_options(Command& command, DeckSource& source) {
   command.option("DECK", source.path, "The deck: a TOML file that says the whole experiment").required();
-  command.option("--set", source.sets, "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated").type_name("KEY=VALUE").one_value_each();
+  command.option("--set", source.sets, "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")
+      .type_name("KEY=VALUE")
+      .one_value_each();
 }
 
 std::vector<deck::Override> overrides_of(const DeckSource& source) {

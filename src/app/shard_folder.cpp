@@ -39,8 +39,7 @@ std::string prepare(const std::string& option, const std::string& folder, bool o
   validate(fs::is_directory(folder), "{} {}: no folder can be made there: {}", option, folder, error.message());
   const std::vector<fs::path> there = shards_in(folder);
   for (const fs::path& file : there) {
-    validate(is_shard(file), "{} {}: {} is there and is no shard, so not replaced either; name another folder", option, folder,
-             file.filename().string());
+    validate(is_shard(file), "{} {}: {} is there and is no shard, so not replaced either; name another folder", option, folder, file.filename().string());
   }
   validate(there.empty() || overwrite, "{} {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite", option, folder,
            there.size());

@@ -42,8 +42,7 @@ void set_range(const std::string& range, std::int64_t available, Plan& plan) {
   const std::string_view text = range;
   plan.begin = parse_bound(text.substr(0, colon), 0, range);
   plan.end = parse_bound(text.substr(colon + 1), available, range);
-  validate(plan.begin < plan.end && plan.end <= available, "--range {}: the source holds samples 0:{}, and BEGIN is to be below END", range,
-           available);
+  validate(plan.begin < plan.end && plan.end <= available, "--range {}: the source holds samples 0:{}, and BEGIN is to be below END", range, available);
 }
 
 // The labels are small and every rank takes them whole; of the images only the header is read here.
@@ -51,8 +50,8 @@ Plan make_plan(const ShardCommand& command) {
   validate(command.sources.size() == 2, "shard idx: {} files given, where two are meant: IMAGES LABELS", command.sources.size());
   const data::IdxReader images(command.sources[0], 3);
   data::IdxReader labels(command.sources[1], 1);
-  validate(images.shape()[0] == labels.shape()[0], "{} holds {} images, but {} holds {} labels: they are not of one set", command.sources[0],
-           images.shape()[0], command.sources[1], labels.shape()[0]);
+  validate(images.shape()[0] == labels.shape()[0], "{} holds {} images, but {} holds {} labels: they are not of one set", command.sources[0], images.shape()[0],
+           command.sources[1], labels.shape()[0]);
   Plan plan;
   plan.set.height = images.shape()[1];
   plan.set.width = images.shape()[2];
@@ -110,9 +109,9 @@ void shard_idx(const ShardCommand& command, const comm::Communicator& world) {
   bytes = world.all_reduce(bytes, comm::Reduction::sum);
   out.publish();
   if (world.rank() == 0) {
-    fmt::print("{}: {} samples of {} x {} x {} (height, width, channels), {} classes, {} shard{}, {}, {:.1f} s\n", command.out, plan.samples(),
-               plan.set.height, plan.set.width, plan.set.channels, plan.class_count, plan.shards, plan.shards == 1 ? "" : "s",
-               format_bytes(static_cast<double>(bytes)), monotonic_seconds() - began);
+    fmt::print("{}: {} samples of {} x {} x {} (height, width, channels), {} classes, {} shard{}, {}, {:.1f} s\n", command.out, plan.samples(), plan.set.height,
+               plan.set.width, plan.set.channels, plan.class_count, plan.shards, plan.shards == 1 ? "" : "s", format_bytes(static_cast<double>(bytes)),
+               monotonic_seconds() - began);
   }
 }
 

@@ -35,8 +35,8 @@ ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Commun
   if (train || (!command.tokenizer.empty() && command.tokenizer != "bytes")) {
     comm::together(world, [&] {
       if (world.rank() != 0) return;
-      chosen.model = train ? data::train_tokenizer(data::sample_lines(command.sources, training_lines), command.train_tokenizer)
-                           : io::read_text_file(command.tokenizer);
+      chosen.model =
+          train ? data::train_tokenizer(data::sample_lines(command.sources, training_lines), command.train_tokenizer) : io::read_text_file(command.tokenizer);
     });
     chosen.model = world.broadcast(chosen.model, 0);
     comm::together(world, [&] { chosen.tokenizer = data::sentencepiece_tokenizer(chosen.model, train ? "--train-tokenizer" : command.tokenizer); });
@@ -48,8 +48,8 @@ ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Commun
 
 std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
   const auto tokens = static_cast<std::int64_t>(command.hold_out < 1 ? std::floor(command.hold_out * static_cast<double>(total)) : command.hold_out);
-  validate(command.hold_out == 0 || (tokens > 0 && tokens < total),
-           "--hold-out {}: that is {} of {} tokens; some are to be held out, and some to be left", command.hold_out, tokens, total);
+  validate(command.hold_out == 0 || (tokens > 0 && tokens < total), "--hold-out {}: that is {} of {} tokens; some are to be held out, and some to be left",
+           command.hold_out, tokens, total);
   return tokens;
 }
 
@@ -106,8 +106,8 @@ void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& 
   if (world.rank() != 0) return;
   for (const Output& output : outputs) {
     fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{} shard{}, {}\n", output.folder.folder(), data::count_of(output.runs), set.vocabulary,
-               8 * set.token_bytes(), documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards,
-               output.shards == 1 ? "" : "s", format_bytes(static_cast<double>(output.bytes)));
+               8 * set.token_bytes(), documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards, output.shards == 1 ? "" : "s",
+               format_bytes(static_cast<double>(output.bytes)));
   }
   fmt::print("written in {:.1f} s\n", monotonic_seconds() - began);
 }
@@ -117,8 +117,8 @@ std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command, const 
   validate((command.hold_out > 0) == !command.hold_out_folder.empty(),
            "--hold-out says how much is held out, --hold-out-out where it goes: give both or neither");
   if (command.hold_out_folder.empty()) return nullptr;
-  validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out),
-           "--hold-out-out {}: is the folder of --out too; name another", command.hold_out_folder);
+  validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out), "--hold-out-out {}: is the folder of --out too; name another",
+           command.hold_out_folder);
   return std::make_unique<ShardFolder>(world, "--hold-out-out", command.hold_out_folder, command.overwrite);
 }
 
@@ -165,8 +165,7 @@ void shard_text(const ShardCommand& command, const comm::Communicator& world) {
   ShardFolder out(world, "--out", command.out, command.overwrite);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
   const std::vector<data::TokenFile> files = encode_sources(command, *chosen.tokenizer, out.staging() / "encoded", world);
-  make_sets(command, files, {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()}, chosen.model, true, out,
-            held.get(), world);
+  make_sets(command, files, {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()}, chosen.model, true, out, held.get(), world);
 }
 
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world) {

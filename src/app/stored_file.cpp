@@ -35,14 +35,14 @@ std::vector<std::string> h5_files(const std::string& folder) {
 
 void check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite) {
   for (const std::string& name : {output, output + ".tmp"}) {  // written under the second name, then renamed
-    struct stat there {};
+    struct stat there{};
     if (::stat(name.c_str(), &there) != 0) {
       const int error = errno;
       validate(error == ENOENT, "--out {}: {}", output, std::strerror(error));
       continue;
     }
     for (const std::string& input : inputs) {
-      struct stat given {};
+      struct stat given{};
       const bool same = ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev && given.st_ino == there.st_ino;
       validate(!same, "--out {}: {} is the file {} that is read here; give another name", output, name, input);
     }

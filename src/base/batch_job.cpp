@@ -35,7 +35,9 @@ std::string lsf_id() {
   return id.empty() || index.empty() || index == "0" ? id : id + "[" + index + "]";
 }
 
-bool is_one_of(const std::string& state, std::initializer_list<std::string_view> states) { return std::find(states.begin(), states.end(), state) != states.end(); }
+bool is_one_of(const std::string& state, std::initializer_list<std::string_view> states) {
+  return std::find(states.begin(), states.end(), state) != states.end();
+}
 
 /// OpenPBS tells of what is over only with -x, which means something else to Torque.
 std::string pbs_state(const std::string& id) {

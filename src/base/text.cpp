@@ -64,8 +64,10 @@ std::string printable(std::string_view text, std::size_t most) {
   std::string result;
   for (const char c : text.substr(0, most)) {
     const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7F) result += fmt::format("\\x{:02X}", byte);
-    else result += c;
+    if (byte < 0x20 || byte == 0x7F)
+      result += fmt::format("\\x{:02X}", byte);
+    else
+      result += c;
   }
   if (text.size() > most) result += "...";
   return result;

@@ -122,8 +122,7 @@ struct BackgroundWrite::Work {
   }
 };
 
-BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info,
-                                 Arena& memory)
+BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, Arena& memory)
     : work_(std::make_unique<Work>(world, memory)) {
   come_by("checkpoint-begin");
   const double start = monotonic_seconds();
@@ -140,9 +139,7 @@ BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::str
 
 BackgroundWrite::~BackgroundWrite() = default;
 
-bool BackgroundWrite::busy() const {
-  return work_->thread.valid() && work_->thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
-}
+bool BackgroundWrite::busy() const { return work_->thread.valid() && work_->thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout; }
 
 bool BackgroundWrite::advance() {
   Work& work = *work_;

@@ -4,8 +4,7 @@
 
 namespace trireme::checkpoint {
 
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end,
-                          const float* rows) {
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end, const float* rows) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const auto row_elements = static_cast<std::uint64_t>(spec.row_elements());
   const auto first = static_cast<std::uint64_t>(part.row_begin() + row_begin), count = static_cast<std::uint64_t>(row_end - row_begin);

@@ -46,8 +46,7 @@ std::map<std::string, std::string> names_of(const SafetensorsReader& reader, con
 }
 
 /// What does not fit, in words: for all tensors of the model and of the file.
-std::vector<std::string> misfits(const SafetensorsReader& reader, const std::map<std::string, std::string>& names,
-                                 const parallel::ParameterList& expected) {
+std::vector<std::string> misfits(const SafetensorsReader& reader, const std::map<std::string, std::string>& names, const parallel::ParameterList& expected) {
   std::vector<std::string> found;
   for (const parallel::ParameterList::Entry& entry : expected.entries()) {
     const parallel::ParameterSpec& spec = entry.spec;
@@ -117,7 +116,8 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
 bool means_average(Weights weights, const Contents& contents, const std::string& path) {
   if (weights == Weights::model) return false;
   const bool there = std::any_of(contents.tensors.begin(), contents.tensors.end(), [](const Contents::Entry& entry) { return entry.path.starts_with("ema/"); });
-  validate(there || weights != Weights::ema, "{}: holds no average of the weights (/ema): it was written without optimizer.ema; take the weights as trained (--weights model)", path);
+  validate(there || weights != Weights::ema,
+           "{}: holds no average of the weights (/ema): it was written without optimizer.ema; take the weights as trained (--weights model)", path);
   return there;
 }
 
@@ -125,7 +125,8 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
   const std::string damage = verify_checkpoint(checkpoint);
   validate(damage.empty() || damage == "no checksums", "{}: {}", checkpoint, damage);
   const Contents contents = read_contents(checkpoint);
-  const std::vector<std::string> groups = means_average(weights, contents, checkpoint) ? std::vector<std::string>{"ema/"} : std::vector<std::string>{"model/", "buffers/"};
+  const std::vector<std::string> groups =
+      means_average(weights, contents, checkpoint) ? std::vector<std::string>{"ema/"} : std::vector<std::string>{"model/", "buffers/"};
   std::vector<SafetensorsTensor> tensors;
   for (const Contents::Entry& entry : contents.tensors) {
     for (const std::string& group : groups) {

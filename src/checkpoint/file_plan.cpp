@@ -62,8 +62,8 @@ FilePlan plan_file(const comm::Communicator& world, const std::string& path, std
   plan.digests.resize(pieces.size());
   plan.most_bytes = metadata_bytes_a_file + 2 * static_cast<std::int64_t>(to_bytes(plan.info).size());
   for (const Piece& piece : pieces) {
-    plan.most_bytes += piece.spec->shape.elements() * static_cast<std::int64_t>(sizeof(float)) + metadata_bytes_a_dataset +
-                       static_cast<std::int64_t>(piece.path.size());
+    plan.most_bytes +=
+        piece.spec->shape.elements() * static_cast<std::int64_t>(sizeof(float)) + metadata_bytes_a_dataset + static_cast<std::int64_t>(piece.path.size());
   }
   plan.user_block = std::max(dataset_alignment, user_block_bytes(plan.most_bytes));  // HDF5 wants it to be no smaller than the alignment
   plan.most_bytes += plan.user_block;
@@ -94,7 +94,8 @@ void prepare_folder(const comm::Communicator& world, const std::string& path, co
 }
 
 LaidOut lay_out(const comm::Communicator& group, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan) {
-  const io::Hdf5Creation creation{.communicator = group.size() > 1 ? group.mpi_handle() : nullptr, .user_block_bytes = plan.user_block, .alignment = dataset_alignment};
+  const io::Hdf5Creation creation{
+      .communicator = group.size() > 1 ? group.mpi_handle() : nullptr, .user_block_bytes = plan.user_block, .alignment = dataset_alignment};
   LaidOut laid_out;
   io::Hdf5File& file = laid_out.file.emplace(io::Hdf5File::create(temporary, creation));
   const bool slots = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) { return piece.path.starts_with("optimizer/"); });

@@ -194,7 +194,8 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos || name.find(".h5.failed") != std::string::npos)) files.push_back(entry.path());
+      if (entry.is_regular_file() && (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos || name.find(".h5.failed") != std::string::npos))
+        files.push_back(entry.path());
     }
     if (files.empty()) return;
     std::string timestamp = utc_timestamp();
@@ -215,7 +216,9 @@ void rotate(const std::string& folder, const Keep& keep, const std::string& prot
     std::error_code ignored;
     return !fs::is_regular_file(file.path, ignored);
   });
-  const auto multiple = [&](std::size_t i) { return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9); };  // that quotients of fractions round
+  const auto multiple = [&](std::size_t i) {
+    return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9);
+  };  // that quotients of fractions round
   const auto first_past_multiple = [&](std::size_t i) {
     return keep.every_steps > 0 && multiple(i) >= 1 && (i + 1 == files.size() || multiple(i + 1) < multiple(i));
   };

@@ -120,8 +120,8 @@ void wait_out(const std::string& path, const Holder& first, Log& log) {
       log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(), first.pid, first.host);
       return;
     }
-    log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid,
-             first.host.empty() ? "an unknown host" : first.host, first.job.empty() ? "" : ", " + first.job, until - wall_seconds());
+    log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid, first.host.empty() ? "an unknown host" : first.host,
+             first.job.empty() ? "" : ", " + first.job, until - wall_seconds());
   }
   while (wall_seconds() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -129,8 +129,7 @@ void wait_out(const std::string& path, const Holder& first, Log& log) {
     if (!now) return;
     if (!now->host.empty() && (!now->same_process(first) || now->heartbeat > first.heartbeat)) refuse(path, *now, wall_seconds() - now->heartbeat);
   }
-  log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path, first.pid,
-           first.host.empty() ? "an unknown host" : first.host);
+  log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path, first.pid, first.host.empty() ? "an unknown host" : first.host);
 }
 
 /// A name that appears whole or not at all: written aside, then linked. False where somebody else was first.

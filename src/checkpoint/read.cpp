@@ -35,8 +35,8 @@ io::Hdf5File open_checkpoint(const std::string& path) {
   validate(format == "trireme-checkpoint", "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path, printable(format));
   const std::int64_t version = file.attribute_int("/", "version");
   validate(version == 1, "{}: version {} of the checkpoint format is not known here (1 is)", path, version);
-  validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1,
-           "{}: attribute complete is not 1: it was not written to its end", path);
+  validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1, "{}: attribute complete is not 1: it was not written to its end",
+           path);
   return file;
 }
 
@@ -61,8 +61,7 @@ Shape shape_of(const io::Hdf5Dataset& dataset) {
 
 /// A digest is over float32 as it stands in the file: other types are converted, and their digest says nothing here.
 bool has_digest(const io::Hdf5File& file, const io::Hdf5Dataset& dataset, const std::string& path) {
-  return dataset.description().kind == io::Hdf5Description::Kind::real && dataset.description().element_bytes == 4 &&
-         file.has_attribute(path, "digest");
+  return dataset.description().kind == io::Hdf5Description::Kind::real && dataset.description().element_bytes == 4 && file.has_attribute(path, "digest");
 }
 
 Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
@@ -113,8 +112,7 @@ Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& path
   for (const Piece& piece : pieces) {
     if (piece.row_begin >= piece.row_end) continue;
     const auto found = std::lower_bound(paths.begin(), paths.end(), piece.path);
-    validate(found != paths.end() && *found == piece.path, "{}: has no tensor {}, which the model of the deck needs (another model?)", file.path(),
-             piece.path);
+    validate(found != paths.end() && *found == piece.path, "{}: has no tensor {}, which the model of the deck needs (another model?)", file.path(), piece.path);
     const io::Hdf5Dataset dataset = file.dataset(piece.path);
     const Shape shape = shape_of(dataset);
     validate(shape == piece.spec->shape, "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path, to_string(shape),
@@ -178,8 +176,8 @@ void check_finite(const comm::Communicator& world, const std::string& path, std:
       for_each_round(piece, HostRows::at_once(piece), [&](std::int64_t begin, std::int64_t end) {
         const std::span values(host.read(piece, begin, end), static_cast<std::size_t>((end - begin) * part_of(piece).row_elements()));
         const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-        validate(bad == values.end(), "{}: {} holds a value that is not finite ({}): nothing can be trained or computed from it; use an older checkpoint", path, piece.path,
-                 bad == values.end() ? 0.0f : *bad);
+        validate(bad == values.end(), "{}: {} holds a value that is not finite ({}): nothing can be trained or computed from it; use an older checkpoint", path,
+                 piece.path, bad == values.end() ? 0.0f : *bad);
       });
     }
   });

@@ -20,8 +20,7 @@ std::uint64_t part_of(const Extent& tensor, std::int64_t begin, std::int64_t end
   if (tensor.offset >= end || tensor.offset + tensor.elements * element_bytes <= begin) return 0;
   const std::int64_t first = tensor.offset >= begin ? 0 : first_at_or_after(begin), last = first_at_or_after(end);
   if (first >= last) return 0;
-  return digest_values(data + (tensor.offset + first * element_bytes - begin), static_cast<std::uint64_t>(first),
-                       static_cast<std::uint64_t>(last - first));
+  return digest_values(data + (tensor.offset + first * element_bytes - begin), static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last - first));
 }
 
 }  // namespace

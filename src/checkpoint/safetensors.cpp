@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of the format's own library
 constexpr std::int64_t piece_elements = 1 << 20;
 constexpr std::size_t most_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes and more of memory, and 2 of the header
-constexpr int deepest_nesting = 4;  // header, tensor, shape: one level more than there is
+constexpr int deepest_nesting = 4;              // header, tensor, shape: one level more than there is
 
 /// Bytes of an element of any type the format knows; 0: unknown.
 std::uint64_t bytes_of(const std::string& type) {
@@ -57,8 +57,8 @@ Json parse_header(const std::string& text, const std::string& path) {
 
 SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
-  validate(json.is_object() && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets"),
-           "{}: dtype, shape and data_offsets are meant", place);
+  validate(json.is_object() && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets"), "{}: dtype, shape and data_offsets are meant",
+           place);
   const Json &type = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
   validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place, type.type_name());
   validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place, printable(type.get<std::string>()));
@@ -72,12 +72,11 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   std::uint64_t bytes = bytes_of(entry.type);
   for (const Json& extent : shape) {
     const auto count = extent.get<std::uint64_t>();
-    validate(count < (std::uint64_t{1} << 62) && !__builtin_mul_overflow(bytes, count, &bytes), "{}: its shape has more elements than can be counted",
-             place);
+    validate(count < (std::uint64_t{1} << 62) && !__builtin_mul_overflow(bytes, count, &bytes), "{}: its shape has more elements than can be counted", place);
     entry.shape.push_back(static_cast<std::int64_t>(count));
   }
-  validate(entry.begin <= entry.end && entry.end - entry.begin == bytes, "{}: shape and dtype make {} bytes, data_offsets [{}, {}] do not", place,
-           bytes, entry.begin, entry.end);
+  validate(entry.begin <= entry.end && entry.end - entry.begin == bytes, "{}: shape and dtype make {} bytes, data_offsets [{}, {}] do not", place, bytes,
+           entry.begin, entry.end);
   return entry;
 }
 
@@ -128,8 +127,7 @@ Json header_of(const std::vector<SafetensorsTensor>& tensors, const std::map<std
   for (const SafetensorsTensor& tensor : tensors) {
     TRIREME_EXPECT(static_cast<std::int64_t>(tensor.values.size()) == tensor.shape.elements());
     const std::uint64_t end = offset + tensor.values.size() * sizeof(float);
-    header[tensor.name] = {
-        {"dtype", "F32"}, {"shape", std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())}, {"data_offsets", {offset, end}}};
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   return header;
@@ -159,8 +157,8 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
   const auto found = entries_.find(name);
   validate(found != entries_.end(), "{}: has no tensor {}", path_, name);
   const Entry& entry = found->second;
-  validate(entry.type == "F32" || entry.type == "F16" || entry.type == "BF16" || entry.type == "F64",
-           "{}: {} is of type {}; F32, F16, BF16 and F64 are read", path_, name, entry.type);
+  validate(entry.type == "F32" || entry.type == "F16" || entry.type == "BF16" || entry.type == "F64", "{}: {} is of type {}; F32, F16, BF16 and F64 are read",
+           path_, name, entry.type);
   const io::File file(path_, io::File::Mode::read);
   const auto element_bytes = static_cast<std::int64_t>(bytes_of(entry.type));
   const std::int64_t elements = entry.shape.elements();
@@ -169,8 +167,7 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
   for (std::int64_t first = 0; first < elements; first += piece_elements) {
     const std::int64_t count = std::min(piece_elements, elements - first);
     bytes.resize(static_cast<std::size_t>(count * element_bytes));
-    file.read_at(static_cast<std::int64_t>(data_offset_ + entry.begin) + first * element_bytes, bytes.data(),
-                 static_cast<std::int64_t>(bytes.size()));
+    file.read_at(static_cast<std::int64_t>(data_offset_ + entry.begin) + first * element_bytes, bytes.data(), static_cast<std::int64_t>(bytes.size()));
     for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(first + i)] = to_float(entry.type, bytes, static_cast<std::size_t>(i));
   }
   return values;

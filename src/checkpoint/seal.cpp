@@ -47,8 +47,8 @@ std::string check_blocks(const io::File& file, const std::string& user_block, st
     const std::int64_t offset = begin + block * seal_block_bytes, bytes = std::min(seal_block_bytes, begin + rest - offset);
     file.read_at(offset, buffer.data(), bytes);
     if (io::xxh3(buffer.data(), static_cast<std::size_t>(bytes)) != number_at(user_block, head_bytes + 8 * block)) {
-      return fmt::format("bytes {} to {} (block {} of {}) are not those that were sealed: the file is damaged there", offset, offset + bytes,
-                         block + 1, blocks);
+      return fmt::format("bytes {} to {} (block {} of {}) are not those that were sealed: the file is damaged there", offset, offset + bytes, block + 1,
+                         blocks);
     }
   }
   return "";

@@ -23,7 +23,8 @@ std::string verify_checkpoint(const std::string& path) {
   const Contents contents = read_contents(path);
   const std::string wrong = compare_digests(contents, compute_digests(path));
   if (!wrong.empty()) return wrong;
-  const bool any = damage.empty() || std::any_of(contents.tensors.begin(), contents.tensors.end(), [](const Contents::Entry& tensor) { return tensor.has_digest; });
+  const bool any =
+      damage.empty() || std::any_of(contents.tensors.begin(), contents.tensors.end(), [](const Contents::Entry& tensor) { return tensor.has_digest; });
   return any ? "" : "no checksums";
 }
 

@@ -12,9 +12,12 @@ constexpr std::int64_t halving_elements = 4096;
 
 AllReduce::AllReduce(const Pairs& group, float* data, float* scratch, std::int64_t count, SumOrder order)
     : group_(group), data_(data), scratch_(scratch), count_(count) {
-  if (order == SumOrder::library) way_ = Way::library;
-  else if (!group.complete()) way_ = Way::chain;
-  else way_ = count < halving_elements ? Way::exchange : Way::halving;
+  if (order == SumOrder::library)
+    way_ = Way::library;
+  else if (!group.complete())
+    way_ = Way::chain;
+  else
+    way_ = count < halving_elements ? Way::exchange : Way::halving;
 }
 
 int AllReduce::steps() const {

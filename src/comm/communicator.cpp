@@ -81,9 +81,7 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::by
   form_->all_gather(mine, all);
 }
 
-void Communicator::all_reduce(std::span<double> data, Reduction reduction) const {
-  form_->all_reduce(data.data(), data.size(), Element::float64, reduction);
-}
+void Communicator::all_reduce(std::span<double> data, Reduction reduction) const { form_->all_reduce(data.data(), data.size(), Element::float64, reduction); }
 
 void Communicator::all_reduce(std::span<std::int64_t> data, Reduction reduction) const {
   form_->all_reduce(data.data(), data.size(), Element::int64, reduction);

@@ -121,8 +121,10 @@ std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds)
   Header header;
   std::memcpy(&header, packet.data(), sizeof header);
   if (header.key != state_->key || header.from < 0 || header.from >= static_cast<std::int64_t>(state_->peers.size())) return std::nullopt;
-  if (state_->rank == 0) state_->peers[static_cast<std::size_t>(header.from)] = place;
-  else if (std::any_of(state_->meeting.begin(), state_->meeting.end(), [&](const sockaddr_in& known) { return same(known, place); })) state_->meeting = {place};
+  if (state_->rank == 0)
+    state_->peers[static_cast<std::size_t>(header.from)] = place;
+  else if (std::any_of(state_->meeting.begin(), state_->meeting.end(), [&](const sockaddr_in& known) { return same(known, place); }))
+    state_->meeting = {place};
   std::memcpy(data.data(), packet.data() + sizeof header, data.size());
   return static_cast<int>(header.from);
 }

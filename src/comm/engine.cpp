@@ -98,8 +98,10 @@ Engine::Ticket Engine::all_reduce(const Communicator& group, float* data, float*
   if (Nccl::Channel* channel = state_->channel_of(data, group)) {
     const AllReduce work(pairs(group), data, scratch, count, order);
     state_->plan.clear();
-    if (order == SumOrder::tree) state_->plan.add_steps(work);
-    else state_->plan.library_all_reduce(pairs(group), data, count);
+    if (order == SumOrder::tree)
+      state_->plan.add_steps(work);
+    else
+      state_->plan.library_all_reduce(pairs(group), data, count);
     return state_->ask(*channel, label, work);
   }
   const std::int64_t room = order == SumOrder::tree ? count : 0;
@@ -123,8 +125,10 @@ Engine::Ticket Engine::reduce_scatter(const Communicator& group, float* data, fl
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
     const ReduceScatter work(pairs(group), whole, scratch, bounds, result, order);
     state_->plan.clear();
-    if (order == SumOrder::tree) state_->plan.add_steps(work);
-    else state_->plan.library_reduce_scatter(pairs(group), whole, bounds, result);
+    if (order == SumOrder::tree)
+      state_->plan.add_steps(work);
+    else
+      state_->plan.library_reduce_scatter(pairs(group), whole, bounds, result);
     return state_->ask(*channel, label, work);
   }
   const std::int64_t room = order == SumOrder::tree ? count : 0;

@@ -21,8 +21,10 @@ constexpr int slot_bits = 20;
 /// far: many ranks on few cores leave them to those that have work.
 void pause(int idle) {
   constexpr int yields = 64, longest_us = 1000;
-  if (idle < yields) std::this_thread::yield();
-  else std::this_thread::sleep_for(std::chrono::microseconds(std::min(20 + 4 * (idle - yields), longest_us)));
+  if (idle < yields)
+    std::this_thread::yield();
+  else
+    std::this_thread::sleep_for(std::chrono::microseconds(std::min(20 + 4 * (idle - yields), longest_us)));
 }
 
 }  // namespace
@@ -79,8 +81,10 @@ Engine::Ticket Engine::State::ask(const Communicator& ranks, MpiForm& form, int 
     coming.push(slot);
     ++pending;
   }
-  if (drive == Drive::thread) wake.notify_one();
-  else drive_once();
+  if (drive == Drive::thread)
+    wake.notify_one();
+  else
+    drive_once();
   return ticket;
 }
 
@@ -246,8 +250,10 @@ void Engine::State::run() {
     }
     try {
       const std::lock_guard driver(driving);
-      if (drive_once()) idle = 0;
-      else ++idle;
+      if (drive_once())
+        idle = 0;
+      else
+        ++idle;
     } catch (...) {
       return;  // kept in `error`: the main thread meets it when it waits
     }
@@ -264,8 +270,10 @@ void Engine::State::wait_until(Done&& done) {
   {
     const std::lock_guard driver(driving);
     for (int idle = 0; !done();) {
-      if (drive_once()) idle = 0;
-      else pause(idle++);
+      if (drive_once())
+        idle = 0;
+      else
+        pause(idle++);
     }
   }
   {

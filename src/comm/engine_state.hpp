@@ -34,10 +34,10 @@ struct Engine::State {
     explicit Slot(std::size_t number_in) : number(number_in) {}
 
     const std::size_t number;
-    std::uint64_t uses = 0, turn = 0;   // how often it was used; which request of the engine this is
-    std::atomic<Ticket> ticket{0};      // 0: free. A ticket is (use, number of the slot): it is done once another stands here
+    std::uint64_t uses = 0, turn = 0;  // how often it was used; which request of the engine this is
+    std::atomic<Ticket> ticket{0};     // 0: free. A ticket is (use, number of the slot): it is done once another stands here
     std::atomic<bool> under_way{false};
-    std::atomic<bool> arrived{false};   // staged: what comes in is on its way, and the slot is free once the main thread has waited for it
+    std::atomic<bool> arrived{false};  // staged: what comes in is on its way, and the slot is free once the main thread has waited for it
     std::optional<Work> work;
     Passage passage;
     bool by_nccl = false;
@@ -69,8 +69,8 @@ struct Engine::State {
   struct Group {
     Communicator ranks;  // keeps it alive
     MpiForm* form = nullptr;
-    List sums, sends;    // not started: sums and gathers, and what is sent, which start in the order asked for
-    int under_way = 0;   // of those in order
+    List sums, sends;   // not started: sums and gathers, and what is sent, which start in the order asked for
+    int under_way = 0;  // of those in order
   };
 
   State(Drive drive_in, std::int64_t longest_in);

@@ -46,9 +46,12 @@ Launch find_launch() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"}) launch.by_launcher |= variable(name) != nullptr;
   launch.slurm_step = variable("SLURM_STEP_ID") != nullptr && variable("SLURM_PROCID") != nullptr;
   // mpirun in a job leaves Slurm's own counts standing beside its own: its own rule.
-  if (variable("OMPI_COMM_WORLD_SIZE") != nullptr) launch.tasks = number("OMPI_COMM_WORLD_SIZE");
-  else if (variable("PMI_SIZE") != nullptr) launch.tasks = number("PMI_SIZE");
-  else if (launch.slurm_step) launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+  if (variable("OMPI_COMM_WORLD_SIZE") != nullptr)
+    launch.tasks = number("OMPI_COMM_WORLD_SIZE");
+  else if (variable("PMI_SIZE") != nullptr)
+    launch.tasks = number("PMI_SIZE");
+  else if (launch.slurm_step)
+    launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
   return launch;
 }
 
@@ -68,8 +71,8 @@ std::optional<pid_t> launcher_process() {
 void end_launcher_later() {
   const std::optional<pid_t> parent = launcher_process();
   if (!parent) return;
-  const std::string script = fmt::format("i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; esac; sleep 0.1; done", launcher_looks,
-                                         launcher_looks_at_most);
+  const std::string script = fmt::format("i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; esac; sleep 0.1; done",
+                                         launcher_looks, launcher_looks_at_most);
   const std::string launcher = std::to_string(*parent);
   std::string sh = "sh", option = "-c", body = script, pid = launcher;
   char* words[] = {sh.data(), option.data(), body.data(), pid.data(), nullptr};
@@ -89,9 +92,10 @@ void validate_world(const Launch& launch, int world_size) {
            "srun started {} tasks, but MPI sees a world of one: each would train by itself. This MPI was not told of its peers: `srun --mpi=list` "
            "shows the kinds that this Slurm has; take the one that the MPI library was built for, as in `srun --mpi=pmix`",
            launch.tasks);
-  throw InputError(fmt::format("the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
-                               "Start with the mpirun of the MPI library that this program is linked with",
-                               launch.tasks));
+  throw InputError(
+      fmt::format("the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
+                  "Start with the mpirun of the MPI library that this program is linked with",
+                  launch.tasks));
 }
 
 }  // namespace

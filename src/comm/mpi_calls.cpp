@@ -77,7 +77,8 @@ bool MpiCalls::ended() {
     if (due_[i] == not_receiving) continue;
     int bytes = 0;
     mpi_try(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes), "MPI_Get_count");
-    ensure(bytes == due_[i], "a message of {} bytes came from rank {} with tag {} where {} were due", bytes, statuses_[i].MPI_SOURCE, statuses_[i].MPI_TAG, due_[i]);
+    ensure(bytes == due_[i], "a message of {} bytes came from rank {} with tag {} where {} were due", bytes, statuses_[i].MPI_SOURCE, statuses_[i].MPI_TAG,
+           due_[i]);
   }
   requests_.clear();
   statuses_.clear();

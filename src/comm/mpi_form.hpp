@@ -27,8 +27,8 @@ struct MpiForm final : Communicator::Form {
   std::shared_ptr<Form> split(int color, int key) override;
   const void* mpi_handle() const override { return &main; }
 
-  MPI_Comm main;    ///< blocking calls of Communicator
-  MPI_Comm engine;  ///< the engine's traffic, which therefore never meets the main thread's
+  MPI_Comm main;                      ///< blocking calls of Communicator
+  MPI_Comm engine;                    ///< the engine's traffic, which therefore never meets the main thread's
   std::uint64_t engine_requests = 0;  ///< sums and gathers of the engine on this group so far: their tags, alike on all its ranks
 
  private:

@@ -94,8 +94,10 @@ void Nccl::State::attempt(const Channel& channel, ncclResult_t result, const cha
 void Nccl::State::expect_before(double until) {
   if (monotonic_seconds() < until) return;
   abort();
-  throw Failure(fmt::format("NCCL: not all ranks of a group were connected within {} s; does NCCL find the network between these nodes? "
-                            "(NCCL_DEBUG=INFO tells)", connect_seconds));
+  throw Failure(
+      fmt::format("NCCL: not all ranks of a group were connected within {} s; does NCCL find the network between these nodes? "
+                  "(NCCL_DEBUG=INFO tells)",
+                  connect_seconds));
 }
 
 /// Communicators do not block, so that an error is met: until what was called is on its stream.
@@ -140,7 +142,8 @@ void Nccl::State::post(const Channel& channel, const Plan::Call& call) {
     case Plan::Kind::receive: return attempt(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream), "ncclRecv");
     case Plan::Kind::all_reduce: return attempt(channel, ncclAllReduce(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
     case Plan::Kind::reduce: return attempt(channel, ncclReduce(call.from, call.to, count, ncclFloat, ncclSum, call.peer, comm, stream), "ncclReduce");
-    case Plan::Kind::reduce_scatter: return attempt(channel, ncclReduceScatter(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclReduceScatter");
+    case Plan::Kind::reduce_scatter:
+      return attempt(channel, ncclReduceScatter(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclReduceScatter");
     case Plan::Kind::all_gather: return attempt(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream), "ncclAllGather");
     case Plan::Kind::broadcast: return attempt(channel, ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream), "ncclBroadcast");
     case Plan::Kind::add: return kernels::add(channel.stream, call.count, static_cast<const float*>(call.from), static_cast<float*>(call.to));
@@ -220,8 +223,10 @@ void Nccl::connect(const Communicator& group, std::span<const Engine::Lane> lane
       channel.tags = lane.tags;
       state_->plan.clear();
       const std::span<std::byte> byte(state_->first.data(), 1);
-      if (lane.from == group.rank()) state_->plan.send(byte, 1);
-      else state_->plan.receive(byte, 0);
+      if (lane.from == group.rank())
+        state_->plan.send(byte, 1);
+      else
+        state_->plan.receive(byte, 0);
       state_->plan.end();
       state_->make(channel, ids[i], lane.from == group.rank() ? 0 : 1, 2, state_->plan);
     }
@@ -229,8 +234,8 @@ void Nccl::connect(const Communicator& group, std::span<const Engine::Lane> lane
 }
 
 Nccl::Channel* Nccl::channel_of(const Communicator& group) const {
-  const auto channel = std::find_if(state_->channels.begin(), state_->channels.end(),
-                                    [&](const Channel& c) { return c.tags.empty() && &c.group.form() == &group.form(); });
+  const auto channel =
+      std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) { return c.tags.empty() && &c.group.form() == &group.form(); });
   return channel == state_->channels.end() ? nullptr : &*channel;
 }
 

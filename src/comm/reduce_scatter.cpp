@@ -6,8 +6,10 @@ namespace trireme::comm {
 
 ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order)
     : group_(group), data_(data), scratch_(scratch), result_(result), bounds_(bounds), elements_(bounds.back() - bounds.front()) {
-  if (order == SumOrder::library) way_ = Way::direct;
-  else way_ = group.complete() ? Way::halving : Way::chain;
+  if (order == SumOrder::library)
+    way_ = Way::direct;
+  else
+    way_ = group.complete() ? Way::halving : Way::chain;
 }
 
 int ReduceScatter::steps() const {
@@ -32,12 +34,16 @@ void ReduceScatter::complete(Calls& calls, int step) const {
   const bool last = step + 1 == steps();
   switch (way_) {
     case Way::direct:
-      if (last) calls.add(data_ + mine.begin, result_, mine.size());
-      else calls.add(result_, data_ + mine.begin, mine.size());
+      if (last)
+        calls.add(data_ + mine.begin, result_, mine.size());
+      else
+        calls.add(result_, data_ + mine.begin, mine.size());
       return;
     case Way::halving:
-      if (last) calls.add(data_ + mine.begin, result_, mine.size());
-      else add_received(calls, step);
+      if (last)
+        calls.add(data_ + mine.begin, result_, mine.size());
+      else
+        add_received(calls, step);
       return;
     case Way::chain:
       if (step != 0 || group_.rank == 0) return;

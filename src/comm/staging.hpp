@@ -16,7 +16,8 @@ class Staging {
  public:
   /// Host memory of one request at a time. Taken, given back and grown by the main thread; between, it is its request's.
   struct Buffer {
-    Buffer(Device device, std::size_t bytes) : memory({}, bytes, "communication: staging", Pages::pinned), asked(device), copied_out(device), copied_in(device) {}
+    Buffer(Device device, std::size_t bytes)
+        : memory({}, bytes, "communication: staging", Pages::pinned), asked(device), copied_out(device), copied_in(device) {}
 
     Allocation memory;
     Event asked;                  ///< the end of what the compute stream had been given

@@ -43,8 +43,8 @@ struct Dataset::Shard {
       case DatasetKind::tokens: tokens.emplace(std::move(file), header, cache); return;
       case DatasetKind::encoded_images: break;
     }
-    throw InputError(fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path,
-                                 to_string(header.kind)));
+    throw InputError(
+        fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path, to_string(header.kind)));
   }
 };
 
@@ -56,8 +56,7 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
   for (const std::string& path : paths) {
     shards_.push_back(std::make_unique<Shard>(path, cache));
     const DatasetKind kind = shards_.back()->header.kind, first = shards_.front()->header.kind;
-    validate(kind == first, "{}: holds {}, where {} holds {}: all shards of a folder are of one kind", path, to_string(kind), paths.front(),
-             to_string(first));
+    validate(kind == first, "{}: holds {}, where {} holds {}: all shards of a folder are of one kind", path, to_string(kind), paths.front(), to_string(first));
     info_.shard_names.push_back(std::filesystem::path(path).filename().string());
   }
   info_.kind = shards_.front()->header.kind;
@@ -71,8 +70,8 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
   }
   validate(info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0), "{}: its {} shards hold no sample{}", folder, paths.size(),
            context == 0 ? ""
-                        : fmt::format(" of context {}: a shard of at least {} tokens is needed, and the {} tokens are in shorter ones", context,
-                                      context + 1, info_.tokens));
+                        : fmt::format(" of context {}: a shard of at least {} tokens is needed, and the {} tokens are in shorter ones", context, context + 1,
+                                      info_.tokens));
   info_.identity = identity_of(info_);
 }
 
@@ -87,8 +86,8 @@ void Dataset::gather_images(const std::string& folder, const std::vector<std::st
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const ShardDescription& header = shards_[i]->header;
     validate(header.height == info_.height && header.width == info_.width && header.channels == info_.channels,
-             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder hold one size", paths[i], header.height,
-             header.width, header.channels, info_.height, info_.width, info_.channels, paths.front());
+             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder hold one size", paths[i], header.height, header.width,
+             header.channels, info_.height, info_.width, info_.channels, paths.front());
     if (!header.classes.empty()) {
       validate(classes_from.empty() || header.classes == info_.classes, "{}: /classes differs from that of {}", paths[i], classes_from);
       info_.classes = header.classes;
@@ -97,8 +96,8 @@ void Dataset::gather_images(const std::string& folder, const std::vector<std::st
     for (const std::int32_t label : shards_[i]->images->labels()) largest_label = std::max(largest_label, label);
     info_.shard_samples.push_back(header.samples);
   }
-  validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()),
-           "{}: a label {} stands among {} classes (/classes of {})", folder, largest_label, info_.classes.size(), classes_from);
+  validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()), "{}: a label {} stands among {} classes (/classes of {})",
+           folder, largest_label, info_.classes.size(), classes_from);
   info_.class_count = info_.classes.empty() ? std::int64_t{largest_label} + 1 : static_cast<std::int64_t>(info_.classes.size());
 }
 

@@ -22,8 +22,8 @@ IdxReader::IdxReader(const std::string& path, int rank) : path_(path), file_(std
   TRIREME_EXPECT(rank >= 1 && rank <= 8);
   read({reinterpret_cast<std::byte*>(header), header_bytes});
   validate(header[0] == 0 && header[1] == 0 && header[2] == 8 && header[3] == rank,
-           "{}: begins with the bytes {:02x} {:02x} {:02x} {:02x}, where an idx file of {} begins with 00 00 08 {:02x}", path, header[0], header[1],
-           header[2], header[3], rank == 3 ? "images" : "labels", rank);
+           "{}: begins with the bytes {:02x} {:02x} {:02x} {:02x}, where an idx file of {} begins with 00 00 08 {:02x}", path, header[0], header[1], header[2],
+           header[3], rank == 3 ? "images" : "labels", rank);
   std::int64_t bytes = 1;
   for (int i = 0; i < rank; ++i) {
     const unsigned char* at = header + 4 + 4 * i;

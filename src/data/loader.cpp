@@ -31,7 +31,7 @@ struct Loader::State {
     std::uint64_t* keys = nullptr;
     std::int32_t* ids = nullptr;  // tokens: of the row being read
     Event copied;
-    std::int64_t ready = -1;     // the micro-batch it holds
+    std::int64_t ready = -1;  // the micro-batch it holds
     std::exception_ptr error;
   };
   struct Row {  // of a slot; null: not asked for
@@ -71,11 +71,11 @@ struct Loader::State {
   std::condition_variable work_may_go_on, something_done;
   bool ending = false, paused = true;
   int busy = 0;
-  std::int64_t pass_end = 0;       // micro-batches of the pass
+  std::int64_t pass_end = 0;  // micro-batches of the pass
   std::int64_t next_ticket = 0;
-  std::int64_t given = 0;          // handed to the caller; the last of them is still the caller's
-  std::int64_t released = 0;       // before these, slots are free
-  Cursor planned;                  // step of the next ticket
+  std::int64_t given = 0;     // handed to the caller; the last of them is still the caller's
+  std::int64_t released = 0;  // before these, slots are free
+  Cursor planned;             // step of the next ticket
   std::vector<std::thread> readers;
 };
 
@@ -225,8 +225,10 @@ void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
   slot.batch.valid = std::clamp<std::int64_t>(dataset.info().samples - first, 0, options.micro);
   slot.batch.start = {0, 0};
   for (std::int64_t row = 0; row < options.micro; ++row) {
-    if (row < slot.batch.valid) fill_row(row, first + row, 0, slot);
-    else clear_row(row, slot);
+    if (row < slot.batch.valid)
+      fill_row(row, first + row, 0, slot);
+    else
+      clear_row(row, slot);
   }
 }
 

@@ -16,8 +16,7 @@ struct PackedFile::Source {
   }
 };
 
-PackedFile::PackedFile(const std::string& path)
-    : path_(path), file_bytes_(io::File(path, io::File::Mode::read).size()), source_(std::make_unique<Source>()) {
+PackedFile::PackedFile(const std::string& path) : path_(path), file_bytes_(io::File(path, io::File::Mode::read).size()), source_(std::make_unique<Source>()) {
   source_->file = gzopen(path.c_str(), "rb");
   ensure(source_->file != nullptr, "{}: cannot be opened", path);
   gzbuffer(source_->file, 1 << 18);

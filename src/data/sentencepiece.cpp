@@ -15,8 +15,10 @@ using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>().s
 
 template <class AnyStatus>
 std::string words_of(const AnyStatus& status) {
-  if constexpr (requires { status.error_message(); }) return status.error_message();
-  else return std::string(status.message());
+  if constexpr (requires { status.error_message(); })
+    return status.error_message();
+  else
+    return std::string(status.message());
 }
 
 class SentencePieceTokenizer : public Tokenizer {
@@ -77,16 +79,15 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
   Lines sentences(lines);
   std::string model;
   // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the text back.
-  const Status status =
-      sentencepiece::SentencePieceTrainer::Train({{"model_type", "unigram"},
-                                                  {"vocab_size", std::to_string(vocabulary)},
-                                                  {"byte_fallback", "true"},
-                                                  {"normalization_rule_name", "identity"},
-                                                  {"remove_extra_whitespaces", "false"},
-                                                  {"add_dummy_prefix", "false"},
-                                                  {"num_threads", "4"},  // always: sums over threads are part of the result
-                                                  {"minloglevel", "3"}},
-                                                 &sentences, &model);
+  const Status status = sentencepiece::SentencePieceTrainer::Train({{"model_type", "unigram"},
+                                                                    {"vocab_size", std::to_string(vocabulary)},
+                                                                    {"byte_fallback", "true"},
+                                                                    {"normalization_rule_name", "identity"},
+                                                                    {"remove_extra_whitespaces", "false"},
+                                                                    {"add_dummy_prefix", "false"},
+                                                                    {"num_threads", "4"},  // always: sums over threads are part of the result
+                                                                    {"minloglevel", "3"}},
+                                                                   &sentences, &model);
   validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary, words_of(status));
   return model;
 }

@@ -53,8 +53,8 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
   const io::Hdf5Description& stored = images.description();
   validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 && !stored.is_signed,
            "{}: is not uint8; images are uint8 [samples, height, width, channels]", images.place());
-  validate(stored.shape.size() == 4, "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: channels = 1)",
-           images.place(), stored.shape.size(), fmt::join(stored.shape, ", "));
+  validate(stored.shape.size() == 4, "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: channels = 1)", images.place(),
+           stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
     validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent, "{}: extents [{}] cannot be those of images", images.place(),
              fmt::join(stored.shape, ", "));
@@ -149,7 +149,8 @@ void check_documents(const io::Hdf5File& file, const ShardDescription& shard) {
     validate(first > 0 || offsets[0] == 0, "{}: its first offset is {}; the first document begins at token 0", dataset.place(), offsets[0]);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
-      validate(last <= offset && offset <= tokens, "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens", dataset.place(), first + i, offset, last, tokens);
+      validate(last <= offset && offset <= tokens, "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens", dataset.place(), first + i, offset,
+               last, tokens);
       last = offset;
     }
   }

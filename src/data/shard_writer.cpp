@@ -19,12 +19,10 @@ constexpr std::int64_t page_bytes = 4096;            // large datasets begin on 
 constexpr std::int64_t header_room_bytes = 1 << 20;  // what the file holds beside samples, generously
 
 /// Makes the file under a temporary name, lets `fill` write what is in it, and gives it its name once it is whole.
-std::int64_t write_shard(const std::string& path, const std::string& kind, std::int64_t content_bytes,
-                         const std::function<void(io::Hdf5File&)>& fill) {
+std::int64_t write_shard(const std::string& path, const std::string& kind, std::int64_t content_bytes, const std::function<void(io::Hdf5File&)>& fill) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
   const std::int64_t needed = content_bytes + header_room_bytes, available = io::free_bytes(folder.empty() ? "." : folder.string());
-  ensure(available >= needed, "{}: needs {}, the disk has {}", path, format_bytes(static_cast<double>(needed)),
-         format_bytes(static_cast<double>(available)));
+  ensure(available >= needed, "{}: needs {}, the disk has {}", path, format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
   const std::string temporary = path + ".tmp";
   try {
     io::Hdf5File file = io::Hdf5File::create(temporary, {.communicator = nullptr, .user_block_bytes = 0, .alignment = page_bytes});
@@ -108,16 +106,15 @@ std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& o
   TRIREME_EXPECT(images.size() == labels.size() * static_cast<std::size_t>(sample_bytes));
   for (std::size_t i = 0; i < labels.size(); ++i) {
     validate(labels[i] >= 0, "{}: label {} of sample {} is below 0", path, labels[i], i);
-    validate(options.classes.empty() || static_cast<std::size_t>(labels[i]) < options.classes.size(),
-             "{}: label {} of sample {} is past the {} classes", path, labels[i], i, options.classes.size());
+    validate(options.classes.empty() || static_cast<std::size_t>(labels[i]) < options.classes.size(), "{}: label {} of sample {} is past the {} classes", path,
+             labels[i], i, options.classes.size());
   }
   return write_shard(path, "images", static_cast<std::int64_t>(images.size() + labels.size_bytes()), [&](io::Hdf5File& file) {
     const std::int64_t image_shape[4] = {static_cast<std::int64_t>(labels.size()), options.height, options.width, options.channels};
     file.create_dataset("images", io::Hdf5Number::uint8, image_shape).write_all(io::Hdf5Number::uint8, images.data());
     file.create_dataset("labels", io::Hdf5Number::int32, {image_shape, 1}).write_all(io::Hdf5Number::int32, labels.data());
     if (!options.classes.empty()) file.write_strings("classes", options.classes);
-    if (options.checksum_block > 0)
-      write_checksums(file, image_checksums(images, labels, sample_bytes, options.checksum_block), options.checksum_block);
+    if (options.checksum_block > 0) write_checksums(file, image_checksums(images, labels, sample_bytes, options.checksum_block), options.checksum_block);
   });
 }
 

@@ -53,7 +53,7 @@ class StoredRows {
   std::vector<std::int64_t> shape_;
   io::Hdf5Number number_;
   std::int64_t row_bytes_ = 1;
-  io::File file_;             ///< contiguous: read at offset_
+  io::File file_;  ///< contiguous: read at offset_
   std::int64_t offset_ = -1;
   std::optional<io::Hdf5File> container_;  ///< chunked
   std::optional<io::Hdf5Dataset> dataset_;

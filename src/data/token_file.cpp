@@ -47,8 +47,8 @@ void convert(const TokenFile& file, std::int64_t first, std::int64_t vocabulary,
     std::memcpy(&token, stored.data() + i * sizeof token, sizeof token);
     bool inside = static_cast<std::uint64_t>(token) < static_cast<std::uint64_t>(vocabulary);  // a negative one becomes huge
     if constexpr (std::is_signed_v<Stored>) inside = inside && token >= 0;
-    validate(inside, "{}: token {} at position {} is outside the vocabulary of {} (tokens are 0 to {})", file.path, token,
-             first + static_cast<std::int64_t>(i), vocabulary, vocabulary - 1);
+    validate(inside, "{}: token {} at position {} is outside the vocabulary of {} (tokens are 0 to {})", file.path, token, first + static_cast<std::int64_t>(i),
+             vocabulary, vocabulary - 1);
     const auto narrow = static_cast<Wanted>(token);
     std::memcpy(out.data() + i * sizeof narrow, &narrow, sizeof narrow);
   }
@@ -137,8 +137,7 @@ TokenFile npy_token_file(const std::string& path) {
   const std::string_view name = type.substr(0, 5);
   const bool known = name.size() == 5 && name[0] == '\'' && (name[1] == '<' || name[1] == '|') && (name[2] == 'u' || name[2] == 'i') &&
                      std::string_view("1248").find(name[3]) != std::string_view::npos && name[4] == '\'';
-  validate(known, "{}: is of type {}; whole numbers, little-endian, are meant, as numpy.uint16 and numpy.uint32 are", path,
-           type.substr(0, type.find(',')));
+  validate(known, "{}: is of type {}; whole numbers, little-endian, are meant, as numpy.uint16 and numpy.uint32 are", path, type.substr(0, type.find(',')));
   tokens.is_signed = name[2] == 'i';
   tokens.token_bytes = name[3] - '0';
 
@@ -149,8 +148,8 @@ TokenFile npy_token_file(const std::string& path) {
   const bool one_dimension = extents.starts_with('(') && error == std::errc() && tokens.count >= 0 && end - rest == 1 && *rest == ',';
   validate(one_dimension, "{}: its shape is {}); one dimension, (count,), is meant: array.reshape(-1)", path, extents);
   const std::int64_t bytes = file.size() - tokens.offset;
-  validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count,
-           "{}: its header says {} tokens of {} bytes, but {} bytes follow it", path, tokens.count, tokens.token_bytes, bytes);
+  validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count, "{}: its header says {} tokens of {} bytes, but {} bytes follow it",
+           path, tokens.count, tokens.token_bytes, bytes);
   return tokens;
 }
 
@@ -188,8 +187,8 @@ std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, std::int64_t begin,
   return part;
 }
 
-std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options, const std::vector<TokenFile>& files,
-                              const std::vector<TokenRun>& runs, bool documents) {
+std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options, const std::vector<TokenFile>& files, const std::vector<TokenRun>& runs,
+                              bool documents) {
   std::vector<std::uint64_t> offsets;
   if (documents) {
     offsets.push_back(0);

@@ -26,8 +26,8 @@ std::int64_t block_of(const io::Hdf5File& file) {
 std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64_t expected) {
   const io::Hdf5Dataset dataset = file.dataset("checksums");
   const io::Hdf5Description& stored = dataset.description();
-  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 && stored.shape.size() == 1,
-           "{}: checksums are uint64 [blocks]", dataset.place());
+  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 && stored.shape.size() == 1, "{}: checksums are uint64 [blocks]",
+           dataset.place());
   validate(stored.shape[0] == expected, "{}: holds {} checksums, where the samples make {} blocks", dataset.place(), stored.shape[0], expected);
   std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
   if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
@@ -43,8 +43,8 @@ std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const
     const std::int64_t count = std::min(block, samples - begin);
     const std::uint64_t found = checksum(begin, count), meant = stored[static_cast<std::size_t>(begin / block)];
     if (found != meant) {
-      return fmt::format("block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}", begin / block, what, unit, begin,
-                         begin + count - 1, found, meant);
+      return fmt::format("block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}", begin / block, what, unit, begin, begin + count - 1,
+                         found, meant);
     }
   }
   return "";
@@ -102,8 +102,10 @@ std::string verify_shard(const std::string& path) {
   switch (header.kind) {
     case DatasetKind::images: {
       const ImageShard shard(io::Hdf5File::open(path), header, cache);
-      if (header.checksums) wrong = verify_images(file, shard, header.samples);
-      else read_images(shard, header.samples);
+      if (header.checksums)
+        wrong = verify_images(file, shard, header.samples);
+      else
+        read_images(shard, header.samples);
       return wrong;
     }
     case DatasetKind::tokens: {
@@ -114,8 +116,8 @@ std::string verify_shard(const std::string& path) {
     }
     case DatasetKind::encoded_images: break;
   }
-  throw InputError(fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path,
-                               to_string(header.kind)));
+  throw InputError(
+      fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path, to_string(header.kind)));
 }
 
 }  // namespace trireme::data

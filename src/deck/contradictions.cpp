@@ -17,14 +17,16 @@ void judge_batch(const Deck& deck, Reader& reader) {
   if (global % micro != 0) {
     std::int64_t divisor = std::min(global, micro);
     while (global % divisor != 0) --divisor;
-    reader.mistake(key, fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is cut into whole micro-batches); "
-                                    "use batch.global = {}, or batch.micro = {}",
-                                    global, inner_origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), nearest_multiples(global, micro), divisor));
+    reader.mistake(key,
+                   fmt::format("batch.global = {}{} is not a multiple of batch.micro = {}{} (a step is cut into whole micro-batches); "
+                               "use batch.global = {}, or batch.micro = {}",
+                               global, inner_origin(reader, "batch.global"), micro, origin(reader, "batch.micro"), nearest_multiples(global, micro), divisor));
   } else if (deck.parallel.data > 0 && global % (micro * deck.parallel.data) != 0) {
-    reader.mistake(key, fmt::format("batch.global = {}{} does not divide over batch.micro = {}{} x parallel.data = {} (each replica needs whole micro-batches); "
-                                    "use batch.global = {}",
-                                    global, inner_origin(reader, "batch.global"), micro, inner_origin(reader, "batch.micro"), deck.parallel.data,
-                                    nearest_multiples(global, micro * deck.parallel.data)));
+    reader.mistake(key,
+                   fmt::format("batch.global = {}{} does not divide over batch.micro = {}{} x parallel.data = {} (each replica needs whole micro-batches); "
+                               "use batch.global = {}",
+                               global, inner_origin(reader, "batch.global"), micro, inner_origin(reader, "batch.micro"), deck.parallel.data,
+                               nearest_multiples(global, micro * deck.parallel.data)));
   }
 }
 
@@ -46,7 +48,8 @@ void judge_tokens(const Deck& deck, Reader& reader) {
   if (deck.model.kind == model::ModelKind::gpt || judged_already(reader, {"model.kind"})) return;
   const auto judge = [&](const char* key, const std::optional<Duration>& duration) {
     if (duration && duration->unit == Duration::Unit::tokens)
-      reader.mistake(key, fmt::format("{}: tokens count only for token datasets (model.kind = \"gpt\"); write epochs, steps or samples", quoted(to_string(*duration))));
+      reader.mistake(
+          key, fmt::format("{}: tokens count only for token datasets (model.kind = \"gpt\"); write epochs, steps or samples", quoted(to_string(*duration))));
   };
   judge("run.stop", deck.run.stop);
   judge("schedule.warmup", deck.schedule.warmup);
@@ -83,20 +86,21 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   judge_tokens(deck, reader);
   judge_schedule(deck, reader);
   if (!deck.checkpoint.best.empty() && deck.data.validation.empty() && !judged_already(reader, {"checkpoint.best", "data.validation"}))
-    reader.mistake("checkpoint.best", fmt::format("\"{}\" is measured on data.validation, which is missing; name that folder or use best = \"none\"",
-                                                  deck.checkpoint.best));
+    reader.mistake("checkpoint.best",
+                   fmt::format("\"{}\" is measured on data.validation, which is missing; name that folder or use best = \"none\"", deck.checkpoint.best));
   if (deck.checkpoint.best == "perplexity" && deck.model.kind != model::ModelKind::gpt && !judged_already(reader, {"checkpoint.best", "model.kind"}))
     reader.mistake("checkpoint.best", "\"perplexity\" is measured of language models (model.kind = \"gpt\"); use \"loss\" or \"top1\"");
   if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 && !judged_already(reader, {"optimizer.momentum", "optimizer.nesterov"}))
     reader.mistake("optimizer.nesterov", "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
   const train::HealthOptions& health = deck.health;
   if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) && !judged_already(reader, {"health.spike_ratio", "health.spike_warn"}))
-    reader.mistake("health.spike_ratio", fmt::format("{} would drop losses that are not even worth a warning (spike_warn = {}{}); use spike_ratio = 10, or 0 to drop none",
-                                                     health.spike_ratio, health.spike_warn, origin(reader, "health.spike_warn")));
+    reader.mistake("health.spike_ratio",
+                   fmt::format("{} would drop losses that are not even worth a warning (spike_warn = {}{}); use spike_ratio = 10, or 0 to drop none",
+                               health.spike_ratio, health.spike_warn, origin(reader, "health.spike_warn")));
   if (deck.run.walltime && deck.run.walltime_margin.value >= deck.run.walltime->value && !judged_already(reader, {"run.walltime", "run.walltime_margin"}))
-    reader.mistake("run.walltime_margin", fmt::format("\"{}\"{} leaves nothing of walltime = \"{}\"; use a shorter margin or a longer time",
-                                                      to_string(deck.run.walltime_margin), inner_origin(reader, "run.walltime_margin"),
-                                                      to_string(*deck.run.walltime)));
+    reader.mistake("run.walltime_margin",
+                   fmt::format("\"{}\"{} leaves nothing of walltime = \"{}\"; use a shorter margin or a longer time", to_string(deck.run.walltime_margin),
+                               inner_origin(reader, "run.walltime_margin"), to_string(*deck.run.walltime)));
 }
 
 }  // namespace trireme::deck

@@ -18,7 +18,8 @@ namespace {
 
 using Kind = train::Fault::Kind;
 
-constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {{{"kill", Kind::kill}, {"stop", Kind::stop}, {"sleep", Kind::sleep}, {"nan", Kind::nan}, {"flip", Kind::flip}}};
+constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {
+    {{"kill", Kind::kill}, {"stop", Kind::stop}, {"sleep", Kind::sleep}, {"nan", Kind::nan}, {"flip", Kind::flip}}};
 constexpr const char* demand = "must be as \"kill rank 2 step 17 phase checkpoint-write\" (kill, stop, sleep SECONDS, nan, flip; a step or a range as 3..9)";
 
 template <class T>
@@ -44,19 +45,23 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
   fault.kind = kind->second;
   std::size_t at = 1;
   if (fault.kind == Kind::sleep) {
-    if (at == words.size() || !is_number(words[at++], fault.seconds) || fault.seconds <= 0) return fmt::format("{}: sleep needs its seconds, as in sleep 0.5", quoted(text));
+    if (at == words.size() || !is_number(words[at++], fault.seconds) || fault.seconds <= 0)
+      return fmt::format("{}: sleep needs its seconds, as in sleep 0.5", quoted(text));
   }
   bool rank = false, step = false;
   for (; at + 1 < words.size(); at += 2) {
     const std::string &name = words[at], &value = words[at + 1];
     bool right = true;
-    if (name == "rank") right = rank = is_number(value, fault.rank) && fault.rank >= 0;
-    else if (name == "step") right = step = is_range(value, fault.first, fault.last);
+    if (name == "rank")
+      right = rank = is_number(value, fault.rank) && fault.rank >= 0;
+    else if (name == "step")
+      right = step = is_range(value, fault.first, fault.last);
     else if (name == "phase") {
       right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) != std::end(train::fault_phases);
       if (!right) return fmt::format("{}: no phase {}; phases: {}", quoted(text), value, fmt::join(train::fault_phases, ", "));
       fault.phase = value;
-    } else right = false;
+    } else
+      right = false;
     if (!right) return fmt::format("{}: {}", quoted(text), demand);
   }
   if (at != words.size() || !rank || !step) return fmt::format("{}: {}", quoted(text), demand);

@@ -37,8 +37,10 @@ std::string wrong_number(const char* wanted, const Given& given, const Range& ra
     std::erase(plain, '_');
     const double number = std::strtod(plain.c_str(), &end);
     const bool is_number = !plain.empty() && *end == '\0';
-    if (is_number && std::abs(number) >= 0x1p63) return fmt::format("{} is too {}; must be {}", *given.raw, number > 0 ? "large" : "far below 0", range.demand(number));
-    if (is_number && std::abs(number) < std::numeric_limits<double>::min()) return fmt::format("{} is too near to 0 for a number; write 0 or a larger one", *given.raw);
+    if (is_number && std::abs(number) >= 0x1p63)
+      return fmt::format("{} is too {}; must be {}", *given.raw, number > 0 ? "large" : "far below 0", range.demand(number));
+    if (is_number && std::abs(number) < std::numeric_limits<double>::min())
+      return fmt::format("{} is too near to 0 for a number; write 0 or a larger one", *given.raw);
   }
   return wrong_type(wanted, given.node);
 }
@@ -90,7 +92,8 @@ std::string read_duration(const std::string& text, Units units, bool positive, D
   if (!duration) return fmt::format("{}: {}", quoted(text), why);
   if (const std::string wrong = wrong_units(*duration, units); !wrong.empty()) return fmt::format("{}: {}", quoted(text), wrong);
   if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
-  if (duration->value > longest_duration) return fmt::format("{}: is too long; must be at most {}", quoted(text), to_string({longest_duration, duration->unit}));
+  if (duration->value > longest_duration)
+    return fmt::format("{}: is too long; must be at most {}", quoted(text), to_string({longest_duration, duration->unit}));
   value = *duration;
   return "";
 }
@@ -162,7 +165,8 @@ std::string Range::demand(double value) const {
   std::vector<std::string> parts;
   if (std::isfinite(min)) parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", shown(min)));
   // The largest number of an option's type interests only whom it concerns.
-  if (max < std::numeric_limits<int>::max() || value >= max) parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most", std::isfinite(max) ? shown(max) : "1.7e308"));
+  if (max < std::numeric_limits<int>::max() || value >= max)
+    parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most", std::isfinite(max) ? shown(max) : "1.7e308"));
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
@@ -340,9 +344,8 @@ Field recompute(int& value) {
 }
 
 Field offload(parallel::Offload& value) {
-  static const std::vector<std::pair<std::string, bool parallel::Offload::*>> parts = {{"optimizer", &parallel::Offload::optimizer},
-                                                                                      {"parameters", &parallel::Offload::parameters},
-                                                                                      {"activations", &parallel::Offload::activations}};
+  static const std::vector<std::pair<std::string, bool parallel::Offload::*>> parts = {
+      {"optimizer", &parallel::Offload::optimizer}, {"parameters", &parallel::Offload::parameters}, {"activations", &parallel::Offload::activations}};
   const auto read = [&value](const Given& given) -> std::string {
     std::vector<std::string> names;
     for (const auto& part : parts) names.push_back(part.first);
@@ -395,7 +398,8 @@ Field step_range(std::optional<monitor::StepRange>& value) {
     value.reset();
     if (*string == "none") return "";
     const std::size_t dots = string->find("..");
-    const int first = count_of(std::string_view(*string).substr(0, dots)), last = dots == std::string::npos ? 0 : count_of(std::string_view(*string).substr(dots + 2));
+    const int first = count_of(std::string_view(*string).substr(0, dots)),
+              last = dots == std::string::npos ? 0 : count_of(std::string_view(*string).substr(dots + 2));
     if (first < 1 || last < 1) return fmt::format("{}: must be a range of steps, the first of which is 1, as in \"10..12\", or \"none\"", quoted(*string));
     if (last < first) return fmt::format("{}: ends before it begins; must be as \"{}..{}\"", quoted(*string), last, first);
     value = monitor::StepRange{first, last};
@@ -420,9 +424,8 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
     deviation = std::move(deviations);
     return "";
   };
-  return {read, [&mean, &deviation] {
-            return mean.empty() ? std::string() : fmt::format("{{ mean = {}, std = {} }}", literal_list(mean), literal_list(deviation));
-          }};
+  return {read,
+          [&mean, &deviation] { return mean.empty() ? std::string() : fmt::format("{{ mean = {}, std = {} }}", literal_list(mean), literal_list(deviation)); }};
 }
 
 Field random_crop(std::int64_t& padding) {

@@ -125,8 +125,7 @@ Field optional_integer(T& value, Range range) {
 /// One number of a list.
 Field one_of(int& value, std::vector<int> choices);
 
-Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available, std::function<std::size_t()> get,
-                std::function<void(std::size_t)> set);
+Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available, std::function<std::size_t()> get, std::function<void(std::size_t)> set);
 /// One word of a list; `not_available`: the contract's words that this version does not do.
 template <class T>
 Field choice(T& value, std::vector<std::pair<std::string, T>> choices, std::vector<std::string> not_available = {}) {

@@ -83,12 +83,9 @@ Reader::~Reader() = default;
 
 void Reader::apply(const Override& given) {
   const std::vector<std::string> parts = parts_of(given.key);
-  const auto refuse = [&](const std::string& why) {
-    mistakes_.push_back({fmt::format("--set {}={}", printable(given.key), printable(given.value)), why});
-  };
+  const auto refuse = [&](const std::string& why) { mistakes_.push_back({fmt::format("--set {}={}", printable(given.key), printable(given.value)), why}); };
   if (!is_utf8(given.key) || !is_utf8(given.value)) return refuse("is not UTF-8 text; a deck can hold no other");
-  if (std::find(parts.begin(), parts.end(), "") != parts.end())
-    return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
+  if (std::find(parts.begin(), parts.end(), "") != parts.end()) return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
   constexpr std::size_t most_parts = 8;
   if (parts.size() > most_parts) return refuse(fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip", parts.size()));
   toml::table* table = &document_->root;

@@ -65,9 +65,8 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
           one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
   v.field({"width", resnet_or_gpt}, integer(is_gpt ? model.gpt.width : model.width, between(1, widest)));
   v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
-  v.field({"norm", resnet_or_gpt, nullptr, true},
-          is_gpt ? choice<GptNorm>(model.gpt.norm, {{"layer", GptNorm::layer}, {"rms", GptNorm::rms}})
-                 : choice<ResnetNorm>(model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
+  v.field({"norm", resnet_or_gpt, nullptr, true}, is_gpt ? choice<GptNorm>(model.gpt.norm, {{"layer", GptNorm::layer}, {"rms", GptNorm::rms}})
+                                                         : choice<ResnetNorm>(model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
   v.field({"zero_init_residual", resnet}, flag(model.zero_init_residual));
   v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"}, extents(model.widths));
   visit_gpt(v, gpt, model.gpt);
@@ -116,14 +115,14 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   v.field({"data"}, data_ranks(parallel.data));
   v.field({"tensor"}, integer(parallel.tensor, between(1, most_parts)));
   v.field({"pipeline"}, integer(parallel.pipeline, between(1, most_parts)));
-  v.field({"pipeline_schedule"}, choice<PipelineKind>(parallel.pipeline_schedule, {{"gpipe", PipelineKind::gpipe},
-                                                                                   {"1f1b", PipelineKind::one_forward_one_backward},
-                                                                                   {"interleaved", PipelineKind::interleaved}}));
+  v.field({"pipeline_schedule"},
+          choice<PipelineKind>(parallel.pipeline_schedule,
+                               {{"gpipe", PipelineKind::gpipe}, {"1f1b", PipelineKind::one_forward_one_backward}, {"interleaved", PipelineKind::interleaved}}));
   v.field({"pipeline_chunks"}, integer(parallel.pipeline_chunks, between(1, most_parts)));
-  v.field({"shard"}, choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
-                                                        {"optimizer", ShardKind::optimizer},
-                                                        {"gradients", ShardKind::gradients},
-                                                        {"parameters", ShardKind::parameters}}));
+  v.field({"shard"},
+          choice<ShardKind>(
+              parallel.shard,
+              {{"none", ShardKind::none}, {"optimizer", ShardKind::optimizer}, {"gradients", ShardKind::gradients}, {"parameters", ShardKind::parameters}}));
   v.field({"sequence"}, flag(parallel.sequence));
   v.field({"recompute"}, recompute(parallel.recompute));
   v.field({"offload"}, offload(parallel.offload));
@@ -135,8 +134,7 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
 
 void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision");
-  v.field({"compute"},
-          choice<DType>(precision.compute, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"tfloat32", "float16", "float8"}));
+  v.field({"compute"}, choice<DType>(precision.compute, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"tfloat32", "float16", "float8"}));
   v.field({"reduce"}, unavailable({"\"float32\""}, {"float32", "bfloat16", "float16"}));
   v.table("precision.loss_scale");
   v.field({"initial"}, unavailable({"65536"}));
@@ -148,7 +146,9 @@ void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
 void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
   using optim::OptimizerKind;
   v.table("optimizer");
-  v.field({"kind"}, choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd}, {"adamw", OptimizerKind::adamw}, {"lars", OptimizerKind::lars}, {"lamb", OptimizerKind::lamb}}));
+  v.field({"kind"},
+          choice<OptimizerKind>(optimizer.kind,
+                                {{"sgd", OptimizerKind::sgd}, {"adamw", OptimizerKind::adamw}, {"lars", OptimizerKind::lars}, {"lamb", OptimizerKind::lamb}}));
   const bool is_sgd = optimizer.kind == OptimizerKind::sgd, is_lars = optimizer.kind == OptimizerKind::lars;
   const Owner with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""}, sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
   const Owner adaptive{optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb, "kind = \"adamw\" or \"lamb\""};
@@ -172,8 +172,7 @@ void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
                                          {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
   v.field({"rate"}, real(schedule.rate, above(0)));
   v.field({"base_batch"}, integer(schedule.base_batch, at_least(1)));
-  v.field({"scaling"},
-          choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none}, {"linear", RateScaling::linear}, {"sqrt", RateScaling::sqrt}}));
+  v.field({"scaling"}, choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none}, {"linear", RateScaling::linear}, {"sqrt", RateScaling::sqrt}}));
   v.field({"warmup"}, optional_duration(schedule.warmup, Units::counts, false));
   v.field({"length"}, optional_duration(schedule.length, Units::counts, true));
   v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}}, real(schedule.min_ratio, between(0, 1)));
@@ -234,8 +233,9 @@ void visit(Visitor& v, Deck& deck) {
   visit_monitor(v, deck.monitor);
   v.table("debug");
   v.field({"fault"}, faults(deck.debug.faults));
-  v.field({"device"}, written_unless(deck.debug.device, train::DebugDevice::automatic,
-                                     choice<train::DebugDevice>(deck.debug.device, {{"auto", train::DebugDevice::automatic}, {"emulated", train::DebugDevice::emulated}})));
+  v.field({"device"},
+          written_unless(deck.debug.device, train::DebugDevice::automatic,
+                         choice<train::DebugDevice>(deck.debug.device, {{"auto", train::DebugDevice::automatic}, {"emulated", train::DebugDevice::emulated}})));
 }
 
 }  // namespace trireme::deck

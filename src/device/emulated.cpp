@@ -82,8 +82,10 @@ void make(Work& work) {
   if (work.made) return;
   work.made = true;
   if (work.bytes == 0) return make(work.other, work.until);
-  if (!work.writes_pinned) std::memcpy(work.to, work.values.empty() ? work.from : work.values.data(), work.bytes);
-  else if (work.values.empty()) work.values.assign(work.from, work.from + work.bytes);
+  if (!work.writes_pinned)
+    std::memcpy(work.to, work.values.empty() ? work.from : work.values.data(), work.bytes);
+  else if (work.values.empty())
+    work.values.assign(work.from, work.from + work.bytes);
 }
 
 /// The device makes what the stream was given until then. What it comes behind has a smaller number, so this ends.
@@ -109,12 +111,16 @@ void hand_over(void* stream, std::uint64_t until) {
   for (Work& work : works()) {
     if (work.stream != stream || work.number > until || work.awaited) continue;
     work.awaited = true;
-    if (work.bytes == 0) hand_over(work.other, work.until);
-    else hand_over(work);
+    if (work.bytes == 0)
+      hand_over(work.other, work.until);
+    else
+      hand_over(work);
   }
 }
 
-void drop_what_is_over() { std::erase_if(works(), [](const Work& work) { return work.is_over(); }); }
+void drop_what_is_over() {
+  std::erase_if(works(), [](const Work& work) { return work.is_over(); });
+}
 
 void wait_for(void* stream, std::uint64_t until) {
   make(stream, until);

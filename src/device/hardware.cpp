@@ -59,7 +59,8 @@ DeviceDescription describe_cuda(Device device) {
   description.name = properties.name;
   description.compute_capability = fmt::format("{}.{}", properties.major, properties.minor);
   description.driver = "CUDA " + cuda::release_of(driver);
-  if (const std::string version = Telemetry(device).driver_version(); !version.empty()) description.driver = fmt::format("{} ({})", version, description.driver);
+  if (const std::string version = Telemetry(device).driver_version(); !version.empty())
+    description.driver = fmt::format("{} ({})", version, description.driver);
   description.runtime = cuda::release_of(runtime);
   description.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
   description.compute_units = properties.multiProcessorCount;
@@ -68,7 +69,9 @@ DeviceDescription describe_cuda(Device device) {
 
 #else
 
-[[noreturn]] void refuse(Device device) { throw Failure("no device " + to_string(device) + ": this program was built without CUDA (preset cuda-release has it)"); }
+[[noreturn]] void refuse(Device device) {
+  throw Failure("no device " + to_string(device) + ": this program was built without CUDA (preset cuda-release has it)");
+}
 std::string identity_of_cuda(int index) { refuse({DeviceKind::cuda, index}); }
 DeviceDescription describe_cuda(Device device) { refuse(device); }
 

@@ -31,8 +31,8 @@ int threads_of(const char* variable, bool may_be_list) {
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   if (error != std::errc{} || end != text.data() + text.size() || threads < 1 || threads > most)
-    throw InputError(std::string("environment variable ") + variable + " = \"" + value + "\" is no number of threads for this machine; it must be an integer from 1 to " +
-                     std::to_string(most) + ", or not be set");
+    throw InputError(std::string("environment variable ") + variable + " = \"" + value +
+                     "\" is no number of threads for this machine; it must be an integer from 1 to " + std::to_string(most) + ", or not be set");
   return threads;
 }
 
@@ -46,7 +46,8 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   // Asked first: without a driver Kokkos::initialize ends the process.
   std::string why;
   if (cuda_device_count(&why) == 0)
-    throw Failure("no CUDA device: " + why + ". This program was built for CUDA (preset cuda-release) and trains only where there is one, whatever "
+    throw Failure("no CUDA device: " + why +
+                  ". This program was built for CUDA (preset cuda-release) and trains only where there is one, whatever "
                   "run.device says; the program of the preset release trains on the CPU. check, shard, inspect and verify work on this machine");
   if (device.kind == DeviceKind::cuda && cuda::select(device.index) != cudaSuccess) throw Failure("the device " + to_string(device) + " cannot be used");
 #endif

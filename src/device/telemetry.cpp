@@ -60,7 +60,8 @@ struct Telemetry::Library {
   std::string load(const std::string& path, const std::string& pci_bus_id) {
     file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (file == nullptr) return dlerror();
-    if (!look_up(begin, "nvmlInit_v2") || !look_up(end, "nvmlShutdown") || !look_up(sentence, "nvmlErrorString") || !look_up(find, "nvmlDeviceGetHandleByPciBusId_v2"))
+    if (!look_up(begin, "nvmlInit_v2") || !look_up(end, "nvmlShutdown") || !look_up(sentence, "nvmlErrorString") ||
+        !look_up(find, "nvmlDeviceGetHandleByPciBusId_v2"))
       return path + " is no NVML";
     look_up(driver_version, "nvmlSystemGetDriverVersion");
     look_up(power_milliwatts, "nvmlDeviceGetPowerUsage");
@@ -68,7 +69,8 @@ struct Telemetry::Library {
     look_up(clock, "nvmlDeviceGetClockInfo");
     look_up(utilisation, "nvmlDeviceGetUtilizationRates");
     look_up(memory, "nvmlDeviceGetMemoryInfo");
-    if (!look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksEventReasons")) look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");  // its name before 2023
+    if (!look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksEventReasons"))
+      look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");  // its name before 2023
     int error = begin();
     begun = error == 0;
     if (begun) error = find(pci_bus_id.c_str(), &gpu);
@@ -86,8 +88,8 @@ bool call(Function function, Arguments... arguments) {
 
 /// NVML's bits. Not named: an idle GPU, and clocks that a person has set.
 std::string text_of(unsigned long long reasons) {
-  constexpr std::array<std::pair<unsigned long long, const char*>, 6> names{{
-      {0x04, "power cap"}, {0x08, "hardware slowdown"}, {0x10, "slowest GPU of a group"}, {0x20, "hot"}, {0x40, "too hot"}, {0x80, "power brake"}}};
+  constexpr std::array<std::pair<unsigned long long, const char*>, 6> names{
+      {{0x04, "power cap"}, {0x08, "hardware slowdown"}, {0x10, "slowest GPU of a group"}, {0x20, "hot"}, {0x40, "too hot"}, {0x80, "power brake"}}};
   std::string text;
   for (const auto& [bit, name] : names) {
     if ((reasons & bit) != 0) text += (text.empty() ? "" : ", ") + std::string(name);

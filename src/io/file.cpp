@@ -53,7 +53,7 @@ File::File(const std::string& path, Mode mode) : path_(path) {
   const int error = errno;
   if (descriptor_ < 0) refuse(error, fmt::format("{}: cannot be {}: {}", path, mode == Mode::create ? "created" : "opened", reason(error)));
   if (mode != Mode::read) return;
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
   ::close(std::exchange(descriptor_, -1));  // no destructor runs for what was not made
   throw InputError(fmt::format("{}: is {}, where a file is meant", path, S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device"));
@@ -72,7 +72,7 @@ File& File::operator=(File&& other) noexcept {
 }
 
 std::int64_t File::size() const {
-  struct stat status {};
+  struct stat status{};
   const bool known = ::fstat(descriptor_, &status) == 0;
   ensure(known, "{}: {}", path_, reason(errno));
   return static_cast<std::int64_t>(status.st_size);
@@ -128,9 +128,7 @@ std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
   return text;
 }
 
-StagedFile::StagedFile(std::string path, const std::string& suffix) : path_(std::move(path)), temporary_(path_ + suffix) {
-  ::unlink(temporary_.c_str());
-}
+StagedFile::StagedFile(std::string path, const std::string& suffix) : path_(std::move(path)), temporary_(path_ + suffix) { ::unlink(temporary_.c_str()); }
 
 StagedFile::~StagedFile() {
   if (!committed_) ::unlink(temporary_.c_str());
@@ -166,7 +164,8 @@ void sync_folder(const std::string& folder) {
   const int result = sync_descriptor(descriptor);
   const int error = errno;
   ::close(descriptor);
-  ensure(result == 0 || error == EINVAL || error == ENOTSUP, "{}: flushing to the disk: {}", folder, reason(error));  // some file systems have nothing to flush here
+  ensure(result == 0 || error == EINVAL || error == ENOTSUP, "{}: flushing to the disk: {}", folder,
+         reason(error));  // some file systems have nothing to flush here
 }
 
 void allow_open_files(std::int64_t files) {
@@ -180,7 +179,7 @@ void allow_open_files(std::int64_t files) {
 }
 
 std::int64_t free_bytes(const std::string& path) {
-  struct statvfs status {};
+  struct statvfs status{};
   const bool known = ::statvfs(path.c_str(), &status) == 0;
   ensure(known, "{}: {}", path, reason(errno));
   const __int128 bytes = static_cast<__int128>(status.f_bavail) * static_cast<__int128>(status.f_frsize);

@@ -102,8 +102,12 @@ std::int64_t size_of(Hdf5Number number) {
   switch (number) {
     case Hdf5Number::uint8: return 1;
     case Hdf5Number::uint16: return 2;
-    case Hdf5Number::uint32: case Hdf5Number::int32: case Hdf5Number::float32: return 4;
-    case Hdf5Number::int64: case Hdf5Number::uint64: case Hdf5Number::float64: return 8;
+    case Hdf5Number::uint32:
+    case Hdf5Number::int32:
+    case Hdf5Number::float32: return 4;
+    case Hdf5Number::int64:
+    case Hdf5Number::uint64:
+    case Hdf5Number::float64: return 8;
   }
   return 0;
 }
@@ -126,9 +130,7 @@ Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description d
 Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::int64_t file_bytes)
     : handle_(std::move(handle)), path_(std::move(path)), collective_(collective), file_bytes_(file_bytes) {}
 
-std::string Hdf5File::place_of(const std::string& object) const {
-  return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object);
-}
+std::string Hdf5File::place_of(const std::string& object) const { return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object); }
 
 void Hdf5File::flush() {
   const Hdf5Lock lock;

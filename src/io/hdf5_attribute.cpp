@@ -34,7 +34,8 @@ std::vector<std::string> read_string_elements(const StringSource& source) {
   const bool variable = hdf5_try<InputError>(H5Tis_variable_str(source.type), "{}: type", source.place) > 0;
   const std::int64_t width = variable ? static_cast<std::int64_t>(sizeof(char*)) : static_cast<std::int64_t>(H5Tget_size(source.type));
   const std::int64_t taken = static_cast<std::int64_t>(sizeof(std::string)) + width;
-  validate(width > 0 && width < largest_text_bytes && count <= largest_text_bytes / taken, "{}: {} strings of {} bytes are more than can be meant", source.place, count, width);
+  validate(width > 0 && width < largest_text_bytes && count <= largest_text_bytes / taken, "{}: {} strings of {} bytes are more than can be meant",
+           source.place, count, width);
   if (variable) {
     hsize_t bytes = 0;  // many strings may be one in the file
     if (!source.is_attribute) hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes), "{}: lengths", source.place);

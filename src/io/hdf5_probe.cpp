@@ -53,7 +53,7 @@ Probe& probe() {
 
 /// What is no file at all is left to who opens it.
 Stamp stamp_of(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
   return {static_cast<std::int64_t>(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
 }
@@ -130,7 +130,8 @@ void judge(int status, const std::string& path) {
   }
   ensure(WIFSIGNALED(status), "{}: the process that looks over foreign files ended with {}", path, WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
-  if (signal == SIGXCPU || signal == SIGALRM) throw InputError(fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile", path, library_version()));
+  if (signal == SIGXCPU || signal == SIGALRM)
+    throw InputError(fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile", path, library_version()));
   ensure(is_own(signal), "{}: the process that looks over foreign files was ended by signal {}", path, signal);
   throw InputError(fmt::format("{}: {} itself fails on it ({}): it is damaged or hostile", path, library_version(), strsignal(signal)));
 }
@@ -158,7 +159,8 @@ void limit(Resource resource, rlim_t most) {
 
 /// What this process has taken. With CUDA's libraries that is hundreds of MiB before it looks at anything.
 struct Memory {
-  rlim_t data = 0, most_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage would count what the process held that started this one)
+  rlim_t data = 0,
+         most_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage would count what the process held that started this one)
 
   static Memory now() {
     Memory memory;
@@ -219,9 +221,10 @@ void look_at_values(const Hdf5Dataset& dataset) {
 }
 
 // What readers ask for by name goes another way through HDF5 than what is listed, and may be found where listing fails.
-constexpr const char* known_attributes[] = {"format", "version", "kind", "complete", "step", "epoch", "epoch_samples", "samples", "deck", "updates", "digest",
-                                            "vocabulary", "tokenizer", "classes", "block"};
-constexpr const char* known_objects[] = {"model", "buffers", "ema", "optimizer", "state", "classes", "images", "labels", "bytes", "offsets", "tokens", "documents", "checksums"};
+constexpr const char* known_attributes[] = {"format", "version", "kind",   "complete",   "step",      "epoch",   "epoch_samples", "samples",
+                                            "deck",   "updates", "digest", "vocabulary", "tokenizer", "classes", "block"};
+constexpr const char* known_objects[] = {"model",  "buffers", "ema",     "optimizer", "state",     "classes",  "images",
+                                         "labels", "bytes",   "offsets", "tokens",    "documents", "checksums"};
 
 void look_at_attribute(const Hdf5File& file, const std::string& object, const std::string& name) {
   pass_over([&] {

@@ -87,7 +87,8 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
   } else if (kind == H5D_CHUNKED) {
     validate(stored > 0 && stored <= file_bytes, "{}: {} bytes are stored of it in a file of {} bytes: it was never written or is damaged", place, stored,
              file_bytes);
-    const std::int64_t allowed = std::max(always_allowed_bytes, largest_compression * std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / largest_compression));
+    const std::int64_t allowed =
+        std::max(always_allowed_bytes, largest_compression * std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / largest_compression));
     validate(description.bytes <= allowed, "{}: claims {} bytes, which {} stored bytes cannot hold", place, description.bytes, stored);
     // One chunk is taken into memory whole.
     const std::int64_t chunk_bytes = checked_bytes(description.chunk, description.element_bytes, place);
@@ -114,7 +115,7 @@ constexpr int deepest_link = 16;
 }  // namespace
 
 Hdf5File Hdf5File::open(const std::string& path) {
-  struct stat status {};
+  struct stat status{};
   validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or it may not be read", path);
   validate(S_ISREG(status.st_mode), "{}: not a file", path);
   const Hdf5Lock lock;
@@ -243,8 +244,8 @@ void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* 
   }
   if (elements == 0) return;
   const detail::Selection chosen = detail::select<InputError>(handle_.id(), boxes, place_);
-  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(), chosen.in_file.id(), H5P_DEFAULT, out),
-                       "{}: cannot be read", place_);
+  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(), chosen.in_file.id(), H5P_DEFAULT, out), "{}: cannot be read",
+                       place_);
 }
 
 void Hdf5Dataset::read_all(Hdf5Number memory, void* out) const {

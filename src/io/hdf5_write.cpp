@@ -98,12 +98,12 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
   const Hdf5Lock lock;
   const std::string place = place_of(object);
   const std::vector<hsize_t> dims = extents(shape);
-  const Hdf5Handle space(hdf5_try<Failure>(
-      dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr), "{}: extents refused", place));
+  const Hdf5Handle space(hdf5_try<Failure>(dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+                                           "{}: extents refused", place));
   create_groups_above(object);
   const Hdf5Handle layout = contiguous_layout(place);
-  Hdf5Handle dataset(hdf5_try<Failure>(
-      H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
+  Hdf5Handle dataset(hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
+                                       "{}: cannot be created", place));
   Hdf5Description description;
   description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64 ? Hdf5Description::Kind::real : Hdf5Description::Kind::integer;
   description.element_bytes = size_of(type);
@@ -127,8 +127,8 @@ void Hdf5File::write_strings(const std::string& object, const std::vector<std::s
   create_groups_above(object);
   const Hdf5Handle type = string_type(width, place), layout = contiguous_layout(place);
   const Hdf5Handle space(hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", place));
-  const Hdf5Handle dataset(hdf5_try<Failure>(
-      H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT), "{}: cannot be created", place));
+  const Hdf5Handle dataset(hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
+                                             "{}: cannot be created", place));
   const Hdf5Handle transfer = transfer_list(collective_, place);
   hdf5_try<Failure>(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()), "{}: cannot be written", place);
 }

@@ -32,8 +32,8 @@ void validate_gpt(const GptOptions& o, int tensor_size) {
            "model.width / model.heads = {} / {} = {} is odd, but positions = \"rope\" turns pairs of a head's elements; use width = {}", o.width, o.heads,
            o.head_width(), multiples(o.width, 2 * o.heads));
   const auto split = [&](std::int64_t extent, const char* key, const char* what) {
-    validate(extent % tensor_size == 0, "model.{} = {} does not divide over parallel.tensor = {} ({}); use tensor = {}, or {} = {}", key, extent, tensor_size, what,
-             divisor(extent, tensor_size), key, multiples(extent, tensor_size));
+    validate(extent % tensor_size == 0, "model.{} = {} does not divide over parallel.tensor = {} ({}); use tensor = {}, or {} = {}", key, extent, tensor_size,
+             what, divisor(extent, tensor_size), key, multiples(extent, tensor_size));
   };
   split(o.heads, "heads", "attention is split by heads");
   split(o.kv_heads, "kv_heads", "attention is split by heads");

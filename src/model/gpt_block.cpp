@@ -65,7 +65,9 @@ class TransformerBlock final : public Block {
   }
 
  private:
-  static std::vector<std::int64_t> qkv_sections(const GptOptions& o) { return {o.heads * o.head_width(), o.kv_heads * o.head_width(), o.kv_heads * o.head_width()}; }
+  static std::vector<std::int64_t> qkv_sections(const GptOptions& o) {
+    return {o.heads * o.head_width(), o.kv_heads * o.head_width(), o.kv_heads * o.head_width()};
+  }
   static RowParallelLinear::Options residual(const GptOptions& options, const GptNames& names, const std::string& name, std::int64_t in) {
     return {.name = name,
             .in = in,
@@ -94,8 +96,8 @@ class TransformerBlock final : public Block {
   void turn(Pass& pass, const Tensor& qkv, bool inverse) const {
     if (options_.positions != GptPositions::rope) return;
     const ops::Attention op = problem(pass, qkv);
-    const ops::Rotary rotary{.rows = qkv.shape[0], .columns = qkv.shape[1], .heads = op.heads + op.kv_heads, .head_width = op.head_width,
-                             .context = op.context, .dtype = qkv.dtype};
+    const ops::Rotary rotary{
+        .rows = qkv.shape[0], .columns = qkv.shape[1], .heads = op.heads + op.kv_heads, .head_width = op.head_width, .context = op.context, .dtype = qkv.dtype};
     ops::rotary(pass.context(), rotary, qkv, inverse);
   }
 

@@ -114,8 +114,8 @@ class GptHead final : public Head {
     statistics(pass, tile, logits);
     Tensor dlogits;
     if (pass.training()) dlogits = linear.dtype == DType::float32 ? logits : workspace.allocate(linear.dtype, logits.shape);
-    const ops::SoftmaxGradient gradient{.first = first_, .total_classes = options_.vocabulary, .label_smoothing = scale.label_smoothing,
-                                        .gradient_scale = scale.gradient};
+    const ops::SoftmaxGradient gradient{
+        .first = first_, .total_classes = options_.vocabulary, .label_smoothing = scale.label_smoothing, .gradient_scale = scale.gradient};
     ops::softmax_gradient(context, gradient, logits, tile.labels, tile.merged, dlogits, tile.ranks);
     if (!pass.training()) return;
     linear.wide = false;

@@ -163,7 +163,8 @@ Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
   {
     const ArenaScope scope(workspace);
     const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensors()) : Tensor{};
-    ops::linear_backward_weight(pass.context(), linear, gathered(pass, x), dy, as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias, pass.write());
+    ops::linear_backward_weight(pass.context(), linear, gathered(pass, x), dy, as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias,
+                                pass.write());
   }
   linear.wide = pass.tensor().size() > 1;
   const Tensor partial = workspace.allocate(linear.result_dtype(), {linear.rows, linear.in});

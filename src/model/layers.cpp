@@ -42,8 +42,15 @@ void Convolution2d::declare(parallel::ParameterList& list) {
 namespace {
 
 ops::Convolution problem(const Shape& input, DType dtype, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
-  return {.batch = input[0], .height = input[1], .width = input[2], .in_channels = input[3], .out_channels = out,
-          .kernel = kernel, .stride = stride, .padding = kernel / 2, .dtype = dtype};
+  return {.batch = input[0],
+          .height = input[1],
+          .width = input[2],
+          .in_channels = input[3],
+          .out_channels = out,
+          .kernel = kernel,
+          .stride = stride,
+          .padding = kernel / 2,
+          .dtype = dtype};
 }
 
 }  // namespace
@@ -102,8 +109,8 @@ Tensor ImageNorm::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
     ops::batch_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, variance);
     pass.save(variance);
   } else {
-    const ops::GroupNorm norm{.batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_,
-                              .relu = relu, .add = add, .dtype = x.dtype};
+    const ops::GroupNorm norm{
+        .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
     ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd);
   }
   pass.save(x);
@@ -121,16 +128,16 @@ ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
   const Tensor dresidual = add ? dy : Tensor{};
   if (kind_ == ResnetNorm::batch) {
     const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
-                             store.gradient(shift_), pass.write());
+    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_), store.gradient(shift_),
+                             pass.write());
     // The gradients of the running statistics: this batch's own, averaged over the micro-batches of the step.
     ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_), pass.write());
     ops::scaled_copy(pass.context(), pass.restore(), pass.statistic_scale(), store.gradient(running_variance_), pass.write());
   } else {
-    const ops::GroupNorm norm{.batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_,
-                              .relu = relu, .add = add, .dtype = x.dtype};
-    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_),
-                             store.gradient(shift_), pass.write());
+    const ops::GroupNorm norm{
+        .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
+    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_), store.gradient(shift_),
+                             pass.write());
   }
   return {dx, dresidual};
 }

@@ -11,7 +11,8 @@ namespace {
 /// A linear layer and its ReLU. Takes any shape [B, ...] as [B, in].
 class MlpBlock final : public Block {
  public:
-  MlpBlock(std::string name, std::int64_t in, std::int64_t out, bool first) : name_(std::move(name)), in_(in), out_(out), first_(first), linear_(name_, in, out) {}
+  MlpBlock(std::string name, std::int64_t in, std::int64_t out, bool first)
+      : name_(std::move(name)), in_(in), out_(out), first_(first), linear_(name_, in, out) {}
   std::string name() const override { return name_; }
   void declare(parallel::ParameterList& list) override { linear_.declare(list); }
   Shape output_shape(const Shape& input) const override { return {input[0], out_}; }

@@ -73,7 +73,8 @@ struct Shortcut {
 /// A residual block: basic (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the width).
 class ResidualBlock final : public Block {
  public:
-  ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width, std::int64_t stride, bool bottleneck) : name_(std::move(name)) {
+  ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width, std::int64_t stride, bool bottleneck)
+      : name_(std::move(name)) {
     const std::int64_t out = bottleneck ? 4 * width : width;
     const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step, bool last) {
       const std::string number = std::to_string(convolutions_.size() + 1);
@@ -177,7 +178,8 @@ Stages stages_of(int depth) {
   static const std::map<int, Stages> imagenet = {
       {18, {{2, 2, 2, 2}, false}}, {34, {{3, 4, 6, 3}, false}}, {50, {{3, 4, 6, 3}, true}}, {101, {{3, 4, 23, 3}, true}}, {152, {{3, 8, 36, 3}, true}}};
   if (const auto found = imagenet.find(depth); found != imagenet.end()) return found->second;
-  validate(depth >= 8 && depth <= 56 && (depth - 2) % 6 == 0, "[model] depth = {}: no such residual network; 8, 14, 20, 32, 44, 56 or 18, 34, 50, 101, 152", depth);
+  validate(depth >= 8 && depth <= 56 && (depth - 2) % 6 == 0, "[model] depth = {}: no such residual network; 8, 14, 20, 32, 44, 56 or 18, 34, 50, 101, 152",
+           depth);
   return {std::vector<int>(3, (depth - 2) / 6), false};
 }
 
@@ -192,7 +194,8 @@ Chain make_resnet(const ModelOptions& options, const Shape& input, std::int64_t 
     const std::int64_t width = options.width << stage;
     for (int i = 0; i < stages.blocks[stage]; ++i) {
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-      blocks.push_back(std::make_unique<ResidualBlock>(options, "layer" + std::to_string(stage + 1) + "." + std::to_string(i), channels, width, stride, stages.bottleneck));
+      blocks.push_back(
+          std::make_unique<ResidualBlock>(options, "layer" + std::to_string(stage + 1) + "." + std::to_string(i), channels, width, stride, stages.bottleneck));
       channels = stages.bottleneck ? 4 * width : width;
     }
   }

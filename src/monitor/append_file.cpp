@@ -42,10 +42,11 @@ std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode)
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
 void AppendFile::cut_torn_line() {
-  struct stat status {};
+  struct stat status{};
   ensure(::fstat(descriptor_, &status) == 0, "cannot look at {}: {}", path_, std::strerror(errno));
   const std::int64_t whole = whole_lines(descriptor_, status.st_size, path_);
-  if (whole < status.st_size) ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0, "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
+  if (whole < status.st_size)
+    ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0, "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
 }
 
 void AppendFile::append(std::string_view bytes) {

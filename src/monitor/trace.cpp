@@ -31,8 +31,8 @@ std::string Trace::json() const {
   for (std::size_t i = recorded_ - kept; i < recorded_; ++i) {
     const Event& event = ring_[i % ring_.size()];
     const std::string name = nlohmann::json(event.name.data()).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})", text.empty() ? "" : ",\n", name, rank_,
-                        event.begin_seconds * 1e6, (event.end_seconds - event.begin_seconds) * 1e6, event.step);
+    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})", text.empty() ? "" : ",\n", name,
+                        rank_, event.begin_seconds * 1e6, (event.end_seconds - event.begin_seconds) * 1e6, event.step);
     if (event.micro_batch >= 0) text += fmt::format(R"(, "micro_batch": {})", event.micro_batch);
     if (event.chunk >= 0) text += fmt::format(R"(, "chunk": {})", event.chunk);
     text += "}}";

@@ -45,9 +45,7 @@ void swiglu_backward(Context& context, const Tensor& x, const Tensor& dy, const 
   TRIREME_EXPECT(halves(context, x, dy) && alike(context, x, dx));
   context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
   if (context.meta()) return;
-  with_element_type(x.dtype, [&]<class T>(T) {
-    kernels::swiglu_backward(context.stream(), rows_of(dy), dy.shape.back(), x.as<T>(), dy.as<T>(), dx.as<T>());
-  });
+  with_element_type(x.dtype, [&]<class T>(T) { kernels::swiglu_backward(context.stream(), rows_of(dy), dy.shape.back(), x.as<T>(), dy.as<T>(), dx.as<T>()); });
 }
 
 }  // namespace trireme::ops

@@ -40,7 +40,8 @@ void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Te
 void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
   expect_problem(context, a, qkv, out, log_sum);
   context.count(a.flops(), static_cast<double>(qkv.bytes() + out.bytes() + log_sum.bytes()));
-  if (context.target() == DeviceKind::cuda) return cuda::attention_forward(context, a, {.qkv = qkv, .out = out, .log_sum = log_sum, .dout = {}, .dqkv = {}, .dq_sum = {}, .delta = {}});
+  if (context.target() == DeviceKind::cuda)
+    return cuda::attention_forward(context, a, {.qkv = qkv, .out = out, .log_sum = log_sum, .dout = {}, .dqkv = {}, .dq_sum = {}, .delta = {}});
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
@@ -61,8 +62,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;
   const DeviceAccess access(context.stream());
-  a.dtype == DType::float32 ? backward<float>(a, qkv, out, log_sum, dout, dqkv, workspace)
-                            : backward<BFloat16>(a, qkv, out, log_sum, dout, dqkv, workspace);
+  a.dtype == DType::float32 ? backward<float>(a, qkv, out, log_sum, dout, dqkv, workspace) : backward<BFloat16>(a, qkv, out, log_sum, dout, dqkv, workspace);
 }
 
 }  // namespace trireme::ops

@@ -35,9 +35,7 @@ void embedding_forward(Context& context, const Tensor& tokens, const Tensor& tab
   TRIREME_EXPECT(table.dtype == y.dtype);
   context.count(0, static_cast<double>(tokens.bytes() + 2 * y.bytes()));
   if (context.meta()) return;
-  with_element_type(y.dtype, [&]<class T>(T) {
-    kernels::embedding_forward(context.stream(), shape, tokens.as<std::int32_t>(), table.as<T>(), y.as<T>());
-  });
+  with_element_type(y.dtype, [&]<class T>(T) { kernels::embedding_forward(context.stream(), shape, tokens.as<std::int32_t>(), table.as<T>(), y.as<T>()); });
 }
 
 void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy, std::int64_t first, const Tensor& dtable, Write write) {
@@ -67,9 +65,7 @@ void positions_backward(Context& context, const Tensor& dy, std::int64_t first_r
   TRIREME_EXPECT(dtable.dtype == DType::float32);
   context.count(0, static_cast<double>(dy.bytes() + gradient_bytes(dtable, write)));
   if (context.meta()) return;
-  with_element_type(dy.dtype, [&]<class T>(T) {
-    kernels::positions_backward(context.stream(), shape, dy.as<T>(), write == Write::add, dtable.as<float>());
-  });
+  with_element_type(dy.dtype, [&]<class T>(T) { kernels::positions_backward(context.stream(), shape, dy.as<T>(), write == Write::add, dtable.as<float>()); });
 }
 
 }  // namespace trireme::ops

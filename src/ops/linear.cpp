@@ -42,8 +42,7 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
   cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
 }
 
-void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias,
-                            Write write) {
+void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write write) {
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, dy, l.rows, l.out, l.dtype));
   TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
   context.count(l.flops(), bytes_of(x, dy, dw));

@@ -6,8 +6,8 @@ namespace trireme::ops {
 namespace {
 
 template <class T>
-void run(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums,
-         const Tensor& dlogits, const Tensor& row_losses, const Tensor& row_ranks) {
+void run(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums, const Tensor& dlogits,
+         const Tensor& row_losses, const Tensor& row_ranks) {
   kernels::CrossEntropy<T> args;
   args.rows = logits.shape[0];
   args.classes = logits.shape[1];

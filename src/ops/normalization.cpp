@@ -1,7 +1,7 @@
 #include "trireme/ops/normalization.hpp"
 
-#include "trireme/kernels/normalization.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/kernels/normalization.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -41,17 +41,16 @@ void count(Context& context, const NormShape& shape, DType dtype, int tensors) {
 }
 
 template <class T>
-void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-           const Tensor& mean, const Tensor& rstd, const Tensor& variance, const Tensor& y) {
+void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& mean,
+           const Tensor& rstd, const Tensor& variance, const Tensor& y) {
   kernels::norm_apply<T>(context.stream(), shape,
-                         {x.as<T>(), shape.add ? residual.as<T>() : nullptr, y.as<T>(), gamma.as<float>(), beta.as<float>(), mean.as<float>(),
-                          rstd.as<float>(), variance.as<float>(), batch_norm_epsilon});
+                         {x.as<T>(), shape.add ? residual.as<T>() : nullptr, y.as<T>(), gamma.as<float>(), beta.as<float>(), mean.as<float>(), rstd.as<float>(),
+                          variance.as<float>(), batch_norm_epsilon});
 }
 
 template <class T>
-void forward(Context& context, const NormShape& shape, const kernels::NormWorkspace& workspace, const kernels::NormStatistics& statistics,
-             const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean,
-             const Tensor& rstd) {
+void forward(Context& context, const NormShape& shape, const kernels::NormWorkspace& workspace, const kernels::NormStatistics& statistics, const Tensor& x,
+             const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
   kernels::norm_statistics<T>(context.stream(), shape, x.as<T>(), workspace, statistics);
   apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y);
 }
@@ -80,16 +79,24 @@ void run_forward(Context& context, const NormShape& shape, DType dtype, kernels:
 }
 
 template <class T>
-kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                                            const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
-                                            const Tensor& dgamma, const Tensor& dbeta, Write write) {
-  return {x.as<T>(), shape.relu ? y.as<T>() : nullptr, dy.as<T>(), dx.as<T>(), shape.add ? dresidual.as<T>() : nullptr, gamma.as<float>(),
-          mean.as<float>(), rstd.as<float>(), dgamma.as<float>(), dbeta.as<float>(), write == Write::add};
+kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
+                                            const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                                            Write write) {
+  return {x.as<T>(),
+          shape.relu ? y.as<T>() : nullptr,
+          dy.as<T>(),
+          dx.as<T>(),
+          shape.add ? dresidual.as<T>() : nullptr,
+          gamma.as<float>(),
+          mean.as<float>(),
+          rstd.as<float>(),
+          dgamma.as<float>(),
+          dbeta.as<float>(),
+          write == Write::add};
 }
 
 void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
-                  Write write) {
+                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write write) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
   expect_activations(shape, dtype, dx);
@@ -104,11 +111,11 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   const kernels::NormWorkspace workspace = take_workspace(context, shape);
   if (context.meta()) return;
   if (dtype == DType::float32) {
-    kernels::norm_backward(context.stream(), shape,
-                           backward_arguments<float>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write), workspace);
+    kernels::norm_backward(context.stream(), shape, backward_arguments<float>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write),
+                           workspace);
   } else {
-    kernels::norm_backward(context.stream(), shape,
-                           backward_arguments<BFloat16>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write), workspace);
+    kernels::norm_backward(context.stream(), shape, backward_arguments<BFloat16>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write),
+                           workspace);
   }
 }
 
@@ -139,9 +146,8 @@ void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x
   }
 }
 
-void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
-                         const Tensor& dbeta, Write write) {
+void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write write) {
   run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write);
 }
 
@@ -150,9 +156,8 @@ void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, 
   run_forward(context, group_shape(op), op.dtype, {}, x, gamma, beta, residual, y, mean, rstd);
 }
 
-void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
-                         const Tensor& dbeta, Write write) {
+void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write write) {
   run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write);
 }
 

@@ -12,8 +12,14 @@ namespace trireme::ops {
 /// What names a product in a device library's cache: everything its primitives depend on.
 struct Problem {
   enum class Kind : std::uint8_t {
-    convolution_forward, convolution_backward_data, convolution_backward_weight, linear_forward, linear_backward_data, linear_backward_weight,
-    attention_forward, attention_backward
+    convolution_forward,
+    convolution_backward_data,
+    convolution_backward_weight,
+    linear_forward,
+    linear_backward_data,
+    linear_backward_weight,
+    attention_forward,
+    attention_backward
   };
   Kind kind;
   DType dtype;

@@ -23,16 +23,15 @@ double bytes_of(std::initializer_list<const Tensor*> tensors) {
 
 template <class T>
 void run_statistics(Context& context, const Tensor& logits, const Tensor& labels, std::int64_t first, const Tensor& stats) {
-  kernels::softmax_statistics<T>(
-      context.stream(), {logits.shape[0], logits.shape[1], first, logits.as<T>(), labels.as<std::int32_t>(), row_statistics(stats)});
+  kernels::softmax_statistics<T>(context.stream(), {logits.shape[0], logits.shape[1], first, logits.as<T>(), labels.as<std::int32_t>(), row_statistics(stats)});
 }
 
 template <class T, class G>
-void run_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged,
-                  const Tensor& dlogits, const Tensor& ranks) {
-  kernels::softmax_gradient<T, G>(
-      context.stream(), {logits.shape[0], logits.shape[1], g.first, g.total_classes, g.label_smoothing, g.gradient_scale, logits.as<T>(),
-                         labels.as<std::int32_t>(), row_statistics(merged), dlogits.defined() ? dlogits.as<G>() : nullptr, ranks.as<std::int32_t>()});
+void run_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
+                  const Tensor& ranks) {
+  kernels::softmax_gradient<T, G>(context.stream(),
+                                  {logits.shape[0], logits.shape[1], g.first, g.total_classes, g.label_smoothing, g.gradient_scale, logits.as<T>(),
+                                   labels.as<std::int32_t>(), row_statistics(merged), dlogits.defined() ? dlogits.as<G>() : nullptr, ranks.as<std::int32_t>()});
 }
 
 }  // namespace
@@ -57,14 +56,13 @@ void merge_statistics(Context& context, const Tensor& stats, const Tensor& merge
   kernels::merge_statistics(context.stream(), {stats.shape[0], stats.shape[1], row_statistics(stats), row_statistics(merged)});
 }
 
-void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged,
-                      const Tensor& dlogits, const Tensor& ranks) {
+void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
+                      const Tensor& ranks) {
   TRIREME_EXPECT(are_logits(logits) && g.first >= 0 && g.first + logits.shape[1] <= g.total_classes);
   TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(ranks, DType::int32, logits.shape[0]));
   TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * logits.shape[0]));
   TRIREME_EXPECT(!dlogits.defined() || dlogits.elements() == logits.elements());
-  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype || (dlogits.dtype == DType::bfloat16 && dlogits.data != logits.data) ||
-                 context.meta());
+  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype || (dlogits.dtype == DType::bfloat16 && dlogits.data != logits.data) || context.meta());
   context.count(0, bytes_of({&logits, &labels, &merged, &dlogits, &ranks}));
   if (context.meta()) return;
   if (logits.dtype == DType::bfloat16) {
@@ -76,15 +74,15 @@ void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& 
   }
 }
 
-void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks, std::int64_t total_classes,
-                  float label_smoothing, const Tensor& sums, Write write) {
+void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks, std::int64_t total_classes, float label_smoothing,
+                  const Tensor& sums, Write write) {
   const std::int64_t rows = labels.elements();
   TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * rows) && labels.dtype == DType::int32 && is_rows(ranks, DType::int32, rows));
   TRIREME_EXPECT(is_rows(sums, DType::float64, 4));
   context.count(0, bytes_of({&merged, &labels, &ranks}));
   if (context.meta()) return;
-  kernels::softmax_sums(context.stream(), {rows, total_classes, label_smoothing, row_statistics(merged), labels.as<std::int32_t>(),
-                                           ranks.as<std::int32_t>(), sums.as<double>(), write == Write::add});
+  kernels::softmax_sums(context.stream(), {rows, total_classes, label_smoothing, row_statistics(merged), labels.as<std::int32_t>(), ranks.as<std::int32_t>(),
+                                           sums.as<double>(), write == Write::add});
 }
 
 }  // namespace trireme::ops

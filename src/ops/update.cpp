@@ -14,8 +14,10 @@ void count(Context& context, const FlatState& state, int slots) {
   context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) + static_cast<double>(state.working_bytes));
 }
 
-kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
-  TRIREME_EXPECT(chunk_count == 0 || (readable(context, state.weight.data) && readable(context, chunks) && readable(context, rates) && readable(context, judgement)));
+kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+                          const Judgement* judgement) {
+  TRIREME_EXPECT(chunk_count == 0 ||
+                 (readable(context, state.weight.data) && readable(context, chunks) && readable(context, rates) && readable(context, judgement)));
   kernels::Update args;
   args.weight = state.weight.as<float>();
   args.gradient = state.gradient.as<float>();
@@ -39,8 +41,8 @@ void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows, 
   kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums);
 }
 
-void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
-                const TensorRates* rates, const Judgement* judgement) {
+void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+                const Judgement* judgement) {
   expect_flat(state, state.gradient);
   TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
   count(context, state, state.slot1.defined() ? 1 : 0);
@@ -48,8 +50,8 @@ void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, c
   kernels::update_sgd(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void update_lars(Context& context, const LarsRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
-                 const TensorRates* rates, const Judgement* judgement) {
+void update_lars(Context& context, const LarsRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+                 const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   count(context, state, 1);
@@ -57,8 +59,8 @@ void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
   kernels::update_lars(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
-                  const TensorRates* rates, const Judgement* judgement) {
+void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+                  const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
@@ -67,8 +69,8 @@ void update_adamw(Context& context, const AdamWRule& rule, const FlatState& stat
   kernels::update_adamw(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void lamb_direction(Context& context, const LambRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count,
-                    const TensorRates* rates, const Judgement* judgement) {
+void lamb_direction(Context& context, const LambRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+                    const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
@@ -90,7 +92,8 @@ void update_ema(Context& context, double decay, const Tensor& weight, const Tens
   TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 && average.elements() == weight.elements());
   context.count(0, static_cast<double>(weight.bytes()) * 3);
   if (context.meta()) return;
-  TRIREME_EXPECT(chunk_count == 0 || (readable(context, weight.data) && readable(context, average.data) && readable(context, chunks) && readable(context, judgement)));
+  TRIREME_EXPECT(chunk_count == 0 ||
+                 (readable(context, weight.data) && readable(context, average.data) && readable(context, chunks) && readable(context, judgement)));
   kernels::Update args;
   args.weight = weight.as<float>();
   args.slot1 = average.as<float>();

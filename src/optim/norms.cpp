@@ -9,9 +9,13 @@ namespace trireme::optim {
 namespace {
 
 template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) { return std::as_bytes(std::span<const T>(values)); }
+std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+  return std::as_bytes(std::span<const T>(values));
+}
 template <class T>
-std::span<std::byte> writable_bytes_of(std::vector<T>& values) { return std::as_writable_bytes(std::span<T>(values)); }
+std::span<std::byte> writable_bytes_of(std::vector<T>& values) {
+  return std::as_writable_bytes(std::span<T>(values));
+}
 
 }  // namespace
 

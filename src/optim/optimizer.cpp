@@ -148,9 +148,8 @@ void Optimizer::update(ops::Context& context, double clip_factor) {
       });
       return;
     case OptimizerKind::lars:
-      set_trust(context, [&](double weight, double gradient, double decay) {
-        return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient);
-      });
+      set_trust(context,
+                [&](double weight, double gradient, double decay) { return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient); });
       for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
         ops::update_lars(context, {momentum}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });

@@ -20,11 +20,14 @@ double scale_of(RateScaling scaling, double ratio) {
 
 std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_steps, const StepScale& scale) {
   if (!options.warmup) return 0;
-  validate(!options.warmup->is_time(), "schedule.warmup = \"{}\" is a time, and a learning rate must not hang on how fast the machine is; use epochs, steps or samples",
+  validate(!options.warmup->is_time(),
+           "schedule.warmup = \"{}\" is a time, and a learning rate must not hang on how fast the machine is; use epochs, steps or samples",
            to_string(*options.warmup));
   const std::int64_t steps = steps_of(*options.warmup, scale);
-  validate(steps <= total_steps, "schedule.warmup = \"{}\" is {} steps, longer than the whole schedule of {} (run.stop or schedule.length): the full rate would never "
-           "be reached; use \"{} steps\" or less", to_string(*options.warmup), steps, total_steps, total_steps);
+  validate(steps <= total_steps,
+           "schedule.warmup = \"{}\" is {} steps, longer than the whole schedule of {} (run.stop or schedule.length): the full rate would never "
+           "be reached; use \"{} steps\" or less",
+           to_string(*options.warmup), steps, total_steps, total_steps);
   return steps;
 }
 

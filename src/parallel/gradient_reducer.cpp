@@ -40,8 +40,8 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
 
 /// Ranges of partial gradients in flat order; neighbours within a bucket become one, with the gap between them.
 void GradientReducer::find_partial() {
-  std::int32_t previous = -1;  // tensor
-  bool grows = false;          // the tensor before was partial, and in the same bucket
+  std::int32_t previous = -1;                               // tensor
+  bool grows = false;                                       // the tensor before was partial, and in the same bucket
   for (const ops::FlatRow& row : store_.layout().rows()) {  // rows name the tensors in flat order
     if (row.tensor == previous) continue;
     const FlatLayout::Slot& slot = store_.layout().slot({row.tensor});
@@ -168,8 +168,8 @@ void GradientReducer::reduce_level(int bucket) {
   if (store_.sharding().kind == ShardKind::none) {
     ticket = engine_.all_reduce(groups_.data, start_of(sum), start_of(scratch), sum.elements(), order(), reduce_label);
   } else {
-    ticket = engine_.reduce_scatter(groups_.data, start_of(sum), start_of(scratch), store_.owned().buckets()[index].bounds, start_of(own_gradient(bucket, now_)),
-                                    order(), reduce_label);
+    ticket = engine_.reduce_scatter(groups_.data, start_of(sum), start_of(scratch), store_.owned().buckets()[index].bounds,
+                                    start_of(own_gradient(bucket, now_)), order(), reduce_label);
   }
 }
 
@@ -179,8 +179,9 @@ void GradientReducer::reduce_lane(int bucket) {
   lane.bucket = bucket;
   lane.sum = now_;
   lane.adds = state.done > 0;
-  lane.ticket = engine_.reduce_scatter(groups_.data, start_of(lane.data), start_of(lane.scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
-                                       start_of(lane.adds ? lane.result : own_gradient(bucket, now_)), order(), reduce_label);
+  lane.ticket =
+      engine_.reduce_scatter(groups_.data, start_of(lane.data), start_of(lane.scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
+                             start_of(lane.adds ? lane.result : own_gradient(bucket, now_)), order(), reduce_label);
 }
 
 void GradientReducer::free_lane(ops::Context& context, Lane& lane) {

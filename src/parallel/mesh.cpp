@@ -27,14 +27,12 @@ MeshPlace place_of(const MeshShape& shape, int world_rank) {
   return {world_rank / (shape.tensor * shape.data), world_rank / shape.tensor % shape.data, world_rank % shape.tensor};
 }
 
-int rank_of(const MeshShape& shape, const MeshPlace& place) {
-  return (place.stage * shape.data + place.data_rank) * shape.tensor + place.tensor_rank;
-}
+int rank_of(const MeshShape& shape, const MeshPlace& place) { return (place.stage * shape.data + place.data_rank) * shape.tensor + place.tensor_rank; }
 
 Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in) : shape(shape_in), world(world_in) {
   validate(shape.ranks() == world.size(),
-           "parallel: data {} x tensor {} x pipeline {} takes {} ranks, and {} were started; start {} or change [parallel] to a product of {}",
-           shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks(), world.size());
+           "parallel: data {} x tensor {} x pipeline {} takes {} ranks, and {} were started; start {} or change [parallel] to a product of {}", shape.data,
+           shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks(), world.size());
   place = place_of(shape, world.rank());
   data = group_of(world, shape.data, place.stage * shape.tensor + place.tensor_rank, place.data_rank);
   tensor = group_of(world, shape.tensor, place.stage * shape.data + place.data_rank, place.tensor_rank);

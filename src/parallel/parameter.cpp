@@ -9,7 +9,10 @@
 namespace trireme::parallel {
 
 Part::Part(const ParameterSpec& spec, int rank, int size)
-    : rows_(spec.rows()), row_elements_(spec.row_elements()), shape_(spec.shape), inner_(spec.inner),
+    : rows_(spec.rows()),
+      row_elements_(spec.row_elements()),
+      shape_(spec.shape),
+      inner_(spec.inner),
       replicated_(spec.split.along == Split::Along::none || size == 1) {
   TRIREME_EXPECT(0 <= rank && rank < size);
   TRIREME_EXPECT(spec.inner == InnerOrder::plain || spec.split.along == Split::Along::none);
@@ -39,9 +42,7 @@ Part::Part(const ParameterSpec& spec, int rank, int size)
   segments_.push_back({0, 0, row_elements_});
 }
 
-Shape Part::memory_shape() const {
-  return inner_ == InnerOrder::channels_last ? Shape{shape_[0], shape_[2], shape_[3], shape_[1]} : shape_;
-}
+Shape Part::memory_shape() const { return inner_ == InnerOrder::channels_last ? Shape{shape_[0], shape_[2], shape_[3], shape_[1]} : shape_; }
 
 ParameterId ParameterList::declare(ParameterSpec spec) {
   if (const int same = find(spec.name); same >= 0) {

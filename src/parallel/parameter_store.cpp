@@ -177,7 +177,8 @@ Tensor ParameterStore::gradient(ParameterId first, int count) const {
   const FlatLayout::Slot& slot = layout_->slot(first);
   const auto bucket = static_cast<std::size_t>(slot.bucket);
   TRIREME_EXPECT(bucket_gradients_[bucket].defined());
-  return view(bucket_gradients_[bucket], (slot.offset - layout_->buckets()[bucket].begin) * size_of(DType::float32), DType::float32, joined_shape(first, count));
+  return view(bucket_gradients_[bucket], (slot.offset - layout_->buckets()[bucket].begin) * size_of(DType::float32), DType::float32,
+              joined_shape(first, count));
 }
 
 Tensor ParameterStore::master(ParameterId id) const {

@@ -13,12 +13,12 @@ constexpr std::string_view average_label = "trireme/parallel/average";
 
 }  // namespace
 
-PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options,
-                                 Arena& state)
+PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine,
+                                 const Options& options, Arena& state)
     : store_(store), slots_(std::move(slots)), data_(data), engine_(engine), options_(options) {
   TRIREME_EXPECT(store.sharding().kind == ShardKind::none);
   if (options.outer_momentum == 0) return;
-  bool grows = false;  // the tensor before was a weight too: the gap between them, which stays 0, goes along
+  bool grows = false;                                      // the tensor before was a weight too: the gap between them, which stays 0, goes along
   for (const ops::FlatRow& row : store.layout().rows()) {  // rows name the tensors in flat order
     const bool weight = store.list()[{row.tensor}].role == Role::weight;
     const FlatLayout::Slot& slot = store.layout().slot({row.tensor});

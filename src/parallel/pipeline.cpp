@@ -61,7 +61,9 @@ std::vector<int> slots_needed(std::span<const PipelineAction> schedule, int chun
 std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
   const int blocks = static_cast<int>(costs.size());
   TRIREME_EXPECT(chunks > 0 && blocks >= chunks);
-  const auto at = [blocks](int parts, int begin) { return static_cast<std::size_t>(parts) * static_cast<std::size_t>(blocks + 1) + static_cast<std::size_t>(begin); };
+  const auto at = [blocks](int parts, int begin) {
+    return static_cast<std::size_t>(parts) * static_cast<std::size_t>(blocks + 1) + static_cast<std::size_t>(begin);
+  };
   // least[at(k, i)]: the cost of the most costly range where the blocks from i on are cut into k ranges.
   std::vector<double> least(at(chunks + 1, 0), std::numeric_limits<double>::infinity());
   least[at(0, blocks)] = 0;

@@ -21,7 +21,8 @@ const char* name_of(parallel::PipelineKind kind) {
 }  // namespace
 
 std::string describe_layout(const parallel::ParallelOptions& options, const ResolvedLayout& layout) {
-  std::string text = fmt::format("{} = {} data x {} tensor x {} pipeline", counted(layout.ranks(), "rank", "ranks"), layout.data, layout.tensor, layout.pipeline);
+  std::string text =
+      fmt::format("{} = {} data x {} tensor x {} pipeline", counted(layout.ranks(), "rank", "ranks"), layout.data, layout.tensor, layout.pipeline);
   if (options.sequence) text += ", sequence parallel";
   switch (options.shard) {
     case parallel::ShardKind::none: break;
@@ -59,11 +60,12 @@ std::string describe_pipeline(const parallel::ParallelOptions& options, const Re
 
 std::string describe_memory(const MemoryPlan& plan) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
-  std::string text = fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})", bytes(plan.total()), bytes(plan.parameters + plan.library),
-                                 bytes(plan.gradients), bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
+  std::string text =
+      fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})", bytes(plan.total()), bytes(plan.parameters + plan.library),
+                  bytes(plan.gradients), bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
   if (const std::int64_t offloaded = plan.host_total() - plan.host_checkpoint; offloaded > 0)
-    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})", bytes(offloaded), bytes(plan.host_parameters), bytes(plan.host_optimizer),
-                        bytes(plan.host_activations));
+    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})", bytes(offloaded), bytes(plan.host_parameters),
+                        bytes(plan.host_optimizer), bytes(plan.host_activations));
   if (plan.host_checkpoint > 0) text += fmt::format(" and {} for the checkpoint under way", bytes(plan.host_checkpoint));
   return text;
 }

@@ -26,8 +26,10 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
     }
   };
   // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends the job where it happens.
-  if (mesh.shape.ranks() == mesh.shape.data) comm::together(mesh.world, pass);
-  else pass();
+  if (mesh.shape.ranks() == mesh.shape.data)
+    comm::together(mesh.world, pass);
+  else
+    pass();
   replica.engine().quiesce();
   replica.exchange_ema();
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
@@ -88,8 +90,8 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   engine.connect(mesh.world, replica->connections());
   const checkpoint::Contents contents = whole_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
-  log.info("evaluates {}{} on {} samples of {}", request.checkpoint, checkpoint::means_average(request.weights, contents, request.checkpoint) ? " (average of the weights)" : "",
-           set->info().samples, folder);
+  log.info("evaluates {}{} on {} samples of {}", request.checkpoint,
+           checkpoint::means_average(request.weights, contents, request.checkpoint) ? " (average of the weights)" : "", set->info().samples, folder);
   return evaluate(*replica, *loader);
 }
 

@@ -18,13 +18,16 @@ namespace {
 
 std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request, const deck::Deck& deck, std::int64_t vocabulary) {
   std::unique_ptr<data::Tokenizer> tokenizer;
-  if (!request.tokenizer.empty()) tokenizer = data::open_tokenizer(request.tokenizer);
-  else if (std::filesystem::is_directory(deck.data.train)) tokenizer = data::tokenizer_of_dataset(deck.data.train);
-  else if (vocabulary == 256) tokenizer = data::open_tokenizer("bytes");
+  if (!request.tokenizer.empty())
+    tokenizer = data::open_tokenizer(request.tokenizer);
+  else if (std::filesystem::is_directory(deck.data.train))
+    tokenizer = data::tokenizer_of_dataset(deck.data.train);
+  else if (vocabulary == 256)
+    tokenizer = data::open_tokenizer("bytes");
   validate(tokenizer != nullptr, "{}: its training set {} is not here to say how text becomes tokens; give --tokenizer (\"bytes\" or a SentencePiece model)",
            request.checkpoint, deck.data.train);
-  validate(tokenizer->vocabulary() <= vocabulary, "--tokenizer: it makes tokens up to {}, but the model of {} knows {}", tokenizer->vocabulary(), request.checkpoint,
-           vocabulary);
+  validate(tokenizer->vocabulary() <= vocabulary, "--tokenizer: it makes tokens up to {}, but the model of {} knows {}", tokenizer->vocabulary(),
+           request.checkpoint, vocabulary);
   return tokenizer;
 }
 
@@ -32,7 +35,8 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request, c
 std::int32_t draw(std::span<const float> logits, double temperature, std::int64_t top_k, double unit) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto kept = static_cast<std::size_t>(top_k > 0 ? std::min<std::int64_t>(top_k, static_cast<std::int64_t>(order.size())) : static_cast<std::int64_t>(order.size()));
+  const auto kept =
+      static_cast<std::size_t>(top_k > 0 ? std::min<std::int64_t>(top_k, static_cast<std::int64_t>(order.size())) : static_cast<std::int64_t>(order.size()));
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;

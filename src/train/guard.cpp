@@ -46,7 +46,8 @@ void Guard::step_done(RunState& state, const StepResult& result, const StepMessa
   if (!row) return;
   std::vector<int> ranks;
   for (const SlowRanks::Slow& slow : slow_.take()) {
-    const std::string detail = fmt::format("{} is slow: busy for {:.4f} s a step, where others of its stage are for {:.4f} s", named(slow.rank), slow.busy_seconds, slow.others_seconds);
+    const std::string detail = fmt::format("{} is slow: busy for {:.4f} s a step, where others of its stage are for {:.4f} s", named(slow.rank),
+                                           slow.busy_seconds, slow.others_seconds);
     recorder_.event(state, "slow_rank", detail);
     if (std::find(slow_before_.begin(), slow_before_.end(), slow.rank) == slow_before_.end()) log_.warn("step {}: {}", state.step, detail);
     ranks.push_back(slow.rank);

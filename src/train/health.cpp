@@ -29,7 +29,8 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
   std::vector<Event> events;
   const double ratio = result.loss / mean();
   const bool finite = std::isfinite(result.loss), over = finite && result.loss > loss_limit();
-  const bool was_over = std::exchange(loss_was_spike_, over), spike = over || (finite && was_over);  // a delayed gradient is judged by the loss of its own step, and applied in the next
+  const bool was_over = std::exchange(loss_was_spike_, over),
+             spike = over || (finite && was_over);  // a delayed gradient is judged by the loss of its own step, and applied in the next
   if (!result.applied) {
     ++state_.bad_in_a_row;
     ++(spike ? state_.spikes : state_.nonfinite);
@@ -45,7 +46,8 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
   const bool large = options_.grad_norm_warn > 0 && result.grad_norm > options_.grad_norm_warn;
   if (large) {
     ++state_.warnings;
-    events.push_back({"grad_norm", fmt::format("the gradient's norm {:.6g} is above health.grad_norm_warn = {:.6g}", result.grad_norm, options_.grad_norm_warn), !norm_was_large_});
+    events.push_back({"grad_norm", fmt::format("the gradient's norm {:.6g} is above health.grad_norm_warn = {:.6g}", result.grad_norm, options_.grad_norm_warn),
+                      !norm_was_large_});
   }
   norm_was_large_ = large;
   if (!finite || over) return events;

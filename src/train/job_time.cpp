@@ -41,7 +41,8 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
 std::optional<double> lsf_seconds_left(const std::string& job) {
   int hours = 0, minutes = 0;
   char kind = 0;
-  if (std::sscanf(output_of("bjobs -noheader -o time_left '" + job + "'").c_str(), "%d:%d %c", &hours, &minutes, &kind) != 3 || kind != 'L') return std::nullopt;
+  if (std::sscanf(output_of("bjobs -noheader -o time_left '" + job + "'").c_str(), "%d:%d %c", &hours, &minutes, &kind) != 3 || kind != 'L')
+    return std::nullopt;
   return hours * 3600.0 + minutes * 60.0;
 }
 

@@ -18,7 +18,8 @@ class ActivationWindows {
   static constexpr int count = 2;
 
   ActivationWindows(Device device, const std::int64_t (&bytes)[count], Device host, std::int64_t host_bytes, Pages pages)
-      : windows_{{Arena(device, "activation window 0", bytes[0])}, {Arena(device, "activation window 1", bytes[1])}}, host_(host, "host activations", host_bytes, pages) {}
+      : windows_{{Arena(device, "activation window 0", bytes[0])}, {Arena(device, "activation window 1", bytes[1])}},
+        host_(host, "host activations", host_bytes, pages) {}
 
   std::int64_t peak_bytes(int window) const { return windows_[window].arena.peak_bytes(); }
   std::int64_t host_peak_bytes() const { return host_.peak_bytes(); }

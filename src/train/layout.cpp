@@ -18,8 +18,10 @@ int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
   const std::int64_t inner = std::int64_t{options.tensor} * options.pipeline;
   if (options.data == 0) {
     const bool split = options.tensor > 1;
-    validate(ranks % inner == 0, "parallel.{} = {}: a replica of the model takes {} ranks (tensor = {} x pipeline = {}), which do not divide the run's {}; start {} ranks",
-             split ? "tensor" : "pipeline", split ? options.tensor : options.pipeline, inner, options.tensor, options.pipeline, ranks, nearest_multiples(ranks, inner));
+    validate(ranks % inner == 0,
+             "parallel.{} = {}: a replica of the model takes {} ranks (tensor = {} x pipeline = {}), which do not divide the run's {}; start {} ranks",
+             split ? "tensor" : "pipeline", split ? options.tensor : options.pipeline, inner, options.tensor, options.pipeline, ranks,
+             nearest_multiples(ranks, inner));
     return static_cast<int>(ranks / inner);
   }
   validate(options.data * inner == ranks,
@@ -39,8 +41,7 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
   const std::int64_t part = batch.micro * data_ranks;
   if (batch.global % part == 0) return;
   std::string remedy = fmt::format("use {}", nearest_multiples(batch.global, part));
-  if (batch.global % data_ranks == 0)
-    remedy += fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
+  if (batch.global % data_ranks == 0) remedy += fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
   throw InputError(fmt::format("batch.global = {} does not divide over batch.micro = {} x {} data ranks (each replica needs whole micro-batches); {}",
                                batch.global, batch.micro, data_ranks, remedy));
 }
@@ -56,16 +57,18 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
   if (stages == 1) return;
   const int blocks = block_count(request.model, train), most = blocks / chunks;
   if (stages > most) {
-    const std::string remedy = chunks == 1 || most > 1
-                                   ? fmt::format("use parallel.pipeline = {} or less", std::max(most, 1))
-                                   : fmt::format("use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = {} or less", std::max(blocks, 1));
-    throw InputError(fmt::format("parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), but it has only {} blocks "
-                                 "(the head goes with the last one); {}",
-                                 stages, std::int64_t{stages} * chunks, chunks, blocks, remedy));
+    const std::string remedy =
+        chunks == 1 || most > 1 ? fmt::format("use parallel.pipeline = {} or less", std::max(most, 1))
+                                : fmt::format("use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = {} or less", std::max(blocks, 1));
+    throw InputError(
+        fmt::format("parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), but it has only {} blocks "
+                    "(the head goes with the last one); {}",
+                    stages, std::int64_t{stages} * chunks, chunks, blocks, remedy));
   }
   const std::int64_t group = request.batch.micro * layout.data * stages;
   validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved || layout.accumulation % stages == 0,
-           "batch.global = {} makes {} micro-batches a replica, which is no multiple of parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them in such groups); "
+           "batch.global = {} makes {} micro-batches a replica, which is no multiple of parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them "
+           "in such groups); "
            "use batch.global = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
            request.batch.global, layout.accumulation, stages, nearest_multiples(request.batch.global, group));
 }
@@ -100,9 +103,10 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 
   const std::int64_t global = request.batch.global;
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
-  validate(!request.data.drop_last || train.samples >= global,
-           "data.train = \"{}\" holds {} samples, fewer than batch.global = {}, so no epoch has a step; use batch.global = {} or less, or data.drop_last = false",
-           request.data.train, train.samples, global, train.samples);
+  validate(
+      !request.data.drop_last || train.samples >= global,
+      "data.train = \"{}\" holds {} samples, fewer than batch.global = {}, so no epoch has a step; use batch.global = {} or less, or data.drop_last = false",
+      request.data.train, train.samples, global, train.samples);
   layout.samples_per_epoch = data::StepCutter{train.samples, global, request.data.drop_last}.samples_per_epoch();
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
   layout.scale = {.samples_per_step = global, .samples_per_epoch = layout.samples_per_epoch, .tokens_per_sample = train.context};
@@ -125,14 +129,15 @@ void probe_dataset(const comm::Communicator& world, const std::string& folder) {
 }
 
 data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context) {
-  validate(std::filesystem::is_directory(folder), "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme shard (trireme shard --help)",
-           key, folder);
+  validate(std::filesystem::is_directory(folder),
+           "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme shard (trireme shard --help)", key, folder);
   return data::Dataset(folder, context);
 }
 
 namespace {
 
-void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment, const data::DatasetInfo& info, const std::string& key, const std::string& folder) {
+void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment, const data::DatasetInfo& info, const std::string& key,
+                     const std::string& folder) {
   const bool resnet = model.kind == model::ModelKind::resnet;
   validate(info.kind != data::DatasetKind::tokens, "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder, resnet ? "resnet" : "mlp");
   validate(info.kind == data::DatasetKind::images,
@@ -147,11 +152,12 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
 void validate_tokens(const model::GptOptions& gpt, const data::DatasetInfo& info, const std::string& key, const std::string& folder) {
   // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an embedding of terabytes.
   constexpr std::int64_t most_words = std::int64_t{1} << 24;
-  validate(info.kind == data::DatasetKind::tokens, "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with trireme shard text or tokens", key,
-           folder);
-  validate(gpt.vocabulary > 0 || info.vocabulary <= most_words,
-           "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; give the shards the attribute vocabulary (trireme shard does)", key, folder,
-           info.vocabulary - 1);
+  validate(info.kind == data::DatasetKind::tokens,
+           "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with trireme shard text or tokens", key, folder);
+  validate(
+      gpt.vocabulary > 0 || info.vocabulary <= most_words,
+      "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; give the shards the attribute vocabulary (trireme shard does)",
+      key, folder, info.vocabulary - 1);
   validate(gpt.vocabulary == 0 || info.vocabulary <= gpt.vocabulary,
            "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary of its shards, else what their type can hold); "
            "use model.vocabulary = {}, or leave it out",
@@ -177,10 +183,11 @@ void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo&
   validate(other.class_count <= train.class_count, "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count, train.class_count);
   validate(train.classes.empty() || other.classes.empty() || train.classes == other.classes,
            "the class names of {} = \"{}\" are not those of data.train; make both sets with one list of classes in one order", key, folder);
-  validate(other.vocabulary <= train.vocabulary, "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one tokenizer", key, folder,
-           other.vocabulary, train.vocabulary);
+  validate(other.vocabulary <= train.vocabulary, "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one tokenizer", key,
+           folder, other.vocabulary, train.vocabulary);
   validate(train.tokenizer.empty() || other.tokenizer.empty() || train.tokenizer == other.tokenizer,
-           "{} = \"{}\" was made with the tokenizer \"{}\", but data.train with \"{}\"; make both sets with one tokenizer", key, folder, other.tokenizer, train.tokenizer);
+           "{} = \"{}\" was made with the tokenizer \"{}\", but data.train with \"{}\"; make both sets with one tokenizer", key, folder, other.tokenizer,
+           train.tokenizer);
 }
 
 }  // namespace trireme::train

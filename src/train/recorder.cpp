@@ -102,7 +102,8 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   progress_.clear();
   const std::string measured = tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(), 100 * metrics.top1, metrics.samples)
                                       : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
-  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state), metrics.loss, measured);
+  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
+            metrics.loss, measured);
 }
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds) {

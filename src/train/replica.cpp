@@ -62,7 +62,8 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list, const par
   return counted;
 }
 
-optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list, const parallel::ParameterList& whole, const std::vector<char>& counted) {
+optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list, const parallel::ParameterList& whole,
+                              const std::vector<char>& counted) {
   optim::NormGroups groups{.model = mesh.model, .global_index = {}, .tensors = static_cast<int>(whole.entries().size()), .counted = counted};
   for (const parallel::ParameterList::Entry& entry : list.entries()) groups.global_index.push_back(whole.find(entry.spec.name));
   return groups;
@@ -118,7 +119,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       compute_(device),
       context_(compute_, workspace_, library_, ops::target_of(target), options.deterministic),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
-      schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks, static_cast<int>(options.accumulation))),
+      schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
+                                            static_cast<int>(options.accumulation))),
       tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
@@ -137,13 +139,14 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr, target);
   const bool periodic = options.trains && options.sync == parallel::SyncKind::periodic;
   const comm::Communicator data = periodic ? comm::Communicator() : mesh.data;
-  store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters, gradients_);
-  reducer_ = std::make_unique<parallel::GradientReducer>(
-      *store_, parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_}, engine,
-      parallel::GradientReducer::Options{.micro_batches = options.accumulation,
-                                         .deterministic = ordered(options, layout_, summed_.size()),
-                                         .delayed = options.trains && options.sync == parallel::SyncKind::delayed},
-      gradients_);
+  store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters,
+                                                      gradients_);
+  reducer_ =
+      std::make_unique<parallel::GradientReducer>(*store_, parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_}, engine,
+                                                  parallel::GradientReducer::Options{.micro_batches = options.accumulation,
+                                                                                     .deterministic = ordered(options, layout_, summed_.size()),
+                                                                                     .delayed = options.trains && options.sync == parallel::SyncKind::delayed},
+                                                  gradients_);
   optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_), state);
   if (periodic) {
     average_ = std::make_unique<parallel::PeriodicAverage>(
@@ -152,7 +155,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   }
 
   const model::PassSurroundings surroundings{context_, *store_, tensor_, flow_, options.seed};
-  if (options.offload.activations) windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device), plan.host_activations, host_pages(device));
+  if (options.offload.activations)
+    windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device), plan.host_activations, host_pages(device));
   std::size_t planned = 0;
   std::int64_t most = 0;  // elements of what travels between stages
   for (int c = 0; c < options.pipeline_chunks; ++c) {
@@ -182,8 +186,10 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   if (options.trains) {
     replica.reducer_->begin_step();
     for (const parallel::PipelineAction& action : replica.schedule_) {
-      if (action.forward) replica.forward(action, takes_batch(action) ? &batch : nullptr);
-      else replica.backward(action);
+      if (action.forward)
+        replica.forward(action, takes_batch(action) ? &batch : nullptr);
+      else
+        replica.backward(action);
     }
     replica.reducer_->finish(replica.context_);
     replica.optimizer_->step(replica.context_, 0.1, true);
@@ -238,8 +244,10 @@ MemoryPlan Replica::peaks() const {
 Tensor Replica::input(model::Pass& pass) {
   const Arrivals::Inputs& from = arrivals_->inputs();
   const Tensor x = pass.activation(options_.tokens() ? DType::int32 : options_.compute, from.values.shape);
-  if (options_.tokens()) ops::copy(context_, from.values, x);
-  else ops::prepare_images(context_, preparation_, from.values, from.transforms, x);
+  if (options_.tokens())
+    ops::copy(context_, from.values, x);
+  else
+    ops::prepare_images(context_, preparation_, from.values, from.transforms, x);
   arrivals_->inputs_read(compute_);
   return x;
 }
@@ -306,8 +314,7 @@ void Replica::forward(const parallel::PipelineAction& action, const data::MicroB
   if (batch != nullptr) arrivals_->take(compute_, *batch, action.micro_batch);
   slot.pass.begin_forward(true, arrivals_->kept(action.micro_batch).keys());
   slot.begin_part(0);
-  const Tensor x = here.first() ? input(slot.pass)
-                                : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), true);
+  const Tensor x = here.first() ? input(slot.pass) : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), true);
   slot.output = here.forward(slot, x);
   if (!here.last()) slot.sent = send(slot.kept.lasting(context_, slot.output), here.number(), true);
 }

@@ -25,7 +25,8 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
       }
     }
   }
-  validate(refused.empty(), "{}: a restart may not change {}; put the old value back, or start a new run (another run.folder, or --restart none)", path, refused);
+  validate(refused.empty(), "{}: a restart may not change {}; put the old value back, or start a new run (another run.folder, or --restart none)", path,
+           refused);
   if (const std::optional<std::uint64_t> dataset = dataset_of(contents.info)) {  // after the deck: a changed model.context changes the samples too
     validate(*dataset == run.train_set.info().identity,
              "data.train: {} holds other shards (names or sample counts) than the run in {} was trained on; give the same dataset, or start a new run "
@@ -38,8 +39,9 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
 void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents, std::span<const checkpoint::Piece> pieces, const std::string& path) {
   if (!contents.info.deck.empty()) {
     for (const deck::Difference& difference : deck::differences(deck::parse(contents.info.deck, path + ":deck"), deck)) {
-      validate(!difference.key.starts_with("model.") || difference.key == "model.dropout", "{}: its model has {}: {}, and the deck says {}; use the deck it was trained with",
-               path, difference.key, difference.before.empty() ? "none" : difference.before, difference.after.empty() ? "none" : difference.after);
+      validate(!difference.key.starts_with("model.") || difference.key == "model.dropout",
+               "{}: its model has {}: {}, and the deck says {}; use the deck it was trained with", path, difference.key,
+               difference.before.empty() ? "none" : difference.before, difference.after.empty() ? "none" : difference.after);
     }
   }
   std::set<std::string> taken;
@@ -50,7 +52,8 @@ void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents
     const bool of_model = entry.path.starts_with("model/") || entry.path.starts_with("buffers/");
     if (of_model && !taken.contains(entry.path) && ++count <= 5) left += (count > 1 ? ", " : "") + entry.path;
   }
-  validate(count == 0, "{}: holds {} tensors that the deck's model does not have ({}{}); use the deck it was trained with", path, count, left, count > 5 ? ", ..." : "");
+  validate(count == 0, "{}: holds {} tensors that the deck's model does not have ({}{}); use the deck it was trained with", path, count, left,
+           count > 5 ? ", ..." : "");
 }
 
 /// Leaves out the slots that the file lacks: they start at zero. Returns how many tensors were left out.
@@ -74,16 +77,17 @@ void check_whole(const comm::Communicator& world, const std::string& path) {
 void validate_place(const Run& run, const checkpoint::Info& info, const std::string& path) {
   constexpr std::int64_t most = std::int64_t{1} << 53;  // what any reader of HDF5 can tell apart, and far beyond every run
   const std::int64_t samples = run.train_set.info().samples;
-  validate(0 <= info.epoch_samples && info.epoch_samples <= samples, "{}: says that {} samples of epoch {} are taken, but data.train has {}", path, info.epoch_samples, info.epoch,
-           samples);
-  for (const auto& [name, value] : {std::pair("step", info.step), std::pair("epoch", info.epoch), std::pair("samples", info.samples), std::pair("updates", info.updates)}) {
+  validate(0 <= info.epoch_samples && info.epoch_samples <= samples, "{}: says that {} samples of epoch {} are taken, but data.train has {}", path,
+           info.epoch_samples, info.epoch, samples);
+  for (const auto& [name, value] :
+       {std::pair("step", info.step), std::pair("epoch", info.epoch), std::pair("samples", info.samples), std::pair("updates", info.updates)}) {
     validate(0 <= value && value <= most, "{}: its attribute {} is {}, which no run can have come to", path, name, value);
   }
   validate(info.updates <= info.step, "{}: says that {} updates were made in {} steps", path, info.updates, info.step);
   const double passed = static_cast<double>(info.epoch) * static_cast<double>(samples) + static_cast<double>(info.epoch_samples);
   validate(info.samples == 0 || (info.step <= info.samples && static_cast<double>(info.samples) <= passed),
-           "{}: says that {} steps took {} samples and are {} samples into epoch {}; of {} samples in data.train that cannot be", path, info.step, info.samples, info.epoch_samples,
-           info.epoch, samples);
+           "{}: says that {} steps took {} samples and are {} samples into epoch {}; of {} samples in data.train that cannot be", path, info.step, info.samples,
+           info.epoch_samples, info.epoch, samples);
 }
 
 /// `contents`: the file's. `own`: a checkpoint of this run, from which a start is counted once it is known that the deck fits.
@@ -97,7 +101,8 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   if (missing > 0) log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
   if (!weights_only) validate_place(run, contents.info, path);
   if (own) checkpoint::count_attempt(run.mesh.world, run.deck.run.folder, std::filesystem::path(path).filename().string());
-  const bool starts_average = run.replica->optimizer().ema().defined() && (weights_only || !checkpoint::means_average(checkpoint::Weights::evaluated, contents, path));
+  const bool starts_average =
+      run.replica->optimizer().ema().defined() && (weights_only || !checkpoint::means_average(checkpoint::Weights::evaluated, contents, path));
   if (starts_average) std::erase_if(pieces, [](const checkpoint::Piece& piece) { return piece.path.starts_with("ema/"); });
   checkpoint::read(run.mesh.world, path, pieces);
   run.replica->store().refresh_working(run.replica->context());
@@ -130,7 +135,8 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
     Restored restored{load(run, choice.path, choice.contents, false, log, true), true, choice.contents.info.deck};
     log.info("goes on from {} (step {})", choice.path, restored.state.step);
-    if (policy.kind == RestartPolicy::Kind::path) log.warn("--restart {} is not used: the run's own folder holds checkpoints, and the newest of them counts", policy.path);
+    if (policy.kind == RestartPolicy::Kind::path)
+      log.warn("--restart {} is not used: the run's own folder holds checkpoints, and the newest of them counts", policy.path);
     return restored;
   }
   if (policy.kind == RestartPolicy::Kind::path) {
@@ -143,9 +149,10 @@ Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
   if (!choice.rejected.empty()) {
     std::string list;
     for (const checkpoint::Rejected& rejected : choice.rejected) list += fmt::format("\n  {}: {}", rejected.path, rejected.why);
-    throw InputError(fmt::format("{}: no checkpoint here is whole, and a run is never begun anew in silence; `--restart none` starts a new run and moves these aside, "
-                                 "`--restart PATH` goes on from another file{}",
-                                 folder, list));
+    throw InputError(
+        fmt::format("{}: no checkpoint here is whole, and a run is never begun anew in silence; `--restart none` starts a new run and moves these aside, "
+                    "`--restart PATH` goes on from another file{}",
+                    folder, list));
   }
   validate(policy.kind != RestartPolicy::Kind::required, "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
   return {fresh(run, log), false, {}};

@@ -22,7 +22,8 @@
 namespace trireme::train {
 namespace {
 
-std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder, const std::string& key, const data::Dataset& train, const comm::Communicator& world) {
+std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder, const std::string& key, const data::Dataset& train,
+                                        const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
   probe_dataset(world, folder);
   std::unique_ptr<data::Dataset> set;
@@ -79,7 +80,10 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1) log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
   log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout), run.layout.steps_per_epoch);
-  log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan), KokkosScope::threads(), run.mesh.world.size() == 1 ? "none" : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own" : "between blocks");
+  log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan), KokkosScope::threads(),
+           run.mesh.world.size() == 1                          ? "none"
+           : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own"
+                                                               : "between blocks");
   if (run.device.kind != DeviceKind::cpu) log.info("device: {}", to_string(describe_device(run.device)));
   if (run.deck.optimizer.ema > 0) log.info("average of the weights: decay {}; it is what is evaluated, and what the best is chosen by", run.deck.optimizer.ema);
   const std::vector<std::string> hosts = hosts_of(environment);
@@ -198,7 +202,8 @@ Device choose_device(const deck::Deck& deck, int local_rank) {
   if (deck.run.device == DeviceChoice::cpu) return {DeviceKind::cpu, 0};
   std::string why;
   const bool there = cuda_device_count(&why) > 0;
-  ensure(there || deck.run.device == DeviceChoice::automatic, "run.device = \"cuda\": no CUDA device: {}. On the CPU the program of the preset release trains, with \"cpu\"", why);
+  ensure(there || deck.run.device == DeviceChoice::automatic,
+         "run.device = \"cuda\": no CUDA device: {}. On the CPU the program of the preset release trains, with \"cpu\"", why);
   return there ? choose_cuda_device(local_rank) : Device{DeviceKind::cpu, 0};
 }
 
@@ -225,7 +230,8 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       deck_text(deck::write(deck)),
       validation_set(open_set(the_deck, the_deck.data.validation, "data.validation", train_set, environment.world())),
       test_set(open_set(the_deck, the_deck.data.test, "data.test", train_set, environment.world())),
-      layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data, the_deck.schedule, the_deck.model}, train_set.info(), environment.world().size())),
+      layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data, the_deck.schedule, the_deck.model}, train_set.info(),
+                            environment.world().size())),
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, environment.world()),
       engine(the_engine),
       cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {

@@ -34,9 +34,7 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& rec
   if (run.deck.checkpoint.keep_every) keep_every_steps_ = Interval(*run.deck.checkpoint.keep_every, run.layout.scale).steps();
 }
 
-std::string Saver::path_of(const Target& target) const {
-  return folder_ + "/" + (target.alone ? "best.h5" : checkpoint::step_file_name(target.state.step));
-}
+std::string Saver::path_of(const Target& target) const { return folder_ + "/" + (target.alone ? "best.h5" : checkpoint::step_file_name(target.state.step)); }
 
 checkpoint::Info Saver::make_info(RunState& state) const {
   run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)), 0);  // a file says one time: rank 0's
@@ -65,8 +63,9 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
       failure.set_agreed();
       throw failure;
     }
-    log_.warn("the checkpoint of step {} could not be written ({}); training goes on, older checkpoints are as they were ({} of {} in a row, then the run ends)", step,
-              error.what(), failures_in_a_row_, failures_allowed);
+    log_.warn(
+        "the checkpoint of step {} could not be written ({}); training goes on, older checkpoints are as they were ({} of {} in a row, then the run ends)",
+        step, error.what(), failures_in_a_row_, failures_allowed);
   }
 }
 
@@ -129,9 +128,8 @@ void Saver::link_best(const RunState& state) {
 
 void Saver::start_rotation(const std::string& newest_name) {
   if (run_.mesh.world.rank() != 0) return;
-  rotation_ = std::async(std::launch::async | std::launch::deferred, [folder = folder_, keep = checkpoint::Keep{run_.deck.checkpoint.keep, keep_every_steps_}, newest_name] {
-    checkpoint::rotate(folder, keep, newest_name);
-  });
+  rotation_ = std::async(std::launch::async | std::launch::deferred, [folder = folder_, keep = checkpoint::Keep{run_.deck.checkpoint.keep, keep_every_steps_},
+                                                                      newest_name] { checkpoint::rotate(folder, keep, newest_name); });
 }
 
 void Saver::end_rotation() {
@@ -148,8 +146,10 @@ void Saver::save(RunState& state, bool best) { begin(state, best, false); }
 void Saver::save_now(RunState& state, bool best) {
   come_to_rest(state);
   attempt(state, state.step, true, [&] {
-    if (newest_ != state.step) write(state, best, false);
-    else if (best) link_best(state);
+    if (newest_ != state.step)
+      write(state, best, false);
+    else if (best)
+      link_best(state);
   });
   end_rotation();
 }

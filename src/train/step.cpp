@@ -90,8 +90,10 @@ StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest&
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader.next() : nullptr;
     lap(times.data);
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
-    if (action.forward) replica.forward(action, batch);
-    else replica.backward(action);
+    if (action.forward)
+      replica.forward(action, batch);
+    else
+      replica.backward(action);
     const double busy = lap(action.forward ? times.forward : times.backward);
     // An action waits for what it needs before it works.
     if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);

@@ -187,7 +187,7 @@ class Loop {
     if (time_is_up_) wishes |= wish_stop;
     if (now - stop_file_looked_at_ >= 0.5) {  // a stat a step would weigh on a parallel file system
       stop_file_looked_at_ = now;
-      struct stat status {};
+      struct stat status{};
       stop_file_ = stat((deck_.run.folder + "/STOP").c_str(), &status) == 0;
     }
     if (stop_file_) wishes |= wish_stop;
@@ -246,7 +246,8 @@ class Loop {
     checkpoint::set_aside(run_.mesh.world, choice.rejected, log_);
     const RunState then = go_back(run_, choice.path, log_);
     guard_.health().rolled_back(then.health);
-    const std::string detail = fmt::format("{}: back from step {} to {}, {}", why, state_.step, then.step, repeats ? "the same data again" : "over the data since");
+    const std::string detail =
+        fmt::format("{}: back from step {} to {}, {}", why, state_.step, then.step, repeats ? "the same data again" : "over the data since");
     state_.step = then.step;
     saver_.went_back(then.step);
     state_.samples = then.samples;
@@ -282,8 +283,10 @@ class Loop {
 
   void write_checkpoint(bool now) {
     const bool best = std::exchange(best_is_new_, false);
-    if (now) saver_.save_now(state_, best);
-    else saver_.save(state_, best);
+    if (now)
+      saver_.save_now(state_, best);
+    else
+      saver_.save(state_, best);
     checkpointed_at_ = clock_.since_start();
   }
 
@@ -291,7 +294,8 @@ class Loop {
   void finish_what_is_missing() {
     if (run_.validation_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "validation")) evaluate_validation(true);
     write_checkpoint(true);
-    if (run_.test_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "test")) recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
+    if (run_.test_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "test"))
+      recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
   }
 
   ExitCode stopped() {
@@ -304,7 +308,8 @@ class Loop {
   ExitCode diverged() {
     recorder_.finish();
     const HealthState& health = guard_.health().state();
-    reason_ = fmt::format("loss or gradient not finite, or loss far above its mean, in {} steps in a row, after {} roll-backs", health.bad_in_a_row, health.rollbacks);
+    reason_ = fmt::format("loss or gradient not finite, or loss far above its mean, in {} steps in a row, after {} roll-backs", health.bad_in_a_row,
+                          health.rollbacks);
     recorder_.event(state_, "diverged", reason_);
     log_.warn("diverged at step {}: {}; a lower rate, a longer warm-up or clip_norm may help", state_.step, reason_);
     return ExitCode::diverged;
@@ -387,7 +392,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     forget_best_of_other_set(run, restored, log);
     record.step = restored.state.step;
     if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);
-    if (restored.own && nothing_left(world, deck, run.layout.total_steps, restored.state.step, restored.state.elapsed_seconds)) return nothing_to_do(restored.state.step);
+    if (restored.own && nothing_left(world, deck, run.layout.total_steps, restored.state.step, restored.state.elapsed_seconds))
+      return nothing_to_do(restored.state.step);
     wrong_start = false;
     run.record_start(environment);
     std::unique_ptr<Recorder> recorder;
@@ -414,7 +420,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       const ExitCode code = loop.train();
       run.engine.quiesce();  // weights of the last update may still be gathered into the replica's memory
       come_by("end");
-      if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0) log.info("pinned host memory beside the plan, for communication: {}", format_bytes(static_cast<double>(bytes)));
+      if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0)
+        log.info("pinned host memory beside the plan, for communication: {}", format_bytes(static_cast<double>(bytes)));
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
       leave_record(code, loop.reason());
@@ -431,8 +438,10 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       environment.abort(code_of(error));
     }
   } catch (const std::exception& error) {
-    if (folder.made && wrong_start && code_of(error) == ExitCode::wrong_input) leave_folder(folder, deck.run.folder);
-    else leave_record(code_of(error), error.what());
+    if (folder.made && wrong_start && code_of(error) == ExitCode::wrong_input)
+      leave_folder(folder, deck.run.folder);
+    else
+      leave_record(code_of(error), error.what());
     throw;
   }
 }

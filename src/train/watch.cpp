@@ -112,8 +112,9 @@ std::vector<std::string> Watch::last_known(double now) const {
     const Seen& seen = seen_[rank];
     if (seen.at == 0) continue;
     const std::string operation = seen.sign.operation.data();
-    lines.push_back(fmt::format("rank {} on {}: {}; there for {:.1f} s when heard {:.1f} s ago; {}{}", rank, seen.sign.host.data(), place_of(seen.sign), seen.sign.still_seconds,
-                                now - seen.at, seen.sign.waiting != 0 ? "waiting" : "at work", operation.empty() ? "" : ": " + operation));
+    lines.push_back(fmt::format("rank {} on {}: {}; there for {:.1f} s when heard {:.1f} s ago; {}{}", rank, seen.sign.host.data(), place_of(seen.sign),
+                                seen.sign.still_seconds, now - seen.at, seen.sign.waiting != 0 ? "waiting" : "at work",
+                                operation.empty() ? "" : ": " + operation));
   }
   return lines;
 }

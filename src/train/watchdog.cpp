@@ -123,8 +123,10 @@ void Watchdog::State::run() {
     if (now >= due) {
       due = now + period;
       const Message own = own_sign(now);
-      if (rank == 0) watch.heard(0, own.sign, now);
-      else datagrams.send(0, std::as_bytes(std::span(&own, 1)));
+      if (rank == 0)
+        watch.heard(0, own.sign, now);
+      else
+        datagrams.send(0, std::as_bytes(std::span(&own, 1)));
     }
     if (const std::optional<Watch::Lost> lost = watch.look(now)) report(*lost, now);
   }
@@ -148,7 +150,8 @@ void Watchdog::State::speak(const Watch::Lost& lost, double now) {
     for (const std::string& line : watch.last_known(now)) log.info("{}", line);
     const std::int64_t newest = activity.checkpoint();
     const std::string name = newest < 0 ? "" : checkpoint::step_file_name(newest);
-    checkpoint::write_exit_record(options.run_folder, {.start = options.start, .code = ExitCode::rank_lost, .reason = lost.what, .step = finished, .checkpoint = name});
+    checkpoint::write_exit_record(options.run_folder,
+                                  {.start = options.start, .code = ExitCode::rank_lost, .reason = lost.what, .step = finished, .checkpoint = name});
     monitor::Row row("event");
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.what);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);

@@ -114,7 +114,8 @@ TEST(Activation, SwigluAndItsGradient) {
           bounds.push_back((8 * u + rounding) * std::abs(expected.back()) + 100 * underflow);
           expected_dx[gate] = d * at[up] * silu_slope(g);
           // 9 roundings of the sigmoid and what follows, 14 of the second term, 1 of d * up.
-          bounds_dx[gate] = std::abs(d * at[up]) * u * (10 * sigmoid(g) + 15 * std::abs(g) * slope(g)) + rounding * std::abs(expected_dx[gate]) + 100 * underflow;
+          bounds_dx[gate] =
+              std::abs(d * at[up]) * u * (10 * sigmoid(g) + 15 * std::abs(g) * slope(g)) + rounding * std::abs(expected_dx[gate]) + 100 * underflow;
           expected_dx[up] = d * silu(g);
           bounds_dx[up] = (8 * u + rounding) * std::abs(expected_dx[up]) + 100 * underflow;
         }
@@ -130,7 +131,8 @@ TEST(Activation, SwigluAndItsGradient) {
 TEST(Activation, MetaCountsWhatTheCpuCounts) {
   SmallFixture real, meta(DeviceKind::meta);
   for (Fixture* f : {&real, &meta}) {
-    const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1), wide_too = f->filled(DType::bfloat16, {3, 10}, 1), narrow = f->filled(DType::bfloat16, {3, 5}, 1);
+    const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1), wide_too = f->filled(DType::bfloat16, {3, 10}, 1),
+                 narrow = f->filled(DType::bfloat16, {3, 5}, 1);
     ops::gelu_forward(f->context, wide, wide_too);
     ops::gelu_backward(f->context, wide, wide_too, wide_too);
     ops::swiglu_forward(f->context, wide, narrow);

@@ -103,9 +103,14 @@ constexpr By both[] = {By::op, By::kernel};
 /// One problem's tensors and both passes.
 struct Problem {
   explicit Problem(const Attention& attention, By implementation = By::op, DeviceKind kind = tested_device(), double size = 1)
-      : a(attention), by(implementation), fixture(kind, 24 * Fixture::mebibyte), qkv(fixture.random(a.dtype, {a.batch * a.context, a.qkv_width()}, "qkv", size)),
-        dout(fixture.random(a.dtype, {a.batch * a.context, a.out_width()}, "dout")), out(fixture.make(a.dtype, dout.shape)),
-        log_sum(fixture.make(DType::float32, {a.batch, a.heads, a.context})), dqkv(fixture.make(a.dtype, qkv.shape)) {
+      : a(attention),
+        by(implementation),
+        fixture(kind, 24 * Fixture::mebibyte),
+        qkv(fixture.random(a.dtype, {a.batch * a.context, a.qkv_width()}, "qkv", size)),
+        dout(fixture.random(a.dtype, {a.batch * a.context, a.out_width()}, "dout")),
+        out(fixture.make(a.dtype, dout.shape)),
+        log_sum(fixture.make(DType::float32, {a.batch, a.heads, a.context})),
+        dqkv(fixture.make(a.dtype, qkv.shape)) {
     placed.sample_keys = fixture.placed(sample_keys, std::size(sample_keys));
   }
   void forward() {
@@ -124,7 +129,8 @@ struct Problem {
   template <class T>
   void kernel_backward() {
     const Tensor delta = fixture.make(DType::float32, log_sum.shape);
-    kernels::attention_backward<T>(fixture.context.stream(), shape(), {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>(), delta.as<float>()});
+    kernels::attention_backward<T>(fixture.context.stream(), shape(),
+                                   {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>(), delta.as<float>()});
   }
 
   Attention a;
@@ -135,8 +141,8 @@ struct Problem {
 };
 
 std::string name_of(const Attention& a, By by = By::op) {
-  return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}", by == By::kernel ? "kernel, " : "", to_string(a.dtype), a.batch, a.context, a.heads, a.kv_heads,
-                     a.head_width, a.dropout);
+  return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}", by == By::kernel ? "kernel, " : "", to_string(a.dtype), a.batch, a.context,
+                     a.heads, a.kv_heads, a.head_width, a.dropout);
 }
 
 std::vector<Attention> cases() {
@@ -148,12 +154,12 @@ std::vector<Attention> cases() {
       };
       add(1, 1, 1, 1, 1);
       add(2, 3, 2, 1, 5);
-      add(1, 64, 1, 1, 64);     // one tile
-      add(1, 65, 2, 2, 16);     // a tile and a row
-      add(2, 97, 4, 2, 24);     // odd, grouped
-      add(1, 130, 3, 1, 80);    // even, not a multiple of four; one key/value head for all
-      add(1, 331, 2, 2, 8);     // more than one block of tiles
-      add(3, 256, 6, 6, 64);    // GPT-2's head
+      add(1, 64, 1, 1, 64);   // one tile
+      add(1, 65, 2, 2, 16);   // a tile and a row
+      add(2, 97, 4, 2, 24);   // odd, grouped
+      add(1, 130, 3, 1, 80);  // even, not a multiple of four; one key/value head for all
+      add(1, 331, 2, 2, 8);   // more than one block of tiles
+      add(3, 256, 6, 6, 64);  // GPT-2's head
       add(1, 100, 1, 1, 128);
     }
   }

@@ -15,11 +15,21 @@ struct Case {
 /// All tensors of one batch norm, forward and backward.
 struct Problem {
   explicit Problem(const Case& c, DeviceKind kind = tested_device())
-      : fixture(kind), op{c.rows, c.channels, c.relu, c.add, c.dtype}, x(fixture.random(c.dtype, {c.rows, c.channels}, "x")),
-        residual(fixture.random(c.dtype, x.shape, "residual")), y(fixture.make(c.dtype, x.shape)), dy(fixture.random(c.dtype, x.shape, "dy")),
-        dx(fixture.make(c.dtype, x.shape)), dresidual(fixture.make(c.dtype, x.shape)), gamma(fixture.random(DType::float32, {c.channels}, "gamma")),
-        beta(fixture.random(DType::float32, {c.channels}, "beta")), mean(parameter()), rstd(parameter()), variance(parameter()),
-        dgamma(parameter()), dbeta(parameter()) {
+      : fixture(kind),
+        op{c.rows, c.channels, c.relu, c.add, c.dtype},
+        x(fixture.random(c.dtype, {c.rows, c.channels}, "x")),
+        residual(fixture.random(c.dtype, x.shape, "residual")),
+        y(fixture.make(c.dtype, x.shape)),
+        dy(fixture.random(c.dtype, x.shape, "dy")),
+        dx(fixture.make(c.dtype, x.shape)),
+        dresidual(fixture.make(c.dtype, x.shape)),
+        gamma(fixture.random(DType::float32, {c.channels}, "gamma")),
+        beta(fixture.random(DType::float32, {c.channels}, "beta")),
+        mean(parameter()),
+        rstd(parameter()),
+        variance(parameter()),
+        dgamma(parameter()),
+        dbeta(parameter()) {
     if (c.offset == 0) return;
     Values moved = values(x);
     for (double& value : moved) value += c.offset;
@@ -41,8 +51,8 @@ struct Problem {
 NormReference reference(const Case& c) { return {1, c.rows, c.channels, c.channels, c.relu, c.add}; }
 
 void compare(const Case& c) {
-  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.channels << " channels, relu " << c.relu << ", add " << c.add << ", "
-                                  << to_string(c.dtype) << ", offset " << c.offset);
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.channels << " channels, relu " << c.relu << ", add " << c.add << ", " << to_string(c.dtype)
+                                  << ", offset " << c.offset);
   Problem p(c);
   p.forward();
   p.backward();

@@ -25,8 +25,7 @@ void for_each_tap(const Convolution& c, const Visit& visit) {
             if (row < 0 || row >= c.height || column < 0 || column >= c.width) continue;
             for (std::int64_t k = 0; k < c.out_channels; ++k)
               for (std::int64_t ch = 0; ch < c.in_channels; ++ch) {
-                visit(((b * c.out_height() + i) * c.out_width() + j) * c.out_channels + k,
-                      ((b * c.height + row) * c.width + column) * c.in_channels + ch,
+                visit(((b * c.out_height() + i) * c.out_width() + j) * c.out_channels + k, ((b * c.height + row) * c.width + column) * c.in_channels + ch,
                       ((k * c.kernel + r) * c.kernel + s) * c.in_channels + ch);
               }
           }
@@ -49,18 +48,18 @@ Values reference_backward_weight(const Convolution& c, const Values& x, const Va
 }
 
 std::string name_of(const Convolution& c) {
-  return fmt::format("{} {} -> {} kernel {} stride {} padding {}", to_string(c.dtype), to_string(c.input_shape()), to_string(c.output_shape()),
-                     c.kernel, c.stride, c.padding);
+  return fmt::format("{} {} -> {} kernel {} stride {} padding {}", to_string(c.dtype), to_string(c.input_shape()), to_string(c.output_shape()), c.kernel,
+                     c.stride, c.padding);
 }
 
 // batch, height, width, channels in, channels out, kernel, stride, padding: sizes one, odd and prime, the layers of residual networks
 // in small, and the shapes for which an implementation is chosen by hand (few pixels, strided 1x1).
 std::vector<Convolution> cases() {
   const Convolution shapes[] = {
-      {1, 1, 1, 1, 1, 1, 1, 0},    {1, 1, 1, 1, 1, 3, 1, 1},    {2, 7, 5, 3, 8, 3, 1, 1},    {2, 13, 11, 7, 5, 3, 2, 1},
-      {3, 8, 9, 16, 32, 3, 2, 1},  {1, 9, 9, 5, 17, 7, 2, 3},   {2, 8, 8, 16, 24, 1, 2, 0},  {2, 7, 7, 32, 64, 1, 2, 0},
-      {1, 5, 5, 32, 64, 1, 1, 0},  {5, 4, 4, 64, 64, 3, 1, 1},  {2, 6, 6, 3, 16, 7, 1, 3},   {2, 7, 7, 4, 4, 3, 1, 0},
-      {2, 28, 28, 1, 64, 3, 1, 1}, {3, 7, 7, 32, 64, 3, 2, 1},  {2, 9, 11, 13, 19, 3, 1, 3}, {2, 32, 32, 3, 16, 7, 2, 3},
+      {1, 1, 1, 1, 1, 1, 1, 0},    {1, 1, 1, 1, 1, 3, 1, 1},   {2, 7, 5, 3, 8, 3, 1, 1},    {2, 13, 11, 7, 5, 3, 2, 1},
+      {3, 8, 9, 16, 32, 3, 2, 1},  {1, 9, 9, 5, 17, 7, 2, 3},  {2, 8, 8, 16, 24, 1, 2, 0},  {2, 7, 7, 32, 64, 1, 2, 0},
+      {1, 5, 5, 32, 64, 1, 1, 0},  {5, 4, 4, 64, 64, 3, 1, 1}, {2, 6, 6, 3, 16, 7, 1, 3},   {2, 7, 7, 4, 4, 3, 1, 0},
+      {2, 28, 28, 1, 64, 3, 1, 1}, {3, 7, 7, 32, 64, 3, 2, 1}, {2, 9, 11, 13, 19, 3, 1, 3}, {2, 32, 32, 3, 16, 7, 2, 3},
   };
   std::vector<Convolution> all;
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
@@ -76,7 +75,9 @@ struct Problem {
   Convolution c;
   Tensor x, w, dy;
   Problem(Fixture& f, const Convolution& convolution)
-      : c(convolution), x(f.random(c.dtype, c.input_shape(), "x")), w(f.random(c.dtype, c.weight_shape(), "w")),
+      : c(convolution),
+        x(f.random(c.dtype, c.input_shape(), "x")),
+        w(f.random(c.dtype, c.weight_shape(), "w")),
         dy(f.random(c.dtype, c.output_shape(), "dy")) {}
 };
 

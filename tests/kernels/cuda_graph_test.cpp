@@ -41,8 +41,10 @@ TEST(CudaGraph, EnginesForTheModelsOfTheDecks) {
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
   for (const Attention& a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128), attention(1, 1000, 4, 4, 64)}) {
-    EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr) << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
-    EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr) << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
+    EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr)
+        << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
+    EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr)
+        << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
   }
 }
 
@@ -64,9 +66,11 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
   for (const bool deterministic : {false, true}) {
     const PlanTarget target{nullptr, &device, deterministic};
     for (const DType dtype : {DType::float32, DType::bfloat16}) {
-      for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype}, Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype}, Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype}}) {
+      for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype}, Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype},
+                                   Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype}}) {
         for (const auto kind : {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data, Problem::Kind::convolution_backward_weight}) {
-          EXPECT_NO_THROW(make_convolution(target, kind, c)) << static_cast<int>(kind) << " " << to_string(dtype) << " " << c.in_channels << " " << deterministic;
+          EXPECT_NO_THROW(make_convolution(target, kind, c))
+              << static_cast<int>(kind) << " " << to_string(dtype) << " " << c.in_channels << " " << deterministic;
         }
       }
     }

@@ -102,7 +102,8 @@ TEST(Elementwise, CountsAreFilledAndAdded) {
 TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
   for (const std::int64_t n : sizes) {
     Fixture f;
-    const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y"), was_x = f.random(DType::float32, {n}, "x"), was_y = f.random(DType::float32, {n}, "y");
+    const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y"), was_x = f.random(DType::float32, {n}, "x"),
+                 was_y = f.random(DType::float32, {n}, "y");
     for (const Tensor& odd : {x, was_x}) set_value(odd, n / 2, -0.0);
     ops::exchange(f.context, x, y);
     expect_same_bytes(x, was_y);

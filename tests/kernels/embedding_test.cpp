@@ -15,9 +15,16 @@ struct Problem {
 
   Problem(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_, std::int64_t width_, std::int64_t first_, DType dtype,
           DeviceKind kind = tested_device())
-      : count(count_), table_rows(table_rows_), width(width_), first(first_), fixture(kind), tokens(fixture.make(DType::int32, {count})),
-        table(fixture.random(dtype, {table_rows, width}, "table")), y(fixture.random(dtype, {count, width}, "y")),
-        dy(fixture.random(dtype, {count, width}, "dy")), dtable(fixture.random(DType::float32, {table_rows, width}, "dtable")) {
+      : count(count_),
+        table_rows(table_rows_),
+        width(width_),
+        first(first_),
+        fixture(kind),
+        tokens(fixture.make(DType::int32, {count})),
+        table(fixture.random(dtype, {table_rows, width}, "table")),
+        y(fixture.random(dtype, {count, width}, "y")),
+        dy(fixture.random(dtype, {count, width}, "dy")),
+        dtable(fixture.random(DType::float32, {table_rows, width}, "dtable")) {
     if (kind == DeviceKind::meta) return;
     Values drawn(static_cast<std::size_t>(count));
     for (std::int64_t n = 0; n < count; ++n) {
@@ -67,8 +74,8 @@ TEST(Embedding, PartsOfATableAddUpToTheWhole) {
 TEST(Embedding, BackwardAddsInAscendingOrder) {
   for (const DType dtype : types) {
     for (const ops::Write write : {ops::Write::assign, ops::Write::add}) {
-      for (const auto& [count, vocabulary, rows, width, first] : {std::array<std::int64_t, 5>{1, 1, 1, 1, 0}, {61, 7, 7, 5, 0}, {997, 101, 67, 33, 11},
-                                                                  {211, 300, 200, 130, 100}, {500, 1, 3, 64, 0}}) {
+      for (const auto& [count, vocabulary, rows, width, first] :
+           {std::array<std::int64_t, 5>{1, 1, 1, 1, 0}, {61, 7, 7, 5, 0}, {997, 101, 67, 33, 11}, {211, 300, 200, 130, 100}, {500, 1, 3, 64, 0}}) {
         Problem p(count, vocabulary, rows, width, first, dtype);
         const Values before = values(p.dtable), tokens = values(p.tokens), dy = values(p.dy);
         std::vector<float> expected(before.begin(), before.end());

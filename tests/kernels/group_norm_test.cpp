@@ -9,12 +9,20 @@ namespace {
 
 struct Problem {
   Problem(const ops::GroupNorm& group_norm, DeviceKind kind = tested_device())
-      : fixture(kind), op(group_norm), x(fixture.random(op.dtype, {op.batch, op.pixels, op.channels}, "x")),
-        residual(fixture.random(op.dtype, x.shape, "residual")), y(fixture.make(op.dtype, x.shape)), dy(fixture.random(op.dtype, x.shape, "dy")),
-        dx(fixture.make(op.dtype, x.shape)), dresidual(fixture.make(op.dtype, x.shape)),
-        gamma(fixture.random(DType::float32, {op.channels}, "gamma")), beta(fixture.random(DType::float32, {op.channels}, "beta")),
-        mean(fixture.make(DType::float32, {op.batch, op.groups})), rstd(fixture.make(DType::float32, {op.batch, op.groups})),
-        dgamma(fixture.make(DType::float32, {op.channels})), dbeta(fixture.make(DType::float32, {op.channels})) {}
+      : fixture(kind),
+        op(group_norm),
+        x(fixture.random(op.dtype, {op.batch, op.pixels, op.channels}, "x")),
+        residual(fixture.random(op.dtype, x.shape, "residual")),
+        y(fixture.make(op.dtype, x.shape)),
+        dy(fixture.random(op.dtype, x.shape, "dy")),
+        dx(fixture.make(op.dtype, x.shape)),
+        dresidual(fixture.make(op.dtype, x.shape)),
+        gamma(fixture.random(DType::float32, {op.channels}, "gamma")),
+        beta(fixture.random(DType::float32, {op.channels}, "beta")),
+        mean(fixture.make(DType::float32, {op.batch, op.groups})),
+        rstd(fixture.make(DType::float32, {op.batch, op.groups})),
+        dgamma(fixture.make(DType::float32, {op.channels})),
+        dbeta(fixture.make(DType::float32, {op.channels})) {}
 
   void forward() { ops::group_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd); }
   void backward(const Tensor& to_dx, const Tensor& to_dresidual, ops::Write write = ops::Write::assign) {
@@ -38,7 +46,8 @@ TEST(GroupNorm, EqualsReference) {
     std::int64_t batch, pixels, channels, groups;
   };
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const auto& [batch, pixels, channels, groups] : {Size{1, 2, 1, 1}, {3, 5, 6, 3}, {5, 49, 16, 4}, {2, 1, 64, 2}, {2, 397, 96, 32}, {3, 17, 522, 2}, {1, 20011, 4, 2}}) {
+    for (const auto& [batch, pixels, channels, groups] :
+         {Size{1, 2, 1, 1}, {3, 5, 6, 3}, {5, 49, 16, 4}, {2, 1, 64, 2}, {2, 397, 96, 32}, {3, 17, 522, 2}, {1, 20011, 4, 2}}) {
       for (const bool flag : {false, true}) {
         SCOPED_TRACE(testing::Message() << batch << " x " << pixels << " x " << channels << " in " << groups << ", " << to_string(dtype) << flag);
         Problem p({batch, pixels, channels, groups, flag, flag, dtype});
@@ -75,8 +84,10 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
                variance = p.fixture.make(DType::float32, {24});
   ops::batch_norm_forward(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y, mean, rstd, variance);
   // One arithmetic on the host. nvcc contracts products and sums of two kernels as it likes: then as close as either is to the reference.
-  if (tested_device() == DeviceKind::cuda) expect_close(p.y, values(y), 2 * 64 * 0x1p-24 * (1 + largest(values(y))));
-  else expect_same_bytes(p.y, y);
+  if (tested_device() == DeviceKind::cuda)
+    expect_close(p.y, values(y), 2 * 64 * 0x1p-24 * (1 + largest(values(y))));
+  else
+    expect_same_bytes(p.y, y);
 }
 
 TEST(GroupNorm, AnImageDoesNotDependOnItsNeighbours) {

@@ -74,7 +74,8 @@ TEST(PrepareImages, FiveChannelsAreRefusedAndMetaCountsTheSame) {
   Fixture meta(DeviceKind::meta), real;
   const ops::ImageTransform none[2] = {};
   EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none, meta.make(DType::float32, {2, 4, 4, 5})), InputError);
-  for (Fixture* f : {&meta, &real}) ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1), f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));
+  for (Fixture* f : {&meta, &real})
+    ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1), f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));
   EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
 }
 

@@ -56,10 +56,10 @@ std::vector<Linear> cases() {
     for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
       all.push_back({1, 1, 1, order, dtype});
       all.push_back({1, 64, 10, order, dtype});
-      all.push_back({37, 31, 13, order, dtype});   // primes
-      all.push_back({128, 96, 10, order, dtype});  // a classifier's head
-      all.push_back({18, 32, 32, order, dtype});   // square: forward and backward want one form of a matrix and of its transpose
-      all.push_back({300, 17, 129, order, dtype}); // more rows than one partial sum of the bias' gradient
+      all.push_back({37, 31, 13, order, dtype});    // primes
+      all.push_back({128, 96, 10, order, dtype});   // a classifier's head
+      all.push_back({18, 32, 32, order, dtype});    // square: forward and backward want one form of a matrix and of its transpose
+      all.push_back({300, 17, 129, order, dtype});  // more rows than one partial sum of the bias' gradient
     }
   }
   return all;
@@ -68,7 +68,9 @@ std::vector<Linear> cases() {
 struct Problem {
   Tensor x, w, bias, dy;
   Problem(Fixture& f, const Linear& l)
-      : x(f.random(l.dtype, {l.rows, l.in}, "x")), w(f.random(l.dtype, weight_shape(l), "w")), bias(f.random(DType::float32, {l.out}, "bias")),
+      : x(f.random(l.dtype, {l.rows, l.in}, "x")),
+        w(f.random(l.dtype, weight_shape(l), "w")),
+        bias(f.random(DType::float32, {l.out}, "bias")),
         dy(f.random(l.dtype, {l.rows, l.out}, "dy")) {}
 };
 

@@ -36,8 +36,11 @@ Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_
 
 struct Problem {
   Problem(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1, DeviceKind kind = tested_device())
-      : fixture(kind), logits(fixture.random(dtype, {rows, classes}, "logits", scale)), labels(fixture.make(DType::int32, {rows})),
-        sums(fixture.make(DType::float64, {4})), dlogits(fixture.make(dtype, {rows, classes})) {
+      : fixture(kind),
+        logits(fixture.random(dtype, {rows, classes}, "logits", scale)),
+        labels(fixture.make(DType::int32, {rows})),
+        sums(fixture.make(DType::float64, {4})),
+        dlogits(fixture.make(dtype, {rows, classes})) {
     for (std::int64_t row = 0; row < rows; ++row) {
       label.push_back(row % 7 == 5 ? -1 : static_cast<int>(mix64(static_cast<std::uint64_t>(row)) % static_cast<std::uint64_t>(classes)));
     }

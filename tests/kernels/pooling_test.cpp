@@ -13,8 +13,8 @@ using ops::MaxPool;
 using namespace test;
 
 std::string name_of(const MaxPool& p) {
-  return fmt::format("{} [{}, {}, {}, {}] kernel {} stride {} padding {}", to_string(p.dtype), p.batch, p.height, p.width, p.channels, p.kernel,
-                     p.stride, p.padding);
+  return fmt::format("{} [{}, {}, {}, {}] kernel {} stride {} padding {}", to_string(p.dtype), p.batch, p.height, p.width, p.channels, p.kernel, p.stride,
+                     p.padding);
 }
 
 Shape input_shape(const MaxPool& p) { return {p.batch, p.height, p.width, p.channels}; }
@@ -61,7 +61,7 @@ std::vector<MaxPool> cases() {
     all.push_back({1, 8, 8, 64, 2, 2, 0, dtype});
     all.push_back({3, 6, 9, 17, 3, 1, 1, dtype});
     all.push_back({1, 9, 9, 5, 7, 2, 3, dtype});
-    all.push_back({1, 9, 9, 5, 2, 3, 0, dtype});     // rows and columns that no window holds
+    all.push_back({1, 9, 9, 5, 2, 3, 0, dtype});  // rows and columns that no window holds
   }
   return all;
 }

@@ -133,8 +133,8 @@ inline void expect_close(const Tensor& actual, const Values& expected, double ab
       place = i;
     }
   }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place]
-                          << ", expected " << expected[place] << "; off by " << worst << " tolerances";
+  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place] << ", expected " << expected[place]
+                          << "; off by " << worst << " tolerances";
 }
 
 /// |actual - expected| <= bounds at every element; the worst offender is named.
@@ -150,8 +150,8 @@ inline void expect_within(const Tensor& actual, const Values& expected, const Va
       place = i;
     }
   }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place]
-                          << ", expected " << expected[place] << "; off by " << worst << " tolerances";
+  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place] << ", expected " << expected[place]
+                          << "; off by " << worst << " tolerances";
 }
 
 /// Bounds of a sum of `terms` products in float32 stored in `type` (Higham 2002, section 3.1): terms * u * sum of |products|, and the
@@ -182,7 +182,8 @@ class Fixture {
   explicit Fixture(DeviceKind kind = tested_device(), std::int64_t capacity_bytes = 32 * mebibyte)
       : tensors({kind, 0}, "tensors", capacity_bytes),
         workspace({kind, 0}, "workspace", capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
-        library({kind, 0}, "library", capacity_bytes), context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {}
+        library({kind, 0}, "library", capacity_bytes),
+        context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {}
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
   /// Standard normal numbers times `scale`, rounded to `type`: a function of the name. On meta only the place.

@@ -48,8 +48,8 @@ void compare(const ops::Rotary& op) {
 TEST(Rotary, EqualsReference) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     compare({1, 2, 1, 2, 1, dtype});
-    compare({7, 30, 3, 6, 5, dtype});        // with columns behind the heads, and rows of two samples
-    compare({23, 301, 2, 134, 23, dtype});   // more than one block of pairs, with a remainder
+    compare({7, 30, 3, 6, 5, dtype});       // with columns behind the heads, and rows of two samples
+    compare({23, 301, 2, 134, 23, dtype});  // more than one block of pairs, with a remainder
     compare({64, 384, 4, 64, 32, dtype});
   }
 }
@@ -65,8 +65,9 @@ TEST(Rotary, ATurnByOneRadian) {
   assign(x, {1, 2, 3, 4, 1, 2, 3, 4});
   ops::rotary(f.context, {2, 4, 1, 4, 2, DType::float32}, x, false);
   // Position 0 stays; at position 1 the pair (0, 2) is turned by 1, the pair (1, 3) by 10000^(-1/2) = 0.01.
-  expect_close(x, {1, 2, 3, 4, std::cos(1.0) - 3 * std::sin(1.0), 2 * std::cos(0.01) - 4 * std::sin(0.01), std::sin(1.0) + 3 * std::cos(1.0),
-                   2 * std::sin(0.01) + 4 * std::cos(0.01)},
+  expect_close(x,
+               {1, 2, 3, 4, std::cos(1.0) - 3 * std::sin(1.0), 2 * std::cos(0.01) - 4 * std::sin(0.01), std::sin(1.0) + 3 * std::cos(1.0),
+                2 * std::sin(0.01) + 4 * std::cos(0.01)},
                0, 1e-6);
 }
 

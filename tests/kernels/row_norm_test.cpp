@@ -35,8 +35,8 @@ struct Reference {
   struct Gradients {
     Values dx, dgamma, dbeta;
     Values dgamma_terms, dbeta_terms;  ///< sums of the terms' absolute values
-    Values dx_terms;   ///< sum of the absolute values of what is added up in an element of dx
-    Values dx_slopes;  ///< how much an error of all normalised numbers counts in an element of dx
+    Values dx_terms;                   ///< sum of the absolute values of what is added up in an element of dx
+    Values dx_slopes;                  ///< how much an error of all normalised numbers counts in an element of dx
     double largest_normal = 0;
   };
   Gradients backward(const Values& x, const Values& dy, const Values& gamma, const Values& dresidual) const {
@@ -80,9 +80,16 @@ struct Case {
 /// All tensors of one norm, forward and backward.
 struct Problem {
   explicit Problem(const Case& c, DeviceKind kind = tested_device())
-      : fixture(kind), op{c.rows, c.width, c.rms, c.dtype}, x(activation("x")), y(activation("y")), dy(activation("dy")), dx(activation("dx")),
-        gamma(fixture.random(DType::float32, {c.width}, "gamma")), mean(c.rms ? Tensor{} : fixture.make(DType::float32, {c.rows})),
-        rstd(fixture.make(DType::float32, {c.rows})), dgamma(fixture.make(DType::float32, {c.width})) {
+      : fixture(kind),
+        op{c.rows, c.width, c.rms, c.dtype},
+        x(activation("x")),
+        y(activation("y")),
+        dy(activation("dy")),
+        dx(activation("dx")),
+        gamma(fixture.random(DType::float32, {c.width}, "gamma")),
+        mean(c.rms ? Tensor{} : fixture.make(DType::float32, {c.rows})),
+        rstd(fixture.make(DType::float32, {c.rows})),
+        dgamma(fixture.make(DType::float32, {c.width})) {
     if (c.bias) beta = fixture.random(DType::float32, {c.width}, "beta");
     if (c.bias) dbeta = fixture.make(DType::float32, {c.width});
     if (c.residual) dresidual = activation("dresidual");
@@ -109,8 +116,8 @@ struct Problem {
 Values values_or_zeros(const Tensor& t, std::int64_t count) { return t.defined() ? values(t) : Values(static_cast<std::size_t>(count), 0.0); }
 
 void compare(const Case& c) {
-  SCOPED_TRACE(testing::Message() << c.rows << " rows, width " << c.width << ", rms " << c.rms << ", bias " << c.bias << ", residual " << c.residual
-                                  << ", " << to_string(c.dtype) << ", offset " << c.offset);
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, width " << c.width << ", rms " << c.rms << ", bias " << c.bias << ", residual " << c.residual << ", "
+                                  << to_string(c.dtype) << ", offset " << c.offset);
   Problem p(c);
   p.run();
   const Reference norm{c.rows, c.width, c.rms};
@@ -126,7 +133,7 @@ void compare(const Case& c) {
   if (!c.rms) expect_close(p.mean, mean, mean_error, 0, "mean");
   expect_close(p.rstd, rstd, 0, roundings * single + mean_error * mean_error, "rstd");  // a wrong mean counts in the second order
   const auto g = norm.backward(x, values(p.dy), gamma, values_or_zeros(p.dresidual, p.x.elements()));
-  const double rounding = unit_roundoff(c.dtype) * 1.01;  // 1.01: what is rounded is itself off a little
+  const double rounding = unit_roundoff(c.dtype) * 1.01;                                                 // 1.01: what is rounded is itself off a little
   const double normal_error = mean_error * largest(rstd) + (roundings + 3) * single * g.largest_normal;  // of a normalised number
   expect_close(p.y, norm.forward(x, gamma, beta), (normal_error + single * g.largest_normal) * largest(gamma) + single * largest(beta), rounding, "y");
   Values dx_bounds(g.dx.size());

@@ -22,8 +22,8 @@ struct Options {
 };
 
 std::string name_of(const Options& o) {
-  return fmt::format("{} x {}, {} to {}, smoothing {}, {} parts, {} tiles, scale {}", o.rows, o.classes, to_string(o.logits),
-                     to_string(o.gradient), o.smoothing, o.parts, o.tiles, o.scale);
+  return fmt::format("{} x {}, {} to {}, smoothing {}, {} parts, {} tiles, scale {}", o.rows, o.classes, to_string(o.logits), to_string(o.gradient),
+                     o.smoothing, o.parts, o.tiles, o.scale);
 }
 
 /// The pieces put together as a group of `parts` ranks would, tile after tile.
@@ -33,8 +33,11 @@ class Problem {
   static constexpr float gradient_scale = 0.25f;
 
   explicit Problem(const Options& options, DeviceKind kind = tested_device())
-      : o(options), fixture(kind, capacity_bytes), logits(fixture.random(o.logits, {o.rows, o.classes}, "logits", o.scale)),
-        labels(fixture.make(DType::int32, {o.rows})), sums(fixture.make(DType::float64, {4})),
+      : o(options),
+        fixture(kind, capacity_bytes),
+        logits(fixture.random(o.logits, {o.rows, o.classes}, "logits", o.scale)),
+        labels(fixture.make(DType::int32, {o.rows})),
+        sums(fixture.make(DType::float64, {4})),
         dlogits(fixture.make(o.gradient, {o.rows, o.classes})) {
     if (labels.data == nullptr) return;
     Values label(static_cast<std::size_t>(o.rows), -1.0);

@@ -6,8 +6,8 @@
 
 #include "kernels/reference.hpp"
 #include "trireme/ops/activation.hpp"
-#include "trireme/ops/dropout.hpp"
 #include "trireme/ops/attention.hpp"
+#include "trireme/ops/dropout.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"
 #include "trireme/ops/image.hpp"
@@ -44,8 +44,8 @@ TEST(Steady, OpsAllocateNothing) {
   const Tensor x = f.random(DType::float32, {rows, channels}, "x"), y = f.make(DType::float32, x.shape), dy = f.random(DType::float32, x.shape, "dy"),
                dx = f.make(DType::float32, x.shape), narrow = f.make(DType::bfloat16, x.shape), working = f.make(DType::float32, x.shape);
   const Tensor gamma = f.filled(DType::float32, {channels}, 1), beta = f.filled(DType::float32, {channels}, 0), mean = f.make(DType::float32, {channels}),
-               rstd = f.make(DType::float32, {channels}), variance = f.make(DType::float32, {channels}),
-               dgamma = f.make(DType::float32, {channels}), dbeta = f.make(DType::float32, {channels});
+               rstd = f.make(DType::float32, {channels}), variance = f.make(DType::float32, {channels}), dgamma = f.make(DType::float32, {channels}),
+               dbeta = f.make(DType::float32, {channels});
   const Tensor labels = f.filled(DType::int32, {rows}, 3), sums = f.make(DType::float64, {4});
   const Tensor images = f.filled(DType::uint8, {4, 8, 8, 3}, 9), prepared = f.make(DType::float32, images.shape);
   const ops::ImageTransform no_transforms[4] = {}, *const transforms = f.placed(no_transforms, 4);
@@ -103,7 +103,8 @@ TEST(Steady, OpsOfTransformersAllocateNothing) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     Fixture f;
     constexpr std::int64_t rows = 301, width = 16;
-    const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, x.shape), dy = f.random(dtype, x.shape, "dy"), half = f.make(dtype, {rows, width / 2});
+    const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, x.shape), dy = f.random(dtype, x.shape, "dy"),
+                 half = f.make(dtype, {rows, width / 2});
     const Tensor gamma = f.filled(DType::float32, {width}, 1), mean = f.make(DType::float32, {rows}), rstd = f.make(DType::float32, {rows});
     const Tensor sums = f.make(DType::float32, {width}), tokens = f.filled(DType::int32, {rows}, 3);
     const Tensor table = f.random(dtype, {11, width}, "table"), dtable = f.make(DType::float32, {11, width});

@@ -40,14 +40,16 @@ struct Problem {
   Tensor rounded() {
     const Tensor bytes = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (int tensor = 0; tensor < 3; ++tensor) {
-      const Tensor part{bytes.as<std::uint8_t>() + working[tensor], tensor == 0 ? DType::bfloat16 : DType::float32, bytes.device, {begins[tensor + 1] - begins[tensor]}};
+      const Tensor part{
+          bytes.as<std::uint8_t>() + working[tensor], tensor == 0 ? DType::bfloat16 : DType::float32, bytes.device, {begins[tensor + 1] - begins[tensor]}};
       assign(part, values(state.weight.rows(begins[tensor], begins[tensor + 1])));
     }
     return bytes;
   }
   template <class Options>
   void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&, const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
-                          const ops::Judgement*), const Options& options) {
+                          const ops::Judgement*),
+           const Options& options) {
     update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(), placed_judgement());
   }
   // As kernels read them.
@@ -137,7 +139,8 @@ TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
   expect_close(p.state.slot1, first, 12 * 0x1p-24, 12 * 0x1p-24, "slot 1");
   expect_close(p.state.slot2, second, 12 * 0x1p-24, 12 * 0x1p-24, "slot 2");
   double largest = 0;  // 1 / (c1 sqrt(v^)): what an error of the first moment is multiplied by
-  for (std::size_t i = 0; i < second.size(); ++i) largest = std::max(largest, 1 / (p.judgement.bias_correction1 * (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon)));
+  for (std::size_t i = 0; i < second.size(); ++i)
+    largest = std::max(largest, 1 / (p.judgement.bias_correction1 * (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon)));
   expect_close(p.state.gradient, direction, 12 * 0x1p-24 * largest, 12 * 0x1p-24, "direction, and the statistics' gradients as they were");
   const Problem untouched;
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
@@ -217,7 +220,8 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   const auto step = [](Problem& problem) {
     problem.run(ops::update_adamw, ops::AdamWRule{});
     problem.run(ops::lamb_direction, ops::LambRule{});
-    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1, problem.placed_chunks(), problem.chunk_count(), problem.placed_judgement());
+    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1, problem.placed_chunks(), problem.chunk_count(),
+                    problem.placed_judgement());
   };
   step(p);
   on_one_thread([&] { step(cut); });

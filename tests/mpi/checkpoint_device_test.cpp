@@ -148,8 +148,10 @@ TEST(OfADevice, PinnedMemoryIsReadWhenItsCopiesAreMade) {
       copy_bytes(piece.stream, home.data, piece.data, static_cast<std::size_t>(home.bytes()));  // not awaited
       piece.data = home.as<float>();
     }
-    if (in_background) BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
-    else write(world(), path, pieces, example_info());
+    if (in_background)
+      BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
+    else
+      write(world(), path, pieces, example_info());
     EXPECT_EQ(first_difference(path, expected_path), -1);
   }
 }

@@ -56,8 +56,7 @@ struct SplitModel {
 
   SplitModel(int rank, int size, int tensor) : data_rank(rank / tensor), data_size(size / tensor), tensor_rank(rank % tensor) {
     using Along = parallel::Split::Along;
-    const auto add = [&](const std::string& name, const Shape& shape, const parallel::Split& along,
-                         parallel::InnerOrder inner = parallel::InnerOrder::plain) {
+    const auto add = [&](const std::string& name, const Shape& shape, const parallel::Split& along, parallel::InnerOrder inner = parallel::InnerOrder::plain) {
       specs.push_back({.name = name, .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 1}, .inner = inner, .split = along});
       parts.emplace_back(specs.back(), tensor_rank, tensor);
       values.emplace_back(static_cast<std::size_t>(parts.back().elements()));

@@ -67,10 +67,8 @@ TEST(Checkpoint, WhatIsWrittenWholeIsReadInParts) {
 TEST(Checkpoint, TheDigestIsThatOfOneRank) {
   const SharedFolder folder;
   Example example;
-  const WriteReport together =
-      write(world(), folder.path + "/together.h5", share_of(example, Split::rows, world().rank(), world().size()), example_info());
-  const WriteReport alone =
-      write(comm::Communicator(), folder.path + "/alone" + std::to_string(world().rank()) + ".h5", example.pieces(), example_info());
+  const WriteReport together = write(world(), folder.path + "/together.h5", share_of(example, Split::rows, world().rank(), world().size()), example_info());
+  const WriteReport alone = write(comm::Communicator(), folder.path + "/alone" + std::to_string(world().rank()) + ".h5", example.pieces(), example_info());
   EXPECT_EQ(together.digest, alone.digest);
 }
 
@@ -370,8 +368,10 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
   for (const bool background : {true, false}) {
     const FileSizeLimit limit(3'000'000);
     const auto attempt = [&] {
-      if (background) BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
-      else write(world(), path, pieces, example_info());
+      if (background)
+        BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
+      else
+        write(world(), path, pieces, example_info());
     };
     EXPECT_THROW(attempt(), Failure) << (background ? "background" : "synchronous");
     world().barrier();

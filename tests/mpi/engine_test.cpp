@@ -60,7 +60,8 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, Dev
   template <class T>
   class Area {
    public:
-    Area(const Stream& stream, const std::vector<T>& values) : stream_(stream), memory_(stream.device, values.size() * sizeof(T), "test"), size_(values.size()) {
+    Area(const Stream& stream, const std::vector<T>& values)
+        : stream_(stream), memory_(stream.device, values.size() * sizeof(T), "test"), size_(values.size()) {
       copy_bytes(stream_, memory_.data(), values.data(), memory_.bytes());
     }
     T* data() const { return reinterpret_cast<T*>(memory_.data()); }
@@ -79,7 +80,9 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, Dev
     std::size_t size_;
   };
   template <class T>
-  Area<T> area(const std::vector<T>& values) const { return {stream_, values}; }
+  Area<T> area(const std::vector<T>& values) const {
+    return {stream_, values};
+  }
   Area<float> room(std::int64_t count) const { return area(std::vector<float>(static_cast<std::size_t>(count))); }
 
  private:
@@ -136,7 +139,8 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   for (int i = 0; i < requests; ++i) {
     const std::vector<float> sum = data[static_cast<std::size_t>(i)].values();
     const std::vector<float> expected = expected_sum(world().size(), static_cast<std::int64_t>(sum.size()), static_cast<std::uint64_t>(i));
-    for (std::size_t k = 0; k < sum.size(); ++k) ASSERT_NEAR(sum[k], expected[k], 1e-4) << "request " << i << ", element " << k;  // an element of another request is off by 1
+    for (std::size_t k = 0; k < sum.size(); ++k)
+      ASSERT_NEAR(sum[k], expected[k], 1e-4) << "request " << i << ", element " << k;  // an element of another request is off by 1
   }
 }
 
@@ -149,7 +153,8 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // the others have not asked yet
-    EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " + std::to_string(world().size()) + " ranks, tree order, "), std::string::npos) << lines[0];
+    EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " + std::to_string(world().size()) + " ranks, tree order, "), std::string::npos)
+        << lines[0];
   }
   world().barrier();
   if (world().rank() != 0) engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree, "trireme/test/label");
@@ -191,7 +196,8 @@ TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
       const Area<float> least = room(bounds.back() - bounds.front());  // as much scratch as was promised to do
       engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(), SumOrder::tree, "test"));
       const std::vector<float> result = own.values(), left = whole.values();
-      EXPECT_EQ(std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0) << count << " floats, from " << bounds[mine] << " to " << bounds[mine + 1];
+      EXPECT_EQ(std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0)
+          << count << " floats, from " << bounds[mine] << " to " << bounds[mine + 1];
       EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), left.begin())) << "what stands before the range was touched";
       EXPECT_TRUE(std::equal(part.begin() + bounds.back(), part.end(), left.begin() + bounds.back())) << "what stands behind the range was touched";
     }
@@ -312,7 +318,8 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   for (int i = 0; i < requests; ++i) values.insert(values.end(), longest, static_cast<float>(rank + i));
   const Area<float> data = area(values), scratch = room(data.size());
   for (int i = 0; i < requests; ++i) {
-    tickets.push_back(engine.all_reduce(world(), data.data() + i * longest, scratch.data() + i * longest, 50 + i, i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+    tickets.push_back(
+        engine.all_reduce(world(), data.data() + i * longest, scratch.data() + i * longest, 50 + i, i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
   for (int i = requests - 1; i >= 0; --i) engine.wait(tickets[static_cast<std::size_t>(i)]);
   values = data.values();
@@ -323,8 +330,8 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   const std::vector<std::string> lines = engine.describe();
   ASSERT_EQ(std::ssize(lines), late);
   for (int i = 0; i < late; ++i) {
-    EXPECT_EQ(lines[static_cast<std::size_t>(i)],
-              "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " + std::to_string(from) + ", tag " + std::to_string(11 + i) + ", under way");
+    EXPECT_EQ(lines[static_cast<std::size_t>(i)], "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " + std::to_string(from) +
+                                                      ", tag " + std::to_string(11 + i) + ", under way");
   }
   world().barrier();  // up to here nobody has sent
   for (int i = 0; i < late; ++i) engine.send(world(), sent.span(), to, 11 + i, "test");
@@ -433,8 +440,10 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
     for (int bucket = 0; bucket < 10; ++bucket) {
       const std::int64_t begin = bucket * 2001;
       const SumOrder order = bucket % 2 == 0 ? SumOrder::tree : SumOrder::library;
-      if (bucket < 8) engine.all_reduce(world(), data.data() + begin, scratch.data() + begin, 2001, order, "test");
-      else engine.reduce_scatter(world(), data.data() + begin, scratch.data() + begin, bounds, result.data() + 2001 * (bucket - 8), order, "test");
+      if (bucket < 8)
+        engine.all_reduce(world(), data.data() + begin, scratch.data() + begin, 2001, order, "test");
+      else
+        engine.reduce_scatter(world(), data.data() + begin, scratch.data() + begin, bounds, result.data() + 2001 * (bucket - 8), order, "test");
       engine.progress();
     }
     engine.all_gather(world(), bytes.data(), bounds, "test");
@@ -445,7 +454,7 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   const std::int64_t before = allocations_so_far();
   const std::size_t staging_before = engine.staging_bytes();
   for (int i = 0; i < 100; ++i) step();  // every slot for requests is used again
-  if (on_host()) {  // an emulated device itself allocates, to keep what its copies carry
+  if (on_host()) {                       // an emulated device itself allocates, to keep what its copies carry
     EXPECT_EQ(allocations_so_far() - before, 0);
   }
   EXPECT_EQ(engine.staging_bytes(), staging_before);
@@ -460,7 +469,8 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
   EXPECT_EQ(engine.reduce_scatter(Communicator(), data.data(), nullptr, std::vector<std::int64_t>{1, 3}, result.data(), SumOrder::tree, "test"), 0u);
   EXPECT_EQ(result.values(), (std::vector<float>{2, 3}));
   EXPECT_EQ(engine.all_gather(Communicator(), reinterpret_cast<std::byte*>(data.data()), std::vector<std::int64_t>{0, 12}, "test"), 0u);
-  EXPECT_EQ(engine.reduce_scatter(Communicator(), nullptr, nullptr, std::vector<std::int64_t>{0, 7}, nullptr, SumOrder::tree, "test"), 0u);  // a plan's group of one
+  EXPECT_EQ(engine.reduce_scatter(Communicator(), nullptr, nullptr, std::vector<std::int64_t>{0, 7}, nullptr, SumOrder::tree, "test"),
+            0u);  // a plan's group of one
   EXPECT_EQ(data.values(), (std::vector<float>{1, 2, 3}));
 
   const auto counted = [&](auto&& request) {
@@ -470,7 +480,8 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
   };
   const std::vector<std::int64_t> bounds{100, 100, 300, 700, 1100};  // 1000 of something
   EXPECT_EQ(counted([&](const Communicator& absent) { return engine.all_reduce(absent, nullptr, nullptr, 1000, SumOrder::tree, "test"); }), 4000);
-  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.reduce_scatter(absent, nullptr, nullptr, bounds, nullptr, SumOrder::tree, "test"); }), 3000);
+  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.reduce_scatter(absent, nullptr, nullptr, bounds, nullptr, SumOrder::tree, "test"); }),
+            3000);
   EXPECT_EQ(counted([&](const Communicator& absent) { return engine.all_gather(absent, nullptr, bounds, "test"); }), 750);
   EXPECT_EQ(counted([&](const Communicator& absent) { return engine.send(absent, {static_cast<const std::byte*>(nullptr), 500}, 1, 1, "test"); }), 500);
   EXPECT_EQ(counted([&](const Communicator& absent) { return engine.receive(absent, {static_cast<std::byte*>(nullptr), 500}, 1, 1, "test"); }), 0);
@@ -520,7 +531,8 @@ TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Drives, EngineDrives,
-                         testing::Combine(testing::Values(Engine::Drive::polled, Engine::Drive::thread), testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
+                         testing::Combine(testing::Values(Engine::Drive::polled, Engine::Drive::thread),
+                                          testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
                          [](const auto& which) {
                            const std::string drive = std::get<0>(which.param) == Engine::Drive::thread ? "thread" : "polled";
                            return drive + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");

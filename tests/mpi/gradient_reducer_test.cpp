@@ -46,7 +46,8 @@ std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layo
   for (std::size_t index = 0; index < list.entries().size(); ++index) {
     const std::uint64_t key = random_key(static_cast<std::uint64_t>(micro_batch), list.entries()[index].spec.name);
     const FlatLayout::Slot& slot = layout.slots()[index];
-    for (std::int64_t i = 0; i < slot.elements; ++i) flat[static_cast<std::size_t>(slot.offset + i)] = static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < slot.elements; ++i)
+      flat[static_cast<std::size_t>(slot.offset + i)] = static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
   }
   return flat;
 }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <span>
 
 #include "support/layout.hpp"
 #include "support/mpi.hpp"
@@ -24,13 +26,22 @@ std::vector<Layout> layouts() {
   switch (world().size()) {
     case 1: return {{"one", {}}, {"recompute", {}, ShardKind::none, false, 1}};
     case 2:
-      return {{"data", {2, 1, 1}},     {"optimizer", {2, 1, 1}, ShardKind::optimizer},   {"gradients", {2, 1, 1}, ShardKind::gradients},
-              {"tensor", {1, 2, 1}},   {"parameters", {2, 1, 1}, ShardKind::parameters}, {"sequence", {1, 2, 1}, ShardKind::none, true, 2},
-              {"pipeline", {1, 1, 2}}, {"gpipe", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::gpipe},
+      return {{"data", {2, 1, 1}},
+              {"optimizer", {2, 1, 1}, ShardKind::optimizer},
+              {"gradients", {2, 1, 1}, ShardKind::gradients},
+              {"tensor", {1, 2, 1}},
+              {"parameters", {2, 1, 1}, ShardKind::parameters},
+              {"sequence", {1, 2, 1}, ShardKind::none, true, 2},
+              {"pipeline", {1, 1, 2}},
+              {"gpipe", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::gpipe},
               {"interleaved", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::interleaved, 2}};
     default:
-      return {{"data", {4, 1, 1}}, {"parameters", {4, 1, 1}, ShardKind::parameters, false, 1}, {"data tensor", {2, 2, 1}, ShardKind::gradients, true},
-              {"data pipeline", {2, 1, 2}, ShardKind::parameters}, {"tensor pipeline", {1, 2, 2}, ShardKind::none, true}, {"pipeline", {1, 1, 4}}};
+      return {{"data", {4, 1, 1}},
+              {"parameters", {4, 1, 1}, ShardKind::parameters, false, 1},
+              {"data tensor", {2, 2, 1}, ShardKind::gradients, true},
+              {"data pipeline", {2, 1, 2}, ShardKind::parameters},
+              {"tensor pipeline", {1, 2, 2}, ShardKind::none, true},
+              {"pipeline", {1, 1, 4}}};
   }
 }
 
@@ -100,8 +111,10 @@ std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
   for (const parallel::PipelineAction& action : fixture.replica.schedule()) {
     const double begin = monotonic_seconds(), stood = engine.waited_seconds();
     const data::MicroBatch batch = fixture.batch(action.micro_batch);
-    if (action.forward) fixture.replica.forward(action, Replica::takes_batch(action) ? &batch : nullptr);
-    else fixture.replica.backward(action);
+    if (action.forward)
+      fixture.replica.forward(action, Replica::takes_batch(action) ? &batch : nullptr);
+    else
+      fixture.replica.backward(action);
     last = monotonic_seconds();
     busy += last - begin - (engine.waited_seconds() - stood);
     if (first == 0) first = begin;
@@ -112,27 +125,40 @@ std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
   return {ends[1] + ends[0], busy};
 }
 
-/// Blocks that sleep: two cores blur nothing. The bubble is what a stage waits for in a step, in parts of what it works.
+struct Bubble {
+  double measured = 0;  ///< what this stage waits for in a step, in parts of what it works
+  double farthest = 1;  ///< of all stages, from what is foretold
+};
+
+/// The shortest of five steps, whose blocks sleep `delay` seconds forward and twice that backward. Other work on the machine only lengthens a step. Collective.
+Bubble bubble_of(PipelineKind kind, double delay, double foretold) {
+  ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
+  options.model.gpt.layers = 3;  // with the embedding one block a stage
+  options.block_delay_seconds = delay;
+  const parallel::Mesh mesh({1, 1, 4}, world());
+  test::ReplicaFixture fixture(options, 1, mesh);
+  fixture.step(1e-3);  // what is made once is made
+  Bubble found;
+  double least = std::numeric_limits<double>::infinity();
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    const auto [span, busy] = timed_step(fixture);
+    if (span >= least) continue;
+    least = span;
+    found.measured = (span - busy) / busy;
+    found.farthest = std::abs(found.measured - foretold);
+  }
+  world().all_reduce(std::span(&found.farthest, 1), comm::Reduction::max);
+  return found;
+}
+
+/// Blocks are slowed until what else happens on two cores (a message that waits for its reader's turn) is small beside them.
 TEST(Replica, ThePipelinesBubbleIsWhatTheFormulaForetells) {
   if (world().size() != 4) GTEST_SKIP() << "a pipeline of 4 stages";
+  const double foretold = 3.0 / static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
   for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward}) {
-    ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
-    options.model.gpt.layers = 3;  // with the embedding one block a stage
-    options.block_delay_seconds = 0.02;
-    const parallel::Mesh mesh({1, 1, 4}, world());
-    test::ReplicaFixture fixture(options, 1, mesh);
-    fixture.step(1e-3);  // what is made once is made
-    const double foretold = 3.0 / static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
-    double least = 0, bubble = 0, farthest = 1;
-    for (int attempt = 0; attempt < 20 && farthest > 0.2 * foretold; ++attempt) {  // other work on the machine only lengthens a step: the shortest counts
-      const auto [span, busy] = timed_step(fixture);
-      if (attempt > 0 && span >= least) continue;
-      least = span;
-      bubble = (span - busy) / busy;
-      farthest = std::abs(bubble - foretold);
-      world().all_reduce(std::span(&farthest, 1), comm::Reduction::max);
-    }
-    EXPECT_NEAR(bubble, foretold, 0.2 * foretold) << "schedule " << static_cast<int>(kind) << ", stage " << mesh.place.stage;
+    Bubble found;
+    for (double delay = 0.02; delay < 0.4 && found.farthest > 0.2 * foretold; delay *= 2) found = bubble_of(kind, delay, foretold);
+    EXPECT_NEAR(found.measured, foretold, 0.2 * foretold) << "schedule " << static_cast<int>(kind);
   }
 }
 

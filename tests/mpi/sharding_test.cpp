@@ -24,7 +24,8 @@ using parallel::ShardKind;
 
 constexpr Device cpu{DeviceKind::cpu, 0};
 constexpr int blocks = 4;
-constexpr parallel::Offload on_device{}, slots_on_host{.optimizer = true}, masters_on_host{.parameters = true}, both_on_host{.optimizer = true, .parameters = true};
+constexpr parallel::Offload on_device{}, slots_on_host{.optimizer = true}, masters_on_host{.parameters = true},
+    both_on_host{.optimizer = true, .parameters = true};
 constexpr ShardKind kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters};
 
 const comm::Communicator& world() { return test_environment().world(); }
@@ -39,7 +40,13 @@ parallel::ParameterList toy_list() {
   list.declare({.name = "positions", .shape = {2, 6}, .initializer = normal});
   list.begin_block(1);
   list.declare({.name = "norm", .shape = {11}, .initializer = {.value = 1}, .decay = false, .trust = false, .compute_copy = false});
-  list.declare({.name = "mean", .shape = {11}, .initializer = {.value = 0.25}, .role = parallel::Role::statistic, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "mean",
+                .shape = {11},
+                .initializer = {.value = 0.25},
+                .role = parallel::Role::statistic,
+                .decay = false,
+                .trust = false,
+                .compute_copy = false});
   list.declare({.name = "q", .shape = {7, 11}, .initializer = normal});
   list.declare({.name = "k", .shape = {3, 11}, .initializer = normal, .joined = true});
   list.declare({.name = "conv", .shape = {5, 3, 3, 3}, .initializer = normal, .inner = parallel::InnerOrder::channels_last});
@@ -275,7 +282,9 @@ TEST_P(Offloading, LeavesEveryBitWhereverStateLies) {
         EXPECT_EQ(a.grad_norm, b.grad_norm);
         EXPECT_EQ(away.working(), here.working()) << "after step " << step;
       }
-      const auto same = [](const Tensor& x, const Tensor& y) { return x.bytes() == y.bytes() && std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0; };
+      const auto same = [](const Tensor& x, const Tensor& y) {
+        return x.bytes() == y.bytes() && std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0;
+      };
       EXPECT_TRUE(same(away.store.flat_master(), here.store.flat_master()));
       for (std::size_t slot = 0; slot < here.optimizer.slots().size(); ++slot) {
         EXPECT_TRUE(same(away.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat)) << here.optimizer.slots()[slot].name;
@@ -338,7 +347,8 @@ TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
     std::vector<std::byte> states[2];
     for (Toy* toy : {&here, &there}) {
       toy->first_micro_batch = 2 * world().rank();
-      parallel::PeriodicAverage average(toy->store, toy->optimizer.state_buffers(), world(), engine, {.outer_momentum = 0.5, .deterministic = true}, toy->slots);
+      parallel::PeriodicAverage average(toy->store, toy->optimizer.state_buffers(), world(), engine, {.outer_momentum = 0.5, .deterministic = true},
+                                        toy->slots);
       average.anchor(toy->context);
       for (int step = 1; step <= 4; ++step) {
         toy->step(step);

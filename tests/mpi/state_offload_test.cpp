@@ -57,7 +57,8 @@ TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
         const parallel::Mesh mesh(layout.mesh, test_environment().world());
         const test::Trained plain = test::trained(options, mesh);
         for (const Offload& offload : offloads(layout.shard)) {
-          SCOPED_TRACE(fmt::format("{}, {}, {}{}", layout.name, to_string(compute), offload.optimizer ? "optimizer " : "", offload.parameters ? "parameters" : ""));
+          SCOPED_TRACE(
+              fmt::format("{}, {}, {}{}", layout.name, to_string(compute), offload.optimizer ? "optimizer " : "", offload.parameters ? "parameters" : ""));
           options.offload = offload;
           test::expect_same_bits(test::trained(options, mesh), plain);
         }

@@ -51,8 +51,11 @@ std::vector<Layout> layouts() {
   for (const ShardKind shard : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 2}) {
-        layouts.push_back({"shard " + std::to_string(static_cast<int>(shard)) + (deterministic ? " tree " : " plain ") + std::to_string(per_rank), {ranks, 1, 1}, shard,
-                           deterministic, per_rank});
+        layouts.push_back({"shard " + std::to_string(static_cast<int>(shard)) + (deterministic ? " tree " : " plain ") + std::to_string(per_rank),
+                           {ranks, 1, 1},
+                           shard,
+                           deterministic,
+                           per_rank});
       }
     }
   }
@@ -128,7 +131,8 @@ TEST(DelayedSync, AppliesEachSumOneStepLater) {
       EXPECT_EQ(fixture.replica.optimizer().updates(), step);
     }
     Replica& reference = late.fixture.replica;
-    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.store().flat_master(), reference, floats(reference.store().flat_master())), tolerance(layout));
+    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.store().flat_master(), reference, floats(reference.store().flat_master())),
+              tolerance(layout));
     EXPECT_GT(largest_difference(fixture.replica, fixture.replica.store().flat_master(), at_once.replica, floats(at_once.replica.store().flat_master())), 1e-4);
     fixture.replica.reducer().settle(fixture.replica.context());
     ASSERT_TRUE(fixture.replica.reducer().pending().there);
@@ -164,8 +168,10 @@ TEST(DelayedSync, TheFlagOfTheLossGoesWithItsSum) {
     replica.reducer().begin_step();
     for (const parallel::PipelineAction& action : replica.schedule()) {
       const data::MicroBatch batch = fixture.batch(action.micro_batch);
-      if (action.forward) replica.forward(action, &batch);
-      else replica.backward(action);
+      if (action.forward)
+        replica.forward(action, &batch);
+      else
+        replica.backward(action);
     }
     return replica.reducer().finish(replica.context(), finite);
   };

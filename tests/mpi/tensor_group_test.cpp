@@ -17,7 +17,11 @@ const comm::Communicator& world() { return test_environment().world(); }
 /// A context with its arenas, on the CPU or on meta.
 struct Place {
   explicit Place(DeviceKind kind)
-      : device{kind, 0}, memory(device, "memory", 4 << 20), workspace(device, "workspace", 1 << 20), library(device, "library", 1 << 10), context(Stream{device}, workspace, library) {}
+      : device{kind, 0},
+        memory(device, "memory", 4 << 20),
+        workspace(device, "workspace", 1 << 20),
+        library(device, "library", 1 << 10),
+        context(Stream{device}, workspace, library) {}
   Tensor tensor(DType type, const Shape& shape) { return memory.allocate(type, shape); }
   /// Normal numbers, others on each rank: so that another order of additions shows.
   Tensor random(const Shape& shape, std::uint64_t seed) {

@@ -15,8 +15,8 @@ trireme::comm::Environment* environment = nullptr;
 class QuietPrinter final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::cerr << "rank " << environment->world().rank() << ": " << (result.file_name() == nullptr ? "?" : result.file_name()) << ":" << result.line_number() << ": "
-              << result.message() << std::endl;
+    std::cerr << "rank " << environment->world().rank() << ": " << (result.file_name() == nullptr ? "?" : result.file_name()) << ":" << result.line_number()
+              << ": " << result.message() << std::endl;
   }
 };
 

@@ -11,7 +11,7 @@ namespace trireme::test {
 
 /// What a few steps leave behind, bit for bit.
 struct Trained {
-  std::vector<double> losses, norms;  ///< by step
+  std::vector<double> losses, norms;      ///< by step
   std::vector<float> master, slots, ema;  ///< this rank's own
   train::Sums evaluated;
 };

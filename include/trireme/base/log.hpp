@@ -25,11 +25,17 @@ class Log {
   void set_progress_active(bool active);
 
   template <class... Args>
-  void info(fmt::format_string<Args...> f, Args&&... args) { write(Level::info, fmt::format(f, std::forward<Args>(args)...)); }
+  void info(fmt::format_string<Args...> f, Args&&... args) {
+    write(Level::info, fmt::format(f, std::forward<Args>(args)...));
+  }
   template <class... Args>
-  void warn(fmt::format_string<Args...> f, Args&&... args) { write(Level::warn, fmt::format(f, std::forward<Args>(args)...)); }
+  void warn(fmt::format_string<Args...> f, Args&&... args) {
+    write(Level::warn, fmt::format(f, std::forward<Args>(args)...));
+  }
   template <class... Args>
-  void error(fmt::format_string<Args...> f, Args&&... args) { write(Level::error, fmt::format(f, std::forward<Args>(args)...)); }
+  void error(fmt::format_string<Args...> f, Args&&... args) {
+    write(Level::error, fmt::format(f, std::forward<Args>(args)...));
+  }
   void flush();
 
  private:

@@ -19,9 +19,9 @@ struct Piece {
   std::string path;  ///< in the file, without the leading slash: "model/conv1.weight", "optimizer/momentum/fc.bias"
   const parallel::ParameterSpec* spec = nullptr;
   std::int64_t row_begin = 0, row_end = 0;  ///< local rows of the part
-  float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
+  float* data = nullptr;                    ///< first element of row_begin; read when writing, written when reading
   const parallel::Part* part = nullptr;     ///< null: the whole tensor
-  Stream stream = {};  ///< of the device that works with `data`, in its memory or in the host's: its work so far is waited for
+  Stream stream = {};                       ///< of the device that works with `data`, in its memory or in the host's: its work so far is waited for
 };
 
 /// An unsigned number below 2^63 is read back from a file as a signed one.
@@ -30,10 +30,10 @@ using Value = std::variant<std::int64_t, std::uint64_t, double, std::string>;
 /// All of a checkpoint that is not a tensor.
 struct Info {
   std::int64_t step = 0, epoch = 0, epoch_samples = 0, samples = 0;
-  std::int64_t updates = 0;                ///< steps really applied; an attribute of /optimizer
-  std::string deck;                        ///< resolved TOML
-  std::vector<std::string> classes;        ///< dataset /classes, may be empty
-  std::map<std::string, Value> state;      ///< attributes of /state
+  std::int64_t updates = 0;            ///< steps really applied; an attribute of /optimizer
+  std::string deck;                    ///< resolved TOML
+  std::vector<std::string> classes;    ///< dataset /classes, may be empty
+  std::map<std::string, Value> state;  ///< attributes of /state
 };
 
 struct WriteReport {
@@ -89,7 +89,6 @@ std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);
 
 /// What local rows [row_begin, row_end) of a part add to a tensor's digest: elements are numbered by their place in the whole tensor in file
 /// order (docs/contract section 5), so that the sum over parts that cover the tensor once is its digest.
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end,
-                          const float* rows);
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end, const float* rows);
 
 }  // namespace trireme::checkpoint

@@ -23,7 +23,7 @@ struct DatasetInfo {
   std::string tokenizer;                             ///< tokens: "bytes", "sentencepiece"; empty where no shard says so
   std::vector<std::string> shard_names;              ///< file names in order
   std::vector<std::int64_t> shard_samples;
-  std::uint64_t identity = 0;                        ///< XXH3 of shard names and sample counts: may not change at a restart
+  std::uint64_t identity = 0;  ///< XXH3 of shard names and sample counts: may not change at a restart
 };
 
 /// A folder of *.h5 shards of one kind, read in the order of their names. Contiguous datasets are read with positioned reads at the speed of

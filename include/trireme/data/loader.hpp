@@ -26,13 +26,13 @@ std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample);
 
 /// One micro-batch in host memory, ready for the copy to the device. Rows past `valid` are filler (labels -1, inputs 0).
 struct MicroBatch {
-  Tensor inputs;      ///< images: uint8 [micro, H, W, C]; tokens: int32 [micro, context]; not defined() where not asked for
-  Tensor labels;      ///< images: int32 [micro]; tokens: int32 [micro, context], the next token of each; not defined() where not asked for
+  Tensor inputs;  ///< images: uint8 [micro, H, W, C]; tokens: int32 [micro, context]; not defined() where not asked for
+  Tensor labels;  ///< images: int32 [micro]; tokens: int32 [micro, context], the next token of each; not defined() where not asked for
   const ops::ImageTransform* transforms = nullptr;  ///< [micro], of images
   const std::int64_t* samples = nullptr;            ///< [micro] indices in the dataset (-1: filler)
   const std::uint64_t* sample_keys = nullptr;       ///< [micro] sample_key(epoch, sample) (filler: 0); evaluation: epoch 0
   std::int64_t valid = 0;
-  Cursor start;       ///< of the step it belongs to
+  Cursor start;  ///< of the step it belongs to
   /// Who copies from here by a stream records in it the end of the copies: before it is passed the memory is not filled again. Null: nobody waits.
   Event* copied = nullptr;
 };
@@ -40,13 +40,13 @@ struct MicroBatch {
 /// Which samples this replica reads, in which order, and how far ahead.
 struct LoaderOptions {
   Order order;
-  StepCutter cutter;         ///< training
+  StepCutter cutter;  ///< training
   Augmentation augmentation;
   std::int64_t micro = 1;
   int data_rank = 0, data_size = 1;
   int workers = 2, prefetch = 4;
-  bool training = true;      ///< false: one pass over the set in order, in rounds of data_size * micro samples; missing rows are filler
-  Device device;             ///< that micro-batches are copied to
+  bool training = true;               ///< false: one pass over the set in order, in rounds of data_size * micro samples; missing rows are filler
+  Device device;                      ///< that micro-batches are copied to
   bool inputs = true, labels = true;  ///< what is read; with neither the disk is not touched, and samples and their keys are given all the same
 };
 

@@ -16,11 +16,11 @@ struct ShardDescription {
   std::int64_t samples = 0;                          ///< tokens: the count of tokens
   std::int64_t height = 0, width = 0, channels = 0;  ///< images
   std::vector<std::string> classes;
-  std::int64_t token_bytes = 0;                      ///< tokens: 1, 2 or 4
-  std::int64_t vocabulary = 0;                       ///< tokens: attribute of /tokens or of the file; without it, what the type can hold
-  std::int64_t documents = 0;                        ///< tokens: 0 where /documents is missing
-  std::string tokenizer;                             ///< tokens: attribute of the file; may be empty
-  std::string storage;                               ///< "contiguous", "chunked"
+  std::int64_t token_bytes = 0;  ///< tokens: 1, 2 or 4
+  std::int64_t vocabulary = 0;   ///< tokens: attribute of /tokens or of the file; without it, what the type can hold
+  std::int64_t documents = 0;    ///< tokens: 0 where /documents is missing
+  std::string tokenizer;         ///< tokens: attribute of the file; may be empty
+  std::string storage;           ///< "contiguous", "chunked"
   bool checksums = false;
   std::int64_t file_bytes = 0;
 };

@@ -51,7 +51,7 @@ std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, std::int64_t begin,
 
 /// Writes the runs, one after the other, as one shard; with `documents`, each run is one (/documents). Returns the file's bytes. Throws InputError for
 /// a token outside the vocabulary, naming file and position.
-std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options, const std::vector<TokenFile>& files,
-                              const std::vector<TokenRun>& runs, bool documents);
+std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options, const std::vector<TokenFile>& files, const std::vector<TokenRun>& runs,
+                              bool documents);
 
 }  // namespace trireme::data

@@ -51,11 +51,11 @@ struct Hdf5Description {
   Kind kind = Kind::other;
   std::int64_t element_bytes = 0;
   bool is_signed = false;
-  bool native_order = false;           ///< bytes of an element stand as in this machine's memory
-  std::vector<std::int64_t> shape;     ///< empty: a scalar
-  std::int64_t bytes = 0;              ///< of all elements, uncompressed
-  std::int64_t offset = -1;            ///< contiguous storage: its first byte, counted from the file's beginning (user block included); else -1
-  std::vector<std::int64_t> chunk;     ///< chunked storage: extents of a chunk; else empty
+  bool native_order = false;        ///< bytes of an element stand as in this machine's memory
+  std::vector<std::int64_t> shape;  ///< empty: a scalar
+  std::int64_t bytes = 0;           ///< of all elements, uncompressed
+  std::int64_t offset = -1;         ///< contiguous storage: its first byte, counted from the file's beginning (user block included); else -1
+  std::vector<std::int64_t> chunk;  ///< chunked storage: extents of a chunk; else empty
 
   std::int64_t elements() const;
 };

@@ -15,12 +15,12 @@ struct ImageTransform {
 
 template <class T>
 struct PrepareImages {
-  std::int64_t batch = 0, channels = 0;          ///< channels <= 4
+  std::int64_t batch = 0, channels = 0;  ///< channels <= 4
   std::int64_t stored_height = 0, stored_width = 0, height = 0, width = 0;
   float mean[4] = {0, 0, 0, 0}, inverse_std[4] = {1, 1, 1, 1};
-  const std::uint8_t* x = nullptr;               ///< [batch, stored_height, stored_width, channels]
-  const ImageTransform* transforms = nullptr;    ///< [batch]
-  T* y = nullptr;                                ///< = [batch, height, width, channels]: (x / 255 - mean) * inverse_std
+  const std::uint8_t* x = nullptr;             ///< [batch, stored_height, stored_width, channels]
+  const ImageTransform* transforms = nullptr;  ///< [batch]
+  T* y = nullptr;                              ///< = [batch, height, width, channels]: (x / 255 - mean) * inverse_std
 };
 template <class T>
 void prepare_images(const Stream&, const PrepareImages<T>&);

@@ -32,8 +32,12 @@ TRIREME_FUNCTION BFloat16 to_bfloat16(float value) {
 template <class T>
 TRIREME_FUNCTION T from_float(float value);
 template <>
-TRIREME_FUNCTION float from_float<float>(float value) { return value; }
+TRIREME_FUNCTION float from_float<float>(float value) {
+  return value;
+}
 template <>
-TRIREME_FUNCTION BFloat16 from_float<BFloat16>(float value) { return to_bfloat16(value); }
+TRIREME_FUNCTION BFloat16 from_float<BFloat16>(float value) {
+  return to_bfloat16(value);
+}
 
 }  // namespace trireme

@@ -27,24 +27,33 @@ struct FlatChunk {
 
 /// What a tensor's update is made with this step; the arrays are indexed by tensor.
 struct TensorRates {
-  float rate = 0;           ///< learning rate; lars: the global rate; statistics: the running statistics' momentum (0.1)
+  float rate = 0;  ///< learning rate; lars: the global rate; statistics: the running statistics' momentum (0.1)
   float weight_decay = 0;
-  float trust = 1;          ///< lars: the local rate; lamb: the trust ratio
+  float trust = 1;             ///< lars: the local rate; lamb: the trust ratio
   std::int32_t statistic = 0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
 };
 
 /// Decided where the data is, from the reduced loss, norm and flags; read by every update kernel (design: "judge").
 struct Judgement {
-  std::int32_t apply = 1;       ///< 0: this step changes nothing
-  float gradient_factor = 1;    ///< clip factor / loss scale
+  std::int32_t apply = 1;                            ///< 0: this step changes nothing
+  float gradient_factor = 1;                         ///< clip factor / loss scale
   float bias_correction1 = 1, bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
 };
 
-struct SgdRule { float momentum = 0; bool nesterov = false; };
-struct LarsRule { float momentum = 0; };
-struct AdamWRule { float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f; };
+struct SgdRule {
+  float momentum = 0;
+  bool nesterov = false;
+};
+struct LarsRule {
+  float momentum = 0;
+};
+struct AdamWRule {
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+};
 
-struct LambRule { float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f; };
+struct LambRule {
+  float beta1 = 0.9f, beta2 = 0.999f, epsilon = 1e-8f;
+};
 
 /// The flat buffers of an update and the lists it goes by; all of them where the kernel runs.
 struct Update {

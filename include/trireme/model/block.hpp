@@ -63,9 +63,7 @@ class Pass {
   float statistic_scale() const { return statistic_scale_; }
   const std::uint64_t* sample_keys() const { return sample_keys_; }
   /// A weight for a product. Its prepared form is kept from update to update only where the weight itself is.
-  ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
-    return {value, store().version(), store().resident() ? &prepared : nullptr};
-  }
+  ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) { return {value, store().version(), store().resident() ? &prepared : nullptr}; }
   /// The key under which a layer draws in this run, from the key of its name.
   std::uint64_t layer_key(std::uint64_t name_key) const { return mix64(name_key ^ mix64(around_.seed)); }
 

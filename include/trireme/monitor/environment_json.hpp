@@ -14,9 +14,9 @@ struct EnvironmentEntry {
   std::string source_revision;  ///< as git names it; "-dirty" where files were changed
   std::string compiler, build_type;
   std::string mpi, hdf5, kokkos, onednn, cuda, cudnn, nccl;  ///< versions
-  std::string job;              ///< the scheduler's, "slurm 4711"
-  std::string device;           ///< "cpu: 2 threads a rank", "cuda:0 NVIDIA H200"
-  std::string layout;           ///< "data 4 x tensor 1 x pipeline 1"
+  std::string job;                                           ///< the scheduler's, "slurm 4711"
+  std::string device;                                        ///< "cpu: 2 threads a rank", "cuda:0 NVIDIA H200"
+  std::string layout;                                        ///< "data 4 x tensor 1 x pipeline 1"
   std::string seed;
   std::vector<std::string> hosts;  ///< by world rank
 };

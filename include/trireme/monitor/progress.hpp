@@ -14,8 +14,8 @@ class Progress {
   struct State {
     std::int64_t step = 0, total_steps = 0;  ///< total 0: the end is a time
     double epoch = 0, total_epochs = 0;
-    double loss = 0, accuracy = -1;          ///< accuracy of the training batches since the last line, 0..1; -1: none
-    double per_second = 0;                   ///< images, or tokens
+    double loss = 0, accuracy = -1;  ///< accuracy of the training batches since the last line, 0..1; -1: none
+    double per_second = 0;           ///< images, or tokens
     bool tokens = false;
     double seconds_left = -1;
   };

@@ -26,7 +26,6 @@ struct Attention {
 
 void attention_forward(Context&, const Attention&, const Tensor& qkv, const Tensor& out, const Tensor& log_sum);
 /// dqkv = gradient of qkv; `out` and `log_sum` are forward's.
-void attention_backward(Context&, const Attention&, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout,
-                        const Tensor& dqkv);
+void attention_backward(Context&, const Attention&, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout, const Tensor& dqkv);
 
 }  // namespace trireme::ops

@@ -10,8 +10,8 @@ namespace trireme::ops {
 
 /// What ops counted since the last reset: on every device, and exactly alike (shape only).
 struct Counters {
-  double flops = 0;           ///< multiplications and additions of matrix products and convolutions, 2 a multiply-add
-  double bytes = 0;           ///< bytes that the op must read and write once (its lower bound), all ops
+  double flops = 0;  ///< multiplications and additions of matrix products and convolutions, 2 a multiply-add
+  double bytes = 0;  ///< bytes that the op must read and write once (its lower bound), all ops
   std::int64_t calls = 0;
 };
 

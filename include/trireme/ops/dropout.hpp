@@ -9,8 +9,8 @@ namespace trireme::ops {
 /// uniform_unit(philox(mix64(key ^ sample_keys[b]), e / 4, 0).word[e % 4]) >= probability, then scaled by 1 / (1 - probability).
 /// Nothing is stored: backward draws the mask again.
 struct Dropout {
-  float probability = 0;  ///< in [0, 1)
-  std::uint64_t key = 0;  ///< of the layer and the run
+  float probability = 0;                       ///< in [0, 1)
+  std::uint64_t key = 0;                       ///< of the layer and the run
   const std::uint64_t* sample_keys = nullptr;  ///< [B], where the kernels run; not read at probability 0
   std::int64_t first_row = 0, context = 1;
 };

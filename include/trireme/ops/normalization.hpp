@@ -11,22 +11,21 @@ constexpr float batch_norm_epsilon = 1e-5f;  // PyTorch's, docs/contract section
 struct BatchNorm {
   std::int64_t rows = 0, channels = 0;  ///< rows = B*H*W
   bool relu = false;
-  bool add = false;                     ///< a residual is added before the activation
-  DType dtype = DType::float32;         ///< of x, residual, y and their gradients; everything else is float32
+  bool add = false;              ///< a residual is added before the activation
+  DType dtype = DType::float32;  ///< of x, residual, y and their gradients; everything else is float32
 };
 
 /// Training: mean and rstd (float32 [C]) are left for backward, and the batch's unbiased variance for the running one.
 /// Sums are taken in a fixed order of row chunks, independent of the number of threads.
-void batch_norm_forward(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance);
+void batch_norm_forward(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
+                        const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance);
 /// Evaluation: with the running mean and variance.
 void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
                           const Tensor& running_mean, const Tensor& running_variance, const Tensor& y);
 /// dx = ; dresidual = (where add; the gradient behind the activation) ; dgamma, dbeta = or +=. `y` is forward's output (read where relu).
 /// dx and dresidual may be the memory of dy, but not each other's.
-void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
-                         const Tensor& dbeta, Write);
+void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write);
 
 /// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups (Wu & He 2018), with the same additions.
 struct GroupNorm {
@@ -36,11 +35,10 @@ struct GroupNorm {
   DType dtype = DType::float32;
 };
 /// mean, rstd: float32 [B, groups].
-void group_norm_forward(Context&, const GroupNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd);
+void group_norm_forward(Context&, const GroupNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
+                        const Tensor& mean, const Tensor& rstd);
 /// As batch_norm_backward.
-void group_norm_backward(Context&, const GroupNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
-                         const Tensor& dbeta, Write);
+void group_norm_backward(Context&, const GroupNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
+                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write);
 
 }  // namespace trireme::ops

@@ -42,15 +42,15 @@ class SquareSums {
   void add_up(ops::Context& context);
   const parallel::ParameterStore& store_;
   comm::Communicator model_;
-  std::vector<std::size_t> index_;         ///< by tensor: place in squares_; statistics: the last one
+  std::vector<std::size_t> index_;  ///< by tensor: place in squares_; statistics: the last one
   std::vector<char> counted_;
-  std::vector<double> mine_;               ///< by row owned, as long as any data rank's
+  std::vector<double> mine_;  ///< by row owned, as long as any data rank's
   parallel::DeviceTable<const ops::FlatRow> rows_;
-  parallel::DeviceTable<double> sums_;     ///< mine_
-  std::vector<double> gathered_;           ///< [data ranks, longest]
-  std::vector<std::size_t> place_;         ///< by row of the layout: in gathered_
-  std::vector<double> squares_;            ///< by tensor of the model, then all statistics
-  std::vector<double> parts_;              ///< [model ranks, as squares_]
+  parallel::DeviceTable<double> sums_;  ///< mine_
+  std::vector<double> gathered_;        ///< [data ranks, longest]
+  std::vector<std::size_t> place_;      ///< by row of the layout: in gathered_
+  std::vector<double> squares_;         ///< by tensor of the model, then all statistics
+  std::vector<double> parts_;           ///< [model ranks, as squares_]
   double weights_ = 0;
 };
 

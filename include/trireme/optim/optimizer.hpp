@@ -16,8 +16,8 @@ namespace trireme::optim {
 
 /// What a step did.
 struct StepOutcome {
-  bool applied = true;      ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
-  double grad_norm = 0;     ///< 2-norm over all weights of the model before clipping, statistics left out
+  bool applied = true;   ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
+  double grad_norm = 0;  ///< 2-norm over all weights of the model before clipping, statistics left out
 };
 
 /// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
@@ -79,17 +79,17 @@ class Optimizer {
   OptimizerOptions options_;
   parallel::ParameterStore& store_;
   std::vector<Slot> slots_;
-  std::vector<parallel::WindowedBuffer> buffers_;     ///< by slot
+  std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot
   std::optional<parallel::WindowedBuffer> ema_;
-  std::vector<ops::FlatChunk> chunks_;   ///< window after window
+  std::vector<ops::FlatChunk> chunks_;  ///< window after window
   std::vector<WindowChunks> windows_;
   std::vector<ops::TensorRates> rates_;  ///< by tensor
   ops::Judgement judgement_;
   parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
   parallel::DeviceTable<const ops::TensorRates> rate_table_;
   parallel::DeviceTable<const ops::Judgement> judgement_table_;
-  SquareSums gradient_squares_;                ///< lamb: in the end the directions'
-  std::optional<SquareSums> weight_squares_;   ///< lars, lamb
+  SquareSums gradient_squares_;               ///< lamb: in the end the directions'
+  std::optional<SquareSums> weight_squares_;  ///< lars, lamb
   std::int64_t updates_ = 0;
 };
 

@@ -14,9 +14,9 @@ struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double weight_decay = 0;
   bool decay_all = false;
-  double momentum = 0.9;  ///< sgd, lars
-  bool nesterov = false;  ///< sgd
-  double trust_coefficient = 0.001;  ///< lars
+  double momentum = 0.9;                              ///< sgd, lars
+  bool nesterov = false;                              ///< sgd
+  double trust_coefficient = 0.001;                   ///< lars
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;  ///< adamw, lamb
   double clip_norm = 0;
   double ema = 0;  ///< decay of the average of the weights; 0: none is kept

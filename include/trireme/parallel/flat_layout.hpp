@@ -18,9 +18,9 @@ namespace trireme::parallel {
 class FlatLayout {
  public:
   struct Slot {
-    std::int64_t offset = 0;    ///< elements from the start of the flat buffer
+    std::int64_t offset = 0;  ///< elements from the start of the flat buffer
     std::int64_t elements = 0;
-    std::int64_t working = 0;   ///< bytes from the start of the working weights
+    std::int64_t working = 0;     ///< bytes from the start of the working weights
     DType type = DType::float32;  ///< of the working weights: the compute type where the tensor has a compute copy, else float32
     int block = 0, bucket = 0;
   };

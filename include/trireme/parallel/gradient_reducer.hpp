@@ -93,9 +93,9 @@ class GradientReducer {
   /// A buffer that buckets take in turn, and the reduction that is made of it.
   struct Lane {
     Tensor data, scratch, result;
-    int bucket = -1;                  ///< being reduced; -1: free
-    std::size_t sum = 0;              ///< of which step: index into sums_
-    bool adds = false;                ///< the result is added to the own shard; else it was written there
+    int bucket = -1;      ///< being reduced; -1: free
+    std::size_t sum = 0;  ///< of which step: index into sums_
+    bool adds = false;    ///< the result is added to the own shard; else it was written there
     comm::Engine::Ticket ticket = 0;
   };
   void find_partial();

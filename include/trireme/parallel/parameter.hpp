@@ -46,8 +46,8 @@ struct Split {
 
 /// All that is said of a parameter; local shapes, flat buffers, shards, hyperslabs and memory are derived from it.
 struct ParameterSpec {
-  std::string name;          ///< in the checkpoint, docs/contract section 6
-  Shape shape;               ///< whole, in file order
+  std::string name;  ///< in the checkpoint, docs/contract section 6
+  Shape shape;       ///< whole, in file order
   Initializer initializer = {};
   Role role = Role::weight;
   InnerOrder inner = InnerOrder::plain;

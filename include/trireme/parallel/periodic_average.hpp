@@ -22,7 +22,8 @@ class PeriodicAverage {
   };
   /// Averages the store's master weights, which lie on the device, and `slots` (in their layout), over `data`; the store shards nothing. Velocity and
   /// anchor are taken from `state`; while it works, the store's flat_gradient() serves as scratch memory.
-  PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options, Arena& state);
+  PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options,
+                  Arena& state);
 
   /// The weights as they are, the same on all ranks, are the last common state: before the first step of a start.
   void anchor(ops::Context& context);

@@ -14,8 +14,8 @@ namespace trireme::parallel {
 /// What the replicas hold only a part of, and who they are.
 struct Sharding {
   ShardKind kind = ShardKind::none;
-  comm::Communicator data;         ///< the data-parallel group
-  comm::Engine* engine = nullptr;  ///< gathers weights; null where nothing is sharded
+  comm::Communicator data;           ///< the data-parallel group
+  comm::Engine* engine = nullptr;    ///< gathers weights; null where nothing is sharded
   std::int64_t window_elements = 0;  ///< at most so many come from host memory at once (or one row); 0: all lies on the device
   int rank() const { return data.rank(); }
   int size() const { return data.size(); }
@@ -34,16 +34,16 @@ class Shard {
   /// Owned elements of one tensor in one window, one after the other.
   struct Run {
     std::int64_t offset = 0, elements = 0;
-    std::int64_t working = 0;               ///< bytes from the start of the whole working weights
+    std::int64_t working = 0;  ///< bytes from the start of the whole working weights
     std::int32_t tensor = 0;
-    DType type = DType::float32;            ///< of the working weights
+    DType type = DType::float32;  ///< of the working weights
   };
   /// A bucket's cuts, counted from the bucket's own begin, and where the owned part lies in the shard buffers.
   struct Bucket {
-    std::vector<std::int64_t> bounds;          ///< elements, size + 1
-    std::vector<std::int64_t> working_bounds;  ///< bytes of the working weights, size + 1
-    std::int64_t begin = 0, end = 0;           ///< elements of the shard buffers
-    std::size_t run_begin = 0, run_end = 0;    ///< of runs()
+    std::vector<std::int64_t> bounds;              ///< elements, size + 1
+    std::vector<std::int64_t> working_bounds;      ///< bytes of the working weights, size + 1
+    std::int64_t begin = 0, end = 0;               ///< elements of the shard buffers
+    std::size_t run_begin = 0, run_end = 0;        ///< of runs()
     std::size_t window_begin = 0, window_end = 0;  ///< of windows(): where its rows lie
     std::int64_t elements() const { return end - begin; }
   };

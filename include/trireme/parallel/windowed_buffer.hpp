@@ -7,7 +7,8 @@ namespace trireme::parallel {
 
 /// Where state lies: on the device; or in host memory, and then the device has room for what is worked on.
 struct StateMemory {
-  StateMemory(Arena& device_in, Arena* host_in = nullptr) : StateMemory(device_in, host_in, device_in.device().kind) {}  // NOLINT(google-explicit-constructor): the usual case
+  StateMemory(Arena& device_in, Arena* host_in = nullptr)
+      : StateMemory(device_in, host_in, device_in.device().kind) {}  // NOLINT(google-explicit-constructor): the usual case
   StateMemory(Arena& device_in, Arena* host_in, DeviceKind target_in) : device(device_in), host(host_in), target(target_in) {}
   Arena& device;
   Arena* host;        ///< null: on the device

@@ -14,9 +14,12 @@ enum class DType : std::uint8_t { float32, bfloat16, float16, float64, uint8, in
 
 constexpr std::int64_t size_of(DType type) {
   switch (type) {
-    case DType::float64: case DType::int64: return 8;
-    case DType::float32: case DType::int32: return 4;
-    case DType::bfloat16: case DType::float16: return 2;
+    case DType::float64:
+    case DType::int64: return 8;
+    case DType::float32:
+    case DType::int32: return 4;
+    case DType::bfloat16:
+    case DType::float16: return 2;
     case DType::uint8: return 1;
   }
   return 0;

@@ -19,8 +19,8 @@ struct RunOptions {
   DeviceChoice device = DeviceChoice::automatic;
   bool deterministic = false;
   Duration stop{10, Duration::Unit::epochs};
-  bool walltime_auto = true;           ///< walltime = "auto"
-  std::optional<Duration> walltime;    ///< a given duration
+  bool walltime_auto = true;         ///< walltime = "auto"
+  std::optional<Duration> walltime;  ///< a given duration
   Duration walltime_margin{300, Duration::Unit::seconds};
 };
 
@@ -41,12 +41,12 @@ struct EvaluateOptions {
 
 /// Table [health].
 struct HealthOptions {
-  bool skip_nonfinite = true;      ///< false: a loss or gradient that is not finite ends the run
-  double spike_ratio = 10;         ///< a loss above this many times the running mean is not applied; 0: off
-  double spike_warn = 3;           ///< one above this many times is reported; 0: off
-  double grad_norm_warn = 100;     ///< a gradient norm above this is reported; 0: off
-  int rollback_after = 5;          ///< steps in a row that were not applied
-  int rollbacks = 3;               ///< roll-backs of a run, after which such steps end it
+  bool skip_nonfinite = true;                                                        ///< false: a loss or gradient that is not finite ends the run
+  double spike_ratio = 10;                                                           ///< a loss above this many times the running mean is not applied; 0: off
+  double spike_warn = 3;                                                             ///< one above this many times is reported; 0: off
+  double grad_norm_warn = 100;                                                       ///< a gradient norm above this is reported; 0: off
+  int rollback_after = 5;                                                            ///< steps in a row that were not applied
+  int rollbacks = 3;                                                                 ///< roll-backs of a run, after which such steps end it
   std::optional<Duration> compare_replicas = Duration{1000, Duration::Unit::steps};  ///< hashes of replicated weights; none: never
   std::optional<Duration> watchdog = Duration{120, Duration::Unit::seconds};         ///< the shortest deadline; none: off
 };
@@ -62,22 +62,22 @@ struct Fault {
   };
   Kind kind = Kind::kill;
   double seconds = 0;
-  int rank = 0;                         ///< of the world
-  std::int64_t first = 1, last = 1;     ///< steps
-  std::string phase = "step";           ///< one of fault_phases
+  int rank = 0;                      ///< of the world
+  std::int64_t first = 1, last = 1;  ///< steps
+  std::string phase = "step";        ///< one of fault_phases
   bool operator==(const Fault&) const = default;
 };
 
 /// What a rank comes by, in the order of a step. "step": before it; "checkpoint-...": as checkpoint::write and rotate say.
-inline constexpr const char* fault_phases[] = {"step",           "evaluation",        "checkpoint-begin",   "checkpoint-write",
-                                               "checkpoint-close", "checkpoint-rename", "checkpoint-renamed", "checkpoint-rotate"};
+inline constexpr const char* fault_phases[] = {
+    "step", "evaluation", "checkpoint-begin", "checkpoint-write", "checkpoint-close", "checkpoint-rename", "checkpoint-renamed", "checkpoint-rotate"};
 
 /// `emulated`: the host in the place of a device, which is strict about whose memory is whose (DeviceKind::emulated).
 enum class DebugDevice : std::uint8_t { automatic, emulated };
 
 /// Table [debug].
 struct DebugOptions {
-  std::vector<Fault> faults;  ///< key fault
+  std::vector<Fault> faults;                    ///< key fault
   DebugDevice device = DebugDevice::automatic;  ///< automatic: that of run.device
 };
 

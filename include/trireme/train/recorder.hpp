@@ -22,14 +22,14 @@ class Recorder {
     std::string run_folder;
     bool records = true;
     bool tensorboard = true;
-    std::int64_t every_steps = 10;       ///< lines of progress where stderr is no terminal
-    std::int64_t total_steps = 0;        ///< 0: the end is a time
+    std::int64_t every_steps = 10;  ///< lines of progress where stderr is no terminal
+    std::int64_t total_steps = 0;   ///< 0: the end is a time
     std::int64_t global = 1, samples_per_epoch = 1;
     std::int64_t tokens_per_sample = 0;  ///< 0: images
     std::int64_t memory_bytes = 0;
-    bool averages = false;               ///< evaluations are of the average of the weights
-    bool fresh = true;                   ///< false: the run goes on, in the same files
-    Device device;                       ///< whose sensors go into the rows
+    bool averages = false;  ///< evaluations are of the average of the weights
+    bool fresh = true;      ///< false: the run goes on, in the same files
+    Device device;          ///< whose sensors go into the rows
   };
   Recorder(const Options& options, Log& log);
 

@@ -34,25 +34,25 @@ struct ReplicaOptions {
   model::ModelOptions model;
   model::LossOptions loss;
   optim::OptimizerOptions optimizer;
-  data::AugmentOptions augment;       ///< normalisation
-  Shape image;                        ///< images: [H, W, C]; undefined for tokens
-  std::int64_t classes = 0;           ///< gpt: the vocabulary
+  data::AugmentOptions augment;  ///< normalisation
+  Shape image;                   ///< images: [H, W, C]; undefined for tokens
+  std::int64_t classes = 0;      ///< gpt: the vocabulary
   std::int64_t global = 1, micro = 1, accumulation = 1;
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   parallel::PipelineKind pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
   int pipeline_chunks = 1;
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
-  int recompute = 0;                  ///< every n-th block; 0: none
+  int recompute = 0;  ///< every n-th block; 0: none
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
-  double outer_momentum = 0;          ///< of sync periodic
+  double outer_momentum = 0;  ///< of sync periodic
   DType compute = DType::float32;
-  std::uint64_t seed = 1;             ///< dropout
-  bool deterministic = false;         ///< small models at a power of two of replicas are added up in the same order in any case
-  double block_delay_seconds = 0;     ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur
-  bool copies_checkpoints = false;    ///< checkpoint.async: room for a copy of what is saved
-  bool trains = true;                 ///< false: forward only (evaluate): no gradients, slots or kept activations
+  std::uint64_t seed = 1;           ///< dropout
+  bool deterministic = false;       ///< small models at a power of two of replicas are added up in the same order in any case
+  double block_delay_seconds = 0;   ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur
+  bool copies_checkpoints = false;  ///< checkpoint.async: room for a copy of what is saved
+  bool trains = true;               ///< false: forward only (evaluate): no gradients, slots or kept activations
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
   /// What a sample's labels are counted in: 1 for images, the positions of a sequence.
@@ -68,7 +68,7 @@ struct MemoryPlan {
   std::int64_t windows[2] = {0, 0};       ///< offloaded activations: of the blocks at work
   std::int64_t recompute = 0, boundary = 0, flow[2] = {0, 0}, workspace = 0, library = 0, batches = 0;
   std::int64_t host_parameters = 0, host_optimizer = 0, host_activations = 0;  ///< parallel.offload: in host memory
-  std::int64_t host_checkpoint = 0;       ///< checkpoint.async: the copy that a thread writes, and what it writes through
+  std::int64_t host_checkpoint = 0;                                            ///< checkpoint.async: the copy that a thread writes, and what it writes through
   std::int64_t all_activations() const;
   std::int64_t total() const;       ///< on the device
   std::int64_t host_total() const;  ///< in host memory

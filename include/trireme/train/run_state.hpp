@@ -17,11 +17,11 @@ namespace trireme::train {
 struct RunState {
   std::int64_t step = 0, samples = 0;
   data::Cursor cursor;
-  double elapsed_seconds = 0;             ///< of training, over all starts
-  std::optional<double> best;             ///< value of checkpoint.best so far
-  std::string best_metric;                ///< which metric that is: "top1", "loss"
+  double elapsed_seconds = 0;  ///< of training, over all starts
+  std::optional<double> best;  ///< value of checkpoint.best so far
+  std::string best_metric;     ///< which metric that is: "top1", "loss"
   std::int64_t best_step = 0;
-  std::int64_t skipped = 0;               ///< steps that were not applied
+  std::int64_t skipped = 0;  ///< steps that were not applied
   HealthState health;
 };
 

@@ -40,8 +40,8 @@ struct StepMessages {
 /// What is asked of a step.
 struct StepRequest {
   double rate = 0;
-  std::uint32_t wishes = wish_nothing;  ///< this rank's
-  bool averages = false;                ///< sync = "every n steps": the replicas are averaged at its end
+  std::uint32_t wishes = wish_nothing;                          ///< this rank's
+  bool averages = false;                                        ///< sync = "every n steps": the replicas are averaged at its end
   double loss_limit = std::numeric_limits<double>::infinity();  ///< the gradient of a step whose loss is above it is dropped
 };
 
@@ -51,10 +51,10 @@ struct StepTimes {
 };
 
 struct StepResult {
-  double loss = 0;         ///< mean over the samples of the global batch
-  double top1 = 0;         ///< share of its samples, in training mode
-  double grad_norm = 0;    ///< of the gradient that was applied: 0 where none was to be (delayed: the first step); periodic: the replicas' root mean square
-  bool applied = true;     ///< false: it was dropped (periodic: by some replica)
+  double loss = 0;       ///< mean over the samples of the global batch
+  double top1 = 0;       ///< share of its samples, in training mode
+  double grad_norm = 0;  ///< of the gradient that was applied: 0 where none was to be (delayed: the first step); periodic: the replicas' root mean square
+  bool applied = true;   ///< false: it was dropped (periodic: by some replica)
   std::uint32_t wishes = 0;
   StepTimes times;
 };

@@ -15,8 +15,8 @@ namespace trireme::train {
 class Watchdog {
  public:
   struct Options {
-    std::string run_folder, start;    ///< of the exit record
-    double shortest_seconds = 120;    ///< deadline; grows with the ranks and threads on a core
+    std::string run_folder, start;  ///< of the exit record
+    double shortest_seconds = 120;  ///< deadline; grows with the ranks and threads on a core
   };
   /// Collective. The arguments outlive it.
   Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine, Log& log);

@@ -132,8 +132,7 @@ struct Dropout {
   void draw(const Attention& a, std::int64_t sequence, std::int64_t head, std::int64_t q, std::int64_t k) const {
     if (keep == nullptr) return;
     const std::int64_t first = ((a.first_head + head) * a.context + q) * a.context + k;
-    DropoutTile::draw(mix64(a.key ^ a.sample_keys[sequence]), a.dropout, static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(a.context),
-                      words, keep);
+    DropoutTile::draw(mix64(a.key ^ a.sample_keys[sequence]), a.dropout, static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(a.context), words, keep);
   }
   Vector factor(int k, int q) const { return load(keep + k * tile + q); }
 };
@@ -182,8 +181,8 @@ struct ForwardScratch {
 
 /// Softmax's step of one tile pair: scores to probabilities relative to the new maximum, sums and earlier output rescaled.
 template <class Products>
-void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch, const typename ForwardScratch<Products>::Queries& queries,
-                  bool diagonal, int keys, int width) {
+void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch, const typename ForwardScratch<Products>::Queries& queries, bool diagonal,
+                  int keys, int width) {
   const float scale = log2_e * score_scale(a);
   const Vector hidden = broadcast(-std::numeric_limits<float>::infinity());
   for (int q = 0; q < tile; q += lanes) {
@@ -397,7 +396,9 @@ void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::in
 }
 
 template <class Scratch>
-std::int64_t scratch_bytes(const Attention& a) { return Scratch(a, Cutter(nullptr)).bytes; }
+std::int64_t scratch_bytes(const Attention& a) {
+  return Scratch(a, Cutter(nullptr)).bytes;
+}
 
 /// task(scratch, i) for i in [0, tasks), each by some thread with a scratch of its own.
 template <class Products, class Scratch, class Task>
@@ -425,9 +426,8 @@ void forward(const Attention& a, const AttentionForward<T>& t, void* workspace) 
 template <class Products, class T>
 void backward(const Attention& a, const AttentionBackward<T>& t, void* workspace) {
   using Scratch = BackwardScratch<Products>;
-  for_each_task<Products, Scratch>(a, a.batch * a.kv_heads, workspace, [&](const Scratch& scratch, std::int64_t task) {
-    backward_kv_head(a, t, task / a.kv_heads, task % a.kv_heads, scratch);
-  });
+  for_each_task<Products, Scratch>(a, a.batch * a.kv_heads, workspace,
+                                   [&](const Scratch& scratch, std::int64_t task) { backward_kv_head(a, t, task / a.kv_heads, task % a.kv_heads, scratch); });
 }
 
 #if defined(TRIREME_HAVE_TILE_UNIT)

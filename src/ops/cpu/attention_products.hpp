@@ -137,8 +137,8 @@ template <class E>
 void transpose(const E* x, int rows, int columns, E* to) {
   for (int r = 0; r < rows; r += 16) {
     for (int c = 0; c < columns; c += 16) {
-      transpose_block(reinterpret_cast<const std::byte*>(x) + (r * columns + c) * 4, columns * 4,
-                      reinterpret_cast<std::byte*>(to) + (c * rows + r) * 4, rows * 4);
+      transpose_block(reinterpret_cast<const std::byte*>(x) + (r * columns + c) * 4, columns * 4, reinterpret_cast<std::byte*>(to) + (c * rows + r) * 4,
+                      rows * 4);
     }
   }
 }
@@ -146,17 +146,23 @@ void transpose(const E* x, int rows, int columns, E* to) {
 /// Operands are kept as float32, whatever the tensors are.
 struct FloatProducts {
   using Element = float;
-  struct Session {};                      ///< what a thread opens before its first product
-  static constexpr int width_step = 16;   ///< a head's width is padded to a multiple of it
-  static constexpr int strip_keys = 16;   ///< height of a step of the diagonal's stair
+  struct Session {};                     ///< what a thread opens before its first product
+  static constexpr int width_step = 16;  ///< a head's width is padded to a multiple of it
+  static constexpr int strip_keys = 16;  ///< height of a step of the diagonal's stair
 
   /// Each: from the rows of a tensor, the operand [tile, width] or its transpose, as left or right factor; `scratch` is as large.
   template <class T>
-  static void load_left(const RowsView<T>& rows, int width, Element* to) { widen(rows, width, to); }
+  static void load_left(const RowsView<T>& rows, int width, Element* to) {
+    widen(rows, width, to);
+  }
   template <class T>
-  static void load_left_transposed(const RowsView<T>& rows, int width, Element* to, Element*) { widen(rows, width, to); }  // by its strides
+  static void load_left_transposed(const RowsView<T>& rows, int width, Element* to, Element*) {
+    widen(rows, width, to);
+  }  // by its strides
   template <class T>
-  static void load_right(const RowsView<T>& rows, int width, Element* to) { widen(rows, width, to); }
+  static void load_right(const RowsView<T>& rows, int width, Element* to) {
+    widen(rows, width, to);
+  }
   template <class T>
   static void load_right_transposed(const RowsView<T>& rows, int width, Element* to, Element* scratch) {
     widen(rows, width, scratch);
@@ -173,18 +179,18 @@ struct FloatProducts {
 
   /// scores [tile keys, tile queries] = k q^T.
   static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s, float* to) {
-    multiply<false>({k + s.begin * width, width, 1}, q_transposed + s.begin_query, tile, to + s.begin * tile + s.begin_query, tile,
-                    s.end - s.begin, tile - s.begin_query, width);
+    multiply<false>({k + s.begin * width, width, 1}, q_transposed + s.begin_query, tile, to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
+                    tile - s.begin_query, width);
   }
   /// to [width, tile queries] += v^T p, summed over the strip's keys.
   static void sum_over_keys(const Element* v_transposed, const Element* p, int width, const Strip& s, float* to) {
-    multiply<true>({v_transposed + s.begin * width, 1, width}, p + s.begin * tile + s.begin_query, tile, to + s.begin_query, tile, width,
-                   tile - s.begin_query, s.end - s.begin);
+    multiply<true>({v_transposed + s.begin * width, 1, width}, p + s.begin * tile + s.begin_query, tile, to + s.begin_query, tile, width, tile - s.begin_query,
+                   s.end - s.begin);
   }
   /// to [tile keys, width] += p x, summed over the strip's queries.
   static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s, float* to) {
-    multiply<true>({p + s.begin * tile + s.begin_query, tile, 1}, x + s.begin_query * width, width, to + s.begin * width, width,
-                   s.end - s.begin, width, tile - s.begin_query);
+    multiply<true>({p + s.begin * tile + s.begin_query, tile, 1}, x + s.begin_query * width, width, to + s.begin * width, width, s.end - s.begin, width,
+                   tile - s.begin_query);
   }
 };
 

@@ -17,8 +17,8 @@ namespace trireme::ops::cpu {
 
 /// c [rows, columns] float32 = or += a b over `depth` steps; all three multiples of 32, so that four registers of sums share the operands.
 template <bool add>
-inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloat16* b, std::int64_t b_stride, float* c, std::int64_t c_stride,
-                           int rows, int columns, int depth) {
+inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloat16* b, std::int64_t b_stride, float* c, std::int64_t c_stride, int rows,
+                           int columns, int depth) {
   asm volatile("" ::: "memory");  // the intrinsics do not say that they read memory
   for (int m = 0; m < rows; m += 32) {
     for (int n = 0; n < columns; n += 32) {
@@ -125,16 +125,16 @@ struct TileProducts {
   }
 
   static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s, float* to) {
-    multiply_tiles<false>(k + s.begin * width, width, q_transposed + 2 * s.begin_query, pair_row, to + s.begin * tile + s.begin_query, tile,
-                          s.end - s.begin, tile - s.begin_query, width);
+    multiply_tiles<false>(k + s.begin * width, width, q_transposed + 2 * s.begin_query, pair_row, to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
+                          tile - s.begin_query, width);
   }
   static void sum_over_keys(const Element* v_transposed, const Element* p, int width, const Strip& s, float* to) {
     multiply_tiles<true>(v_transposed + s.begin, tile, p + s.begin / 2 * pair_row + 2 * s.begin_query, pair_row, to + s.begin_query, tile, width,
                          tile - s.begin_query, s.end - s.begin);
   }
   static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s, float* to) {
-    multiply_tiles<true>(p + s.begin * tile + s.begin_query, tile, x + s.begin_query * width, 2 * width, to + s.begin * width, width,
-                         s.end - s.begin, width, tile - s.begin_query);
+    multiply_tiles<true>(p + s.begin * tile + s.begin_query, tile, x + s.begin_query * width, 2 * width, to + s.begin * width, width, s.end - s.begin, width,
+                         tile - s.begin_query);
   }
 
  private:

@@ -12,8 +12,8 @@ using Format = dnnl::memory::format_tag;
 using Memory = dnnl::memory;
 
 struct Description {
-  Memory::desc source, weight, destination;              ///< plain
-  Memory::desc any_weight, gradient, any_gradient;       ///< of the library's choice; float32
+  Memory::desc source, weight, destination;         ///< plain
+  Memory::desc any_weight, gradient, any_gradient;  ///< of the library's choice; float32
   Memory::dims stride, padding;
   dnnl::primitive_attr attributes;
 
@@ -30,8 +30,8 @@ struct Description {
   }
 
   dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine) const {
-    return {engine, dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, source, any_weight, destination,
-            stride, padding, padding, attributes};
+    return {engine,    dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, source, any_weight, destination, stride, padding, padding,
+            attributes};
   }
 };
 
@@ -53,9 +53,7 @@ bool direct_forward(const Convolution& c) {
   return (c.kernel == 1 && c.stride > 1) || c.out_height() * c.out_width() <= few_pixels;
 }
 
-bool direct_backward_data(const Convolution& c) {
-  return (c.kernel == 1 && c.stride > 1) || (c.dtype == DType::bfloat16 && c.height * c.width <= 16);
-}
+bool direct_backward_data(const Convolution& c) { return (c.kernel == 1 && c.stride > 1) || (c.dtype == DType::bfloat16 && c.height * c.width <= 16); }
 
 template <class PrimitiveDesc>
 bool is_direct(const PrimitiveDesc& desc) {
@@ -86,8 +84,11 @@ Product& convolution_forward(Library& library, const Convolution& convolution) {
                               {DNNL_ARG_WEIGHTS, desc.weights_desc()},
                               {DNNL_ARG_DST, desc.dst_desc()},
                               {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
-                   lib.input({d.source, desc.src_desc()}), lib.input({d.weight, desc.weights_desc()}),
-                   lib.output({d.destination, desc.dst_desc()}), {}, scratchpad_bytes(desc)};
+                   lib.input({d.source, desc.src_desc()}),
+                   lib.input({d.weight, desc.weights_desc()}),
+                   lib.output({d.destination, desc.dst_desc()}),
+                   {},
+                   scratchpad_bytes(desc)};
   });
 }
 
@@ -96,8 +97,8 @@ Product& convolution_backward_data(Library& library, const Convolution& convolut
     const Description d(convolution);
     const auto hint = d.forward(lib.engine());
     const auto make = [&] {
-      return dnnl::convolution_backward_data::primitive_desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_weight,
-                                                             d.destination, d.stride, d.padding, d.padding, hint, d.attributes);
+      return dnnl::convolution_backward_data::primitive_desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_weight, d.destination, d.stride,
+                                                             d.padding, d.padding, hint, d.attributes);
     };
     const auto desc = choose(make, direct_backward_data(convolution));
     return Product{Primitive(lib.engine(), dnnl::convolution_backward_data(desc),
@@ -105,25 +106,29 @@ Product& convolution_backward_data(Library& library, const Convolution& convolut
                               {DNNL_ARG_WEIGHTS, desc.weights_desc()},
                               {DNNL_ARG_DIFF_SRC, desc.diff_src_desc()},
                               {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
-                   lib.input({d.destination, desc.diff_dst_desc()}), lib.input({d.weight, desc.weights_desc()}),
-                   lib.output({d.source, desc.diff_src_desc()}), {}, scratchpad_bytes(desc)};
+                   lib.input({d.destination, desc.diff_dst_desc()}),
+                   lib.input({d.weight, desc.weights_desc()}),
+                   lib.output({d.source, desc.diff_src_desc()}),
+                   {},
+                   scratchpad_bytes(desc)};
   });
 }
 
 Product& convolution_backward_weight(Library& library, const Convolution& convolution) {
   return library.product(problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
     const Description d(convolution);
-    const dnnl::convolution_backward_weights::primitive_desc desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source,
-                                                                  d.any_gradient, d.destination, d.stride, d.padding, d.padding,
-                                                                  d.forward(lib.engine()), d.attributes);
+    const dnnl::convolution_backward_weights::primitive_desc desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient, d.destination,
+                                                                  d.stride, d.padding, d.padding, d.forward(lib.engine()), d.attributes);
     // Asked to write the plain order itself, oneDNN falls back to its reference code (three orders of magnitude slower).
     return Product{Primitive(lib.engine(), dnnl::convolution_backward_weights(desc),
                              {{DNNL_ARG_SRC, desc.src_desc()},
                               {DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
                               {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc()},
                               {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
-                   lib.input({d.source, desc.src_desc()}), lib.input({d.destination, desc.diff_dst_desc()}),
-                   lib.output({d.gradient, desc.diff_weights_desc()}), make_reorder(lib.engine(), desc.diff_weights_desc(), d.gradient, true),
+                   lib.input({d.source, desc.src_desc()}),
+                   lib.input({d.destination, desc.diff_dst_desc()}),
+                   lib.output({d.gradient, desc.diff_weights_desc()}),
+                   make_reorder(lib.engine(), desc.diff_weights_desc(), d.gradient, true),
                    scratchpad_bytes(desc)};
   });
 }

@@ -13,8 +13,8 @@ namespace trireme::ops::cpu {
 Library::Library() : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {}
 
 std::string Library::describe(const Problem& problem, const char* reason) {
-  return fmt::format("oneDNN has no primitive in {} for the product {} of extents [{}]: {}{}", to_string(problem.dtype),
-                     static_cast<int>(problem.kind), fmt::join(problem.extents, ", "), reason,
+  return fmt::format("oneDNN has no primitive in {} for the product {} of extents [{}]: {}{}", to_string(problem.dtype), static_cast<int>(problem.kind),
+                     fmt::join(problem.extents, ", "), reason,
                      problem.dtype == DType::bfloat16 ? "; this processor may lack bfloat16 (AVX-512 is needed): use float32" : "");
 }
 

@@ -15,7 +15,7 @@ namespace trireme::ops::cpu {
 /// An operand of a product: our plain order on one side, the form that the library computes in on the other.
 /// Without `convert` the two are the same and the operand is used where it lies.
 struct Operand {
-  std::int64_t bytes = 0;  ///< of the library's form
+  std::int64_t bytes = 0;    ///< of the library's form
   std::uint32_t format = 0;  ///< number of the two forms: a square weight has one library form both ways, but is read by columns in one of them
   std::optional<Primitive> convert;
 };

@@ -33,14 +33,16 @@ Product make_product(Library& lib, const MatrixProduct& p) {
   const Memory::desc& second = p.library_second ? any : p.second;
   const Memory::desc bias = matrix(1, p.result.get_dims()[1], Memory::data_type::f32);
   using Desc = dnnl::matmul::primitive_desc;
-  const Desc desc = p.bias ? Desc(lib.engine(), p.first, second, bias, p.result, attributes)
-                           : Desc(lib.engine(), p.first, second, p.result, attributes);
+  const Desc desc = p.bias ? Desc(lib.engine(), p.first, second, bias, p.result, attributes) : Desc(lib.engine(), p.first, second, p.result, attributes);
   const Primitive::Argument first{DNNL_ARG_SRC, p.first}, weight{DNNL_ARG_WEIGHTS, desc.weights_desc()}, result{DNNL_ARG_DST, p.result},
       scratchpad{DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()};
   const dnnl::matmul primitive(desc);
   return Product{p.bias ? Primitive(lib.engine(), primitive, {first, weight, result, scratchpad, {DNNL_ARG_BIAS, bias}})
                         : Primitive(lib.engine(), primitive, {first, weight, result, scratchpad}),
-                 lib.input({p.first, p.first}), lib.input({p.second, desc.weights_desc()}), lib.output({p.result, p.result}), {},
+                 lib.input({p.first, p.first}),
+                 lib.input({p.second, desc.weights_desc()}),
+                 lib.output({p.result, p.result}),
+                 {},
                  static_cast<std::int64_t>(desc.scratchpad_desc().get_size())};
 }
 
@@ -50,8 +52,8 @@ Product& linear_forward(Library& library, const Linear& l, bool bias) {
   return library.product(problem_of(Problem::Kind::linear_forward, l, bias, l.result_dtype()), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool turned = l.order == MatrixOrder::out_in;
-    return make_product(lib, {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned), matrix(l.rows, l.out, library_type(l.result_dtype())),
-                              true, bias});
+    return make_product(lib,
+                        {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned), matrix(l.rows, l.out, library_type(l.result_dtype())), true, bias});
   });
 }
 
@@ -59,8 +61,7 @@ Product& linear_backward_data(Library& library, const Linear& l) {
   return library.product(problem_of(Problem::Kind::linear_backward_data, l, false, l.result_dtype()), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool turned = l.order == MatrixOrder::in_out;
-    return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned), matrix(l.rows, l.in, library_type(l.result_dtype())),
-                              true});
+    return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned), matrix(l.rows, l.in, library_type(l.result_dtype())), true});
   });
 }
 
@@ -69,8 +70,8 @@ Product& linear_backward_weight(Library& library, const Linear& l, Write write) 
     const auto type = library_type(l.dtype);
     const bool out_in = l.order == MatrixOrder::out_in;
     const std::int64_t rows = out_in ? l.out : l.in, columns = out_in ? l.in : l.out;
-    return make_product(lib, {matrix(rows, l.rows, type, true), matrix(l.rows, columns, type),
-                              matrix(rows, columns, Memory::data_type::f32), false, false, write == Write::add});
+    return make_product(lib, {matrix(rows, l.rows, type, true), matrix(l.rows, columns, type), matrix(rows, columns, Memory::data_type::f32), false, false,
+                              write == Write::add});
   });
 }
 

@@ -5,8 +5,7 @@
 
 namespace trireme::ops::cpu {
 
-Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std::initializer_list<Argument> arguments)
-    : primitive_(std::move(primitive)) {
+Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std::initializer_list<Argument> arguments) : primitive_(std::move(primitive)) {
   TRIREME_EXPECT(arguments.size() <= max_arguments);
   memory_.reserve(arguments.size());
   for (const Argument& argument : arguments) {

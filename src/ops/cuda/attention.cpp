@@ -23,7 +23,8 @@ void attention_forward(Context& context, const Attention& a, const AttentionTens
   const Tensor workspace = asks_library(a) ? take_workspace(context) : Tensor{};
   if (context.meta()) return;
   if (asks_library(a) && context.backend().cuda->attend(Problem::Kind::attention_forward, a, t, workspace)) return;
-  with_element_type(a.dtype, [&]<class T>(T) { kernels::attention_forward<T>(context.stream(), shape_of(a), {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>()}); });
+  with_element_type(a.dtype,
+                    [&]<class T>(T) { kernels::attention_forward<T>(context.stream(), shape_of(a), {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>()}); });
 }
 
 void attention_backward(Context& context, const Attention& a, AttentionTensors t) {

@@ -32,20 +32,28 @@ class GraphMaker {
   /// A number of the host.
   Id number(Number number) { return tensor(number, wide, {1, 1, 1, 1}, {1, 1, 1, 1}, Place::host); }
   /// Rows of heads in qkv, or in out.
-  Id heads(Number number, std::int64_t count, std::int64_t row) { return tensor(number, narrow, {a.batch, count, a.context, a.head_width}, {a.context * row, a.head_width, row, 1}); }
+  Id heads(Number number, std::int64_t count, std::int64_t row) {
+    return tensor(number, narrow, {a.batch, count, a.context, a.head_width}, {a.context * row, a.head_width, row, 1});
+  }
   Id turned_heads(Number number, std::int64_t count, std::int64_t row) {
     return tensor(number, narrow, {a.batch, count, a.head_width, a.context}, {a.context * row, a.head_width, 1, row});
   }
   /// One number a row of scores.
   Id rows(Number number) { return tensor(number, wide, {a.batch, a.heads, a.context, 1}, {a.heads * a.context, a.context, 1, 1}); }
 
-  Id scores_of(cudnnDataType_t type) { return within(type, {a.batch, a.heads, a.context, a.context}, {a.heads * a.context * a.context, a.context * a.context, a.context, 1}); }
-  Id turned_scores() { return within(narrow, {a.batch, a.heads, a.context, a.context}, {a.heads * a.context * a.context, a.context * a.context, 1, a.context}); }
+  Id scores_of(cudnnDataType_t type) {
+    return within(type, {a.batch, a.heads, a.context, a.context}, {a.heads * a.context * a.context, a.context * a.context, a.context, 1});
+  }
+  Id turned_scores() {
+    return within(narrow, {a.batch, a.heads, a.context, a.context}, {a.heads * a.context * a.context, a.context * a.context, 1, a.context});
+  }
   Id inner_rows() { return within(wide, {a.batch, a.heads, a.context, 1}, {a.heads * a.context, a.context, 1, 1}); }
   Id inner_heads(cudnnDataType_t type, std::int64_t count) {
     return within(type, {a.batch, count, a.context, a.head_width}, {count * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   }
-  Id within(cudnnDataType_t type, Extents extents, Extents strides) { return tensor(static_cast<Number>(next_within_++), type, std::move(extents), std::move(strides), Place::within); }
+  Id within(cudnnDataType_t type, Extents extents, Extents strides) {
+    return tensor(static_cast<Number>(next_within_++), type, std::move(extents), std::move(strides), Place::within);
+  }
 
   Id multiply(Id x, Id y, Id result) {
     Descriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
@@ -59,9 +67,13 @@ class GraphMaker {
   }
   Id reduce(cudnnReduceTensorOp_t how, Id x, Id result) {
     Descriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
-    reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how).set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &wide).finalize();
+    reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how)
+        .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &wide)
+        .finalize();
     Descriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction).set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensors_[x]).set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors_[result]);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, tensors_[x])
+        .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
   Id turn(Id x, Id result) {
@@ -139,7 +151,8 @@ struct Numbers {
 std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& a, std::int64_t most_workspace) {
   if (!readable(a)) return nullptr;
   GraphMaker g(a);
-  const auto q_heads = g.heads(q, a.heads, a.qkv_width()), k_turned = g.turned_heads(k, a.kv_heads, a.qkv_width()), v_heads = g.heads(v, a.kv_heads, a.qkv_width());
+  const auto q_heads = g.heads(q, a.heads, a.qkv_width()), k_turned = g.turned_heads(k, a.kv_heads, a.qkv_width()),
+             v_heads = g.heads(v, a.kv_heads, a.qkv_width());
   const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum), factor = g.number(scale), hidden_value = g.number(hidden);
   const auto products = g.multiply(q_heads, k_turned, g.scores_of(wide));
   const auto scores = g.causal(g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(wide)), hidden_value);
@@ -157,12 +170,16 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   GraphMaker g(a);
   const std::int64_t row = a.qkv_width();
   const auto q_heads = g.heads(q, a.heads, row), k_turned = g.turned_heads(k, a.kv_heads, row), v_turned = g.turned_heads(v, a.kv_heads, row);
-  const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum), factor = g.number(scale), hidden_value = g.number(hidden), unit = g.number(one);
-  const auto gradient = g.heads(dout, a.heads, a.out_width()), q_gradient = g.heads(dq, a.heads, row), k_gradient = g.heads(dk, a.kv_heads, row), v_gradient = g.heads(dv, a.kv_heads, row);
-  const auto q_sums = g.tensor(dq_sum, wide, {a.batch, a.heads, a.context, a.head_width}, {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+  const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum), factor = g.number(scale), hidden_value = g.number(hidden),
+             unit = g.number(one);
+  const auto gradient = g.heads(dout, a.heads, a.out_width()), q_gradient = g.heads(dq, a.heads, row), k_gradient = g.heads(dk, a.kv_heads, row),
+             v_gradient = g.heads(dv, a.kv_heads, row);
+  const auto q_sums =
+      g.tensor(dq_sum, wide, {a.batch, a.heads, a.context, a.head_width}, {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   const auto row_sums = g.rows(delta);
 
-  const auto products = g.within(wide, {a.batch, a.heads, a.context, a.head_width}, {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+  const auto products =
+      g.within(wide, {a.batch, a.heads, a.context, a.head_width}, {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   g.apply(CUDNN_POINTWISE_MUL, gradient, result, products);
   g.apply(CUDNN_POINTWISE_MUL, g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, g.inner_rows()), unit, row_sums);
 
@@ -196,8 +213,8 @@ void run_attention_forward(Plan& plan, const Attention& a, const AttentionTensor
 void run_attention_backward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
   Numbers numbers(a);
   const std::int64_t first_k = a.heads * a.head_width, first_v = first_k + a.kv_heads * a.head_width;
-  plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden, &numbers.one, t.dout.data, t.dqkv.data,
-            columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
+  plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden, &numbers.one,
+            t.dout.data, t.dqkv.data, columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
            workspace);
 }
 

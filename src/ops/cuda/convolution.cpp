@@ -16,15 +16,27 @@ struct Form {
   cudnnBackendAttributeName_t convolution, alpha, beta, input, weight, output;
 };
 
-constexpr Form forward_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
-constexpr Form data_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
-constexpr Form weight_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
+constexpr Form forward_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
+constexpr Form data_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
+constexpr Form weight_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
 
 const Form& form_of(Problem::Kind kind) {
   switch (kind) {
@@ -63,15 +75,16 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
       .set(form.weight, w)
       .set(form.output, y);
   // Of float32 the tensor cores would keep 10 bits of the mantissa (tfloat32).
-  const NumericalNotes avoided = c.dtype == DType::float32 ? NumericalNotes{CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS} : NumericalNotes{};
+  const NumericalNotes avoided =
+      c.dtype == DType::float32 ? NumericalNotes{CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS} : NumericalNotes{};
   std::unique_ptr<Plan> plan;
   if (operation.supported()) {
     std::vector<Descriptor> operations;
     operations.push_back(std::move(operation));
     plan = Plan::find(target, operations, {input, weight, output}, workspace_bytes, most_trials, avoided);
   }
-  ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel, c.stride,
-         to_string(c.dtype));
+  ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel,
+         c.stride, to_string(c.dtype));
   return plan;
 }
 

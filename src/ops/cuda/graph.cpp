@@ -38,7 +38,8 @@ bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
   std::int64_t count = 0;
   check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw), "asking cuDNN for an engine");
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
-  check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count, notes.data()),
+  check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+                                 notes.data()),
         "asking cuDNN for an engine's notes");
   return std::find_first_of(notes.begin(), notes.begin() + count, asked.begin(), asked.end()) != notes.begin() + count;
 }
@@ -104,8 +105,8 @@ Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::i
 Plan::Plan(cudnnHandle_t handle, std::vector<Descriptor> plans, std::vector<std::int64_t> tensors)
     : handle_(handle), plans_(std::move(plans)), tensors_(std::move(tensors)) {}
 
-std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace,
-                                 std::size_t most_trials, NumericalNotes avoided) {
+std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
+                                 std::int64_t most_workspace, std::size_t most_trials, NumericalNotes avoided) {
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& operation : operations) raw.push_back(operation.get());
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
@@ -125,7 +126,8 @@ std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Des
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
       if (!plan.supported()) continue;
       std::int64_t workspace = 0, count = 0;
-      check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &workspace), "asking cuDNN for a workspace");
+      check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &workspace),
+            "asking cuDNN for a workspace");
       if (workspace > most_workspace) continue;
       plans.push_back(std::move(plan));
       if (plans.size() == (target.deterministic ? 1 : most_trials)) break;
@@ -145,7 +147,8 @@ void Plan::run(const std::vector<void*>& data, void* workspace) {
   if (plans_.size() > 1) {
     cudaStream_t stream = nullptr;
     check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
-    const std::size_t fastest = fastest_of(stream, plans_.size(), [&](std::size_t i) { return cudnnBackendExecute(handle_, plans_[i].get(), pack.get()) == CUDNN_STATUS_SUCCESS; });
+    const std::size_t fastest =
+        fastest_of(stream, plans_.size(), [&](std::size_t i) { return cudnnBackendExecute(handle_, plans_[i].get(), pack.get()) == CUDNN_STATUS_SUCCESS; });
     std::swap(plans_.front(), plans_[fastest]);
     plans_.erase(plans_.begin() + 1, plans_.end());
   }

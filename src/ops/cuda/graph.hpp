@@ -66,8 +66,8 @@ class Plan {
  public:
   /// `tensors`: numbers of the graph's tensors on the device and the host, in the order of run()'s pointers. The fastest of `most_trials` engines is
   /// found at the first run. Engines of which one of `avoided` is said are left out. Empty where no engine supports the graph.
-  static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors, std::int64_t most_workspace,
-                                    std::size_t most_trials = 1, NumericalNotes avoided = {});
+  static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
+                                    std::int64_t most_workspace, std::size_t most_trials = 1, NumericalNotes avoided = {});
   /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that.
   void run(const std::vector<void*>& data, void* workspace);
 

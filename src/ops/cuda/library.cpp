@@ -32,9 +32,11 @@ struct Handles {
 /// Looking up a product that was met before allocates nothing.
 class DeviceLibrary final : public Library {
  public:
-  DeviceLibrary(const Stream& stream, bool deterministic) : stream_(static_cast<cudaStream_t>(stream.handle)), deterministic_(deterministic), handles_(stream) {}
+  DeviceLibrary(const Stream& stream, bool deterministic)
+      : stream_(static_cast<cudaStream_t>(stream.handle)), deterministic_(deterministic), handles_(stream) {}
 
-  bool multiply(Problem::Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write write, const Tensor& workspace) override {
+  bool multiply(Problem::Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write write,
+                const Tensor& workspace) override {
     const ProductData data{x.data, w.data, y.data, bias.defined() ? bias.data : nullptr};
     Problem problem = problem_of(kind, l, bias.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();

@@ -17,7 +17,8 @@ class Library {
   virtual ~Library() = default;
   /// A kind of linear product: y = x w; dx = dy w^T; dw = or += x^T dy (float32). Throws Failure.
   /// `bias` (y's type; undefined: none) is added to y; false: cuBLASLt does not add it, and it remains to be done.
-  virtual bool multiply(Problem::Kind kind, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write, const Tensor& workspace) = 0;
+  virtual bool multiply(Problem::Kind kind, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write,
+                        const Tensor& workspace) = 0;
   /// A kind of convolution, written in its own dtype. Throws Failure.
   virtual void convolve(Problem::Kind kind, const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) = 0;
   /// A pass of attention; false where cuDNN has no engine for it.

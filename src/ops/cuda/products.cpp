@@ -9,7 +9,8 @@ namespace {
 using Kind = Problem::Kind;
 
 /// Whether the bias (of y's type) was added.
-bool multiply(Context& context, Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write write = Write::assign) {
+bool multiply(Context& context, Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y,
+              Write write = Write::assign) {
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
   return context.meta() || context.backend().cuda->multiply(kind, l, x, w, bias, y, write, workspace);

@@ -65,8 +65,9 @@ TEST_F(BatchJobTest, IsOverWhereItsBatchSystemSaysSo) {
   EXPECT_TRUE(over("slurm 1"));
   EXPECT_FALSE(over("slurm 2"));
   EXPECT_FALSE(over("slurm 3"));  // not known: may be another cluster's
-  program("qstat", "'-f 1.server') printf 'Job Id: 1.server\\n    job_state = C\\n' ;;\n'-f 2.server') printf 'Job Id: 2.server\\n    job_state = R\\n' ;;\n"
-                   "'-x -f 3.server') printf 'Job Id: 3.server\\n    job_state = F\\n' ;;");
+  program("qstat",
+          "'-f 1.server') printf 'Job Id: 1.server\\n    job_state = C\\n' ;;\n'-f 2.server') printf 'Job Id: 2.server\\n    job_state = R\\n' ;;\n"
+          "'-x -f 3.server') printf 'Job Id: 3.server\\n    job_state = F\\n' ;;");
   EXPECT_TRUE(over("pbs 1.server"));
   EXPECT_FALSE(over("pbs 2.server"));
   EXPECT_TRUE(over("pbs 3.server"));

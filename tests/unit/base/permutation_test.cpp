@@ -24,8 +24,7 @@ TEST_P(PermutationSizes, EveryIndexStandsAtOnePosition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes,
-                         testing::Values(1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 97, 255, 256, 257, 1000, 1021, 4096, 60000, 65537));
+INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes, testing::Values(1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 97, 255, 256, 257, 1000, 1021, 4096, 60000, 65537));
 
 // Each of 12 indices should stand at each of 12 positions equally often over many keys. Chi-square with 11 x 11 degrees of freedom has
 // mean 121 and deviation sqrt(242) = 15.6; six deviations are left for a right generator about once in 10^7 runs, and the keys are fixed.

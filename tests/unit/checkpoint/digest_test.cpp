@@ -34,7 +34,8 @@ TEST(Digest, IsTheContractsSumWhateverTheMemoryOrder) {
   const Example example;
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
-    EXPECT_EQ(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()), definition(in_file_order(spec, example.values[i]))) << spec.name;
+    EXPECT_EQ(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()), definition(in_file_order(spec, example.values[i])))
+        << spec.name;
   }
 }
 
@@ -43,15 +44,19 @@ TEST(Digest, OfPartsAddsUpToTheWhole) {
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
     std::uint64_t sum = 0;
-    for (std::int64_t row = 0; row < spec.rows(); ++row) sum += digest_rows(spec, parallel::Part(spec), row, row + 1, example.values[i].data() + row * spec.row_elements());
+    for (std::int64_t row = 0; row < spec.rows(); ++row)
+      sum += digest_rows(spec, parallel::Part(spec), row, row + 1, example.values[i].data() + row * spec.row_elements());
     EXPECT_EQ(sum, digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data())) << spec.name;
   }
 }
 
 TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
   using Along = parallel::Split::Along;
-  const std::vector<std::pair<Shape, parallel::Split>> splits{{{7, 5}, {Along::rows}}, {{7, 5}, {Along::columns}}, {{4, 11}, {Along::columns, {5, 3, 3}}},
-                                                              {{11}, {Along::columns, {5, 3, 3}}}, {{3, 2, 5}, {Along::rows}}};
+  const std::vector<std::pair<Shape, parallel::Split>> splits{{{7, 5}, {Along::rows}},
+                                                              {{7, 5}, {Along::columns}},
+                                                              {{4, 11}, {Along::columns, {5, 3, 3}}},
+                                                              {{11}, {Along::columns, {5, 3, 3}}},
+                                                              {{3, 2, 5}, {Along::rows}}};
   for (const auto& [shape, split] : splits) {
     const parallel::ParameterSpec spec{.name = "split", .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 1}, .split = split};
     std::vector<float> values(static_cast<std::size_t>(shape.elements()));

@@ -133,7 +133,10 @@ struct LanguageModel : testing::Test {
   std::vector<SafetensorsTensor> tensors;
 
   void declare(const std::string& name, const Shape& shape, const parallel::Split& split = {}) {
-    const parallel::ParameterSpec spec{.name = name, .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 0.02}, .split = split,
+    const parallel::ParameterSpec spec{.name = name,
+                                       .shape = shape,
+                                       .initializer = {parallel::Initializer::Kind::normal, 0.02},
+                                       .split = split,
                                        .tied = name == "wte.weight" || name == "model.embed_tokens.weight"};
     expected.declare(spec);
     if (spec.tied) expected.declare(spec);  // by the head too

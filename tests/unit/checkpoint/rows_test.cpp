@@ -7,8 +7,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-using parallel::Part;
 using parallel::ParameterSpec;
+using parallel::Part;
 using Along = parallel::Split::Along;
 
 std::vector<ParameterSpec> specs() {

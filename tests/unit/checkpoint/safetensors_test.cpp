@@ -38,8 +38,7 @@ struct Safetensors : testing::Test {
 };
 
 TEST_F(Safetensors, RoundTrip) {
-  const std::vector<SafetensorsTensor> tensors{
-      {"fc.weight", {2, 3}, {1, 2, 3, -4, 0.5f, 1e-30f}}, {"a", {1}, {7}}, {"empty", {0, 4}, {}}, {"scalar", {}, {3}}};
+  const std::vector<SafetensorsTensor> tensors{{"fc.weight", {2, 3}, {1, 2, 3, -4, 0.5f, 1e-30f}}, {"a", {1}, {7}}, {"empty", {0, 4}, {}}, {"scalar", {}, {3}}};
   write_safetensors(path, tensors, {{"format", "pt"}});
   const SafetensorsReader reader(path);
   ASSERT_EQ(reader.entries().size(), tensors.size());
@@ -66,24 +65,20 @@ TEST_F(Safetensors, NarrowAndWideTypesBecomeFloat32) {
 }
 
 TEST_F(Safetensors, HeadersThatLieAreRefused) {
-  EXPECT_NE(
-      refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12).find("overlap"),
-      std::string::npos);
-  EXPECT_NE(
-      refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12).find("hole"),
-      std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12).find("overlap"),
+            std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12).find("hole"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), "") << "bytes that belong to no tensor";
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", 8), "") << "data cut short";
   EXPECT_NE(refusal(R"({"a":{"dtype":"Q7","shape":[1],"data_offsets":[0,4]}})", 4).find("Q7"), std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "") << "shape and offsets disagree";
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})", 0), "")
-      << "a product that overflows to 0";
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})", 0), "") << "a product that overflows to 0";
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), "");
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4), "");
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "");
-  EXPECT_NE(
-      refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4).find("twice"),
-      std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4).find("twice"),
+            std::string::npos);
   EXPECT_NE(refusal(R"({"a":)", 0).find("JSON"), std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4).find("array"), std::string::npos);
   EXPECT_NE(refusal(R"({"a":{"dtype":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}}", 0).find("nested"), std::string::npos);

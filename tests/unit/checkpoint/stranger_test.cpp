@@ -18,8 +18,7 @@ void write_foreign(const std::string& path, Example& example, std::int64_t compl
   file.write_attribute("/", "step", std::int64_t{7});
   const Shape& shape = example.specs[1].shape;
   const std::vector<double> wide(example.values[1].begin(), example.values[1].end());
-  file.create_dataset("model/fc.weight", io::Hdf5Number::float64, std::span(shape.begin(), shape.end()))
-      .write_all(io::Hdf5Number::float64, wide.data());
+  file.create_dataset("model/fc.weight", io::Hdf5Number::float64, std::span(shape.begin(), shape.end())).write_all(io::Hdf5Number::float64, wide.data());
   file.close();
 }
 

@@ -33,8 +33,9 @@ struct ImageSet {
     std::int64_t first = 0, index = 0;
     for (const std::int64_t count : counts) {
       const auto bytes = std::span(images).subspan(static_cast<std::size_t>(first * sample_bytes()), static_cast<std::size_t>(count * sample_bytes()));
-      write_image_shard(folder + "/" + shard_file_name(index++), {.height = height, .width = width, .channels = channels, .classes = classes, .checksum_block = 16},
-                        bytes, std::span(labels).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
+      write_image_shard(folder + "/" + shard_file_name(index++),
+                        {.height = height, .width = width, .channels = channels, .classes = classes, .checksum_block = 16}, bytes,
+                        std::span(labels).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)));
       first += count;
     }
   }

@@ -46,7 +46,11 @@ struct LoaderTest : testing::Test {
     const std::int64_t bytes = batch.inputs.bytes() / batch.inputs.shape[0];
     for (std::int64_t i = 0; i < batch.inputs.shape[0]; ++i) {
       const std::byte* image = batch.inputs.as<std::byte>() + i * bytes;
-      rows.push_back({batch.samples[i], batch.labels.as<std::int32_t>()[i], {image, image + bytes}, batch.transforms[i].row, batch.transforms[i].column,
+      rows.push_back({batch.samples[i],
+                      batch.labels.as<std::int32_t>()[i],
+                      {image, image + bytes},
+                      batch.transforms[i].row,
+                      batch.transforms[i].column,
                       batch.transforms[i].flip});
     }
     return rows;
@@ -145,7 +149,9 @@ TEST_F(LoaderTest, MayBeStartedAgainAtAnyTime) {
   for (int round = 0; round < 50; ++round) {
     loader.start({0, 0});
     ASSERT_EQ(rows_of(loader.next()), first);
-    if (round % 2 == 0) { ASSERT_EQ(rows_of(loader.next()), second); }
+    if (round % 2 == 0) {
+      ASSERT_EQ(rows_of(loader.next()), second);
+    }
   }
 }
 

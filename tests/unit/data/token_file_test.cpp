@@ -158,8 +158,7 @@ TEST(TokenFile, TheEndOfEveryFileIsHeldOutInProportion) {
     for (const TokenRun& run : split.rest) EXPECT_EQ(run.first, 0);
     for (const TokenRun& run : split.held_out) {
       EXPECT_EQ(run.first + run.count, files[run.file].count);
-      EXPECT_NEAR(static_cast<double>(run.count), static_cast<double>(held) * static_cast<double>(files[run.file].count) / 200, 1)
-          << "rounding of two sums";
+      EXPECT_NEAR(static_cast<double>(run.count), static_cast<double>(held) * static_cast<double>(files[run.file].count) / 200, 1) << "rounding of two sums";
     }
   }
 }

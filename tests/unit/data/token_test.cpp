@@ -189,8 +189,8 @@ TEST(Tokens, OfOtherProgramsAreReadWhateverTheirStorageAndType) {
 }
 
 TEST(Tokens, WithoutAVocabularyTheTypeIsTheBound) {
-  for (const auto& [type, vocabulary] : {std::pair(H5T_STD_U8LE, std::int64_t{256}), std::pair(H5T_STD_U16LE, std::int64_t{65536}),
-                                         std::pair(H5T_STD_U32LE, std::int64_t{2147483647})}) {
+  for (const auto& [type, vocabulary] :
+       {std::pair(H5T_STD_U8LE, std::int64_t{256}), std::pair(H5T_STD_U16LE, std::int64_t{65536}), std::pair(H5T_STD_U32LE, std::int64_t{2147483647})}) {
     const test::ScratchFolder folder;
     ForeignTokens shard;
     shard.type = type;
@@ -240,8 +240,7 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   const ShardDescription shard = describe_shard(path);
   EXPECT_EQ(shard.documents, 3);
   EXPECT_EQ(shard.token_bytes, 2);
-  for (const char* words : {"tokens: 100", "uint16", "vocabulary: 1000", "documents: 3", "tokenizer: bytes"})
-    EXPECT_TRUE(holds(to_text(shard), words));
+  for (const char* words : {"tokens: 100", "uint16", "vocabulary: 1000", "documents: 3", "tokenizer: bytes"}) EXPECT_TRUE(holds(to_text(shard), words));
   EXPECT_EQ(verify_shard(path), "");
   std::vector<std::uint64_t> checksums(7);
   io::Hdf5File::open(path).dataset("checksums").read_all(io::Hdf5Number::uint64, checksums.data());
@@ -285,10 +284,8 @@ struct TokenLoaderTest : testing::Test {
     std::vector<Row> rows;
     for (std::int64_t i = 0; i < micro; ++i) {
       Row row{batch.samples[i], batch.sample_keys[i], {}, {}};
-      if (batch.inputs.defined())
-        row.inputs.assign(batch.inputs.as<std::int32_t>() + i * context, batch.inputs.as<std::int32_t>() + (i + 1) * context);
-      if (batch.labels.defined())
-        row.labels.assign(batch.labels.as<std::int32_t>() + i * context, batch.labels.as<std::int32_t>() + (i + 1) * context);
+      if (batch.inputs.defined()) row.inputs.assign(batch.inputs.as<std::int32_t>() + i * context, batch.inputs.as<std::int32_t>() + (i + 1) * context);
+      if (batch.labels.defined()) row.labels.assign(batch.labels.as<std::int32_t>() + i * context, batch.labels.as<std::int32_t>() + (i + 1) * context);
       rows.push_back(std::move(row));
     }
     return rows;
@@ -343,8 +340,8 @@ TEST_F(TokenLoaderTest, WhatIsNotAskedForIsNotRead) {
       EXPECT_EQ(batch.labels.defined(), labels);
       for (const Row& row : rows_of(batch, 4)) {
         const Row& meant = reference[at++];
-        EXPECT_EQ(row, (Row{meant.sample, meant.key, inputs ? meant.inputs : std::vector<std::int32_t>{},
-                            labels ? meant.labels : std::vector<std::int32_t>{}}));
+        EXPECT_EQ(row,
+                  (Row{meant.sample, meant.key, inputs ? meant.inputs : std::vector<std::int32_t>{}, labels ? meant.labels : std::vector<std::int32_t>{}}));
       }
     }
   }

@@ -33,8 +33,8 @@ TEST(Tokenizer, BytesStandForThemselves) {
 TEST(Utf8, WrongBytesAreFoundAtTheirPlace) {
   const std::string good = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x9a\xa3z";
   EXPECT_EQ(first_invalid(good), good.size());
-  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80",
-                          "\xf8\x88\x80\x80\x80", "\xff", "\xc3", "\xe2\x82", "\xc3z"})
+  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80",
+                          "\xff", "\xc3", "\xe2\x82", "\xc3z"})
     EXPECT_EQ(first_invalid(good + bad), good.size()) << bad;
   for (std::size_t limit = 1; limit <= good.size(); ++limit) {
     const std::size_t whole = whole_characters(good, limit);
@@ -94,7 +94,8 @@ TEST_F(SentencePiece, DecodingGivesTheTextBack) {
   // the least, each piece beside bytes, letters and marks is one of the 400 words, and stands for its 6 characters.
   constexpr double letters_and_marks = 3 + 14, words = 400, characters_of_a_word = 6;
   const double words_kept = (vocabulary - 256 - letters_and_marks) / words;
-  EXPECT_LT(static_cast<double>(tokenizer->encode(story(20)).size()), static_cast<double>(story(20).size()) * (1 - words_kept * (1 - 1 / characters_of_a_word)));
+  EXPECT_LT(static_cast<double>(tokenizer->encode(story(20)).size()),
+            static_cast<double>(story(20).size()) * (1 - words_kept * (1 - 1 / characters_of_a_word)));
   EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{-1, 1 << 20}), "");
 }
 
@@ -118,8 +119,7 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
   const std::string stored = io::read_text_file(file.path);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(file.count));
   ASSERT_EQ(stored.size(), 2 * ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i)
-    ids[i] = static_cast<unsigned char>(stored[2 * i]) | static_cast<unsigned char>(stored[2 * i + 1]) << 8;
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<unsigned char>(stored[2 * i]) | static_cast<unsigned char>(stored[2 * i + 1]) << 8;
   EXPECT_EQ(tokenizer->decode(ids), text);
   std::vector<std::int32_t> by_line;
   for (std::size_t at = 0, end = 0; at < text.size(); at = end) {

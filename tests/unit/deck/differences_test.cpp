@@ -19,8 +19,12 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
 
 // CONTRACT section 9: model, seed, shuffle, optimizer.kind and sync may not change, everything else may.
 TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
-  for (const Override& change : std::vector<Override>{{"model.width", "32"}, {"model.depth", "14"}, {"run.seed", "2"}, {"data.shuffle", "none"},
-                                                           {"parallel.sync", "delayed"}, {"parallel.sync", "every 4 steps"}}) {
+  for (const Override& change : std::vector<Override>{{"model.width", "32"},
+                                                      {"model.depth", "14"},
+                                                      {"run.seed", "2"},
+                                                      {"data.shuffle", "none"},
+                                                      {"parallel.sync", "delayed"},
+                                                      {"parallel.sync", "every 4 steps"}}) {
     const auto found = differences(with({}), with({change}));
     ASSERT_EQ(found.size(), 1u) << change.key;
     EXPECT_EQ(found[0].key, change.key);
@@ -55,8 +59,14 @@ TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
 // A restart at any other layout: nothing of it is forbidden.
 TEST(DeckDifferences, TheLayoutMayChange) {
   const Deck before = parse(least_gpt, "deck.toml");
-  const Deck after = parse(least_gpt, "deck.toml", {{"parallel.tensor", "2"}, {"parallel.pipeline", "2"}, {"parallel.shard", "parameters"}, {"parallel.sequence", "true"},
-                                                    {"parallel.recompute", "all"}, {"parallel.pipeline_schedule", "gpipe"}, {"monitor.trace", "1..2"}});
+  const Deck after = parse(least_gpt, "deck.toml",
+                           {{"parallel.tensor", "2"},
+                            {"parallel.pipeline", "2"},
+                            {"parallel.shard", "parameters"},
+                            {"parallel.sequence", "true"},
+                            {"parallel.recompute", "all"},
+                            {"parallel.pipeline_schedule", "gpipe"},
+                            {"monitor.trace", "1..2"}});
   const auto found = differences(before, after);
   EXPECT_EQ(found.size(), 7u);
   for (const Difference& difference : found) EXPECT_FALSE(difference.forbidden) << difference.key;

@@ -16,7 +16,8 @@ TEST(DeckFault, IsReadInItsWords) {
 }
 
 TEST(DeckFault, IsWrittenAsItIsRead) {
-  for (const char* fault : {"kill rank 2 step 17 phase checkpoint-write", "sleep 0.125 rank 0 step 3..9; stop rank 1 step 1; flip rank 3 step 5; nan rank 0 step 2..2"}) {
+  for (const char* fault :
+       {"kill rank 2 step 17 phase checkpoint-write", "sleep 0.125 rank 0 step 3..9; stop rank 1 step 1; flip rank 3 step 5; nan rank 0 step 2..2"}) {
     const Deck deck = with_fault(fault);
     EXPECT_EQ(parse(write(deck), "written").debug.faults, deck.debug.faults) << write(deck);
   }
@@ -25,8 +26,9 @@ TEST(DeckFault, IsWrittenAsItIsRead) {
 
 TEST(DeckFault, MistakesSayWhatWouldBeRight) {
   const auto said = [](const std::string& fault) { return complaint(least + "[debug]\nfault = " + fault + "\n"); };
-  for (const char* wrong : {"\"kil rank 1 step 2\"", "\"kill\"", "\"kill rank 1\"", "\"kill step 1\"", "\"kill rank -1 step 2\"", "\"kill rank 1 step 0\"", "\"kill rank 1 step 4..2\"",
-                            "\"kill rank 1 step 2 now\"", "\"kill rank 1 step 2; \"", "\"kill rank 1 step 99999999999999999999\""}) {
+  for (const char* wrong :
+       {"\"kil rank 1 step 2\"", "\"kill\"", "\"kill rank 1\"", "\"kill step 1\"", "\"kill rank -1 step 2\"", "\"kill rank 1 step 0\"",
+        "\"kill rank 1 step 4..2\"", "\"kill rank 1 step 2 now\"", "\"kill rank 1 step 2; \"", "\"kill rank 1 step 99999999999999999999\""}) {
     EXPECT_NE(said(wrong).find("[debug] fault"), std::string::npos) << wrong;
     EXPECT_NE(said(wrong).find("kill rank 2 step 17 phase checkpoint-write"), std::string::npos) << wrong << ": " << said(wrong);
   }

@@ -130,7 +130,8 @@ pipeline_chunks = 2
 shard = "gradients"
 sequence = true
 recompute = "every 2"
-)", "deck.toml");
+)",
+                          "deck.toml");
   EXPECT_EQ(deck.parallel.tensor, 4);
   EXPECT_EQ(deck.parallel.pipeline, 3);
   EXPECT_EQ(deck.parallel.pipeline_schedule, parallel::PipelineKind::interleaved);
@@ -193,7 +194,8 @@ kind = "constant"
 warmup = "10 steps"
 [parallel]
 data = 2
-)", "deck.toml");
+)",
+                          "deck.toml");
   EXPECT_EQ(deck.run.stop, (Duration{2000, Unit::steps}));
   EXPECT_FALSE(deck.run.walltime_auto);
   EXPECT_EQ(deck.run.walltime, (Duration{28800, Unit::seconds}));
@@ -230,7 +232,8 @@ spike_ratio = 10
 rollback_after = 5
 [monitor]
 profile = false
-)"), "");
+)"),
+            "");
 }
 
 TEST(DeckRead, FilesThatCannotBeReadAreTheUsersMistake) {

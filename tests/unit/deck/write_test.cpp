@@ -97,7 +97,8 @@ Deck draw(std::mt19937& random) {
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));
   if (up_to(1)) deck.schedule.length = Duration{100 + unit(), Duration::Unit::epochs};
   if (up_to(1)) deck.schedule.warmup = Duration{unit(), Duration::Unit::epochs};
-  deck.run.stop = up_to(1) && deck.schedule.length ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds} : Duration{1 + unit() * 100, Duration::Unit::epochs};
+  deck.run.stop =
+      up_to(1) && deck.schedule.length ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds} : Duration{1 + unit() * 100, Duration::Unit::epochs};
   if (is_gpt && up_to(1)) deck.run.stop = {1e6 * (1 + up_to(1000)), Duration::Unit::tokens};
   deck.evaluate.every = counted();
   deck.checkpoint.every = counted();
@@ -139,22 +140,24 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
 
 TEST(DeckWrite, NamesEveryDefault) {
   const std::string text = write(parse(least_mlp, "deck.toml"));
-  for (const char* line : {"folder = \"runs/test\"", "seed = 1", "walltime = \"auto\"", "walltime_margin = \"5 minutes\"", "global = 256", "data = \"auto\"",
-                           "compute = \"float32\"", "momentum = 0.9", "scaling = \"none\"", "warmup = \"none\"", "keep = 3", "best = \"none\"", "tensorboard = true"})
+  for (const char* line :
+       {"folder = \"runs/test\"", "seed = 1", "walltime = \"auto\"", "walltime_margin = \"5 minutes\"", "global = 256", "data = \"auto\"",
+        "compute = \"float32\"", "momentum = 0.9", "scaling = \"none\"", "warmup = \"none\"", "keep = 3", "best = \"none\"", "tensorboard = true"})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
 }
 
 TEST(DeckWrite, NamesEveryDefaultOfAGpt) {
   const std::string text = write(parse(least_gpt, "deck.toml"));
-  for (const char* line : {"layers = 12", "kv_heads = 12", "mlp_width = 3072", "norm = \"layer\"", "bias = true", "tensor = 1", "pipeline_schedule = \"1f1b\"", "shard = \"none\"",
-                           "recompute = \"none\"", "trace = \"none\""})
+  for (const char* line : {"layers = 12", "kv_heads = 12", "mlp_width = 3072", "norm = \"layer\"", "bias = true", "tensor = 1", "pipeline_schedule = \"1f1b\"",
+                           "shard = \"none\"", "recompute = \"none\"", "trace = \"none\""})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
   for (const char* key : {"vocabulary", "depth", "stem", "flip", "data.augment"}) EXPECT_EQ(text.find(key), std::string::npos) << key;
 }
 
 TEST(DeckWrite, LeavesOutKeysOfOtherKinds) {
   const std::string text = write(parse(least_mlp, "deck.toml"));
-  for (const char* key : {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block", "kv_heads", "\nnorm"}) EXPECT_EQ(text.find(key), std::string::npos) << key;
+  for (const char* key : {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block", "kv_heads", "\nnorm"})
+    EXPECT_EQ(text.find(key), std::string::npos) << key;
 }
 
 }  // namespace

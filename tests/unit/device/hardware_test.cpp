@@ -89,7 +89,9 @@ TEST(ProcessorName, IsThatOfTheFirst) {
 
 TEST(ProfileRange, NestsWithoutAProfiler) {
   const ProfileRange outer("trireme/test/outer");
-  { const ProfileRange inner("trireme/test/inner"); }
+  {
+    const ProfileRange inner("trireme/test/inner");
+  }
   EXPECT_NO_THROW(ProfileRange("trireme/test/second"));
 }
 

@@ -42,7 +42,8 @@ class Copies : public testing::TestWithParam<DeviceKind> {
   OwnedStream stream_{device_};
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Copies, testing::Values(DeviceKind::cpu, DeviceKind::emulated), [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
+INSTANTIATE_TEST_SUITE_P(Kinds, Copies, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
+                         [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
 
 TEST_P(Copies, GoThereAndBack) {
   const Allocation block(device_, size, "test");
@@ -171,7 +172,9 @@ TEST(Emulated, BlocksKnowTheirDevice) {
   std::byte* const at = block.data();
   const Allocation moved(std::move(block));
   EXPECT_EQ(device_of(at), other);
-  { const Allocation end(std::move(const_cast<Allocation&>(moved))); }
+  {
+    const Allocation end(std::move(const_cast<Allocation&>(moved)));
+  }
   EXPECT_EQ(device_of(at), cpu);
   const Allocation pinned(cpu, 100, "pinned", Pages::pinned);
   EXPECT_EQ(device_of(pinned.data()), cpu);
@@ -213,7 +216,9 @@ TEST(EmulatedDeathTest, TheHostMayNotTouchItsMemory) {
   const Allocation block(emulated, size, "block");
   EXPECT_DEATH(touch(block.data()), "");
   EXPECT_DEATH(std::_Exit(static_cast<int>(static_cast<const volatile std::byte&>(block.data()[size - 1]))), "");  // nor read it: 0 stands there
-  { const DeviceAccess access(stream); }
+  {
+    const DeviceAccess access(stream);
+  }
   EXPECT_DEATH(touch(block.data()), "");  // closed again
   copy_bytes(stream, block.data(), numbers(1).data(), size);
   synchronize(stream);
@@ -234,7 +239,9 @@ TEST_F(Late, PinnedMemoryHasOtherValuesUntilItIsWaitedFor) {
   copy_bytes(stream_, pinned_.data(), block_.data(), size);
   const std::vector<int> meanwhile = host_values(pinned_);
   for (std::size_t i = 0; i < count; ++i) ASSERT_NE(meanwhile[i], static_cast<int>(i) + 1) << i;
-  { const DeviceAccess kernel(stream_); }  // not the host's waiting
+  {
+    const DeviceAccess kernel(stream_);
+  }  // not the host's waiting
   EXPECT_NE(host_values(pinned_), numbers(1));
   synchronize(stream_);
   EXPECT_EQ(host_values(pinned_), numbers(1));
@@ -306,7 +313,9 @@ TEST_F(Late, ACopyThatNothingHoldsBackFindsWhatCameLater) {
   synchronize(stream_);
   copy_bytes(other, pinned_.data(), block_.data(), size);  // reads when the device comes to it
   copy_bytes(stream_, block_.data(), numbers(2).data(), size);
-  { const DeviceAccess kernel(stream_); }
+  {
+    const DeviceAccess kernel(stream_);
+  }
   synchronize(other);
   EXPECT_EQ(host_values(pinned_), numbers(2));
 }
@@ -318,7 +327,9 @@ TEST_F(Late, TheHostWaitsForWhatAStreamWaitedFor) {
   copy_bytes(other, pinned_.data(), block_.data(), size);
   event.record(other);
   event.hold_back(stream_);
-  { const DeviceAccess kernel(stream_); }
+  {
+    const DeviceAccess kernel(stream_);
+  }
   EXPECT_NE(host_values(pinned_), numbers(1));
   synchronize(stream_);
   EXPECT_EQ(host_values(pinned_), numbers(1));

@@ -80,7 +80,7 @@ class ModelDriver {
   }
 
   Bytes peaks() const {
-    return {parameters_.peak_bytes(), gradients_.peak_bytes(), kept_.peak_bytes(),    flow_arenas_[0].peak_bytes(),
+    return {parameters_.peak_bytes(),     gradients_.peak_bytes(), kept_.peak_bytes(),    flow_arenas_[0].peak_bytes(),
             flow_arenas_[1].peak_bytes(), workspace_.peak_bytes(), library_.peak_bytes(), data_.peak_bytes()};
   }
   const Tensor& labels() const { return labels_; }

@@ -21,8 +21,18 @@ ModelOptions gpt2_small() {
 ModelOptions small_llama() {
   ModelOptions options;
   options.kind = ModelKind::gpt;
-  options.gpt = {.layers = 2, .heads = 8, .width = 64, .context = 32, .kv_heads = 4, .mlp_width = 176, .vocabulary = 1000, .mlp = GptMlp::swiglu,
-                 .norm = GptNorm::rms, .positions = GptPositions::rope, .bias = false, .tie_embeddings = false};
+  options.gpt = {.layers = 2,
+                 .heads = 8,
+                 .width = 64,
+                 .context = 32,
+                 .kv_heads = 4,
+                 .mlp_width = 176,
+                 .vocabulary = 1000,
+                 .mlp = GptMlp::swiglu,
+                 .norm = GptNorm::rms,
+                 .positions = GptPositions::rope,
+                 .bias = false,
+                 .tie_embeddings = false};
   return options;
 }
 

@@ -39,9 +39,7 @@ TEST(Metrics, WhatIsNotFiniteIsNull) {
   EXPECT_TRUE(json["rate"].is_null());
 }
 
-TEST(Metrics, BytesThatAreNoTextDoNotSpoilTheFile) {
-  EXPECT_TRUE(nlohmann::json::accept(Row("event").add("detail", "\xFF\xFE").line()));
-}
+TEST(Metrics, BytesThatAreNoTextDoNotSpoilTheFile) { EXPECT_TRUE(nlohmann::json::accept(Row("event").add("detail", "\xFF\xFE").line())); }
 
 TEST(Metrics, AppendsAcrossStarts) {
   const TemporaryFolder folder;

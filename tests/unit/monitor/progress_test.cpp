@@ -1,5 +1,5 @@
-#include "trireme/base/clock.hpp"
 #include "trireme/monitor/progress.hpp"
+#include "trireme/base/clock.hpp"
 
 #include <cctype>
 #include <cstdio>

@@ -84,9 +84,9 @@ std::vector<std::string> files_in(const std::string& folder) {
 }
 
 TEST(TensorBoard, Crc32cOfPublishedVectors) {
-  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);                 // the check value of the catalogue of CRC algorithms
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);       // RFC 3720, B.4
-  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);     // RFC 3720, B.4
+  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);              // the check value of the catalogue of CRC algorithms
+  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);    // RFC 3720, B.4
+  EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);  // RFC 3720, B.4
 }
 
 TEST(TensorBoard, WhatWasWrittenIsReadBack) {

@@ -29,7 +29,13 @@ parallel::ParameterList little_list() {
   list.begin_block(0);
   list.declare({.name = "conv.weight", .shape = {3, 2, 3, 3}, .initializer = normal, .inner = parallel::InnerOrder::channels_last});
   list.declare({.name = "bn.weight", .shape = {3}, .initializer = {.value = 1}, .decay = false, .trust = false, .compute_copy = false});
-  list.declare({.name = "bn.running_mean", .shape = {3}, .initializer = {.value = 0.25}, .role = Role::statistic, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "bn.running_mean",
+                .shape = {3},
+                .initializer = {.value = 0.25},
+                .role = Role::statistic,
+                .decay = false,
+                .trust = false,
+                .compute_copy = false});
   list.begin_block(1);
   list.declare({.name = "fc.weight", .shape = {7, 5}, .initializer = normal});
   list.declare({.name = "fc.bias", .shape = {7}, .initializer = {.value = 0.1}, .decay = false, .trust = false, .compute_copy = false});
@@ -123,7 +129,8 @@ struct Reference {
     double square = 0;
     for (int t = 0; t < tensors; ++t) {
       gradients.emplace_back();
-      for (std::size_t i = 0; i < weights[t].size(); ++i) gradients[t].push_back(static_cast<float>(Bench::gradient_at(number, t, static_cast<std::int64_t>(i))));
+      for (std::size_t i = 0; i < weights[t].size(); ++i)
+        gradients[t].push_back(static_cast<float>(Bench::gradient_at(number, t, static_cast<std::int64_t>(i))));
       if (list[{t}].role == Role::weight) square += std::pow(norm(gradients[t]), 2);
     }
     const double total = std::sqrt(square);
@@ -167,7 +174,8 @@ struct Reference {
         case OptimizerKind::lamb:  // You et al. 2020, algorithm 2: the direction; the step follows when its norm is known
           m = options.beta1 * m + (1 - options.beta1) * g[i];
           v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
-          direction.push_back((m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon) + decay * w);
+          direction.push_back((m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon) +
+                              decay * w);
           break;
       }
     }

@@ -91,8 +91,8 @@ TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
 TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
   Stored stored(DType::bfloat16);
   float* master = stored.store.master({3}).as<float>();
-  master[0] = 1.0f + 0x1p-8f;        // halfway between 1 and 1 + 2^-7: to the even one
-  master[1] = 1.0f + 3 * 0x1p-8f;    // halfway above an odd one: up
+  master[0] = 1.0f + 0x1p-8f;      // halfway between 1 and 1 + 2^-7: to the even one
+  master[1] = 1.0f + 3 * 0x1p-8f;  // halfway above an odd one: up
   master[2] = std::numeric_limits<float>::infinity();
   master[3] = std::bit_cast<float>(0x7F800001u);  // a NaN whose upper half alone would be infinity
   master[4] = -0.0f;

@@ -219,7 +219,8 @@ TEST(PipelineBalance, IsTheEarliestOfTheCheapestCuts) {
                                                    {0.5, 2, 2, 2, 2, 3.5}};
   for (const auto& costs : chains) {
     for (int chunks = 1; chunks <= static_cast<int>(costs.size()); ++chunks)
-      EXPECT_EQ(balance_chunks(costs, chunks), best_of_all(costs, chunks)) << costs.size() << " blocks in " << chunks << " chunks, the last of cost " << costs.back();
+      EXPECT_EQ(balance_chunks(costs, chunks), best_of_all(costs, chunks))
+          << costs.size() << " blocks in " << chunks << " chunks, the last of cost " << costs.back();
   }
 }
 

@@ -25,7 +25,8 @@ TEST(Describe, WhatIsNotTheDefaultIsSaid) {
   options.sequence = true;
   options.shard = parallel::ShardKind::gradients;
   options.recompute = 3;
-  EXPECT_EQ(describe_layout(options, layout), "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer and gradients sharded, one block in 3 recomputed");
+  EXPECT_EQ(describe_layout(options, layout),
+            "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer and gradients sharded, one block in 3 recomputed");
   EXPECT_EQ(describe_pipeline(options, layout), "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %");
   options.pipeline_schedule = parallel::PipelineKind::interleaved;
   options.pipeline_chunks = 2;

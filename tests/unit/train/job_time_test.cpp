@@ -63,7 +63,9 @@ TEST_F(JobTimeTest, CountsFromTheStartOfAPbsJob) {
   const std::time_t start = static_cast<std::time_t>(wall_seconds()) - 600;
   char date[64];
   std::strftime(date, sizeof date, "%a %b %d %H:%M:%S %Y", std::localtime(&start));
-  program("qstat", "Job Id: 123[4].server-1.site\n    Job_Name = chain\n    resources_used.walltime = 00:00:00\n    Resource_List.walltime = 01:00:00\n    stime = " + std::string(date));
+  program("qstat",
+          "Job Id: 123[4].server-1.site\n    Job_Name = chain\n    resources_used.walltime = 00:00:00\n    Resource_List.walltime = 01:00:00\n    stime = " +
+              std::string(date));
   expect_left(3000, "PBS job 123[4].server-1.site", 2);  // the start is told in whole seconds, and the test itself takes time
 }
 

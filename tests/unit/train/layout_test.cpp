@@ -38,7 +38,9 @@ struct Options {
     model.kind = model::ModelKind::gpt;
     model.gpt = {.layers = 4, .heads = 4, .width = 16, .context = 16, .kv_heads = 4, .mlp_width = 64};
   }
-  ResolvedLayout resolve(int ranks, const data::DatasetInfo& train) const { return resolve_layout({run, batch, parallel, data, schedule, model}, train, ranks); }
+  ResolvedLayout resolve(int ranks, const data::DatasetInfo& train) const {
+    return resolve_layout({run, batch, parallel, data, schedule, model}, train, ranks);
+  }
   ResolvedLayout resolve(int ranks) const { return resolve(ranks, model.kind == model::ModelKind::gpt ? tokens() : images()); }
   std::string refusal(int ranks) const {
     return refusal_of([&] { resolve(ranks); });
@@ -93,7 +95,8 @@ TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
   Options options;
   options.parallel.tensor = 2;
   options.parallel.pipeline = 2;
-  expect_says(options.refusal(6), "parallel.tensor = 2: a replica of the model takes 4 ranks (tensor = 2 x pipeline = 2), which do not divide the run's 6; start 4 or 8 ranks");
+  expect_says(options.refusal(6),
+              "parallel.tensor = 2: a replica of the model takes 4 ranks (tensor = 2 x pipeline = 2), which do not divide the run's 6; start 4 or 8 ranks");
   expect_says(options.refusal(3), "start 4 ranks");
   EXPECT_EQ(options.refusal(4), "");
   EXPECT_EQ(options.refusal(8), "");
@@ -106,7 +109,8 @@ TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
 
 TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
   Options options;
-  expect_says(options.refusal(5), "batch.global = 24 does not divide over batch.micro = 2 x 5 data ranks (each replica needs whole micro-batches); use 20 or 30");
+  expect_says(options.refusal(5),
+              "batch.global = 24 does not divide over batch.micro = 2 x 5 data ranks (each replica needs whole micro-batches); use 20 or 30");
   options.batch.global = 20;
   EXPECT_EQ(options.resolve(5).accumulation, 2);
 }
@@ -115,13 +119,17 @@ TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
   Options options;  // an embedding and 4 layers
   options.batch.global = 60;
   options.parallel.pipeline = 6;
-  expect_says(options.refusal(6), "parallel.pipeline = 6 cuts the model into 6 parts (pipeline_chunks = 1), but it has only 5 blocks (the head goes with the last one); use parallel.pipeline = 5 or less");
+  expect_says(options.refusal(6),
+              "parallel.pipeline = 6 cuts the model into 6 parts (pipeline_chunks = 1), but it has only 5 blocks (the head goes with the last one); use "
+              "parallel.pipeline = 5 or less");
   options.parallel.pipeline = 5;
   EXPECT_EQ(options.refusal(5), "");
   options.parallel.pipeline_schedule = PipelineKind::interleaved;
   options.parallel.pipeline = 3;
   options.parallel.pipeline_chunks = 2;
-  expect_says(options.refusal(3), "cuts the model into 6 parts (pipeline_chunks = 2), but it has only 5 blocks (the head goes with the last one); use parallel.pipeline = 2 or less");
+  expect_says(
+      options.refusal(3),
+      "cuts the model into 6 parts (pipeline_chunks = 2), but it has only 5 blocks (the head goes with the last one); use parallel.pipeline = 2 or less");
   options.parallel.pipeline = 2;
   EXPECT_EQ(options.refusal(2), "");
   options.parallel.pipeline_chunks = 3;
@@ -215,7 +223,8 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
   train.tokenizer = "bytes";
   other = tokens();
   other.tokenizer = "sentencepiece";
-  expect_says(Options::refusal_of([&] { validate_same_form(train, other, "data.test", "there"); }), "was made with the tokenizer \"sentencepiece\", but data.train with \"bytes\"");
+  expect_says(Options::refusal_of([&] { validate_same_form(train, other, "data.test", "there"); }),
+              "was made with the tokenizer \"sentencepiece\", but data.train with \"bytes\"");
 }
 
 TEST(LayoutDataset, AMissingFolderIsNamedWithItsKey) {

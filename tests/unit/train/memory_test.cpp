@@ -80,7 +80,7 @@ TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
   const MemoryPlan again = Replica::measure(options, {}, 0, DeviceKind::cpu);
   const std::int64_t input = options.micro * options.model.gpt.context * options.model.gpt.width * 4;  // of a block, float32
   const std::int64_t tokens = options.micro * options.model.gpt.context * 4;
-  EXPECT_EQ(again.activations.front(), tokens + 9 * input);  // the embedding's output and those of 8 blocks
+  EXPECT_EQ(again.activations.front(), tokens + 9 * input);   // the embedding's output and those of 8 blocks
   EXPECT_LT(again.recompute, plain.activations.front() / 7);  // of the largest block
 }
 
@@ -91,11 +91,11 @@ TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
   const MemoryPlan plain = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
   options.shard = parallel::ShardKind::parameters;
   const MemoryPlan sharded = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
-  const std::int64_t weights = plain.parameters;                               // float32: master and working are one
-  const std::int64_t block = 4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;           // of a transformer block, with room for alignment
-  EXPECT_LE(sharded.parameters, weights / 8 + 2 * block + 8 * 1024);           // own shards, two gathered blocks, uneven cuts
-  EXPECT_LE(sharded.gradients, weights / 8 + 3 * block + 8 * 1024);            // two blocks backward writes to; the part that is added
-  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);                   // two slots
+  const std::int64_t weights = plain.parameters;                      // float32: master and working are one
+  const std::int64_t block = 4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;  // of a transformer block, with room for alignment
+  EXPECT_LE(sharded.parameters, weights / 8 + 2 * block + 8 * 1024);  // own shards, two gathered blocks, uneven cuts
+  EXPECT_LE(sharded.gradients, weights / 8 + 3 * block + 8 * 1024);   // two blocks backward writes to; the part that is added
+  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);          // two slots
   EXPECT_EQ(plain.optimizer, 2 * weights);
   EXPECT_GT(plain.library, 0);
   EXPECT_EQ(sharded.library, 0);  // no prepared form outlives the gathered weight
@@ -154,13 +154,15 @@ TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
   const std::int64_t staging = std::int64_t{4} << 20;  // by which a block of the file is read back, a little more for its end
   const auto copies = [&](const parallel::MeshShape& shape) {
     std::int64_t bytes = 0;
-    for (int rank = 0; rank < shape.data * shape.tensor * shape.pipeline; ++rank) bytes += Replica::measure(options, shape, rank, DeviceKind::cpu).host_checkpoint - staging;
+    for (int rank = 0; rank < shape.data * shape.tensor * shape.pipeline; ++rank)
+      bytes += Replica::measure(options, shape, rank, DeviceKind::cpu).host_checkpoint - staging;
     return bytes;
   };
   const std::int64_t alone = copies({});
   for (const parallel::ShardKind shard : {parallel::ShardKind::none, parallel::ShardKind::optimizer, parallel::ShardKind::parameters}) {
     options.shard = shard;
-    for (const parallel::MeshShape& shape : {parallel::MeshShape{.data = 4}, parallel::MeshShape{.data = 2, .tensor = 2}, parallel::MeshShape{.tensor = 2, .pipeline = 2}}) {
+    for (const parallel::MeshShape& shape :
+         {parallel::MeshShape{.data = 4}, parallel::MeshShape{.data = 2, .tensor = 2}, parallel::MeshShape{.tensor = 2, .pipeline = 2}}) {
       EXPECT_NEAR(static_cast<double>(copies(shape)), static_cast<double>(alone), 4 * 2 * Arena::alignment);  // two tensors a rank, each rounded up
     }
   }

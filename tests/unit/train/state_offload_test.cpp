@@ -45,10 +45,10 @@ TEST(StateOffload, TheDeviceKeepsBucketBuffersAndStaging) {
   ReplicaOptions options = test::small_gpt(layers, width);
   options.shard = ShardKind::parameters;
   options.bucket_bytes = window;
-  const std::int64_t row = 4 * 4 * width, gap = 4 * 16;               // the longest row, and what may stand behind a bucket's last
+  const std::int64_t row = 4 * 4 * width, gap = 4 * 16;  // the longest row, and what may stand behind a bucket's last
   const std::int64_t staging = 2 * (window + row + gap);
   const std::int64_t block = 4 * (12 * width * width + 13 * width) + 16 * gap;
-  const std::int64_t embedding = 4 * options.classes * width;          // tied: a buffer of its own
+  const std::int64_t embedding = 4 * options.classes * width;  // tied: a buffer of its own
   for (const int data : {1, 4}) {
     options.global = data * options.micro;
     const parallel::MeshShape shape{.data = data};
