@@ -1,6 +1,7 @@
 # shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
 # What the jobs of a chain write down and decide by; sourced. A chain is some jobs for one run folder, each waiting for the one before it. Its memory is the
 # file chain.log in the run folder, only ever appended:
+#   <time> chain=ID asked jobs=N
 #   <time> chain=ID submitted job=J
 #   <time> chain=ID begin job=J newest=STEP|none exit=MARK log=MARK
 #   <time> chain=ID end job=J status=S code=CODE|lost
@@ -15,10 +16,11 @@ chain_write() { # FOLDER CHAIN WORDS...
 
 chain_mark() { stat -c %i.%.Y.%s "$1" 2>/dev/null || echo -; } # a file written anew has a new mark; its number, its size and even its second may be the old ones
 
-chain_newest() { # FOLDER: the step of its newest checkpoint
+chain_newest() { # FOLDER: the step of its newest checkpoint; other names are nobody's
   local file step=none
   for file in "$1"/checkpoints/step_*.h5; do
-    case $file in *'*.h5') ;; *) step=${file##*step_} step=$((10#${step%.h5})) ;; esac
+    [[ $file =~ /step_0*([0-9]{1,18})\.h5$ ]] || continue
+    if [ "$step" = none ] || [ "${BASH_REMATCH[1]}" -gt "$step" ]; then step=${BASH_REMATCH[1]}; fi
   done
   echo "$step"
 }
@@ -27,13 +29,19 @@ chain_lines() { grep -s " chain=$2 $3 " "$1/chain.log" || true; } # FOLDER CHAIN
 
 chain_field() { sed -n "s/.* $1=\([^ ]*\).*/\1/p"; }
 
-# chain_code_of FOLDER BEGIN-LINE STATUS: what became of a start. exit.json first; where there is none of this start, the program was killed if it had come as far as
-# to open the run's log; else the exit status tells (empty: nobody lived to see it).
+# chain_code_of FOLDER BEGIN-LINE STATUS: what became of a start. exit.json first; where there is none of this start, or one that says nothing, the program was killed if
+# it had come as far as to open the run's log; else the exit status tells (empty: nobody lived to see it). A status of 2 is no launcher's: the program refused to begin,
+# and the log that grows is that of a job which has the folder. Launchers give 128 and a signal's number for a rank that was killed, or the number alone (MPICH's).
 chain_code_of() {
-  local folder=$1 line=$2 status=$3
+  local folder=$1 line=$2 status=$3 code=''
   if [ -e "$folder/exit.json" ] && [ "$(chain_mark "$folder/exit.json")" != "$(chain_field exit <<<"$line")" ]; then
-    sed -n 's/^ *"code": *\([0-9]*\).*/\1/p' "$folder/exit.json" | head -n 1
-  elif [ -z "$status" ] || [ "$status" -ge 128 ] || [ "$(chain_mark "$folder/log.txt")" != "$(chain_field log <<<"$line")" ]; then
+    code=$(sed -n 's/^ *"code": *\([0-9][0-9]*\).*/\1/p' "$folder/exit.json" | head -n 1)
+  fi
+  if [ -n "$code" ]; then
+    echo "$code"
+  elif [ "$status" = 2 ]; then
+    echo 2
+  elif [ -z "$status" ] || [ "$status" -ge 128 ] || { [ "$status" -gt 2 ] && [ "$status" -lt 32 ]; } || [ "$(chain_mark "$folder/log.txt")" != "$(chain_field log <<<"$line")" ]; then
     echo lost
   else
     echo "$status"
@@ -63,7 +71,11 @@ chain_judge() { # FOLDER CODE
 
 chain_begin() { # FOLDER CHAIN JOB
   local folder=$1 chain=$2 line code newest older fruitless=0
-  mkdir -p "$folder"
+  if ! grep -qs " chain=$chain " "$folder/chain.log"; then # never begun anew in silence
+    chain_reason="$folder/chain.log knows nothing of this chain: the run folder was moved, removed or made anew since the chain was submitted (put it back, or submit again)"
+    chain_code=2
+    return 1
+  fi
   if [ -e "$folder/STOP" ]; then chain_judge "$folder" 75 || return 1; fi
   line=$(chain_lines "$folder" "$chain" begin | tail -n 1)
   if [ -n "$line" ]; then
@@ -80,7 +92,10 @@ chain_begin() { # FOLDER CHAIN JOB
     chain_code=1
     return 1
   fi
-  chain_write "$folder" "$chain" "begin job=$3 newest=$newest exit=$(chain_mark "$folder/exit.json") log=$(chain_mark "$folder/log.txt")"
+  chain_write "$folder" "$chain" "begin job=$3 newest=$newest exit=$(chain_mark "$folder/exit.json") log=$(chain_mark "$folder/log.txt")" && return
+  chain_reason="$folder/chain.log cannot be written (is the disk full, the quota used up?)"
+  chain_code=1
+  return 1
 }
 
 chain_end() { # FOLDER CHAIN JOB STATUS

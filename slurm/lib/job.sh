@@ -59,12 +59,14 @@ deck_value() {
 }
 
 # forward_and_wait COMMAND...: runs it in the background, passes SIGUSR1 and SIGTERM on as SIGUSR1 (the wish for a checkpoint and exit 75), and returns its
-# exit status. A trap cuts `wait` short: hence the loop, and a last wait that nothing can cut short. Signals that come later are too late to mean anything.
+# exit status. A trap cuts `wait` short: hence the loop, and a last wait that nothing can cut short. Signals that come later are too late to mean anything; `early` tells of one
+# that came before.
 forward_and_wait() {
   local child status=0
   "$@" </dev/null &
   child=$!
   trap 'say "the job is to end: SIGUSR1 to the launcher"; kill -USR1 $child 2>/dev/null || true' USR1 TERM
+  [ -z "$early" ] || kill -USR1 "$child" 2>/dev/null || true
   while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
   trap '' USR1 TERM
   wait "$child" || status=$?
@@ -74,7 +76,8 @@ forward_and_wait() {
 # run_job CANCEL... -- LAUNCH...: one start of the program, as one of a chain where `chain` is set. `program`, `deck`, `options`, `chain`, `folder`, `job` are the
 # script's; CANCEL is the command that takes jobs out of the queue. Returns the status that the job ends with.
 run_job() {
-  local cancel=() status=0
+  local cancel=() status=0 early=''
+  trap 'say "the job is to end before the program has started"; early=yes' USR1 TERM
   while [ "$1" != -- ]; do
     cancel+=("$1")
     shift
@@ -86,8 +89,12 @@ run_job() {
     return "$chain_code"
   fi
   if [ -n "${TRIREME_STAGE:-}" ]; then stage_data "$TRIREME_STAGE/trireme-$job"; fi
-  say "job $job: $* $program train $deck ${options[*]}"
-  forward_and_wait "$@" "$program" train "$deck" "${options[@]}" || status=$?
+  if [ -n "$early" ]; then # while the data were copied
+    status=75
+  else
+    say "job $job: $* $program train $deck ${options[*]}"
+    forward_and_wait "$@" "$program" train "$deck" "${options[@]}" || status=$?
+  fi
   say "job $job: exit status $status"
   if [ -n "${TRIREME_STAGE:-}" ]; then unstage_data "$TRIREME_STAGE/trireme-$job"; fi
   if [ -n "$chain" ] && ! chain_end "$folder" "$chain" "$job" "$status"; then

@@ -33,11 +33,20 @@ submit_chain() {
   [ ! -e "$folder/STOP" ] || refuse "there is a file $folder/STOP: nothing is submitted; remove it to go on"
 
   id=$name-$(date -u +%Y%m%d-%H%M%S)-$$
-  mkdir -p "$folder"
+  { mkdir -p "$folder" && chain_write "$folder" "$id" "asked jobs=$count"; } || refuse "$folder/chain.log cannot be written: nothing is submitted"
   for ((i = 0; i < count; ++i)); do
     arguments=(--home "$home" --chain "$id" --folder "$folder")
     [ -z "${TRIREME_SITE:-}" ] || arguments+=(--site "$TRIREME_SITE")
-    job=$(submit_one "$previous" "$id" "${arguments[@]}" "$deck" "$@") || exit
+    job=$(submit_one "$previous" "$id" "${arguments[@]}" "$deck" "$@") || job=''
+    job=${job##*$'\n'} # a site may have its batch system greet first
+    if [[ ! $job =~ ^[^[:space:]]+$ ]]; then
+      if [ "$i" = 0 ]; then
+        say "the batch system took no job: nothing is submitted" >&2
+      else
+        say "the batch system took no more than $i of $count jobs. These are submitted and go on by themselves; give the same command again when they have ended" >&2
+      fi
+      exit 1
+    fi
     chain_write "$folder" "$id" "submitted job=$job"
     previous=$job
     echo "job $job: $((i + 1)) of at most $count"

@@ -5,14 +5,17 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
 import unittest
 
 SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(pathlib.Path(__file__).resolve().parents[2] / "slurm")
 
 # One start of the program is one line of the file `plan`: CODE [STEP], a checkpoint of that step being written first; `kill`: killed in the middle of training;
-# `early CODE`: left before the run folder was opened; `stop STEP`: stopped by a file STOP.
+# `early CODE`: left before the run folder was opened; `stop STEP`: stopped by a file STOP; `taken`: refused, while another job has the folder and writes in its log;
+# `torn STEP`: its exit.json is cut short.
 TRIREME = r"""#!/bin/bash
 if [ "$1" = check ]; then
   grep -q bad "$2" && { echo "deck.toml:1:1: bad deck" >&2; exit 2; }
@@ -23,14 +26,16 @@ printf '%s\n' "$*" >>"$LOG/starts"
 read -r code step <"$LOG/plan"
 sed -i 1d "$LOG/plan"
 [ "$code" = early ] && exit "$step"
+[ "$code" = taken ] && { echo "of another job" >>"$RUN/log.txt"; exit 2; }
 mkdir -p "$RUN/checkpoints"
 rm -f "$RUN/exit.json"
 echo started >>"$RUN/log.txt"
 [ -z "$step" ] || touch "$(printf '%s/checkpoints/step_%09d.h5' "$RUN" "$step")"
 case $code in
   kill) kill -9 $$ ;;
+  torn) printf '{\n  "start": "no' >"$RUN/exit.json"; exit 75 ;;
   stop) touch "$RUN/STOP"; code=75 ;;
-  wait) trap 'code=75' USR1; touch "$LOG/waiting"; for _ in $(seq 200); do [ "$code" = 75 ] && break; sleep 0.05; done ;;
+  wait) trap 'code=75' USR1; touch "$LOG/waiting"; until [ "$code" = 75 ] || [ ! -e "$LOG" ]; do sleep 0.05; done ;;
 esac
 printf '{\n  "start": "now",\n  "code": %d,\n  "reason": "test"\n}\n' "$code" >"$RUN/exit.json.tmp"
 mv "$RUN/exit.json.tmp" "$RUN/exit.json"
@@ -38,6 +43,9 @@ exit "$code"
 """
 SUBMIT = r"""#!/bin/bash
 n=$(($(cat "$LOG/jobs" 2>/dev/null || echo 0) + 1))
+[ "$n" != "${REFUSED:-}" ] || { echo "error: too many jobs" >&2; exit 1; }
+[ "$n" != "${SILENT:-}" ] || exit 0
+[ -z "${GREETING:-}" ] || echo "$GREETING"
 echo $n >"$LOG/jobs"
 printf '%q ' "$@" >"$LOG/job.$n"
 [ "$(basename "$0")" != qsub ] || cat >"$LOG/script.$n"
@@ -77,7 +85,7 @@ class Scripts(unittest.TestCase):
 
     def call(self, *command, expect=0, **environment):
         result = subprocess.run(command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                timeout=60)
+                                timeout=600)
         if expect is not None:
             self.assertEqual(result.returncode, expect, result.stdout)
         return result
@@ -85,8 +93,8 @@ class Scripts(unittest.TestCase):
     def plan(self, *starts):
         pathlib.Path(self.path("plan")).write_text("".join(start + "\n" for start in starts))
 
-    def chain(self, jobs, *options, expect=0):
-        return self.call(SLURM + "/chain.sh", str(jobs), "deck.toml", *options, expect=expect)
+    def chain(self, jobs, *options, expect=0, deck="deck.toml", **environment):
+        return self.call(SLURM + "/chain.sh", str(jobs), deck, *options, expect=expect, **environment)
 
     def jobs(self):
         """The words that each job was submitted with."""
@@ -98,10 +106,10 @@ class Scripts(unittest.TestCase):
         self.chain(jobs)
         return self.run_jobs()
 
-    def run_jobs(self):
+    def run_jobs(self, first=1, last=1000):
         statuses = []
         for number, words in enumerate(self.jobs(), 1):
-            if str(number) in self.text("cancelled").split():
+            if not first <= number <= last or str(number) in self.text("cancelled").split():
                 continue
             at = next(i for i, word in enumerate(words) if word.endswith("train_64nodes.sh"))
             copy = self.path("slurm_script")  # Slurm runs a copy
@@ -118,6 +126,10 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.text("cancelled").split(), ["5", "6", "7", "8"])
         log = self.text("runs/tiny/chain.log")
         self.assertEqual([line.split("code=")[1] for line in log.splitlines() if " end " in line], ["75", "lost", "77", "0"])
+
+    def test_a_launchers_status_for_a_killed_rank_is_a_loss(self):
+        """Also where the rank was killed before it opened the log."""
+        self.assertEqual(self.run_chain("75 100", "early 9", "early 137", "0 200"), [75, 9, 137, 0])
 
     def test_each_job_waits_for_the_one_before_it(self):
         result = self.chain(3, "--nodes=2", "--", "--set", "batch.global=64")
@@ -145,6 +157,63 @@ class Scripts(unittest.TestCase):
         """exit.json is then that of an earlier start, and says nothing."""
         self.assertEqual(self.run_chain("75 100", "early 2"), [75, 2])
         self.assertEqual(self.starts(), 2)
+
+    def test_an_exit_record_that_says_nothing_counts_as_none(self):
+        self.assertEqual(self.run_chain("torn 100", "0 200"), [75, 0])
+
+    def test_a_start_that_another_job_refuses_ends_its_own_chain(self):
+        """The log grows meanwhile, but it is the other job's: the program was not lost."""
+        self.assertEqual(self.run_chain("75 100", "taken"), [75, 2])
+        self.assertEqual(self.starts(), 2)
+
+    def test_a_run_folder_that_was_moved_is_not_begun_anew(self):
+        self.plan("75 100", "0 200")
+        self.chain(4)
+        self.assertEqual(self.run_jobs(1, 1), [75])
+        os.rename(self.run_folder, self.run_folder + ".old")
+        self.assertEqual(self.run_jobs(2, 2), [2])
+        self.assertFalse(os.path.exists(self.run_folder))
+        os.rename(self.run_folder + ".old", self.run_folder)
+        self.assertEqual(self.run_jobs(3, 3), [0])
+
+    def test_a_log_of_the_chain_that_cannot_be_written_starts_nothing(self):
+        self.plan("0 100")
+        self.chain(1)
+        chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
+        script = '. %s/lib/chain.sh; chain_write() { return 1; }; chain_begin "$1" "$2" 1 || echo "$chain_code: $chain_reason"'
+        self.assertRegex(self.call("bash", "-uc", script % SLURM, "begin", self.run_folder, chain).stdout, r"^1: .*chain.log cannot be written")
+
+    def test_other_names_beside_the_checkpoints_do_not_count(self):
+        os.makedirs(self.path("runs/tiny/checkpoints"))
+        for name in ("step_000000900_copy.h5", "step_last.h5", "step_.h5", "step_000000008.h5.damaged"):
+            pathlib.Path(self.path("runs/tiny/checkpoints", name)).touch()
+        self.assertEqual(self.run_chain("75 8", "75 999999999", "75 1000000000", "0 1000000001"), [75, 75, 75, 0])
+        begun = [line.split("newest=")[1].split()[0] for line in self.text("runs/tiny/chain.log").splitlines() if " begin " in line]
+        self.assertEqual(begun, ["none", "8", "999999999", "1000000000"])
+
+    def test_names_with_blanks(self):
+        self.run_folder = self.environment["RUN"] = self.path("runs/zwei Wörter")
+        os.rename(self.path("deck.toml"), self.path("my deck.toml"))
+        self.plan("75 100", "0 200")
+        self.chain(3, "--", "--set", "run.folder=" + self.run_folder, deck="my deck.toml")
+        self.assertEqual(self.run_jobs(), [75, 0])
+        self.assertIn("code=0", self.text("runs/zwei Wörter/chain.log"))
+        self.assertEqual(self.text("cancelled").split(), ["3"])
+
+    def test_jobs_that_the_batch_system_does_not_take_are_told(self):
+        self.assertIn("nothing is submitted", self.chain(3, expect=1, REFUSED="1").stdout)
+        self.assertIn("nothing is submitted", self.chain(3, expect=1, SILENT="1").stdout)
+        for reason in ("REFUSED", "SILENT"):
+            with self.subTest(reason):
+                self.tearDown()
+                self.setUp()
+                self.assertIn("no more than 2 of 5 jobs", self.chain(5, expect=1, **{reason: "3"}).stdout)
+                self.plan("75 100", "75 200")
+                self.assertEqual(self.run_jobs(), [75, 75])  # these two stand in the queue
+
+    def test_what_a_site_prints_before_the_number_of_a_job_is_none(self):
+        self.chain(2, GREETING="Welcome to the machine")
+        self.assertIn("--dependency=afterany:1", self.jobs()[1])
 
     def test_three_starts_without_a_checkpoint_end_the_chain(self):
         self.assertEqual(self.run_chain("75 100", "kill", "kill", "kill", "kill"), [75, 137, 137, 137, 1])
@@ -217,12 +286,10 @@ class Scripts(unittest.TestCase):
         self.plan("wait 100")
         process = subprocess.Popen([SLURM + "/train_64nodes.sh", "deck.toml"], cwd=self.folder, env={**self.environment, "SLURM_JOB_ID": "7"}, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True)
-        for _ in range(400):
-            if os.path.exists(self.path("waiting")):
-                break
-            subprocess.run(["sleep", "0.05"])
-        process.send_signal(subprocess.signal.SIGUSR1)
-        text, _ = process.communicate(timeout=60)
+        while not os.path.exists(self.path("waiting")) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGUSR1)
+        text, _ = process.communicate(timeout=600)
         self.assertEqual(process.returncode, 75, text)
 
     def test_a_site_gives_options_that_the_command_line_overrides(self):
@@ -255,6 +322,17 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.text("starts").split(), ["train", "deck.toml", "--set", "run.seed=3", "--set", "data.train=%s/trireme-9/train" % stage,
                                                        "--set", "data.validation=%s/trireme-9/validation" % stage])
         self.assertFalse(os.path.exists(stage + "/trireme-9"))
+
+    def test_a_signal_while_data_are_copied_ends_the_job_in_order(self):
+        os.makedirs(self.path("data/train"))
+        pathlib.Path(self.path("data/train/a.h5")).touch()
+        launch = pathlib.Path(self.path("bin/srun"))
+        launch.write_text(launch.read_text().replace("exec ", '[ "$4" != stage ] || kill -USR1 $PPID\nexec ', 1))
+        self.plan("0 100")
+        result = self.call(SLURM + "/train_64nodes.sh", "deck.toml", expect=75, SLURM_JOB_ID="9", TRIREME_STAGE=self.path("disk"))
+        self.assertIn("before the program has started", result.stdout)
+        self.assertEqual(self.starts(), 0)
+        self.assertEqual(os.listdir(self.path("disk")), [])
 
     def test_data_that_do_not_fit_stay_where_they_are(self):
         os.makedirs(self.path("data/train"))
