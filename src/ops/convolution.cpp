@@ -1,7 +1,10 @@
 #include "trireme/ops/convolution.hpp"
 
+#include "cpu/columns.hpp"
 #include "cpu/convolution.hpp"
+#include "cpu/linear.hpp"
 #include "cuda/products.hpp"
+#include "trireme/device/stream.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -11,6 +14,18 @@ bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DTyp
 }
 
 double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) { return static_cast<double>(a.bytes() + b.bytes() + c.bytes()); }
+
+void backward_weight_by_columns(Context& context, const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
+  const Linear layer = cpu::layer_of_columns(c);
+  const ArenaScope scope(context.workspace());
+  Tensor columns = x;
+  if (!cpu::are_columns(c)) {
+    columns = context.workspace().allocate(c.dtype, {layer.rows, layer.in});
+    const DeviceAccess access(context.stream());
+    if (!context.meta()) cpu::take_columns(c, x, columns);
+  }
+  cpu::run(context, cpu::linear_backward_weight(cpu::library_of(context), layer, write), {dy, columns, dw, {}, false});
+}
 
 }  // namespace
 
@@ -42,6 +57,7 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
   context.count(c.flops(), bytes_of(x, dy, dw));
   if (context.target() == DeviceKind::cuda) return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
+  if (cpu::gradient_by_columns(c)) return backward_weight_by_columns(context, c, x, dy, dw, write);
   const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);
   cpu::run(context, product, {x, dy, dw, {}, false}, write);
 }
