@@ -24,22 +24,22 @@ endfunction()
 
 # What a process started by mpirun in a test needs: root allowed, more ranks than cores allowed, idle ranks yield.
 set(TRIREME_MPI_ENVIRONMENT
-  "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;OMP_PROC_BIND=false")
+  "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;PRTE_MCA_mapby=:oversubscribe;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;OMP_PROC_BIND=false")
+
+# Seconds, against what stands still for good: beside other work a test may take ten times as long as alone.
+set(TRIREME_TEST_TIMEOUT 1800)
 
 # The whole of a test program with its ops on `device`; skipped where there is none (tests/support/main.cpp).
-function(trireme_device_test name target device label timeout)
+function(trireme_device_test name target device label)
   add_test(NAME ${name}.${device} COMMAND ${target})
-  set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${timeout} PROCESSORS 2 SKIP_RETURN_CODE 77
+  set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS 2 SKIP_RETURN_CODE 77
     ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TRIREME_TEST_DEVICE=${device}")
 endfunction()
 
-# trireme_test(NAME LABEL label SOURCES ... LINK targets... [MPI] [RANKS 1 2 4] [TIMEOUT s]): without RANKS one ctest case a TEST();
+# trireme_test(NAME LABEL label SOURCES ... LINK targets... [RANKS 1 2 4]): without RANKS one ctest case a TEST();
 # with RANKS the whole program once at each number of ranks under mpirun (tests/support/mpi_main.cpp).
 function(trireme_test name)
-  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT" "SOURCES;LINK;RANKS" ${ARGN})
-  if(NOT ARG_TIMEOUT)
-    set(ARG_TIMEOUT 600) # against what stands still for good: beside other work a test may take ten times as long as alone
-  endif()
+  cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
@@ -53,7 +53,7 @@ function(trireme_test name)
     target_link_libraries(${target} PRIVATE trireme::comm trireme::device)
     foreach(ranks ${ARG_RANKS})
       add_test(NAME ${name}.ranks${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
-      set_tests_properties(${name}.ranks${ranks} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2
+      set_tests_properties(${name}.ranks${ranks} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS 2
         ENVIRONMENT "${TRIREME_MPI_ENVIRONMENT};OMP_NUM_THREADS=1")
     endforeach()
   else()
@@ -64,13 +64,13 @@ function(trireme_test name)
     endif()
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
     target_link_libraries(${target} PRIVATE trireme::device)
-    gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} PROCESSORS ${threads} ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false")
+    gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 600
+      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS ${threads} ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false")
     # Tests of ops run once more on each other device, a program at once (tests/support/tested_device.hpp); `ctest -L gpu` is what needs one.
     if(ARG_LABEL STREQUAL kernels)
-      trireme_device_test(${name} ${target} emulated kernels ${ARG_TIMEOUT})
+      trireme_device_test(${name} ${target} emulated kernels)
       if(TRIREME_ENABLE_CUDA)
-        trireme_device_test(${name} ${target} cuda gpu ${ARG_TIMEOUT})
+        trireme_device_test(${name} ${target} cuda gpu)
       endif()
     endif()
   endif()

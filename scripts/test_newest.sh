@@ -71,6 +71,6 @@ if ! inside sh -c "cmake --build /build -j $jobs -- -k 0 >/build.log 2>&1"; then
   exit 1
 fi
 [ "$tests" = yes ] || exit 0
-inside env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe OMPI_MCA_pml=ob1 \
+inside env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_mapby=:oversubscribe OMPI_MCA_pml=ob1 \
   ctest --test-dir /build -j "$jobs" --output-on-failure -E 'pytorch|^system\.slurm$'
 say "passed"

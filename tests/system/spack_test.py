@@ -1,12 +1,17 @@
 """The Spack recipe, run with a stand-in for Spack's package API that writes down its directives: that it is Python, keeps to the API's words and says what it should.
 Whether it concretizes only Spack itself can tell."""
 
+import contextlib
+import os
 import pathlib
 import re
+import subprocess
 import sys
+import tempfile
 import types
 import unittest
 
+TRIREME = os.environ.get("TRIREME", "")
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RECIPE = ROOT / "spack_repo/trireme/packages/trireme/package.py"
 
@@ -40,11 +45,20 @@ class Directives:
 
 
 class CMakePackage:
+    build_directory = "spack-build"
+
     def define(self, name, value):
         return "-D%s=%s" % (name, value)
 
     def define_from_variant(self, name, variant):
         return self.define(name, self.spec.satisfies("+" + variant))
+
+
+class CMakeBuilder:
+    @staticmethod
+    def define_cuda_architectures(package):
+        value = package.spec.variants["cuda_arch"].value
+        return package.define("CMAKE_CUDA_ARCHITECTURES", ";".join(value)) if value else ""
 
 
 class CudaPackage:
@@ -59,12 +73,42 @@ class Spec:
     def satisfies(self, word):
         return word in self.words
 
+    def __getitem__(self, name):
+        return {"mpi": types.SimpleNamespace(mpicxx="/mpi/bin/mpicxx")}[name]
+
+
+class Prefix(str):
+    """A path; its attributes are paths below."""
+
+    def __getattr__(self, name):
+        return self.join(name)
+
+    def join(self, name):
+        return Prefix(os.path.join(self, name))
+
+
+class SkipTest(Exception):
+    pass
+
+
+def which(path, required=False):
+    """An Executable: fails unless the program ends with 0; returns what it printed where that is asked for by `output=str.split`."""
+    assert required and os.access(path, os.X_OK), path
+
+    def run(*arguments, output=None):
+        assert output in (None, str.split)
+        result = subprocess.run([path, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        assert result.returncode == 0, result.stdout
+        return result.stdout
+    return run
+
 
 def load():
     directives = Directives()
     names = {name: directives.directive(name) for name in ("version", "variant", "depends_on", "conflicts", "license", "maintainers", "requires", "patch")}
-    modules = {"spack.package": {**names, "when": directives.when, "working_dir": None, "which": None},
-               "spack_repo.builtin.build_systems.cmake": {"CMakePackage": CMakePackage, "generator": directives.directive("generator")},
+    modules = {"spack.package": {**names, "when": directives.when, "working_dir": contextlib.nullcontext, "which": which, "SkipTest": SkipTest,
+                                 "ctest": directives.directive("ctest")},  # this one Spack puts into the module of whatever is built with CMake
+               "spack_repo.builtin.build_systems.cmake": {"CMakeBuilder": CMakeBuilder, "CMakePackage": CMakePackage, "generator": directives.directive("generator")},
                "spack_repo.builtin.build_systems.cuda": {"CudaPackage": CudaPackage}}
     made = []
     for name, content in modules.items():
@@ -99,8 +143,11 @@ class Recipe(unittest.TestCase):
         self.assertRegex(text, r"api: v2\.\d")
         self.assertEqual([base.__name__ for base in self.package.__bases__], ["CMakePackage", "CudaPackage"])
 
-    def test_variants(self):
+    def test_its_own_variant_is_tests(self):
         self.assertEqual([arguments[0] for arguments, _ in self.directives.of("variant")], ["tests"])  # cuda and cuda_arch are CudaPackage's
+
+    def test_lines_are_as_long_as_spack_takes_them(self):
+        self.assertLess(max(map(len, RECIPE.read_text().splitlines())), 100)
 
     def test_languages_are_asked_for(self):
         for name in ("c", "cxx"):
@@ -130,7 +177,9 @@ class Recipe(unittest.TestCase):
                 specs = [spec for spec, keywords in self.dependencies[name] if keywords.get("when") == "+cuda cuda_arch=" + arch]
                 self.assertEqual(len(specs), 1, (name, arch))
                 self.assertTrue(specs[0].endswith("cuda_arch=" + arch) and "+cuda" in specs[0], specs[0])
-        self.assertTrue(all("+cmake_lang" in spec for spec, _ in self.dependencies["kokkos"] if "+cuda" in spec))  # under gcc Kokkos refuses to do without
+        for_an_arch = [spec for spec, _ in self.dependencies["kokkos"] if "cuda_arch=" in spec]
+        self.assertTrue(all("+cmake_lang" in spec for spec in for_an_arch), for_an_arch)  # under gcc Kokkos refuses to do without
+        self.assertIn(("kokkos+cuda_lambda", {"when": "+cuda ^kokkos@:4"}), self.dependencies["kokkos"])  # false there unless asked for
 
     def test_nothing_of_cuda_is_wanted_without_it(self):
         for name in ("cuda", "cudnn", "nccl"):
@@ -140,13 +189,45 @@ class Recipe(unittest.TestCase):
     def test_the_options_are_those_of_the_project(self):
         options = re.findall(r"^(?:option|set)\((TRIREME_\w+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
         package = self.package()
-        for spec, expected in ((Spec("+tests"), {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True", "TRIREME_CPU_ARCH": ""}),
-                               (Spec("+cuda", cuda_arch=("90",)), {"TRIREME_ENABLE_CUDA": "True", "TRIREME_BUILD_TESTS": "False", "TRIREME_CPU_ARCH": "", "CMAKE_CUDA_ARCHITECTURES": "90"})):
-            package.spec = spec
-            said = dict(argument[2:].split("=", 1) for argument in package.cmake_args())
-            self.assertEqual(said, expected)
+        always = {"TRIREME_CPU_ARCH": "", "MPI_CXX_COMPILER": "/mpi/bin/mpicxx", "CCACHE_PROGRAM": ""}
+        for spec, tests, expected in ((Spec("~cuda"), True, {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True"}),
+                                      (Spec("+tests"), False, {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True"}),
+                                      (Spec("+cuda", cuda_arch=("90",)), False, {"TRIREME_ENABLE_CUDA": "True", "TRIREME_BUILD_TESTS": "False", "CMAKE_CUDA_ARCHITECTURES": "90"})):
+            package.spec, package.run_tests = spec, tests
+            said = dict(argument[2:].split("=", 1) for argument in package.cmake_args() if argument)
+            self.assertEqual(said, {**always, **expected})
             for name in said:
-                self.assertTrue(name in options or name.startswith("CMAKE_"), name)
+                self.assertTrue(name in options or name.startswith(("CMAKE_", "MPI_")) or "find_program(%s " % name in (ROOT / "CMakeLists.txt").read_text(), name)
+
+    def test_spack_runs_the_unit_tests(self):
+        """Those that need neither several ranks nor a launcher, which a build node may not have."""
+        self.package().check()
+        self.assertEqual(self.directives.of("ctest"), [(("-L", "^unit$", "--output-on-failure"), {})])
+        self.assertRegex((ROOT / "tests/unit/base/CMakeLists.txt").read_text(), r"LABEL unit\b")
+        self.assertEqual([keywords for _, keywords in self.dependencies["googletest"]], [{"type": "test"}, {"when": "+tests"}])
+
+    def test_its_own_tests_hold_of_the_program(self):
+        """The stand-alone tests, on a tree like the installed one."""
+        if not TRIREME:
+            self.skipTest("TRIREME names no program")
+        package = self.package()
+        package.spec = Spec("~cuda")
+        with tempfile.TemporaryDirectory() as folder:
+            package.prefix = Prefix(folder)
+            for place, content in (("bin/trireme", TRIREME), ("share/trireme/inputs", ROOT / "inputs"), ("share/trireme/docs/README.md", ROOT / "README.md")):
+                os.makedirs(os.path.dirname(os.path.join(folder, place)), exist_ok=True)
+                os.symlink(content, os.path.join(folder, place))
+            os.mkdir(folder + "/stage")
+            here = os.getcwd()
+            os.chdir(folder + "/stage")
+            try:
+                package.test_version()
+                package.test_training()
+                self.assertTrue(pathlib.Path("runs/smoke-gpt/exit.json").exists(), os.listdir("."))
+                package.spec = Spec("+cuda")
+                self.assertRaises(SkipTest, package.test_training)
+            finally:
+                os.chdir(here)
 
     def test_the_environment_names_the_repository_and_both_devices(self):
         text = (ROOT / "spack.yaml").read_text()
