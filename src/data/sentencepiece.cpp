@@ -21,6 +21,15 @@ std::string words_of(const AnyStatus& status) {
     return std::string(status.message());
 }
 
+/// Newer versions take a span and deprecate the vector, which is all that older ones take.
+template <class Processor>
+Status text_of(const Processor& processor, const std::vector<int>& ids, std::string& text) {
+  if constexpr (requires { processor.Decode(std::span(ids), &text); })
+    return processor.Decode(std::span(ids), &text);
+  else
+    return processor.Decode(ids, &text);
+}
+
 class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& place) {
@@ -42,7 +51,7 @@ class SentencePieceTokenizer : public Tokenizer {
     for (const std::int32_t id : ids)
       if (id >= 0 && id < vocabulary()) known.push_back(id);
     std::string text;
-    const Status status = processor_.Decode(known, &text);
+    const Status status = text_of(processor_, known, text);
     ensure(status.ok(), "SentencePiece: {}", words_of(status));
     return text;
   }

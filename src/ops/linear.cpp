@@ -2,6 +2,7 @@
 
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
+#include "trireme/ops/activation.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
@@ -45,15 +46,42 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write write) {
   TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, dy, l.rows, l.out, l.dtype));
   TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
+  TRIREME_EXPECT(!dbias.defined() || fits(context, dbias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, dy, dw));
   if (context.target() == DeviceKind::cuda) {
-    cuda::linear_backward_weight(context, l, x, dy, dw, write);
-  } else {
-    const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
-    const bool out_in = l.order == MatrixOrder::out_in;
-    cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
+    if (dbias.defined()) context.count(0, static_cast<double>(dy.bytes()));
+    return cuda::linear_backward_weight(context, l, x, dy, dw, dbias, write);
   }
+  const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
+  const bool out_in = l.order == MatrixOrder::out_in;
+  cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
   if (dbias.defined()) column_sums(context, dy, dbias, write);
+}
+
+void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& z, const Tensor& y) {
+  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.out, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
+  if (context.target() != DeviceKind::cuda) {
+    linear_forward(context, l, x, w, bias, z);
+    return gelu_forward(context, z, y);
+  }
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && weight_fits(context, w.value, l, l.dtype));
+  TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  context.count(l.flops(), bytes_of(x, w.value, z));
+  context.count(0, static_cast<double>(z.bytes() + y.bytes()));
+  cuda::linear_gelu_forward(context, l, x, w.value, bias, z, y);
+}
+
+void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& z, const Tensor& dz) {
+  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.in, l.dtype) && fits(context, dz, l.rows, l.in, l.dtype));
+  TRIREME_EXPECT(context.meta() || z.data != dz.data);
+  if (context.target() != DeviceKind::cuda) {
+    linear_backward_data(context, l, dy, w, dz);
+    return gelu_backward(context, z, dz, dz);
+  }
+  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && weight_fits(context, w.value, l, l.dtype));
+  context.count(l.flops(), bytes_of(dy, w.value, dz));
+  context.count(0, static_cast<double>(z.bytes() + 2 * dz.bytes()));
+  cuda::linear_backward_data_gelu(context, l, dy, w.value, z, dz);
 }
 
 }  // namespace trireme::ops

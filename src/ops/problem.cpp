@@ -1,8 +1,23 @@
 #include "problem.hpp"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include "trireme/base/philox.hpp"
 
 namespace trireme::ops {
+
+namespace {
+
+constexpr const char* kind_names[] = {"convolution_forward",  "convolution_backward_data", "convolution_backward_weight", "linear_forward",
+                                      "linear_backward_data", "linear_backward_weight",    "attention_forward",           "attention_backward"};
+
+}  // namespace
+
+std::string to_string(const Problem& problem) {
+  return fmt::format("{} {}{}{} {}", kind_names[static_cast<std::size_t>(problem.kind)], to_string(problem.dtype), problem.bias ? " bias" : "",
+                     problem.in_out ? " in_out" : "", fmt::join(problem.extents, "x"));
+}
 
 std::size_t ProblemHash::operator()(const Problem& problem) const {
   std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 | static_cast<std::uint64_t>(problem.dtype) << 16 |

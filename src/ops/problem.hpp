@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "trireme/ops/convolution.hpp"
 #include "trireme/ops/linear.hpp"
@@ -27,6 +28,10 @@ struct Problem {
   std::array<std::int64_t, 8> extents{};
   bool operator==(const Problem&) const = default;
 };
+
+/// The problem's name in a list of algorithms, "linear_forward bfloat16 8192x768x3072": what changes here makes other problems of the old ones, and belongs to the
+/// number in the first line of such a list.
+std::string to_string(const Problem& problem);
 
 struct ProblemHash {
   std::size_t operator()(const Problem& problem) const;

@@ -1,5 +1,6 @@
 #include "cuda/attention_graph.hpp"
 
+#include <set>
 #include <string>
 
 #include <cuda_runtime_api.h>
@@ -74,6 +75,42 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
         }
       }
     }
+  }
+}
+
+constexpr Problem::Kind convolutions[] = {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data,
+                                          Problem::Kind::convolution_backward_weight};
+
+TEST(CudaGraph, AnEngineIsFoundAgainByItsName) {
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  for (const Problem::Kind kind : convolutions) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      const Convolution c{16, 56, 56, 64, 64, 3, 1, 1, dtype};
+      const std::vector<std::string> names = make_convolution(target, kind, c)->engines();
+      EXPECT_GT(names.size(), 1u);
+      EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
+      EXPECT_EQ(make_convolution(target, kind, c)->engines(), names);
+      Algorithms known;
+      const PlanTarget knowing{nullptr, &device, false, {known, "the problem"}};
+      for (const std::string& name : names) {
+        known.keep("the problem", name);
+        EXPECT_EQ(make_convolution(knowing, kind, c)->engines(), std::vector<std::string>{name});
+      }
+      known.keep("the problem", "engine 12345");  // of which this version knows nothing
+      EXPECT_EQ(make_convolution(knowing, kind, c)->engines(), names);
+    }
+  }
+}
+
+TEST(CudaGraph, Tfloat32MayTakeEnginesThatFloat32MayNot) {
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  for (const Problem::Kind kind : convolutions) {
+    Convolution c{16, 56, 56, 64, 64, 3, 1, 1, DType::float32};
+    EXPECT_NE(make_convolution(target, kind, c, true)->engines().front(), make_convolution(target, kind, c, false)->engines().front());
+    c.dtype = DType::bfloat16;  // has nothing to lose
+    EXPECT_EQ(make_convolution(target, kind, c, true)->engines(), make_convolution(target, kind, c, false)->engines());
   }
 }
 

@@ -55,6 +55,14 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
     EXPECT_EQ(made_y, want_y);  // small integers: exact
     EXPECT_EQ(made_x, want_x);
     EXPECT_EQ(made_w, want_w);
+    // The bias's gradient: what the library adds up of the operand that it is told to take, over what the product adds up.
+    const Operands operands = operands_of(Kind::linear_backward_weight, linear);
+    const Operand& summed = sums_first(operands) ? operands.first : operands.second;
+    ASSERT_EQ(summed.of, Operand::Of::y);
+    EXPECT_EQ(summed.turned, !sums_first(operands));  // so that what stays is out, as it lies
+    EXPECT_EQ(sums_first(operands) ? operands.result.rows : operands.result.columns, out);
+    EXPECT_EQ(summed.rows, out);
+    EXPECT_EQ(summed.columns, rows);
   }
 }
 
@@ -89,7 +97,7 @@ TEST(CudaOperands, MetaTakesAttentionsMemory) {
   // What the graph of cuDNN may take stands beside what backward's kernel needs; float32, dropout and a run of equal bits have the kernel alone.
   const auto peak = [&](DType dtype, float dropout, bool deterministic, bool backward) {
     Arena workspace(device, "workspace", 0), library(device, "library", 0);
-    Context context({device}, workspace, library, DeviceKind::cuda, deterministic);
+    Context context({device}, workspace, library, DeviceKind::cuda, {.deterministic = deterministic});
     const Attention a{2, 64, 4, 2, 16, dtype, dropout};
     const auto rows = [&](std::int64_t width) { return Tensor{nullptr, dtype, DeviceKind::meta, {a.batch * a.context, width}}; };
     const Tensor log_sum{nullptr, DType::float32, DeviceKind::meta, {a.batch, a.heads, a.context}};
@@ -107,6 +115,48 @@ TEST(CudaOperands, MetaTakesAttentionsMemory) {
   EXPECT_EQ(peak(DType::bfloat16, 0, true, true), delta);
   EXPECT_EQ(peak(DType::bfloat16, 0.1f, false, false), 0);
   EXPECT_EQ(peak(DType::float32, 0, false, true), delta);
+}
+
+/// A step's work of a layer and of the GELU behind it.
+struct Work {
+  Counters counters;
+  std::int64_t peak_bytes = 0;
+};
+Work work_of(DeviceKind target, const Linear& l, Write write, bool deterministic = false) {
+  const Device device{DeviceKind::meta};
+  Arena workspace(device, "workspace", 0), library(device, "library", 0);
+  Context context({device}, workspace, library, target, {.deterministic = deterministic});
+  const auto matrix = [&](DType type, std::int64_t rows, std::int64_t columns) { return Tensor{nullptr, type, DeviceKind::meta, {rows, columns}}; };
+  const Tensor x = matrix(l.dtype, l.rows, l.in), y = matrix(l.dtype, l.rows, l.out), z = y, w = matrix(l.dtype, l.out, l.in),
+               dw = matrix(DType::float32, l.out, l.in), bias{nullptr, DType::float32, DeviceKind::meta, {l.out}};
+  linear_forward(context, l, x, {w, 1, nullptr}, bias, y);
+  linear_gelu_forward(context, l, x, {w, 1, nullptr}, bias, z, y);
+  linear_backward_data(context, l, y, {w, 1, nullptr}, x);
+  linear_backward_data_gelu(context, l, y, {w, 1, nullptr}, x, x);
+  linear_backward_weight(context, l, x, y, dw, bias, write);
+  EXPECT_EQ(workspace.used_bytes(), 0);
+  return {context.counters(), workspace.peak_bytes()};
+}
+
+TEST(CudaOperands, AnOpCountsAsOnTheCpu) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const Write write : {Write::assign, Write::add}) {
+      const Linear linear{32, 16, 24, MatrixOrder::out_in, dtype};
+      const Counters cpu = work_of(DeviceKind::cpu, linear, write).counters, cuda = work_of(DeviceKind::cuda, linear, write).counters;
+      EXPECT_EQ(cuda.flops, cpu.flops);
+      EXPECT_EQ(cuda.bytes, cpu.bytes);
+      EXPECT_EQ(cuda.calls, cpu.calls);
+      EXPECT_EQ(cuda.flops, 5 * linear.flops());
+    }
+  }
+}
+
+TEST(CudaOperands, ABiasGradientThatIsAddedTakesItsOwnSums) {
+  const Linear linear{32, 16, 128, MatrixOrder::out_in, DType::float32};
+  constexpr std::int64_t sums = 128 * 4;
+  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::assign).peak_bytes, workspace_bytes);
+  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add).peak_bytes, workspace_bytes + sums);
+  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add, true).peak_bytes, workspace_bytes);  // the kernel adds to what is there
 }
 
 TEST(CudaOperands, ABiasIsTakenInTheTypeOfTheResult) {

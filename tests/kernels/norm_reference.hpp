@@ -2,6 +2,8 @@
 
 // Batch and group norm in plain double precision: x [segments, rows, channels], channels in `groups` groups of neighbours.
 
+#include <omp.h>
+
 #include <algorithm>
 
 #include "kernels/reference.hpp"
@@ -104,12 +106,16 @@ inline void expect_sums_close(const Tensor& actual, const Values& expected, cons
   }
 }
 
-/// Runs once with the process's threads and once on a single one: inside a parallel region a kernel runs on the thread that calls it.
+/// Runs a kernel inside a parallel region: before 5 Kokkos runs it there on the thread that calls it; later ones on a team of its own, where a second
+/// level is allowed, and else abort.
 template <class Run>
 void on_one_thread(const Run& run) {
+  const int levels = omp_get_max_active_levels();
+  omp_set_max_active_levels(2);
 #pragma omp parallel num_threads(2)
 #pragma omp single
   run();
+  omp_set_max_active_levels(levels);
 }
 
 }  // namespace trireme::test

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "trireme/device/device.hpp"
+#include "trireme/ops/algorithms.hpp"
 #include "trireme/tensor/arena.hpp"
 
 namespace trireme::ops {
@@ -18,14 +19,19 @@ struct Counters {
 /// The device whose library and kernels do the work of a device: an emulated one's is the host's.
 constexpr DeviceKind target_of(DeviceKind kind) { return kind == DeviceKind::emulated ? DeviceKind::cpu : kind; }
 
+/// How a device's libraries may compute. On the CPU neither says anything: it has the same bits at every run, in float32.
+struct ContextOptions {
+  bool deterministic = false;  ///< the same bits at every run: on CUDA a library's first algorithm in place of the fastest, and no sums without a fixed order
+  bool tfloat32 = false;       ///< of the operands of float32 products and convolutions the tensor cores may keep 10 bits of the mantissa (NVIDIA's TF32)
+};
+
 /// What an op needs beside its tensors: the stream, memory for temporaries, the device library's handles and its cache of
 /// prepared primitives. An op looks at the device of its context: on `meta` it checks shapes and counts, and nothing else.
 class Context {
  public:
   /// `workspace`: temporaries of a single op, given back at its end. `library`: weights in the device library's own format, kept.
   /// `target`: on meta, the device whose memory needs are asked for (sizes of workspace and of prepared weights); else target_of(the stream's device).
-  /// `deterministic`: the same bits at every run. On the CPU they are in any case; on CUDA it takes a library's first algorithm in place of the fastest.
-  Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target, bool deterministic = false);
+  Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target, ContextOptions options = {});
   Context(Stream stream, Arena& workspace, Arena& library) : Context(stream, workspace, library, target_of(stream.device.kind)) {}
   ~Context();
   Context(const Context&) = delete;
@@ -34,10 +40,12 @@ class Context {
   const Stream& stream() const { return stream_; }
   bool meta() const { return stream_.device.kind == DeviceKind::meta; }
   DeviceKind target() const { return target_; }
-  bool deterministic() const { return deterministic_; }
+  bool deterministic() const { return options_.deterministic; }
   Arena& workspace() const { return workspace_; }
   Arena& library() const { return library_; }
   Counters& counters() { return counters_; }
+  /// Those that the device library knows and finds. What a start before found is added before the first op.
+  Algorithms& algorithms() { return algorithms_; }
 
   void count(double flops, double bytes) {
     counters_.flops += flops;
@@ -54,8 +62,9 @@ class Context {
   Arena& workspace_;
   Arena& library_;
   DeviceKind target_;
-  bool deterministic_;
+  ContextOptions options_;
   Counters counters_;
+  Algorithms algorithms_;
   std::unique_ptr<Backend> backend_;
 };
 

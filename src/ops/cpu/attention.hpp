@@ -1,30 +1,20 @@
 #pragma once
 
+#include "trireme/kernels/attention.hpp"
 #include "trireme/ops/attention.hpp"
 
 namespace trireme::ops::cpu {
+
+using kernels::AttentionBackward, kernels::AttentionForward;
 
 /// Bytes of workspace that all threads need together.
 std::int64_t attention_forward_bytes(const Attention& attention);
 std::int64_t attention_backward_bytes(const Attention& attention);
 
-/// Element [0] of each tensor; layouts as in trireme/ops/attention.hpp, T float or BFloat16.
-template <class T>
-struct AttentionForward {
-  const T* qkv = nullptr;
-  T* out = nullptr;
-  float* log_sum = nullptr;
-};
+/// Element [0] of each tensor; layouts as in trireme/ops/attention.hpp, T float or BFloat16. out =, log_sum =.
 template <class T>
 void attention_forward(const Attention& attention, const AttentionForward<T>& arguments, void* workspace);
-
-template <class T>
-struct AttentionBackward {
-  const T *qkv = nullptr, *out = nullptr;
-  const float* log_sum = nullptr;
-  const T* dout = nullptr;
-  T* dqkv = nullptr;
-};
+/// dqkv =. `delta` is not looked at: it is a part of the workspace.
 template <class T>
 void attention_backward(const Attention& attention, const AttentionBackward<T>& arguments, void* workspace);
 

@@ -49,7 +49,7 @@ const Form& form_of(Problem::Kind kind) {
 
 }  // namespace
 
-std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& c) {
+std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& c, bool tfloat32) {
   const Form& form = form_of(kind);
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
@@ -74,9 +74,10 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
       .set(form.input, x)
       .set(form.weight, w)
       .set(form.output, y);
-  // Of float32 the tensor cores would keep 10 bits of the mantissa (tfloat32).
-  const NumericalNotes avoided =
-      c.dtype == DType::float32 ? NumericalNotes{CUDNN_NUMERICAL_NOTE_TENSOR_CORE, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS} : NumericalNotes{};
+  // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts its inputs may keep fewer still, or another range.
+  NumericalNotes avoided;
+  if (c.dtype == DType::float32) avoided.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+  if (c.dtype == DType::float32 && !tfloat32) avoided.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   std::unique_ptr<Plan> plan;
   if (operation.supported()) {
     std::vector<Descriptor> operations;

@@ -4,6 +4,8 @@
 #include <array>
 #include <utility>
 
+#include <fmt/format.h>
+
 #include "timing.hpp"
 
 namespace trireme::ops::cuda {
@@ -13,7 +15,7 @@ constexpr std::int64_t byte_alignment = 16;
 constexpr std::int64_t most_candidates = 16;
 
 /// Engines that the heuristics of this mode propose, the best first.
-std::vector<Descriptor> candidates(const PlanTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
@@ -31,12 +33,25 @@ std::vector<Descriptor> candidates(const PlanTarget& target, const Descriptor& g
   return found;
 }
 
-/// Whether one of these is said of the engine.
-bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
-  const Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
+Descriptor engine_of(const Descriptor& proposal) {
+  Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
   std::int64_t count = 0;
   check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw), "asking cuDNN for an engine");
+  return engine;
+}
+
+/// A number that is an attribute of a descriptor.
+std::int64_t number_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type = CUDNN_TYPE_INT64) {
+  std::int64_t value = 0, count = 0;  // enumerations of cuDNN have 4 bytes, which are the lower ones
+  check(cudnnBackendGetAttribute(descriptor.get(), name, type, 1, &count, &value), "asking cuDNN what it proposes");
+  return value;
+}
+
+/// Whether one of these is said of the engine.
+bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
+  const Descriptor engine = engine_of(proposal);
+  std::int64_t count = 0;
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
   check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
                                  notes.data()),
@@ -102,8 +117,46 @@ Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::i
   return describe({number, library_type(type), extents, {height * width * channels, 1, width * channels, channels}});
 }
 
-Plan::Plan(cudnnHandle_t handle, std::vector<Descriptor> plans, std::vector<std::int64_t> tensors)
-    : handle_(handle), plans_(std::move(plans)), tensors_(std::move(tensors)) {}
+std::string name_of(const Descriptor& proposal) {
+  std::string name = fmt::format("engine {}", number_of(engine_of(proposal), CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+  std::vector<Descriptor> knobs;
+  std::vector<cudnnBackendDescriptor_t> raw;
+  for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; ++i) raw.push_back(knobs.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR).get());
+  std::int64_t count = 0;
+  check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS, &count, raw.data()),
+        "asking cuDNN what it proposes");
+  for (std::int64_t i = 0; i < count; ++i) {
+    const Descriptor& knob = knobs[static_cast<std::size_t>(i)];
+    name += fmt::format("{} {}={}", i == 0 ? ", knobs" : "", number_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
+                        number_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE));
+  }
+  return name;
+}
+
+Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates, std::vector<std::int64_t> tensors)
+    : handle_(target.handle), choice_(target.choice), candidates_(std::move(candidates)), tensors_(std::move(tensors)) {}
+
+/// Those that support the graph, the best by the library's own judgement first.
+std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const Descriptor& graph, const Limits& limits) {
+  std::vector<Candidate> found;
+  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
+    for (const Descriptor& engine : proposals(target, graph, mode)) {
+      const std::string name = name_of(engine);
+      if (has_any(engine, limits.avoided) || (limits.name != nullptr && name != *limits.name)) continue;
+      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+      if (target.handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
+#if CUDNN_VERSION >= 90800
+      if (target.properties != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
+#endif
+      plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
+      if (!plan.supported() || number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) > limits.workspace) continue;
+      found.push_back({std::move(plan), name});
+      if (found.size() == limits.count) break;
+    }
+    if (!found.empty()) break;
+  }
+  return found;
+}
 
 std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
                                  std::int64_t most_workspace, std::size_t most_trials, NumericalNotes avoided) {
@@ -114,27 +167,16 @@ std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Des
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(raw.size()), raw.data());
   if (!graph.supported()) return nullptr;
   if (target.deterministic) avoided.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-  std::vector<Descriptor> plans;
-  for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
-    for (const Descriptor& engine : candidates(target, graph, mode)) {
-      if (has_any(engine, avoided)) continue;
-      Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      if (target.handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
-#if CUDNN_VERSION >= 90800
-      if (target.properties != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
-#endif
-      plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-      if (!plan.supported()) continue;
-      std::int64_t workspace = 0, count = 0;
-      check(cudnnBackendGetAttribute(plan.get(), CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &workspace),
-            "asking cuDNN for a workspace");
-      if (workspace > most_workspace) continue;
-      plans.push_back(std::move(plan));
-      if (plans.size() == (target.deterministic ? 1 : most_trials)) break;
-    }
-    if (!plans.empty()) return std::unique_ptr<Plan>(new Plan(target.handle, std::move(plans), tensors));
-  }
-  return nullptr;
+  std::vector<Candidate> found;
+  if (const std::string* known = target.choice.algorithm()) found = candidates(target, graph, {most_workspace, 1, avoided, known});
+  if (found.empty()) found = candidates(target, graph, {most_workspace, target.deterministic ? 1 : most_trials, avoided, nullptr});
+  return found.empty() ? nullptr : std::unique_ptr<Plan>(new Plan(target, std::move(found), tensors));
+}
+
+std::vector<std::string> Plan::engines() const {
+  std::vector<std::string> names;
+  for (const Candidate& candidate : candidates_) names.push_back(candidate.name);
+  return names;
 }
 
 void Plan::run(const std::vector<void*>& data, void* workspace) {
@@ -144,15 +186,16 @@ void Plan::run(const std::vector<void*>& data, void* workspace) {
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(data.size()), data.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finalize();
-  if (plans_.size() > 1) {
+  const auto execute = [&](const Candidate& candidate) { return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get()); };
+  if (candidates_.size() > 1) {
     cudaStream_t stream = nullptr;
     check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
-    const std::size_t fastest =
-        fastest_of(stream, plans_.size(), [&](std::size_t i) { return cudnnBackendExecute(handle_, plans_[i].get(), pack.get()) == CUDNN_STATUS_SUCCESS; });
-    std::swap(plans_.front(), plans_[fastest]);
-    plans_.erase(plans_.begin() + 1, plans_.end());
+    const std::size_t fastest = fastest_of(stream, candidates_.size(), [&](std::size_t i) { return execute(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
+    std::swap(candidates_.front(), candidates_[fastest]);
+    candidates_.erase(candidates_.begin() + 1, candidates_.end());
+    choice_.keep(candidates_.front().name);
   }
-  check(cudnnBackendExecute(handle_, plans_.front().get(), pack.get()), "running a plan of cuDNN");
+  check(execute(candidates_.front()), "running a plan of cuDNN");
 }
 
 }  // namespace trireme::ops::cuda

@@ -7,6 +7,7 @@
 
 #include <cudnn.h>
 
+#include "choice.hpp"
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme::ops::cuda {
@@ -56,25 +57,45 @@ struct PlanTarget {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
   bool deterministic = false;  ///< engines whose sums have no order are left out, and the first of the others is taken without a trial
+  Choice choice = {};          ///< of the engine
 };
 
 /// What cuDNN says of how an engine computes.
 using NumericalNotes = std::vector<cudnnBackendNumericalNote_t>;
 
+/// An engine that cuDNN's heuristics propose, by what it is made again from: its number and what its knobs are set to, "engine 34, knobs 2=10 14=4".
+std::string name_of(const Descriptor& proposal);
+
 /// A graph of operations as cuDNN runs it: by one of the engines that its heuristics propose and that support it within a workspace.
 class Plan {
  public:
   /// `tensors`: numbers of the graph's tensors on the device and the host, in the order of run()'s pointers. The fastest of `most_trials` engines is
-  /// found at the first run. Engines of which one of `avoided` is said are left out. Empty where no engine supports the graph.
+  /// found at the first run; where it is known, it is taken. Engines of which one of `avoided` is said are left out. Empty where no engine supports the graph.
   static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
                                     std::int64_t most_workspace, std::size_t most_trials = 1, NumericalNotes avoided = {});
   /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that.
   void run(const std::vector<void*>& data, void* workspace);
+  /// Names of the engines of which it takes one: several until the first run, unless the one was known.
+  std::vector<std::string> engines() const;
 
  private:
-  Plan(cudnnHandle_t handle, std::vector<Descriptor> plans, std::vector<std::int64_t> tensors);
+  /// An engine, and its name among the algorithms that are known.
+  struct Candidate {
+    Descriptor plan;
+    std::string name;
+  };
+  struct Limits {
+    std::int64_t workspace;
+    std::size_t count;
+    const NumericalNotes& avoided;
+    const std::string* name;  ///< the one engine that is wanted; null: any
+  };
+  static std::vector<Candidate> candidates(const PlanTarget& target, const Descriptor& graph, const Limits& limits);
+
+  Plan(const PlanTarget& target, std::vector<Candidate> candidates, std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;
-  std::vector<Descriptor> plans_;  ///< an engine each; after the first run the fastest
+  Choice choice_;
+  std::vector<Candidate> candidates_;  ///< after the first run the fastest
   std::vector<std::int64_t> tensors_;
 };
 

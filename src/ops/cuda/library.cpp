@@ -1,6 +1,10 @@
 #include "library.hpp"
 
+#include <string>
 #include <unordered_map>
+#include <utility>
+
+#include <fmt/format.h>
 
 #include "attention_graph.hpp"
 #include "convolution.hpp"
@@ -29,26 +33,34 @@ struct Handles {
   Handles& operator=(const Handles&) = delete;
 };
 
+std::string device_name(Device device) {
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, device.index), "asking the device for its name");
+  return properties.name;
+}
+
 /// Looking up a product that was met before allocates nothing.
 class DeviceLibrary final : public Library {
  public:
-  DeviceLibrary(const Stream& stream, bool deterministic)
-      : stream_(static_cast<cudaStream_t>(stream.handle)), deterministic_(deterministic), handles_(stream) {}
+  DeviceLibrary(const Stream& stream, ContextOptions options, Algorithms& known)
+      : stream_(static_cast<cudaStream_t>(stream.handle)), options_(options), known_(known), device_(device_name(stream.device)), handles_(stream) {}
 
-  bool multiply(Problem::Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write write,
-                const Tensor& workspace) override {
-    const ProductData data{x.data, w.data, y.data, bias.defined() ? bias.data : nullptr};
-    Problem problem = problem_of(kind, l, bias.defined(), l.result_dtype());
+  bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t, Write write, const Tensor& workspace) override {
+    const ProductData data{t.x.data, t.w.data, t.y.data, t.vector.defined() ? t.vector.data : nullptr, t.matrix.defined() ? t.matrix.data : nullptr};
+    Problem problem = problem_of(kind, l, t.vector.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();
+    problem.extents[5] = static_cast<std::int64_t>(epilogue);
     std::unique_ptr<MatrixProduct>& product = products_[problem];
-    if (!product) product = std::make_unique<MatrixProduct>(handles_.cublas, kind, l, data, deterministic_);
-    product->run(stream_, data, write, workspace.data);
-    return product->adds_bias();
+    if (!product)
+      product = std::make_unique<MatrixProduct>(handles_.cublas, kind, epilogue, l, data, MatrixProduct::Options{options_.deterministic, options_.tfloat32},
+                                                choice_of(problem, "cuBLASLt", cublasLtGetVersion()));
+    return product->run(stream_, data, write, workspace.data);
   }
 
   void convolve(Problem::Kind kind, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) override {
-    std::unique_ptr<Plan>& plan = plans_[problem_of(kind, c)];
-    if (!plan) plan = make_convolution({handles_.cudnn, nullptr, deterministic_}, kind, c);
+    const Problem problem = problem_of(kind, c);
+    std::unique_ptr<Plan>& plan = plans_[problem];
+    if (!plan) plan = make_convolution(target(choice_of(problem, "cuDNN", cudnnGetVersion())), kind, c, options_.tfloat32);
     plan->run({x.data, w.data, y.data}, workspace.data);
   }
 
@@ -56,15 +68,24 @@ class DeviceLibrary final : public Library {
     const Problem problem{kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
     const auto [place, unknown] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
-    if (unknown) place->second = (forward ? make_attention_forward : make_attention_backward)({handles_.cudnn, nullptr, deterministic_}, a, workspace_bytes);
+    if (unknown) place->second = (forward ? make_attention_forward : make_attention_backward)(target({}), a, workspace_bytes);
     if (!place->second) return false;
     (forward ? run_attention_forward : run_attention_backward)(*place->second, a, t, workspace.data);
     return true;
   }
 
  private:
+  PlanTarget target(Choice choice) const { return {handles_.cudnn, nullptr, options_.deterministic, std::move(choice)}; }
+  /// Where every run takes a library's first algorithm there is nothing to choose.
+  Choice choice_of(const Problem& problem, const char* library, std::size_t version) {
+    if (options_.deterministic) return {};
+    return {known_, fmt::format("{}, {} {}{}, {}", device_, library, version, options_.tfloat32 ? ", tfloat32" : "", to_string(problem))};
+  }
+
   cudaStream_t stream_;
-  bool deterministic_;
+  ContextOptions options_;
+  Algorithms& known_;
+  std::string device_;
   Handles handles_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;
@@ -72,6 +93,8 @@ class DeviceLibrary final : public Library {
 
 }  // namespace
 
-std::unique_ptr<Library> make_library(const Stream& stream, bool deterministic) { return std::make_unique<DeviceLibrary>(stream, deterministic); }
+std::unique_ptr<Library> make_library(const Stream& stream, ContextOptions options, Algorithms& known) {
+  return std::make_unique<DeviceLibrary>(stream, options, known);
+}
 
 }  // namespace trireme::ops::cuda

@@ -3,22 +3,26 @@
 #include <cstdint>
 #include <memory>
 
-#include "../problem.hpp"
 #include "attention.hpp"
+#include "operands.hpp"
 
 namespace trireme::ops::cuda {
 
 /// What a product may take of the workspace arena. One number for all, so that the memory of a run is known where there is no device to ask.
 constexpr std::int64_t workspace_bytes = std::int64_t{128} << 20;
 
+/// Operands of a product and of its epilogue. `vector`: a bias of the result's type, or float32 sums; `matrix`: of the result's shape and type.
+struct ProductTensors {
+  Tensor x, w, y, vector, matrix;
+};
+
 /// The CUDA libraries' side of a context: cuBLASLt and cuDNN on its stream, and every product met so far. `workspace` has workspace_bytes.
 class Library {
  public:
   virtual ~Library() = default;
-  /// A kind of linear product: y = x w; dx = dy w^T; dw = or += x^T dy (float32). Throws Failure.
-  /// `bias` (y's type; undefined: none) is added to y; false: cuBLASLt does not add it, and it remains to be done.
-  virtual bool multiply(Problem::Kind kind, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y, Write,
-                        const Tensor& workspace) = 0;
+  /// A kind of linear product: y = x w; dx = dy w^T; dw = or += x^T dy (float32), with its epilogue, which writes (=) in any case. False, and nothing is done,
+  /// where cuBLASLt has no such epilogue for the problem; without one it throws Failure then.
+  virtual bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear&, const ProductTensors&, Write, const Tensor& workspace) = 0;
   /// A kind of convolution, written in its own dtype. Throws Failure.
   virtual void convolve(Problem::Kind kind, const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) = 0;
   /// A pass of attention; false where cuDNN has no engine for it.
@@ -26,7 +30,8 @@ class Library {
 };
 
 /// Throws Failure in a build without CUDA, and where the libraries find no device. Of the algorithms that the libraries propose for a product the
-/// fastest is taken, found by trying them at its first use; `deterministic`: the first, which is the same at every run.
-std::unique_ptr<Library> make_library(const Stream& stream, bool deterministic);
+/// known one is taken, else the fastest, found by trying them at its first use, and known from then on; `deterministic`: the first, which is the same at
+/// every run. `known` outlives the library.
+std::unique_ptr<Library> make_library(const Stream& stream, ContextOptions options, Algorithms& known);
 
 }  // namespace trireme::ops::cuda

@@ -1,6 +1,7 @@
 #include "linear.hpp"
 
 #include <memory>
+#include <utility>
 
 #include "library.hpp"
 #include "timing.hpp"
@@ -26,39 +27,47 @@ cublasLtMatrixLayout_t layout_of(DType type, const Operand& operand) {
   return layout;
 }
 
+/// GELU is the library's in its tanh form, as activation.hpp's.
+cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands, const ProductData& data) {
+  switch (epilogue) {
+    case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
+    case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu: return data.vector != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu_gradient: return CUBLASLT_EPILOGUE_DGELU;
+    case Epilogue::column_sums: return sums_first(operands) ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+  }
+  throw Failure("an epilogue of another kind");
+}
+
 }  // namespace
 
 std::int64_t ProductData::alignment() const {
   constexpr std::uintptr_t most = Arena::alignment;
   std::uintptr_t bits = most;
-  for (const void* pointer : {x, w, y, bias}) bits |= reinterpret_cast<std::uintptr_t>(pointer);
+  for (const void* pointer : {x, w, y, vector, matrix}) bits |= reinterpret_cast<std::uintptr_t>(pointer);
   return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
-MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, const Linear& linear, const ProductData& data, bool deterministic)
-    : handle_(handle), operands_(operands_of(kind, linear)) {
+MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue, const Linear& linear, const ProductData& data, Options options,
+                             Choice choice)
+    : handle_(handle), operands_(operands_of(kind, linear)), plain_(epilogue == Epilogue::none), choice_(std::move(choice)) {
   first_ = layout_of(linear.dtype, operands_.first);
   second_ = layout_of(linear.dtype, operands_.second);
   result_ = layout_of(operands_.result_type, operands_.result);
   // float32 is float32: tensor cores that round it to 10 bits are another type of computation.
-  check(cublasLtMatmulDescCreate(&description_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
-  const auto turn = [&](cublasLtMatmulDescAttributes_t attribute, bool turned) {
-    const cublasOperation_t operation = turned ? CUBLAS_OP_T : CUBLAS_OP_N;
-    check(cublasLtMatmulDescSetAttribute(description_, attribute, &operation, sizeof operation), "describing a product");
-  };
-  turn(CUBLASLT_MATMUL_DESC_TRANSA, operands_.first.turned);
-  turn(CUBLASLT_MATMUL_DESC_TRANSB, operands_.second.turned);
-  const auto finish_with = [&](cublasLtEpilogue_t epilogue) {
-    check(cublasLtMatmulDescSetAttribute(description_, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue), "describing a product");
-    propose(data.alignment(), deterministic ? 1 : most_proposals);
-  };
-  if (data.bias != nullptr) {
-    set_bias(data.bias);
-    finish_with(CUBLASLT_EPILOGUE_BIAS);
-    adds_bias_ = !proposals_.empty();
+  const bool rounds = options.tfloat32 && linear.dtype == DType::float32;
+  check(cublasLtMatmulDescCreate(&description_, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  set(CUBLASLT_MATMUL_DESC_TRANSA, operands_.first.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, operands_.second.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(epilogue, operands_, data));
+  if (data.matrix != nullptr) {
+    constexpr std::int64_t matrix_rows = 8;  // the library's matrices beside a product have rows of such a multiple
+    if (operands_.result.rows % matrix_rows != 0) return;
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, operands_.result.rows);
   }
-  if (!adds_bias_) finish_with(CUBLASLT_EPILOGUE_DEFAULT);
-  ensure(!proposals_.empty(), "cuBLASLt has no algorithm for a linear layer of {} rows from {} to {} in {}", linear.rows, linear.in, linear.out,
+  set_places(data);
+  if (!recall()) propose(data.alignment(), options.deterministic ? 1 : most_proposals);
+  ensure(!plain_ || !proposals_.empty(), "cuBLASLt has no algorithm for a linear layer of {} rows from {} to {} in {}", linear.rows, linear.in, linear.out,
          to_string(linear.dtype));
 }
 
@@ -68,8 +77,26 @@ MatrixProduct::~MatrixProduct() {
     if (layout != nullptr) cublasLtMatrixLayoutDestroy(layout);
 }
 
-void MatrixProduct::set_bias(const void* bias) const {
-  check(cublasLtMatmulDescSetAttribute(description_, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias), "describing a product");
+template <class Value>
+void MatrixProduct::set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
+  check(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value), "describing a product");
+}
+
+void MatrixProduct::set_places(const ProductData& data) const {
+  if (data.vector != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.vector);
+  if (data.matrix != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.matrix);
+}
+
+/// Whether the known algorithm, where there is one, can be taken: it is then the only one.
+bool MatrixProduct::recall() {
+  cublasLtMatmulHeuristicResult_t known{};
+  const std::string* name = choice_.algorithm();
+  if (name == nullptr || !words_of(*name, known.algo.data)) return false;
+  cublasLtMatmulHeuristicResult_t judged{};
+  const bool works = cublasLtMatmulAlgoCheck(handle_, description_, first_, second_, result_, result_, &known.algo, &judged) == CUBLAS_STATUS_SUCCESS &&
+                     judged.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
+  if (works) proposals_ = {known};
+  return works;
 }
 
 /// The library's proposals, the best by its own judgement first; none where it cannot.
@@ -104,13 +131,21 @@ cublasStatus_t MatrixProduct::multiply(cudaStream_t stream, const ProductData& d
                         result_, &algorithm, workspace, static_cast<std::size_t>(workspace_bytes), stream);
 }
 
-void MatrixProduct::run(cudaStream_t stream, const ProductData& data, Write write, void* workspace) {
-  if (adds_bias_) set_bias(data.bias);
-  if (proposals_.size() > 1 && write == Write::assign) {  // trials write the result that is written anyway
-    proposals_ = {proposals_[fastest_of(stream, proposals_.size(),
-                                        [&](std::size_t i) { return multiply(stream, data, write, workspace, proposals_[i].algo) == CUBLAS_STATUS_SUCCESS; })]};
+bool MatrixProduct::run(cudaStream_t stream, const ProductData& data, Write write, void* workspace) {
+  if (proposals_.empty()) return false;
+  set_places(data);
+  const auto multiply_by = [&](const cublasLtMatmulHeuristicResult_t& proposal) { return multiply(stream, data, write, workspace, proposal.algo); };
+  const bool tries = proposals_.size() > 1 && write == Write::assign;  // trials write the result that is written anyway
+  if (tries)
+    proposals_ = {proposals_[fastest_of(stream, proposals_.size(), [&](std::size_t i) { return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS; })]};
+  const cublasStatus_t status = multiply_by(proposals_.front());
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED && !plain_) {  // what it proposes it need not have
+    proposals_.clear();
+    return false;
   }
-  check(multiply(stream, data, write, workspace, proposals_.front().algo), "a matrix product");
+  check(status, "a matrix product");
+  if (tries) choice_.keep(name_of(proposals_.front().algo.data));
+  return true;
 }
 
 }  // namespace trireme::ops::cuda

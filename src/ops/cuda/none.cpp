@@ -3,6 +3,8 @@
 
 namespace trireme::ops::cuda {
 
-std::unique_ptr<Library> make_library(const Stream&, bool) { throw Failure("this program was built without CUDA (preset cuda-release has it)"); }
+std::unique_ptr<Library> make_library(const Stream&, ContextOptions, Algorithms&) {
+  throw Failure("this program was built without CUDA (preset cuda-release has it)");
+}
 
 }  // namespace trireme::ops::cuda

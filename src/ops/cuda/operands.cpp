@@ -22,4 +22,6 @@ Operands operands_of(Problem::Kind kind, const Linear& l) {
   }
 }
 
+bool sums_first(const Operands& operands) { return operands.first.of == Operand::Of::y; }
+
 }  // namespace trireme::ops::cuda

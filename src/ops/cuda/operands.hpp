@@ -18,6 +18,18 @@ struct Operands {
   DType result_type;
 };
 
+/// What a product does beside itself, of the vector and the matrix that go with it (ProductTensors).
+enum class Epilogue : std::uint8_t {
+  none,
+  bias,           ///< forward: the vector is added to each row of the result
+  gelu,           ///< forward: the matrix takes the result (with the vector added, where there is one), the result its GELU
+  gelu_gradient,  ///< backward data: the result is multiplied by GELU's derivative at the matrix
+  column_sums     ///< backward weight: the vector takes the sums of the columns of y's gradient
+};
+
+/// Whether of a gradient of the weight dy is the first operand; else it is the second.
+bool sums_first(const Operands& operands);
+
 /// Of y = x w it is asked for y^T = w^T x^T, and likewise of the gradients.
 Operands operands_of(Problem::Kind kind, const Linear& linear);
 

@@ -1,6 +1,7 @@
 #include "products.hpp"
 
 #include "../backend.hpp"
+#include "trireme/ops/activation.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops::cuda {
@@ -8,12 +9,32 @@ namespace {
 
 using Kind = Problem::Kind;
 
-/// Whether the bias (of y's type) was added.
-bool multiply(Context& context, Kind kind, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y,
-              Write write = Write::assign) {
+/// An op counts as on every other device, by whatever ops it goes here.
+class CountedAlready {
+ public:
+  explicit CountedAlready(Context& context) : context_(context), counted_(context.counters()) {}
+  ~CountedAlready() { context_.counters() = counted_; }
+  CountedAlready(const CountedAlready&) = delete;
+  CountedAlready& operator=(const CountedAlready&) = delete;
+
+ private:
+  Context& context_;
+  const Counters counted_;
+};
+
+/// False, and nothing is done, where the library has no such epilogue; on meta it has all.
+bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& tensors, Write write = Write::assign) {
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
-  return context.meta() || context.backend().cuda->multiply(kind, l, x, w, bias, y, write, workspace);
+  return context.meta() || context.backend().cuda->multiply(kind, epilogue, l, tensors, write, workspace);
+}
+
+/// The bias in the type of the result, which is how cuBLASLt adds it.
+Tensor addend_of(Context& context, const Tensor& bias, DType dtype) {
+  if (!bias.defined() || bias.dtype == dtype) return bias;
+  const Tensor addend = context.workspace().allocate(dtype, bias.shape);
+  cast(context, bias, addend);
+  return addend;
 }
 
 void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {
@@ -22,25 +43,54 @@ void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x
   if (!context.meta()) context.backend().cuda->convolve(kind, c, x, w, y, workspace);
 }
 
+/// The library's GELU is the tanh form, but to what accuracy it does not say: of bfloat16 tensors more than the rounding of the result it need not be.
+bool library_has_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
+
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
+  const CountedAlready counted(context);
   const ArenaScope scope(context.workspace());
-  Tensor addend = bias;
-  if (bias.defined() && y.dtype != bias.dtype) {  // cuBLASLt adds a bias of the result's type
-    addend = context.workspace().allocate(y.dtype, bias.shape);
-    cast(context, bias, addend);
+  const Tensor addend = addend_of(context, bias, y.dtype);
+  if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l, {x, w, y, addend, {}})) return;
+  multiply(context, Kind::linear_forward, Epilogue::none, l, {x, w, y, {}, {}});
+  if (bias.defined()) add_bias(context, bias, y, y);
+}
+
+void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& z, const Tensor& y) {
+  const CountedAlready counted(context);
+  if (library_has_gelu(l)) {
+    const ArenaScope scope(context.workspace());
+    if (multiply(context, Kind::linear_forward, Epilogue::gelu, l, {x, w, y, addend_of(context, bias, y.dtype), z})) return;
   }
-  const bool added = multiply(context, Kind::linear_forward, l, x, w, addend, y);
-  if (bias.defined() && !added) add_bias(context, bias, y, y);
+  linear_forward(context, l, x, w, bias, z);
+  gelu_forward(context, z, y);
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& dx) {
-  multiply(context, Kind::linear_backward_data, l, dx, w, {}, dy);
+  multiply(context, Kind::linear_backward_data, Epilogue::none, l, {dx, w, dy, {}, {}});
 }
 
-void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
-  multiply(context, Kind::linear_backward_weight, l, x, dw, {}, dy, write);
+void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& z, const Tensor& dz) {
+  const CountedAlready counted(context);
+  if (library_has_gelu(l) && multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l, {dz, w, dy, {}, z})) return;
+  linear_backward_data(context, l, dy, w, dz);
+  gelu_backward(context, z, dz, dz);
+}
+
+/// The library says nothing of the order in which its epilogue adds up a bias's gradient: where bits count, the kernel does.
+void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write write) {
+  const CountedAlready counted(context);
+  if (dbias.defined() && !context.deterministic()) {
+    const ArenaScope scope(context.workspace());
+    const Tensor sums = write == Write::assign ? dbias : context.workspace().allocate(DType::float32, dbias.shape);
+    if (multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l, {x, dw, dy, sums, {}}, write)) {
+      if (write == Write::add) add(context, sums, dbias);
+      return;
+    }
+  }
+  multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {x, dw, dy, {}, {}}, write);
+  if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {

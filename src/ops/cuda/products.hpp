@@ -5,11 +5,12 @@
 
 namespace trireme::ops::cuda {
 
-// Products where the context's target is a CUDA device; shapes and types have been checked. On meta, in any build, only memory is taken.
+// Products where the context's target is a CUDA device; shapes and types have been checked, and the op is counted. On meta, in any build, only memory is taken.
 void linear_forward(Context&, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y);
 void linear_backward_data(Context&, const Linear&, const Tensor& dy, const Tensor& w, const Tensor& dx);
-/// The bias's gradient is not its business.
-void linear_backward_weight(Context&, const Linear&, const Tensor& x, const Tensor& dy, const Tensor& dw, Write);
+void linear_backward_weight(Context&, const Linear&, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write);
+void linear_gelu_forward(Context&, const Linear&, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& z, const Tensor& y);
+void linear_backward_data_gelu(Context&, const Linear&, const Tensor& dy, const Tensor& w, const Tensor& z, const Tensor& dz);
 void convolution_forward(Context&, const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y);
 void convolution_backward_data(Context&, const Convolution&, const Tensor& dy, const Tensor& w, const Tensor& dx);
 void convolution_backward_weight(Context&, const Convolution&, const Tensor& x, const Tensor& dy, const Tensor& dw, Write);

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <string_view>
+
+namespace trireme::ops {
+
+/// Which algorithm of a device library was found fastest, by problem: found by trying them at a problem's first use, and kept in a small file, so that another
+/// start takes the same one, without a trial and with the same bits. Both names are text without control characters, the problem's with the device and the
+/// library's version in it; by an algorithm's the library finds it again.
+class Algorithms {
+ public:
+  /// Of such a text as text() makes. Throws InputError, which names the line, where it is none or is damaged.
+  static Algorithms read(std::string_view text);
+  /// A first line that names the format, then a line a problem, in the order of their names: checksum, problem, algorithm, with a tab between them.
+  std::string text() const;
+
+  /// Null where none is known.
+  const std::string* find(const std::string& problem) const;
+  /// In the place of what was known of the problem.
+  void keep(const std::string& problem, const std::string& algorithm);
+  /// What was known stays.
+  void add(const Algorithms& others);
+
+  std::size_t size() const { return known_.size(); }
+  bool operator==(const Algorithms&) const = default;
+
+ private:
+  std::map<std::string, std::string> known_;
+};
+
+}  // namespace trireme::ops

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <string>
+
+#include "trireme/base/log.hpp"
+#include "trireme/comm/communicator.hpp"
+#include "trireme/ops/algorithms.hpp"
+
+namespace trireme::train {
+
+/// `<run>/algorithms.txt`: which algorithms of the device's libraries a run takes, so that its next start, at any layout, takes the same.
+class AlgorithmFile {
+ public:
+  static constexpr const char* name = "algorithms.txt";
+
+  /// To `known`, a rank's own, is added what the starts before found; nothing where there is no such file, and, said in one line of the log, where it cannot be
+  /// read. Collective.
+  AlgorithmFile(const comm::Communicator& world, const std::string& run_folder, ops::Algorithms& known, Log& log);
+
+  /// Writes the file anew with what all ranks know, where any of them has found something since the last time; where they found different algorithms, the
+  /// lowest rank's. That it cannot be written is no reason to stop: one line of the log. Collective; rank 0 writes.
+  void update();
+
+ private:
+  comm::Communicator world_;
+  std::string path_;
+  ops::Algorithms& known_;
+  ops::Algorithms seen_;  ///< what this rank knew the last time
+  Log& log_;
+};
+
+}  // namespace trireme::train

@@ -1,0 +1,64 @@
+#include "trireme/ops/algorithms.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/expect.hpp"
+#include "trireme/base/philox.hpp"
+
+namespace trireme::ops {
+namespace {
+
+constexpr std::string_view first_line = "trireme-algorithms 1";
+
+/// Of a line without its checksum: a hash of 64 bits, in 16 digits.
+std::string checksum_of(std::string_view line) { return fmt::format("{:016x}", random_key(0, line)); }
+
+[[maybe_unused]] bool is_name(std::string_view text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+}  // namespace
+
+Algorithms Algorithms::read(std::string_view text) {
+  Algorithms found;
+  for (int line_number = 1; line_number == 1 || !text.empty(); ++line_number) {
+    const std::size_t end = text.find('\n');
+    validate(end != std::string_view::npos, "line {}: ends in the middle", line_number);
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line_number == 1) {
+      validate(line == first_line, "line 1: no list of algorithms, whose first line would be \"{}\"", first_line);
+      continue;
+    }
+    const std::size_t first = line.find('\t'), second = first == std::string_view::npos ? first : line.find('\t', first + 1);
+    validate(second != std::string_view::npos && checksum_of(line.substr(first + 1)) == line.substr(0, first), "line {}: damaged", line_number);
+    found.keep(std::string(line.substr(first + 1, second - first - 1)), std::string(line.substr(second + 1)));
+  }
+  return found;
+}
+
+std::string Algorithms::text() const {
+  std::string text = fmt::format("{}\n", first_line);
+  for (const auto& [problem, algorithm] : known_) {
+    const std::string line = fmt::format("{}\t{}", problem, algorithm);
+    text += fmt::format("{}\t{}\n", checksum_of(line), line);
+  }
+  return text;
+}
+
+const std::string* Algorithms::find(const std::string& problem) const {
+  const auto place = known_.find(problem);
+  return place == known_.end() ? nullptr : &place->second;
+}
+
+void Algorithms::keep(const std::string& problem, const std::string& algorithm) {
+  TRIREME_EXPECT(is_name(problem) && is_name(algorithm));
+  known_[problem] = algorithm;
+}
+
+void Algorithms::add(const Algorithms& others) { known_.insert(others.known_.begin(), others.known_.end()); }
+
+}  // namespace trireme::ops

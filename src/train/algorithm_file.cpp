@@ -1,0 +1,42 @@
+#include "trireme/train/algorithm_file.hpp"
+
+#include <filesystem>
+
+#include "trireme/io/file.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr std::int64_t most_bytes = std::int64_t{16} << 20;  // a line a problem, of which a run has hundreds
+
+}  // namespace
+
+AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder, ops::Algorithms& known, Log& log)
+    : world_(world), path_(run_folder + "/" + name), known_(known), log_(log) {
+  std::string text = ops::Algorithms().text();
+  if (world_.rank() == 0) {
+    try {
+      if (std::filesystem::exists(path_)) text = ops::Algorithms::read(io::read_text_file(path_, most_bytes)).text();
+    } catch (const std::exception& error) {
+      log_.warn("{} is left aside, and the fastest algorithms are looked for again: {}", path_, error.what());
+    }
+  }
+  known_.add(ops::Algorithms::read(world_.broadcast(text, 0)));
+  seen_ = known_;
+}
+
+void AlgorithmFile::update() {
+  const bool news = known_ != seen_;
+  seen_ = known_;
+  if (world_.all_reduce(news ? 1 : 0, comm::Reduction::max) == 0) return;
+  ops::Algorithms all;
+  for (int rank = 0; rank < world_.size(); ++rank) all.add(ops::Algorithms::read(world_.broadcast(known_.text(), rank)));
+  if (world_.rank() != 0) return;
+  try {
+    io::replace_file(path_, all.text());
+  } catch (const std::exception& error) {
+    log_.warn("the next start looks for the fastest algorithms again: {}", error.what());
+  }
+}
+
+}  // namespace trireme::train

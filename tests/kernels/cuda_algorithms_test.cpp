@@ -1,0 +1,136 @@
+#include "trireme/ops/algorithms.hpp"
+
+#include <array>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "cuda/choice.hpp"
+#include "problem.hpp"
+#include "trireme/base/error.hpp"
+
+// What is kept from start to start, and how a library's algorithm is named: neither needs a device.
+
+namespace trireme::ops {
+namespace {
+
+Algorithms several() {
+  Algorithms known;
+  known.keep("NVIDIA H200, cuBLASLt 130002, linear_forward bfloat16 8192x768x3072x1x256x1x0x0", "0000000000000015000000000000002a");
+  known.keep("NVIDIA H200, cuDNN 91002, convolution_forward float32 2x4x4x8x16x3x1x1", "engine 34, knobs 2=10 14=4");
+  known.keep("a", "b");
+  return known;
+}
+
+TEST(Algorithms, AreReadAsTheyWereWritten) {
+  for (const Algorithms& known : {Algorithms(), several()}) EXPECT_EQ(Algorithms::read(known.text()), known);
+  EXPECT_EQ(several().text(), Algorithms::read(several().text()).text());
+}
+
+TEST(Algorithms, EveryChangedByteIsSeen) {
+  const std::string text = several().text();
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    for (const int bit : {0, 3, 7}) {
+      std::string changed = text;
+      changed[i] = static_cast<char>(changed[i] ^ 1 << bit);
+      EXPECT_THROW(Algorithms::read(changed), InputError) << "byte " << i << " bit " << bit;
+    }
+  }
+}
+
+TEST(Algorithms, ATornFileIsSeenOrHoldsWholeLines) {
+  const std::string text = several().text();
+  for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
+    const std::string torn = text.substr(0, bytes);
+    if (bytes > 0 && torn.back() == '\n')
+      EXPECT_EQ(Algorithms::read(torn).text(), torn) << bytes;
+    else
+      EXPECT_THROW(Algorithms::read(torn), InputError) << bytes;
+  }
+}
+
+TEST(Algorithms, AMistakeNamesItsLine) {
+  const auto complaint = [](const std::string& text) -> std::string {
+    try {
+      Algorithms::read(text);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_TRUE(complaint("something else\n").starts_with("line 1: no list of algorithms")) << complaint("something else\n");
+  EXPECT_TRUE(complaint("trireme-algorithms 2\n").starts_with("line 1: no list of algorithms")) << "another version's names mean other things";
+  EXPECT_EQ(complaint("trireme-algorithms 1\n0123456789abcdef\ta\tb\n"), "line 2: damaged");
+  EXPECT_EQ(complaint("trireme-algorithms 1\nwords without tabs\n"), "line 2: damaged");
+  EXPECT_EQ(complaint("trireme-algorithms 1\n\n"), "line 2: damaged");
+}
+
+TEST(Algorithms, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
+  Algorithms known = several(), others;
+  others.keep("a", "another");
+  others.keep("c", "d");
+  known.add(others);
+  EXPECT_EQ(*known.find("a"), "b");
+  EXPECT_EQ(*known.find("c"), "d");
+  known.keep("a", "another");
+  EXPECT_EQ(*known.find("a"), "another");
+  EXPECT_EQ(known.find("e"), nullptr);
+  EXPECT_EQ(known.size(), 4u);
+}
+
+TEST(Algorithms, EachProblemHasItsOwnName) {
+  std::set<std::string> names;
+  std::size_t problems = 0;
+  const auto add = [&](const Problem& problem) {
+    names.insert(to_string(problem));
+    ++problems;
+  };
+  for (int kind = 0; kind <= static_cast<int>(Problem::Kind::attention_backward); ++kind) {
+    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+      for (const bool bias : {false, true}) {
+        for (const bool in_out : {false, true}) {
+          const Problem problem{static_cast<Problem::Kind>(kind), dtype, bias, in_out, {}};
+          add(problem);
+          for (std::size_t extent = 0; extent < problem.extents.size(); ++extent) {
+            Problem other = problem;
+            other.extents[extent] = 11;
+            add(other);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(names.size(), problems);
+  EXPECT_EQ(to_string(problem_of(Problem::Kind::linear_backward_weight, Linear{8, 16, 32, MatrixOrder::in_out, DType::bfloat16}, true, DType::float32)),
+            "linear_backward_weight bfloat16 bias in_out 8x16x32x" + std::to_string(static_cast<int>(DType::float32)) + "x0x0x0x0");
+}
+
+TEST(Choices, KnowTheirProblemsAlgorithmAlone) {
+  Algorithms known = several();
+  const cuda::Choice choice(known, "a"), unknown(known, "c"), none;
+  ASSERT_NE(choice.algorithm(), nullptr);
+  EXPECT_EQ(*choice.algorithm(), "b");
+  EXPECT_EQ(unknown.algorithm(), nullptr);
+  EXPECT_EQ(none.algorithm(), nullptr);
+  unknown.keep("d");
+  none.keep("e");
+  EXPECT_EQ(*unknown.algorithm(), "d");
+  EXPECT_EQ(none.algorithm(), nullptr);
+  EXPECT_EQ(known.size(), 4u);
+}
+
+TEST(Choices, WordsComeBackFromTheirName) {
+  const std::array<std::uint64_t, 3> words{0, 0xFEDCBA9876543210u, ~std::uint64_t{0}};
+  std::array<std::uint64_t, 3> back{1, 2, 3};
+  const std::string name = cuda::name_of(words);
+  ASSERT_TRUE(cuda::words_of(name, back));
+  EXPECT_EQ(back, words);
+  back = {1, 2, 3};
+  for (const std::string& wrong : {std::string(), name.substr(1), name + "0", "g" + name.substr(1), "-" + name.substr(1)}) {
+    EXPECT_FALSE(cuda::words_of(wrong, back)) << wrong;
+    EXPECT_EQ(back, (std::array<std::uint64_t, 3>{1, 2, 3})) << wrong;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::ops

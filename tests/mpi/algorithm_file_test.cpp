@@ -1,0 +1,128 @@
+#include "trireme/train/algorithm_file.hpp"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "support/mpi.hpp"
+
+// What a start finds is there for the next one, at any number of ranks; a file that is not right costs a line of the log, and nothing else.
+
+namespace trireme::train {
+namespace {
+
+using ops::Algorithms;
+
+const comm::Communicator& world() { return test_environment().world(); }
+
+class AlgorithmFiles : public testing::Test {
+ protected:
+  AlgorithmFiles() : folder(world().broadcast((std::filesystem::temp_directory_path() / ("trireme_algorithms_" + std::to_string(getpid()))).string(), 0)) {
+    if (lead) std::filesystem::create_directories(folder);
+    if (lead) log.open_file(log_path());
+    world().barrier();
+  }
+  ~AlgorithmFiles() override {
+    world().barrier();
+    if (lead) std::filesystem::remove_all(folder);
+  }
+  std::string path() const { return folder + "/" + AlgorithmFile::name; }
+  std::string log_path() const { return folder + "/log.txt"; }
+  /// Of the log, so far.
+  std::string said() {
+    log.flush();
+    std::stringstream text;
+    text << std::ifstream(log_path()).rdbuf();
+    return text.str();
+  }
+  void write(const std::string& text) const {
+    if (lead) std::ofstream(path(), std::ios::trunc) << text;
+    world().barrier();
+  }
+
+  const bool lead = world().rank() == 0;
+  const std::string folder;
+  Log log{lead};
+};
+
+TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
+  Algorithms found;
+  AlgorithmFile file(world(), folder, found, log);
+  EXPECT_EQ(found.size(), 0u);
+  file.update();
+  EXPECT_FALSE(lead && std::filesystem::exists(path()));  // nothing was found: nothing is written
+  found.keep("of all", "that of rank " + std::to_string(world().rank()));
+  found.keep("of rank " + std::to_string(world().rank()), "its own");
+  file.update();
+  world().barrier();
+
+  Algorithms next;
+  AlgorithmFile next_file(world(), folder, next, log);
+  EXPECT_EQ(next.size(), static_cast<std::size_t>(world().size() + 1));
+  for (int rank = 0; rank < world().size(); ++rank) {
+    const std::string* own = next.find("of rank " + std::to_string(rank));
+    ASSERT_NE(own, nullptr) << rank;
+    EXPECT_EQ(*own, "its own");
+  }
+  ASSERT_NE(next.find("of all"), nullptr);
+  EXPECT_EQ(*next.find("of all"), "that of rank 0");
+  // No rank has found more: the file stays as it is, although those of this start differ.
+  if (lead) std::filesystem::remove(path());
+  world().barrier();
+  next_file.update();
+  file.update();
+  EXPECT_FALSE(lead && std::filesystem::exists(path()));
+  // One rank's news are enough.
+  if (world().rank() == world().size() - 1) next.keep("later", "the last rank's");
+  next_file.update();
+  if (lead) {
+    std::stringstream text;
+    text << std::ifstream(path()).rdbuf();
+    Algorithms expected = next;
+    expected.keep("later", "the last rank's");
+    EXPECT_EQ(Algorithms::read(text.str()), expected);
+    EXPECT_EQ(said(), "");
+  }
+}
+
+TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
+  Algorithms one;
+  one.keep("a problem", "its algorithm");
+  std::string damaged = one.text();
+  damaged[damaged.size() - 3] ^= 1;
+  int lines = 0;
+  for (const std::string& text : {damaged, std::string("{\"json\": true}\n"), std::string(), one.text().substr(0, one.text().size() - 1)}) {
+    write(text);
+    Algorithms known;
+    AlgorithmFile file(world(), folder, known, log);
+    EXPECT_EQ(known.size(), 0u);
+    if (lead) {
+      ++lines;
+      const std::string log_text = said();
+      EXPECT_EQ(std::count(log_text.begin(), log_text.end(), '\n'), lines) << log_text;
+      EXPECT_NE(log_text.find(path()), std::string::npos) << log_text;
+    }
+    known.keep("a problem", "found again");
+    file.update();
+    world().barrier();
+    Algorithms next;
+    const AlgorithmFile right(world(), folder, next, log);
+    ASSERT_NE(next.find("a problem"), nullptr);
+    EXPECT_EQ(*next.find("a problem"), "found again");
+  }
+}
+
+TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
+  Algorithms known;
+  AlgorithmFile file(world(), folder + "/missing", known, log);
+  known.keep("a problem", "its algorithm");
+  EXPECT_NO_THROW(file.update());
+  EXPECT_TRUE(!lead || said().find("looks for the fastest algorithms again") != std::string::npos) << said();
+}
+
+}  // namespace
+}  // namespace trireme::train
