@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Prints the table of a run from its metrics.jsonl: run_table.py RUN_FOLDER
 
-One line an epoch: mean training loss, validation loss and accuracy, images a second; then the metrics of the test set, if it was evaluated.
+One line an epoch: mean training loss, the last validation's loss and accuracy, images a second (of a language model tokens); then the metrics of the test
+set, if it was evaluated.
 """
 import json
 import math
@@ -35,18 +36,24 @@ def cell(value, form):
     return "-" if value is None else format(value, form)
 
 
+def epoch_of(row):
+    """The epoch that a row belongs to, from 1 on: what is evaluated at its end belongs to it."""
+    return max(1, math.ceil(row["epoch"] - 1e-6))
+
+
 def table(folder):
     """The lines of the table."""
     trained, evaluated = read_rows(Path(folder) / "metrics.jsonl")
     epochs = {}
     for row in trained:
-        epochs.setdefault(max(1, math.ceil(row["epoch"] - 1e-6)), []).append(row)
-    validation = {round(row["epoch"]): row for row in evaluated if row["split"] == "validation"}
-    lines = [f"{'epoch':>5} {'train loss':>11} {'valid. loss':>12} {'valid. top1':>12} {'images/s':>10}"]
+        epochs.setdefault(epoch_of(row), []).append(row)
+    validation = {epoch_of(row): row for row in evaluated if row["split"] == "validation"}
+    unit, rate = ("tokens/s", "tokens_per_s") if any("tokens_per_s" in row for row in trained) else ("images/s", "samples_per_s")
+    lines = [f"{'epoch':>5} {'train loss':>11} {'valid. loss':>12} {'valid. top1':>12} {unit:>10}"]
     for epoch in sorted(set(epochs) | set(validation)):
         rows, seen = epochs.get(epoch, []), validation.get(epoch, {})
         lines.append(f"{epoch:>5} {cell(mean(r.get('loss') for r in rows), '.4f'):>11} {cell(seen.get('loss'), '.4f'):>12} "
-                     f"{cell(seen.get('top1'), '.2%'):>12} {cell(mean(r.get('samples_per_s') for r in rows), '.0f'):>10}")
+                     f"{cell(seen.get('top1'), '.2%'):>12} {cell(mean(r.get(rate) for r in rows), '.0f'):>10}")
     for row in evaluated:
         if row["split"] == "test":
             lines.append(f"test set: accuracy {cell(row.get('top1'), '.2%')}, loss {cell(row.get('loss'), '.4f')}, {row['samples']} samples (step {row['step']})")

@@ -111,6 +111,7 @@ ExitCode check(const CheckArguments& arguments) {
              deck.parallel.data, ranks);
     return train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, sets.train, static_cast<int>(ranks));
   });
+  at_places_of(deck, [&] { train::validate_precision(deck, train::planned_device(deck)); });
   const train::ReplicaOptions replica = train::replica_options(deck, sets.train, layout);
   const Shape input =
       replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context} : Shape{deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels};
@@ -147,7 +148,7 @@ void add_check(CommandLine& line) {
   command.footer(
       "Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
       "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2");
-  command.runs([arguments] { return check(*arguments); });
+  command.runs_on_one_rank([arguments] { return check(*arguments); });
 }
 
 }  // namespace trireme::app

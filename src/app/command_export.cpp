@@ -34,7 +34,7 @@ void add_export(CommandLine& line) {
   command.flag("--overwrite", options->overwrite, "Replace a file that is there");
   add_weights_option(command, options->weights, "model");
   command.footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
-  command.runs([options] { return export_command(*options); });
+  command.runs_on_one_rank([options] { return export_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -24,7 +24,7 @@ void add_generate(CommandLine& line) {
   command.option("--tokenizer", request->tokenizer, "\"bytes\" or a SentencePiece model; default: that of the training set").type_name("NAME|FILE");
   add_weights_option(command, request->weights, "the average where the checkpoint has one");
   command.footer("Example:\n  trireme generate runs/bible/checkpoints/best.h5 --prompt \"In the beginning\" --tokens 200");
-  command.runs([request] {
+  command.runs_on_one_rank([request] {
     const KokkosScope kokkos;
     train::generate(*request, [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);

@@ -80,7 +80,7 @@ void add_import(CommandLine& line) {
   command.footer(
       "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
       "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
-  command.runs([options] { return import_command(*options); });
+  command.runs_on_one_rank([options] { return import_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -242,7 +242,7 @@ void add_inspect(CommandLine& line) {
   command.flag("--json", options->json, "As one JSON object");
   command.flag("--digest", options->digest, "Of a checkpoint: one digest over the values of all tensors, as the last word");
   command.footer("Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest runs/fashion/checkpoints/best.h5");
-  command.runs([options] { return inspect_command(*options); });
+  command.runs_on_one_rank([options] { return inspect_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -8,6 +8,7 @@
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 
+#include "launched_rank.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::app {
@@ -135,6 +136,14 @@ void Command::runs(const Run& run) {
   app_->callback([run, chosen = chosen_] { *chosen = run; });
 }
 
+void Command::runs_on_one_rank(const Run& run) {
+  runs([run, name = app_->get_name()] {
+    if (launched_rank() == 0) return run();
+    if (launched_rank() == 1) fmt::print(stderr, "trireme: {} is work for one process: rank 0 does it, the other ranks have nothing to do\n", name);
+    return ExitCode::done;
+  });
+}
+
 std::vector<std::string> Command::given() const {
   std::vector<std::string> names;
   for (const CLI::Option* option : app_->get_options())
@@ -160,7 +169,7 @@ Run CommandLine::parse(int argc, const char* const* argv) {
     std::ostringstream text;
     root_->exit(asked, text, text);
     return [answer = text.str()] {
-      std::fputs(answer.c_str(), stdout);  // main sees whether it arrives
+      if (launched_rank() == 0) std::fputs(answer.c_str(), stdout);  // main sees whether it arrives
       return ExitCode::done;
     };
   } catch (const CLI::ParseError& error) {

@@ -56,8 +56,10 @@ class Command {
   void footer(const std::string& lines);
   /// The help of the program does not name it.
   void hide();
-  /// What it does where it is chosen.
+  /// What it does where it is chosen; under a launcher on every rank.
   void runs(const Run& run);
+  /// The same for work of one process: under a launcher that of rank 0. The other ranks are done at once, which rank 1 says in one line.
+  void runs_on_one_rank(const Run& run);
   /// Names of the options and positionals that the command line gave, once it is parsed.
   std::vector<std::string> given() const;
 

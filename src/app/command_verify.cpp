@@ -49,7 +49,7 @@ void add_verify(CommandLine& line) {
   const auto path = std::make_shared<std::string>();
   command.option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)").required();
   command.footer("Example:\n  trireme verify runs/fashion/checkpoints/best.h5");
-  command.runs([path] { return verify_command(*path); });
+  command.runs_on_one_rank([path] { return verify_command(*path); });
 }
 
 }  // namespace trireme::app

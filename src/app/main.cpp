@@ -1,5 +1,4 @@
 #include <cstdio>
-#include <cstdlib>
 #include <exception>
 #include <string>
 
@@ -7,24 +6,17 @@
 
 #include "commands.hpp"
 #include "error_text.hpp"
+#include "launched_rank.hpp"
 #include "trireme/io/hdf5_probe.hpp"
 
 namespace {
 
 using trireme::ExitCode;
 
-/// This process's rank as its launcher says; 0 where there is none. MPI may not be up, or no more.
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  const char* rank = std::getenv("SLURM_STEP_ID") ? std::getenv("SLURM_PROCID") : nullptr;
-  return rank ? std::atoi(rank) : 0;
-}
-
 /// Prints an error once and not once a rank: wrong input is found by all ranks alike, so rank 0 speaks for them; a failure may be one
 /// rank's alone, and names it.
 ExitCode report(const std::string& message, ExitCode code) {
-  const int rank = launched_rank();
+  const int rank = trireme::app::launched_rank();
   if (rank != 0 && code == ExitCode::wrong_input) return code;
   fmt::print(stderr, "{}\n", rank == 0 ? trireme::app::error_text(message) : fmt::format("trireme: rank {}: error: {}", rank, message));
   return code;

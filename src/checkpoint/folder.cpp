@@ -69,7 +69,6 @@ std::string what_is_wrong_with(const std::string& path, std::int64_t step, Conte
 Choice look_for_newest(const std::string& folder, std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
   Choice choice;
   for (const StepFile& file : step_files(folder)) {
-    choice.any_file = true;
     if (file.step >= before) continue;
     Contents contents;
     const std::string why = what_is_wrong_with(file.path.string(), file.step, contents);
@@ -87,13 +86,13 @@ Choice look_for_newest(const std::string& folder, std::int64_t before = std::num
 std::string to_bytes(const Choice& choice) {  // all but the contents
   nlohmann::json rejected = nlohmann::json::array();
   for (const Rejected& file : choice.rejected) rejected.push_back({file.path, file.why});
-  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected, choice.any_file}));
+  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected}));
   return {bytes.begin(), bytes.end()};
 }
 
 Choice choice_of(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
-  Choice choice{json[0], json[1], {}, json[3], {}};
+  Choice choice{json[0], json[1], {}, {}};
   for (const nlohmann::json& file : json[2]) choice.rejected.push_back({file[0], file[1]});
   return choice;
 }

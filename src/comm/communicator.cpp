@@ -104,7 +104,6 @@ Communicator Communicator::split(int color, int key) const {
   return part == nullptr ? Communicator() : Communicator(part);
 }
 
-bool Communicator::any(bool value) const { return all_reduce(std::int64_t{value}, Reduction::max) != 0; }
 double Communicator::meta_bytes() const { return form_->bytes; }
 const void* Communicator::mpi_handle() const { return form_->mpi_handle(); }
 

@@ -92,6 +92,10 @@ void find_contradictions(const Deck& deck, Reader& reader) {
     reader.mistake("checkpoint.best", "\"perplexity\" is measured of language models (model.kind = \"gpt\"); use \"loss\" or \"top1\"");
   if (deck.optimizer.nesterov && deck.optimizer.momentum == 0 && !judged_already(reader, {"optimizer.momentum", "optimizer.nesterov"}))
     reader.mistake("optimizer.nesterov", "true needs a momentum, but momentum = 0; use nesterov = false, or momentum = 0.9");
+  if (deck.precision.compute == train::ComputePrecision::tfloat32 && deck.run.device == train::DeviceChoice::cpu &&
+      !judged_already(reader, {"precision.compute", "run.device"}))
+    reader.mistake("precision.compute", fmt::format("\"tfloat32\" is what the tensor cores of a GPU compute in, but run.device = \"cpu\"{}; use \"float32\"",
+                                                    origin(reader, "run.device")));
   const train::HealthOptions& health = deck.health;
   if (health.spike_ratio > 0 && health.spike_ratio <= std::max(1.0, health.spike_warn) && !judged_already(reader, {"health.spike_ratio", "health.spike_warn"}))
     reader.mistake("health.spike_ratio",

@@ -134,7 +134,11 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
 
 void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision");
-  v.field({"compute"}, choice<DType>(precision.compute, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"tfloat32", "float16", "float8"}));
+  using train::ComputePrecision;
+  v.field({"compute"},
+          choice<ComputePrecision>(precision.compute,
+                                   {{"float32", ComputePrecision::float32}, {"tfloat32", ComputePrecision::tfloat32}, {"bfloat16", ComputePrecision::bfloat16}},
+                                   {"float16", "float8"}));
   v.field({"reduce"}, unavailable({"\"float32\""}, {"float32", "bfloat16", "float16"}));
   v.table("precision.loss_scale");
   v.field({"initial"}, unavailable({"65536"}));

@@ -137,18 +137,6 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
 #endif
 }
 
-void fill_zero(const Stream& stream, void* to, std::size_t bytes) {
-  if (bytes == 0 || stream.device.kind == DeviceKind::meta) return;
-#if defined(TRIREME_ENABLE_CUDA)
-  if (stream.device.kind == DeviceKind::cuda) {
-    check(cuda::select(stream.device.index), "choosing the device");
-    return check(cudaMemsetAsync(to, 0, bytes, native(stream)), "writing zeros");
-  }
-#endif
-  const DeviceAccess access(stream);
-  std::memset(to, 0, bytes);
-}
-
 void synchronize(const Stream& stream) {
   if (stream.device.kind == DeviceKind::emulated) emulated::wait(stream.handle, emulated::now());
 #if defined(TRIREME_ENABLE_CUDA)

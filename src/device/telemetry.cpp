@@ -3,9 +3,7 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cstdint>
 #include <type_traits>
-#include <utility>
 
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
@@ -17,9 +15,6 @@ namespace trireme {
 // https://docs.nvidia.com/deploy/nvml-api
 struct Telemetry::Library {
   using Gpu = void*;
-  struct Memory {
-    unsigned long long total, free, used;
-  };
   struct Utilisation {
     unsigned gpu, memory;
   };
@@ -39,8 +34,6 @@ struct Telemetry::Library {
   int (*temperature)(Gpu, int, unsigned*) = nullptr;
   int (*clock)(Gpu, int, unsigned*) = nullptr;
   int (*utilisation)(Gpu, Utilisation*) = nullptr;
-  int (*memory)(Gpu, Memory*) = nullptr;
-  int (*throttle_reasons)(Gpu, unsigned long long*) = nullptr;
 
   Library() = default;
   Library(const Library&) = delete;
@@ -68,9 +61,6 @@ struct Telemetry::Library {
     look_up(temperature, "nvmlDeviceGetTemperature");
     look_up(clock, "nvmlDeviceGetClockInfo");
     look_up(utilisation, "nvmlDeviceGetUtilizationRates");
-    look_up(memory, "nvmlDeviceGetMemoryInfo");
-    if (!look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksEventReasons"))
-      look_up(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons");  // its name before 2023
     int error = begin();
     begun = error == 0;
     if (begun) error = find(pci_bus_id.c_str(), &gpu);
@@ -84,17 +74,6 @@ namespace {
 template <class Function, class... Arguments>
 bool call(Function function, Arguments... arguments) {
   return function != nullptr && function(arguments...) == 0;
-}
-
-/// NVML's bits. Not named: an idle GPU, and clocks that a person has set.
-std::string text_of(unsigned long long reasons) {
-  constexpr std::array<std::pair<unsigned long long, const char*>, 6> names{
-      {{0x04, "power cap"}, {0x08, "hardware slowdown"}, {0x10, "slowest GPU of a group"}, {0x20, "hot"}, {0x40, "too hot"}, {0x80, "power brake"}}};
-  std::string text;
-  for (const auto& [bit, name] : names) {
-    if ((reasons & bit) != 0) text += (text.empty() ? "" : ", ") + std::string(name);
-  }
-  return text;
 }
 
 }  // namespace
@@ -125,15 +104,11 @@ DeviceReading Telemetry::read() const {
   if (library_ == nullptr) return reading;
   const Library& nvml = *library_;
   unsigned value = 0;
-  unsigned long long reasons = 0;
   Library::Utilisation utilisation{};
-  Library::Memory memory{};
   if (call(nvml.power_milliwatts, nvml.gpu, &value)) reading.power_watts = value / 1000.0;
   if (call(nvml.temperature, nvml.gpu, Library::sensor_of_the_gpu, &value)) reading.temperature_celsius = value;
   if (call(nvml.clock, nvml.gpu, Library::clock_of_multiprocessors, &value)) reading.clock_megahertz = value;
   if (call(nvml.utilisation, nvml.gpu, &utilisation)) reading.utilisation_percent = utilisation.gpu;
-  if (call(nvml.memory, nvml.gpu, &memory)) reading.memory_used_bytes = static_cast<std::int64_t>(memory.used);
-  if (call(nvml.throttle_reasons, nvml.gpu, &reasons)) reading.throttle_reasons = text_of(reasons);
   return reading;
 }
 

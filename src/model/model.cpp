@@ -71,7 +71,6 @@ Model::Model(const ModelOptions& options, const Shape& input, std::int64_t class
     validate_size(list_, options, classes);
     if (i < blocks()) boundaries_.push_back(block(i).output_shape(boundaries_.back()));
   }
-  if (options.kind == ModelKind::gpt && options.gpt.tie_embeddings) tied_users_ = {0, blocks()};
 }
 
 void Model::declare(parallel::ParameterList& list, int begin, int end) const {

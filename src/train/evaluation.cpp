@@ -79,7 +79,10 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const parallel::Mesh mesh(shape, environment.world());
   comm::Engine engine(comm::Engine::Drive::polled);
   Device device;
-  comm::together(mesh.world, [&] { device = choose_device(deck, environment.local_rank()); });
+  comm::together(mesh.world, [&] {
+    device = choose_device(deck, environment.local_rank());
+    validate_precision(deck, device.kind);
+  });
   const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   std::unique_ptr<Replica> replica;
   std::unique_ptr<data::Loader> loader;

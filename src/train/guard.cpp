@@ -42,10 +42,12 @@ void Guard::step_done(RunState& state, const StepResult& result, const StepMessa
     if (event.says) log_.warn("step {}: {}", state.step, event.detail);
   }
   state.health = health_.state();
-  slow_.add(messages.all);
+  slow_.add(messages.all, result.times.total);
   if (!row) return;
+  const std::optional<std::vector<SlowRanks::Slow>> found = slow_.take();
+  if (!found) return;
   std::vector<int> ranks;
-  for (const SlowRanks::Slow& slow : slow_.take()) {
+  for (const SlowRanks::Slow& slow : *found) {
     const std::string detail = fmt::format("{} is slow: busy for {:.4f} s a step, where others of its stage are for {:.4f} s", named(slow.rank),
                                            slow.busy_seconds, slow.others_seconds);
     recorder_.event(state, "slow_rank", detail);

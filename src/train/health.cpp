@@ -14,8 +14,9 @@ namespace {
 constexpr double decay = 0.98;
 constexpr std::int64_t steps_until_armed = 100;
 
-// A slower host shows as a factor; what is shorter than the other bound is the operating system's noise.
-constexpr double slow_ratio = 1.5, least_excess_seconds = 0.005;
+// A slower host shows as a factor, and matters as a share of the step. What is shorter than the last bound is what another process may take of a core at
+// once (the time slice of Linux' fair scheduler: up to 24 ms).
+constexpr double slow_ratio = 1.5, least_share_of_step = 0.1, least_excess_seconds = 0.025;
 
 }  // namespace
 
@@ -63,25 +64,37 @@ void Health::rolled_back(const HealthState& then) {
   ++state_.rollbacks;
 }
 
-void SlowRanks::add(const std::vector<StepMessage>& messages) {
-  for (std::size_t rank = 0; rank < seconds_.size(); ++rank) seconds_[rank] += messages[rank].busy_seconds;
+void SlowRanks::add(const std::vector<StepMessage>& messages, double step_seconds) {
+  for (std::size_t rank = 0; rank < seconds_.size(); ++rank) {
+    seconds_[rank] += messages[rank].busy_seconds;
+    longest_[rank] = std::max(longest_[rank], messages[rank].busy_seconds);
+  }
+  step_seconds_ += step_seconds;
   ++steps_;
 }
 
-std::vector<SlowRanks::Slow> SlowRanks::take() {
+std::optional<std::vector<SlowRanks::Slow>> SlowRanks::take() {
+  if (steps_ < 2) return std::nullopt;
   std::vector<Slow> slow;
+  const auto busy_in_a_step = [&](int rank) {
+    const auto i = static_cast<std::size_t>(rank);
+    return (seconds_[i] - longest_[i]) / static_cast<double>(steps_ - 1);
+  };
+  const double least_excess = std::max(least_excess_seconds, least_share_of_step * step_seconds_ / static_cast<double>(steps_));
   const int ranks_a_stage = shape_.data * shape_.tensor;
-  for (int rank = 0; rank < shape_.ranks() && ranks_a_stage > 1 && steps_ > 0; ++rank) {
+  for (int rank = 0; rank < shape_.ranks() && ranks_a_stage > 1; ++rank) {
     std::vector<double> others;
     const int first = rank / ranks_a_stage * ranks_a_stage;  // the stage is the outermost part of a rank's number
     for (int other = first; other < first + ranks_a_stage; ++other) {
-      if (other != rank) others.push_back(seconds_[static_cast<std::size_t>(other)] / static_cast<double>(steps_));
+      if (other != rank) others.push_back(busy_in_a_step(other));
     }
     std::nth_element(others.begin(), others.begin() + std::ssize(others) / 2, others.end());
-    const double median = others[others.size() / 2], busy = seconds_[static_cast<std::size_t>(rank)] / static_cast<double>(steps_);
-    if (busy > slow_ratio * median && busy - median > least_excess_seconds) slow.push_back({rank, busy, median});
+    const double median = others[others.size() / 2], busy = busy_in_a_step(rank);
+    if (busy > slow_ratio * median && busy - median > least_excess) slow.push_back({rank, busy, median});
   }
   std::fill(seconds_.begin(), seconds_.end(), 0);
+  std::fill(longest_.begin(), longest_.end(), 0);
+  step_seconds_ = 0;
   steps_ = 0;
   return slow;
 }

@@ -123,14 +123,15 @@ RunState fresh(Run& run, Log& log) {
 
 }  // namespace
 
-Restored restore(Run& run, const RestartPolicy& policy, Log& log) {
+Restored restore(Run& run, const RestartPolicy& policy, const std::optional<checkpoint::Choice>& newest, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::move_aside(run.mesh.world, folder, log);
     return {fresh(run, log), false, {}};
   }
   if (policy.kind == RestartPolicy::Kind::path) check_whole(run.mesh.world, policy.path);  // also where it will not be used: it may be a misspelt word
-  const checkpoint::Choice choice = checkpoint::pass_over_failed(run.mesh.world, run.deck.run.folder, checkpoint::find_newest(run.mesh.world, folder), log);
+  const checkpoint::Choice choice =
+      checkpoint::pass_over_failed(run.mesh.world, run.deck.run.folder, newest ? *newest : checkpoint::find_newest(run.mesh.world, folder), log);
   if (!choice.path.empty()) {
     checkpoint::set_aside(run.mesh.world, choice.rejected, log);
     Restored restored{load(run, choice.path, choice.contents, false, log, true), true, choice.contents.info.deck};

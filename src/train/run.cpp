@@ -167,7 +167,8 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.offload = deck.parallel.offload;
   options.sync = deck.parallel.sync;
   options.outer_momentum = deck.parallel.outer_momentum;
-  options.compute = deck.precision.compute;
+  options.compute = deck.precision.dtype();
+  options.tfloat32 = deck.precision.compute == ComputePrecision::tfloat32;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
   options.copies_checkpoints = deck.checkpoint.asynchronous;
@@ -207,6 +208,13 @@ Device choose_device(const deck::Deck& deck, int local_rank) {
   return there ? choose_cuda_device(local_rank) : Device{DeviceKind::cpu, 0};
 }
 
+void validate_precision(const deck::Deck& deck, DeviceKind device) {
+  validate(deck.precision.compute != ComputePrecision::tfloat32 || device == DeviceKind::cuda,
+           "precision.compute = \"tfloat32\": is what the tensor cores of a GPU compute in, and here the device is {}; use \"float32\", or start on a GPU with "
+           "the program of the preset cuda-release",
+           device == DeviceKind::emulated ? "emulated" : "the CPU");
+}
+
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device) {
   data::LoaderOptions options;
   options.order = {.seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
@@ -235,7 +243,10 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, environment.world()),
       engine(the_engine),
       cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {
-  comm::together(mesh.world, [&] { device = choose_device(deck, environment.local_rank()); });
+  comm::together(mesh.world, [&] {
+    device = choose_device(deck, environment.local_rank());
+    validate_precision(deck, device.kind);
+  });
   compare_devices(mesh.world, device, log);
   const ReplicaOptions options = replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);

@@ -17,6 +17,7 @@
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/optim/schedule.hpp"
+#include "trireme/train/algorithm_file.hpp"
 #include "trireme/train/guard.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/restore.hpp"
@@ -48,19 +49,25 @@ std::optional<std::int64_t> whole_number(const checkpoint::Info& info, const std
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
-/// The step at which a run that ended as done, by this very deck, has nothing left to do: seen in its newest valid checkpoint and its metrics, without
-/// its data, which may be gone. None: to be found out with the data. Collective.
-std::optional<std::int64_t> finished_before(const comm::Communicator& world, const deck::Deck& deck, const RestartPolicy& restart, bool ended_as_done) {
+/// What a start sees in its folder before it looks for its data, which may be gone.
+struct FirstLook {
+  std::optional<checkpoint::Choice> newest;  ///< every byte of it was read; none: not looked for
+  std::optional<std::int64_t> finished_at;   ///< the step at which there is nothing left to do; none: to be found out with the data
+};
+
+/// Of a run that ended as done: whether by this very deck it has nothing left to do, seen in its newest valid checkpoint and its metrics. Collective.
+FirstLook look_at_folder(const comm::Communicator& world, const deck::Deck& deck, const RestartPolicy& restart, bool ended_as_done) {
+  FirstLook look;
   std::int64_t worth_a_look = ended_as_done && restart.kind != RestartPolicy::Kind::none ? 1 : 0;
   world.broadcast(std::as_writable_bytes(std::span(&worth_a_look, 1)), 0);
-  if (worth_a_look == 0) return std::nullopt;
-  const checkpoint::Choice newest = checkpoint::find_newest(world, deck.run.folder + "/checkpoints");
-  if (newest.path.empty() || !newest.rejected.empty()) return std::nullopt;
+  if (worth_a_look == 0) return look;
+  const checkpoint::Choice& newest = look.newest.emplace(checkpoint::find_newest(world, deck.run.folder + "/checkpoints"));
+  if (newest.path.empty() || !newest.rejected.empty()) return look;
   const checkpoint::Info& info = newest.contents.info;
   const bool same_deck = !info.deck.empty() && deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
   const std::optional<std::int64_t> total_steps = whole_number(info, "total_steps");
-  if (!same_deck || !total_steps || !nothing_left(world, deck, *total_steps, info.step, state_of(info).elapsed_seconds)) return std::nullopt;
-  return info.step;
+  if (same_deck && total_steps && nothing_left(world, deck, *total_steps, info.step, state_of(info).elapsed_seconds)) look.finished_at = info.step;
+  return look;
 }
 
 /// The best of a set that is validated on no more counts no more.
@@ -91,6 +98,7 @@ class Loop {
         elapsed_before_(state_.elapsed_seconds),
         messages_(run.mesh),
         saver_(run, state_, restored.own ? state_.step : -1, recorder, log),
+        algorithms_(run.mesh.world, deck_.run.folder, run.replica->context().algorithms(), log),
         trace_(deck_.monitor.trace ? monitor::Trace(run.mesh.world.rank(), deck_.monitor.trace->first, deck_.monitor.trace->last) : monitor::Trace()),
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
     if (state_.best && state_.best_metric != deck_.checkpoint.best) {
@@ -283,6 +291,8 @@ class Loop {
 
   void write_checkpoint(bool now) {
     const bool best = std::exchange(best_is_new_, false);
+    run_.engine.quiesce();
+    algorithms_.update();  // with the first checkpoint there is a next start
     if (now)
       saver_.save_now(state_, best);
     else
@@ -336,6 +346,7 @@ class Loop {
   double elapsed_before_;
   StepMessages messages_;
   Saver saver_;
+  AlgorithmFile algorithms_;
   monitor::Trace trace_;
   Wanted wanted_;
   bool finish_;  ///< run.stop is a time, and it is over
@@ -382,13 +393,14 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
     };
-    if (const std::optional<std::int64_t> step = finished_before(world, deck, request.restart, folder.ended_as_done)) return nothing_to_do(*step);
+    const FirstLook look = look_at_folder(world, deck, request.restart, folder.ended_as_done);
+    if (look.finished_at) return nothing_to_do(*look.finished_at);
     std::unique_ptr<Watchdog> watchdog;
     if (deck.health.watchdog)
       watchdog = std::make_unique<Watchdog>(Watchdog::Options{deck.run.folder, record.start, deck.health.watchdog->value}, environment, engine, log);
     const std::vector<std::string> hosts = hosts_of(environment);
     Run run(deck, environment, engine, log);
-    Restored restored = restore(run, request.restart, log);
+    Restored restored = restore(run, request.restart, look.newest, log);
     forget_best_of_other_set(run, restored, log);
     record.step = restored.state.step;
     if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);

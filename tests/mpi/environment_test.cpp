@@ -81,7 +81,7 @@ TEST(Environment, AbortEndsPeersThatAreStuck) {
   const double begin = monotonic_seconds();
   const Ended ended = run(mpirun(3) + probe + " abort 77");
   EXPECT_EQ(ended.code, 77) << ended.output;
-  EXPECT_LT(monotonic_seconds() - begin, 60) << "the deadline of abort is 10 s";
+  EXPECT_LT(monotonic_seconds() - begin, 300) << "the deadline of abort is 10 s; without it they sleep for ever";
   EXPECT_EQ(run(probe + " abort 77").code, 77) << "without MPI";
 }
 

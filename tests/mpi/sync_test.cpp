@@ -342,7 +342,7 @@ TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
     const auto same = [&] {
       std::vector<float> mine = values(replica.store().flat_master()), first = mine;
       mesh.data.broadcast(std::as_writable_bytes(std::span(first)), 0);
-      return !world().any(std::memcmp(mine.data(), first.data(), mine.size() * sizeof(float)) != 0);
+      return world().all_reduce(std::memcmp(mine.data(), first.data(), mine.size() * sizeof(float)) == 0, comm::Reduction::min) != 0;
     };
     replica.average()->anchor(replica.context());
     for (int step = 0; step < 4; ++step) {

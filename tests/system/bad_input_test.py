@@ -2,7 +2,6 @@
 
 import os
 import re
-import unittest
 
 import harness
 
@@ -107,4 +106,4 @@ class BadInput(harness.Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

@@ -121,6 +121,28 @@ class Commands(harness.Case):
         self.assertEqual(before, {name: self.bytes_of(name) for name in before})
         self.succeed("export", checkpoint, "--out", "w.safetensors", "--overwrite")
 
+    def test_work_of_one_process_is_done_once_under_a_launcher(self):
+        self.train("--set", "run.stop=5 steps")
+        checkpoint = "run/checkpoints/step_000000005.h5"
+        for arguments in (("check", "deck.toml"), ("inspect", "run"), ("inspect", "--digest", checkpoint), ("verify", "run"), ("verify", "--help"), ("--version",)):
+            self.assertEqual(self.succeed(*arguments, ranks=2), self.succeed(*arguments), arguments)
+        result = harness.run("verify", "run", ranks=3, cwd=self.folder)
+        self.assertEqual(result.stderr.count("verify is work for one process"), 1, result.stderr)
+        self.assertEqual(self.succeed("export", checkpoint, "--out", "w.safetensors", ranks=2), "w.safetensors written\n")
+        self.assertEqual(self.succeed("import", "w.safetensors", "deck.toml", "--out", "w.h5", ranks=2).count("w.h5"), 1)
+        self.succeed("verify", "w.h5")
+
+    def test_errors_are_said_once_under_a_launcher(self):
+        open(self.path("text"), "w").close()
+        for arguments in (("check", "none.toml"), ("inspect", "none"), ("verify", "none"), ("export", "none.h5", "--out", "w"), ("import", "none", "deck.toml", "--out", "w.h5"),
+                          ("generate", "none.h5", "--prompt", "a"), ("evaluate", "deck.toml", "--checkpoint", "none.h5"), ("shard", "idx", "none", "none", "--out", "made"),
+                          ("shard", "text", "text", "--out", "made"), ("train", "none.toml"), ("train", "deck.toml", "--set", "data.train=none"), ("traim",), ("verify", "--quick")):
+            alone = harness.run(*arguments, cwd=self.folder)
+            self.assertEqual(alone.returncode, 2, "%s: %s" % (arguments, alone.text))
+            result = harness.run(*arguments, ranks=2, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
+            self.assertEqual(result.text.count(alone.stderr.splitlines()[-1]), 1, "%s: %s" % (arguments, result.text))
+
     def test_shard_replaces_shards_and_nothing_else(self):
         harness.write_idx(self.path("images"), (6, 2, 2), bytes(24))
         harness.write_idx(self.path("labels"), (6,), bytes(6))
@@ -360,13 +382,14 @@ class LanguageModel(harness.Case):
         self.command("train", "gpt.toml")
         checkpoint = "run/checkpoints/step_000000006.h5"
 
-        def text(*more):
-            return self.command("generate", checkpoint, "--prompt", "to the", "--tokens", "40", *more).stdout
+        def text(*more, ranks=1):
+            return self.command("generate", checkpoint, "--prompt", "to the", "--tokens", "40", *more, ranks=ranks).stdout
 
         first = text("--seed", "5")
         self.assertTrue(first.startswith("to the"), first)
         self.assertGreater(len(first), len("to the\n"))
         self.assertEqual(first, text("--seed", "5"))
+        self.assertEqual(first, text("--seed", "5", ranks=2))
         self.assertNotEqual(first, text("--seed", "6"))
         self.assertEqual(text("--temperature", "0", "--seed", "5"), text("--temperature", "0", "--seed", "6"))
         self.assertEqual(text("--temperature", "0"), text("--top-k", "1"))

@@ -1,7 +1,6 @@
 """optimizer.ema: one average at every layout and after restarts, which is what is evaluated, and what the commands beside `train` take."""
 
 import json
-import unittest
 
 import harness
 
@@ -119,4 +118,4 @@ class Ema(harness.Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

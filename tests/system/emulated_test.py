@@ -2,7 +2,6 @@
 bit for bit, through checkpoints and restarts."""
 
 import os
-import unittest
 
 import harness
 
@@ -94,4 +93,4 @@ class Emulated(harness.Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

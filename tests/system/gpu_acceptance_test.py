@@ -18,7 +18,7 @@ PARITY = os.path.join(SCRIPTS, "gpu", "parity.py")
 
 def call(*words, cwd=None, **more):
     environment = dict(harness.environment(2), PYTHONDONTWRITEBYTECODE="1", **more)
-    return subprocess.run(list(words), cwd=cwd, env=environment, text=True, timeout=500, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.run(list(words), cwd=cwd, env=environment, text=True, timeout=harness.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 class GpuAcceptance(unittest.TestCase):

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import json
 import os
 import random
@@ -16,6 +17,7 @@ import time
 import unittest
 
 SKIP = 77
+PATIENCE = 900  # seconds: what takes longer stands still. Far above what the slowest machine takes
 TRIREME = os.environ.get("TRIREME", "")
 MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
 # The device that Case.train() trains on: that of the deck; or all tests of a file on another one, by hand.
@@ -31,11 +33,23 @@ def environment(threads=1, **extra):
     """Enough for mpirun as root with more ranks than cores, idle ranks yielding; and what `extra` says."""
     env = dict(os.environ)
     env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
-               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", OMPI_MCA_mpi_yield_when_idle="1",
+               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", PRTE_MCA_mapby=":oversubscribe",  # as Open MPI 5 and 6 call it
+               OMPI_MCA_mpi_yield_when_idle="1",
                OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not know
                OMPI_MCA_hwloc_base_binding_policy="none", OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="false")
     env.update(extra)
     return env
+
+
+@functools.cache
+def has_hydra():
+    """Whether the launcher is hydra, that of MPICH and what descends from it; else it is Open MPI's."""
+    return "HYDRA" in subprocess.run([MPIEXEC, "--version"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+
+
+def code_of_killed():
+    """The launcher's exit code where a rank was killed."""
+    return 9 if has_hydra() else 137
 
 
 def command(*arguments, ranks=1):
@@ -43,7 +57,7 @@ def command(*arguments, ranks=1):
     return launcher + [TRIREME, *map(str, arguments)]
 
 
-def run(*arguments, ranks=1, cwd=None, threads=1, timeout=300, env={}):
+def run(*arguments, ranks=1, cwd=None, threads=1, timeout=PATIENCE, env={}):
     """Runs the program to its end. Returns an object with returncode, stdout, stderr, and both together as `text`."""
     result = subprocess.run(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads, **env), timeout=timeout, stdin=subprocess.DEVNULL,
                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
@@ -68,18 +82,47 @@ def state_of(pid):
 
 
 def ranks_of(process):
-    """Process ids of the ranks of a started program: the launcher's children (mpirun gives each a process group of its own), or itself."""
+    """Process ids of the ranks of a started program: the launcher's children (mpirun gives each a process group of its own), of hydra those of its part on this host; or itself."""
+    if process.args[0] != MPIEXEC:
+        return [process.pid]
     states = {int(name): state_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    return sorted(pid for pid, state in states.items() if state and state[1] == process.pid) or [process.pid]
+
+    def children(parent):
+        return sorted(pid for pid, state in states.items() if state and state[1] == parent)
+
+    started = children(process.pid)
+    return (sum(map(children, started), []) if has_hydra() else started) or [process.pid]
 
 
-def wait_for(condition, what, seconds=120):
-    """Waits until the condition holds: a limit for what hangs, far above what the slowest machine takes."""
-    deadline = time.monotonic() + seconds
+def wait_for(condition, what):
+    """Waits until the condition holds, with an end for what hangs."""
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
-            raise AssertionError("not within %g s: %s" % (seconds, what))
+            raise AssertionError("not within %g s: %s" % (PATIENCE, what))
         time.sleep(0.01)
+
+
+def start_held(*arguments, step=12, ranks=1, cwd=None, env={}):
+    """Starts a run whose rank 0 stops itself at the begin of a step and so holds up all, and waits until it does: a moment that no machine is too slow for.
+    Returns the process, the ids of its ranks, and that of rank 0; end_of() lets it go on."""
+    process = start(*arguments, "--allow-faults", "--set", "debug.fault=stop rank 0 step %d" % step, ranks=ranks, cwd=cwd, env=env)
+
+    def stopped():
+        return [pid for pid in ranks_of(process) if (state_of(pid) or "?")[0] == "T"]
+
+    wait_for(lambda: stopped() or process.poll() is not None, "a rank that stopped itself")
+    pids = ranks_of(process)
+    if process.poll() is not None or len(pids) != ranks:
+        raise AssertionError("%d ranks of %d, exit code %s:\n%s" % (len(pids), ranks, process.poll(), process.communicate()[0] if process.poll() is not None else ""))
+    return process, pids, stopped()[0]
+
+
+def end_of(process, held):
+    """What it printed until its end, once the rank that held it up goes on."""
+    os.kill(held, signal.SIGCONT)
+    text, _ = process.communicate(timeout=PATIENCE)
+    return text
 
 
 def alive(pids):
@@ -239,12 +282,18 @@ def read_rows(folder, kind=None):
     return rows
 
 
-def row_count(folder, kind=None):
-    """Rows so far of a run that goes on: its folder may not be there yet, its last line be half written."""
+def rows_so_far(folder, kind=None):
+    """Of a run that goes on or was killed: its folder may not be there yet, its last line be half written."""
     try:
-        return len(read_rows(folder, kind))
-    except (OSError, ValueError):
-        return 0
+        with open(os.path.join(folder, "metrics.jsonl")) as file:
+            rows = [json.loads(line) for line in file if line.endswith("\n")]
+    except OSError:
+        return []
+    return [row for row in rows if kind is None or row["kind"] == kind]
+
+
+def row_count(folder, kind=None):
+    return len(rows_so_far(folder, kind))
 
 
 def last_by_step(rows):
@@ -305,25 +354,9 @@ class Case(unittest.TestCase):
         return result
 
     def start_held(self, *arguments, step=12, ranks=1, env={}):
-        """Starts a run whose rank 0 stops itself at the begin of a step and so holds up all, and waits until it does: a moment that no machine is too slow for.
-        Returns the process, the ids of its ranks, and that of rank 0; end_of() lets it go on."""
-        fault = ("--allow-faults", "--set", "debug.fault=stop rank 0 step %d" % step)
-        process = start("train", "deck.toml", *arguments, *fault, ranks=ranks, cwd=self.folder, env=env)
+        return start_held("train", "deck.toml", *arguments, step=step, ranks=ranks, cwd=self.folder, env=env)
 
-        def stopped():
-            return [pid for pid in ranks_of(process) if (state_of(pid) or "?")[0] == "T"]
-
-        wait_for(lambda: stopped() or process.poll() is not None, "a rank that stopped itself")
-        self.assertIsNone(process.poll())
-        pids = ranks_of(process)
-        self.assertEqual(len(pids), ranks)
-        return process, pids, stopped()[0]
-
-    def end_of(self, process, held):
-        """What it printed until its end, once the rank that held it up goes on."""
-        os.kill(held, signal.SIGCONT)
-        text, _ = process.communicate(timeout=300)
-        return text
+    end_of = staticmethod(end_of)
 
     def errors_of(self, text):
         return [line for line in text.splitlines() if "error: " in line]

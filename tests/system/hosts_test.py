@@ -12,13 +12,13 @@ import unittest
 import harness
 import hosts
 
-STEPS = 24
-LAST = "checkpoints/step_%09d.h5" % STEPS
-DEADLINE = 2  # seconds without a sign of life; grows with the ranks on a core
-ARGUMENTS = ("--set", "run.stop=%d steps" % STEPS, "--set", "evaluate.every=%d steps" % STEPS, "--set", "checkpoint.every=4 steps", "--set", "checkpoint.best=none",
-             "--set", "health.watchdog=%d seconds" % DEADLINE)
-# Steps after the first checkpoint take long, so that what is done to a host is done in the middle of the run.
-SLOW = ("--allow-faults", "--set", "debug.fault=sleep 0.3 rank 0 step 5..%d" % STEPS)
+DEADLINE = 4  # seconds without a sign of life: less than a busy machine lets a process wait for would blame a healthy host
+# At one rate, so that the last step, which is known at the end only, changes none before it.
+ARGUMENTS = ("--set", "schedule.kind=constant", "--set", "schedule.rate=1e-4", "--set", "evaluate.every=1000 steps", "--set", "checkpoint.every=4 steps",
+             "--set", "checkpoint.best=none", "--set", "health.watchdog=%d seconds" % DEADLINE)
+# No end before what is done to a host. Steps of a second, of which one is known by then: a rank may stand still for ten times as long, so that it is the
+# silence that is noticed.
+ENDLESS = ("--set", "run.stop=1000000 steps", "--allow-faults", "--set", "debug.fault=sleep 1 rank 0 step 5..1000000")
 
 DISTURBANCES = {
     "cut": lambda host: host.set_link("down"),
@@ -41,34 +41,33 @@ class SeveralHosts(harness.Case):
         cls.hosts.close()
         super().tearDownClass()
 
-    def wait_for(self, condition, what):
-        """Far longer than it takes on a busy machine."""
-        deadline = time.monotonic() + 120
-        while not condition():
-            self.assertLess(time.monotonic(), deadline, what)
-            time.sleep(0.02)
-
-    def finish(self, process, timeout=300):
-        text, _ = process.communicate(timeout=timeout)
+    def finish(self, process):
+        text, _ = process.communicate(timeout=harness.PATIENCE)
         self.assertEqual(process.returncode, 0, text)
 
     def start(self, names, run, *more, ranks_each=1):
         return self.hosts.start(names, "train", "deck.toml", "--set", "run.folder=" + run, *ARGUMENTS, *more, ranks_each=ranks_each, cwd=self.folder)
 
+    def until(self, step):
+        return "--set", "run.stop=%d steps" % step
+
+    def checkpoint(self, run, step):
+        return self.path(run, "checkpoints/step_%09d.h5" % step)
+
     def has_checkpoint(self, run):
         return os.path.isdir(self.path(run, "checkpoints")) and bool(harness.checkpoints(self.path(run)))
 
     def disturbed(self, what):
-        """A run over two hosts, the second of which is disturbed. The job ends, names that host, leaves nothing behind, and goes on later. Returns what took how long."""
+        """A run over two hosts, the second of which is disturbed. The job ends, names that host, leaves nothing behind, and goes on later. Returns the step of its end."""
         names = ("first-" + what, "second-" + what)
-        process = self.start(names, what, *SLOW)
+        process = self.start(names, what, *ENDLESS)
         try:
-            self.wait_for(lambda: process.poll() is not None or self.has_checkpoint(what), "a checkpoint")
+            harness.wait_for(lambda: process.poll() is not None or (self.has_checkpoint(what) and harness.row_count(self.path(what), "train") >= 6), "a checkpoint, and a slow step")
             begin = time.monotonic()
             DISTURBANCES[what](self.hosts[names[1]])
-            self.wait_for(lambda: process.poll() is not None or os.path.exists(self.path(what, "exit.json")), "the end")
+            harness.wait_for(lambda: process.poll() is not None or os.path.exists(self.path(what, "exit.json")), "the end")
             named = time.monotonic() - begin
-            text, _ = process.communicate(timeout=120)
+            text, _ = process.communicate(timeout=harness.PATIENCE)
             ended = time.monotonic() - begin
         finally:
             process.kill()
@@ -81,30 +80,28 @@ class SeveralHosts(harness.Case):
                 record = json.load(file)
             self.assertEqual(record["code"], 77)
             self.assertIn("rank 1 on second-" + what, record["reason"])
-        self.wait_for(lambda: not self.hosts[names[0]].processes(), "processes are left on the first host")
+        harness.wait_for(lambda: not self.hosts[names[0]].processes(), "no process on the first host")
         if what == "frozen":
             self.hosts[names[1]].signal_all(signal.SIGCONT)
-        self.wait_for(lambda: not self.hosts[names[1]].processes(), "processes are left on the second host")
+        harness.wait_for(lambda: not self.hosts[names[1]].processes(), "no process on the second host")
         self.hosts[names[1]].set_link("up")
-        self.wait_for(lambda: self.hosts[names[1]].reaches(self.hosts[names[0]]), "the network goes through again")
-        newest = int(re.search(r"\d+", harness.checkpoints(self.path(what))[-1]).group())
-        self.assertLess(newest, STEPS)
-        self.finish(self.start(names, what))
-        return "%s: exit code %d; named after %.1f s, ended after %.1f s" % (what, process.returncode, named, ended)
+        harness.wait_for(lambda: self.hosts[names[1]].reaches(self.hosts[names[0]]), "the network goes through again")
+        last = int(re.search(r"\d+", harness.checkpoints(self.path(what))[-1]).group()) + 8
+        self.finish(self.start(names, what, *self.until(last)))
+        print("%s: exit code %d; named after %.1f s, ended after %.1f s" % (what, process.returncode, named, ended))
+        return last
 
     def test_a_host_is_lost(self):
-        self.train("--set", "run.folder=whole", *ARGUMENTS)
-        whole = harness.digest(self.path("whole", LAST))
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            for line in pool.map(self.disturbed, DISTURBANCES):
-                print(line)
-        for what in DISTURBANCES:
-            self.assertEqual(harness.digest(self.path(what, LAST)), whole, what)
+            last = dict(zip(DISTURBANCES, pool.map(self.disturbed, DISTURBANCES)))
+        self.train("--set", "run.folder=whole", *ARGUMENTS, *self.until(max(last.values())), "--set", "checkpoint.keep=1000")
+        for what, step in last.items():
+            self.assertEqual(harness.digest(self.checkpoint(what, step)), harness.digest(self.checkpoint("whole", step)), what)
 
     def test_two_hosts_have_the_bits_of_one(self):
-        self.finish(self.start(("alpha", "beta"), "two"))
-        self.finish(self.start(("alpha",), "one", ranks_each=2))
-        self.assertEqual(harness.digest(self.path("two", LAST)), harness.digest(self.path("one", LAST)))
+        self.finish(self.start(("alpha", "beta"), "two", *self.until(24)))
+        self.finish(self.start(("alpha",), "one", *self.until(24), ranks_each=2))
+        self.assertEqual(harness.digest(self.checkpoint("two", 24)), harness.digest(self.checkpoint("one", 24)))
         with open(self.path("two/environment.json")) as file:
             self.assertEqual(json.load(file)[0]["hosts"], ["alpha", "beta"])
 

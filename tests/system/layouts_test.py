@@ -1,6 +1,5 @@
 """One deck at 1, 2 and 4 ranks: the same losses to rounding; the same bits where the deck says so."""
 
-import unittest
 
 import harness
 
@@ -74,4 +73,4 @@ class Layouts(harness.Case):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

@@ -3,6 +3,8 @@
 import json
 import os
 import pathlib
+import re
+import shutil
 import signal
 
 import harness
@@ -77,6 +79,22 @@ class Restart(harness.Case):
         for more in (("--set", "run.stop=%d steps" % (2 * STEPS)), ("--restart", "none")):
             self.assertIn("data.train", self.train(*self.arguments, *more, expect=2).text)
         self.assertEqual(before, pathlib.Path(self.path("run", "metrics.jsonl")).read_bytes())
+
+    def test_a_checkpoint_is_read_as_often_where_the_run_had_ended_as_done(self):
+        """Such a start looks at it before it looks for data. Counted where the first step begins; of the data, readers may have taken some batches more or less."""
+        self.train("--set", "model.width=16")
+        shutil.copytree(self.path("run"), self.path("lost"))
+        os.remove(self.path("lost", "exit.json"))
+        read = {}
+        for folder in ("run", "lost"):
+            process, _, held = self.start_held("--set", "run.folder=" + folder, "--set", "model.width=16", "--set", "run.stop=21 steps", step=21)
+            with open("/proc/%d/io" % held) as file:
+                read[folder] = int(re.search(r"rchar: (\d+)", file.read())[1])
+            text = self.end_of(process, held)
+            self.assertEqual(process.returncode, 0, text)
+        size = os.path.getsize(self.path("run/checkpoints/step_000000020.h5"))
+        self.assertGreater(read["lost"], size)
+        self.assertLess(abs(read["run"] - read["lost"]), size / 2)
 
     def test_a_new_run_in_an_old_folder_makes_its_own_evaluations(self):
         for restart in ("auto", "none"):

@@ -27,6 +27,19 @@ class RunTable(unittest.TestCase):
         self.assertEqual(lines[2], ["2", "0.5000", "-", "-", "100"])
         self.assertEqual(len(lines), 3)
 
+    def test_speed_has_the_unit_of_the_run(self):
+        tokens = train(1, 0.5, 1.0)
+        tokens["tokens_per_s"] = 6400.0
+        for row, unit, speed in ((train(1, 0.5, 1.0), "images/s", "100"), (tokens, "tokens/s", "6400")):
+            lines = self.table([row])
+            self.assertEqual((lines[0][-1], lines[1][-1]), (unit, speed))
+
+    def test_the_last_validation_within_an_epoch_counts_for_it(self):
+        rows = [{"kind": "evaluate", "step": step, "epoch": epoch, "split": "validation", "samples": 7, "loss": loss, "top1": 0.5}
+                for step, epoch, loss in ((1, 0.1, 4.0), (2, 0.2, 2.0), (11, 1.1, 1.0))]
+        lines = self.table([train(1, 0.1, 3.0), train(2, 0.2, 3.0), train(11, 1.1, 3.0)] + rows)
+        self.assertEqual([line[:3] for line in lines[1:]], [["1", "3.0000", "2.0000"], ["2", "3.0000", "1.0000"]])
+
     def test_last_row_of_a_step_counts(self):
         lines = self.table([train(1, 0.5, 3.0), train(2, 1.0, 9.0), train(2, 1.0, 1.0)])
         self.assertEqual(lines[1][1], "2.0000")

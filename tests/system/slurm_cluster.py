@@ -20,7 +20,7 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-AuthInfo=cred_expire=5,socket={folder}/munge/sock
+AuthInfo=socket={folder}/munge/sock
 SlurmctldPort={port}
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
@@ -38,6 +38,8 @@ MpiDefault=pmix
 TmpFS={folder}/tmp
 ReturnToService=2
 KillWait=5
+BatchStartTimeout=300
+MessageTimeout=100
 SlurmdParameters=config_overrides
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
@@ -152,7 +154,7 @@ class Cluster:
         with open(self.folder + "/gres.conf", "w") as file:
             file.write("AutoDetect=off\n")
         self.guard = subprocess.Popen([sys.executable, os.path.abspath(__file__), self.folder], env=self.environment, stdin=subprocess.DEVNULL)
-        self.wait(lambda: self.call("sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False).strip() == "1", 40, "Slurm does not come up")
+        self.wait(lambda: self.call("sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False).strip() == "1", 180, "Slurm does not come up")
 
     def wait(self, condition, seconds, what):
         deadline = time.monotonic() + seconds
@@ -172,7 +174,7 @@ class Cluster:
     def call(self, *command, check=True, cwd=None, **environment):
         """What a command prints (both streams)."""
         result = subprocess.run([str(word) for word in command], env={**self.environment, **environment}, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, timeout=120)
+                                stderr=subprocess.STDOUT, text=True, timeout=600)
         if check and result.returncode != 0:
             raise RuntimeError("%s: %d\n%s" % (command[0], result.returncode, result.stdout))
         return result.stdout

@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import tempfile
-import time
 import unittest
 
 import harness
@@ -108,16 +107,13 @@ class Sync(unittest.TestCase):
             name = parallel["sync"].split()[0]
             every = 4 if parallel is PERIODIC else 1
             with self.subTest(sync=parallel["sync"]):
-                process = harness.start(*self.arguments(name, parallel, LONG), ranks=2, cwd=self.folder)
-                deadline = time.monotonic() + 300
-                while not os.path.exists(self.path(name, "metrics.jsonl")) or len(harness.read_rows(self.path(name), "train")) < 6:
-                    self.assertLess(time.monotonic(), deadline)
-                    time.sleep(0.01)
-                for rank in harness.ranks_of(process):
+                process, ranks, held = harness.start_held(*self.arguments(name, parallel, LONG), step=6, ranks=2, cwd=self.folder)
+                for rank in ranks:
                     os.kill(rank, signal.SIGUSR1)
-                text, _ = process.communicate(timeout=300)
-                step = self.exit_record(name)["step"]
+                text = harness.end_of(process, held)
                 self.assertEqual(process.returncode, 75, text)
+                step = self.exit_record(name)["step"]
+                self.assertGreaterEqual(step, 6)
                 self.assertEqual(step % every, 0)
                 self.assertEqual(harness.checkpoints(self.path(name)), ["step_%09d.h5" % step])
                 end = ("--set", "run.stop=%d steps" % (step + 8), *LONG[2:])
@@ -206,4 +202,4 @@ class Sync(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

@@ -28,9 +28,12 @@ def story(sentences, seed=1):
 
 
 class Tokens(unittest.TestCase):
-    def setUp(self):
+    @classmethod
+    def setUpClass(cls):
         if not harness.TRIREME:
             harness.skip("TRIREME does not name the program")
+
+    def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="trireme-test-")
 
     def tearDown(self):
@@ -230,4 +233,4 @@ class Tokens(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main()
+    harness.main(at_once=3)

@@ -23,8 +23,7 @@ struct Choice {
   std::string path;  ///< empty: none that may be gone on from
   std::int64_t step = -1;
   std::vector<Rejected> rejected;
-  bool any_file = false;  ///< the folder holds step files at all, valid or not
-  Contents contents;      ///< what the chosen one says of itself
+  Contents contents;  ///< what the chosen one says of itself
 };
 
 /// The newest checkpoint of a folder whose seal (or, of a foreign file, whose structure) is whole; newer damaged ones are listed with the

@@ -37,8 +37,6 @@ class Communicator {
   void receive(std::span<std::byte> data, int from, int tag) const;
   /// The ranks that give the same colour, ordered by key; a negative colour stands alone.
   Communicator split(int color, int key) const;
-  /// True where any rank says so: used to agree on an error before the next collective call.
-  bool any(bool value) const;
   /// Meta: the bytes that this rank would have sent or contributed so far; 0 in the other forms.
   double meta_bytes() const;
 

@@ -60,8 +60,6 @@ class Event {
 /// pinned host memory (Pages::pinned) the call may return before the copy is made: that side is the copy's until the host has waited for it.
 /// Ordinary host memory is read or written when the call returns.
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes);
-/// Writes zeros, in the order of the stream.
-void fill_zero(const Stream& stream, void* to, std::size_t bytes);
 /// The host waits for all that the stream has been given.
 void synchronize(const Stream& stream);
 

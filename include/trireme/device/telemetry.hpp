@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,10 +12,8 @@ namespace trireme {
 struct DeviceReading {
   std::optional<double> power_watts;
   std::optional<double> temperature_celsius;
-  std::optional<double> clock_megahertz;          ///< of the streaming multiprocessors
-  std::optional<double> utilisation_percent;      ///< of the time, with a kernel running
-  std::optional<std::int64_t> memory_used_bytes;  ///< by all processes
-  std::string throttle_reasons;                   ///< what holds the clock down, "power cap, hot"; empty: nothing, or not said
+  std::optional<double> clock_megahertz;      ///< of the streaming multiprocessors
+  std::optional<double> utilisation_percent;  ///< of the time, with a kernel running
 };
 
 /// The sensors of one GPU, by NVIDIA's management library (NVML), which comes with the driver and is loaded at run time. Where it is missing, does

@@ -35,8 +35,6 @@ class Model {
   void declare(parallel::ParameterList& list, int begin, int end) const;
   /// What enters block `index` (n: the head) on this rank of the tensor group, batch as in `input`.
   const Shape& boundary(int index) const { return boundaries_[static_cast<std::size_t>(index)]; }
-  /// Blocks that use the tied tensor, its owner first; none: nothing is tied.
-  const std::vector<int>& tied_users() const { return tied_users_; }
   /// Trained elements of the whole model, running statistics left out.
   std::int64_t weights() const;
 
@@ -44,7 +42,6 @@ class Model {
   std::vector<std::unique_ptr<Block>> blocks_;
   std::unique_ptr<Head> head_;
   std::vector<Shape> boundaries_;
-  std::vector<int> tied_users_;
   parallel::ParameterList list_;
 };
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,22 +52,25 @@ class Health {
   bool norm_was_large_ = false, loss_was_spike_ = false;
 };
 
-/// Times of each rank of some steps: finds a rank that keeps the others of its stage waiting.
+/// Times of each rank of some steps: finds a rank that keeps the others of its stage waiting, in more than one step and by so much that it matters.
 class SlowRanks {
  public:
-  explicit SlowRanks(const parallel::MeshShape& shape) : shape_(shape), seconds_(static_cast<std::size_t>(shape.ranks())) {}
-  /// The busy seconds of each rank in one step, by world rank.
-  void add(const std::vector<StepMessage>& messages);
+  explicit SlowRanks(const parallel::MeshShape& shape)
+      : shape_(shape), seconds_(static_cast<std::size_t>(shape.ranks())), longest_(static_cast<std::size_t>(shape.ranks())) {}
+  /// The busy seconds of each rank in one step, by world rank, and what the step took.
+  void add(const std::vector<StepMessage>& messages, double step_seconds);
   struct Slow {
     int rank = 0;
     double busy_seconds = 0, others_seconds = 0;  ///< of a step; others: the median of the rank's stage
   };
-  /// The slow ranks of the steps added since the last call.
-  std::vector<Slow> take();
+  /// The slow ranks of the steps added since the last answer; of each rank the longest step is left out, which something else may have held up. None: one
+  /// step says nothing yet, it is judged with those that follow.
+  std::optional<std::vector<Slow>> take();
 
  private:
   parallel::MeshShape shape_;
-  std::vector<double> seconds_;
+  std::vector<double> seconds_, longest_;
+  double step_seconds_ = 0;
   std::int64_t steps_ = 0;
 };
 

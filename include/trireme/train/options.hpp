@@ -29,9 +29,14 @@ struct BatchOptions {
   std::int64_t global = 256, micro = 64;
 };
 
+/// tfloat32: float32 tensors, of which the tensor cores of a GPU keep 10 bits of the mantissa in products and convolutions.
+enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16 };
+
 /// Table [precision].
 struct PrecisionOptions {
-  DType compute = DType::float32;  ///< float32 or bfloat16
+  ComputePrecision compute = ComputePrecision::float32;
+  /// Of activations and working weights.
+  DType dtype() const { return compute == ComputePrecision::bfloat16 ? DType::bfloat16 : DType::float32; }
 };
 
 /// Table [evaluate].

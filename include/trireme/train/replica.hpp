@@ -48,6 +48,7 @@ struct ReplicaOptions {
   parallel::SyncKind sync = parallel::SyncKind::step;
   double outer_momentum = 0;  ///< of sync periodic
   DType compute = DType::float32;
+  bool tfloat32 = false;            ///< of ops::ContextOptions
   std::uint64_t seed = 1;           ///< dropout
   bool deterministic = false;       ///< small models at a power of two of replicas are added up in the same order in any case
   double block_delay_seconds = 0;   ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur

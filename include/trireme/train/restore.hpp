@@ -1,6 +1,10 @@
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/folder.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/trainer.hpp"
@@ -16,8 +20,9 @@ struct Restored {
 
 /// Puts the replica where the run goes on: from a checkpoint as the policy says, else from initial weights. Says which file, which were set
 /// aside and why, and what changed in the deck. Collective. Throws InputError on all ranks: a damaged folder without `--restart none`, a change
-/// that may not be made, `required` without a checkpoint.
-Restored restore(Run& run, const RestartPolicy& policy, Log& log);
+/// that may not be made, `required` without a checkpoint. `newest`: what find_newest() said of the run's folder, where this start has asked before: for that
+/// every byte of a checkpoint is read.
+Restored restore(Run& run, const RestartPolicy& policy, const std::optional<checkpoint::Choice>& newest, Log& log);
 
 /// Puts the replica back to a checkpoint of this run. Collective. Throws InputError on all ranks where it is not whole.
 RunState go_back(Run& run, const std::string& path, Log& log);

@@ -52,6 +52,9 @@ DeviceKind planned_device(const deck::Deck& deck);
 /// The device of rank number `local_rank` of its host. Throws Failure where the deck wants one that is not there.
 Device choose_device(const deck::Deck& deck, int local_rank);
 
+/// Throws InputError where that device cannot compute as the deck says.
+void validate_precision(const deck::Deck& deck, DeviceKind device);
+
 /// An evaluation loader over a whole set, for a replica on `device`.
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device);
 

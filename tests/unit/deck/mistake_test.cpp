@@ -151,7 +151,11 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"not_there_model", "[run]\nname = \"a\"\n[model]\nkind = \"vit\"\npatch = 12\nwidth = 768\n[data]\ntrain = \"t\"\n",
                 "deck.toml:4:8: [model] kind: \"vit\": not available in this version of Trireme (0.1); available: \"resnet\", \"mlp\", \"gpt\""},
         Mistake{"not_there_precision", least + "[precision]\ncompute = \"float16\"\n",
-                "deck.toml:8:11: [precision] compute: \"float16\": not available in this version of Trireme (0.1); available: \"float32\", \"bfloat16\""},
+                "deck.toml:8:11: [precision] compute: \"float16\": not available in this version of Trireme (0.1); available: \"float32\", \"tfloat32\", "
+                "\"bfloat16\""},
+        Mistake{"tfloat32_on_the_cpu",
+                "[run]\nname = \"a\"\ndevice = \"cpu\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n[precision]\ncompute = \"tfloat32\"\n",
+                "deck.toml:9:11: [precision] compute: \"tfloat32\" is what the tensor cores of a GPU compute in, but run.device = \"cpu\"; use \"float32\""},
         Mistake{"offload_of_what", least + "[parallel]\noffload = [\"optimiser\"]\n",
                 "deck.toml:8:11: [parallel] offload: \"optimiser\" is no choice, did you mean \"optimizer\"?..."},
         Mistake{"offload_no_list", least + "[parallel]\noffload = \"optimizer\"\n",

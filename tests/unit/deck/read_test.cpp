@@ -37,7 +37,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_FALSE(deck.parallel.sequence);
   EXPECT_EQ(deck.parallel.recompute, 0);
   EXPECT_EQ(deck.parallel.bucket_mb, 25);
-  EXPECT_EQ(deck.precision.compute, DType::float32);
+  EXPECT_EQ(deck.precision.compute, train::ComputePrecision::float32);
   EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::sgd);
   EXPECT_EQ(deck.optimizer.weight_decay, 0);
   EXPECT_EQ(deck.optimizer.momentum, 0.9);

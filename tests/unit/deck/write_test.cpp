@@ -81,7 +81,10 @@ Deck draw(std::mt19937& random) {
   deck.loss.label_smoothing = unit() * 0.5;
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
-  deck.precision.compute = up_to(1) ? DType::bfloat16 : DType::float32;
+  using train::ComputePrecision;
+  deck.precision.compute = up_to(1)                                      ? ComputePrecision::bfloat16
+                           : deck.run.device == train::DeviceChoice::cpu ? ComputePrecision::float32
+                                                                         : ComputePrecision::tfloat32;
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = unit() * 1e-4;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;

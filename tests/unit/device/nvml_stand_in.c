@@ -7,10 +7,6 @@ typedef struct {
   unsigned gpu, memory;
 } rates_t;
 
-typedef struct {
-  unsigned long long total, free, used;
-} memory_t;
-
 static int users = 0;
 static int talkative = 1, silent = 0;
 
@@ -53,20 +49,4 @@ int nvmlDeviceGetClockInfo(void* gpu, int clock, unsigned* megahertz) { return s
 int nvmlDeviceGetUtilizationRates(void* gpu, rates_t* rates) {
   rates->memory = 35;
   return say(gpu, &rates->gpu, 97);
-}
-
-int nvmlDeviceGetMemoryInfo(void* gpu, memory_t* memory) {
-  unsigned gibibytes = 0;
-  const int error = say(gpu, &gibibytes, 100);
-  memory->total = 140ull << 30;
-  memory->used = (unsigned long long)gibibytes << 30;
-  memory->free = memory->total - memory->used;
-  return error;
-}
-
-int nvmlDeviceGetCurrentClocksThrottleReasons(void* gpu, unsigned long long* reasons) {
-  unsigned bits = 0;
-  const int error = say(gpu, &bits, 0x24 | 0x02); /* power cap and heat, beside clocks that a person set */
-  *reasons = bits;
-  return error;
 }
