@@ -72,8 +72,8 @@ TEST(Newest, PassesOverAFileWhoseStepIsAnotherThanItsNameSays) {
 
 TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {
   const Folder folder;
-  EXPECT_FALSE(find_newest(self, folder.path()).any_file);
-  EXPECT_FALSE(find_newest(self, folder / "missing").any_file);
+  EXPECT_TRUE(find_newest(self, folder.path()).path.empty());
+  EXPECT_TRUE(find_newest(self, folder / "missing").path.empty());
 }
 
 TEST(Newest, TellsADamagedRunFromAnEmptyFolder) {
