@@ -56,7 +56,7 @@ struct Forward {
     const std::int64_t sequence = team.league_rank() % heads / a.heads, head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
     const std::int64_t first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other, parts = team.team_size() >= rows ? team.team_size() / rows : 1;
-    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>).get_shmem(static_cast<int>(scratch))));
+    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>()).get_shmem(static_cast<int>(scratch))));
     const Tile q = cutter.take(rows, width), sums = cutter.take(rows, width), other = cutter.take(columns, width), scores = cutter.take(rows, columns);
     float *const maximum = cutter.take_numbers(rows), *const sum = cutter.take_numbers(rows), *const factor = cutter.take_numbers(rows);
     float *const part_maximum = cutter.take_numbers(rows * parts), *const part_sum = cutter.take_numbers(rows * parts);
@@ -195,7 +195,7 @@ struct BackwardQueries {
     const std::int64_t sequence = team.league_rank() % heads / a.heads, head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
     const std::int64_t first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other;
-    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>).get_shmem(static_cast<int>(scratch))));
+    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>()).get_shmem(static_cast<int>(scratch))));
     const Tile q = cutter.take(rows, width), dout = cutter.take(rows, width), dq = cutter.take(rows, width), k = cutter.take(columns, width),
                v = cutter.take(columns, width);
     ScoreTile s{
@@ -242,7 +242,7 @@ struct BackwardKeys {
                        group = a.heads / a.kv_heads;  // the first tiles are seen by most queries: first
     const std::int64_t sequence = team.league_rank() % heads / a.kv_heads, kv_head = team.league_rank() % a.kv_heads, first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), keys = sizes.own, queries = sizes.other;
-    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>).get_shmem(static_cast<int>(scratch))));
+    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>()).get_shmem(static_cast<int>(scratch))));
     const Tile k = cutter.take(keys, width), v = cutter.take(keys, width), dk = cutter.take(keys, width), dv = cutter.take(keys, width);
     const Tile q = cutter.take(queries, width), dout = cutter.take(queries, width);
     ScoreTile s{sequence,

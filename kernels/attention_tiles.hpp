@@ -167,7 +167,9 @@ constexpr std::size_t scratch_limit = std::size_t{44} << 10;
 
 /// Which of Kokkos' scratch memories that is. The host has one kind of memory only, and Kokkos 5 gives a team no more than 32 KiB of level 0 there.
 template <class Space>
-constexpr int scratch_level = on_host<Space> ? 1 : 0;
+KOKKOS_FUNCTION constexpr int scratch_level() {
+  return on_host<Space> ? 1 : 0;
+}
 
 /// The largest sizes whose `bytes(sizes)` fit; throws Failure where none do.
 template <class Bytes>
@@ -183,7 +185,7 @@ template <class Space, class Functor>
 void for_each_team(const Space& space, const std::string& label, std::int64_t teams, std::size_t scratch_bytes, const Functor& functor) {
   if (teams <= 0) return;
   Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(teams), on_host<Space> ? 1 : attention_threads);
-  Kokkos::parallel_for(Label{label}, policy.set_scratch_size(scratch_level<Space>, Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)), functor);
+  Kokkos::parallel_for(Label{label}, policy.set_scratch_size(scratch_level<Space>(), Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)), functor);
 }
 
 }  // namespace trireme::kernels
