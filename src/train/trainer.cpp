@@ -291,12 +291,11 @@ class Loop {
 
   void write_checkpoint(bool now) {
     const bool best = std::exchange(best_is_new_, false);
-    run_.engine.quiesce();
-    algorithms_.update();  // with the first checkpoint there is a next start
     if (now)
       saver_.save_now(state_, best);
     else
       saver_.save(state_, best);
+    algorithms_.update();  // with the first checkpoint there is a next start; communication is at rest, as the saver needs it
     checkpointed_at_ = clock_.since_start();
   }
 
