@@ -7,6 +7,7 @@
 #include "commands.hpp"
 #include "error_text.hpp"
 #include "launched_rank.hpp"
+#include "trireme/base/host.hpp"
 #include "trireme/io/hdf5_probe.hpp"
 
 namespace {
@@ -32,6 +33,7 @@ int leave(ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  trireme::keep_standard_streams();
   trireme::io::start_hdf5();  // before MPI
   trireme::io::set_hdf5_probe({"/proc/self/exe", "probe-hdf5"});
   // 1. The commands, each with its options.

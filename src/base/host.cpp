@@ -1,5 +1,6 @@
 #include "trireme/base/host.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "trireme/base/check.hpp"
@@ -10,6 +11,12 @@ std::string host_name() {
   char name[256] = {};  // HOST_NAME_MAX is 64 on Linux
   ensure(::gethostname(name, sizeof name - 1) == 0, "this host's name cannot be had");
   return name;
+}
+
+void keep_standard_streams() {
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);  // which takes the smallest number that is free: this one
+  }
 }
 
 }  // namespace trireme

@@ -60,6 +60,8 @@ std::string what_is_wrong_with(const std::string& path, std::int64_t step, Conte
     // A run that went on from it would write files that are older by name than it, and never take them up.
     if (contents.info.step != step) return fmt::format("its name says step {}, its attribute step is {}", step, contents.info.step);
     return contents.tensors.empty() ? "it holds no tensors" : "";
+  } catch (const NewerFormat&) {
+    throw;
   } catch (const std::exception& error) {  // whatever a damaged file leads to, the next older one may be whole
     return error.what();
   }
@@ -81,6 +83,17 @@ Choice look_for_newest(const std::string& folder, std::int64_t before = std::num
     choice.rejected.push_back({file.path.string(), why});
   }
   return choice;
+}
+
+/// A file that cannot be removed stays: it is no checkpoint, and the next one is tried in any case.
+void remove_half_written(const std::string& folder) {
+  std::error_code ignored;
+  if (!fs::is_directory(folder, ignored)) return;
+  std::vector<fs::path> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) files.push_back(entry.path());
+  }
+  for (const fs::path& file : files) fs::remove(file, ignored);
 }
 
 std::string to_bytes(const Choice& choice) {  // all but the contents
@@ -177,6 +190,10 @@ Choice pass_over_failed(const comm::Communicator& world, const std::string& run_
   return older;
 }
 
+void remove_leftovers(const comm::Communicator& world, const std::string& folder) {
+  at_rank_zero(world, [&] { remove_half_written(folder); });
+}
+
 void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log) {
   at_rank_zero(world, [&] {
     for (const Rejected& file : rejected) {
@@ -227,10 +244,7 @@ void rotate(const std::string& folder, const Keep& keep, const std::string& prot
   }
   for (const fs::path& path : leave) fs::remove(path);
   come_by("checkpoint-rotate");
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    std::error_code ignored;
-    if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) fs::remove(entry.path());
-  }
+  remove_half_written(folder);
 }
 
 }  // namespace trireme::checkpoint

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <nlohmann/json.hpp>
@@ -25,28 +26,43 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr double stale_seconds = 60, renewal_seconds = 10;
 // Ranks outlive a launcher that was killed by a second or two: so long a restart at once waits for them.
 constexpr double leaving_seconds = 5;
 
 struct Holder {
   std::string host, job;
+  std::string system;  ///< where a pid means something: hosts and containers of one name differ
   std::int64_t pid = 0;
   std::string process_start;  ///< clock ticks since boot: a number of another process that has the same pid differs
   double heartbeat = 0;       ///< wall seconds
 
-  bool same_process(const Holder& other) const { return host == other.host && pid == other.pid && process_start == other.process_start; }
+  bool same_process(const Holder& other) const {
+    return host == other.host && system == other.system && pid == other.pid && process_start == other.process_start;
+  }
 };
 
-/// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for a parent to ask.
-std::string process_start(std::int64_t pid) {
-  const std::string path = fmt::format("/proc/{}/stat", pid);
+/// The beginning of a small file of /proc; empty where there is none.
+std::string text_of_proc(const std::string& path) {
   std::string text;
   if (std::FILE* file = std::fopen(path.c_str(), "r")) {
     char buffer[4096];
     text.assign(buffer, std::fread(buffer, 1, sizeof buffer, file));
     std::fclose(file);
   }
+  return text;
+}
+
+/// This boot of the host, and whose process numbers are seen here.
+std::string operating_system() {
+  std::string boot = text_of_proc("/proc/sys/kernel/random/boot_id");
+  boot.resize(std::min(boot.size(), boot.find('\n')));
+  std::error_code ignored;
+  return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+}
+
+/// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for a parent to ask.
+std::string process_start(std::int64_t pid) {
+  const std::string text = text_of_proc(fmt::format("/proc/{}/stat", pid));
   std::size_t at = text.rfind(')');  // the name before it may hold spaces; the field after it is the third
   if (at == std::string::npos) return "";
   ++at;
@@ -63,12 +79,12 @@ std::string process_start(std::int64_t pid) {
 
 Holder this_process() {
   static const std::vector<BatchJob> jobs = batch_jobs();  // asked once: Flux tells its job's number by a command
-  return {host_name(), jobs.empty() ? "" : jobs.front().text(), ::getpid(), process_start(::getpid()), wall_seconds()};
+  return {host_name(), jobs.empty() ? "" : jobs.front().text(), operating_system(), ::getpid(), process_start(::getpid()), wall_seconds()};
 }
 
 std::string text_of(const Holder& holder) {
-  const nlohmann::ordered_json json{
-      {"host", holder.host}, {"pid", holder.pid}, {"process_start", holder.process_start}, {"job", holder.job}, {"heartbeat", holder.heartbeat}};
+  const nlohmann::ordered_json json{{"host", holder.host}, {"system", holder.system},      {"pid", holder.pid}, {"process_start", holder.process_start},
+                                    {"job", holder.job},   {"heartbeat", holder.heartbeat}};
   return json.dump() + "\n";
 }
 
@@ -80,6 +96,7 @@ std::optional<Holder> read_holder(const std::string& path) {
   try {
     const nlohmann::json json = nlohmann::json::parse(io::read_text_file(path, 1 << 16));
     holder.host = json.at("host").get<std::string>();
+    holder.system = json.value("system", "");
     holder.pid = json.at("pid").get<std::int64_t>();
     holder.process_start = json.at("process_start").get<std::string>();
     holder.job = json.at("job").get<std::string>();
@@ -93,7 +110,9 @@ std::optional<Holder> read_holder(const std::string& path) {
 }
 
 /// Whether this host can tell if the process runs; else only its heartbeat can.
-bool is_known_here(const Holder& holder) { return holder.host == host_name() && holder.pid > 0 && !holder.process_start.empty(); }
+bool is_known_here(const Holder& holder) {
+  return holder.host == host_name() && holder.system == operating_system() && holder.pid > 0 && !holder.process_start.empty();
+}
 
 bool is_gone(const Holder& holder) { return is_known_here(holder) && process_start(holder.pid) != holder.process_start; }
 
@@ -101,11 +120,11 @@ bool is_gone(const Holder& holder) { return is_known_here(holder) && process_sta
   throw InputError(fmt::format(
       "{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s ago); one run folder belongs to one job at a time: wait for it, "
       "stop it, or give another run.folder",
-      path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host, holder.job.empty() ? "" : ", " + holder.job, age));
+      path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host, holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age)));
 }
 
 /// Waits until the holder is surely gone; throws where it is alive.
-void wait_out(const std::string& path, const Holder& first, Log& log) {
+void wait_out(const std::string& path, const Holder& first, const LeaseTimes& times, Log& log) {
   if (is_known_here(first)) {
     const double until = monotonic_seconds() + leaving_seconds;
     while (!is_gone(first) && monotonic_seconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -113,23 +132,32 @@ void wait_out(const std::string& path, const Holder& first, Log& log) {
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
-  // A clock of another host may be ahead: no wait is longer than the full time from now on.
-  const double until = std::min(first.heartbeat, wall_seconds()) + stale_seconds;
-  if (until > wall_seconds()) {
-    if (const std::optional<BatchJob> job = BatchJob::of(first.job); job && is_over(*job)) {
-      log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(), first.pid, first.host);
-      return;
-    }
-    log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid, first.host.empty() ? "an unknown host" : first.host,
-             first.job.empty() ? "" : ", " + first.job, until - wall_seconds());
+  if (const std::optional<BatchJob> job = BatchJob::of(first.job); job && is_over(*job)) {
+    log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(), first.pid, first.host);
+    return;
   }
-  while (wall_seconds() < until) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  // Clocks of hosts differ, and are set while a job runs: a heartbeat that looks old is watched for longer than the next one takes, none for longer than the full time.
+  const double age = wall_seconds() - first.heartbeat;
+  const double wait = std::clamp(times.stale_seconds - age, std::min(1.5 * times.renewal_seconds, times.stale_seconds), times.stale_seconds);
+  const std::string host = first.host.empty() ? "an unknown host" : first.host;
+  log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid, host, first.job.empty() ? "" : ", " + first.job, wait);
+  for (const double until = monotonic_seconds() + wait; monotonic_seconds() < until;) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const std::optional<Holder> now = read_holder(path);
     if (!now) return;
-    if (!now->host.empty() && (!now->same_process(first) || now->heartbeat > first.heartbeat)) refuse(path, *now, wall_seconds() - now->heartbeat);
+    if (!now->host.empty() && (!now->same_process(first) || now->heartbeat != first.heartbeat)) refuse(path, *now, wall_seconds() - now->heartbeat);
   }
-  log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path, first.pid, first.host.empty() ? "an unknown host" : first.host);
+  log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path, first.pid, host);
+}
+
+/// Where the file system knows no second names: only one job makes the name, but whoever reads at that moment may see less than the text.
+bool create_alone(const std::string& path, const std::string& text) {
+  const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  const int error = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  ensure(descriptor >= 0 || error == EEXIST, "{}: the lease cannot be made: {}", path, std::strerror(error));
+  if (descriptor >= 0) io::replace_file(path, text);
+  return descriptor >= 0;
 }
 
 /// A name that appears whole or not at all: written aside, then linked. False where somebody else was first.
@@ -146,6 +174,7 @@ bool create_whole(const std::string& path, const std::string& text) {
   const int result = ::link(temporary.c_str(), path.c_str());
   const int error = errno;
   ::unlink(temporary.c_str());
+  if (result != 0 && (error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK)) return create_alone(path, text);
   ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path, std::strerror(error));
   return result == 0;
 }
@@ -171,14 +200,14 @@ void check_place(const std::string& path) {
   validate(free || std::filesystem::is_regular_file(there), "{}: is no file, where the lease of a job is meant; remove it", path);
 }
 
-void acquire(const std::string& path, Log& log) {
+void acquire(const std::string& path, const LeaseTimes& times, Log& log) {
   check_place(path);
   constexpr int most_attempts = 100;
   for (int attempt = 0; attempt < most_attempts; ++attempt) {
     if (create_whole(path, text_of(this_process()))) return;
     const std::optional<Holder> holder = read_holder(path);
     if (!holder) continue;
-    wait_out(path, *holder, log);
+    wait_out(path, *holder, times, log);
     take_away(path, *holder);
   }
   throw Failure(path + ": the lease changes hands all the time");
@@ -186,9 +215,9 @@ void acquire(const std::string& path, Log& log) {
 
 }  // namespace
 
-/// The thread that renews the heartbeat; what it finds wrong is thrown by check().
+/// The thread that renews the heartbeat; what ends the run is thrown by check().
 struct Lease::Heart {
-  explicit Heart(std::string path_in) : path(std::move(path_in)), thread([this] { beat(); }) {}
+  Heart(std::string path_in, const LeaseTimes& times_in, Log& log_in) : path(std::move(path_in)), times(times_in), log(log_in), thread([this] { beat(); }) {}
   ~Heart() {
     {
       const std::lock_guard lock(mutex);
@@ -200,26 +229,40 @@ struct Lease::Heart {
 
   void beat() {
     std::unique_lock lock(mutex);
-    while (!wake.wait_for(lock, std::chrono::duration<double>(renewal_seconds), [this] { return ending; })) {
+    while (trouble.empty() && !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds), [this] { return ending; })) {
       try {
-        renew(path);
+        renew();
       } catch (const std::exception& error) {
-        trouble = error.what();
-        return;
+        failed(error.what());
       }
     }
   }
 
-  static void renew(const std::string& path) {
+  void renew() {
     const std::optional<Holder> holder = read_holder(path);
-    ensure(!holder || holder->host.empty() || holder->same_process(this_process()),
-           "{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path, holder->pid,
-           holder->host);
+    if (holder && !holder->host.empty() && !holder->same_process(this_process())) {
+      trouble = fmt::format("{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path,
+                            holder->pid, holder->host);
+      return;
+    }
     io::replace_file(path, text_of(this_process()));
+    if (std::exchange(behind, false)) log.info("{}: the heartbeat is written again", path);
+  }
+
+  /// A folder that is gone ends the run. A disk that is full, or does not answer for a while, may pass: until then no other job can write a lease either.
+  void failed(const std::string& why) {
+    std::error_code error;
+    const bool gone = !std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error;
+    if (gone)
+      trouble = why;
+    else if (!std::exchange(behind, true))
+      log.warn("{}; the heartbeat of this job stands still meanwhile, it is tried again every {:.0f} s", why, times.renewal_seconds);
   }
 
   std::string path, trouble;
-  bool ending = false;
+  LeaseTimes times;
+  Log& log;
+  bool ending = false, behind = false;
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::thread thread;
@@ -227,12 +270,12 @@ struct Lease::Heart {
 
 Lease::Lease() = default;
 
-Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log& log) {
+Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log& log, const LeaseTimes& times) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     const std::string path = run_folder + "/run.lock";
-    acquire(path, log);
-    heart_ = std::make_unique<Heart>(path);
+    acquire(path, times, log);
+    heart_ = std::make_unique<Heart>(path, times, log);
   });
 }
 

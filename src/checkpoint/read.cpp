@@ -34,6 +34,9 @@ io::Hdf5File open_checkpoint(const std::string& path) {
   const std::string format = file.attribute_string("/", "format");
   validate(format == "trireme-checkpoint", "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path, printable(format));
   const std::int64_t version = file.attribute_int("/", "version");
+  if (version > 1)
+    throw NewerFormat(fmt::format("{}: version {} of the checkpoint format is not known here (1 is): a newer program wrote it; start that one, or move it away",
+                                  path, version));
   validate(version == 1, "{}: version {} of the checkpoint format is not known here (1 is)", path, version);
   validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1, "{}: attribute complete is not 1: it was not written to its end",
            path);

@@ -29,6 +29,11 @@ MPI_Op operation(Reduction reduction) {
   return MPI_OP_NULL;
 }
 
+/// Turns the order of unsigned numbers into that of signed ones, and back.
+void turn_highest_bits(std::span<std::uint64_t> words) {
+  for (std::uint64_t& word : words) word ^= std::uint64_t{1} << 63;
+}
+
 /// Calls piece(begin, count) for [0, elements) in pieces that MPI can count.
 template <class Piece>
 void in_pieces(std::size_t elements, Piece&& piece) {
@@ -79,10 +84,16 @@ void MpiForm::all_gather(std::span<const std::byte> mine, std::span<std::byte> a
 
 void MpiForm::all_reduce(void* data, std::size_t count, Element element, Reduction reduction) {
   static_assert(sizeof(double) == 8 && sizeof(std::int64_t) == 8);  // all elements are 8 bytes long
+  // Several libraries compare unsigned numbers as if they were signed: MPICH 4.0.2 does, and Open MPI 4.1.4 does with MPI_UNSIGNED_LONG.
+  const bool turned = element == Element::uint64 && reduction != Reduction::sum;
+  const std::span<std::uint64_t> words(static_cast<std::uint64_t*>(data), turned ? count : 0);
+  turn_highest_bits(words);
+  const MPI_Datatype type = datatype(turned ? Element::int64 : element);
   in_pieces(count, [&](std::size_t begin, int piece) {
     std::byte* part = static_cast<std::byte*>(data) + begin * sizeof(double);
-    mpi_try(MPI_Allreduce(MPI_IN_PLACE, part, piece, datatype(element), operation(reduction), main), "MPI_Allreduce");
+    mpi_try(MPI_Allreduce(MPI_IN_PLACE, part, piece, type, operation(reduction), main), "MPI_Allreduce");
   });
+  turn_highest_bits(words);
 }
 
 void MpiForm::send(std::span<const std::byte> data, int to, int tag) {

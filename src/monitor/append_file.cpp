@@ -13,6 +13,8 @@
 namespace trireme::monitor {
 namespace {
 
+constexpr std::size_t most_kept_bytes = std::size_t{64} << 20;
+
 /// Bytes of the file up to and with its last newline.
 std::int64_t whole_lines(int file, std::int64_t size, const std::string& path) {
   char buffer[4096];
@@ -49,13 +51,29 @@ void AppendFile::cut_torn_line() {
     ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0, "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
 }
 
-void AppendFile::append(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
+std::size_t AppendFile::write_some(std::string_view bytes) {
+  std::size_t done = 0;
+  while (done < bytes.size()) {
+    const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
-    ensure(written > 0, "cannot write {} bytes to {}: {}", bytes.size(), path_, written < 0 ? std::strerror(errno) : "the system takes none");
-    bytes.remove_prefix(static_cast<std::size_t>(written));
+    if (written <= 0) {
+      trouble_ = fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_, written < 0 ? std::strerror(errno) : "the system takes none");
+      return done;
+    }
+    done += static_cast<std::size_t>(written);
   }
+  trouble_.clear();
+  return done;
+}
+
+void AppendFile::append(std::string_view bytes) {
+  if (kept_.empty()) {
+    kept_ = bytes.substr(write_some(bytes));
+    return;
+  }
+  kept_ += bytes;
+  kept_.erase(0, write_some(kept_));
+  ensure(kept_.size() <= most_kept_bytes, "{}", trouble_);
 }
 
 }  // namespace trireme::monitor

@@ -22,12 +22,17 @@ class AppendFile {
 
   /// Cuts what stands behind the last newline.
   void cut_torn_line();
-  /// With one write (more only where the system takes a part).
+  /// With one write (more only where the system takes a part). What a disk that is full does not take is kept and goes first the next time. Throws where that is more than
+  /// 64 MiB.
   void append(std::string_view bytes);
+  /// Why bytes are kept back; empty where all have arrived.
+  const std::string& trouble() const { return trouble_; }
 
  private:
   AppendFile(const std::string& path, int descriptor) : path_(path), descriptor_(descriptor) {}
-  std::string path_;
+  /// How many of the bytes the system took; where not all, `trouble_` says why.
+  std::size_t write_some(std::string_view bytes);
+  std::string path_, kept_, trouble_;
   int descriptor_;
 };
 

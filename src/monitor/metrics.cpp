@@ -40,4 +40,6 @@ void Metrics::write(const Row& row) {
   if (file_) file_->append(row.line());
 }
 
+std::string Metrics::trouble() const { return file_ ? file_->trouble() : ""; }
+
 }  // namespace trireme::monitor

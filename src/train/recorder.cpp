@@ -25,6 +25,10 @@ double Recorder::epoch_of(const RunState& state) const {
 void Recorder::write(monitor::Row& row, const RunState& state) {
   row.add("elapsed_s", state.elapsed_seconds);
   metrics_.write(row);
+  const std::string trouble = metrics_.trouble();
+  if (!trouble.empty() && !rows_are_kept_) log_.warn("{}; training goes on, rows are kept in memory and written when they can be", trouble);
+  if (trouble.empty() && rows_are_kept_) log_.info("all rows of metrics are written");
+  rows_are_kept_ = !trouble.empty();
 }
 
 void Recorder::step(const RunState& state, const StepResult& result) {

@@ -115,6 +115,14 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   return state_of(contents.info);
 }
 
+/// Rows without a checkpoint: an earlier start never came to one, or somebody, or the rules of a scratch disk, took them away.
+void warn_of_earlier_start(const Run& run, Log& log) {
+  std::error_code none;
+  if (run.mesh.world.rank() != 0 || std::filesystem::file_size(run.deck.run.folder + "/metrics.jsonl", none) == 0 || none) return;
+  log.warn("{}: has metrics of an earlier start and no checkpoint; it is begun anew. If there were checkpoints, stop this run and put them back",
+           run.deck.run.folder);
+}
+
 RunState fresh(Run& run, Log& log) {
   run.replica->initialize(run.deck.run.seed);
   log.info("a fresh start in {}", run.deck.run.folder);
@@ -125,6 +133,7 @@ RunState fresh(Run& run, Log& log) {
 
 Restored restore(Run& run, const RestartPolicy& policy, const std::optional<checkpoint::Choice>& newest, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
+  checkpoint::remove_leftovers(run.mesh.world, folder);
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::move_aside(run.mesh.world, folder, log);
     return {fresh(run, log), false, {}};
@@ -156,6 +165,7 @@ Restored restore(Run& run, const RestartPolicy& policy, const std::optional<chec
                     folder, list));
   }
   validate(policy.kind != RestartPolicy::Kind::required, "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
+  warn_of_earlier_start(run, log);
   return {fresh(run, log), false, {}};
 }
 

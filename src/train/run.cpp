@@ -120,7 +120,12 @@ HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environm
     std::error_code error;
     folder.made = !std::filesystem::exists(deck.run.folder, error);
     validate(folder.made || std::filesystem::is_directory(deck.run.folder, error), "run.folder = \"{}\": is no folder; name another one", deck.run.folder);
-    std::filesystem::create_directories(deck.run.folder + "/checkpoints", error);
+    const std::filesystem::path checkpoints = deck.run.folder + "/checkpoints";
+    const bool other = std::filesystem::exists(std::filesystem::symlink_status(checkpoints, error)) && !std::filesystem::is_directory(checkpoints, error);
+    validate(!other,
+             "{}: is no folder (a file, or a link that leads nowhere), where the checkpoints of the run are meant; put the folder back, or move this away",
+             checkpoints.string());
+    std::filesystem::create_directories(checkpoints, error);
     ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
+#include "trireme/base/batch_job.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/train/job_time.hpp"
 
@@ -35,6 +37,8 @@ RunClock::RunClock(const RunOptions& options) : started_(monotonic_seconds()), m
   } else if (const std::optional<JobTime> job = options.walltime_auto ? job_time() : std::nullopt) {
     end_ = started_ + job->seconds_left;
     source_ = job->source;
+  } else if (const std::vector<BatchJob> jobs = options.walltime_auto ? batch_jobs() : std::vector<BatchJob>(); !jobs.empty()) {
+    silent_job_ = jobs.front().title();
   }
 }
 

@@ -1,9 +1,9 @@
 #include "saver.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <filesystem>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -114,13 +114,18 @@ void Saver::in_place(const Target& target, const checkpoint::WriteReport& report
   failures_in_a_row_ = 0;
 }
 
-/// The step's file is the best one too: a second name for the same bytes, put in place by a rename.
+/// The step's file is the best one too: a second name for the same bytes where that can be, put in place by a rename.
 void Saver::link_best(const RunState& state) {
   const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step), best = folder_ + "/best.h5", fresh = best + ".tmp";
   comm::together(run_.mesh.world, [&] {
     if (run_.mesh.world.rank() != 0) return;
     unlink(fresh.c_str());
-    ensure(link(path.c_str(), fresh.c_str()) == 0, "{}: cannot be linked to {}: {}", fresh, path, std::strerror(errno));
+    if (link(path.c_str(), fresh.c_str()) != 0) {  // some file systems have no second names: then the same bytes again
+      std::error_code error;
+      std::filesystem::copy_file(path, fresh, error);
+      ensure(!error, "{}: cannot be made from {}: {}", fresh, path, error.message());
+      io::sync_file(fresh);
+    }
     io::rename_durably(fresh, best);
   });
   best_ = {state.best, state.best_metric, state.best_step};

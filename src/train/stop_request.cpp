@@ -16,7 +16,7 @@ void on_signal(int signal) {
   clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
   const auto seconds = static_cast<std::sig_atomic_t>(now.tv_sec);
   // srun and mpirun may send the same signal twice within a moment: only a later one means "at once".
-  if (received != 0 && signal != SIGUSR1 && seconds - received_at >= 5) _exit(128 + signal);
+  if (received != 0 && (signal == SIGTERM || signal == SIGINT) && seconds - received_at >= 5) _exit(128 + signal);
   if (received == 0) {
     received_at = seconds;
     received = signal;
@@ -31,6 +31,8 @@ void install_stop_signals() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);
+  struct sigaction before{};  // a terminal that is gone ends a run like SIGTERM, unless nohup says that it should not
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 int stop_signal() { return received; }
@@ -40,6 +42,7 @@ std::string signal_name(int signal) {
     case SIGUSR1: return "SIGUSR1";
     case SIGTERM: return "SIGTERM";
     case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
     default: return "signal " + std::to_string(signal);
   }
 }

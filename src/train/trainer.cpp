@@ -105,7 +105,14 @@ class Loop {
       if (!deck_.checkpoint.best.empty()) log_.info("checkpoint.best is now {}: the best {} so far counts no more", deck_.checkpoint.best, state_.best_metric);
       state_.best.reset();
     }
-    if (clock_.source() != "none") log_.info("this start ends by itself before {} ({} left)", clock_.source(), static_cast<long>(*clock_.left()));
+    if (const std::optional<double> left = clock_.left()) {
+      log_.info("this start ends by itself before {} ({} s left)", clock_.source(), static_cast<long>(*left));
+      if (clock_.must_stop(0, 0))
+        log_.warn("that is no more than run.walltime_margin ({} s): this start makes one step and ends; give it more time, or lower the margin",
+                  static_cast<long>(deck_.run.walltime_margin.value));
+    } else if (!clock_.silent_job().empty()) {
+      log_.info("{} does not say how long it may run: if it has a limit, give run.walltime, so that a checkpoint is written before it", clock_.silent_job());
+    }
   }
 
   ExitCode train() {
@@ -310,7 +317,8 @@ class Loop {
   ExitCode stopped() {
     reason_ = stop_signal() != 0 ? signal_name(stop_signal()) : stop_file_ ? "STOP file" : time_is_up_ ? clock_.source() : "a signal at another rank";
     recorder_.event(state_, "stopped", reason_);
-    log_.info("stopped at step {} ({}); submit the same command again to go on", state_.step, reason_);
+    const std::string first = stop_file_ ? fmt::format("remove {}/STOP and ", deck_.run.folder) : "";
+    log_.info("stopped at step {} ({}); {}submit the same command again to go on", state_.step, reason_, first);
     return ExitCode::stopped_early;
   }
 

@@ -54,9 +54,12 @@ TEST(Communicator, ReducesEveryTypeAndKind) {
   EXPECT_EQ(world().all_reduce(rank, Reduction::sum), total);
   EXPECT_EQ(world().all_reduce(-rank, Reduction::min), 1 - size);
   EXPECT_EQ(world().all_reduce(rank, Reduction::max), size - 1);
-  std::vector<std::uint64_t> words{~std::uint64_t{0} - static_cast<std::uint64_t>(rank)};  // beyond int64: compared as unsigned
-  world().all_reduce(words, Reduction::max);
-  EXPECT_EQ(words[0], ~std::uint64_t{0});
+  const std::uint64_t low = 5, high = ~std::uint64_t{0};  // on one rank and on the others, beyond int64: compared as unsigned
+  std::vector<std::uint64_t> most{rank == 0 ? low : high}, least = most;
+  world().all_reduce(most, Reduction::max);
+  world().all_reduce(least, Reduction::min);
+  EXPECT_EQ(most[0], size > 1 ? high : low);
+  EXPECT_EQ(least[0], low);
   std::vector<double> none;
   world().all_reduce(none, Reduction::sum);
 }

@@ -106,7 +106,7 @@ def wait_for(condition, what):
 def start_held(*arguments, step=12, ranks=1, cwd=None, env={}):
     """Starts a run whose rank 0 stops itself at the begin of a step and so holds up all, and waits until it does: a moment that no machine is too slow for.
     Returns the process, the ids of its ranks, and that of rank 0; end_of() lets it go on."""
-    process = start(*arguments, "--allow-faults", "--set", "debug.fault=stop rank 0 step %d" % step, ranks=ranks, cwd=cwd, env=env)
+    process = start(*arguments, "--allow-faults", "--set", "debug.fault=stop rank 0 step %s" % step, ranks=ranks, cwd=cwd, env=env)
 
     def stopped():
         return [pid for pid in ranks_of(process) if (state_of(pid) or "?")[0] == "T"]

@@ -6,6 +6,8 @@ import pathlib
 import re
 import shutil
 import signal
+import subprocess
+import time
 
 import harness
 
@@ -46,7 +48,7 @@ class Restart(harness.Case):
     def test_a_stop_file_stops_at_the_next_step(self):
         os.makedirs(self.path("run"))
         open(self.path("run", "STOP"), "w").close()
-        self.train(*self.arguments, expect=75)
+        self.assertIn("remove run/STOP and submit the same command again", self.train(*self.arguments, expect=75).text)
         os.remove(self.path("run", "STOP"))
         self.train(*self.arguments)
         self.assertEqual(self.exit_record()["code"], 0)
@@ -54,6 +56,47 @@ class Restart(harness.Case):
     def test_the_walltime_stops_before_the_job_is_killed(self):
         self.train("--set", "run.stop=100000 steps", "--set", "run.walltime=2 seconds", "--set", "run.walltime_margin=0.5 seconds", expect=75)
         self.assertTrue(harness.checkpoints(self.path("run")))
+
+    def test_less_time_than_the_margin_is_told(self):
+        """Each job of a chain would make one step, and say nothing but that it was stopped."""
+        job = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": str(int(time.time()) + 60)}
+        result = harness.run("train", "deck.toml", "--set", "run.stop=100000 steps", "--set", 'run.walltime="auto"', cwd=self.folder, env=job)
+        self.assertEqual(result.returncode, 75, result.text)
+        self.assertIn("no more than run.walltime_margin (300 s)", result.text)
+        self.assertEqual(self.exit_record()["step"], 1)
+
+    def test_a_terminal_that_is_gone_stops_a_run_with_a_checkpoint(self):
+        process, _, held = self.start_held(*self.arguments)
+        process.send_signal(signal.SIGHUP)
+        text = self.end_of(process, held)
+        self.assertEqual(process.returncode, 75, text)
+        record = self.exit_record()
+        self.assertEqual((record["code"], record["reason"], record["checkpoint"]), (75, "SIGHUP", harness.checkpoints(self.path("run"))[-1]))
+        whole = self.undisturbed()
+        fault = ("--allow-faults", "--set", "debug.fault=stop rank 0 step 20")
+        process = subprocess.Popen(["nohup", *harness.command("train", "deck.toml", *self.arguments, *fault)], cwd=self.folder, env=harness.environment(),
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        harness.wait_for(lambda: process.poll() is not None or harness.state_of(process.pid)[0] == "T", "a rank that stopped itself")
+        process.send_signal(signal.SIGHUP)
+        text = self.end_of(process, process.pid)
+        self.assertEqual(process.returncode, 0, text)
+        self.assertEqual(harness.digest(self.path("run", LAST)), whole)
+
+    def test_what_is_printed_gets_into_no_file_where_the_standard_streams_are_closed(self):
+        closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *harness.command("train", "deck.toml", *self.arguments)], cwd=self.folder,
+                                env=harness.environment(), timeout=harness.PATIENCE)
+        self.assertEqual(closed.returncode, 0)
+        steps = [row["step"] for row in harness.read_rows(self.path("run"), "train")]
+        self.assertEqual(steps, list(range(1, STEPS + 1)))
+        for name in harness.checkpoints(self.path("run")):
+            self.assertEqual(harness.run("verify", self.path("run/checkpoints", name)).returncode, 0, name)
+
+    def test_checkpoints_that_are_gone_are_missed(self):
+        self.train("--set", "run.stop=5 steps")
+        shutil.rmtree(self.path("run/checkpoints"))
+        missed = "has metrics of an earlier start and no checkpoint; it is begun anew"
+        self.assertIn(missed, self.train("--set", "run.stop=5 steps").text)
+        self.assertNotIn(missed, self.train("--set", "run.stop=5 steps", "--restart", "none").text)  # as was asked for
 
     def test_a_finished_run_stays_as_it_is(self):
         self.train(*self.arguments)

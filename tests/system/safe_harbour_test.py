@@ -4,6 +4,7 @@ import ctypes
 import json
 import os
 import shutil
+import signal
 import subprocess
 import unittest
 
@@ -31,9 +32,30 @@ class SmallDisk:
         libc.umount2(self.folder.encode(), 2)
 
 
+def fill(path):
+    """Leaves no byte free on the disk of this file."""
+    with open(path, "wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            try:
+                while file.write(b"\0" * size):
+                    pass
+            except OSError:
+                pass
+
+
 class SafeHarbour(harness.Case):
     def events(self, folder="run", event=None):
         return [row for row in harness.read_rows(self.path(folder), "event") if event is None or row["event"] == event]
+
+    def preloaded(self, name, source):
+        """A library that stands before the C library, of this source."""
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if not compiler:
+            self.skipTest("no C compiler")
+        with open(self.path(name + ".c"), "w") as file:
+            file.write(source)
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path(name + ".so"), self.path(name + ".c"), "-ldl"], check=True)
+        return self.path(name + ".so")
 
     def test_written_beside_training_or_not_the_checkpoints_are_the_same(self):
         for ranks in (1, 2):
@@ -81,13 +103,7 @@ class SafeHarbour(harness.Case):
 
     def test_a_disk_that_fails_leaves_nothing_that_looks_like_a_checkpoint(self):
         """Writes, flushes or reads of what is meant to be a checkpoint fail with EIO from some byte on, or from some call on, told by a library before the C library."""
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if not compiler:
-            self.skipTest("no C compiler")
-        source = self.path("eio.c")
-        with open(source, "w") as file:
-            file.write(EIO)
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path("eio.so"), source, "-ldl"], check=True)
+        library = self.preloaded("eio", EIO)
         self.train("--set", "run.stop=20 steps", "--set", "run.folder=whole")
         self.train("--set", "run.stop=5 steps", "--set", "schedule.length=20 steps", "--set", "run.folder=begun", ranks=2)
         whole, before = (harness.digest(self.path(folder, "checkpoints/step_%09d.h5" % step)) for folder, step in (("whole", 20), ("begun", 5)))
@@ -97,7 +113,7 @@ class SafeHarbour(harness.Case):
                     shutil.rmtree(self.path("run"), ignore_errors=True)
                     shutil.copytree(self.path("begun"), self.path("run"))
                     more = ("--set", "run.stop=20 steps", "--set", "schedule.length=20 steps", "--set", "checkpoint.async=" + way)
-                    result = harness.run("train", "deck.toml", *more, ranks=2, cwd=self.folder, env={"LD_PRELOAD": self.path("eio.so"), "TRIREME_TEST_EIO": call})
+                    result = harness.run("train", "deck.toml", *more, ranks=2, cwd=self.folder, env={"LD_PRELOAD": library, "TRIREME_TEST_EIO": call})
                     self.assertEqual(result.returncode, 1, result.text)
                     errors = [line for line in result.text.splitlines() if "error: " in line]
                     self.assertEqual(len(errors), 1, result.text)
@@ -116,9 +132,50 @@ class SafeHarbour(harness.Case):
         shutil.rmtree(self.path("run/checkpoints"))
         with open(self.path("run/checkpoints"), "w"):
             pass  # a file where the folder is meant
-        result = harness.run("train", "deck.toml", "--set", "run.stop=%d steps" % STEPS, cwd=self.folder)
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("Not a directory", result.text)
+        more = ("--set", "run.stop=%d steps" % STEPS)
+        self.assertIn("run/checkpoints: is no folder", self.train(*more, expect=2).text)
+        os.remove(self.path("run/checkpoints"))
+        os.symlink("nowhere", self.path("run/checkpoints"))
+        self.assertIn("run/checkpoints: is no folder", self.train(*more, expect=2).text)
+
+    def test_what_a_killed_start_left_takes_no_room(self):
+        wide = ("--set", "model.width=32", "--set", "checkpoint.best=none", "--set", "checkpoint.keep=1", "--set", "checkpoint.every=5 steps")
+        self.train(*wide, "--set", "run.stop=5 steps", "--set", "run.folder=whole")
+        size = os.path.getsize(self.path("whole/checkpoints/step_000000005.h5"))
+        with SmallDisk(self.path("run"), 2 * size + (3 << 19)):  # for two, of which one is the newest
+            self.train(*wide, "--set", "run.stop=5 steps")
+            shutil.copy(self.path("run/checkpoints/step_000000005.h5"), self.path("run/checkpoints/step_000000007.h5.tmp"))
+            self.train(*wide, "--set", "run.stop=10 steps")
+            self.assertEqual(os.listdir(self.path("run/checkpoints")), ["step_000000010.h5"])
+
+    def test_rows_of_metrics_wait_for_a_full_disk(self):
+        """The disk has no byte left from step 12 to step 20, and then has."""
+        with SmallDisk(self.path("run"), 16 << 20):
+            more = ("--set", "run.stop=%d steps" % STEPS, "--set", "checkpoint.every=1000 steps", "--set", "checkpoint.best=none")
+            process, _, held = self.start_held(*more, step="12; stop rank 0 step 20")
+            fill(self.path("run/full"))
+            os.kill(held, signal.SIGCONT)
+            harness.wait_for(lambda: process.poll() is not None or harness.state_of(held)[0] == "T", "step 20")
+            os.remove(self.path("run/full"))
+            text = self.end_of(process, held)
+            self.assertEqual(process.returncode, 0, text)
+            self.assertEqual(text.count("rows are kept in memory"), 1, text)
+            self.assertEqual(text.count("all rows of metrics are written"), 1, text)
+            self.assertEqual([row["step"] for row in harness.read_rows(self.path("run"), "train")], list(range(1, STEPS + 1)))
+
+    def test_a_file_system_without_second_names(self):
+        """The lease and the best checkpoint are usually made by a link."""
+        library = self.preloaded("link", "#include <errno.h>\nint link(const char* from, const char* to) { (void)from; (void)to; errno = EPERM; return -1; }\n")
+        process, _, held = self.start_held("--set", "run.stop=20 steps", env={"LD_PRELOAD": library})
+        result = harness.run("train", "deck.toml", cwd=self.folder, env={"LD_PRELOAD": library})
+        self.assertEqual(result.returncode, 2, result.text)
+        self.assertIn("in use by process %d" % held, result.text)
+        text = self.end_of(process, held)
+        self.assertEqual(process.returncode, 0, text)
+        best = self.path("run/checkpoints/best.h5")
+        self.assertEqual(harness.run("verify", best).returncode, 0)
+        self.assertEqual(os.stat(best).st_nlink, 1)
+        self.assertFalse(os.path.exists(self.path("run/run.lock")))
 
     def test_a_checkpoint_from_which_two_starts_failed_is_passed_over(self):
         length = ("--set", "schedule.length=%d steps" % STEPS)

@@ -7,11 +7,18 @@
 #include <variant>
 #include <vector>
 
+#include "trireme/base/error.hpp"
 #include "trireme/comm/communicator.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/parallel/parameter.hpp"
 
 namespace trireme::checkpoint {
+
+/// A checkpoint of a format that only a newer program knows: not damaged, and not to be passed over.
+class NewerFormat : public InputError {
+ public:
+  using InputError::InputError;
+};
 
 /// Rows [row_begin, row_end) of this rank's part of one global tensor: float32, each row in memory order. `spec` gives the global shape, the
 /// file's order and the inner order (the inner order of a row is turned on the way), `part` what of it this rank of the tensor group holds.

@@ -35,8 +35,10 @@ class Metrics {
   ~Metrics();
   Metrics(Metrics&&) noexcept;
   Metrics& operator=(Metrics&&) noexcept;
-  /// Throws Failure where the row cannot be written.
+  /// A row that a full disk does not take is kept, and written before the next one. Throws Failure where there are too many of them.
   void write(const Row& row);
+  /// Why rows are kept back; empty where all are in the file.
+  std::string trouble() const;
 
  private:
   std::unique_ptr<AppendFile> file_;

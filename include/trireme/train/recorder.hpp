@@ -58,6 +58,7 @@ class Recorder {
   monitor::Progress progress_;
   StepTimes window_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
+  bool rows_are_kept_ = false;  ///< the disk does not take them
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
 };
 

@@ -40,11 +40,13 @@ class RunClock {
   std::optional<double> left() const;
   /// Where the end comes from, for the log: "Slurm job 17", "run.walltime", "none".
   const std::string& source() const { return source_; }
+  /// The job that should have said its end and did not, or has none; empty where there is an end, or no job.
+  const std::string& silent_job() const { return silent_job_; }
 
  private:
   double started_, margin_ = 0;
   std::optional<double> end_;  ///< monotonic seconds
-  std::string source_ = "none";
+  std::string source_ = "none", silent_job_;
 };
 
 }  // namespace trireme::train

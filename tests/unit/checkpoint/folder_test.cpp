@@ -8,6 +8,7 @@
 
 #include "example.hpp"
 #include "trireme/io/file.hpp"
+#include "trireme/io/hdf5.hpp"
 
 namespace trireme::checkpoint {
 namespace {
@@ -68,6 +69,32 @@ TEST(Newest, PassesOverAFileWhoseStepIsAnotherThanItsNameSays) {
   ASSERT_EQ(choice.rejected.size(), 2u);
   EXPECT_NE(choice.rejected[0].why.find("folder"), std::string::npos) << choice.rejected[0].why;
   EXPECT_NE(choice.rejected[1].why.find("step 500"), std::string::npos) << choice.rejected[1].why;
+}
+
+TEST(Newest, OfANewerProgramIsNotPassedOver) {
+  const Folder folder;
+  write_step(folder, 9);
+  io::Hdf5File file = io::Hdf5File::create(folder / step_file_name(10), {});
+  file.write_attribute("/", "format", std::string("trireme-checkpoint"));
+  file.write_attribute("/", "version", std::int64_t{2});
+  file.close();
+  try {
+    find_newest(self, folder.path());
+    FAIL() << "went on from an older one";
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("newer program"), std::string::npos) << error.what();
+  }
+  EXPECT_EQ(names_in(folder.path()).size(), 2u);
+}
+
+TEST(Leftovers, AreHalfWrittenCheckpointsAndNothingElse) {
+  const Folder folder;
+  write_step(folder, 9);
+  for (const char* name : {"step_000000010.h5.tmp", "best.h5.tmp", "notes.tmp", "step_000000008.h5.damaged"}) std::ofstream(folder / name) << "half written";
+  fs::create_directory(folder / "folder.h5.tmp");
+  remove_leftovers(self, folder.path());
+  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"folder.h5.tmp", "notes.tmp", "step_000000008.h5.damaged", step_file_name(9)}));
+  remove_leftovers(self, folder / "missing");
 }
 
 TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {

@@ -25,10 +25,11 @@ struct LeaseTest : testing::Test {
   Folder folder;
   Log log{false};
   std::string path = folder / "run.lock";
+  LeaseTimes times{.stale_seconds = 60, .renewal_seconds = 0.5};
 
   std::string refusal() {
     try {
-      const Lease lease(comm::Communicator(), folder.path(), log);
+      const Lease lease(comm::Communicator(), folder.path(), log, times);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -45,13 +46,13 @@ struct LeaseTest : testing::Test {
     json.update(changes);
     std::ofstream(path) << json;
   }
-  /// A process that renews the lease, again and again until end().
-  pid_t renewed() {
+  /// A process that renews the lease, again and again until end(); its clock is so far ahead.
+  pid_t renewed(double ahead_seconds = 0) {
     nlohmann::json json = held();
     const pid_t child = ::fork();
     while (child == 0) {
       ::usleep(200'000);
-      json["heartbeat"] = wall_seconds();
+      json["heartbeat"] = wall_seconds() + ahead_seconds;
       std::ofstream(path + ".new") << json;
       ::rename((path + ".new").c_str(), path.c_str());
     }
@@ -136,6 +137,58 @@ TEST_F(LeaseTest, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
   const pid_t holder = renewed();
   EXPECT_NE(refusal(), "");  // alive, though the operating system does not tell
   end(holder);
+}
+
+TEST_F(LeaseTest, OfAHostWhoseClockIsSetBackIsRefused) {
+  times.renewal_seconds = 40;  // watched for a minute
+  for (const double set_back : {10.0, 1e6}) {
+    leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 100}});
+    const pid_t holder = renewed(-100 - set_back);
+    EXPECT_NE(refusal(), "");
+    end(holder);
+    fs::remove(path);
+  }
+}
+
+TEST_F(LeaseTest, OfAContainerOfThisHostGoesByItsHeartbeat) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);  // what has this number in the container may be alive
+  leave({{"pid", child}, {"system", "this boot, and other numbers of processes"}});
+  const pid_t holder = renewed();
+  EXPECT_NE(refusal(), "");
+  end(holder);
+}
+
+TEST_F(LeaseTest, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
+  const auto said = [&](const std::string& words) { return io::read_text_file(folder / "log.txt").find(words) != std::string::npos; };
+  const auto wait_for = [](const auto& condition) {
+    for (const double until = monotonic_seconds() + 300; !condition() && monotonic_seconds() < until;) ::usleep(10'000);
+    return condition();
+  };
+  Log speaking(true);
+  speaking.open_file(folder / "log.txt");
+  times.renewal_seconds = 0.05;
+  const std::string run = folder / "run";
+  fs::create_directory(run);
+  const Lease lease(comm::Communicator(), run, speaking, times);
+  const std::string in_the_way = run + "/run.lock" + std::string(io::StagedFile::default_suffix) + std::to_string(::getpid());
+  fs::create_directory(in_the_way);
+  EXPECT_TRUE(wait_for([&] { return said("stands still"); }));
+  EXPECT_NO_THROW(lease.check());
+  fs::remove(in_the_way);
+  EXPECT_TRUE(wait_for([&] { return said("written again"); }));
+  EXPECT_NO_THROW(lease.check());
+  fs::rename(run, folder / "moved");
+  const auto stops = [&] {
+    try {
+      lease.check();
+    } catch (const Failure&) {
+      return true;
+    }
+    return false;
+  };
+  EXPECT_TRUE(wait_for(stops));
 }
 
 TEST_F(LeaseTest, IsNotMadeWhereSomethingElseIs) {

@@ -1,7 +1,10 @@
 #include "trireme/monitor/metrics.hpp"
 
 #include <cmath>
+#include <csignal>
 #include <limits>
+
+#include <sys/resource.h>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -68,6 +71,34 @@ TEST(Metrics, TornLastLineIsCut) {
       EXPECT_EQ(contents(path), whole + row.line()) << torn;
     }
   }
+}
+
+TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
+  const TemporaryFolder folder;
+  const std::string path = folder / "metrics.jsonl";
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit fails, as on a full disk, after the part that fits
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  const auto limit = [&](rlim_t bytes) {
+    const rlimit now{bytes, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
+  };
+  Metrics metrics(path);
+  Row row("event");
+  row.add("detail", "twenty and more bytes");
+  std::string expected;
+  for (const rlim_t bytes : {rlim_t{20}, rlim_t{30}, before.rlim_cur, rlim_t{5}, before.rlim_cur}) {
+    limit(bytes);
+    metrics.write(row);
+    metrics.write(row);
+    expected += row.line() + row.line();
+    limit(before.rlim_cur);
+    EXPECT_EQ(metrics.trouble().empty(), bytes == before.rlim_cur) << metrics.trouble();
+    if (bytes == before.rlim_cur) {
+      EXPECT_EQ(contents(path), expected);
+    }
+  }
+  std::signal(SIGXFSZ, handler);
 }
 
 TEST(Metrics, DefaultMadeWritesNothingAndMovesKeepTheFile) {
