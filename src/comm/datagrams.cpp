@@ -12,6 +12,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -59,6 +60,7 @@ void add_own_addresses(Meeting& meeting) {
 
 struct Datagrams::State {
   int rank = 0, socket = -1;
+  int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // readable once nobody shall wait any more; none: a wait lasts its time
   std::uint64_t key = 0;
   std::vector<sockaddr_in> meeting;  // not rank 0: where it may be; one place once it has answered
   std::vector<sockaddr_in> peers;    // rank 0: by rank; port 0: not heard yet
@@ -88,8 +90,12 @@ Datagrams::Datagrams(const Communicator& world) : state_(std::make_unique<State>
 }
 
 Datagrams::~Datagrams() {
-  if (state_->socket >= 0) ::close(state_->socket);
+  for (const int descriptor : {state_->socket, state_->bell}) {
+    if (descriptor >= 0) ::close(descriptor);
+  }
 }
+
+void Datagrams::end_waiting() { (void)::eventfd_write(state_->bell, 1); }
 
 void Datagrams::send(int to, std::span<const std::byte> data) {
   TRIREME_EXPECT(data.size() <= longest && (to == 0) != (state_->rank == 0));
@@ -111,8 +117,9 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
 
 std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds) {
   TRIREME_EXPECT(data.size() <= longest);
-  pollfd wanted{.fd = state_->socket, .events = POLLIN, .revents = 0};  // a negative descriptor only waits
-  if (::poll(&wanted, 1, std::max(0, static_cast<int>(seconds * 1000))) <= 0) return std::nullopt;
+  std::array<pollfd, 2> wanted{
+      {{.fd = state_->socket, .events = POLLIN, .revents = 0}, {.fd = state_->bell, .events = POLLIN, .revents = 0}}};  // negative: of no matter
+  if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 || wanted[0].revents == 0) return std::nullopt;
   std::array<std::byte, sizeof(Header) + longest> packet{};
   sockaddr_in place{};
   socklen_t length = sizeof place;

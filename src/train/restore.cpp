@@ -21,7 +21,8 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
       if (difference.forbidden) {
         refused += fmt::format("{}{}: {} -> {}", refused.empty() ? "" : "; ", difference.key, difference.before, difference.after);
       } else {
-        log.info("changed since the checkpoint: {}: {} -> {}", difference.key, difference.before, difference.after);
+        const auto shown = [](const std::string& value) { return value.empty() ? "not given" : value; };
+        log.info("changed since the checkpoint: {}: {} -> {}", difference.key, shown(difference.before), shown(difference.after));
       }
     }
   }

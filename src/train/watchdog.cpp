@@ -182,6 +182,7 @@ Watchdog::Watchdog(const Options& options, comm::Environment& environment, const
 
 Watchdog::~Watchdog() {
   state_->ending = true;
+  state_->datagrams.end_waiting();
   state_->thread.join();
   state_->send_to_all(Kind::farewell);
 }

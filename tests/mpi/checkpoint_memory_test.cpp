@@ -104,9 +104,14 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
   const std::string path = folder.path + "/a.h5";
   Share mine(state_bytes(), world().rank(), world().size());
   mine.for_each([](float& value, float number) { value = number; });
-  {
-    Share small(1 << 20, world().rank(), world().size());  // libraries take what they take once
+  const comm::Communicator group = world().split(world().rank() < readers ? 0 : -1, world().rank());
+  {  // libraries take what they take once
+    Share small(1 << 20, world().rank(), world().size());
     write(world(), folder.path + "/first.h5", small.pieces, {});
+    if (world().rank() < readers) {
+      Share share(1 << 20, group.rank(), group.size());
+      read(group, folder.path + "/first.h5", share.pieces);
+    }
   }
   const std::int64_t turned = std::min(turned_rows, mine.largest_turned_bytes());
 
@@ -125,7 +130,6 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
   expect_growth("written by a thread, beside the values", background, planned.peak_bytes() + beside_values);
   memory.reset();
 
-  const comm::Communicator group = world().split(world().rank() < readers ? 0 : -1, world().rank());
   std::optional<std::int64_t> reading = 0;
   std::int64_t wrong = 0, most = 0;
   if (world().rank() < readers) {

@@ -3,8 +3,10 @@
 #include <array>
 #include <cstdint>
 #include <set>
+#include <thread>
 
 #include "../support/mpi.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/comm/datagrams.hpp"
 
 namespace trireme::comm {
@@ -52,6 +54,16 @@ TEST(Datagrams, OfAGroupOfOneGoNowhere) {
   Datagrams datagrams{Communicator()};
   std::array<std::byte, 16> message{};
   EXPECT_FALSE(datagrams.receive(message, 0.01));
+}
+
+TEST(Datagrams, NobodyWaitsForThemOnceToldSo) {
+  Datagrams datagrams(test_environment().world());
+  const double begin = monotonic_seconds();
+  std::thread other([&] { datagrams.end_waiting(); });
+  std::array<std::byte, 16> message{};
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(datagrams.receive(message, 2 * patience_seconds));
+  EXPECT_LT(monotonic_seconds() - begin, patience_seconds);
+  other.join();
 }
 
 }  // namespace

@@ -29,6 +29,9 @@ class Datagrams {
   /// One message, if it comes within `seconds`: who sent it; the bytes are in `data`, which is of the length that all messages have.
   std::optional<int> receive(std::span<std::byte> data, double seconds);
 
+  /// From another thread: receive() waits no more, neither the call under way nor any later one.
+  void end_waiting();
+
  private:
   struct State;
   std::unique_ptr<State> state_;
