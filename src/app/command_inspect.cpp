@@ -168,7 +168,10 @@ Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   describe_checkpoints(json, path + "/checkpoints");
   json["metrics"] = last_rows(path + "/metrics.jsonl");
-  if (std::ifstream file(path + "/exit.json"); file) json["exit"] = Json::parse(file, nullptr, false);
+  if (const std::string record = path + "/exit.json"; fs::is_regular_file(record)) {
+    std::ifstream file(record);
+    json["exit"] = Json::parse(file, nullptr, false);
+  }
   return json;
 }
 

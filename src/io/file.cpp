@@ -19,11 +19,6 @@ namespace {
 
 const char* reason(int error) { return std::strerror(error); }
 
-/// Whether another path would do: the user's to mend, where everything else is the machine's.
-bool is_of_the_path(int error) {
-  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == EROFS;
-}
-
 [[noreturn]] void refuse(int error, const std::string& message) {
   if (is_of_the_path(error)) throw InputError(message);
   throw Failure(message);
@@ -46,6 +41,10 @@ int sync_descriptor(int descriptor) {
 }
 
 }  // namespace
+
+bool is_of_the_path(int error) {
+  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == EROFS;
+}
 
 File::File(const std::string& path, Mode mode) : path_(path) {
   do descriptor_ = ::open(path.c_str(), flags_of(mode), 0666);

@@ -66,7 +66,10 @@ namespace {
 
 /// Whether the exit record of the start before says that the run is done.
 bool ended_as_done(const std::string& folder) {
-  std::ifstream file(folder + "/exit.json");
+  const std::string path = folder + "/exit.json";
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(path, missing)) return false;
+  std::ifstream file(path);
   const nlohmann::json record = nlohmann::json::parse(file, nullptr, false);
   return record.is_object() && record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
 }
@@ -126,6 +129,8 @@ HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environm
              "{}: is no folder (a file, or a link that leads nowhere), where the checkpoints of the run are meant; put the folder back, or move this away",
              checkpoints.string());
     std::filesystem::create_directories(checkpoints, error);
+    validate(!io::is_of_the_path(error.value()), "run.folder = \"{}\": cannot be made: {}; name a folder that may be written", deck.run.folder,
+             error.message());
     ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);

@@ -106,7 +106,7 @@ class Loop {
       state_.best.reset();
     }
     if (const std::optional<double> left = clock_.left()) {
-      log_.info("this start ends by itself before {} ({} s left)", clock_.source(), static_cast<long>(*left));
+      log_.info("this start ends by itself before {} ({} s left)", clock_.source(), std::max(0L, static_cast<long>(*left)));
       if (clock_.must_stop(0, 0))
         log_.warn("that is no more than run.walltime_margin ({} s): this start makes one step and ends; give it more time, or lower the margin",
                   static_cast<long>(deck_.run.walltime_margin.value));

@@ -89,12 +89,14 @@ std::optional<Watch::Lost> Watch::look(double now) {
     return Lost{rank, fmt::format("rank {} on {} {} ({})", rank, seen.sign.host.data(), what, place_of(seen.sign))};
   };
   const Seen* overdue = nullptr;
+  bool signs_missing = false;
   for (const Seen& seen : seen_) {
     if (!seen.watched) continue;
+    signs_missing |= now - seen.at > silence_ / 2;
     if (now - seen.at > silence_) return lost(seen, fmt::format("gives no sign of life for {:.1f} s", now - seen.at));
     if (still(seen) > seen.sign.allowed_seconds && (overdue == nullptr || still(seen) > still(*overdue))) overdue = &seen;
   }
-  if (overdue == nullptr) return std::nullopt;
+  if (overdue == nullptr || signs_missing) return std::nullopt;  // who waits for a rank that has fallen silent may be over its deadline first
   // Whoever waits for it may be over the deadline first.
   const Seen* culprit = overdue;
   for (const Seen& seen : seen_) {

@@ -13,6 +13,7 @@ MISTAKES = {
     "a negative batch": ("global = 64", "global = -64", ["[batch] global", "-64"]),
     "a batch that does not divide": ("global = 64", "global = 50", ["batch.global", "50", "48", "64"]),
     "missing data": ('train = "data/train"', 'train = "data/nowhere"', ["data/nowhere"]),
+    "a folder that cannot be made": ('folder = "run"', 'folder = "deck.toml/run"', ["run.folder", "Not a directory", "may be written"]),
     "a wrong unit": ('stop = "20 steps"', 'stop = "20 stepps"', ["[run] stop", "stepps", "steps"]),
     "a bad name": ('name = "test"', 'name = "a/b"', ["[run] name", "a/b"]),
     "a wrong choice": ('kind = "sgd"', 'kind = "sdg"', ["sdg", "sgd"]),

@@ -16,7 +16,8 @@ MARK = "TRIREME_TEST_HOSTS"
 ADDRESS = "192.0.2.%d"
 
 AGENT = """#!/bin/sh
-# What mpirun takes for ssh: HOST COMMAND...
+# What mpirun takes for ssh: HOST COMMAND..., of hydra -x HOST COMMAND...
+[ "$1" != -x ] || shift
 read -r pid < "${0%/*}/$1.pid" || exit 255
 shift
 exec nsenter -t "$pid" -n -u -- /bin/sh -c "$*"
@@ -127,8 +128,9 @@ class Hosts:
         """Starts the program on hosts, so many ranks on each in this order, and does not wait for it."""
         env = harness.environment()
         env.update(OMPI_MCA_plm="rsh", OMPI_MCA_plm_rsh_agent=self.agent, PRTE_MCA_plm="ssh", PRTE_MCA_plm_ssh_agent=self.agent,
-                   OMPI_MCA_pml="ob1", OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_include="eth0")
-        launcher = [harness.MPIEXEC, "-n", str(ranks_each * len(names)), "--host", ",".join("%s:%d" % (name, ranks_each) for name in names)]
+                   OMPI_MCA_pml="ob1", OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_include="eth0", UCX_TLS="tcp,self", UCX_NET_DEVICES="eth0")
+        by_name = ["-launcher", "ssh", "-launcher-exec", self.agent, "-iface", "eth0", "-hosts"] if harness.has_hydra() else ["--host"]
+        launcher = [harness.MPIEXEC, "-n", str(ranks_each * len(names)), *by_name, ",".join("%s:%d" % (name, ranks_each) for name in names)]
         return subprocess.Popen(self.hosts[names[0]].inside() + launcher + [harness.TRIREME, *map(str, arguments)], cwd=cwd, env=env, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 

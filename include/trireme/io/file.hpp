@@ -7,6 +7,9 @@
 
 namespace trireme::io {
 
+/// Whether another path would do (errno of a call that names one): the user's to mend, where everything else is the machine's.
+bool is_of_the_path(int error);
+
 /// An open file. Reads and writes name their position, so any number of threads may use one at once; short transfers and interruptions are
 /// gone on with. Every message names the path.
 class File {

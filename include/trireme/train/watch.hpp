@@ -79,7 +79,7 @@ class Watch {
   /// It ends in good order: watched no more.
   void left(int rank);
   /// To be called again and again; the rank to blame once one is silent, or stands still, for too long. Of several that stand still it is one that waits for
-  /// nobody, or else the one that came to stand first. After a long time without a look the watching
+  /// nobody, or else the one that came to stand first; none of them as long as another may fall silent. After a long time without a look the watching
   /// process itself was stopped: then nobody is blamed for as long as a rank may be unheard.
   std::optional<Lost> look(double now);
   /// Where each rank was when it was last heard, a line each.

@@ -79,6 +79,19 @@ TEST(Watch, BlamesTheSilent) {
   }
 }
 
+TEST(Watch, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
+  Watch watch(2, 10, 0);
+  watch.heard(1, sign(0, 10, true), 1);  // stopped while it waited for another
+  for (int now = 2; now <= 12; ++now) {
+    watch.heard(0, sign(now, 10, true), now);
+    const auto lost = watch.look(now);
+    ASSERT_EQ(lost.has_value(), now > 11) << now;
+    if (lost) {
+      EXPECT_NE(lost->what.find("rank 1 on node1 gives no sign of life"), std::string::npos) << lost->what;
+    }
+  }
+}
+
 TEST(Watch, BlamesNobodyWhoLeft) {
   Watch watch(2, 10, 0);
   watch.heard(1, sign(0, never), 1);
