@@ -35,7 +35,9 @@ leave() { for place in "${mounted[@]}"; do umount "$place" || true; done; }
 trap leave EXIT
 inside() { chroot "$dir" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive CCACHE_DIR=/ccache "$@"; }
 
-if [ ! -e "$dir/complete" ]; then
+packages="g++ cmake ninja-build ccache pkg-config python3 libkokkos-dev libhdf5-openmpi-dev hdf5-tools libopenmpi-dev openmpi-bin libdnnl-dev libtomlplusplus-dev libcli11-dev libfmt-dev
+  libxxhash-dev nlohmann-json3-dev zlib1g-dev libsentencepiece-dev libprotobuf-dev libabsl-dev libgtest-dev python3-h5py python3-numpy iproute2"
+if [ ! -e "$dir/userland" ]; then
   # shellcheck disable=SC2016 # apt's own words
   mirror=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' | awk -F'|' '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
   say "Debian unstable -> $dir"
@@ -43,13 +45,16 @@ if [ ! -e "$dir/complete" ]; then
   mkdir -p "$dir"
   debootstrap --variant=minbase --include=ca-certificates sid "$dir" "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || { tail -n 20 "$dir.log"; impossible "debootstrap failed"; }
   [ ! -e /etc/apt/apt.conf.d ] || cp -a /etc/apt/apt.conf.d/. "$dir/etc/apt/apt.conf.d/" # a proxy
+  touch "$dir/userland"
+fi
+if [ "$(cat "$dir/packages" 2>/dev/null)" != "$packages" ]; then
   inside apt-get -o Acquire::Check-Valid-Until=false -o Acquire::Check-Date=false update -q >>"$dir.log" 2>&1
-  inside apt-get install -y -q --no-install-recommends g++ cmake ninja-build ccache pkg-config python3 libkokkos-dev libhdf5-openmpi-dev hdf5-tools libopenmpi-dev openmpi-bin libdnnl-dev \
-    libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev libsentencepiece-dev libprotobuf-dev libabsl-dev libgtest-dev >>"$dir.log" 2>&1 || { tail -n 20 "$dir.log"; exit 1; }
+  # shellcheck disable=SC2086
+  inside apt-get install -y -q --no-install-recommends $packages >>"$dir.log" 2>&1 || { tail -n 20 "$dir.log"; exit 1; }
   # Debian's Kokkos names two archives in its CMake targets that it does not ship.
   # shellcheck disable=SC2016
   inside sh -c 'for l in algorithms simd; do f=/usr/lib/$(uname -m)-linux-gnu/libkokkos$l.a; [ -e $f ] || ar qc $f; done'
-  touch "$dir/complete"
+  echo "$packages" >"$dir/packages"
 fi
 for name in proc sys dev/shm; do
   mkdir -p "$dir/$name"

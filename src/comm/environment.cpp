@@ -100,7 +100,7 @@ void validate_world(const Launch& launch, int world_size) {
 
 }  // namespace
 
-Environment::Environment() : host_(host_name()) {
+Environment::Environment() : host_(host_name()), launcher_(launcher_process().value_or(0)) {
   std::signal(SIGPIPE, SIG_IGN);
   const Launch launch = find_launch();
 #if defined(OPEN_MPI)
@@ -129,6 +129,8 @@ Environment::Environment() : host_(host_name()) {
 
 // MPI_Finalize is collective: it stands in leave(), where all ranks come together; a rank that unwinds alone would wait here for ever.
 Environment::~Environment() = default;
+
+bool Environment::launcher_gone() const { return launcher_ != 0 && ::getppid() != launcher_; }
 
 std::string Environment::library() const {
   if (!initialized_) return "none";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <string>
 
 #include "trireme/base/check.hpp"
 
@@ -47,7 +48,9 @@ void mpi_try(int code, std::string_view call) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   MPI_Error_string(code, text, &length);
-  throw Failure(fmt::format("{} failed: {}", call, std::string_view(text, static_cast<std::size_t>(length))));
+  std::string words(text, static_cast<std::size_t>(length));
+  std::replace(words.begin(), words.end(), '\n', ' ');  // MPICH's have a line for each of its calls
+  throw Failure(fmt::format("{} failed: {}", call, words));
 }
 
 std::shared_ptr<MpiForm> MpiForm::duplicate(MPI_Comm parent) {

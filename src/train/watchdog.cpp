@@ -69,6 +69,7 @@ struct Watchdog::State {
   Message own_sign(double now) const;
   void speak(const Watch::Lost& lost, double now);
   [[noreturn]] void report(const Watch::Lost& lost, double now);
+  [[noreturn]] void leave_the_launcher(double now);
   void send_to_all(Kind kind);
 
   const Options options;
@@ -122,6 +123,7 @@ void Watchdog::State::run() {
     if (from) take(message, *from, now);
     if (now >= due) {
       due = now + period;
+      if (environment.launcher_gone()) leave_the_launcher(now);
       const Message own = own_sign(now);
       if (rank == 0)
         watch.heard(0, own.sign, now);
@@ -172,6 +174,15 @@ void Watchdog::State::report(const Watch::Lost& lost, double now) {
   if (rank == 0) send_to_all(Kind::leave);
   // MPI_Abort also ends ranks that a stopped process or another node holds; without MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
   if (environment.threads()) environment.abort(ExitCode::rank_lost);
+  go();
+}
+
+/// Some launchers take their ranks along, some leave those behind that are at work: nobody would end these.
+void Watchdog::State::leave_the_launcher(double now) {
+  if (rank == 0)
+    speak({rank, fmt::format("the launcher, or its part on {}, is gone", environment.host())}, now);
+  else
+    std::this_thread::sleep_for(std::chrono::seconds(grace_seconds));
   go();
 }
 

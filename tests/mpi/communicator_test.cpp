@@ -64,6 +64,16 @@ TEST(Communicator, ReducesEveryTypeAndKind) {
   world().all_reduce(none, Reduction::sum);
 }
 
+TEST(Communicator, WhatMpiSaysOfAnErrorIsOneLine) {
+  const std::byte nothing{};
+  try {
+    world().send(std::span(&nothing, 1), world().size(), 1);
+    ADD_FAILURE() << "there is no such rank";
+  } catch (const Failure& error) {
+    EXPECT_EQ(std::string(error.what()).find('\n'), std::string::npos) << error.what();
+  }
+}
+
 TEST(Communicator, PassesMessagesAround) {
   if (world().size() == 1) {
     int value = 0;

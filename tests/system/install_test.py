@@ -48,7 +48,7 @@ class Install(harness.Case):
         """Through chain.sh and the job script, with little programs in the place of Slurm's."""
         os.makedirs(self.path("bin"))
         for name, text in {"sbatch": 'printf "%s\\n" "$@" >job; echo 7', "scancel": "true", "scontrol": "false",
-                           "srun": 'while [[ $1 == -* ]]; do shift; done; echo "$1" >launched; exec "%s" -n 2 "$@"' % harness.MPIEXEC}.items():
+                           "srun": 'while [[ $1 == -* ]]; do shift; done; [ $# -gt 0 ] || exit 1; echo "$1" >launched; exec "%s" -n 2 "$@"' % harness.MPIEXEC}.items():
             pathlib.Path(self.path("bin", name)).write_text("#!/bin/bash\n" + text + "\n")
             os.chmod(self.path("bin", name), 0o755)
         environment = harness.environment(PRTE_MCA_ras="^slurm")  # Open MPI 5 and 6 would ask this Slurm for its nodes

@@ -22,6 +22,8 @@ class Environment {
   const std::string& host() const { return host_; }
   /// Whether MPI may be called from any thread (MPI_THREAD_MULTIPLE was granted).
   bool threads() const { return threads_; }
+  /// Whether the launcher, or its part on this host, was there at the start and is no more. False where a shell or a batch system's own part stands between.
+  bool launcher_gone() const;
   /// "Open MPI v4.1.4", "none".
   std::string library() const;
 
@@ -35,6 +37,7 @@ class Environment {
   Communicator world_;
   int local_rank_ = 0, local_size_ = 1;
   std::string host_;
+  int launcher_ = 0;  ///< its process; 0: none
   bool initialized_ = false, threads_ = false;
 };
 
