@@ -23,6 +23,8 @@ MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
 # The device that Case.train() trains on: that of the deck; or all tests of a file on another one, by hand.
 DEVICE = {"": (), "emulated": ("--allow-faults", "--set", "debug.device=emulated"), "cuda": ("--set", "run.device=cuda")}[os.environ.get("TRIREME_TEST_DEVICE", "")]
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # for the programs that tests start, also where the tests run under nohup
+
 
 def skip(why):
     print("skipped: " + why)
