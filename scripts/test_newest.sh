@@ -41,14 +41,19 @@ if [ ! -e "$dir/userland" ]; then
   # shellcheck disable=SC2016 # apt's own words
   mirror=$(apt-get indextargets --format '$(ORIGIN)|$(LABEL)|$(REPO_URI)' 'Created-By: Packages' | awk -F'|' '$1 == "Debian" && $2 == "Debian" { print $3; exit }')
   say "Debian unstable -> $dir"
-  rm -rf "$dir"
+  if [ -n "$(ls -A "$dir" 2>/dev/null)" ] && [ ! -e "$dir/userland.begun" ]; then
+    echo "test_newest.sh: $dir holds something else than a userland of this script; give an empty folder" >&2
+    exit 2
+  fi
+  rm -rf --one-file-system "$dir"
   mkdir -p "$dir"
+  touch "$dir/userland.begun"
   debootstrap --variant=minbase --include=ca-certificates sid "$dir" "${mirror:-http://deb.debian.org/debian}" >"$dir.log" 2>&1 || { tail -n 20 "$dir.log"; impossible "debootstrap failed"; }
   [ ! -e /etc/apt/apt.conf.d ] || cp -a /etc/apt/apt.conf.d/. "$dir/etc/apt/apt.conf.d/" # a proxy
   touch "$dir/userland"
 fi
 if [ "$(cat "$dir/packages" 2>/dev/null)" != "$packages" ]; then
-  inside apt-get -o Acquire::Check-Valid-Until=false -o Acquire::Check-Date=false update -q >>"$dir.log" 2>&1
+  inside apt-get -o Acquire::Check-Valid-Until=false -o Acquire::Check-Date=false update -q >>"$dir.log" 2>&1 || { tail -n 20 "$dir.log"; exit 1; }
   # shellcheck disable=SC2086
   inside apt-get install -y -q --no-install-recommends $packages >>"$dir.log" 2>&1 || { tail -n 20 "$dir.log"; exit 1; }
   # Debian's Kokkos names two archives in its CMake targets that it does not ship.

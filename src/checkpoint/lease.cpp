@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <mutex>
 #include <optional>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -150,19 +151,30 @@ void wait_out(const std::string& path, const Holder& first, const LeaseTimes& ti
   log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path, first.pid, host);
 }
 
+/// Beside the file, and of this process alone: numbers of processes are, like names of hosts, the same in several containers.
+std::string own_name(const std::string& path, const char* suffix) {
+  return fmt::format("{}.{}.{}.{:08x}.{}", path, host_name(), ::getpid(), std::random_device{}(), suffix);
+}
+
 /// Where the file system knows no second names: only one job makes the name, but whoever reads at that moment may see less than the text.
 bool create_alone(const std::string& path, const std::string& text) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
   ensure(descriptor >= 0 || error == EEXIST, "{}: the lease cannot be made: {}", path, std::strerror(error));
-  if (descriptor >= 0) io::replace_file(path, text);
-  return descriptor >= 0;
+  if (descriptor < 0) return false;
+  try {
+    io::replace_file(path, text);
+  } catch (...) {
+    ::unlink(path.c_str());
+    throw;
+  }
+  return true;
 }
 
 /// A name that appears whole or not at all: written aside, then linked. False where somebody else was first.
 bool create_whole(const std::string& path, const std::string& text) {
-  const std::string temporary = fmt::format("{}.{}.{}.tmp", path, host_name(), ::getpid());
+  const std::string temporary = own_name(path, "tmp");
   try {
     io::File file(temporary, io::File::Mode::create);
     file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
@@ -174,17 +186,17 @@ bool create_whole(const std::string& path, const std::string& text) {
   const int result = ::link(temporary.c_str(), path.c_str());
   const int error = errno;
   ::unlink(temporary.c_str());
-  if (result != 0 && (error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK)) return create_alone(path, text);
+  if (result != 0 && io::has_no_links(error)) return create_alone(path, text);
   ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path, std::strerror(error));
   return result == 0;
 }
 
 /// Takes the old file away under a name of its own, so that of two that take over only one does it.
 void take_away(const std::string& path, const Holder& old) {
-  const std::string aside = fmt::format("{}.{}.{}.old", path, host_name(), ::getpid());
+  const std::string aside = own_name(path, "old");
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Holder> taken = read_holder(aside);
-  const bool other = taken && !taken->host.empty() && !taken->same_process(old);
+  const bool other = taken && !taken->same_process(old);           // of two that cannot be read one is as good as the other
   if (other) (void)create_whole(path, io::read_text_file(aside));  // somebody had just taken it over: given back
   ::unlink(aside.c_str());
   if (other) refuse(path, *taken, wall_seconds() - taken->heartbeat);
@@ -230,39 +242,42 @@ struct Lease::Heart {
   void beat() {
     std::unique_lock lock(mutex);
     while (trouble.empty() && !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds), [this] { return ending; })) {
-      try {
-        renew();
-      } catch (const std::exception& error) {
-        failed(error.what());
-      }
+      lock.unlock();  // a disk that does not answer holds up this thread, and no step
+      const std::string found = renewed();
+      lock.lock();
+      trouble = found;
     }
   }
 
-  void renew() {
-    const std::optional<Holder> holder = read_holder(path);
-    if (holder && !holder->host.empty() && !holder->same_process(this_process())) {
-      trouble = fmt::format("{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path,
-                            holder->pid, holder->host);
-      return;
+  /// What ends the run; empty where nothing does.
+  std::string renewed() {
+    try {
+      const std::optional<Holder> holder = read_holder(path);
+      if (holder && !holder->host.empty() && !holder->same_process(this_process()))
+        return fmt::format("{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path,
+                           holder->pid, holder->host);
+      io::replace_file(path, text_of(this_process()));
+      if (std::exchange(behind, false)) log.info("{}: the heartbeat is written again", path);
+      return "";
+    } catch (const std::exception& error) {
+      return failed(error.what());
     }
-    io::replace_file(path, text_of(this_process()));
-    if (std::exchange(behind, false)) log.info("{}: the heartbeat is written again", path);
   }
 
-  /// A folder that is gone ends the run. A disk that is full, or does not answer for a while, may pass: until then no other job can write a lease either.
-  void failed(const std::string& why) {
+  /// A folder that is gone ends the run. A disk that is full, or fails for a while, may pass, and another job that takes the lease meanwhile is seen then.
+  std::string failed(const std::string& why) {
     std::error_code error;
-    const bool gone = !std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error;
-    if (gone)
-      trouble = why;
-    else if (!std::exchange(behind, true))
+    if (!std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error) return why;
+    if (!std::exchange(behind, true))
       log.warn("{}; the heartbeat of this job stands still meanwhile, it is tried again every {:.0f} s", why, times.renewal_seconds);
+    return "";
   }
 
   std::string path, trouble;
   LeaseTimes times;
   Log& log;
-  bool ending = false, behind = false;
+  bool ending = false;
+  bool behind = false;  ///< of the thread alone
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::thread thread;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <optional>
+#include <set>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -60,10 +61,11 @@ std::optional<pid_t> launcher_process() {
   const pid_t parent = ::getppid();
   std::string name;
   std::getline(std::ifstream("/proc/" + std::to_string(parent) + "/comm"), name);
-  for (const char* known : {"mpirun", "mpiexec", "orterun", "orted", "prte", "hydra_"}) {
-    if (name.starts_with(known)) return parent;
-  }
-  return std::nullopt;
+  // No more than 15 letters, as the system keeps them.
+  static const std::set<std::string> known{"mpirun",        "mpirun.openmpi", "mpirun.mpich",    "mpiexec",        "mpiexec.openmpi",
+                                           "mpiexec.mpich", "mpiexec.hydra",  "orterun",         "orted",          "prterun",
+                                           "prted",         "prte",           "hydra_pmi_proxy", "hydra_bstrap_pr"};
+  return known.contains(name) ? std::optional(parent) : std::nullopt;
 }
 
 /// Leaves a process behind that ends the launcher, should it still be there after a while: one that ends a job waits without end for its own part on a host
@@ -88,10 +90,11 @@ void end_launcher_later() {
 /// Many processes that each believe to be alone would write one run folder: refused.
 void validate_world(const Launch& launch, int world_size) {
   if (world_size > 1 || launch.tasks <= 1) return;
-  validate(!launch.slurm_step || variable("OMPI_COMM_WORLD_SIZE") != nullptr,
-           "srun started {} tasks, but MPI sees a world of one: each would train by itself. This MPI was not told of its peers: `srun --mpi=list` "
-           "shows the kinds that this Slurm has; take the one that the MPI library was built for, as in `srun --mpi=pmix`",
-           launch.tasks);
+  validate(
+      !launch.slurm_step || variable("OMPI_COMM_WORLD_SIZE") != nullptr,
+      "srun started {} tasks, but MPI sees a world of one: each would train by itself. This MPI was not told of its peers: `srun --mpi=list` "
+      "shows the kinds that this Slurm has; take the one that the MPI library was built for, as in `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)",
+      launch.tasks);
   throw InputError(
       fmt::format("the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
                   "Start with the mpirun of the MPI library that this program is linked with",
@@ -100,7 +103,7 @@ void validate_world(const Launch& launch, int world_size) {
 
 }  // namespace
 
-Environment::Environment() : host_(host_name()), launcher_(launcher_process().value_or(0)) {
+Environment::Environment() : host_(host_name()) {
   std::signal(SIGPIPE, SIG_IGN);
   const Launch launch = find_launch();
 #if defined(OPEN_MPI)
@@ -116,6 +119,7 @@ Environment::Environment() : host_(host_name()), launcher_(launcher_process().va
   int granted = MPI_THREAD_SINGLE;
   mpi_try(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
   initialized_ = true;
+  launcher_ = launcher_process().value_or(0);
   threads_ = granted == MPI_THREAD_MULTIPLE;
   mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
   world_ = Communicator(MpiForm::duplicate(MPI_COMM_WORLD));

@@ -1,10 +1,12 @@
 #include "trireme/io/file.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -45,6 +47,8 @@ int sync_descriptor(int descriptor) {
 bool is_of_the_path(int error) {
   return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == EROFS;
 }
+
+bool has_no_links(int error) { return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK; }
 
 File::File(const std::string& path, Mode mode) : path_(path) {
   do descriptor_ = ::open(path.c_str(), flags_of(mode), 0666);
@@ -137,6 +141,21 @@ void StagedFile::commit() {
   sync_file(temporary_);
   rename_durably(temporary_, path_);
   committed_ = true;
+}
+
+void copy_file(const std::string& from, const std::string& to) {
+  constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
+  const File source(from, File::Mode::read);
+  File copy(to, File::Mode::create);
+  const std::int64_t bytes = source.size();
+  copy.prove_room(bytes);
+  std::vector<char> piece(static_cast<std::size_t>(std::min(bytes, piece_bytes)));
+  for (std::int64_t at = 0; at < bytes; at += piece_bytes) {
+    const std::int64_t some = std::min(piece_bytes, bytes - at);
+    source.read_at(at, piece.data(), some);
+    copy.write_at(at, piece.data(), some);
+  }
+  copy.close();
 }
 
 void replace_file(const std::string& path, std::string_view text) {

@@ -13,7 +13,7 @@
 namespace trireme::monitor {
 namespace {
 
-constexpr std::size_t most_kept_bytes = std::size_t{64} << 20;
+constexpr std::size_t most_kept_bytes = std::size_t{4} << 20;
 
 /// Bytes of the file up to and with its last newline.
 std::int64_t whole_lines(int file, std::int64_t size, const std::string& path) {

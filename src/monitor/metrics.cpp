@@ -40,6 +40,10 @@ void Metrics::write(const Row& row) {
   if (file_) file_->append(row.line());
 }
 
+void Metrics::retry() {
+  if (file_) file_->append("");
+}
+
 std::string Metrics::trouble() const { return file_ ? file_->trouble() : ""; }
 
 }  // namespace trireme::monitor

@@ -31,6 +31,12 @@ void Recorder::write(monitor::Row& row, const RunState& state) {
   rows_are_kept_ = !trouble.empty();
 }
 
+void Recorder::settle() {
+  metrics_.retry();
+  const std::string trouble = metrics_.trouble();
+  ensure(trouble.empty(), "{}: the last rows of metrics are lost", trouble);
+}
+
 void Recorder::step(const RunState& state, const StepResult& result) {
   if (!options_.records) return;
   window_.data += result.times.data;

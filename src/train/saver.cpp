@@ -1,9 +1,9 @@
 #include "saver.hpp"
 
 #include <algorithm>
-#include <filesystem>
+#include <cerrno>
+#include <cstring>
 #include <span>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -104,8 +104,13 @@ void Saver::in_place(const Target& target, const checkpoint::WriteReport& report
     best_ = {state.best, state.best_metric, state.best_step};
   } else {
     newest_ = state.step;
-    if (target.best) link_best(state);
     const std::string name = checkpoint::step_file_name(state.step);
+    try {
+      if (target.best) link_best(state);
+    } catch (...) {
+      start_rotation(name);  // which makes room
+      throw;
+    }
     start_rotation(name);
     const double after = monotonic_seconds() - start;
     recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after, report.copy_seconds, report.seconds + after);
@@ -116,17 +121,16 @@ void Saver::in_place(const Target& target, const checkpoint::WriteReport& report
 
 /// The step's file is the best one too: a second name for the same bytes where that can be, put in place by a rename.
 void Saver::link_best(const RunState& state) {
-  const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step), best = folder_ + "/best.h5", fresh = best + ".tmp";
+  const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step);
   comm::together(run_.mesh.world, [&] {
     if (run_.mesh.world.rank() != 0) return;
-    unlink(fresh.c_str());
-    if (link(path.c_str(), fresh.c_str()) != 0) {  // some file systems have no second names: then the same bytes again
-      std::error_code error;
-      std::filesystem::copy_file(path, fresh, error);
-      ensure(!error, "{}: cannot be made from {}: {}", fresh, path, error.message());
-      io::sync_file(fresh);
+    io::StagedFile best(folder_ + "/best.h5");
+    if (link(path.c_str(), best.temporary().c_str()) != 0) {
+      const int error = errno;
+      ensure(io::has_no_links(error), "{}: cannot be linked to {}: {}", best.temporary(), path, std::strerror(error));
+      io::copy_file(path, best.temporary());
     }
-    io::rename_durably(fresh, best);
+    best.commit();
   });
   best_ = {state.best, state.best_metric, state.best_step};
 }

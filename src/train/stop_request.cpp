@@ -11,6 +11,15 @@ namespace {
 volatile std::sig_atomic_t received = 0;
 volatile std::sig_atomic_t received_at = 0;  // seconds of the monotonic clock: fits for 68 years of uptime
 
+bool hangup_is_ignored = false;
+
+/// Of the process as it was started, by nohup for one. Before any library is loaded: UCX, which MPICH brings along, takes the signal for itself as it is loaded.
+void look_at_hangup() {
+  struct sigaction before{};
+  hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
+}
+[[gnu::section(".preinit_array"), gnu::used]] void (*const first_of_all)() = look_at_hangup;
+
 void on_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
@@ -31,8 +40,8 @@ void install_stop_signals() {
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : {SIGUSR1, SIGTERM, SIGINT}) sigaction(signal, &action, nullptr);
-  struct sigaction before{};  // a terminal that is gone ends a run like SIGTERM, unless nohup says that it should not
-  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
+  if (hangup_is_ignored) action.sa_handler = SIG_IGN;
+  sigaction(SIGHUP, &action, nullptr);
 }
 
 int stop_signal() { return received; }

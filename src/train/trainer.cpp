@@ -443,6 +443,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
         log.info("pinned host memory beside the plan, for communication: {}", format_bytes(static_cast<double>(bytes)));
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
+      comm::together(world, [&] { recorder->settle(); });
       leave_record(code, loop.reason());
       return code;
     } catch (const std::exception& error) {

@@ -49,6 +49,14 @@ double crowding(const comm::Environment& environment) {
 
 [[noreturn]] void go() { _exit(static_cast<int>(ExitCode::rank_lost)); }
 
+/// However long what this thread still has to say takes.
+void go_in_any_case() {
+  std::thread([] {
+    std::this_thread::sleep_for(std::chrono::seconds(report_seconds));
+    go();
+  }).detach();
+}
+
 }  // namespace
 
 struct Watchdog::State {
@@ -164,10 +172,7 @@ void Watchdog::State::speak(const Watch::Lost& lost, double now) {
 }
 
 void Watchdog::State::report(const Watch::Lost& lost, double now) {
-  std::thread([] {
-    std::this_thread::sleep_for(std::chrono::seconds(report_seconds));
-    go();
-  }).detach();
+  go_in_any_case();
   // Where a network breaks in two, each part misses the other: rank 0's part has the last word, another's the first where nobody has spoken yet.
   std::error_code ignored;
   if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored)) speak(lost, now);
@@ -179,6 +184,7 @@ void Watchdog::State::report(const Watch::Lost& lost, double now) {
 
 /// Some launchers take their ranks along, some leave those behind that are at work: nobody would end these.
 void Watchdog::State::leave_the_launcher(double now) {
+  go_in_any_case();
   if (rank == 0)
     speak({rank, fmt::format("the launcher, or its part on {}, is gone", environment.host())}, now);
   else

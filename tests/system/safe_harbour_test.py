@@ -151,13 +151,13 @@ class SafeHarbour(harness.Case):
             self.assertEqual(os.listdir(self.path("run/checkpoints")), ["step_000000010.h5"])
 
     def test_rows_of_metrics_wait_for_a_full_disk(self):
-        """The disk has no byte left from step 12 to step 20, and then has."""
+        """The disk has no byte left from step 12 to step 30, and then has."""
         with SmallDisk(self.path("run"), 16 << 20):
             more = ("--set", "run.stop=%d steps" % STEPS, "--set", "checkpoint.every=1000 steps", "--set", "checkpoint.best=none")
-            process, _, held = self.start_held(*more, step="12; stop rank 0 step 20")
+            process, _, held = self.start_held(*more, step="12; stop rank 0 step 30")
             fill(self.path("run/full"))
             os.kill(held, signal.SIGCONT)
-            harness.wait_for(lambda: process.poll() is not None or harness.state_of(held)[0] == "T", "step 20")
+            harness.wait_for(lambda: process.poll() is not None or harness.state_of(held)[0] == "T", "step 30")
             os.remove(self.path("run/full"))
             text = self.end_of(process, held)
             self.assertEqual(process.returncode, 0, text)

@@ -13,6 +13,8 @@ import sys
 import tempfile
 import time
 
+import harness
+
 CONFIGURATION = """
 ClusterName=local
 SlurmctldHost={host}(127.0.0.1)
@@ -34,7 +36,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
 SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0,defer_batch
-MpiDefault=pmix
+MpiDefault={mpi}
 TmpFS={folder}/tmp
 ReturnToService=2
 KillWait=5
@@ -150,7 +152,8 @@ class Cluster:
         os.chmod(self.folder + "/munge/key", 0o400)
         port, node_port, big_port = free_ports(3)
         with open(self.folder + "/slurm.conf", "w") as file:
-            file.write(CONFIGURATION.format(host=socket.gethostname().split(".")[0], folder=self.folder, port=port, node_port=node_port, big_port=big_port))
+            file.write(CONFIGURATION.format(host=socket.gethostname().split(".")[0], folder=self.folder, port=port, node_port=node_port, big_port=big_port,
+                                            mpi="pmi2" if harness.has_hydra() else "pmix"))
         with open(self.folder + "/gres.conf", "w") as file:
             file.write("AutoDetect=off\n")
         self.guard = subprocess.Popen([sys.executable, os.path.abspath(__file__), self.folder], env=self.environment, stdin=subprocess.DEVNULL)

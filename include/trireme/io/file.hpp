@@ -10,6 +10,9 @@ namespace trireme::io {
 /// Whether another path would do (errno of a call that names one): the user's to mend, where everything else is the machine's.
 bool is_of_the_path(int error);
 
+/// Whether link() failed since the file system has no second names, or no more of them (its errno).
+bool has_no_links(int error);
+
 /// An open file. Reads and writes name their position, so any number of threads may use one at once; short transfers and interruptions are
 /// gone on with. Every message names the path.
 class File {
@@ -69,6 +72,9 @@ class StagedFile {
   std::string path_, temporary_;
   bool committed_ = false;
 };
+
+/// All bytes of a file in another one, which is made. Throws InputError where a path is wrong, Failure where there is no room (asked for before) or the disk fails.
+void copy_file(const std::string& from, const std::string& to);
 
 /// Replaces a file by this text at once (StagedFile). Throws as commit() does.
 void replace_file(const std::string& path, std::string_view text);

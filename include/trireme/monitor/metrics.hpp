@@ -35,8 +35,10 @@ class Metrics {
   ~Metrics();
   Metrics(Metrics&&) noexcept;
   Metrics& operator=(Metrics&&) noexcept;
-  /// A row that a full disk does not take is kept, and written before the next one. Throws Failure where there are too many of them.
+  /// A row that the disk does not take, since it is full or fails, is kept, and written before the next one. Throws Failure where there are too many of them.
   void write(const Row& row);
+  /// Tries once more to write what is kept.
+  void retry();
   /// Why rows are kept back; empty where all are in the file.
   std::string trouble() const;
 

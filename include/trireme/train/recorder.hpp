@@ -41,6 +41,8 @@ class Recorder {
   /// `stall_seconds`: what it kept the steps waiting, of which copying took `copy_seconds`; `seconds`: all that was done for it, by a thread too.
   void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds);
   void event(const RunState& state, const std::string& event, const std::string& detail);
+  /// At the end of a run: rows that the disk did not take are tried once more. Throws Failure where they would be lost.
+  void settle();
   /// Ends the progress line.
   void finish() { progress_.clear(); }
 
