@@ -47,6 +47,7 @@ struct Work {
 std::mutex mutex;  // held by whoever touches what follows
 int opened = 0;
 std::uint64_t given = 0;
+std::uint64_t waited = 0;
 std::uintptr_t streams = 0;
 
 /// In the order in which it was given.
@@ -189,9 +190,15 @@ void hold_back(void* stream, void* other, std::uint64_t until) {
 
 void wait(void* stream, std::uint64_t until) {
   const std::lock_guard lock(mutex);
+  ++waited;
   if (works().empty()) return;
   const OpenMemory memory;
   wait_for(stream, until);
+}
+
+std::uint64_t waits() {
+  const std::lock_guard lock(mutex);
+  return waited;
 }
 
 void copy(void* stream, void* to, const void* from, std::size_t bytes) {
@@ -206,6 +213,7 @@ void copy(void* stream, void* to, const void* from, std::size_t bytes) {
   if (from_host) work.values.assign(work.from, work.from + bytes);
   if (work.writes_pinned) std::memset(to, late, bytes);
   work.number = ++given;
+  if ((from_host && !work.reads_pinned) || (to_host && !work.writes_pinned)) ++waited;
   works().push_back(std::move(work));
   if (to_host && !is_pinned(to)) wait_for(stream, given);
 }

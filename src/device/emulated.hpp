@@ -27,6 +27,8 @@ std::uint64_t now();
 void hold_back(void* stream, void* other, std::uint64_t until);
 /// The host has waited for a stream up to this point. Throws Failure where memory that a copy was reading has changed.
 void wait(void* stream, std::uint64_t until);
+/// How often the host has waited so far: each call of wait(), and each copy with a side in ordinary host memory, which on CUDA waits whichever side it is.
+std::uint64_t waits();
 
 void copy(void* stream, void* to, const void* from, std::size_t bytes);
 

@@ -1,57 +1,74 @@
 #include "trireme/optim/norms.hpp"
 
 #include <algorithm>
-#include <span>
 
 #include "trireme/base/check.hpp"
 
 namespace trireme::optim {
 namespace {
 
-template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
-  return std::as_bytes(std::span<const T>(values));
+/// Of `parts` of `length` doubles each, in bytes.
+std::vector<std::int64_t> bounds_of(std::size_t parts, std::size_t length) {
+  std::vector<std::int64_t> bounds;
+  for (std::size_t part = 0; part <= parts; ++part) bounds.push_back(static_cast<std::int64_t>(part * length * sizeof(double)));
+  return bounds;
 }
-template <class T>
-std::span<std::byte> writable_bytes_of(std::vector<T>& values) {
-  return std::as_writable_bytes(std::span<T>(values));
-}
+
+std::byte* bytes_at(double* values) { return reinterpret_cast<std::byte*>(values); }
 
 }  // namespace
 
 SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& memory)
-    : store_(store), model_(groups.model), counted_(groups.counted), rows_(store.owned().rows(), memory) {
+    : store_(store), model_(groups.model), engine_(groups.engine), sharded_(store.sharding().kind != parallel::ShardKind::none) {
   const auto& entries = store.list().entries();
   TRIREME_EXPECT(groups.tensors == 0 || groups.global_index.size() == entries.size());
-  TRIREME_EXPECT(counted_.empty() || counted_.size() == entries.size());
+  TRIREME_EXPECT(groups.counted.empty() || groups.counted.size() == entries.size());
+  TRIREME_EXPECT(model_.size() == 1 || engine_ != nullptr);
   const bool alone = groups.tensors == 0;
-  const std::size_t tensors = alone ? entries.size() : static_cast<std::size_t>(groups.tensors);
+  tensors_ = alone ? entries.size() : static_cast<std::size_t>(groups.tensors);
   for (std::size_t t = 0; t < entries.size(); ++t) {
     const std::size_t global = alone ? t : static_cast<std::size_t>(groups.global_index[t]);
-    TRIREME_EXPECT(global < tensors);
-    index_.push_back(entries[t].spec.role == parallel::Role::statistic ? tensors : global);
+    TRIREME_EXPECT(global < tensors_);
+    index_.push_back(entries[t].spec.role == parallel::Role::statistic ? tensors_ : global);
   }
-  if (counted_.empty()) counted_.assign(entries.size(), 1);
-  squares_.resize(tensors + 1);
-  if (model_.size() > 1) parts_.resize(squares_.size() * static_cast<std::size_t>(model_.size()));
+  list_rows(groups.counted.empty() ? std::vector<char>(entries.size(), 1) : groups.counted);
+  const auto model_ranks = static_cast<std::size_t>(model_.size());
+  squares_.resize(model_ranks * (tensors_ + 1));
+  part_bounds_ = bounds_of(model_ranks, tensors_ + 1);
+  rows_table_ = {store.owned().rows(), memory};
+  row_sums_table_ = {row_sums_, memory};
+  places_table_ = {list_places_, memory};
+  begins_table_ = {list_begins_, memory};
+  squares_table_ = {squares_, memory};
+}
 
-  // Whose is each row, and the how manieth of theirs.
-  const auto& layout = store.layout();
-  const bool sharded = store.sharding().kind != parallel::ShardKind::none;
-  const auto ranks = static_cast<std::size_t>(sharded ? store.sharding().size() : 1);
+/// Whose is each row, and the how manieth of theirs; and those of each sum in the order of the layout.
+void SquareSums::list_rows(const std::vector<char>& counted) {
+  const parallel::FlatLayout& layout = store_.layout();
+  const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
   std::vector<std::size_t> counts(ranks), owner, number;
   for (const ops::FlatRow& row : layout.rows()) {
     const auto bucket = static_cast<std::size_t>(layout.slot({row.tensor}).bucket);
-    const std::vector<std::int64_t>& bounds = store.owned().buckets()[bucket].bounds;
+    const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
     const auto after = std::upper_bound(bounds.begin(), bounds.end(), row.offset - layout.buckets()[bucket].begin);
     owner.push_back(static_cast<std::size_t>(after - bounds.begin()) - 1);
     number.push_back(counts[owner.back()]++);
   }
   const std::size_t longest = *std::max_element(counts.begin(), counts.end());
-  for (std::size_t r = 0; r < owner.size(); ++r) place_.push_back(owner[r] * longest + number[r]);
-  mine_.resize(longest);
-  sums_ = {mine_, memory};
-  if (sharded) gathered_.resize(longest * ranks);
+  row_sums_.resize(ranks * longest);
+  row_bounds_ = bounds_of(ranks, longest);
+  own_rows_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * longest : 0;
+
+  std::vector<std::vector<std::int64_t>> lists(tensors_ + 1);
+  for (std::size_t r = 0; r < owner.size(); ++r) {
+    const auto tensor = static_cast<std::size_t>(layout.rows()[r].tensor);
+    if (counted[tensor] != 0) lists[index_[tensor]].push_back(static_cast<std::int64_t>(owner[r] * longest + number[r]));
+  }
+  list_begins_.push_back(0);
+  for (const std::vector<std::int64_t>& list : lists) {
+    list_places_.insert(list_places_.end(), list.begin(), list.end());
+    list_begins_.push_back(static_cast<std::int64_t>(list_places_.size()));
+  }
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat) {
@@ -65,29 +82,30 @@ void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer
 }
 
 void SquareSums::measure(ops::Context& context, const parallel::Shard::Window& window, const Tensor& elements) {
-  ops::row_square_sums(context, elements, rows_.on(context.stream()) + window.row_begin, static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       sums_.on(context.stream()) + window.row_begin);
+  ops::row_square_sums(context, elements, rows_table_.on(context.stream()) + window.row_begin, static_cast<std::int64_t>(window.row_end - window.row_begin),
+                       row_sums_table_.on(context.stream()) + own_rows_ + window.row_begin);
 }
 
 /// The sums of squares by tensor from those of the owned rows.
 void SquareSums::add_up(ops::Context& context) {
-  sums_.fetch(context.stream());
-  if (!gathered_.empty()) store_.sharding().data.all_gather(bytes_of(mine_), writable_bytes_of(gathered_));
-  const std::vector<double>& rows = gathered_.empty() ? mine_ : gathered_;
-  std::fill(squares_.begin(), squares_.end(), 0.0);
-  for (std::size_t r = 0; r < place_.size() && !context.meta(); ++r) {
-    const auto tensor = static_cast<std::size_t>(store_.layout().rows()[r].tensor);
-    if (counted_[tensor] != 0) squares_[index_[tensor]] += rows[place_[r]];
+  const Stream& stream = context.stream();
+  double* const row_sums = row_sums_table_.on(stream);
+  if (sharded_) {
+    comm::Engine& engine = *store_.sharding().engine;
+    engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_, "trireme/optim/gather_row_sums"));
   }
-  if (model_.size() > 1) {
-    model_.all_gather(bytes_of(squares_), writable_bytes_of(parts_));
-    for (std::size_t t = 0; t < squares_.size(); ++t) {
-      squares_[t] = 0;
-      for (std::size_t at = t; at < parts_.size(); at += squares_.size()) squares_[t] += parts_[at];
-    }
-  }
-  weights_ = 0;
-  for (std::size_t t = 0; t + 1 < squares_.size(); ++t) weights_ += squares_[t];
+  double* const squares = squares_table_.on(stream);
+  ops::sum_lists(context, {.values = row_sums,
+                           .places = places_table_.on(stream),
+                           .begins = begins_table_.on(stream),
+                           .lists = static_cast<std::int64_t>(tensors_ + 1),
+                           .terms = list_begins_.back(),
+                           .sums = squares + static_cast<std::size_t>(model_.rank()) * (tensors_ + 1)});
+  if (model_.size() > 1) engine_->wait(engine_->all_gather(model_, bytes_at(squares), part_bounds_, "trireme/optim/gather_square_sums"));
+}
+
+ops::SquareParts SquareSums::parts(const Stream& stream) {
+  return {.sums = squares_table_.on(stream), .parts = model_.size(), .tensors = static_cast<std::int64_t>(tensors_)};
 }
 
 }  // namespace trireme::optim

@@ -1,8 +1,5 @@
 #include "trireme/optim/optimizer.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::optim {
@@ -10,10 +7,6 @@ namespace {
 
 // running = 0.9 running + 0.1 batch (contract, section 7)
 constexpr float statistic_momentum = 0.1f;
-// keeps the clip factor finite for a gradient of zeros; PyTorch's value (contract, section 7)
-constexpr double clip_epsilon = 1e-6;
-// lamb's trust ratio is at most this (contract, section 7)
-constexpr double largest_trust = 10;
 
 std::vector<std::string> slot_names(OptimizerKind kind) {
   if (kind == OptimizerKind::adamw || kind == OptimizerKind::lamb) return {"exp_avg", "exp_avg_sq"};
@@ -22,8 +15,8 @@ std::vector<std::string> slot_names(OptimizerKind kind) {
 
 bool takes_trust(OptimizerKind kind) { return kind == OptimizerKind::lars || kind == OptimizerKind::lamb; }
 
-/// What does not change from step to step: decay, and which tensors are statistics.
-std::vector<ops::TensorRates> fixed_rates(const OptimizerOptions& options, const parallel::ParameterList& list) {
+/// As they stand before the first step: but for learning rate and trust they do not change.
+std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options, const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const bool statistic = entry.spec.role == parallel::Role::statistic;
@@ -36,25 +29,18 @@ std::vector<ops::TensorRates> fixed_rates(const OptimizerOptions& options, const
   return rates;
 }
 
-/// LARS (You et al. 2017, algorithm 1): trust * |w| / (|g| + decay * |w|).
-double local_rate(double trust, double decay, double weight_norm, double gradient_norm) {
-  if (weight_norm == 0 || gradient_norm == 0) return 1;
-  return trust * weight_norm / (gradient_norm + decay * weight_norm);
-}
-
-/// LAMB (You et al. 2020, algorithm 2): |w| / |direction|.
-double trust_ratio(double weight_norm, double direction_norm) {
-  if (weight_norm == 0 || direction_norm == 0) return 1;
-  return std::min(largest_trust, weight_norm / direction_norm);
-}
-
-double bias_correction(double beta, std::int64_t update) { return 1 - std::pow(beta, static_cast<double>(update)); }
-
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state)
-    : options_(options), store_(store), rates_(fixed_rates(options, store.list())), gradient_squares_(store, groups, state) {
-  if (takes_trust(options.kind)) weight_squares_.emplace(store, groups, state);
+    : options_(options), store_(store), rates_(first_rates(options, store.list())), report_(state.device.device()), gradient_squares_(store, groups, state) {
+  if (takes_trust(options.kind)) {
+    weight_squares_.emplace(store, groups, state);
+    const auto& entries = store.list().entries();
+    for (std::size_t t = 0; t < entries.size(); ++t) {
+      if (entries[t].spec.role == parallel::Role::statistic || !entries[t].spec.trust) continue;
+      trusted_.push_back({.tensor = static_cast<std::int32_t>(t), .sum = static_cast<std::int32_t>(weight_squares_->place(t))});
+    }
+  }
   for (const parallel::Shard::Window& window : store.owned().windows()) {
     WindowChunks& place = windows_.emplace_back();
     place.begin = chunks_.size();
@@ -66,6 +52,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   }
   chunk_table_ = {chunks_, state};
   rate_table_ = {rates_, state};
+  trusted_table_ = {trusted_, state};
   judgement_table_ = {std::span(&judgement_, 1), state};
   for (const std::string& name : slot_names(options.kind)) {
     buffers_.emplace_back(store.owned(), state);
@@ -97,16 +84,50 @@ void Optimizer::exchange_ema(ops::Context& context) {
   }
 }
 
-/// trust = ratio(|w|, |gradient|) of each tensor that it applies to, from the squares measured last.
-template <class Ratio>
-void Optimizer::set_trust(ops::Context& context, Ratio&& ratio) {
+void Optimizer::set_updates(std::int64_t updates) {
+  if (updates == updates_) return;
+  updates_ = judgement_.updates = updates;
+  judgement_table_.changed();
+}
+
+/// By the gradient measured last.
+void Optimizer::judge(ops::Context& context, double rate, bool loss_finite) {
+  const Stream& stream = context.stream();
+  ops::Judgement* const judgement = judgement_table_.on(stream);
+  ops::judge(context, {.gradient = gradient_squares_.parts(stream),
+                       .loss_finite = loss_finite,
+                       .rate = static_cast<float>(rate),
+                       .clip_norm = options_.clip_norm,
+                       .beta1 = options_.beta1,
+                       .beta2 = options_.beta2,
+                       .rates = rate_table_.on(stream),
+                       .tensors = static_cast<std::int64_t>(rates_.size()),
+                       .judgement = judgement});
+  report_.send(stream, judgement);
+}
+
+/// By the weights as they are, and the gradient measured last.
+ops::Trust Optimizer::trust(ops::Context& context) {
   weight_squares_->measure(context, store_.master_buffer());
-  if (context.meta()) return;
-  for (std::size_t t = 0; t < rates_.size(); ++t) {
-    if (rates_[t].statistic || !store_.list().entries()[t].spec.trust) continue;
-    rates_[t].trust = static_cast<float>(ratio(std::sqrt(weight_squares_->of(t)), std::sqrt(gradient_squares_.of(t)), rates_[t].weight_decay));
-  }
-  rate_table_.changed();
+  const Stream& stream = context.stream();
+  return {.weight = weight_squares_->parts(stream),
+          .gradient = gradient_squares_.parts(stream),
+          .tensors = trusted_table_.on(stream),
+          .count = static_cast<std::int64_t>(trusted_.size()),
+          .rates = rate_table_.on(stream),
+          .judgement = judgement_table_.on(stream)};
+}
+
+/// What the step given last has done, for which the host waits.
+StepOutcome Optimizer::outcome(ops::Context& context) {
+  ops::Judgement judgement = judgement_;
+  if (context.meta())
+    judgement.updates = updates_ + 1;
+  else
+    judgement = report_.wait();
+  updates_ = judgement.updates;
+  if (judgement.apply != 0) store_.weights_changed();
+  return {judgement.apply != 0, judgement.norm};
 }
 
 /// Calls pass(state, lists) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
@@ -138,7 +159,7 @@ void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&
   }
 }
 
-void Optimizer::update(ops::Context& context, double clip_factor) {
+void Optimizer::update(ops::Context& context) {
   const auto momentum = static_cast<float>(options_.momentum);
   const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2), epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
@@ -148,8 +169,7 @@ void Optimizer::update(ops::Context& context, double clip_factor) {
       });
       return;
     case OptimizerKind::lars:
-      set_trust(context,
-                [&](double weight, double gradient, double decay) { return local_rate(options_.trust_coefficient, decay, weight, clip_factor * gradient); });
+      ops::lars_trust(context, options_.trust_coefficient, trust(context));
       for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
         ops::update_lars(context, {momentum}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
@@ -164,7 +184,7 @@ void Optimizer::update(ops::Context& context, double clip_factor) {
         ops::lamb_direction(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
       gradient_squares_.measure(context, store_.flat_gradient());
-      set_trust(context, [](double weight, double direction, double) { return trust_ratio(weight, direction); });
+      ops::lamb_trust(context, trust(context));
       for_each_window(context, {.slots = false}, [&](const ops::FlatState& state, const Lists& lists) {
         ops::update_lamb(context, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
       });
@@ -174,26 +194,9 @@ void Optimizer::update(ops::Context& context, double clip_factor) {
 
 StepOutcome Optimizer::step(ops::Context& context, double rate, bool loss_finite) {
   gradient_squares_.measure(context, store_.flat_gradient());
-  const double norm = std::sqrt(gradient_squares_.weights());
-  // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
-  const bool apply = loss_finite && std::isfinite(norm) && std::isfinite(gradient_squares_.statistics());
-  const double clip_factor = options_.clip_norm > 0 ? std::min(1.0, options_.clip_norm / (norm + clip_epsilon)) : 1.0;
-
-  for (ops::TensorRates& tensor : rates_) {
-    if (!tensor.statistic) tensor.rate = static_cast<float>(rate);
-  }
-  rate_table_.changed();
-  judgement_ = {.apply = apply ? 1 : 0,
-                .gradient_factor = static_cast<float>(clip_factor),
-                .bias_correction1 = static_cast<float>(bias_correction(options_.beta1, updates_ + 1)),
-                .bias_correction2 = static_cast<float>(bias_correction(options_.beta2, updates_ + 1))};
-  judgement_table_.changed();
-  update(context, clip_factor);
-  if (apply) {
-    ++updates_;
-    store_.weights_changed();
-  }
-  return {apply, norm};
+  judge(context, rate, loss_finite);
+  update(context);
+  return outcome(context);
 }
 
 }  // namespace trireme::optim

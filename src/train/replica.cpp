@@ -63,8 +63,8 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list, const par
 }
 
 optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list, const parallel::ParameterList& whole,
-                              const std::vector<char>& counted) {
-  optim::NormGroups groups{.model = mesh.model, .global_index = {}, .tensors = static_cast<int>(whole.entries().size()), .counted = counted};
+                              const std::vector<char>& counted, comm::Engine& engine) {
+  optim::NormGroups groups{.model = mesh.model, .global_index = {}, .tensors = static_cast<int>(whole.entries().size()), .counted = counted, .engine = &engine};
   for (const parallel::ParameterList::Entry& entry : list.entries()) groups.global_index.push_back(whole.find(entry.spec.name));
   return groups;
 }
@@ -147,7 +147,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                                                                                      .deterministic = ordered(options, layout_, summed_.size()),
                                                                                      .delayed = options.trains && options.sync == parallel::SyncKind::delayed},
                                                   gradients_);
-  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_), state);
+  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine), state);
   if (periodic) {
     average_ = std::make_unique<parallel::PeriodicAverage>(
         *store_, optimizer_->state_buffers(), mesh.data, engine,
@@ -262,7 +262,7 @@ std::span<std::byte> bytes_of(const Tensor& tensor) { return {static_cast<std::b
 }  // namespace
 
 comm::Engine::Connections Replica::connections() const {
-  comm::Engine::Connections connections{.groups = {mesh_.data, mesh_.tensor}, .messages = mesh_.pipeline, .lanes = {}};
+  comm::Engine::Connections connections{.groups = {mesh_.data, mesh_.tensor, mesh_.model}, .messages = mesh_.pipeline, .lanes = {}};
   if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
   if (mesh_.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh_.ends);

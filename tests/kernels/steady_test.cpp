@@ -11,6 +11,7 @@
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"
 #include "trireme/ops/image.hpp"
+#include "trireme/ops/judge.hpp"
 #include "trireme/ops/loss.hpp"
 #include "trireme/ops/normalization.hpp"
 #include "trireme/ops/rotary.hpp"
@@ -56,7 +57,12 @@ TEST(Steady, OpsAllocateNothing) {
   const ops::FlatRow one_row{0, rows * channels, 0}, *const row = f.placed(&one_row, 1);
   const ops::TensorRates no_rates, *const rates = f.placed(&no_rates, 1);
   const ops::Judgement applied, *const judgement = f.placed(&applied, 1);
-  double* const square = f.make(DType::float64, {1}).as<double>();
+  double* const square = f.filled(DType::float64, {2}, 1).as<double>();
+  const std::int64_t no_places[3] = {}, *const places = f.placed(no_places, 3);
+  const ops::TrustedTensor no_tensor, *const trusted = f.placed(&no_tensor, 1);
+  auto* const set_rates = const_cast<ops::TensorRates*>(rates);
+  auto* const made = const_cast<ops::Judgement*>(judgement);
+  const ops::SquareParts squares{square, 1, 1};
   const std::uint64_t key = 7, *const sample_key = f.placed(&key, 1);
   const ops::Attention attention{1, rows, 1, 1, 4, DType::float32, 0.1f, 1, sample_key, 0}, narrow_attention{1, rows, 1, 1, 4, DType::bfloat16};
   const Tensor qkv = f.random(DType::float32, {rows, 12}, "qkv"), dqkv = f.make(DType::float32, qkv.shape), attended = f.make(DType::float32, {rows, 4}),
@@ -87,6 +93,10 @@ TEST(Steady, OpsAllocateNothing) {
     ops::copy(context, x, y);
     ops::fill(context, y, 0);
     ops::row_square_sums(context, x, row, 1, square);
+    ops::sum_lists(context, {square, places, places, 2, 0, square});
+    ops::judge(context, {.gradient = squares, .rates = set_rates, .tensors = 1, .judgement = made});
+    ops::lars_trust(context, 0.1, {squares, squares, trusted, 1, set_rates, judgement});
+    ops::lamb_trust(context, {squares, squares, trusted, 1, set_rates, judgement});
     ops::update_sgd(context, {}, state, chunk, 1, rates, judgement);
     ops::update_lars(context, {}, state, chunk, 1, rates, judgement);
     ops::update_adamw(context, {}, state, chunk, 1, rates, judgement);

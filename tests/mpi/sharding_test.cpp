@@ -524,7 +524,7 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
     Toy whole(cpu, comm::Communicator(), engine, setting);
 
     parallel::ParameterList list;  // every world.size()-th block
-    NormGroups groups{.model = world(), .global_index = {}, .tensors = static_cast<int>(whole.list.entries().size()), .counted = {}};
+    NormGroups groups{.model = world(), .global_index = {}, .tensors = static_cast<int>(whole.list.entries().size()), .counted = {}, .engine = &engine};
     for (std::size_t index = 0; index < whole.list.entries().size(); ++index) {
       const parallel::ParameterList::Entry& entry = whole.list.entries()[index];
       // Both ends hold the tied tensor, the first is its owner.
@@ -569,7 +569,8 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
     return list;
   };
   const parallel::ParameterList list = declare(parallel::ParameterList(world().rank(), world().size())), whole_list = declare({});
-  const NormGroups groups{.model = world(), .global_index = {0, 1}, .tensors = 2, .counted = {1, static_cast<char>(world().rank() == 0)}};
+  comm::Engine engine(comm::Engine::Drive::polled);
+  const NormGroups groups{.model = world(), .global_index = {0, 1}, .tensors = 2, .counted = {1, static_cast<char>(world().rank() == 0)}, .engine = &engine};
   Arena memory(cpu, "memory", 1 << 20), workspace(cpu, "workspace", 1 << 16), library(cpu, "library", 1 << 16);
   ops::Context context(Stream{cpu}, workspace, library);
   const parallel::FlatLayout layout(list, 1, DType::float32), whole_layout(whole_list, 1, DType::float32);
@@ -579,10 +580,16 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   SquareSums parts(store, groups, memory), all(whole, {}, memory);
   parts.measure(context, store.flat_master());
   all.measure(context, whole.flat_master());
-  // Sums in double of the same squares, in another order.
-  EXPECT_NEAR(parts.of(0), all.of(0), 1e-13 * all.of(0));
-  EXPECT_EQ(parts.of(1), all.of(1));
-  EXPECT_NEAR(parts.weights(), all.weights(), 1e-13 * all.weights());
+  const auto squares_of = [&](SquareSums& squares, std::size_t tensor) {
+    const ops::SquareParts parts = squares.parts(context.stream());
+    double sum = 0;
+    for (std::int64_t part = 0; part < parts.parts; ++part) sum += parts.sums[part * (parts.tensors + 1) + static_cast<std::int64_t>(squares.place(tensor))];
+    return sum;
+  };
+  const double up = squares_of(all, 0), norm = squares_of(all, 1);
+  EXPECT_GT(norm, 0);
+  EXPECT_NEAR(squares_of(parts, 0), up, 1e-13 * up) << "sums in double of the same squares, in another order";
+  EXPECT_EQ(squares_of(parts, 1), norm);
 }
 
 }  // namespace

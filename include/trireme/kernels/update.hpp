@@ -33,11 +33,14 @@ struct TensorRates {
   std::int32_t statistic = 0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
 };
 
-/// Decided where the data is, from the reduced loss, norm and flags; read by every update kernel (design: "judge").
+/// Decided where the data is (kernels/judge.hpp); read by every update kernel.
 struct Judgement {
   std::int32_t apply = 1;                            ///< 0: this step changes nothing
   float gradient_factor = 1;                         ///< clip factor / loss scale
   float bias_correction1 = 1, bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
+  double norm = 0;                                   ///< of the gradient, over all weights of the model, before clipping
+  double clip_factor = 1;                            ///< of which gradient_factor is made
+  std::int64_t updates = 0;                          ///< applied so far, this one with them
 };
 
 struct SgdRule {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/ops/context.hpp"
+#include "trireme/ops/judge.hpp"
 #include "trireme/ops/update.hpp"
 #include "trireme/optim/norms.hpp"
 #include "trireme/optim/options.hpp"
@@ -21,7 +22,8 @@ struct StepOutcome {
 };
 
 /// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
-/// window by window where slots or master weights lie in host memory; and the average of what it has made.
+/// window by window where slots or master weights lie in host memory; and the average of what it has made. Norms, judgement and trust ratios stay where
+/// the buffers are worked on: the host gives all the work of a step, and then waits once, for the judgement.
 class Optimizer {
  public:
   struct Slot {
@@ -44,7 +46,7 @@ class Optimizer {
   std::vector<parallel::WindowedBuffer*> state_buffers();
   /// Updates really applied (the t of bias correction); kept in a checkpoint.
   std::int64_t updates() const { return updates_; }
-  void set_updates(std::int64_t updates) { updates_ = updates; }
+  void set_updates(std::int64_t updates);
 
   /// The average of weights and running statistics over updates (exponential, decay `optimizer.ema`), like a slot in the layout of owned(), where it
   /// lies; undefined without one. Every update that is applied moves it.
@@ -55,8 +57,6 @@ class Optimizer {
   void exchange_ema(ops::Context& context);
 
  private:
-  template <class Ratio>
-  void set_trust(ops::Context& context, Ratio&& ratio);
   struct Moves {
     bool weights = true, slots = true;
   };
@@ -74,7 +74,10 @@ class Optimizer {
   };
   template <class Pass>
   void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
-  void update(ops::Context& context, double clip_factor);
+  void judge(ops::Context& context, double rate, bool loss_finite);
+  ops::Trust trust(ops::Context& context);
+  void update(ops::Context& context);
+  StepOutcome outcome(ops::Context& context);
 
   OptimizerOptions options_;
   parallel::ParameterStore& store_;
@@ -83,14 +86,17 @@ class Optimizer {
   std::optional<parallel::WindowedBuffer> ema_;
   std::vector<ops::FlatChunk> chunks_;  ///< window after window
   std::vector<WindowChunks> windows_;
-  std::vector<ops::TensorRates> rates_;  ///< by tensor
-  ops::Judgement judgement_;
+  std::vector<ops::TensorRates> rates_;      ///< by tensor
+  std::vector<ops::TrustedTensor> trusted_;  ///< lars, lamb
+  ops::Judgement judgement_;                 ///< of the last step, as kernels go on from it
   parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
-  parallel::DeviceTable<const ops::TensorRates> rate_table_;
-  parallel::DeviceTable<const ops::Judgement> judgement_table_;
+  parallel::DeviceTable<ops::TensorRates> rate_table_;
+  parallel::DeviceTable<const ops::TrustedTensor> trusted_table_;
+  parallel::DeviceTable<ops::Judgement> judgement_table_;
+  parallel::Report<ops::Judgement> report_;
   SquareSums gradient_squares_;               ///< lamb: in the end the directions'
   std::optional<SquareSums> weight_squares_;  ///< lars, lamb
-  std::int64_t updates_ = 0;
+  std::int64_t updates_ = 0;                  ///< as far as the host knows
 };
 
 }  // namespace trireme::optim

@@ -1,15 +1,16 @@
 #pragma once
 
-#include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
+#include "trireme/device/device.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/parallel/windowed_buffer.hpp"
 
 namespace trireme::parallel {
 
-/// A small array of the host that kernels read, or write: where kernels run in host memory the array itself, else a copy of it on the device.
+/// A small array that kernels read, or write: where kernels run in host memory the host's own, else a copy of it on the device.
 template <class T>
 class DeviceTable {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -30,18 +31,39 @@ class DeviceTable {
     changed_ = false;
     return static_cast<T*>(copy_.data);
   }
-  /// The host's array gets what kernels on `stream` wrote; the host waits for it.
-  void fetch(const Stream& stream)
-    requires(!std::is_const_v<T>)
-  {
-    if (copy_.data != nullptr) copy_bytes(stream, host_.data(), copy_.data, host_.size_bytes());
-    changed_ = false;
-  }
 
  private:
   std::span<T> host_;
   Tensor copy_;  ///< without data where none is needed, and on meta
   bool changed_ = true;
+};
+
+/// A value that kernels write, on its way to the host: it is sent when it has been made, and waited for when the host needs it, while the device goes on.
+template <class T>
+class Report {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  explicit Report(Device device)
+      : value_(device.kind == DeviceKind::meta ? device : Device{}, sizeof(T), "a report", in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned),
+        there_(device) {}
+
+  /// What stands at `from` when `stream` has come here.
+  void send(const Stream& stream, const T* from) {
+    copy_bytes(stream, value_.data(), from, sizeof(T));
+    there_.record(stream);
+  }
+  /// What was sent last, for which the host waits. Not on meta.
+  T wait() const {
+    there_.wait();
+    T value;
+    std::memcpy(&value, value_.data(), sizeof(T));
+    return value;
+  }
+
+ private:
+  Allocation value_;
+  Event there_;
 };
 
 }  // namespace trireme::parallel

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include "emulated.hpp"
 #include "kernels/reference.hpp"
 
 namespace trireme::optim {
@@ -440,6 +441,42 @@ TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
       }
     }
   }
+}
+
+/// Nothing that a step needs comes from the host's memory, where a copy would wait, and nothing is read before its end.
+TEST(Optimizer, TheHostWaitsOnceAStep) {
+  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+    OptimizerOptions options = options_of(kind);
+    options.clip_norm = 0.5;
+    options.ema = 0.75;
+    for (const bool away : {false, true}) {
+      Bench bench(options, {.kind = DeviceKind::emulated, .target = DeviceKind::emulated, .compute = DType::bfloat16, .away = away});
+      bench.optimizer.start_ema(bench.context);
+      bench.step(1, 0.1);  // its tables go to the device
+      for (const bool finite : {true, false, true}) {
+        bench.fill_gradient(2);
+        const std::uint64_t before = emulated::waits();
+        EXPECT_EQ(bench.optimizer.step(bench.context, 0.05, finite).applied, finite);
+        EXPECT_EQ(emulated::waits() - before, 1) << "away " << away;
+        bench.optimizer.set_updates(bench.optimizer.updates());
+      }
+      EXPECT_EQ(bench.optimizer.updates(), 3);
+    }
+  }
+}
+
+/// The host tells the device where a run goes on from.
+TEST(Optimizer, BiasCorrectionGoesOnFromTheUpdatesThatWereSet) {
+  Bench through(options_of(OptimizerKind::adamw)), later(options_of(OptimizerKind::adamw));
+  for (int step = 1; step <= 3; ++step) through.step(step, 0);  // moves the slots alone
+  later.step(1, 0);
+  later.optimizer.set_updates(3);
+  for (std::size_t slot = 0; slot < 2; ++slot) assign(later.optimizer.slots()[slot].flat, values(through.optimizer.slots()[slot].flat));
+  assign(later.store.flat_master(), values(through.store.flat_master()));
+  through.step(4, 0.1);
+  later.step(4, 0.1);
+  EXPECT_EQ(later.all(), through.all());
+  EXPECT_EQ(later.optimizer.updates(), 4);
 }
 
 /// Wherever kernels run and wherever state lies: masters, slots, averages, norms, and the working weights where all are there.

@@ -124,9 +124,20 @@ TEST_P(WindowedBuffers, ATableOnADeviceFollowsTheHostsArray) {
   host[1] = 5;
   table.changed();
   EXPECT_EQ(seen(), (Values{1, 5, 3}));
-  test::set_value({table.on(stream), DType::int64, GetParam(), {3}}, 2, 7);
-  table.fetch(stream);
-  EXPECT_EQ(host, (std::vector<std::int64_t>{1, 5, 7}));
+}
+
+TEST_P(WindowedBuffers, AReportIsOfWhatStoodThereWhenItWasSent) {
+  Bench bench(GetParam(), false);
+  const Stream& stream = bench.context.stream();
+  const Tensor value = bench.device.allocate(DType::int64, {1});
+  Report<std::int64_t> report({GetParam(), 0});
+  for (const std::int64_t sent : {5, 7}) {
+    test::set_value(value, 0, static_cast<double>(sent));
+    report.send(stream, value.as<std::int64_t>());
+    test::set_value(value, 0, 9);
+    EXPECT_EQ(report.wait(), sent);
+    EXPECT_EQ(report.wait(), sent) << "as often as one likes";
+  }
 }
 
 }  // namespace

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstdint>
+
+#include "trireme/device/device.hpp"
+#include "trireme/kernels/update.hpp"
+
+// What lies between the sums of squares of rows and an update: sums by tensor, the judgement of the step, trust ratios. All of it in double.
+
+namespace trireme::kernels {
+
+/// sums[l] = the sum of values[places[i]] over begins[l] <= i < begins[l + 1]: on the host one after the other, on a device in an order that only the
+/// length decides.
+struct ListSums {
+  const double* values = nullptr;
+  const std::int64_t* places = nullptr;
+  const std::int64_t* begins = nullptr;  ///< [lists + 1]
+  std::int64_t lists = 0, terms = 0;     ///< terms: begins[lists]
+  double* sums = nullptr;
+};
+void sum_lists(const Stream&, const ListSums&);
+
+/// Sums of squares over a whole model, [parts, tensors + 1]: by tensor, and behind them that of all running statistics. Parts are added in their order.
+struct SquareParts {
+  const double* sums = nullptr;
+  std::int64_t parts = 1, tensors = 0;
+};
+
+/// judgement = of the update that is about to be made, by the squares of its gradient; its `updates` goes on from where it stood. All tensors but
+/// statistics get the learning rate.
+struct Judge {
+  SquareParts gradient;
+  bool loss_finite = true;
+  float rate = 0;
+  double clip_norm = 0;         ///< 0: off
+  double beta1 = 0, beta2 = 0;  ///< of the bias corrections
+  TensorRates* rates = nullptr;
+  std::int64_t tensors = 0;  ///< of `rates`
+  Judgement* judgement = nullptr;
+};
+void judge(const Stream&, const Judge&);
+
+/// A tensor that trust applies to: its place among the rates, and among the sums of squares.
+struct TrustedTensor {
+  std::int32_t tensor = 0, sum = 0;
+};
+/// rates[].trust = for these tensors, from the norms of weights and gradients (lamb: directions). The others keep theirs.
+struct Trust {
+  SquareParts weight, gradient;
+  const TrustedTensor* tensors = nullptr;
+  std::int64_t count = 0;
+  TensorRates* rates = nullptr;
+  const Judgement* judgement = nullptr;
+};
+/// LARS (You et al. 2017, algorithm 1): coefficient * |w| / (|g| + decay * |w|), of the clipped gradient; 1 where a norm is 0.
+void lars_trust(const Stream&, double coefficient, const Trust&);
+/// LAMB (You et al. 2020, algorithm 2): |w| / |direction|, at most 10; 1 where a norm is 0.
+void lamb_trust(const Stream&, const Trust&);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "trireme/kernels/judge.hpp"  // plain structs that the kernels read
+#include "trireme/ops/context.hpp"
+#include "trireme/ops/update.hpp"
+
+namespace trireme::ops {
+
+// What pointers point to lies where the context's kernels run (parallel/device_table.hpp). Nothing waits for the host.
+
+using kernels::Judge;
+using kernels::ListSums;
+using kernels::SquareParts;
+using kernels::Trust;
+using kernels::TrustedTensor;
+
+/// Sums by tensor of sums of rows: a list of places each.
+void sum_lists(Context&, const ListSums&);
+/// The judgement of a step and the learning rate of its update, ahead of the update.
+void judge(Context&, const Judge&);
+/// The trust ratios of an update that has been judged. Formulas: docs/contract section 7.
+void lars_trust(Context&, double coefficient, const Trust&);
+void lamb_trust(Context&, const Trust&);
+
+}  // namespace trireme::ops

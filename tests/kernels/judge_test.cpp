@@ -1,0 +1,234 @@
+#include "trireme/ops/judge.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "kernels/norm_reference.hpp"
+#include "trireme/ops/update.hpp"
+
+namespace trireme::test {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity(), not_a_number = std::numeric_limits<double>::quiet_NaN();
+
+/// Kernels of the host add in the order of the terms; those of a device in one of their own.
+bool adds_in_order() { return ops::target_of(tested_device()) == DeviceKind::cpu; }
+
+template <class T>
+T* room(Fixture& f, const std::vector<T>& start) {
+  return const_cast<T*>(f.placed(start));
+}
+
+template <class T>
+std::vector<T> read(Fixture& f, const T* from, std::size_t count) {
+  std::vector<T> values(count);
+  copy_bytes(f.context.stream(), values.data(), from, count * sizeof(T));
+  return values;
+}
+
+/// Lists of several lengths, none and more than a device's threads among them, of numbers whose sum the order decides.
+TEST(SumLists, AddInTheOrderOfTheListWhereverItsNumbersStand) {
+  const std::vector<std::int64_t> lengths{0, 1, 2, 31, 257, 4099, 0, 3};
+  std::vector<std::int64_t> begins{0};
+  for (const std::int64_t length : lengths) begins.push_back(begins.back() + length);
+  const auto terms = static_cast<std::size_t>(begins.back());
+  std::vector<double> numbers(terms);
+  for (std::size_t i = 0; i < terms; ++i) numbers[i] = std::exp(6 * normal_at(3, i));
+
+  std::vector<std::vector<double>> found;
+  for (const std::size_t stride : {std::size_t{1}, std::size_t{3}, terms - 1}) {
+    ASSERT_EQ(std::gcd(stride, terms), 1u);
+    Fixture f;
+    std::vector<std::int64_t> places(terms);
+    std::vector<double> values(terms);
+    for (std::size_t i = 0; i < terms; ++i) {
+      places[i] = static_cast<std::int64_t>(i * stride % terms);
+      values[static_cast<std::size_t>(places[i])] = numbers[i];
+    }
+    double* const sums = room(f, std::vector<double>(lengths.size(), -1));
+    const ops::ListSums lists{f.placed(values), f.placed(places), f.placed(begins), static_cast<std::int64_t>(lengths.size()), begins.back(), sums};
+    ops::sum_lists(f.context, lists);
+    found.push_back(read(f, sums, lengths.size()));
+    on_one_thread([&] { ops::sum_lists(f.context, lists); });
+    EXPECT_EQ(read(f, sums, lengths.size()), found.back());
+  }
+  for (std::size_t list = 0; list < lengths.size(); ++list) {
+    const double expected = std::accumulate(numbers.begin() + begins[list], numbers.begin() + begins[list + 1], 0.0);
+    if (adds_in_order()) {
+      EXPECT_EQ(found[0][list], expected);
+    } else {
+      EXPECT_NEAR(found[0][list], expected, expected * static_cast<double>(lengths[list]) * 0x1p-53) << "all terms are positive";
+    }
+    for (const std::vector<double>& other : found) EXPECT_EQ(other[list], found[0][list]);
+  }
+}
+
+/// Four tensors in two parts; the second of this rank's three is a running statistic.
+struct Judged {
+  static constexpr std::int64_t tensors = 4, parts = 2;
+  Fixture fixture;
+  std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};  // the last of each part: of statistics
+  std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
+  ops::Judgement judgement{.updates = 4};
+  ops::Judge args;
+  std::vector<ops::TensorRates> rates_then;
+
+  explicit Judged(DeviceKind kind = tested_device()) : fixture(kind) {}
+
+  ops::Judgement run(bool loss_finite = true, double clip_norm = 0) {
+    args = {.gradient = {fixture.placed(squares), parts, tensors},
+            .loss_finite = loss_finite,
+            .rate = 0.05f,
+            .clip_norm = clip_norm,
+            .beta1 = 0.9,
+            .beta2 = 0.999,
+            .rates = room(fixture, rates),
+            .tensors = 3,
+            .judgement = room(fixture, std::vector<ops::Judgement>{judgement})};
+    ops::judge(fixture.context, args);
+    if (fixture.context.meta()) return judgement;
+    rates_then = read(fixture, args.rates, rates.size());
+    return read(fixture, args.judgement, 1)[0];
+  }
+  double norm() const {
+    double sum = 0;
+    for (std::int64_t i = 0; i < tensors; ++i) sum += squares[static_cast<std::size_t>(i)] + squares[static_cast<std::size_t>(i + tensors + 1)];
+    return std::sqrt(sum);
+  }
+};
+
+/// A device's libraries and fused operations may differ by a few units in the last place; the host's are the ones here.
+void expect_equal(double found, double expected) {
+  if (adds_in_order()) {
+    EXPECT_EQ(found, expected);
+  } else {
+    EXPECT_NEAR(found, expected, 8 * 0x1p-53 * std::abs(expected));
+  }
+}
+
+TEST(Judge, TakesTheNormOfAllWeightsAndClipsByIt) {
+  for (const double clip_norm : {0.0, 0.5, 1e3}) {
+    Judged p;
+    const ops::Judgement found = p.run(true, clip_norm);
+    const double clip = clip_norm > 0 ? std::min(1.0, clip_norm / (p.norm() + 1e-6)) : 1;
+    EXPECT_EQ(found.apply, 1);
+    expect_equal(found.norm, p.norm());
+    expect_equal(found.clip_factor, clip);
+    EXPECT_EQ(found.gradient_factor, static_cast<float>(found.clip_factor));
+    EXPECT_EQ(found.clip_factor < 1, clip_norm == 0.5);
+    EXPECT_EQ(found.updates, 5);
+    EXPECT_FLOAT_EQ(found.bias_correction1, static_cast<float>(1 - std::pow(0.9, 5)));
+    EXPECT_FLOAT_EQ(found.bias_correction2, static_cast<float>(1 - std::pow(0.999, 5)));
+  }
+}
+
+TEST(Judge, GivesTheLearningRateToWhatIsTrained) {
+  Judged p;
+  p.run();
+  for (std::size_t i = 0; i < p.rates.size(); ++i) {
+    EXPECT_EQ(p.rates_then[i].rate, p.rates[i].statistic != 0 ? p.rates[i].rate : 0.05f);
+    EXPECT_EQ(p.rates_then[i].weight_decay, p.rates[i].weight_decay);
+    EXPECT_EQ(p.rates_then[i].trust, p.rates[i].trust);
+    EXPECT_EQ(p.rates_then[i].statistic, p.rates[i].statistic);
+  }
+}
+
+TEST(Judge, DropsWhatIsNotFinite) {
+  Judged finite;
+  EXPECT_EQ(finite.run(false).apply, 0) << "the loss is not";
+  for (std::size_t place = 0; place < finite.squares.size(); ++place) {
+    for (const double bad : {infinity, -infinity, not_a_number}) {
+      Judged p;
+      p.squares[place] = bad;
+      const ops::Judgement found = p.run();
+      EXPECT_EQ(found.apply, 0) << "place " << place;
+      EXPECT_EQ(found.updates, 4) << "is none";
+    }
+  }
+}
+
+/// Trust of the tensors 2 and 0 of a rank, which are 0 and 3 of the model.
+struct Trusting {
+  Fixture fixture;
+  std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3}, gradients = {1e-4, 1, 1, 3, 0, 2e-4, 1, 1, 0.125, 0};
+  std::vector<ops::TensorRates> rates = {{1, 0.02f, 5, 0}, {1, 0.5f, 5, 0}, {1, 0.25f, 5, 0}};
+  std::vector<ops::TrustedTensor> tensors = {{2, 0}, {0, 3}};
+  ops::Judgement judgement{.clip_factor = 0.3};
+
+  ops::Trust args() {
+    return {.weight = {fixture.placed(weights), 2, 4},
+            .gradient = {fixture.placed(gradients), 2, 4},
+            .tensors = fixture.placed(tensors),
+            .count = 2,
+            .rates = room(fixture, rates),
+            .judgement = fixture.placed(&judgement, 1)};
+  }
+  static double norm(const std::vector<double>& squares, std::size_t place) { return std::sqrt(squares[place] + squares[place + 5]); }
+  /// `expected` (weight norm, gradient norm, decay) for both, and the third as it was.
+  template <class Ratio>
+  void expect(const ops::Trust& args, const Ratio& expected) {
+    const std::vector<ops::TensorRates> found = read(fixture, args.rates, rates.size());
+    for (const ops::TrustedTensor& place : tensors) {
+      const auto tensor = static_cast<std::size_t>(place.tensor), sum = static_cast<std::size_t>(place.sum);
+      const auto ratio = static_cast<float>(expected(norm(weights, sum), norm(gradients, sum), rates[tensor].weight_decay));
+      EXPECT_FLOAT_EQ(found[tensor].trust, ratio);
+      EXPECT_EQ(found[tensor].rate, 1);
+      EXPECT_EQ(found[tensor].weight_decay, rates[tensor].weight_decay);
+    }
+    EXPECT_EQ(found[1].trust, 5);
+  }
+};
+
+TEST(Trust, OfLarsIsTheLocalRateOfTheClippedGradient) {
+  Trusting p;
+  const ops::Trust args = p.args();
+  ops::lars_trust(p.fixture.context, 0.02, args);
+  p.expect(args, [](double w, double g, double decay) { return 0.02 * w / (0.3 * g + decay * w); });
+}
+
+TEST(Trust, OfLambIsAtMostTen) {
+  Trusting p;
+  const ops::Trust args = p.args();
+  ops::lamb_trust(p.fixture.context, args);
+  p.expect(args, [](double w, double g, double) { return std::min(10.0, w / g); });
+  EXPECT_GT(Trusting::norm(p.weights, 0) / Trusting::norm(p.gradients, 0), 10);
+  EXPECT_LT(Trusting::norm(p.weights, 3) / Trusting::norm(p.gradients, 3), 10);
+}
+
+TEST(Trust, IsOneWhereANormIsZero) {
+  for (const bool of_weights : {true, false}) {
+    Trusting p;
+    std::vector<double>& squares = of_weights ? p.weights : p.gradients;
+    squares = std::vector<double>(10, 0);
+    const auto one = [](double, double, double) { return 1.0; };
+    const ops::Trust lars = p.args(), lamb = p.args();
+    ops::lars_trust(p.fixture.context, 0.02, lars);
+    p.expect(lars, one);
+    ops::lamb_trust(p.fixture.context, lamb);
+    p.expect(lamb, one);
+  }
+}
+
+TEST(Judge, MetaCountsWhatTheCpuCounts) {
+  Fixture real, meta(DeviceKind::meta);
+  for (Fixture* f : {&real, &meta}) {
+    const std::vector<double> values{1, 2, 3, 4, 5, 6};
+    const std::vector<std::int64_t> begins{0, 2, 4, 6}, places{5, 4, 3, 2, 1, 0};
+    const std::vector<ops::TrustedTensor> trusted{{0, 1}};
+    ops::sum_lists(f->context, {f->placed(values), f->placed(places), f->placed(begins), 3, 6, room(*f, values)});
+    const ops::SquareParts squares{f->placed(values), 2, 2};
+    ops::TensorRates* const rates = room(*f, std::vector<ops::TensorRates>(1));
+    ops::Judgement* const judgement = room(*f, std::vector<ops::Judgement>(1));
+    ops::judge(f->context, {.gradient = squares, .rates = rates, .tensors = 1, .judgement = judgement});
+    const ops::Trust trust{squares, squares, f->placed(trusted), 1, rates, judgement};
+    ops::lars_trust(f->context, 0.1, trust);
+    ops::lamb_trust(f->context, trust);
+  }
+  EXPECT_EQ(real.context.counters().bytes, meta.context.counters().bytes);
+  EXPECT_EQ(meta.context.counters().calls, 4);
+  EXPECT_EQ(real.workspace.peak_bytes(), 0);
+}
+
+}  // namespace
+}  // namespace trireme::test
