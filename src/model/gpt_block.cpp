@@ -46,7 +46,7 @@ class TransformerBlock final : public Block {
   Tensor forward(Pass& pass, const Tensor& x) override {
     const Tensor attended = attention(pass, qkv_.forward(pass, attention_norm_.forward(pass, x)));
     const Tensor middle = projection_.forward(pass, attended, x);
-    const Tensor active = activation(pass, up_.forward(pass, mlp_norm_.forward(pass, middle)));
+    const Tensor up = up_.forward(pass, mlp_norm_.forward(pass, middle), between()), active = gated() ? swiglu(pass, up) : up;
     return down_.forward(pass, active, middle);
   }
 
@@ -55,7 +55,7 @@ class TransformerBlock final : public Block {
     const Tensor dx = pass.gradient(dy.dtype, dy.shape);
     {
       const ArenaScope scope(context.workspace());
-      const Tensor dup = activation_backward(pass, down_.backward(pass, dy));
+      const Tensor dactive = down_.backward(pass, dy, between()), dup = gated() ? swiglu_backward(pass, dactive) : dactive;
       mlp_norm_.backward(pass, up_.backward(pass, dup), dy, dy);  // dy: from here on of what lies between attention and mlp
     }
     const ArenaScope scope(context.workspace());
@@ -121,20 +121,17 @@ class TransformerBlock final : public Block {
   }
 
   bool gated() const { return options_.mlp == GptMlp::swiglu; }
-  Tensor activation(Pass& pass, const Tensor& up) const {
-    const Tensor y = pass.activation(up.dtype, {up.shape[0], gated() ? up.shape[1] / 2 : up.shape[1]});
-    gated() ? ops::swiglu_forward(pass.context(), up, y) : ops::gelu_forward(pass.context(), up, y);
+  Between between() const { return gated() ? Between::other : Between::gelu; }
+  Tensor swiglu(Pass& pass, const Tensor& up) const {
+    const Tensor y = pass.activation(up.dtype, {up.shape[0], up.shape[1] / 2});
+    ops::swiglu_forward(pass.context(), up, y);
     pass.save(up);
     return y;
   }
-  Tensor activation_backward(Pass& pass, const Tensor& dy) const {
+  Tensor swiglu_backward(Pass& pass, const Tensor& dy) const {
     const Tensor up = pass.restore();
-    if (gated()) {
-      ops::swiglu_backward(pass.context(), up, dy, up);  // over forward's input, which nothing reads any more
-      return up;
-    }
-    ops::gelu_backward(pass.context(), up, dy, dy);
-    return dy;
+    ops::swiglu_backward(pass.context(), up, dy, up);  // over forward's input, which nothing reads any more
+    return up;
   }
 
   GptOptions options_;

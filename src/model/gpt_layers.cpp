@@ -146,13 +146,18 @@ ops::Weight ColumnParallelLinear::weight(Pass& pass, const ops::Linear& linear) 
   return pass.weight(as_matrix(linear, pass.store().weight(weight_, tensors())), prepared_);
 }
 
-Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x) {
+Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind) {
   const ops::Linear linear = problem(pass, all_rows(pass.tensor(), x), x.dtype);
-  const Tensor y = pass.activation(x.dtype, {linear.rows, linear.out});
+  const Tensor z = pass.activation(x.dtype, {linear.rows, linear.out}), y = behind == Between::gelu ? pass.activation(z.dtype, z.shape) : z;
   const ArenaScope scope(pass.context().workspace());
   const Tensor bias = options_.bias ? pass.store().weight(bias_, tensors()) : Tensor{};
-  ops::linear_forward(pass.context(), linear, gathered(pass, x), weight(pass, linear), bias, y);
+  const Tensor rows = gathered(pass, x);
+  if (behind == Between::gelu)
+    ops::linear_gelu_forward(pass.context(), linear, rows, weight(pass, linear), bias, z, y);
+  else
+    ops::linear_forward(pass.context(), linear, rows, weight(pass, linear), bias, z);
   pass.save(x);
+  if (behind == Between::gelu) pass.save(z);
   return y;
 }
 
@@ -196,8 +201,8 @@ Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& res
   return y;
 }
 
-Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy) {
-  const Tensor x = pass.restore();
+Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy, Between before) {
+  const Tensor x = pass.restore(), z = before == Between::gelu ? pass.restore() : Tensor{};
   const ops::Linear linear = problem(pass, x.shape[0], x.dtype);
   Arena& workspace = pass.context().workspace();
   const Tensor dx = workspace.allocate(x.dtype, x.shape);
@@ -211,7 +216,10 @@ Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy) {
   branch = gathered(pass, branch);
   ops::linear_backward_weight(pass.context(), linear, x, branch, pass.store().gradient(weight_), options_.bias ? pass.store().gradient(bias_) : Tensor{},
                               pass.write());
-  ops::linear_backward_data(pass.context(), linear, branch, weight(pass), dx);
+  if (before == Between::gelu)
+    ops::linear_backward_data_gelu(pass.context(), linear, branch, weight(pass), z, dx);
+  else
+    ops::linear_backward_data(pass.context(), linear, branch, weight(pass), dx);
   return dx;
 }
 

@@ -64,6 +64,9 @@ class RowNormLayer {
   parallel::ParameterId scale_, shift_;
 };
 
+/// What stands between two linear layers is one op with either where it is GELU: the first gives gelu(z), z saved, the second, backward, z's gradient.
+enum class Between : std::uint8_t { other, gelu };
+
 /// A linear layer whose outputs are split over the tensor group: each rank has a part of every section of them. In out_in order each section is
 /// a tensor of its own, `<name>.weight` [section, in], one behind the other; in in_out order all are columns of one [in, outputs]. Biases alike.
 class ColumnParallelLinear {
@@ -78,8 +81,8 @@ class ColumnParallelLinear {
   explicit ColumnParallelLinear(Options options);
   void declare(parallel::ParameterList& list);
   /// y [rows, this rank's outputs] of x [held, in].
-  Tensor forward(Pass& pass, const Tensor& x);
-  /// dx [held, in] of dy [rows, this rank's outputs].
+  Tensor forward(Pass& pass, const Tensor& x, Between behind = Between::other);
+  /// dx [held, in] of dy [rows, this rank's outputs]; of z's gradient where GELU is behind.
   Tensor backward(Pass& pass, const Tensor& dy);
 
  private:
@@ -109,8 +112,8 @@ class RowParallelLinear {
   void declare(parallel::ParameterList& list);
   /// y [held, out] of x [rows, this rank's inputs] and residual [held, out].
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& residual);
-  /// dx [rows, this rank's inputs] of dy [held, out], which is the residual's gradient too.
-  Tensor backward(Pass& pass, const Tensor& dy);
+  /// dx [rows, this rank's inputs] of dy [held, out], which is the residual's gradient too; z's where GELU is before.
+  Tensor backward(Pass& pass, const Tensor& dy, Between before = Between::other);
 
  private:
   ops::Linear problem(const Pass& pass, std::int64_t rows, DType dtype) const;
