@@ -4,7 +4,7 @@
 # For the command that submits (sbatch, qsub, flux batch). Words on the command line come after these and rule.
 site_submit=()
 
-# For the launcher of the ranks (srun, mpiexec, flux run). Where srun's default is not the way Open MPI needs: (--mpi=pmix); `srun --mpi=list` tells the ways.
+# For the launcher of the ranks (srun, mpiexec, flux run). Where srun's default is not the way the MPI library needs: (--mpi=pmix) for Open MPI, (--mpi=pmi2) for MPICH; `srun --mpi=list` tells the ways.
 site_launch=()
 
 # In the job, before the ranks start: modules, variables.

@@ -54,6 +54,14 @@ const std::string* Algorithms::find(const std::string& problem) const {
   return place == known_.end() ? nullptr : &place->second;
 }
 
+std::vector<std::string> Algorithms::left_to_own_kernels() const {
+  std::vector<std::string> problems;
+  for (const auto& [problem, algorithm] : known_) {
+    if (algorithm == own_kernel) problems.push_back(problem);
+  }
+  return problems;
+}
+
 void Algorithms::keep(const std::string& problem, const std::string& algorithm) {
   TRIREME_EXPECT(is_name(problem) && is_name(algorithm));
   known_[problem] = algorithm;

@@ -23,6 +23,13 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
   }
   known_.add(ops::Algorithms::read(world_.broadcast(text, 0)));
   seen_ = known_;
+  if (world_.rank() == 0) tell(known_);
+}
+
+void AlgorithmFile::tell(const ops::Algorithms& known) {
+  for (const std::string& problem : known.left_to_own_kernels()) {
+    if (told_.insert(problem).second) log_.info("the library has no algorithm for this problem, the program's own kernel is used: {}", problem);
+  }
 }
 
 void AlgorithmFile::update() {
@@ -32,6 +39,7 @@ void AlgorithmFile::update() {
   ops::Algorithms all;
   for (int rank = 0; rank < world_.size(); ++rank) all.add(ops::Algorithms::read(world_.broadcast(known_.text(), rank)));
   if (world_.rank() != 0) return;
+  tell(all);
   try {
     io::replace_file(path_, all.text());
   } catch (const std::exception& error) {

@@ -49,6 +49,29 @@ class AlgorithmFiles : public testing::Test {
   Log log{lead};
 };
 
+TEST_F(AlgorithmFiles, WhatALibraryHasNoneForIsToldOnceAStart) {
+  const std::string words = "own kernel is used: attention";
+  const auto times = [&] {
+    const std::string text = said();
+    int count = 0;
+    for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+    return count;
+  };
+  for (int start = 1; start <= 2; ++start) {
+    Algorithms found;
+    AlgorithmFile file(world(), folder, found, log);
+    found.keep("product", "fast");
+    if (world().rank() == world().size() - 1) found.keep("attention", Algorithms::own_kernel);
+    file.update();
+    found.keep("later", "fast");
+    file.update();
+    if (lead) {
+      EXPECT_EQ(times(), start);
+    }
+    world().barrier();
+  }
+}
+
 TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
   Algorithms found;
   AlgorithmFile file(world(), folder, found, log);

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::ops {
 
@@ -12,6 +13,9 @@ namespace trireme::ops {
 /// library's version in it; by an algorithm's the library finds it again.
 class Algorithms {
  public:
+  /// In the place of a library's algorithm: it has none for the problem, for which the program's own kernel is there.
+  static constexpr const char* own_kernel = "own kernel";
+
   /// Of such a text as text() makes. Throws InputError, which names the line, where it is none or is damaged.
   static Algorithms read(std::string_view text);
   /// A first line that names the format, then a line a problem, in the order of their names: checksum, problem, algorithm, with a tab between them.
@@ -23,6 +27,9 @@ class Algorithms {
   void keep(const std::string& problem, const std::string& algorithm);
   /// What was known stays.
   void add(const Algorithms& others);
+
+  /// The problems of which own_kernel is kept, in the order of their names.
+  std::vector<std::string> left_to_own_kernels() const;
 
   std::size_t size() const { return known_.size(); }
   bool operator==(const Algorithms&) const = default;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <set>
 #include <string>
 
 #include "trireme/base/log.hpp"
@@ -8,7 +9,8 @@
 
 namespace trireme::train {
 
-/// `<run>/algorithms.txt`: which algorithms of the device's libraries a run takes, so that its next start, at any layout, takes the same.
+/// `<run>/algorithms.txt`: which algorithms of the device's libraries a run takes, so that its next start, at any layout, takes the same. A problem for which
+/// a library has none is told once a start: the program's own kernel may be slower.
 class AlgorithmFile {
  public:
   static constexpr const char* name = "algorithms.txt";
@@ -22,10 +24,13 @@ class AlgorithmFile {
   void update();
 
  private:
+  void tell(const ops::Algorithms& known);
+
   comm::Communicator world_;
   std::string path_;
   ops::Algorithms& known_;
-  ops::Algorithms seen_;  ///< what this rank knew the last time
+  ops::Algorithms seen_;        ///< what this rank knew the last time
+  std::set<std::string> told_;  ///< rank 0: left to own kernels
   Log& log_;
 };
 

@@ -69,7 +69,10 @@ class DeviceLibrary final : public Library {
     const auto [place, unknown] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
     if (unknown) place->second = (forward ? make_attention_forward : make_attention_backward)(target({}), a, workspace_bytes);
-    if (!place->second) return false;
+    if (!place->second) {
+      if (unknown) choice_of(problem, "cuDNN", cudnnGetVersion()).keep(Algorithms::own_kernel);
+      return false;
+    }
     (forward ? run_attention_forward : run_attention_backward)(*place->second, a, t, workspace.data);
     return true;
   }
