@@ -168,10 +168,7 @@ Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   describe_checkpoints(json, path + "/checkpoints");
   json["metrics"] = last_rows(path + "/metrics.jsonl");
-  if (const std::string record = path + "/exit.json"; fs::is_regular_file(record)) {
-    std::ifstream file(record);
-    json["exit"] = Json::parse(file, nullptr, false);
-  }
+  if (const std::optional<std::string> record = checkpoint::read_exit_record(path)) json["exit"] = Json::parse(*record, nullptr, false);
   return json;
 }
 

@@ -1,4 +1,6 @@
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include <nlohmann/json.hpp>
 
@@ -28,6 +30,13 @@ void write_exit_record(const std::string& run_folder, const ExitRecord& record) 
   json["checkpoint"] = record.checkpoint;
   // Words of other programs may be in the reason: bytes that are no UTF-8 are replaced rather than lost with the record.
   io::replace_file(record_path(run_folder), json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+}
+
+std::optional<std::string> read_exit_record(const std::string& run_folder) {
+  std::error_code missing;
+  if (!std::filesystem::is_regular_file(record_path(run_folder), missing)) return std::nullopt;
+  std::ifstream file(record_path(run_folder));
+  return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
 }  // namespace trireme::checkpoint

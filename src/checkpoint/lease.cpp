@@ -54,11 +54,14 @@ std::string text_of_proc(const std::string& path) {
 }
 
 /// This boot of the host, and whose process numbers are seen here.
-std::string operating_system() {
-  std::string boot = text_of_proc("/proc/sys/kernel/random/boot_id");
-  boot.resize(std::min(boot.size(), boot.find('\n')));
-  std::error_code ignored;
-  return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+const std::string& operating_system() {
+  static const std::string name = [] {
+    std::string boot = text_of_proc("/proc/sys/kernel/random/boot_id");
+    boot.resize(std::min(boot.size(), boot.find('\n')));
+    std::error_code ignored;
+    return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
+  }();
+  return name;
 }
 
 /// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for a parent to ask.

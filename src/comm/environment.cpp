@@ -70,12 +70,10 @@ std::optional<pid_t> launcher_process() {
 
 /// Leaves a process behind that ends the launcher, should it still be there after a while: one that ends a job waits without end for its own part on a host
 /// that does not answer any more.
-void end_launcher_later() {
-  const std::optional<pid_t> parent = launcher_process();
-  if (!parent) return;
+void end_launcher_later(pid_t process) {
   const std::string script = fmt::format("i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; esac; sleep 0.1; done",
                                          launcher_looks, launcher_looks_at_most);
-  const std::string launcher = std::to_string(*parent);
+  const std::string launcher = std::to_string(process);
   std::string sh = "sh", option = "-c", body = script, pid = launcher;
   char* words[] = {sh.data(), option.data(), body.data(), pid.data(), nullptr};
   posix_spawnattr_t attributes;
@@ -165,7 +163,7 @@ void Environment::abort(ExitCode code) {
   std::fflush(nullptr);
   if (initialized_) {
     const bool task_of_srun = find_launch().slurm_step && variable("OMPI_COMM_WORLD_SIZE") == nullptr;  // Slurm itself looks after lost nodes
-    if (!task_of_srun) end_launcher_later();
+    if (!task_of_srun && launcher_ != 0 && !launcher_gone()) end_launcher_later(launcher_);
     try {
       std::thread([code] {
         std::this_thread::sleep_for(std::chrono::seconds(abort_seconds));

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <set>
 #include <span>
 #include <vector>
@@ -66,11 +65,7 @@ namespace {
 
 /// Whether the exit record of the start before says that the run is done.
 bool ended_as_done(const std::string& folder) {
-  const std::string path = folder + "/exit.json";
-  std::error_code missing;
-  if (!std::filesystem::is_regular_file(path, missing)) return false;
-  std::ifstream file(path);
-  const nlohmann::json record = nlohmann::json::parse(file, nullptr, false);
+  const nlohmann::json record = nlohmann::json::parse(checkpoint::read_exit_record(folder).value_or(""), nullptr, false);
   return record.is_object() && record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
 }
 

@@ -367,6 +367,16 @@ class Case(unittest.TestCase):
     def start_held(self, *arguments, step=12, ranks=1, env={}):
         return start_held("train", "deck.toml", *arguments, step=step, ranks=ranks, cwd=self.folder, env=env)
 
+    def preloaded(self, name, source):
+        """A library that stands before the C library, of this source."""
+        compiler = shutil.which("cc") or shutil.which("gcc")
+        if not compiler:
+            self.skipTest("no C compiler")
+        with open(self.path(name + ".c"), "w") as file:
+            file.write(source)
+        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path(name + ".so"), self.path(name + ".c"), "-ldl"], check=True)
+        return self.path(name + ".so")
+
     end_of = staticmethod(end_of)
 
     def errors_of(self, text):

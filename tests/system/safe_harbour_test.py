@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import unittest
 
 import harness
@@ -46,16 +45,6 @@ def fill(path):
 class SafeHarbour(harness.Case):
     def events(self, folder="run", event=None):
         return [row for row in harness.read_rows(self.path(folder), "event") if event is None or row["event"] == event]
-
-    def preloaded(self, name, source):
-        """A library that stands before the C library, of this source."""
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if not compiler:
-            self.skipTest("no C compiler")
-        with open(self.path(name + ".c"), "w") as file:
-            file.write(source)
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path(name + ".so"), self.path(name + ".c"), "-ldl"], check=True)
-        return self.path(name + ".so")
 
     def test_written_beside_training_or_not_the_checkpoints_are_the_same(self):
         for ranks in (1, 2):

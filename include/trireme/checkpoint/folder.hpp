@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -103,5 +104,7 @@ struct ExitRecord {
 void remove_exit_record(const std::string& run_folder);
 /// Written to a temporary name and renamed.
 void write_exit_record(const std::string& run_folder, const ExitRecord& record);
+/// The text of exit.json; none where it is missing, or no file.
+std::optional<std::string> read_exit_record(const std::string& run_folder);
 
 }  // namespace trireme::checkpoint
