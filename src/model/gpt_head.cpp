@@ -9,21 +9,40 @@
 namespace trireme::model {
 namespace {
 
-/// A tile of logits stays near this size: with the bfloat16 gradient beside it, it is small against the activations of any model that fills a
-/// device, and a tile has enough rows for its products to be as fast as those of whole matrices.
-constexpr std::int64_t tile_bytes = std::int64_t{32} << 20;
+/// How the loss walks over its rows. Logits are made, judged and turned into their gradient a tile at a time, so that they are still in the device's last
+/// cache when they are read; products with that gradient take a group of tiles at once: the gradient of the table, which is as large as the table in
+/// float32, is read and written once a group.
+struct Cut {
+  std::int64_t tile, group;  ///< rows
+};
+
+/// Most bytes of float32 logits of either. A tile has enough rows for its products to be as fast as those of whole matrices; a group's gradient, in
+/// bfloat16 half of this, is small against the activations of any model that fills the device.
+struct CutBytes {
+  std::int64_t tile, group;
+};
+constexpr CutBytes host_bytes{std::int64_t{32} << 20, std::int64_t{256} << 20};
+constexpr CutBytes gpu_bytes{std::int64_t{64} << 20, std::int64_t{1} << 30};
 constexpr std::int64_t least_tile_rows = 64;
 
-/// Rows of a tile, equal tiles where that costs no small ones: a product prepares its weight for one number of rows.
-std::int64_t tile_rows(std::int64_t rows, std::int64_t classes) {
-  const std::int64_t most = std::min(rows, std::max(least_tile_rows, tile_bytes / (classes * size_of(DType::float32))));
-  for (std::int64_t tile = most; tile >= std::min(most, least_tile_rows); --tile) {
-    if (rows % tile == 0) return tile;
+/// The largest multiple of `unit` up to `most` whose parts of `rows` are equal, as long as it is `least` or more: a product prepares its weight for one
+/// number of rows.
+std::int64_t part_rows(std::int64_t rows, std::int64_t most, std::int64_t unit, std::int64_t least) {
+  const std::int64_t largest = std::min(rows, most / unit * unit);
+  for (std::int64_t part = largest; part >= std::min(largest, least); part -= unit) {
+    if (rows % part == 0) return part;
   }
-  return most;
+  return largest;
 }
 
-/// The final norm, the projection to the vocabulary (split over the tensor group) and the loss, in tiles of rows: the logits of a micro-batch
+Cut cut_of(std::int64_t rows, std::int64_t classes, DeviceKind target) {
+  const CutBytes& bytes = target == DeviceKind::cuda ? gpu_bytes : host_bytes;
+  const std::int64_t row = classes * size_of(DType::float32);
+  const std::int64_t tile = part_rows(rows, std::max(least_tile_rows, bytes.tile / row), 1, least_tile_rows);
+  return {tile, part_rows(rows, std::max(tile, bytes.group / row), tile, std::max(tile, bytes.group / row / 2))};
+}
+
+/// The final norm, the projection to the vocabulary (split over the tensor group) and the loss, in tiles and groups of rows: the logits of a micro-batch
 /// never exist at one time, nor those of the other ranks here.
 class GptHead final : public Head {
  public:
@@ -54,15 +73,15 @@ class GptHead final : public Head {
     const ArenaScope scope(workspace);
     const RowNormLayer::Normed normed = normalize(pass, x);
     const Tensor input = gathered(pass, normed.y);
-    // A group of one: a tile's gradient is written over its rows of the input, which nothing reads any more.
+    // A tensor group of one: gradients are written over their rows of the input, which nothing reads any more.
     const Tensor dinput = training && split ? workspace.allocate(DType::float32, input.shape) : input;
     const Rows row{workspace.allocate(DType::float32, {rows, 4}), workspace.allocate(DType::int32, {rows})};
     ops::fill(context, row.ranks, 0);
-    const std::int64_t step = tile_rows(rows, classes_);
-    for (std::int64_t begin = 0; begin < rows; begin += step) {
-      const std::int64_t end = std::min(begin + step, rows);
-      const Tile tile{input.rows(begin, end), targets.rows(begin, end), row.merged.rows(begin, end), row.ranks.rows(begin, end)};
-      loss_of_tile(pass, tile, scale, dinput.rows(begin, end), begin == 0 ? pass.write() : ops::Write::add);
+    const Cut cut = cut_of(rows, classes_, context.target());
+    for (std::int64_t begin = 0; begin < rows; begin += cut.group) {
+      const std::int64_t end = std::min(begin + cut.group, rows);
+      const Part group{input.rows(begin, end), targets.rows(begin, end), row.merged.rows(begin, end), row.ranks.rows(begin, end)};
+      loss_of_group(pass, group, cut.tile, scale, dinput.rows(begin, end), begin == 0 ? pass.write() : ops::Write::add);
     }
     if (split) add_ranks(pass, row.ranks);
     ops::softmax_sums(context, row.merged, targets, row.ranks, options_.vocabulary, scale.label_smoothing, sums, ops::Write::assign);
@@ -89,8 +108,12 @@ class GptHead final : public Head {
   struct Rows {
     Tensor merged, ranks;
   };
-  struct Tile {
+  /// A tile or a group of rows.
+  struct Part {
     Tensor input, labels, merged, ranks;
+    Part rows(std::int64_t begin, std::int64_t end) const {
+      return {input.rows(begin, end), labels.rows(begin, end), merged.rows(begin, end), ranks.rows(begin, end)};
+    }
   };
 
   ops::Linear problem(std::int64_t rows, DType dtype) const { return {.rows = rows, .in = options_.width, .out = classes_, .dtype = dtype, .wide = true}; }
@@ -103,29 +126,39 @@ class GptHead final : public Head {
     return norm_.normalize(pass, x, {y, mean, rstd});
   }
 
-  void loss_of_tile(Pass& pass, const Tile& tile, const LossScale& scale, const Tensor& dinput, ops::Write write) {
+  void loss_of_group(Pass& pass, const Part& group, std::int64_t tile_rows, const LossScale& scale, const Tensor& dinput, ops::Write write) {
     ops::Context& context = pass.context();
-    Arena& workspace = context.workspace();
-    const ArenaScope scope(workspace);
-    const std::int64_t rows = tile.input.shape[0];
-    ops::Linear linear = problem(rows, tile.input.dtype);
-    const Tensor logits = workspace.allocate(DType::float32, {rows, classes_});
-    ops::linear_forward(context, linear, tile.input, weight(pass), {}, logits);
-    statistics(pass, tile, logits);
-    Tensor dlogits;
-    if (pass.training()) dlogits = linear.dtype == DType::float32 ? logits : workspace.allocate(linear.dtype, logits.shape);
-    const ops::SoftmaxGradient gradient{
-        .first = first_, .total_classes = options_.vocabulary, .label_smoothing = scale.label_smoothing, .gradient_scale = scale.gradient};
-    ops::softmax_gradient(context, gradient, logits, tile.labels, tile.merged, dlogits, tile.ranks);
+    const ArenaScope scope(context.workspace());
+    const std::int64_t rows = group.input.shape[0];
+    ops::Linear linear = problem(rows, group.input.dtype);
+    const Tensor dlogits = pass.training() ? context.workspace().allocate(linear.dtype, {rows, classes_}) : Tensor{};
+    for (std::int64_t begin = 0; begin < rows; begin += tile_rows) {
+      const std::int64_t end = std::min(begin + tile_rows, rows);
+      loss_of_tile(pass, group.rows(begin, end), scale, dlogits.defined() ? dlogits.rows(begin, end) : Tensor{});
+    }
     if (!pass.training()) return;
     linear.wide = false;
-    ops::linear_backward_weight(context, linear, tile.input, dlogits, pass.store().gradient(table_), {}, write);
+    ops::linear_backward_weight(context, linear, group.input, dlogits, pass.store().gradient(table_), {}, write);
     linear.wide = pass.tensor().size() > 1;
     ops::linear_backward_data(context, linear, dlogits, weight(pass), dinput);
   }
 
+  /// dlogits: none in evaluation.
+  void loss_of_tile(Pass& pass, const Part& tile, const LossScale& scale, const Tensor& dlogits) {
+    ops::Context& context = pass.context();
+    const ArenaScope scope(context.workspace());
+    const std::int64_t rows = tile.input.shape[0];
+    const bool in_place = dlogits.defined() && dlogits.dtype == DType::float32;
+    const Tensor logits = in_place ? dlogits : context.workspace().allocate(DType::float32, {rows, classes_});
+    ops::linear_forward(context, problem(rows, tile.input.dtype), tile.input, weight(pass), {}, logits);
+    statistics(pass, tile, logits);
+    const ops::SoftmaxGradient gradient{
+        .first = first_, .total_classes = options_.vocabulary, .label_smoothing = scale.label_smoothing, .gradient_scale = scale.gradient};
+    ops::softmax_gradient(context, gradient, logits, tile.labels, tile.merged, dlogits, tile.ranks);
+  }
+
   /// tile.merged = statistics of the tile's rows over the classes of all ranks.
-  void statistics(Pass& pass, const Tile& tile, const Tensor& logits) const {
+  void statistics(Pass& pass, const Part& tile, const Tensor& logits) const {
     ops::Context& context = pass.context();
     const std::int64_t size = pass.tensor().size(), rows = logits.shape[0];
     if (size == 1) return ops::softmax_statistics(context, logits, tile.labels, first_, tile.merged);
