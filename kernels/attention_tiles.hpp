@@ -184,7 +184,7 @@ TileSizes tile_sizes(const Bytes& bytes) {
 template <class Space, class Functor>
 void for_each_team(const Space& space, const std::string& label, std::int64_t teams, std::size_t scratch_bytes, const Functor& functor) {
   if (teams <= 0) return;
-  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(teams), on_host<Space> ? 1 : attention_threads);
+  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(teams), on_host<Space> ? 1 : team_threads(space, attention_threads));
   Kokkos::parallel_for(Label{label}, policy.set_scratch_size(scratch_level<Space>(), Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)), functor);
 }
 

@@ -1,10 +1,13 @@
 #include "trireme/kernels/dropout.hpp"
 
-#include "dropout_mask.hpp"
-#include "launch.hpp"
+#include <cmath>
 
-// A piece is a row of the matrix, which lies in one sample, so in one run of the mask's elements. Each operand is read once, the result
-// written once; the mask is drawn in registers, a block at a time. An element is read before the same place is written.
+#include "dropout_mask.hpp"
+#include "packed_rows.hpp"
+
+// A row of the matrix lies in one sample, so in one run of the mask's elements. Each operand is read once, the result written once; the mask is drawn in
+// registers. An element is read before the same place is written. On the host a piece is a row and the mask is drawn a block at a time; on a device a thread
+// takes a pack, of two rows where both have one key.
 
 namespace trireme::kernels {
 namespace {
@@ -12,9 +15,7 @@ namespace {
 const std::string dropout_label = "trireme/kernels/dropout";
 const std::string dropout_add_label = "trireme/kernels/dropout_add";
 
-/// Philox calls side by side: on the host two vector registers' worth, on a device the thread's own.
-template <class Space>
-constexpr int calls = on_host<Space> ? 32 : 1;
+constexpr int host_calls = 32;  // of Philox side by side: two vector registers' worth
 
 template <class From, class To>
 struct Operands {
@@ -68,10 +69,96 @@ struct Apply {
   }
 };
 
+/// The mask of rows [first, first + rows) of samples of `context` rows each. Whether an element stays is decided on its random word: its number, the word's upper
+/// 24 bits, is not below the probability where the word is not below `threshold`.
+struct MaskWords {
+  std::uint64_t key;
+  const std::uint64_t* sample_keys;
+  std::int64_t first, width;
+  Divisor context;
+  std::uint32_t threshold;
+
+  explicit MaskWords(const DropoutMask& mask)
+      : key(mask.key),
+        sample_keys(mask.sample_keys == nullptr ? nullptr : mask.sample_keys + mask.first_row / mask.context),
+        first(mask.first_row % mask.context),
+        width(mask.width),
+        context(mask.context),
+        threshold(static_cast<std::uint32_t>(std::ceil(static_cast<double>(mask.probability) * 0x1p24)) << 8) {}
+
+  KOKKOS_FUNCTION std::uint64_t key_of(std::int64_t sample) const { return mix64(key ^ sample_keys[sample]); }
+};
+
+/// `keys`: of the rows that a thread takes, 1 or 2; 0: no mask.
+template <class From, class To, bool residual, int keys>
+struct ApplyPacks {
+  MaskWords mask;
+  Operands<From, To> operands;
+  float scale;
+  static constexpr int lanes = static_cast<int>(pack_bytes / (sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To)));
+  static constexpr int rows_at_once = keys == 2 ? 1 : 2;
+
+  template <int rows, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+    float value[rows][pack], other[rows][pack], shift[pack];
+    const std::int64_t at = row * mask.width + column;
+    for (int j = 0; j < rows; ++j) {
+      load<pack>(operands.x + at + j * mask.width, value[j]);
+      if constexpr (residual) load<pack>(operands.residual + at + j * mask.width, other[j]);
+    }
+    if (operands.bias != nullptr) {
+      load<pack>(operands.bias + column, shift);
+      for (int j = 0; j < rows; ++j) {
+        for (int k = 0; k < pack; ++k) value[j][k] += shift[k];
+      }
+    }
+    if constexpr (keys > 0) drop(row, column, value);
+    for (int j = 0; j < rows; ++j) {
+      if constexpr (residual) {
+        for (int k = 0; k < pack; ++k) value[j][k] += other[j][k];
+      }
+      store<pack>(value[j], operands.y + at + j * mask.width);
+    }
+  }
+
+  template <int rows, int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void drop(std::int64_t row, std::int64_t column, float (&value)[rows][pack]) const {
+    const std::int64_t sample = mask.context.quotient(mask.first + row), in_sample = mask.first + row - sample * mask.context.value();
+    const std::uint64_t key = mask.key_of(sample);
+    for (int j = 0; j < rows; ++j) {
+      const std::uint64_t element = static_cast<std::uint64_t>((in_sample + j) * mask.width + column);
+      if constexpr (pack == 1) {
+        const RandomWords words = philox(key, element / 4, 0);
+        const std::uint32_t low = element % 2 == 0 ? words.word[0] : words.word[1], high = element % 2 == 0 ? words.word[2] : words.word[3];
+        value[j][0] = (element % 4 < 2 ? low : high) >= mask.threshold ? value[j][0] * scale : 0.0f;
+      } else {  // the width is a multiple of the lanes: packs begin with a call's first word
+        for (int call = 0; call < pack / 4; ++call) {
+          const RandomWords words = philox(key, element / 4 + static_cast<std::uint64_t>(call), 0);
+          for (int k = 0; k < 4; ++k) value[j][4 * call + k] = words.word[k] >= mask.threshold ? value[j][4 * call + k] * scale : 0.0f;
+        }
+      }
+    }
+  }
+};
+
+template <int keys, bool residual, class Space, class From, class To>
+void run_packs(const Space& space, const std::string& label, const DropoutMask& mask, const Operands<From, To>& operands) {
+  const bool packed = packs_fit(operands.x, operands.residual, operands.y) && packs_fit(operands.bias);
+  for_each_row(space, label, mask.rows, mask.width, packed, ApplyPacks<From, To, residual, keys>{MaskWords(mask), operands, 1.0f / (1.0f - mask.probability)});
+}
+
 template <bool bias, bool residual, class Space, class From, class To>
 void run(const Space& space, const std::string& label, const DropoutMask& mask, const Operands<From, To>& operands) {
-  mask.probability > 0 ? for_each_piece(space, label, mask.rows, Apply<From, To, true, bias, residual, calls<Space>>{mask, operands})
-                       : for_each_piece(space, label, mask.rows, Apply<From, To, false, bias, residual, calls<Space>>{mask, operands});
+  if constexpr (on_host<Space>) {
+    mask.probability > 0 ? for_each_piece(space, label, mask.rows, Apply<From, To, true, bias, residual, host_calls>{mask, operands})
+                         : for_each_piece(space, label, mask.rows, Apply<From, To, false, bias, residual, host_calls>{mask, operands});
+  } else if (mask.probability <= 0) {
+    run_packs<0, residual>(space, label, mask, operands);
+  } else if (mask.context % 2 == 0 && mask.first_row % 2 == 0) {
+    run_packs<1, residual>(space, label, mask, operands);
+  } else {
+    run_packs<2, residual>(space, label, mask, operands);
+  }
 }
 
 }  // namespace

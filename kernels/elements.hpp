@@ -1,35 +1,205 @@
 #pragma once
 
-// Kernels that go element by element over vectors. An element's result depends on its own operands only, so the cut into pieces shows
-// nowhere, and a result may lie on an operand.
+// Functions of elements: of vectors, and of the rows of matrices. A function is a functor over floats that gives a float, or several as Numbers. A result
+// depends on the element's own operands only, so the cut into pieces shows nowhere, and it may lie on an operand.
 
-#include "launch.hpp"
+#include <tuple>
+#include <utility>
+
+#include "packed_rows.hpp"
 
 namespace trireme::kernels {
 
-constexpr std::int64_t piece_elements = 16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
-
-/// A vector cut into pieces; `body(i)` is one element.
-template <class Body>
-struct Elements {
-  std::int64_t count;
-  Body body;
-
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
-    const std::int64_t left = count - piece * piece_elements;
-    return left < piece_elements ? left : piece_elements;
-  }
-  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    const Body local = body;  // its pointers in registers: stores through them cannot change them
-    const std::int64_t first = piece * piece_elements;
-#pragma omp simd
-    for (std::int64_t i = first + begin; i < first + end; ++i) local(i);
-  }
+template <int count>
+struct Numbers {
+  float value[count];
 };
 
-template <class Body>
-void for_each_element(const Stream& stream, const std::string& label, std::int64_t count, const Body& body) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, label, (count + piece_elements - 1) / piece_elements, Elements<Body>{count, body}); });
+/// An operand whose rows lie `stride` elements apart.
+template <class T>
+struct Matrix {
+  using Value = T;
+  static constexpr bool one_row = false;
+  T* data;
+  std::int64_t stride;
+  bool packed(int lanes) const { return packs_fit(data) && stride % lanes == 0; }
+  KOKKOS_FUNCTION T* row(std::int64_t row) const { return data + row * stride; }
+};
+
+/// One row for all rows.
+template <class T>
+struct Shared {
+  using Value = T;
+  static constexpr bool one_row = true;
+  T* data;
+  bool packed(int) const { return packs_fit(data); }
+  KOKKOS_FUNCTION T* row(std::int64_t) const { return data; }
+};
+
+/// Row i is row (first + i) % period of a matrix whose rows lie `stride` elements apart.
+template <class T>
+struct Cyclic {
+  using Value = T;
+  static constexpr bool one_row = false;
+  T* data;
+  std::int64_t stride, first;
+  Divisor period;
+  bool packed(int lanes) const { return packs_fit(data) && stride % lanes == 0; }
+  KOKKOS_FUNCTION T* row(std::int64_t row) const { return data + (first + row - period.quotient(first + row) * period.value()) * stride; }
+};
+
+/// Row i is row i / times of a matrix whose rows lie `stride` elements apart.
+template <class T>
+struct Repeated {
+  using Value = T;
+  static constexpr bool one_row = false;
+  T* data;
+  std::int64_t stride;
+  Divisor times;
+  bool packed(int lanes) const { return packs_fit(data) && stride % lanes == 0; }
+  KOKKOS_FUNCTION T* row(std::int64_t row) const { return data + times.quotient(row) * stride; }
+};
+
+/// Rows of an operand, a pack of each.
+template <class Operand, int rows, int lanes>
+KOKKOS_FORCEINLINE_FUNCTION void load_rows(const Operand& operand, std::int64_t row, std::int64_t column, float (&to)[rows][lanes]) {
+  if constexpr (Operand::one_row) {
+    load<lanes>(operand.row(row) + column, to[0]);
+    for (int j = 1; j < rows; ++j) {
+      for (int k = 0; k < lanes; ++k) to[j][k] = to[0][k];
+    }
+  } else {
+    for (int j = 0; j < rows; ++j) load<lanes>(operand.row(row + j) + column, to[j]);
+  }
+}
+
+template <std::size_t index, class Operand>
+struct Placed {
+  Operand operand;
+};
+
+template <class Function, class Results, class Places, class Operands, class OperandPlaces>
+class Map;
+
+/// results = function(operands) over rows of `width` elements, `count` in all.
+template <class Function, class... Y, std::size_t... y, class... X, std::size_t... x>
+class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...>, std::index_sequence<x...>> : Placed<y, Y>...,
+                                                                                                                Placed<sizeof...(Y) + x, X>... {
+  static constexpr std::size_t results = sizeof...(Y), operands = sizeof...(X);
+  template <class Operand>
+  static constexpr int element_bytes = Operand::one_row ? 1 : sizeof(typename Operand::Value);
+  static constexpr int larger(int a, int b) { return a > b ? a : b; }
+  static constexpr int largest() {
+    int bytes = 1;
+    ((bytes = larger(bytes, element_bytes<Y>)), ...);
+    ((bytes = larger(bytes, element_bytes<X>)), ...);
+    return bytes;
+  }
+
+ public:
+  /// The widest elements fill 16 bytes: neighbouring threads then touch neighbouring bytes of all operands.
+  static constexpr int lanes = static_cast<int>(pack_bytes) / largest();
+  /// So many that some 64 bytes are on their way to a thread.
+  static constexpr int rows_at_once = (0 + ... + (X::one_row ? 0 : lanes * element_bytes<X>)) >= 32 ? 2 : 4;
+
+  Map(const Function& function, std::int64_t count, std::int64_t width, const Y&... result, const X&... operand)
+      : Placed<y, Y>{result}..., Placed<sizeof...(Y) + x, X>{operand}..., function_(function), count_(count), width_(width) {}
+
+  bool packed() const { return (true && ... && result<y, Y>().packed(lanes)) && (true && ... && operand<x, X>().packed(lanes)); }
+
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t row) const {
+    const std::int64_t left = count_ - row * width_;
+    return left < width_ ? left : width_;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
+    run(function_, begin, end, result<y, Y>().row(row)..., operand<x, X>().row(row)...);
+  }
+
+  template <int rows, int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+    float in[operands][rows][pack], out[results][rows][pack];
+    (load_rows(operand<x, X>(), row, column, in[x]), ...);
+    for (int j = 0; j < rows; ++j) {
+      for (int k = 0; k < pack; ++k) {
+        if constexpr (results == 1) {
+          out[0][j][k] = function_(in[x][j][k]...);
+        } else {
+          const auto numbers = function_(in[x][j][k]...);
+          ((out[y][j][k] = numbers.value[y]), ...);
+        }
+      }
+    }
+    for (int j = 0; j < rows; ++j) (store(out[y][j], result<y, Y>().row(row + j) + column), ...);
+  }
+
+ private:
+  template <std::size_t place, class Operand>
+  KOKKOS_FUNCTION const Operand& result() const {
+    return static_cast<const Placed<place, Operand>&>(*this).operand;
+  }
+  template <std::size_t place, class Operand>
+  KOKKOS_FUNCTION const Operand& operand() const {
+    return static_cast<const Placed<results + place, Operand>&>(*this).operand;
+  }
+
+  KOKKOS_FUNCTION static void run(Function function, std::int64_t begin, std::int64_t end, typename Y::Value*... to, typename X::Value*... from) {
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) {
+      if constexpr (results == 1) {
+        ((to[i] = from_float<typename Y::Value>(function(to_float(from[i])...))), ...);
+      } else {
+        const auto numbers = function(to_float(from[i])...);
+        ((to[i] = from_float<typename Y::Value>(numbers.value[y])), ...);
+      }
+    }
+  }
+
+  Function function_;
+  std::int64_t count_, width_;
+};
+
+template <class Function, class... Y, class... X>
+auto map_of(const Function& function, std::int64_t count, std::int64_t width, const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
+  using Result = Map<Function, std::tuple<Y...>, std::index_sequence_for<Y...>, std::tuple<X...>, std::index_sequence_for<X...>>;
+  return std::apply([&](const auto&... y) { return std::apply([&](const auto&... x) { return Result(function, count, width, y..., x...); }, operands); },
+                    results);
+}
+
+/// results = function(operands) over matrices [rows, width].
+template <class Function, class... Y, class... X>
+void for_each_element(const Stream& stream, const std::string& label, std::int64_t rows, std::int64_t width, const Function& function,
+                      const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
+  const auto map = map_of(function, rows * width, width, results, operands);
+  dispatch(stream, [&](const auto& space) { for_each_row(space, label, rows, width, map.packed(), map); });
+}
+
+constexpr std::int64_t piece_elements = 16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
+constexpr std::int64_t warp_packs = 32;         // a vector's row on a device: what threads that work in step take at once
+
+/// A vector as a matrix: on the host of pieces, on a device of rows whose last elements are taken one by one where they fill no row.
+template <class Space, class Function, class... Y, class... X>
+void run_vector(const Space& space, const std::string& label, std::int64_t count, const Function& function, const std::tuple<Y*...>& results,
+                const std::tuple<X*...>& operands) {
+  const auto with_rows_of = [&](std::int64_t width) {
+    return map_of(function, count, width, std::apply([=](auto*... y) { return std::tuple(Matrix<Y>{y, width}...); }, results),
+                  std::apply([=](auto*... x) { return std::tuple(Matrix<X>{x, width}...); }, operands));
+  };
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, label, (count + piece_elements - 1) / piece_elements, with_rows_of(piece_elements));
+  } else {
+    constexpr int lanes = decltype(with_rows_of(0))::lanes;
+    const auto map = with_rows_of(warp_packs * lanes);
+    const std::int64_t width = warp_packs * lanes;
+    map.packed() ? for_each_pack<lanes>(space, label, count / width, warp_packs, count % width, map)
+                 : for_each_pack<1>(space, label, count / width, width, count % width, map);
+  }
+}
+
+/// results = function(operands) over vectors of `count` elements.
+template <class Function, class... Y, class... X>
+void for_each_element(const Stream& stream, const std::string& label, std::int64_t count, const Function& function, const std::tuple<Y*...>& results,
+                      const std::tuple<X*...>& operands) {
+  dispatch(stream, [&](const auto& space) { run_vector(space, label, count, function, results, operands); });
 }
 
 }  // namespace trireme::kernels

@@ -20,90 +20,86 @@ const std::string exchange_label = "trireme/kernels/exchange";
 const std::string scaled_copy_label = "trireme/kernels/scaled_copy";
 const std::string add_bias_label = "trireme/kernels/add_bias";
 
-template <class T>
 struct ReluForward {
-  const T* x;
-  T* y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const float value = to_float(x[i]);
-    y[i] = from_float<T>(value < 0 ? 0 : value);
-  }
+  KOKKOS_FUNCTION float operator()(float x) const { return x < 0 ? 0 : x; }
 };
 
-template <class T>
 struct ReluBackward {
-  const T *y, *dy;
-  T* dx;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { dx[i] = from_float<T>(to_float(y[i]) > 0 ? to_float(dy[i]) : 0); }
+  KOKKOS_FUNCTION float operator()(float y, float dy) const { return y > 0 ? dy : 0; }
 };
 
-template <class T>
 struct Add {
-  const T* x;
-  T* y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    if constexpr (std::is_integral_v<T>) {
-      y[i] += x[i];
-    } else {
-      y[i] = from_float<T>(to_float(y[i]) + to_float(x[i]));
-    }
-  }
+  KOKKOS_FUNCTION float operator()(float y, float x) const { return y + x; }
 };
 
-template <class From, class To>
-struct Cast {
-  const From* x;
-  To* y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = from_float<To>(to_float(x[i])); }
+struct Same {
+  KOKKOS_FUNCTION float operator()(float x) const { return x; }
 };
 
+struct Exchange {
+  KOKKOS_FUNCTION Numbers<2> operator()(float x, float y) const { return {{y, x}}; }
+};
+
+struct Scale {
+  float scale;
+  KOKKOS_FUNCTION float operator()(float x) const { return scale * x; }
+};
+
+struct AddScaled {
+  float scale;
+  KOKKOS_FUNCTION float operator()(float y, float x) const { return y + scale * x; }
+};
+
+struct AddCounts {
+  const std::int32_t* x;
+  std::int32_t* y;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] += x[i]; }
+};
+
+/// A vector in pieces on the host, as a matrix of rows of warp_packs packs on a device.
 template <class T>
 struct Fill {
   T value;
   T* y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = value; }
-};
+  std::int64_t count;
+  PackWords full;  ///< a pack of the value
+  static constexpr int lanes = static_cast<int>(pack_bytes / sizeof(T)), rows_at_once = 4;
+  static constexpr std::int64_t width = warp_packs * lanes;
 
-struct Exchange {
-  float *x, *y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
-    const float value = x[i];
-    x[i] = y[i];
-    y[i] = value;
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
+    const std::int64_t left = count - piece * piece_elements;
+    return left < piece_elements ? left : piece_elements;
   }
-};
-
-template <bool add>
-struct ScaledCopy {
-  float scale;
-  const float* x;
-  float* y;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { y[i] = add ? y[i] + scale * x[i] : scale * x[i]; }
-};
-
-/// A piece is a row.
-template <class From, class To>
-struct AddBias {
-  std::int64_t width;
-  const float* bias;
-  const From* x;
-  To* y;
-
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return width; }
-  KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
-    const float* shift = bias;
-    const From* source = x + row * width;
-    To* target = y + row * width;
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
+    const T local = value;
+    T* target = y + piece * piece_elements;
 #pragma omp simd
-    for (std::int64_t i = begin; i < end; ++i) target[i] = from_float<To>(to_float(source[i]) + shift[i]);
+    for (std::int64_t i = begin; i < end; ++i) target[i] = local;
+  }
+
+  template <int rows, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+    for (int j = 0; j < rows; ++j) {
+      T* const target = y + (row + j) * width + column;
+      if constexpr (pack == lanes) {
+        write_words(full, target);
+      } else {
+        *target = value;
+      }
+    }
   }
 };
 
+constexpr std::int64_t piece_bytes = 4 * piece_elements;
+
+/// Bytes in pieces on the host; on a device a matrix of rows of warp_packs Units, of 16 bytes, 4 or 1.
+template <class Unit>
 struct Copy {
   const unsigned char* x;
   unsigned char* y;
   std::int64_t bytes;
-  static constexpr std::int64_t piece_bytes = 4 * piece_elements;
+  static constexpr std::int64_t width = warp_packs * sizeof(Unit);
+  static constexpr int lanes = sizeof(Unit), rows_at_once = 4;
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
     const std::int64_t left = bytes - piece * piece_bytes;
@@ -112,66 +108,123 @@ struct Copy {
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
     memcpy(y + piece * piece_bytes + begin, x + piece * piece_bytes + begin, static_cast<std::size_t>(end - begin));
   }
+
+  template <int rows, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+    using Taken = std::conditional_t<pack == lanes, Unit, unsigned char>;
+    const std::int64_t at = row * width + column;
+    Taken taken[rows];
+    for (int j = 0; j < rows; ++j) taken[j] = *reinterpret_cast<const Taken*>(x + at + j * width);
+    for (int j = 0; j < rows; ++j) {
+      if constexpr (std::is_same_v<Taken, PackWords>) {
+        write_words(taken[j], y + at + j * width);
+      } else {
+        *reinterpret_cast<Taken*>(y + at + j * width) = taken[j];
+      }
+    }
+  }
 };
+
+template <class Space, class T>
+void run_fill(const Space& space, const Fill<T>& body) {
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, fill_label, (body.count + piece_elements - 1) / piece_elements, body);
+  } else {
+    const std::int64_t width = body.width;
+    packs_fit(body.y) ? for_each_pack<body.lanes>(space, fill_label, body.count / width, warp_packs, body.count % width, body)
+                      : for_each_pack<1>(space, fill_label, body.count / width, width, body.count % width, body);
+  }
+}
+
+template <class Unit, class Space>
+void copy_units(const Space& space, std::int64_t bytes, const unsigned char* x, unsigned char* y) {
+  using Body = Copy<Unit>;
+  for_each_pack<Body::lanes>(space, copy_label, bytes / Body::width, warp_packs, bytes % Body::width, Body{x, y, bytes});
+}
+
+template <class Space>
+void run_copy(const Space& space, std::int64_t bytes, const unsigned char* x, unsigned char* y) {
+  if constexpr (on_host<Space>) {
+    using Body = Copy<PackWords>;
+    for_each_piece(space, copy_label, (bytes + piece_bytes - 1) / piece_bytes, Body{x, y, bytes});
+  } else {
+    if (packs_fit(x, y)) {
+      copy_units<PackWords>(space, bytes, x, y);
+    } else if ((reinterpret_cast<std::uintptr_t>(x) | reinterpret_cast<std::uintptr_t>(y)) % sizeof(std::uint32_t) == 0) {
+      copy_units<std::uint32_t>(space, bytes, x, y);
+    } else {
+      copy_units<unsigned char>(space, bytes, x, y);
+    }
+  }
+}
 
 }  // namespace
 
 template <class T>
 void relu_forward(const Stream& stream, std::int64_t count, const T* x, T* y) {
-  for_each_element(stream, relu_forward_label, count, ReluForward<T>{x, y});
+  for_each_element(stream, relu_forward_label, count, ReluForward{}, std::tuple(y), std::tuple(x));
 }
 template void relu_forward(const Stream&, std::int64_t, const float*, float*);
 template void relu_forward(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
 
 template <class T>
 void relu_backward(const Stream& stream, std::int64_t count, const T* y, const T* dy, T* dx) {
-  for_each_element(stream, relu_backward_label, count, ReluBackward<T>{y, dy, dx});
+  for_each_element(stream, relu_backward_label, count, ReluBackward{}, std::tuple(dx), std::tuple(y, dy));
 }
 template void relu_backward(const Stream&, std::int64_t, const float*, const float*, float*);
 template void relu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
 
 template <class T>
 void add(const Stream& stream, std::int64_t count, const T* x, T* y) {
-  for_each_element(stream, add_label, count, Add<T>{x, y});
+  for_each_element(stream, add_label, count, Add{}, std::tuple(y), std::tuple(y, x));
 }
 template void add(const Stream&, std::int64_t, const float*, float*);
 template void add(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
-template void add(const Stream&, std::int64_t, const std::int32_t*, std::int32_t*);
+template <>
+void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
+  dispatch(stream, [&](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });  // some thousands of counts
+}
 
 template <class From, class To>
 void cast(const Stream& stream, std::int64_t count, const From* x, To* y) {
-  for_each_element(stream, cast_label, count, Cast<From, To>{x, y});
+  for_each_element(stream, cast_label, count, Same{}, std::tuple(y), std::tuple(x));
 }
 template void cast(const Stream&, std::int64_t, const float*, BFloat16*);
 template void cast(const Stream&, std::int64_t, const BFloat16*, float*);
 
 template <class T>
 void fill(const Stream& stream, std::int64_t count, float value, T* y) {
+  T element;
   if constexpr (std::is_integral_v<T>) {
-    for_each_element(stream, fill_label, count, Fill<T>{static_cast<T>(value), y});
+    element = static_cast<T>(value);
   } else {
-    for_each_element(stream, fill_label, count, Fill<T>{from_float<T>(value), y});
+    element = from_float<T>(value);
   }
+  Fill<T> body{element, y, count, {}};
+  for (int k = 0; k < body.lanes; ++k) memcpy(reinterpret_cast<T*>(&body.full) + k, &element, sizeof element);
+  dispatch(stream, [&](const auto& space) { run_fill(space, body); });
 }
 template void fill(const Stream&, std::int64_t, float, float*);
 template void fill(const Stream&, std::int64_t, float, BFloat16*);
 template void fill(const Stream&, std::int64_t, float, std::int32_t*);
 
 void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
-  const Copy body{static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y), bytes};
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, copy_label, (bytes + Copy::piece_bytes - 1) / Copy::piece_bytes, body); });
+  dispatch(stream, [&](const auto& space) { run_copy(space, bytes, static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y)); });
 }
 
-void exchange(const Stream& stream, std::int64_t count, float* x, float* y) { for_each_element(stream, exchange_label, count, Exchange{x, y}); }
+void exchange(const Stream& stream, std::int64_t count, float* x, float* y) {
+  for_each_element(stream, exchange_label, count, Exchange{}, std::tuple(x, y), std::tuple(x, y));
+}
 
 void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float scale, bool add, float* y) {
-  add ? for_each_element(stream, scaled_copy_label, count, ScaledCopy<true>{scale, x, y})
-      : for_each_element(stream, scaled_copy_label, count, ScaledCopy<false>{scale, x, y});
+  add ? for_each_element(stream, scaled_copy_label, count, AddScaled{scale}, std::tuple(y), std::tuple(y, x))
+      : for_each_element(stream, scaled_copy_label, count, Scale{scale}, std::tuple(y), std::tuple(x));
 }
 
 template <class From, class To>
 void add_bias(const Stream& stream, std::int64_t rows, std::int64_t width, const float* bias, const From* x, To* y) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, add_bias_label, rows, AddBias<From, To>{width, bias, x, y}); });
+  for_each_element(stream, add_bias_label, rows, width, Add{}, std::tuple(Matrix<To>{y, width}),
+                   std::tuple(Matrix<const From>{x, width}, Shared<const float>{bias}));
 }
 template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, BFloat16*);

@@ -1,16 +1,23 @@
 #include "trireme/kernels/embedding.hpp"
 
-#include "launch.hpp"
+#include "elements.hpp"
 
-// Rows of tables: a piece is a row, and neighbouring threads go over its columns. Gradients are gathered, not scattered: each row of the
-// gradient is one piece's alone, which adds the rows of dy in ascending order, so nothing depends on the number of threads. dy is read once
-// and the gradient written once (where it is added to, read as well).
+// Rows of tables. Gradients are gathered, not scattered: each element of the gradient is one thread's alone, which adds the rows of dy in ascending order of
+// their places, so nothing depends on the number of threads. dy is read once and the gradient written once (where it is added to, read as well).
+// The places of a token: on the host a list. On a device they are sorted by token: counted, the counts summed up, each place put where its token's begin in
+// whatever order the threads come, then moved to its rank among them. Of a token with many places the first `run_places` are added up as on the host, each
+// further run of as many into a partial sum, which are added in ascending order. A run that is not the first begins in at most one block of run_places sorted
+// places, for it would be the same token's next one: so partial sums are numbered by these blocks.
 
 namespace trireme::kernels {
 namespace {
 
 const std::string forward_label = "trireme/kernels/embedding_forward";
 const std::string places_label = "trireme/kernels/embedding_places";
+const std::string count_label = "trireme/kernels/embedding_count";
+const std::string scan_label = "trireme/kernels/embedding_scan";
+const std::string rank_label = "trireme/kernels/embedding_rank";
+const std::string runs_label = "trireme/kernels/embedding_runs";
 const std::string backward_label = "trireme/kernels/embedding_backward";
 const std::string add_positions_label = "trireme/kernels/add_positions";
 const std::string positions_backward_label = "trireme/kernels/positions_backward";
@@ -27,6 +34,19 @@ struct Forward {
   const std::int32_t* tokens;
   const T* table;
   T* y;
+  static constexpr int lanes = pack_lanes<T>, rows_at_once = 4;
+
+  template <int rows, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t place, std::int64_t column) const {
+    std::int64_t row[rows];
+    float values[rows][pack];
+    for (int j = 0; j < rows; ++j) row[j] = table_row(shape, tokens[place + j]);
+    for (int j = 0; j < rows; ++j) {
+      for (int k = 0; k < pack; ++k) values[j][k] = 0;
+      if (row[j] >= 0) load<pack>(table + row[j] * shape.width + column, values[j]);
+    }
+    for (int j = 0; j < rows; ++j) store<pack>(values[j], y + (place + j) * shape.width + column);
+  }
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.width; }
   KOKKOS_FUNCTION void operator()(std::int64_t place, std::int64_t begin, std::int64_t end) const {
@@ -41,25 +61,149 @@ struct Forward {
   }
 };
 
-/// Tasks that make the lists of places: each reads all tokens, for the rows of the table whose number modulo the tasks is its own. On the
-/// host one: the reading is nothing beside the rows of dy, and a list is a few instructions a token.
-template <class Space>
-constexpr std::int64_t place_tasks = on_host<Space> ? 1 : 4096;
-
+/// The host's lists, made by one task: a list is a few instructions a token, nothing beside the rows of dy.
 struct Places {
-  std::int64_t tasks;
   EmbeddingShape shape;
   const std::int32_t* tokens;
   TokenPlaces places;
 
-  KOKKOS_FUNCTION void operator()(std::int64_t task) const {
-    for (std::int64_t row = task; row < shape.table_rows; row += tasks) places.first[row] = -1;
+  KOKKOS_FUNCTION void operator()(std::int64_t) const {
+    for (std::int64_t row = 0; row < shape.table_rows; ++row) places.first[row] = -1;
     for (std::int64_t place = shape.count - 1; place >= 0; --place) {
       const std::int64_t row = table_row(shape, tokens[place]);
-      if (row < 0 || row % tasks != task) continue;
+      if (row < 0) continue;
       places.next[place] = places.first[row];
       places.first[row] = static_cast<std::int32_t>(place);
     }
+  }
+};
+
+/// `slots`: places of the same token that came before.
+struct Count {
+  EmbeddingShape shape;
+  const std::int32_t* tokens;
+  TokenPlaces places;
+  KOKKOS_FUNCTION void operator()(std::int64_t place) const {
+    const std::int64_t row = table_row(shape, tokens[place]);
+    if (row >= 0) places.slots[place] = Kokkos::atomic_fetch_add(&places.first[row], 1);
+  }
+};
+
+/// `first` of table_rows + 1 rows, the last of 0: from counts to their sums before.
+struct Scan {
+  using value_type = std::int32_t;
+  std::int32_t* first;
+  KOKKOS_FUNCTION void operator()(std::int64_t row, std::int32_t& sum, bool last_time) const {
+    const std::int32_t count = first[row];
+    if (last_time) first[row] = sum;
+    sum += count;
+  }
+};
+
+struct Place {
+  EmbeddingShape shape;
+  const std::int32_t* tokens;
+  TokenPlaces places;
+  KOKKOS_FUNCTION void operator()(std::int64_t place) const {
+    const std::int64_t row = table_row(shape, tokens[place]);
+    if (row >= 0) places.next[places.first[row] + places.slots[place]] = static_cast<std::int32_t>(place);
+  }
+};
+
+/// sorted = next with the places of each token in ascending order.
+struct Rank {
+  EmbeddingShape shape;
+  const std::int32_t* tokens;
+  TokenPlaces places;
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    if (index >= places.first[shape.table_rows]) return;
+    const std::int32_t place = places.next[index];
+    const std::int64_t row = table_row(shape, tokens[place]);
+    const std::int32_t begin = places.first[row], end = places.first[row + 1];
+    std::int32_t rank = 0;
+    for (std::int32_t other = begin; other < end; ++other) rank += places.next[other] < place;
+    places.sorted[begin + rank] = place;
+  }
+};
+
+/// sum += rows sorted[begin ... end) of dy.
+template <int loads, int pack, class T>
+KOKKOS_FORCEINLINE_FUNCTION void add_places(const T* dy, std::int64_t width, const std::int32_t* sorted, std::int64_t begin, std::int64_t end,
+                                            float (&sum)[pack]) {
+  std::int64_t at = begin;
+  TRIREME_ROLLED
+  for (; at + loads <= end; at += loads) {
+    float values[loads][pack];
+    for (int j = 0; j < loads; ++j) load<pack>(dy + sorted[at + j] * width, values[j]);
+    for (int j = 0; j < loads; ++j) {
+      for (int k = 0; k < pack; ++k) sum[k] += values[j][k];
+    }
+  }
+  if constexpr (loads > 1) add_places<loads / 2>(dy, width, sorted, at, end, sum);
+}
+
+constexpr int gradient_lanes = pack_lanes<float>;
+
+/// The partial sum of a block of run_places sorted places: of the run that begins in it and is not the first of its token.
+template <class T>
+struct Runs {
+  EmbeddingShape shape;
+  const std::int32_t* tokens;
+  const T* dy;
+  TokenPlaces places;
+  static constexpr int lanes = gradient_lanes, rows_at_once = 1;
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t block, std::int64_t column) const {
+    const std::int64_t from = block * run_places;
+    if (from >= places.first[shape.table_rows]) return;
+    const std::int64_t row = table_row(shape, tokens[places.sorted[from]]), end = places.first[row + 1];
+    const std::int64_t begin = from + places.first[row] % run_places;
+    if (begin >= end || begin < places.first[row] + run_places) return;
+    float sum[pack] = {};
+    add_places<8>(dy + column, shape.width, places.sorted, begin, begin + run_places < end ? begin + run_places : end, sum);
+    store<pack>(sum, places.partials + block * shape.width + column);
+  }
+};
+
+/// A row of the gradient.
+template <class T, bool add>
+struct Gradient {
+  EmbeddingShape shape;
+  const T* dy;
+  TokenPlaces places;
+  float* dtable;
+  static constexpr int lanes = gradient_lanes, rows_at_once = 1;
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+    const std::int64_t begin = places.first[row], end = places.first[row + 1];
+    float* target = dtable + row * shape.width + column;
+    float sum[pack] = {};
+    if constexpr (add) {
+      if (begin == end) return;
+      load<pack>(target, sum);
+    }
+    add_places<4>(dy + column, shape.width, places.sorted, begin, begin + run_places < end ? begin + run_places : end, sum);
+    if (begin + run_places < end) {
+      const float* partial = places.partials + column;
+      const std::int64_t first = (begin + run_places) / run_places, last = first + (end - begin - 1) / run_places;
+      add_rows<8>(partial, first, last, sum);
+    }
+    store<pack>(sum, target);
+  }
+
+  template <int loads, int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void add_rows(const float* partial, std::int64_t at, std::int64_t end, float (&sum)[pack]) const {
+    TRIREME_ROLLED
+    for (; at + loads <= end; at += loads) {
+      float values[loads][pack];
+      for (int j = 0; j < loads; ++j) load<pack>(partial + (at + j) * shape.width, values[j]);
+      for (int j = 0; j < loads; ++j) {
+        for (int k = 0; k < pack; ++k) sum[k] += values[j][k];
+      }
+    }
+    if constexpr (loads > 1) add_rows<loads / 2>(partial, at, end, sum);
   }
 };
 
@@ -91,25 +235,34 @@ struct Backward {
   }
 };
 
-template <class T>
-struct AddPositions {
-  PositionShape shape;
-  const T* table;
-  T* y;
-
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.width; }
-  KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
-    const T* __restrict source = table + (shape.first_row + row) % shape.context * shape.width;
-    T* __restrict target = y + row * shape.width;
-    for (std::int64_t i = begin; i < end; ++i) target[i] = from_float<T>(to_float(target[i]) + to_float(source[i]));
-  }
-};
-
+/// first_row < context.
 template <class T, bool add>
 struct PositionsBackward {
   PositionShape shape;
   const T* dy;
   float* dtable;
+  static constexpr int lanes = gradient_lanes, rows_at_once = 1, loads = 4;
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t position, std::int64_t column) const {
+    float* target = dtable + position * shape.width + column;
+    float sum[pack] = {};
+    if constexpr (add) load<pack>(target, sum);
+    std::int64_t row = position - shape.first_row + (position < shape.first_row ? shape.context : 0);
+    TRIREME_ROLLED
+    for (; row + (loads - 1) * shape.context < shape.rows; row += loads * shape.context) add_rows<loads>(row, column, sum);
+    TRIREME_ROLLED
+    for (; row < shape.rows; row += shape.context) add_rows<1>(row, column, sum);
+    store<pack>(sum, target);
+  }
+  template <int rows, int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void add_rows(std::int64_t row, std::int64_t column, float (&sum)[pack]) const {
+    float values[rows][pack];
+    for (int j = 0; j < rows; ++j) load<pack>(dy + (row + j * shape.context) * shape.width + column, values[j]);
+    for (int j = 0; j < rows; ++j) {
+      for (int k = 0; k < pack; ++k) sum[k] += values[j][k];
+    }
+  }
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.width; }
   KOKKOS_FUNCTION void operator()(std::int64_t position, std::int64_t begin, std::int64_t end) const {
@@ -117,7 +270,7 @@ struct PositionsBackward {
     if constexpr (!add) {
       for (std::int64_t i = begin; i < end; ++i) target[i] = 0;
     }
-    const std::int64_t first = (position - shape.first_row % shape.context + shape.context) % shape.context;
+    const std::int64_t first = (position - shape.first_row + shape.context) % shape.context;
     for (std::int64_t row = first; row < shape.rows; row += shape.context) {
       const T* __restrict source = dy + row * shape.width;
       for (std::int64_t i = begin; i < end; ++i) target[i] += to_float(source[i]);
@@ -125,26 +278,52 @@ struct PositionsBackward {
   }
 };
 
-template <class Space, class T>
-void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add,
-                  float* dtable) {
-  for_each_index(space, places_label, place_tasks<Space>, Places{place_tasks<Space>, shape, tokens, places});
-  const Backward<T, false> assign{shape, dy, places, dtable};
-  const std::int64_t pieces = stripes * assign.rows_of_stripe();
-  add ? for_each_piece(space, backward_label, pieces, Backward<T, true>{shape, dy, places, dtable}) : for_each_piece(space, backward_label, pieces, assign);
+struct Sum {
+  KOKKOS_FUNCTION float operator()(float a, float b) const { return a + b; }
+};
+
+struct Zero {
+  std::int32_t* numbers;
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const { numbers[i] = 0; }
+};
+
+template <class Space>
+void sort_places(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const TokenPlaces& places) {
+  for_each_index(space, places_label, shape.table_rows + 1, Zero{places.first});
+  for_each_index(space, count_label, shape.count, Count{shape, tokens, places});
+  Kokkos::parallel_scan(Label{scan_label}, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, shape.table_rows + 1), Scan{places.first});
+  for_each_index(space, places_label, shape.count, Place{shape, tokens, places});
+  for_each_index(space, rank_label, shape.count, Rank{shape, tokens, places});
 }
 
-template <class Space, class T>
-void run_positions_backward(const Space& space, const PositionShape& shape, const T* dy, bool add, float* dtable) {
-  add ? for_each_piece(space, positions_backward_label, shape.context, PositionsBackward<T, true>{shape, dy, dtable})
-      : for_each_piece(space, positions_backward_label, shape.context, PositionsBackward<T, false>{shape, dy, dtable});
+template <bool add, class Space, class T>
+void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, float* dtable) {
+  if constexpr (on_host<Space>) {
+    for_each_index(space, places_label, 1, Places{shape, tokens, places});
+    const Backward<T, add> backward{shape, dy, places, dtable};
+    for_each_piece(space, backward_label, stripes * backward.rows_of_stripe(), backward);
+  } else {
+    sort_places(space, shape, tokens, places);
+    const bool packed = packs_fit(dy) && packs_fit(dtable, places.partials);
+    for_each_row(space, runs_label, embedding_runs(shape), shape.width, packed, Runs<T>{shape, tokens, dy, places});
+    for_each_row(space, backward_label, shape.table_rows, shape.width, packed, Gradient<T, add>{shape, dy, places, dtable});
+  }
+}
+
+template <bool add, class Space, class T>
+void run_positions_backward(const Space& space, PositionShape shape, const T* dy, float* dtable) {
+  shape.first_row %= shape.context;
+  for_each_row(space, positions_backward_label, shape.context, shape.width, packs_fit(dy) && packs_fit(dtable), PositionsBackward<T, add>{shape, dy, dtable});
 }
 
 }  // namespace
 
+std::int64_t embedding_runs(const EmbeddingShape& shape) { return (shape.count + run_places - 1) / run_places; }
+
 template <class T>
 void embedding_forward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* table, T* y) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, forward_label, shape.count, Forward<T>{shape, tokens, table, y}); });
+  dispatch(stream,
+           [&](const auto& space) { for_each_row(space, forward_label, shape.count, shape.width, packs_fit(table, y), Forward<T>{shape, tokens, table, y}); });
 }
 template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, float*);
 template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, BFloat16*);
@@ -152,21 +331,26 @@ template void embedding_forward(const Stream&, const EmbeddingShape&, const std:
 template <class T>
 void embedding_backward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add,
                         float* dtable) {
-  dispatch(stream, [&](const auto& space) { run_backward(space, shape, tokens, dy, places, add, dtable); });
+  dispatch(stream, [&](const auto& space) {
+    add ? run_backward<true>(space, shape, tokens, dy, places, dtable) : run_backward<false>(space, shape, tokens, dy, places, dtable);
+  });
 }
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, const TokenPlaces&, bool, float*);
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, const TokenPlaces&, bool, float*);
 
 template <class T>
 void add_positions(const Stream& stream, const PositionShape& shape, const T* table, T* y) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, add_positions_label, shape.rows, AddPositions<T>{shape, table, y}); });
+  const std::int64_t first = shape.first_row % shape.context;
+  for_each_element(stream, add_positions_label, shape.rows, shape.width, Sum{}, std::tuple(Matrix<T>{y, shape.width}),
+                   std::tuple(Matrix<const T>{y, shape.width}, Cyclic<const T>{table, shape.width, first, Divisor(shape.context)}));
 }
 template void add_positions(const Stream&, const PositionShape&, const float*, float*);
 template void add_positions(const Stream&, const PositionShape&, const BFloat16*, BFloat16*);
 
 template <class T>
 void positions_backward(const Stream& stream, const PositionShape& shape, const T* dy, bool add, float* dtable) {
-  dispatch(stream, [&](const auto& space) { run_positions_backward(space, shape, dy, add, dtable); });
+  dispatch(stream,
+           [&](const auto& space) { add ? run_positions_backward<true>(space, shape, dy, dtable) : run_positions_backward<false>(space, shape, dy, dtable); });
 }
 template void positions_backward(const Stream&, const PositionShape&, const float*, bool, float*);
 template void positions_backward(const Stream&, const PositionShape&, const BFloat16*, bool, float*);

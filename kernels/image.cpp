@@ -2,10 +2,11 @@
 
 #include <cstring>
 
-#include "launch.hpp"
+#include "packed_rows.hpp"
 
 // A row of an output image is a task, taken in blocks of 16 pixels: their bytes are gathered into a buffer (0 where the window leaves the
 // stored image, in reverse where it is mirrored), then converted by one vector loop. 16 pixels of 1 to 4 channels: the channel pattern repeats.
+// On a device a thread makes a pack of numbers of a row; neighbouring threads read neighbouring bytes.
 
 namespace trireme::kernels {
 namespace {
@@ -60,11 +61,73 @@ struct Prepare {
   }
 };
 
+template <class T, int channels>
+struct PreparePacks {
+  PrepareImages<T> args;
+  Divisor rows;  ///< of an image
+  static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
+
+  explicit PreparePacks(const PrepareImages<T>& images) : args(images), rows(images.height) {}
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t task, std::int64_t number) const {
+    const std::int64_t sample = rows.quotient(task);
+    const ImageTransform transform = args.transforms[sample];
+    const std::int64_t row = transform.row + task - sample * rows.value();
+    const bool inside = row >= 0 && row < args.stored_height;
+    const int first = static_cast<int>(number) / channels, phase = static_cast<int>(number) - first * channels;  // pixel, and channel of number 0
+    const int stored_width = static_cast<int>(args.stored_width), step = transform.flip != 0 ? -1 : 1;
+    int column = transform.column + (transform.flip != 0 ? static_cast<int>(args.width) - 1 - first : first), channel = phase;
+    const std::uint8_t* x = args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
+    std::uint32_t byte[pack];
+    for (int k = 0; k < pack; ++k) {
+      byte[k] = inside && column >= 0 && column < stored_width ? x[column * channels + channel] : 0u;
+      const bool next = ++channel == channels;
+      column += next ? step : 0;
+      channel = next ? 0 : channel;
+    }
+    float mean[channels], scale[channels];  // of numbers k, k + channels ...
+    for (int k = 0; k < channels; ++k) {
+      mean[k] = scale[k] = 0;
+      for (int c = 0; c < channels; ++c) {
+        const bool mine = (phase + k) % channels == c;
+        mean[k] = mine ? args.mean[c] : mean[k];
+        scale[k] = mine ? args.inverse_std[c] : scale[k];
+      }
+    }
+    float value[pack];
+    for (int k = 0; k < pack; ++k) {
+      const float level = float_of_bits(0x4B000000u | byte[k]) - 8388608.0f;  // 2^23 + byte: cheaper than a conversion
+      value[k] = (level * (1.0f / 255.0f) - mean[k % channels]) * scale[k % channels];
+    }
+    store<pack>(value, args.y + task * args.width * channels + number);
+  }
+};
+
+template <int channels, class Space, class T>
+void run_packs(const Space& space, const PrepareImages<T>& args) {
+  for_each_row(space, prepare_label, args.batch * args.height, args.width * channels, packs_fit(args.y), PreparePacks<T, channels>(args));
+}
+
+template <class Space, class T>
+void run(const Space& space, const PrepareImages<T>& args) {
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, prepare_label, args.batch * args.height, Prepare<T>{args});
+  } else {
+    switch (args.channels) {
+      case 1: return run_packs<1>(space, args);
+      case 2: return run_packs<2>(space, args);
+      case 3: return run_packs<3>(space, args);
+      default: return run_packs<4>(space, args);
+    }
+  }
+}
+
 }  // namespace
 
 template <class T>
 void prepare_images(const Stream& stream, const PrepareImages<T>& args) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, prepare_label, args.batch * args.height, Prepare<T>{args}); });
+  dispatch(stream, [&](const auto& space) { run(space, args); });
 }
 template void prepare_images(const Stream&, const PrepareImages<float>&);
 template void prepare_images(const Stream&, const PrepareImages<BFloat16>&);

@@ -2,7 +2,7 @@
 
 #include "row_group.hpp"
 
-// A list a group, then the whole judgement in one group, then a tensor a thread. On the host sums are made in the order in which their terms stand. Bytes: those of
+// A list a group (a device's threads take some terms at once: a term is two loads, one after the other), then the whole judgement in one group, then a tensor a thread. On the host sums are made in the order in which their terms stand. Bytes: those of
 // the sums of rows, once.
 
 namespace trireme::kernels {
@@ -32,12 +32,29 @@ KOKKOS_INLINE_FUNCTION double squares_of(const SquareParts& squares, std::int64_
 struct SumOfList {
   ListSums args;
 
-  template <class Group>
-  KOKKOS_FUNCTION void operator()(std::int64_t list, const Group& group) const {
+  KOKKOS_FUNCTION void operator()(std::int64_t list, const HostGroup& group) const {
     const double* values = args.values;
     const std::int64_t begin = args.begins[list];
     const std::int64_t* places = args.places + begin;
     const Sums<1> sum = group.add_in_double(Sums<1>(), args.begins[list + 1] - begin, [=](std::int64_t i, double* term) { term[0] = values[places[i]]; });
+    args.sums[list] = sum.value[0];
+  }
+};
+
+struct SumOfListByTeam {
+  static constexpr int threads = 512, unroll = 8;
+  ListSums args;
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t list, const Group& group) const {
+    const std::int64_t begin = args.begins[list], end = args.begins[list + 1], step = group.step();
+    Sums<1> sum;
+    for (std::int64_t i = begin + group.first(); i < end; i += unroll * step) {
+      double term[unroll];
+      for (int k = 0; k < unroll; ++k) term[k] = i + k * step < end ? args.values[args.places[i + k * step]] : 0.0;
+      for (int k = 0; k < unroll; ++k) sum.value[0] += term[k];
+    }
+    group.add_up(sum);
     if (group.leads()) args.sums[list] = sum.value[0];
   }
 };
@@ -102,10 +119,19 @@ void trust(const Stream& stream, const std::string& label, const Trust& args, co
   dispatch(stream, [&](const auto& space) { for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio}); });
 }
 
+template <class Space>
+void run_lists(const Space& space, const ListSums& args) {
+  if constexpr (on_host<Space>) {
+    for_each_group(space, lists_label, args.lists, SumOfList{args});
+  } else {
+    for_each_team(space, lists_label, args.lists, SumOfListByTeam::threads, SumOfListByTeam{args});
+  }
+}
+
 }  // namespace
 
 void sum_lists(const Stream& stream, const ListSums& args) {
-  dispatch(stream, [&](const auto& space) { for_each_group(space, lists_label, args.lists, SumOfList{args}); });
+  dispatch(stream, [&](const auto& space) { run_lists(space, args); });
 }
 
 void judge(const Stream& stream, const Judge& args) {

@@ -10,10 +10,37 @@
 
 #include "execution_space.hpp"
 
+// Before a loop of a device's form: one that is seldom run and shall stay small; one whose turns are few and differ, where the compiler thinks otherwise.
+#if defined(__CUDA_ARCH__)
+#define TRIREME_ROLLED _Pragma("unroll 1")
+#define TRIREME_UNROLLED _Pragma("unroll")
+#else
+#define TRIREME_ROLLED
+#define TRIREME_UNROLLED
+#endif
+
 namespace trireme::kernels {
 
+/// Whether kernels take their form for the host's cores. With TRIREME_DEVICE_FORM, which is for tests, they take the device's on the host too.
+#if defined(TRIREME_DEVICE_FORM)
+template <class Space>
+constexpr bool on_host = false;
+#else
 template <class Space>
 constexpr bool on_host = Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible;
+#endif
+
+/// Threads of a team of the device's form: `wanted`, a multiple of 32; on the host, in tests, what it has, four at most. Kokkos' own choice would ask
+/// the device at each launch.
+template <class Space>
+int team_threads([[maybe_unused]] const Space& space, int wanted) {
+#if defined(TRIREME_DEVICE_FORM)
+  if constexpr (Kokkos::SpaceAccessibility<Kokkos::HostSpace, typename Space::memory_space>::accessible)
+    return space.concurrency() < 4 ? space.concurrency() : 4;
+#endif
+  return wanted;
+}
+constexpr int common_team = 256;
 
 /// A kernel's name on its way to Kokkos: the words where a tool is loaded that hears them, else none. Kokkos before 5.2 takes a std::string by reference, 5.2
 /// makes one of whatever it is given at each launch, which for more than 15 characters would allocate.
@@ -53,7 +80,8 @@ void for_each_piece(const Space& space, const std::string& label, std::int64_t p
   if constexpr (on_host<Space>) {
     for_each_index(space, label, pieces, WholePiece<Functor>{functor});
   } else {
-    Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces), Kokkos::AUTO), TeamPiece<Space, Functor>{functor});
+    Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces), team_threads(space, common_team)),
+                         TeamPiece<Space, Functor>{functor});
   }
 }
 

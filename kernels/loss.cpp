@@ -2,10 +2,10 @@
 
 #include <limits>
 
-#include "row_group.hpp"
-#include "vector_math.hpp"
+#include "softmax_row.hpp"
 
-// A row a group: largest logit; then the sum of exp(x - largest) and the label's rank; then, while the row is still in cache, the gradient.
+// A row a group: largest logit; then the sum of exp(x - largest) and the label's rank; then, while the row is still in cache, the gradient. A device's team
+// takes the sum with the largest, and the rank with the gradient (softmax_row.hpp).
 // Row results are left in the workspace and added by one group, on the host in the order of the rows, so no number of threads shows in the sums.
 // Bytes: logits once, dlogits once.
 
@@ -21,18 +21,15 @@ template <class T>
 struct Row {
   CrossEntropy<T> args;
 
-  template <class Group>
-  KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
-    const std::int64_t classes = args.classes, label = args.labels[row], first = group.first(), step = group.step();
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const HostGroup& group) const {
+    const std::int64_t classes = args.classes, label = args.labels[row];
     const T* x = args.logits + row * classes;
     T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * classes;
     if (label < 0 || label >= classes) {  // missing; or no such class: the loss says so (not finite) instead of reading beyond the row
-      if (group.leads()) {
-        args.row_losses[row] = label < 0 ? 0 : not_a_number;
-        args.row_ranks[row] = label < 0 ? -1 : last_rank;
-      }
+      args.row_losses[row] = label < 0 ? 0 : not_a_number;
+      args.row_ranks[row] = label < 0 ? -1 : last_rank;
       const T value = from_float<T>(label < 0 ? 0.0f : not_a_number);
-      for (std::int64_t i = first; dx != nullptr && i < classes; i += step) dx[i] = value;
+      for (std::int64_t i = 0; dx != nullptr && i < classes; ++i) dx[i] = value;
       return;
     }
     const float label_logit = to_float(x[label]), largest = group.largest(classes, [=](std::int64_t i) { return to_float(x[i]); });
@@ -45,17 +42,53 @@ struct Row {
     const double label_difference = static_cast<double>(label_logit) - largest;
     // Where smoothing is off its term must not turn an infinite difference into a NaN.
     const double smoothed = smoothing > 0 ? even * sums.value[1] : 0;
-    if (group.leads()) {
-      args.row_losses[row] = log(exponentials) - (1 - smoothing) * label_difference - smoothed;
-      args.row_ranks[row] = rank;
-    }
+    args.row_losses[row] = log(exponentials) - (1 - smoothing) * label_difference - smoothed;
+    args.row_ranks[row] = rank;
     if (dx == nullptr) return;
     const float scale = args.gradient_scale, inverse = static_cast<float>(args.gradient_scale / exponentials);
     const float level = static_cast<float>(even * scale);
     const float at_label = static_cast<float>(scale * (exp(label_difference) / exponentials - (1 - smoothing) - even));
 #pragma omp simd
-    for (std::int64_t i = first; i < classes; i += step) dx[i] = from_float<T>(fast_exp(to_float(x[i]) - largest) * inverse - level);
-    if (group.walks(label)) dx[label] = from_float<T>(at_label);
+    for (std::int64_t i = 0; i < classes; ++i) dx[i] = from_float<T>(fast_exp(to_float(x[i]) - largest) * inverse - level);
+    dx[label] = from_float<T>(at_label);
+  }
+};
+
+template <class T>
+struct RowByTeam {
+  CrossEntropy<T> args;
+  bool packs;  ///< logits and gradient begin with one
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
+    const int classes = static_cast<int>(args.classes), head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+    const std::int32_t label = args.labels[row];
+    const T* x = args.logits + row * args.classes;
+    T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * args.classes;
+    if (label < 0 || label >= classes) {
+      if (group.leads()) {
+        args.row_losses[row] = label < 0 ? 0 : not_a_number;
+        args.row_ranks[row] = label < 0 ? -1 : last_rank;
+      }
+      return fill_row(group, dx, classes, label < 0 ? 0.0f : not_a_number);
+    }
+    const float label_logit = to_float(x[label]);  // before a gradient may lie on it
+    const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes);
+    const SoftmaxOfRow softmax = softmax_of_row(group, x, head, classes);
+    const std::int32_t rank = gradient_of_row(group, x, dx, head,
+                                              {.classes = classes,
+                                               .label = label,
+                                               .label_logit = label_logit,
+                                               .largest = softmax.largest,
+                                               .exponentials = softmax.exponentials,
+                                               .scale = args.gradient_scale,
+                                               .smoothing = smoothing,
+                                               .even = even});
+    if (!group.leads()) return;
+    const double difference = static_cast<double>(label_logit) - softmax.largest;
+    const double smoothed = smoothing > 0 ? even * (softmax.logits - static_cast<double>(classes) * softmax.largest) : 0;
+    args.row_losses[row] = log(softmax.exponentials) - (1 - smoothing) * difference - smoothed;
+    args.row_ranks[row] = rank;
   }
 };
 
@@ -78,14 +111,21 @@ struct Sum {
   }
 };
 
+template <class Space, class T>
+void run(const Space& space, const CrossEntropy<T>& args) {
+  if constexpr (on_host<Space>) {
+    for_each_group(space, row_label, args.rows, Row<T>{args});
+  } else {
+    for_each_team(space, row_label, args.rows, softmax_team<T>(args.classes), RowByTeam<T>{args, packs_fit(args.logits, args.dlogits)});
+  }
+  for_each_group(space, sum_label, 1, Sum<T>{args});
+}
+
 }  // namespace
 
 template <class T>
 void cross_entropy(const Stream& stream, const CrossEntropy<T>& args) {
-  dispatch(stream, [&](const auto& space) {
-    for_each_group(space, row_label, args.rows, Row<T>{args});
-    for_each_group(space, sum_label, 1, Sum<T>{args});
-  });
+  dispatch(stream, [&](const auto& space) { run(space, args); });
 }
 template void cross_entropy(const Stream&, const CrossEntropy<float>&);
 template void cross_entropy(const Stream&, const CrossEntropy<BFloat16>&);

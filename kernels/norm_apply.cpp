@@ -1,3 +1,4 @@
+#include "norm_apply_device.hpp"
 #include "norm_tile.hpp"
 #include "round.hpp"
 
@@ -14,11 +15,11 @@ const std::string apply_label = "trireme/kernels/norm_apply";
 template <class Space, class T, bool relu, bool add>
 struct Apply {
   NormShape shape;
-  Tiling<Space> tiling;
+  Tiling tiling;
   NormApply<T> args;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    constexpr int capacity = tile_lanes<Space>;
+    constexpr int capacity = tile_lanes;
     const Tile tile = tiling[index];
     constexpr bool together = rounds_lanes<Space, T>;
     alignas(64) float mean[capacity], scale[capacity], bias[capacity], made[together ? capacity : 1];
@@ -55,11 +56,25 @@ struct Apply {
 
 template <bool relu, bool add, class Space, class T>
 void run_apply(const Space& space, const NormShape& shape, const NormApply<T>& args) {
-  const Tiling<Space> tiling(shape);
-  for_each_index(space, apply_label, tiling.count(), Apply<Space, T, relu, add>{shape, tiling, args});
+  if constexpr (on_host<Space>) {
+    const Tiling tiling(shape);
+    for_each_index(space, apply_label, tiling.count(), Apply<Space, T, relu, add>{shape, tiling, args});
+  } else {
+    with_lanes<T>(shape, packs_fit(args.x, args.residual, args.y), [&](auto lanes) {
+      using Work = SlabApply<Space, T, decltype(lanes)::value, relu, add>;
+      const Slabs<decltype(lanes)::value> slabs(shape);
+      for_each_scratch_team<slab_members, Work::together>(space, apply_label, slabs.count(), Work::scratch_bytes(), Work{shape, slabs, args});
+    });
+  }
 }
 
 }  // namespace
+
+std::int64_t norm_mask_bytes(const NormShape& shape, std::int64_t element_bytes, DeviceKind target) {
+  const std::int64_t lanes = pack_bytes / element_bytes;
+  const bool device = target == DeviceKind::cuda || !on_host<Kokkos::DefaultHostExecutionSpace>;
+  return device && shape.relu && shape.add && shape.channels % lanes == 0 ? shape.segments * shape.rows * shape.channels / lanes : 0;
+}
 
 template <class T>
 void norm_apply(const Stream& stream, const NormShape& shape, const NormApply<T>& args) {

@@ -1,3 +1,4 @@
+#include "norm_backward_device.hpp"
 #include "norm_tile.hpp"
 #include "round.hpp"
 
@@ -14,15 +15,15 @@ const std::string channel_label = "trireme/kernels/norm_backward_channel";
 const std::string finish_label = "trireme/kernels/norm_backward_finish";
 const std::string input_label = "trireme/kernels/norm_backward_input";
 
-template <class Space, class T, bool relu, bool add>
+template <class T, bool relu, bool add>
 struct Partial {
   NormShape shape;
-  Tiling<Space> tiling;
+  Tiling tiling;
   NormBackward<T> args;
   float* partials;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    constexpr int capacity = tile_lanes<Space>;
+    constexpr int capacity = tile_lanes;
     const Tile tile = tiling[index];
     alignas(64) float mean[capacity], sum[capacity], product[capacity];
     const std::int64_t group_width = shape.channels / shape.groups;
@@ -62,15 +63,14 @@ struct Partial {
 };
 
 /// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum g, sum g * xhat.
-template <class Space>
 struct Channel {
   NormShape shape;
-  Tiling<Space> tiling;
+  Tiling tiling;
   const float *partials, *rstd;
   double* channel_sums;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    constexpr int capacity = channel_lanes<Space>;
+    constexpr int capacity = channel_lanes;
     const std::int64_t channels = shape.channels, runs = ceil_div(channels, capacity), group_width = channels / shape.groups;
     const std::int64_t segment = index / runs, begin = index % runs * capacity;
     const int width = static_cast<int>(channels - begin < capacity ? channels - begin : capacity);
@@ -98,6 +98,7 @@ struct Finish {
   float *coefficients, *dgamma, *dbeta;
   bool add_parameters;
 
+  KOKKOS_FUNCTION std::int64_t groups() const { return shape.segments * shape.groups; }
   KOKKOS_FUNCTION void operator()(std::int64_t index) const { index < shape.channels ? parameters(index) : group(index - shape.channels); }
   KOKKOS_FUNCTION void parameters(std::int64_t channel) const {
     double beta = 0, scale = 0;
@@ -106,6 +107,9 @@ struct Finish {
       beta += sums[0];
       scale += sums[shape.channels];
     }
+    parameters(channel, beta, scale);
+  }
+  KOKKOS_FUNCTION void parameters(std::int64_t channel, double beta, double scale) const {
     dbeta[channel] = static_cast<float>(beta) + (add_parameters ? dbeta[channel] : 0.0f);
     dgamma[channel] = static_cast<float>(scale) + (add_parameters ? dgamma[channel] : 0.0f);
   }
@@ -126,12 +130,12 @@ struct Finish {
 template <class Space, class T, bool relu, bool add>
 struct Input {
   NormShape shape;
-  Tiling<Space> tiling;
+  Tiling tiling;
   NormBackward<T> args;
   const float* coefficients;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    constexpr int capacity = tile_lanes<Space>;
+    constexpr int capacity = tile_lanes;
     constexpr bool mask = relu && !add;  // with an addition the masked gradient is there already
     constexpr bool together = rounds_lanes<Space, T>;
     const Tile tile = tiling[index];
@@ -170,13 +174,39 @@ struct Input {
 
 template <bool relu, bool add, class Space, class T>
 void run_backward(const Space& space, const NormShape& shape, const NormBackward<T>& args, const NormWorkspace& workspace) {
-  const Tiling<Space> tiling(shape);
-  for_each_index(space, partial_label, tiling.count(), Partial<Space, T, relu, add>{shape, tiling, args, workspace.partials});
-  for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes<Space>),
-                 Channel<Space>{shape, tiling, workspace.partials, args.rstd, workspace.channel_sums});
-  for_each_index(space, finish_label, shape.channels + shape.segments * shape.groups,
-                 Finish{shape, workspace.channel_sums, args.gamma, args.rstd, workspace.coefficients, args.dgamma, args.dbeta, args.add_parameters});
-  for_each_index(space, input_label, tiling.count(), Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
+  const Finish finish{shape, workspace.channel_sums, args.gamma, args.rstd, workspace.coefficients, args.dgamma, args.dbeta, args.add_parameters};
+  if constexpr (on_host<Space>) {
+    const Tiling tiling(shape);
+    for_each_index(space, partial_label, tiling.count(), Partial<T, relu, add>{shape, tiling, args, workspace.partials});
+    for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes),
+                   Channel{shape, tiling, workspace.partials, args.rstd, workspace.channel_sums});
+    for_each_index(space, finish_label, shape.channels + finish.groups(), finish);
+    for_each_index(space, input_label, tiling.count(), Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
+  } else {
+    with_lanes<T>(shape, packs_fit(args.x, args.y, args.dy, args.dx, args.dresidual), [&](auto lanes) {
+      constexpr int width = decltype(lanes)::value;
+      using Result = SlabInputGradient<Space, T, width, relu, add>;
+      const Slabs<width> slabs(shape);
+      const auto add_up = [&](auto mask) {
+        using Sums = SlabGradientSums<Space, T, width, relu, add, decltype(mask)::value>;
+        for_each_scratch_team<slab_members, Sums::together>(space, partial_label, slabs.count(), Sums::scratch_bytes(),
+                                                            Sums{shape, slabs, args, workspace.partials});
+      };
+      if constexpr (masks<relu, add, width>) {
+        args.mask != nullptr ? add_up(std::true_type()) : add_up(std::false_type());
+      } else {
+        add_up(std::false_type());
+      }
+      const ChannelTeams of_chunks(shape.channels, slabs.chunks);
+      for_each_scratch_team<ChannelTeams::members, 1>(
+          space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
+          SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd, workspace.channel_sums});
+      const FinishTeams<Space, Finish> finish_teams{ChannelTeams(shape.channels, shape.segments), finish};
+      for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, finish_teams.count(), ChannelTeams::scratch_bytes(), finish_teams);
+      for_each_scratch_team<slab_members, Result::together>(space, input_label, slabs.count(), Result::scratch_bytes(),
+                                                            Result{shape, slabs, args, workspace.coefficients});
+    });
+  }
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+#include "norm_statistics_device.hpp"
 #include "norm_tile.hpp"
 
 // Mean and variance in one reading of x. In a tile each lane subtracts its own first number: the sum of squares of the differences is then at
@@ -14,14 +15,14 @@ const std::string partial_label = "trireme/kernels/norm_statistics_partial";
 const std::string channel_label = "trireme/kernels/norm_statistics_channel";
 const std::string group_label = "trireme/kernels/norm_statistics_group";
 
-template <class Space, class T>
+template <class T>
 struct Partial {
-  Tiling<Space> tiling;
+  Tiling tiling;
   const T* x;
   float* partials;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    constexpr int capacity = tile_lanes<Space>;
+    constexpr int capacity = tile_lanes;
     const Tile tile = tiling[index];
     alignas(64) float shift[capacity], sum[capacity], square[capacity];
     const T* first = x + tile.offset;
@@ -50,7 +51,7 @@ struct Partial {
 
   /// Lanes of one channel to its mean and M2 over the tile's rows.
   KOKKOS_FUNCTION void fold(const Tile& tile, float* mean, float* offset, float* m2) const {
-    constexpr int capacity = tile_lanes<Space>;
+    constexpr int capacity = tile_lanes;
     const float inverse_whole = 1.0f / tile.count(tile.tail), inverse_longer = 1.0f / tile.count(-1);
 #pragma omp simd
     for (int lane = 0; lane < tile.lanes; ++lane) {
@@ -86,14 +87,13 @@ struct Partial {
 };
 
 /// Chunks of one channel to its mean and M2 over a segment: channel_sums [segments, 2, channels].
-template <class Space>
 struct Channel {
-  Tiling<Space> tiling;
+  Tiling tiling;
   const float* partials;
   double* channel_sums;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    constexpr int capacity = channel_lanes<Space>;
+    constexpr int capacity = channel_lanes;
     const std::int64_t channels = tiling.channels, runs = ceil_div(channels, capacity);
     const std::int64_t segment = index / runs, begin = index % runs * capacity;
     const int width = static_cast<int>(channels - begin < capacity ? channels - begin : capacity);
@@ -141,11 +141,27 @@ struct Group {
 };
 
 template <class Space, class T>
+void add_up(const Space& space, const NormShape& shape, const T* x, const NormWorkspace& workspace) {
+  if constexpr (on_host<Space>) {
+    const Tiling tiling(shape);
+    for_each_index(space, partial_label, tiling.count(), Partial<T>{tiling, x, workspace.partials});
+    for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes), Channel{tiling, workspace.partials, workspace.channel_sums});
+  } else {
+    with_lanes<T>(shape, packs_fit(x), [&](auto lanes) {
+      using Work = SlabStatistics<Space, T, decltype(lanes)::value>;
+      const Slabs<decltype(lanes)::value> slabs(shape);
+      for_each_scratch_team<slab_members, Work::together>(space, partial_label, slabs.count(), Work::scratch_bytes(), Work{slabs, x, workspace.partials});
+      const ChannelTeams teams(shape.channels, slabs.chunks);
+      for_each_scratch_team<ChannelTeams::members, 1>(
+          space, channel_label, shape.segments * teams.tiles, ChannelTeams::scratch_bytes(),
+          SegmentStatistics<Space>{teams, shape.rows, slabs.chunk_rows, workspace.partials, workspace.channel_sums});
+    });
+  }
+}
+
+template <class Space, class T>
 void run_statistics(const Space& space, const NormShape& shape, const T* x, const NormWorkspace& workspace, const NormStatistics& out) {
-  const Tiling<Space> tiling(shape);
-  for_each_index(space, partial_label, tiling.count(), Partial<Space, T>{tiling, x, workspace.partials});
-  for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes<Space>),
-                 Channel<Space>{tiling, workspace.partials, workspace.channel_sums});
+  add_up(space, shape, x, workspace);
   for_each_index(space, group_label, shape.segments * shape.groups, Group{shape, workspace.channel_sums, out});
 }
 

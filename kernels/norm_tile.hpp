@@ -1,8 +1,9 @@
 #pragma once
 
-// How the normalisations walk over x [segments, rows, channels]. A task is a tile: a chunk of rows by a run of channels. Narrow rows
-// are packed: `repeat` rows side by side make one wide row, whose lanes belong to channel lane % channels. So inner loops are always a
-// few hundred contiguous elements, and each lane adds only some 64 numbers, which float32 bears; lanes and chunks are added in double.
+// How the normalisations walk over x [segments, rows, channels] on the host (on a device: norm_slab.hpp). A task is a tile: a chunk of rows
+// by a run of channels. Narrow rows are packed: `repeat` rows side by side make one wide row, whose lanes belong to channel lane % channels.
+// So inner loops are always a few hundred contiguous elements, and each lane adds only some 64 numbers, which float32 bears; lanes and chunks
+// are added in double.
 
 #include <Kokkos_Core.hpp>
 
@@ -15,12 +16,10 @@
 namespace trireme::kernels {
 
 /// Widest packed row; eight float arrays of it lie in half an L1 cache.
-template <class Space>
-constexpr int tile_lanes = on_host<Space> ? 512 : 1;
+constexpr int tile_lanes = 512;
 
 /// Channels that one task of the small per-channel kernels takes.
-template <class Space>
-constexpr int channel_lanes = on_host<Space> ? 16 : 1;
+constexpr int channel_lanes = 16;
 
 KOKKOS_INLINE_FUNCTION std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
@@ -49,7 +48,6 @@ struct Tile {
   KOKKOS_FUNCTION float count(int lane) const { return static_cast<float>(full + (lane < tail ? 1 : 0)); }
 };
 
-template <class Space>
 struct Tiling {
   std::int64_t rows, channels, chunk_rows, chunks, tiles, packed, segments;
 
@@ -58,8 +56,8 @@ struct Tiling {
         channels(shape.channels),
         chunk_rows(norm_chunk_rows(shape)),
         chunks(ceil_div(shape.rows, chunk_rows)),
-        tiles(ceil_div(shape.channels, tile_lanes<Space>)),
-        packed(packed_rows(shape.channels, tile_lanes<Space>)),
+        tiles(ceil_div(shape.channels, tile_lanes)),
+        packed(packed_rows(shape.channels, tile_lanes)),
         segments(shape.segments) {}
 
   std::int64_t count() const { return segments * chunks * tiles; }
@@ -69,7 +67,7 @@ struct Tiling {
   }
   KOKKOS_FUNCTION Tile operator[](std::int64_t index) const {
     Tile tile;
-    tile.channel = index % tiles * tile_lanes<Space>;
+    tile.channel = index % tiles * tile_lanes;
     tile.chunk = index / tiles % chunks;
     tile.segment = index / tiles / chunks;
     tile.offset = (tile.segment * rows + tile.chunk * chunk_rows) * channels + tile.channel;
@@ -77,7 +75,7 @@ struct Tiling {
     tile.repeat = static_cast<int>(tile.rows < packed ? tile.rows : packed);
     tile.stride = tile.repeat * channels;
     const std::int64_t left = channels - tile.channel;
-    tile.width = static_cast<int>(left < tile_lanes<Space> ? left : tile_lanes<Space>);
+    tile.width = static_cast<int>(left < tile_lanes ? left : tile_lanes);
     tile.lanes = tile.repeat * tile.width;
     tile.full = tile.rows / tile.repeat;
     tile.tail = static_cast<int>(tile.rows % tile.repeat) * tile.width;

@@ -1,10 +1,13 @@
 #include "trireme/kernels/pooling.hpp"
 
-#include "launch.hpp"
+#include <cmath>
+
+#include "elements.hpp"
 
 // Max and average pooling, and sums over rows. Channels are innermost: a piece is a pixel (or a block of columns) and its inner loop
 // runs over channels, so every access is to neighbours. Every kernel reads its inputs and writes its outputs once from memory (windows
-// that overlap are read again from cache); the gradient of max pooling gathers, so no two threads write one element.
+// that overlap are read again from cache); the gradient of max pooling gathers, so no two threads write one element. On a device a thread
+// takes a pack of channels; the windows of ResNet (3 x 3, stride 2) are unrolled, all of their loads before the first use.
 
 namespace trireme::kernels {
 namespace {
@@ -12,11 +15,10 @@ namespace {
 const std::string forward_label = "trireme/kernels/max_pool_forward";
 const std::string backward_label = "trireme/kernels/max_pool_backward";
 const std::string sum_label = "trireme/kernels/sum_rows";
+const std::string slices_label = "trireme/kernels/sum_slices";
 const std::string broadcast_label = "trireme/kernels/broadcast_rows";
 
-// Elements that one call of a functor adds up side by side: on the host some vector registers' worth, on a device the thread's own.
-template <class Space>
-constexpr int lanes = on_host<Space> ? 64 : 1;
+constexpr int host_lanes = 64;  // elements that one call of a functor adds up side by side: some vector registers' worth
 
 template <class T>
 struct MaxPoolForward {
@@ -63,6 +65,86 @@ struct MaxPoolForward {
   }
 };
 
+KOKKOS_FORCEINLINE_FUNCTION bool inside(int i, int count) { return static_cast<unsigned>(i) < static_cast<unsigned>(count); }
+
+/// A device's thread, a pixel and a pack of its channels. `side`: of the window, 0: as w says.
+template <class T, int side>
+struct MaxPoolForwardPacks {
+  PoolWindows w;
+  const T* x;
+  T* y;
+  std::uint8_t* winners;
+  Divisor columns, rows;  ///< of the output
+  static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
+
+  MaxPoolForwardPacks(const PoolWindows& windows, const T* from, T* to, std::uint8_t* places)
+      : w(windows), x(from), y(to), winners(places), columns(windows.out_width), rows(windows.out_height) {}
+
+  /// The maximum so far. Before the first element the place is that of the first element, wherever the maximum is.
+  template <int pack>
+  struct Best {
+    float value[pack];
+    int place[pack];
+    KOKKOS_FORCEINLINE_FUNCTION void take(const float (&values)[pack], int here) {
+      for (int c = 0; c < pack; ++c) {
+        const bool wins = !(values[c] <= value[c]) && value[c] == value[c];  // a NaN wins, and over a NaN nobody
+        value[c] = wins ? values[c] : value[c];
+        place[c] = wins ? here : place[c];
+      }
+    }
+  };
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t pixel, std::int64_t channel) const {
+    const std::int64_t over = columns.quotient(pixel), image = rows.quotient(over);
+    const int row = static_cast<int>((over - image * rows.value()) * w.stride - w.padding);
+    const int column = static_cast<int>((pixel - over * columns.value()) * w.stride - w.padding);
+    const int height = static_cast<int>(w.height), width = static_cast<int>(w.width), kernel = side > 0 ? side : static_cast<int>(w.kernel);
+    const T* corner = x + ((image * height + row) * width + column) * w.channels + channel;  // of the window: read where it is in the image only
+    Best<pack> best;
+    const int first = (row < 0 ? -row : 0) * kernel + (column < 0 ? -column : 0);
+    for (int c = 0; c < pack; ++c) {
+      best.value[c] = -INFINITY;
+      best.place[c] = first;
+    }
+    if constexpr (side > 0) {
+      float values[side][side][pack];
+      for (int r = 0; r < side; ++r) {
+        for (int s = 0; s < side; ++s) {
+          if (inside(row + r, height) && inside(column + s, width)) {
+            load<pack>(corner + (static_cast<std::int64_t>(r) * width + s) * w.channels, values[r][s]);
+          } else {
+            for (int c = 0; c < pack; ++c) values[r][s][c] = -INFINITY;
+          }
+        }
+      }
+      for (int r = 0; r < side; ++r) {
+        for (int s = 0; s < side; ++s) best.take(values[r][s], r * side + s);
+      }
+    } else {
+      for (int r = 0; r < kernel; ++r) {
+        for (int s = 0; s < kernel; ++s) {
+          if (!inside(row + r, height) || !inside(column + s, width)) continue;
+          float values[pack];
+          load<pack>(corner + (static_cast<std::int64_t>(r) * width + s) * w.channels, values);
+          best.take(values, r * kernel + s);
+        }
+      }
+    }
+    const std::int64_t at = pixel * w.channels + channel;
+    store<pack>(best.value, y + at);
+    if constexpr (pack % 4 == 0) {
+      Words<pack / 4> places;
+      for (int c = 0; c < pack; c += 4) {
+        places.word[c / 4] = static_cast<std::uint32_t>(best.place[c] | best.place[c + 1] << 8 | best.place[c + 2] << 16 | best.place[c + 3] << 24);
+      }
+      write_words(places, winners + at);
+    } else {
+      for (int c = 0; c < pack; ++c) winners[at + c] = static_cast<std::uint8_t>(best.place[c]);
+    }
+  }
+};
+
 template <class T, int width>
 struct MaxPoolBackward {
   PoolWindows w;
@@ -94,6 +176,114 @@ struct MaxPoolBackward {
     }
     T* __restrict target = dx + piece * w.channels + channel;
     for (int c = 0; c < count; ++c) target[c] = from_float<T>(sum[c]);
+  }
+};
+
+/// Winners and gradients of a window's pack of channels; 0 before they are read, which adds 0 wherever.
+template <int pack>
+struct WindowGradient {
+  Words<(pack + 3) / 4> winner = {};
+  float gradient[pack] = {};
+
+  template <class T>
+  KOKKOS_FORCEINLINE_FUNCTION void read(const std::uint8_t* winners, const T* dy) {
+    if constexpr (pack % 4 == 0) {
+      winner = read_words<pack / 4>(winners);
+    } else {
+      winner.word[0] = *winners;
+    }
+    load<pack>(dy, gradient);
+  }
+  KOKKOS_FORCEINLINE_FUNCTION void add_to(float (&sum)[pack], int place) const {
+    const std::uint32_t everywhere = static_cast<std::uint32_t>(place) * 0x01010101u;
+    for (int c = 0; c < pack; ++c) sum[c] += ((winner.word[c / 4] ^ everywhere) & (0xFFu << c % 4 * 8)) == 0 ? gradient[c] : 0.0f;
+  }
+};
+
+/// A device's thread: a pixel and a pack of its channels.
+template <class T>
+struct MaxPoolBackwardPacks {
+  PoolWindows w;
+  const T* dy;
+  const std::uint8_t* winners;
+  T* dx;
+  Divisor columns, rows, stride;
+  static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
+
+  MaxPoolBackwardPacks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
+      : w(windows), dy(gradient), winners(places), dx(to), columns(windows.width), rows(windows.height), stride(windows.stride) {}
+
+  /// Of the padded image's row (or column).
+  KOKKOS_FORCEINLINE_FUNCTION int first_window(int padded) const {
+    const int past = padded - static_cast<int>(w.kernel) + 1;
+    return past > 0 ? static_cast<int>(stride.quotient(past + w.stride - 1)) : 0;
+  }
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t pixel, std::int64_t channel) const {
+    const std::int64_t over = columns.quotient(pixel), image = rows.quotient(over);
+    const int row = static_cast<int>(over - image * rows.value() + w.padding), column = static_cast<int>(pixel - over * columns.value() + w.padding);
+    const int kernel = static_cast<int>(w.kernel), step = static_cast<int>(w.stride);
+    float sum[pack] = {};
+    for (int i = first_window(row); i < w.out_height && i * step <= row; ++i) {
+      for (int j = first_window(column); j < w.out_width && j * step <= column; ++j) {
+        const std::int64_t at = ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
+        WindowGradient<pack> window;
+        window.read(winners + at, dy + at);
+        window.add_to(sum, (row - i * step) * kernel + column - j * step);
+      }
+    }
+    store<pack>(sum, dx + pixel * w.channels + channel);
+  }
+};
+
+/// Windows of 3 x 3, stride 2: a device's thread has the four windows that hold pixels of a block of 2 x 2, counted on the padded image, a pack of channels.
+template <class T>
+struct MaxPoolBackwardBlocks {
+  PoolWindows w;
+  const T* dy;
+  const std::uint8_t* winners;
+  T* dx;
+  Divisor columns, rows;  ///< of blocks
+  static constexpr int lanes = pack_lanes<T>, rows_at_once = 1, side = 2, kernel = 3;
+
+  MaxPoolBackwardBlocks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
+      : w(windows),
+        dy(gradient),
+        winners(places),
+        dx(to),
+        columns((windows.width + windows.padding + side - 1) / side),
+        rows((windows.height + windows.padding + side - 1) / side) {}
+  std::int64_t blocks() const { return w.batch * rows.value() * columns.value(); }
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t block, std::int64_t channel) const {
+    const std::int64_t over = columns.quotient(block), image = rows.quotient(over);
+    const int block_row = static_cast<int>(over - image * rows.value()), block_column = static_cast<int>(block - over * columns.value());
+    const int height = static_cast<int>(w.height), width = static_cast<int>(w.width), padding = static_cast<int>(w.padding);
+    WindowGradient<pack> window[side][side];
+    for (int i = 0; i < side; ++i) {
+      for (int j = 0; j < side; ++j) {
+        const int row = block_row - 1 + i, column = block_column - 1 + j;
+        const std::int64_t at = ((image * w.out_height + row) * w.out_width + column) * w.channels + channel;
+        if (inside(row, static_cast<int>(w.out_height)) && inside(column, static_cast<int>(w.out_width))) window[i][j].read(winners + at, dy + at);
+      }
+    }
+    TRIREME_UNROLLED
+    for (int r = 0; r < side; ++r) {
+      TRIREME_UNROLLED
+      for (int s = 0; s < side; ++s) {
+        float sum[pack] = {};
+        for (int i = 0; i < side; ++i) {
+          for (int j = 0; j < side; ++j) {
+            const int below = r + side * (1 - i), beside = s + side * (1 - j);  // of the window's corner
+            if (below < kernel && beside < kernel) window[i][j].add_to(sum, below * kernel + beside);
+          }
+        }
+        const int row = side * block_row + r - padding, column = side * block_column + s - padding;
+        if (inside(row, height) && inside(column, width)) store<pack>(sum, dx + ((image * height + row) * width + column) * w.channels + channel);
+      }
+    }
   }
 };
 
@@ -130,40 +320,154 @@ struct SumRows {
   }
 };
 
-template <class T>
-struct BroadcastRows {
+/// On a device an image's rows are cut into slices where there would be too few threads else; a thread adds a pack of columns of a slice. More than one slice:
+/// to partials [batch, slices, columns].
+template <class T, class Out>
+struct SumSlices {
   RowSums s;
   const T* x;
-  T* y;
+  Out* y;
+  float* partials;
+  Divisor slices;
+  std::int64_t slice_rows;
+  static constexpr int lanes = pack_lanes<T>, rows_at_once = 1, loads = 8;
 
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return s.columns; }
-  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    const T* __restrict source = x + piece / s.rows * s.columns;
-    T* __restrict target = y + piece * s.columns;
-    for (std::int64_t c = begin; c < end; ++c) target[c] = from_float<T>(s.scale * to_float(source[c]));
+  SumSlices(const RowSums& sums, const T* from, Out* to, float* parts) : s(sums), x(from), y(to), partials(parts), slices(row_slices(sums)) {
+    slice_rows = (s.rows + slices.value() - 1) / slices.value();
   }
+
+  template <int, int pack>
+  KOKKOS_FUNCTION void take(std::int64_t image_and_slice, std::int64_t column) const {
+    const std::int64_t image = slices.quotient(image_and_slice), begin = (image_and_slice - image * slices.value()) * slice_rows;
+    const std::int64_t end = begin + slice_rows < s.rows ? begin + slice_rows : s.rows;
+    const T* source = x + image * s.rows * s.columns + column;
+    float total[pack] = {};
+    for (std::int64_t chunk = begin; chunk < end; chunk += chunk_rows) {
+      const std::int64_t stop = chunk + chunk_rows < end ? chunk + chunk_rows : end;
+      float partial[pack] = {};
+      std::int64_t row = chunk;
+      for (; row + loads <= stop; row += loads) add<loads>(source + row * s.columns, partial);
+      TRIREME_ROLLED
+      for (; row < stop; ++row) add<1>(source + row * s.columns, partial);
+      for (int c = 0; c < pack; ++c) total[c] += partial[c];
+    }
+    if (slices.value() > 1) {
+      store<pack>(total, partials + image_and_slice * s.columns + column);
+    } else {
+      finish(total, y + image * s.columns + column);
+    }
+  }
+
+  template <int rows, int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void add(const T* source, float (&partial)[pack]) const {
+    float values[rows][pack];
+    for (int j = 0; j < rows; ++j) load<pack>(source + j * s.columns, values[j]);
+    for (int j = 0; j < rows; ++j) {
+      for (int c = 0; c < pack; ++c) partial[c] += values[j][c];
+    }
+  }
+
+  template <int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void finish(float (&total)[pack], Out* target) const {
+    float before[pack] = {};
+    if (s.add) load<pack>(target, before);
+    for (int c = 0; c < pack; ++c) total[c] = s.scale * total[c] + before[c];
+    store<pack>(total, target);
+  }
+};
+
+/// y = or += the sums of the slices: a team takes some neighbouring columns of an image, a thread every so-and-so-manieth slice of one.
+template <class Space, class Out>
+struct AddSlices {
+  RowSums s;
+  std::int64_t slices;
+  const float* partials;
+  Out* y;
+  static constexpr int team_columns = 32, parts = 32, team = 256;
+  static constexpr int scratch_bytes = team_columns * parts * static_cast<int>(sizeof(float));
+
+  using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+  KOKKOS_FUNCTION void operator()(const Member& member) const {
+    auto* part_sums = static_cast<float*>(member.team_scratch(0).get_shmem(int{scratch_bytes}));
+    const std::int64_t blocks = (s.columns + team_columns - 1) / team_columns, image = member.league_rank() / blocks;
+    const std::int64_t first = member.league_rank() % blocks * team_columns;
+    const int count = static_cast<int>(s.columns - first < team_columns ? s.columns - first : team_columns);
+    for (int i = member.team_rank(); i < team_columns * parts; i += member.team_size()) {
+      const int column = i % team_columns, part = i / team_columns;
+      float sum = 0;
+      if (column < count) {
+        const float* source = partials + image * slices * s.columns + first + column;
+        for (std::int64_t slice = part; slice < slices; slice += parts) sum += source[slice * s.columns];
+      }
+      part_sums[i] = sum;
+    }
+    member.team_barrier();
+    for (int column = member.team_rank(); column < count; column += member.team_size()) {
+      float sum = 0;
+      for (int part = 0; part < parts; ++part) sum += part_sums[part * team_columns + column];
+      Out& target = y[image * s.columns + first + column];
+      target = from_float<Out>(s.scale * sum + (s.add ? to_float(target) : 0.0f));
+    }
+  }
+};
+
+struct Scale {
+  float scale;
+  KOKKOS_FUNCTION float operator()(float x) const { return scale * x; }
 };
 
 template <class Space, class T>
 void run_forward(const Space& space, const PoolWindows& w, const T* x, T* y, std::uint8_t* winners) {
-  for_each_piece(space, forward_label, w.batch * w.out_height * w.out_width, MaxPoolForward<T>{w, x, y, winners});
+  const std::int64_t pixels = w.batch * w.out_height * w.out_width;
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, forward_label, pixels, MaxPoolForward<T>{w, x, y, winners});
+  } else {
+    const bool packed = packs_fit(x, y) && packs_fit(winners);
+    w.kernel == 3 ? for_each_row(space, forward_label, pixels, w.channels, packed, MaxPoolForwardPacks<T, 3>(w, x, y, winners))
+                  : for_each_row(space, forward_label, pixels, w.channels, packed, MaxPoolForwardPacks<T, 0>(w, x, y, winners));
+  }
 }
 
 template <class Space, class T>
 void run_backward(const Space& space, const PoolWindows& w, const T* dy, const std::uint8_t* winners, T* dx) {
-  for_each_piece(space, backward_label, w.batch * w.height * w.width, MaxPoolBackward<T, lanes<Space>>{w, dy, winners, dx});
+  const std::int64_t pixels = w.batch * w.height * w.width;
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, backward_label, pixels, MaxPoolBackward<T, host_lanes>{w, dy, winners, dx});
+  } else {
+    const bool packed = packs_fit(dy, dx) && packs_fit(winners);
+    const MaxPoolBackwardBlocks<T> blocks(w, dy, winners, dx);
+    w.kernel == blocks.kernel&& w.stride == blocks.side
+        ? for_each_row(space, backward_label, blocks.blocks(), w.channels, packed, blocks)
+        : for_each_row(space, backward_label, pixels, w.channels, packed, MaxPoolBackwardPacks<T>(w, dy, winners, dx));
+  }
+}
+
+template <class Space, class Out>
+void add_slices(const Space& space, const RowSums& s, std::int64_t slices, const float* partials, Out* y) {
+  using Body = AddSlices<Space, Out>;
+  const std::int64_t blocks = (s.columns + Body::team_columns - 1) / Body::team_columns;
+  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(s.batch * blocks), team_threads(space, Body::team));
+  Kokkos::parallel_for(Label{slices_label}, policy.set_scratch_size(0, Kokkos::PerTeam(Body::scratch_bytes)), Body{s, slices, partials, y});
 }
 
 template <class Space, class T, class Out>
-void run_sums(const Space& space, const RowSums& s, const T* x, Out* y) {
-  static_assert(lanes<Space> == 1 || lanes<Space> >= block_columns);
-  const SumRows<T, Out, lanes<Space>> sums{s, x, y};
-  for_each_piece(space, sum_label, s.batch * sums.blocks(), sums);
+void run_sums(const Space& space, const RowSums& s, const T* x, float* partials, Out* y) {
+  if constexpr (on_host<Space>) {
+    static_assert(host_lanes >= block_columns);
+    const SumRows<T, Out, host_lanes> sums{s, x, y};
+    for_each_piece(space, sum_label, s.batch * sums.blocks(), sums);
+  } else {
+    if (s.batch <= 0 || s.columns <= 0) return;
+    const std::int64_t slices = row_slices(s);
+    for_each_row(space, sum_label, s.batch * slices, s.columns, packs_fit(x) && packs_fit(y), SumSlices<T, Out>(s, x, y, partials));
+    if (slices > 1) add_slices(space, s, slices, partials, y);
+  }
 }
 
-template <class Space, class T>
-void run_broadcast(const Space& space, const RowSums& s, const T* x, T* y) {
-  for_each_piece(space, broadcast_label, s.batch * s.rows, BroadcastRows<T>{s, x, y});
+template <class T>
+void run_broadcast(const Stream& stream, const RowSums& s, const T* x, T* y) {
+  for_each_element(stream, broadcast_label, s.batch * s.rows, s.columns, Scale{s.scale}, std::tuple(Matrix<T>{y, s.columns}),
+                   std::tuple(Repeated<const T>{x, s.columns, Divisor(s.rows)}));
 }
 
 }  // namespace
@@ -180,20 +484,25 @@ void max_pool_backward(const Stream& stream, const PoolWindows& w, const float* 
 void max_pool_backward(const Stream& stream, const PoolWindows& w, const BFloat16* dy, const std::uint8_t* winners, BFloat16* dx) {
   dispatch(stream, [&](const auto& space) { run_backward(space, w, dy, winners, dx); });
 }
-void sum_rows(const Stream& stream, const RowSums& s, const float* x, float* y) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, y); });
+std::int64_t row_slices(const RowSums& s) {
+  constexpr std::int64_t full_device = 65536, least_rows = 32;  // threads with a pack of 8 columns, 8 of them on their way; rows worth a slice
+  const std::int64_t threads = s.batch * ((s.columns + 7) / 8), most = s.rows / least_rows;
+  const std::int64_t wanted = threads > 0 ? full_device / threads : 1;
+  const std::int64_t slices = wanted < most ? wanted : most;
+  return slices > 1 ? slices : 1;
 }
-void sum_rows(const Stream& stream, const RowSums& s, const BFloat16* x, float* y) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, y); });
+std::int64_t row_sum_partials(const RowSums& s) { return row_slices(s) > 1 ? row_slices(s) * s.batch * s.columns : 0; }
+
+void sum_rows(const Stream& stream, const RowSums& s, const float* x, float* partials, float* y) {
+  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
 }
-void sum_rows(const Stream& stream, const RowSums& s, const BFloat16* x, BFloat16* y) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, y); });
+void sum_rows(const Stream& stream, const RowSums& s, const BFloat16* x, float* partials, float* y) {
+  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
 }
-void broadcast_rows(const Stream& stream, const RowSums& s, const float* x, float* y) {
-  dispatch(stream, [&](const auto& space) { run_broadcast(space, s, x, y); });
+void sum_rows(const Stream& stream, const RowSums& s, const BFloat16* x, float* partials, BFloat16* y) {
+  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
 }
-void broadcast_rows(const Stream& stream, const RowSums& s, const BFloat16* x, BFloat16* y) {
-  dispatch(stream, [&](const auto& space) { run_broadcast(space, s, x, y); });
-}
+void broadcast_rows(const Stream& stream, const RowSums& s, const float* x, float* y) { run_broadcast(stream, s, x, y); }
+void broadcast_rows(const Stream& stream, const RowSums& s, const BFloat16* x, BFloat16* y) { run_broadcast(stream, s, x, y); }
 
 }  // namespace trireme::kernels

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "launch.hpp"
+#include "packed_rows.hpp"
 
-// A row's sines and cosines are made once, a block of pairs at a time, and turn that block in every head; x is read and written once. The
+// A row's sines and cosines are made once, a block of pairs at a time, and turn that block in every head (on a device: in some heads); x is read and written once. The
 // angle and its reduction are in double: position times frequency, up to some millions of radians, is then right to 1e-9, and only the
 // sine and the cosine are rounded to float32.
 
@@ -15,9 +15,7 @@ namespace {
 const std::string frequency_label = "trireme/kernels/rotary_frequencies";
 const std::string rotary_label = "trireme/kernels/rotary";
 
-/// Pairs that one call turns side by side: on the host some vector registers' worth, on a device the thread's own.
-template <class Space>
-constexpr int lanes = on_host<Space> ? 64 : 1;
+constexpr int host_lanes = 64;  // pairs that one call turns side by side: some vector registers' worth
 
 struct Turn {
   float sine, cosine;
@@ -88,10 +86,73 @@ struct Rotate {
   }
 };
 
+/// On a device a thread has a row, a pack of pairs and `thread_heads` heads, four of them on their way at once.
+template <class T, int lanes>
+struct RotatePacks {
+  RotaryShape shape;
+  T* x;
+  Divisor packs, groups, context;
+  static constexpr int thread_heads = 8, heads_at_once = 4;
+
+  RotatePacks(const RotaryShape& s, T* values)
+      : shape(s), x(values), packs(s.head_width / 2 / lanes), groups((s.heads + thread_heads - 1) / thread_heads), context(s.context) {}
+  std::int64_t threads() const { return shape.rows * groups.value() * packs.value(); }
+
+  KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
+    const std::int64_t row_and_group = packs.quotient(thread), pair = (thread - row_and_group * packs.value()) * lanes;
+    const std::int64_t row = groups.quotient(row_and_group), group = row_and_group - row * groups.value();
+    const double position = static_cast<double>(row - context.quotient(row) * context.value()) * (shape.inverse ? -1 : 1);
+    float sine[lanes], cosine[lanes];
+    for (int k = 0; k < lanes; ++k) {
+      const Turn t = turn_by(position * shape.frequencies[pair + k]);
+      sine[k] = t.sine;
+      cosine[k] = t.cosine;
+    }
+    std::int64_t head = group * thread_heads;
+    const std::int64_t end = head + thread_heads < shape.heads ? head + thread_heads : shape.heads;
+    T* at = x + row * shape.columns + head * shape.head_width + pair;
+    TRIREME_ROLLED
+    for (; head + heads_at_once <= end; head += heads_at_once, at += heads_at_once * shape.head_width) turn<heads_at_once>(at, sine, cosine);
+    TRIREME_ROLLED
+    for (; head < end; ++head, at += shape.head_width) turn<1>(at, sine, cosine);
+  }
+
+  template <int heads>
+  KOKKOS_FORCEINLINE_FUNCTION void turn(T* at, const float (&sine)[lanes], const float (&cosine)[lanes]) const {
+    const std::int64_t half = shape.head_width / 2;
+    float first[heads][lanes], second[heads][lanes];
+    for (int h = 0; h < heads; ++h) {
+      load<lanes>(at + h * shape.head_width, first[h]);
+      load<lanes>(at + h * shape.head_width + half, second[h]);
+    }
+    for (int h = 0; h < heads; ++h) {
+      for (int k = 0; k < lanes; ++k) {
+        const float a = first[h][k], b = second[h][k];
+        first[h][k] = a * cosine[k] - b * sine[k];
+        second[h][k] = b * cosine[k] + a * sine[k];
+      }
+      store<lanes>(first[h], at + h * shape.head_width);
+      store<lanes>(second[h], at + h * shape.head_width + half);
+    }
+  }
+};
+
+template <int lanes, class Space, class T>
+void run_packs(const Space& space, const RotaryShape& shape, T* x) {
+  const RotatePacks<T, lanes> rotate(shape, x);
+  for_each_small_index(space, rotary_label, rotate.threads(), rotate);
+}
+
 template <class Space, class T>
 void run(const Space& space, const RotaryShape& shape, T* x) {
   for_each_index(space, frequency_label, shape.head_width / 2, Frequencies{shape.base, shape.head_width, shape.frequencies});
-  for_each_piece(space, rotary_label, shape.rows, Rotate<T, lanes<Space>>{shape, x});
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, rotary_label, shape.rows, Rotate<T, host_lanes>{shape, x});
+  } else {
+    constexpr int lanes = pack_lanes<T>;
+    const bool packed = packs_fit(x) && shape.columns % lanes == 0 && shape.head_width % (2 * lanes) == 0;
+    packed ? run_packs<lanes>(space, shape, x) : run_packs<1>(space, shape, x);
+  }
 }
 
 }  // namespace

@@ -11,9 +11,29 @@
 namespace trireme::kernels {
 
 /// Several sums, made in one pass.
-template <int count>
+template <int count, class Number = double>
 struct Sums {
-  double value[count] = {};
+  Number value[count] = {};
+};
+
+/// Kokkos' reducer of such sums.
+template <class Value>
+class SumsReducer {
+ public:
+  using reducer = SumsReducer;
+  using value_type = Value;
+  using result_view_type = Kokkos::View<Value, Kokkos::AnonymousSpace, Kokkos::MemoryUnmanaged>;
+
+  KOKKOS_FUNCTION explicit SumsReducer(Value& value) : value_(&value) {}
+  KOKKOS_FUNCTION void join(Value& to, const Value& other) const {
+    for (int s = 0; s < static_cast<int>(sizeof(to.value) / sizeof(to.value[0])); ++s) to.value[s] += other.value[s];
+  }
+  KOKKOS_FUNCTION void init(Value& value) const { value = Value(); }
+  KOKKOS_FUNCTION Value& reference() const { return *value_; }
+  KOKKOS_FUNCTION result_view_type view() const { return result_view_type(value_); }
+
+ private:
+  Value* value_;
 };
 
 class HostGroup {
@@ -80,8 +100,6 @@ class HostGroup {
   }
   /// Whether this thread writes what is the group's.
   KOKKOS_FUNCTION static constexpr bool leads() { return true; }
-  /// Whether this thread has walked over i.
-  KOKKOS_FUNCTION static constexpr bool walks(std::int64_t) { return true; }
 
  private:
   template <int sums, int lanes, std::size_t... s, class... Terms>
@@ -104,7 +122,7 @@ class TeamGroup {
       int s = 0;
       ((total.value[s++] += terms(i)), ...);
     }
-    reduce(total);
+    add_up(total);
     return total;
   }
   template <int sums, class Term>
@@ -115,31 +133,34 @@ class TeamGroup {
       term(i, value);
       for (int s = 0; s < sums; ++s) total.value[s] += value[s];
     }
-    reduce(total);
+    add_up(total);
     return total;
   }
-  template <class Predicate>
-  KOKKOS_FUNCTION std::int32_t count(std::int64_t begin, std::int64_t end, const Predicate& predicate) const {
-    std::int32_t number = 0;
-    for (std::int64_t i = begin + first(); i < end; i += step()) number += predicate(i);
-    reduce(Kokkos::Sum<std::int32_t>(number));
-    return number;
+
+  /// What each thread has, to the sums over all threads: in one go, for what a reduction costs is its latency.
+  template <int sums, class Number>
+  KOKKOS_FUNCTION void add_up(Sums<sums, Number>& total) const {
+    if constexpr (sizeof(total) == sizeof(double) && sizeof(Number) < sizeof(double)) {
+      Sums<sums + 1, Number> wider;  // Kokkos takes 8 bytes from thread to thread as a double, to which two floats would go through memory
+      for (int s = 0; s < sums; ++s) wider.value[s] = total.value[s];
+      reduce(SumsReducer<Sums<sums + 1, Number>>(wider));
+      for (int s = 0; s < sums; ++s) total.value[s] = wider.value[s];
+    } else {
+      reduce(SumsReducer<Sums<sums, Number>>(total));
+    }
   }
-  template <class Value>
-  KOKKOS_FUNCTION float largest(std::int64_t count, const Value& value) const {
-    float largest = value(0);
-    for (std::int64_t i = first(); i < count; i += step()) largest = value(i) > largest ? value(i) : largest;
-    reduce(Kokkos::Max<float>(largest));
-    return largest;
+  /// The largest of what the threads have, and the sum of their counts.
+  KOKKOS_FUNCTION float largest_of(float value) const {
+    reduce(Kokkos::Max<float>(value));
+    return value;
+  }
+  KOKKOS_FUNCTION std::int32_t sum_of(std::int32_t count) const {
+    reduce(Kokkos::Sum<std::int32_t>(count));
+    return count;
   }
   KOKKOS_FUNCTION bool leads() const { return member_.team_rank() == 0; }
-  KOKKOS_FUNCTION bool walks(std::int64_t i) const { return i % step() == first(); }
 
  private:
-  template <int sums>
-  KOKKOS_FUNCTION void reduce(Sums<sums>& total) const {
-    for (int s = 0; s < sums; ++s) reduce(Kokkos::Sum<double>(total.value[s]));
-  }
   /// The result is every thread's. Kokkos takes the same shared memory each time: nobody may still read the last result.
   template <class Reducer>
   KOKKOS_FUNCTION void reduce(const Reducer& reducer) const {
@@ -163,15 +184,29 @@ struct OnTeamGroup {
   KOKKOS_FUNCTION void operator()(const Member& member) const { functor(static_cast<std::int64_t>(member.league_rank()), TeamGroup<Member>(member)); }
 };
 
+/// functor(index, group) for every index of [0, count), on a device by teams of `threads`.
+template <class Space, class Functor>
+void for_each_team(const Space& space, const std::string& label, std::int64_t count, int threads, const Functor& functor) {
+  if (count <= 0) return;
+  Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), team_threads(space, threads)),
+                       OnTeamGroup<Space, Functor>{functor});
+}
+
 /// functor(index, group) for every index of [0, count).
 template <class Space, class Functor>
 void for_each_group(const Space& space, const std::string& label, std::int64_t count, const Functor& functor) {
-  if (count <= 0) return;
   if constexpr (on_host<Space>) {
     for_each_index(space, label, count, OnHostGroup<Functor>{functor});
   } else {
-    Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), Kokkos::AUTO), OnTeamGroup<Space, Functor>{functor});
+    for_each_team(space, label, count, common_team, functor);
   }
+}
+
+/// Threads of a team whose threads take `each` of `items` apiece: whole warps, at most `most`.
+inline int threads_for(std::int64_t items, std::int64_t each, int most) {
+  constexpr std::int64_t warp = 32;
+  const std::int64_t warps = (items + each * warp - 1) / (each * warp);
+  return static_cast<int>(warps * warp < most ? (warps > 0 ? warps : 1) * warp : most);
 }
 
 }  // namespace trireme::kernels

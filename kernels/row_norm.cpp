@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "row_group.hpp"
+#include "row_norm_device.hpp"
 
-// Forward, a row a group: mean, then the variance around it (a large mean costs no digits), then y; x comes from memory once, then from
+// The host's form; a device's: row_norm_device.hpp. Forward, a row a thread: mean, then the variance around it (a large mean costs no digits), then y; x comes from memory once, then from
 // cache, y is written once. Backward, with g = dy * gamma and xhat = (x - mean) * rstd:
 //   dx = rstd * (g - sum(g) / width - xhat * sum(g * xhat) / width), dgamma = sum dy * xhat, dbeta = sum dy  (rms: without sum(g)).
-// A group takes a chunk of rows: a row's two sums, then in one loop dx and the row's terms of dgamma and dbeta, which are added up in the
+// A thread takes a chunk of rows: a row's two sums, then in one loop dx and the row's terms of dgamma and dbeta, which are added up in the
 // chunk's partial sums; so x, dy and dresidual come from memory once. Last, the chunks of a column are added in order, in double. Each
 // element is read before the same place is written, so dx may be dy or dresidual.
 
@@ -27,8 +27,7 @@ struct Forward {
   RowNormShape shape;
   RowNormForward<T> args;
 
-  template <class Group>
-  KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
+  KOKKOS_FUNCTION void operator()(std::int64_t row, const HostGroup& group) const {
     const std::int64_t width = shape.width;
     const T* x = args.x + row * width;
     T* y = args.y + row * width;
@@ -42,13 +41,10 @@ struct Forward {
       return centred * centred;
     });
     const float rstd = static_cast<float>(1 / sqrt(squares.value[0] / static_cast<double>(width) + args.epsilon));
-    if (group.leads()) {
-      if (!shape.rms) args.mean[row] = mean;
-      args.rstd[row] = rstd;
-    }
-    const std::int64_t step = group.step();
+    if (!shape.rms) args.mean[row] = mean;
+    args.rstd[row] = rstd;
 #pragma omp simd
-    for (std::int64_t i = group.first(); i < width; i += step) {
+    for (std::int64_t i = 0; i < width; ++i) {
       float value = (to_float(x[i]) - mean) * rstd * gamma[i];
       if constexpr (bias) value += beta[i];
       y[i] = from_float<T>(value);
@@ -61,16 +57,14 @@ struct Backward {
   RowNormShape shape;
   RowNormBackward<T> args;
 
-  template <class Group>
-  KOKKOS_FUNCTION void operator()(std::int64_t chunk, const Group& group) const {
+  KOKKOS_FUNCTION void operator()(std::int64_t chunk, const HostGroup& group) const {
     const std::int64_t width = shape.width, begin = chunk * chunk_rows, end = begin + chunk_rows < shape.rows ? begin + chunk_rows : shape.rows;
     float *dgamma = args.partials + chunk * 2 * width, *dbeta = dgamma + width;
-    for (std::int64_t i = group.first(); i < width; i += group.step()) dgamma[i] = dbeta[i] = 0;
+    for (std::int64_t i = 0; i < width; ++i) dgamma[i] = dbeta[i] = 0;
     for (std::int64_t row = begin; row < end; ++row) take(row, group, dgamma, dbeta);
   }
 
-  template <class Group>
-  KOKKOS_FUNCTION void take(std::int64_t row, const Group& group, float* __restrict dgamma, float* __restrict dbeta) const {
+  KOKKOS_FUNCTION void take(std::int64_t row, const HostGroup& group, float* __restrict dgamma, float* __restrict dbeta) const {
     const std::int64_t width = shape.width;
     const T *x = args.x + row * width, *dy = args.dy + row * width, *dresidual = residual ? args.dresidual + row * width : nullptr;
     T* dx = args.dx + row * width;
@@ -82,9 +76,8 @@ struct Backward {
     const double scale = 1 / static_cast<double>(width);
     const float level = shape.rms ? 0.0f : static_cast<float>(sums.value[0] * scale);
     const float slope = static_cast<float>(sums.value[1] * scale * rstd);  // of xhat
-    const std::int64_t step = group.step();
 #pragma omp simd
-    for (std::int64_t i = group.first(); i < width; i += step) {
+    for (std::int64_t i = 0; i < width; ++i) {
       const float gradient = to_float(dy[i]), xhat = (to_float(x[i]) - mean) * rstd;
       dgamma[i] += gradient * xhat;
       dbeta[i] += gradient;
@@ -97,11 +90,7 @@ struct Backward {
 
 constexpr std::int64_t block_columns = 64;  // columns of a piece of the last kernel
 
-template <class Space>
-constexpr int column_lanes = on_host<Space> ? static_cast<int>(block_columns) : 1;
-
 /// Partial sums [chunks, 2, width] to dgamma and dbeta. A piece is a block of columns of one of the two.
-template <int lanes>
 struct Parameters {
   std::int64_t chunks, width;
   const float* partials;
@@ -116,7 +105,7 @@ struct Parameters {
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
     const std::int64_t which = piece / blocks(), column = piece % blocks() * block_columns + begin;
     const int count = static_cast<int>(end - begin);
-    double total[lanes] = {};
+    double total[block_columns] = {};
     for (std::int64_t chunk = 0; chunk < chunks; ++chunk) {
       const float* partial = partials + (chunk * 2 + which) * width + column;
       for (int c = 0; c < count; ++c) total[c] += partial[c];
@@ -128,21 +117,33 @@ struct Parameters {
 
 template <class Space, class T>
 void run_forward(const Space& space, const RowNormShape& shape, const RowNormForward<T>& args) {
-  args.beta != nullptr ? for_each_group(space, forward_label, shape.rows, Forward<T, true>{shape, args})
-                       : for_each_group(space, forward_label, shape.rows, Forward<T, false>{shape, args});
+  if constexpr (!on_host<Space>) {
+    row_norm_forward_by_teams(space, forward_label, shape, args);
+  } else if (args.beta != nullptr) {
+    for_each_group(space, forward_label, shape.rows, Forward<T, true>{shape, args});
+  } else {
+    for_each_group(space, forward_label, shape.rows, Forward<T, false>{shape, args});
+  }
 }
 
 template <class Space, class T>
 void run_backward(const Space& space, const RowNormShape& shape, const RowNormBackward<T>& args) {
-  args.dresidual != nullptr ? for_each_group(space, backward_label, chunks_of(shape), Backward<T, true>{shape, args})
-                            : for_each_group(space, backward_label, chunks_of(shape), Backward<T, false>{shape, args});
-  const Parameters<column_lanes<Space>> parameters{chunks_of(shape), shape.width, args.partials, args.dgamma, args.dbeta, args.add_parameters};
-  for_each_piece(space, parameter_label, parameters.blocks() * (args.dbeta != nullptr ? 2 : 1), parameters);
+  if constexpr (!on_host<Space>) {
+    row_norm_backward_by_teams(space, backward_label, parameter_label, shape, args);
+  } else {
+    args.dresidual != nullptr ? for_each_group(space, backward_label, chunks_of(shape), Backward<T, true>{shape, args})
+                              : for_each_group(space, backward_label, chunks_of(shape), Backward<T, false>{shape, args});
+    const Parameters parameters{chunks_of(shape), shape.width, args.partials, args.dgamma, args.dbeta, args.add_parameters};
+    for_each_piece(space, parameter_label, parameters.blocks() * (args.dbeta != nullptr ? 2 : 1), parameters);
+  }
 }
 
 }  // namespace
 
-std::int64_t row_norm_partials(const RowNormShape& shape) { return chunks_of(shape) * 2 * shape.width; }
+std::int64_t row_norm_partials(const RowNormShape& shape) {
+  const std::int64_t chunks = chunks_of(shape), teams = row_norm_teams(shape);
+  return (chunks > teams ? chunks : teams) * 2 * shape.width;
+}
 
 template <class T>
 void row_norm_forward(const Stream& stream, const RowNormShape& shape, const RowNormForward<T>& args) {

@@ -1,10 +1,12 @@
 #include "trireme/kernels/update.hpp"
 
 #include "row_group.hpp"
+#include "update_device.hpp"
 
 // One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the working copy written once (lamb: two passes, the
 // direction of the step written between them). A chunk lies in one tensor, so its rates are constants of the inner loop. An element's result
-// does not depend on the chunk it lies in.
+// does not depend on the chunk it lies in. A functor on (chunk, begin, end) is the
+// host's form, one on (chunk, team) a device's.
 
 namespace trireme::kernels {
 namespace {
@@ -17,8 +19,7 @@ const std::string lamb_direction_label = "trireme/kernels/lamb_direction";
 const std::string lamb_label = "trireme/kernels/update_lamb";
 const std::string ema_label = "trireme/kernels/update_ema";
 
-/// On the host 32 sums in double: element i goes to sum i % 32, and they are added by halves; on a device a sum a thread of the group. Either way the
-/// order is a function of the row's length alone.
+/// 32 sums in double: element i goes to sum i % 32, and they are added by halves.
 struct RowSquareSum {
   static constexpr int lanes = 32;
   const float* flat;
@@ -39,14 +40,6 @@ struct RowSquareSum {
       for (int lane = 0; lane < half; ++lane) sum[lane] += sum[lane + half];
     }
     sums[index] = sum[0];
-  }
-
-  template <class Group>
-  KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
-    const float* x = flat + rows[index].offset;
-    const Sums<1> sum = group.add_in_double(Sums<1>(), rows[index].elements,
-                                            [=](std::int64_t i, double* term) { term[0] = static_cast<double>(x[i]) * static_cast<double>(x[i]); });
-    if (group.leads()) sums[index] = sum.value[0];
   }
 };
 
@@ -79,12 +72,33 @@ struct AdamWElement {
   }
 };
 
+struct DirectionStep {
+  static constexpr unsigned reads = weights | gradients | first_slots | second_slots, writes = gradients | first_slots | second_slots;
+  LambRule rule;
+  TensorRates rates;
+  Judgement judgement;
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float& m, float& v) const {
+    const float scaled = judgement.gradient_factor * g;
+    m = rule.beta1 * m + (1 - rule.beta1) * scaled;
+    v = rule.beta2 * v + (1 - rule.beta2) * (scaled * scaled);
+    g = m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + rule.epsilon) + rates.weight_decay * w;
+  }
+};
+
 /// You et al. 2020, algorithm 2, with bias correction; the decay is part of the direction whose norm is taken.
 struct LambDirection {
   Update args;
   LambRule rule;
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
+    const Judgement judgement = *args.judgement;
+    const FlatChunk chunk = args.chunks[index];
+    const TensorRates rates = args.rates[chunk.tensor];
+    if (judgement.apply != 0 && rates.statistic == 0) walk_chunk(group, args, chunk, DirectionStep{rule, rates, judgement});
+  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
     const Judgement judgement = *args.judgement;
@@ -112,6 +126,22 @@ struct LambElement {
   }
 };
 
+template <class Rule, int slots>
+struct RuleStep {
+  static constexpr unsigned reads = weights | gradients | slot_arrays(slots), writes = weights | slot_arrays(slots);
+  Rule rule;
+  float factor;
+  TensorRates rates;
+  Judgement judgement;
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float& first, float& second) const { w = rule(w, factor * g, first, second, rates, judgement); }
+};
+
+struct StatisticStep {
+  static constexpr unsigned reads = weights | gradients, writes = weights;
+  float rate;
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float&, float&) const { w = (1 - rate) * w + rate * g; }
+};
+
 /// `scales`: the gradient is multiplied by its factor; else that was done before.
 template <class Element, int slots, bool scales = true>
 struct UpdateChunk {
@@ -119,6 +149,19 @@ struct UpdateChunk {
   Element element;
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
+    const Judgement judgement = *args.judgement;
+    const FlatChunk chunk = args.chunks[index];
+    if (judgement.apply == 0) return;
+    const TensorRates rates = args.rates[chunk.tensor];
+    if (rates.statistic != 0) {
+      walk_chunk(group, args, chunk, StatisticStep{rates.rate});
+    } else {
+      walk_chunk(group, args, chunk, RuleStep<Element, slots>{element, scales ? judgement.gradient_factor : 1, rates, judgement});
+    }
+  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
     const Judgement judgement = *args.judgement;
@@ -159,12 +202,23 @@ struct UpdateChunk {
   }
 };
 
+struct EmaStep {
+  static constexpr unsigned reads = weights | first_slots, writes = first_slots;
+  float take;
+  KOKKOS_FUNCTION void operator()(float& w, float&, float& average, float&) const { average += take * (w - average); }
+};
+
 /// The weights come from cache where the update has just written them.
 struct EmaChunk {
   Update args;
   float take;
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
+    if (args.judgement->apply != 0) walk_chunk(group, args, args.chunks[index], EmaStep{take});
+  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
     if (args.judgement->apply == 0) return;
@@ -177,9 +231,18 @@ struct EmaChunk {
   }
 };
 
+template <class Space, class Chunk>
+void run_on(const Space& space, const std::string& label, const Chunk& chunk) {
+  if constexpr (on_host<Space>) {
+    for_each_piece(space, label, chunk.args.chunk_count, chunk);
+  } else {
+    for_each_team(space, label, chunk.args.chunk_count, common_team, chunk);
+  }
+}
+
 template <class Chunk>
 void run_chunks(const Stream& stream, const std::string& label, const Chunk& chunk) {
-  dispatch(stream, [&](const auto& space) { for_each_piece(space, label, chunk.args.chunk_count, chunk); });
+  dispatch(stream, [&](const auto& space) { run_on(space, label, chunk); });
 }
 
 template <int slots, class Element>
@@ -187,10 +250,21 @@ void run(const Stream& stream, const std::string& label, const Element& element,
   run_chunks(stream, label, UpdateChunk<Element, slots>{args, element});
 }
 
+template <class Space>
+void run_square_sums(const Space& space, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
+  if constexpr (on_host<Space>) {
+    for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums});
+  } else {
+    constexpr std::int64_t teams = 16384, most = 32;  // some times what a GPU holds at once; a row a thread
+    const std::int64_t each = row_count < 2 * teams ? 1 : row_count < most * teams ? row_count / teams : most;
+    for_each_team(space, square_label, (row_count + each - 1) / each, RowSquareSumByTeam::threads, RowSquareSumByTeam{flat, rows, row_count, each, sums});
+  }
+}
+
 }  // namespace
 
 void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
-  dispatch(stream, [&](const auto& space) { for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums}); });
+  dispatch(stream, [&](const auto& space) { run_square_sums(space, flat, rows, row_count, sums); });
 }
 
 void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {

@@ -103,7 +103,7 @@ if [ ! -e "$root/.deps/kokkos/lib/cmake/Kokkos/KokkosConfig.cmake" ] && ! cmake_
   bash scripts/deps/kokkos.sh "$root/.deps/kokkos"
 fi
 
-if [ "$with_cuda" = yes ] && [ ! -e "$root/.deps/kokkos-cuda/lib/cmake/Kokkos/KokkosConfig.cmake" ]; then
+if [ "$with_cuda" = yes ] && ! cmp -s scripts/deps/kokkos.sh "$root/.deps/kokkos-cuda/made_by.sh"; then
   export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
   command -v nvcc >/dev/null || fail "cuda: nvcc is not on the PATH nor in ${CUDA_HOME:-/usr/local/cuda}/bin; install the CUDA toolkit (12.4 or newer) first"
   if ! cmake_finds "Kokkos REQUIRED" "Kokkos_VERSION VERSION_GREATER_EQUAL 3.4 AND \"CUDA\" IN_LIST Kokkos_DEVICES"; then

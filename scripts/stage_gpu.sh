@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # stage_gpu.sh [--build FOLDER] [STAGE]: a build for CUDA, its tests and what they need, for a machine that has a GPU and CUDA but neither MPI nor HDF5 nor a network.
 #
-#   STAGE (build/gpu-stage) and STAGE.tar.xz: bin/ (trireme, the kernel tests, mpirun), lib/ (their libraries, but glibc's and CUDA's), Open MPI's plug-ins,
+#   STAGE (build/gpu-stage) and STAGE.tar.xz: bin/ (trireme, the kernel tests and their timing, mpirun), lib/ (their libraries, but glibc's and CUDA's), Open MPI's plug-ins,
 #   scripts/gpu_acceptance.sh with its parts, and reference/: small datasets and the losses of the CPU, made here with the program of the preset release.
 #   There:  tar -xJf gpu-stage.tar.xz && ./scripts/gpu_acceptance.sh
 #
@@ -45,7 +45,7 @@ mkdir -p "$stage"/{bin,libexec,lib,plugins,pmix,share,etc,scripts/gpu}
 stage=$(cd "$stage" && pwd)
 
 # Programs, without their debugging symbols.
-cp -L "$build"/bin/trireme "$build"/bin/test_ops_* "$stage/libexec/"
+cp -L "$build"/bin/trireme "$build"/bin/test_ops_* "$build"/bin/bench_ops "$stage/libexec/"
 strip --strip-unneeded "$stage"/libexec/*
 
 # Open MPI 4: launcher, its daemon, plug-ins (not those for fabrics and batch systems that a single machine has not), texts.

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # kokkos.sh PREFIX [cuda]: builds Kokkos 3.4.01 into PREFIX from the source that the Python package pykokkos-base carries (3.5 MB).
 # Serial and OpenMP back ends in C++20. With `cuda` also the CUDA back end: the library in C++17 for sm_80 with PTX (this version names no
-# newer architecture; the driver compiles the PTX for one), made to compile with CUDA 13 by three edits.
+# newer architecture; the driver compiles the PTX for one), made to compile with CUDA 13 by three edits and to start on newer devices by one.
 # A site's own Kokkos (Spack, a module) is better where there is one: see docs/installing.md.
 set -euo pipefail
 prefix=$1
@@ -23,6 +23,10 @@ if [ "$backend" = cuda ]; then
   sed -i 's/^#if !(defined(KOKKOS_COMPILER_CLANG)/#if 0 \&\& !(defined(KOKKOS_COMPILER_CLANG)/' "$source_dir/core/src/Cuda/Kokkos_Cuda_Half.hpp"
   sed -i 's/cudaMemPrefetchAsync(ptr, bytes, space.cuda_device(),/cudaMemPrefetchAsync(ptr, bytes, cudaMemLocation{cudaMemLocationTypeDevice, space.cuda_device()}, 0,/' \
     "$source_dir/core/src/Cuda/Kokkos_CudaSpace.cpp"
+  # It ends the process where its kernels were compiled for another major version than the device's: what older PTX was made into runs on newer devices.
+  sed -i 's/if (compiled_major != cudaProp.major || compiled_minor > cudaProp.minor) {/if (m_cudaArch > 100 * cudaProp.major + 10 * cudaProp.minor) {/' \
+    "$source_dir/core/src/Cuda/Kokkos_Cuda_Instance.cpp"
+  grep -q 'm_cudaArch > 100' "$source_dir/core/src/Cuda/Kokkos_Cuda_Instance.cpp"
   sed -i 's/^default_arch=.*/default_arch="sm_90"/' "$source_dir/bin/nvcc_wrapper"
   options+=(-DCMAKE_CXX_STANDARD=17 -DCMAKE_CXX_COMPILER="$source_dir/bin/nvcc_wrapper"
     -DKokkos_ENABLE_CUDA=ON -DKokkos_ENABLE_CUDA_LAMBDA=ON -DKokkos_ARCH_AMPERE80=ON)
@@ -36,6 +40,7 @@ run_quietly() { # prints what a step said only where it failed
 run_quietly cmake -S "$source_dir" -B "$work/build" -G Ninja "${options[@]}"
 # Installed beside and moved at the end: an interrupted build leaves nothing that looks like a Kokkos.
 run_quietly env DESTDIR="$work/stage" cmake --build "$work/build" --target install
+cp "${BASH_SOURCE[0]}" "$work/stage$prefix/made_by.sh" # one that another edition of this file made is made anew
 rm -rf "$prefix"
 mkdir -p "$(dirname "$prefix")"
 mv "$work/stage$prefix" "$prefix"

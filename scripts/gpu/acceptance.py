@@ -21,7 +21,7 @@ import parity  # noqa: E402
 import runs  # noqa: E402
 import torch_rate  # noqa: E402
 
-SECTIONS = {"tests": 90, "parity": 70, "sanitizer": 80, "layouts": 70, "ceilings": 20, "resnet50": 105, "gpt2": 100}  # seconds; in all under 9 minutes
+SECTIONS = {"tests": 85, "parity": 70, "sanitizer": 75, "layouts": 70, "ceilings": 20, "kernels": 20, "resnet50": 100, "gpt2": 95}  # seconds; in all under 9 minutes
 NEED_A_GPU = ("sanitizer", "ceilings", "resnet50", "gpt2")
 BESIDE = 4          # test programs at once: they leave most of a GPU idle
 ROUNDS = 2          # A B A B
@@ -137,6 +137,19 @@ def ceilings(section):
     section.result["summary"] = "%.0f TFLOP/s, copy %.0f GB/s" % (section.result["matmul_bfloat16_tflops"], section.result["copy_gb_per_s"])
 
 
+def kernels(section):
+    """What the ops that memory bounds reach of the bandwidth of a copy by this program."""
+    on_device = ["cuda"] if section.arguments.device == "cuda" else ["cpu", 64]
+    lines = runs.call([section.programs("bench_ops")[0], *on_device], section.left()).splitlines()
+    section.result["ops"] = ops = [json.loads(line) for line in lines]
+    copy = ops[0]["gb_per_s"]
+    for op in ops:
+        op["of_copy"] = round(op["gb_per_s"] / copy, 3)
+    slowest = min(ops, key=lambda op: op["of_copy"])
+    below = sum(op["of_copy"] < 0.85 for op in ops)
+    section.result["summary"] = "copy %.0f GB/s; %d of %d below 0.85 of it, least %.2f: %s" % (copy, below, len(ops), slowest["of_copy"], slowest["op"])
+
+
 PIECE, PIECES, WARMUP_PIECES = 10, 6, 2
 SPEED_DECK = """stop = "%d steps"
 %%s
@@ -239,7 +252,7 @@ def gpt2(section):
 
 # --- all ------------------------------------------------------------------------------------------------------------------------------------
 
-WORK = {"tests": tests, "parity": parity_of_losses, "sanitizer": sanitizer, "layouts": layouts, "ceilings": ceilings, "resnet50": resnet50, "gpt2": gpt2}
+WORK = {"tests": tests, "parity": parity_of_losses, "sanitizer": sanitizer, "layouts": layouts, "ceilings": ceilings, "kernels": kernels, "resnet50": resnet50, "gpt2": gpt2}
 
 
 def run_section(name, arguments):

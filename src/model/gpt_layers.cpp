@@ -194,10 +194,15 @@ Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& res
   linear.wide = pass.tensor().size() > 1;
   const Tensor y = pass.activation(residual.dtype, residual.shape);
   const ArenaScope scope(pass.context().workspace());
+  const ops::Dropout mask = dropout_.mask(pass, options_.dropout, options_.context, y);
+  pass.save(x);
+  if (!linear.wide && mask.probability == 0) {
+    ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
+    return y;
+  }
   const Tensor partial = linear.wide ? pass.context().workspace().allocate(DType::float32, {linear.rows, linear.out}) : y;
   ops::linear_forward(pass.context(), linear, x, weight(pass), {}, partial);
-  ops::dropout_add(pass.context(), dropout_.mask(pass, options_.dropout, options_.context, y), summed(pass, partial), bias(pass), residual, y);
-  pass.save(x);
+  ops::dropout_add(pass.context(), mask, summed(pass, partial), bias(pass), residual, y);
   return y;
 }
 

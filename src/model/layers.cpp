@@ -26,6 +26,9 @@ ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initi
 /// Rows of an image tensor [B, H, W, C] seen as a matrix [rows, C].
 std::int64_t pixel_rows(const Tensor& x) { return x.elements() / x.shape.back(); }
 
+/// Where forward leaves a mask for backward; undefined where there is none.
+Tensor mask_of(Pass& pass, std::int64_t elements) { return elements > 0 ? pass.activation(DType::uint8, {elements}) : Tensor{}; }
+
 }  // namespace
 
 Convolution2d::Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride)
@@ -103,41 +106,45 @@ Tensor ImageNorm::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
   }
   const std::int64_t statistics = kind_ == ResnetNorm::batch ? channels_ : x.shape[0] * groups_;
   const Tensor mean = pass.activation(DType::float32, {statistics}), rstd = pass.activation(DType::float32, {statistics});
+  Tensor mask;
   if (kind_ == ResnetNorm::batch) {
     const Tensor variance = pass.activation(DType::float32, {statistics});
     const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, variance);
+    mask = mask_of(pass, ops::batch_norm_mask_elements(pass.context(), norm));
+    ops::batch_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, variance, mask);
     pass.save(variance);
   } else {
     const ops::GroupNorm norm{
         .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd);
+    mask = mask_of(pass, ops::group_norm_mask_elements(pass.context(), norm));
+    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, mask);
   }
   pass.save(x);
   pass.save(y);
   pass.save(mean);
   pass.save(rstd);
+  pass.save(mask);
   return y;
 }
 
 ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
   parallel::ParameterStore& store = pass.store();
-  const Tensor rstd = pass.restore(), mean = pass.restore(), y = pass.restore(), x = pass.restore();
+  const Tensor mask = pass.restore(), rstd = pass.restore(), mean = pass.restore(), y = pass.restore(), x = pass.restore();
   const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
   const Tensor dx = add ? pass.gradient(dy.dtype, dy.shape) : dy;
   const Tensor dresidual = add ? dy : Tensor{};
   if (kind_ == ResnetNorm::batch) {
     const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_), store.gradient(shift_),
-                             pass.write());
+    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), store.weight(shift_), mean, rstd, dx, dresidual, store.gradient(scale_),
+                             store.gradient(shift_), mask, pass.write());
     // The gradients of the running statistics: this batch's own, averaged over the micro-batches of the step.
     ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_), pass.write());
     ops::scaled_copy(pass.context(), pass.restore(), pass.statistic_scale(), store.gradient(running_variance_), pass.write());
   } else {
     const ops::GroupNorm norm{
         .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), mean, rstd, dx, dresidual, store.gradient(scale_), store.gradient(shift_),
-                             pass.write());
+    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), store.weight(shift_), mean, rstd, dx, dresidual, store.gradient(scale_),
+                             store.gradient(shift_), mask, pass.write());
   }
   return {dx, dresidual};
 }

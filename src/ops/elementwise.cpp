@@ -107,10 +107,12 @@ void add_bias(Context& context, const Tensor& bias, const Tensor& x, const Tenso
 void column_sums(Context& context, const Tensor& dy, const Tensor& sums, Write write) {
   TRIREME_EXPECT(sums.dtype == DType::float32 && sums.elements() == dy.shape.back());
   count(context, dy.bytes());
-  if (context.meta()) return;
   const std::int64_t width = dy.shape.back();
   const kernels::RowSums rows{1, dy.elements() / width, width, 1.0f, write == Write::add};
-  with_element_type(dy.dtype, [&]<class T>(T) { kernels::sum_rows(context.stream(), rows, dy.as<T>(), sums.as<float>()); });
+  const ArenaScope scope(context.workspace());
+  const Tensor partials = context.workspace().allocate(DType::float32, {kernels::row_sum_partials(rows)});
+  if (context.meta()) return;
+  with_element_type(dy.dtype, [&]<class T>(T) { kernels::sum_rows(context.stream(), rows, dy.as<T>(), partials.as<float>(), sums.as<float>()); });
 }
 
 }  // namespace trireme::ops

@@ -43,10 +43,12 @@ void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy
   TRIREME_EXPECT(dtable.dtype == DType::float32);
   context.count(0, static_cast<double>(tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write)));
   const ArenaScope scope(context.workspace());
-  const Tensor first_places = context.workspace().allocate(DType::int32, {shape.table_rows});
-  const Tensor next_places = context.workspace().allocate(DType::int32, {shape.count});
+  const Tensor begins = context.workspace().allocate(DType::int32, {shape.table_rows + 1});
+  const Tensor of_places = context.workspace().allocate(DType::int32, {3, shape.count});
+  const Tensor partials = context.workspace().allocate(DType::float32, {kernels::embedding_runs(shape), shape.width});
   if (context.meta()) return;
-  const kernels::TokenPlaces places{first_places.as<std::int32_t>(), next_places.as<std::int32_t>()};
+  auto* const places_of = of_places.as<std::int32_t>();
+  const kernels::TokenPlaces places{begins.as<std::int32_t>(), places_of, places_of + shape.count, places_of + 2 * shape.count, partials.as<float>()};
   with_element_type(dy.dtype, [&]<class T>(T) {
     kernels::embedding_backward(context.stream(), shape, tokens.as<std::int32_t>(), dy.as<T>(), places, write == Write::add, dtable.as<float>());
   });

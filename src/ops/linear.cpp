@@ -3,6 +3,7 @@
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
 #include "trireme/ops/activation.hpp"
+#include "trireme/ops/dropout.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::ops {
@@ -27,7 +28,7 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, y));
-  if (context.target() == DeviceKind::cuda) return cuda::linear_forward(context, l, x, w.value, bias, y);
+  if (context.target() == DeviceKind::cuda) return cuda::linear_forward(context, l, x, w.value, bias, {}, y);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::linear_forward(cpu::library_of(context), l, bias.defined());
   cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, bias, true});
@@ -56,6 +57,20 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
   const bool out_in = l.order == MatrixOrder::out_in;
   cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
   if (dbias.defined()) column_sums(context, dy, dbias, write);
+}
+
+void linear_add_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& residual, const Tensor& y) {
+  TRIREME_EXPECT(!l.wide && fits(context, residual, l.rows, l.out, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
+  TRIREME_EXPECT(context.meta() || residual.data != y.data);
+  if (context.target() != DeviceKind::cuda) {
+    linear_forward(context, l, x, w, {}, y);
+    return dropout_add(context, {}, y, bias, residual, y);
+  }
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && weight_fits(context, w.value, l, l.dtype));
+  TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
+  context.count(l.flops(), bytes_of(x, w.value, y));
+  context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
+  cuda::linear_forward(context, l, x, w.value, bias, residual, y);
 }
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& z, const Tensor& y) {

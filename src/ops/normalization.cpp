@@ -26,6 +26,14 @@ void expect_parameters([[maybe_unused]] std::int64_t count, [[maybe_unused]] con
   TRIREME_EXPECT(t.dtype == DType::float32 && t.elements() == count);
 }
 
+std::int64_t mask_elements(const Context& context, const NormShape& shape, DType dtype) {
+  return kernels::norm_mask_bytes(shape, size_of(dtype), context.target());
+}
+void expect_mask([[maybe_unused]] const Context& context, [[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype,
+                 [[maybe_unused]] const Tensor& mask) {
+  TRIREME_EXPECT(!mask.defined() || (mask.dtype == DType::uint8 && mask.elements() == mask_elements(context, shape, dtype)));
+}
+
 /// One size for forward and backward: what is taken from the workspace does not depend on the direction.
 kernels::NormWorkspace take_workspace(Context& context, const NormShape& shape) {
   const kernels::NormWorkspaceSizes sizes = kernels::norm_workspace_sizes(shape);
@@ -42,24 +50,25 @@ void count(Context& context, const NormShape& shape, DType dtype, int tensors) {
 
 template <class T>
 void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& mean,
-           const Tensor& rstd, const Tensor& variance, const Tensor& y) {
+           const Tensor& rstd, const Tensor& variance, const Tensor& y, const Tensor& mask) {
   kernels::norm_apply<T>(context.stream(), shape,
                          {x.as<T>(), shape.add ? residual.as<T>() : nullptr, y.as<T>(), gamma.as<float>(), beta.as<float>(), mean.as<float>(), rstd.as<float>(),
-                          variance.as<float>(), batch_norm_epsilon});
+                          variance.as<float>(), batch_norm_epsilon, static_cast<std::uint8_t*>(mask.data)});
 }
 
 template <class T>
 void forward(Context& context, const NormShape& shape, const kernels::NormWorkspace& workspace, const kernels::NormStatistics& statistics, const Tensor& x,
-             const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+             const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
   kernels::norm_statistics<T>(context.stream(), shape, x.as<T>(), workspace, statistics);
-  apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y);
+  apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y, mask);
 }
 
 void run_forward(Context& context, const NormShape& shape, DType dtype, kernels::NormStatistics statistics, const Tensor& x, const Tensor& gamma,
-                 const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd) {
+                 const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, y);
   if (shape.add) expect_activations(shape, dtype, residual);
+  expect_mask(context, shape, dtype, mask);
   expect_parameters(shape.channels, gamma);
   expect_parameters(shape.channels, beta);
   expect_parameters(shape.segments * shape.groups, mean);
@@ -72,38 +81,43 @@ void run_forward(Context& context, const NormShape& shape, DType dtype, kernels:
   statistics.rstd = rstd.as<float>();
   statistics.epsilon = batch_norm_epsilon;
   if (dtype == DType::float32) {
-    forward<float>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd);
+    forward<float>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd, mask);
   } else {
-    forward<BFloat16>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd);
+    forward<BFloat16>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd, mask);
   }
 }
 
 template <class T>
-kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
-                                            const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
-                                            Write write) {
+kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                                            const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+                                            const Tensor& dbeta, const Tensor& mask, Write write) {
   return {x.as<T>(),
           shape.relu ? y.as<T>() : nullptr,
           dy.as<T>(),
           dx.as<T>(),
           shape.add ? dresidual.as<T>() : nullptr,
           gamma.as<float>(),
+          beta.as<float>(),
           mean.as<float>(),
           rstd.as<float>(),
           dgamma.as<float>(),
           dbeta.as<float>(),
-          write == Write::add};
+          write == Write::add,
+          static_cast<std::uint8_t*>(mask.data)};
 }
 
 void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write write) {
+                  const Tensor& beta, const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+                  const Tensor& dbeta, const Tensor& mask, Write write) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
   expect_activations(shape, dtype, dx);
   if (shape.relu) expect_activations(shape, dtype, y);
   if (shape.add) expect_activations(shape, dtype, dresidual);
+  expect_mask(context, shape, dtype, mask);
   TRIREME_EXPECT(!shape.add || dx.data == nullptr || dx.data != dresidual.data);
   expect_parameters(shape.channels, gamma);
+  expect_parameters(shape.channels, beta);
   expect_parameters(shape.channels, dgamma);
   expect_parameters(shape.channels, dbeta);
   count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3);
@@ -111,22 +125,25 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   const kernels::NormWorkspace workspace = take_workspace(context, shape);
   if (context.meta()) return;
   if (dtype == DType::float32) {
-    kernels::norm_backward(context.stream(), shape, backward_arguments<float>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write),
-                           workspace);
+    kernels::norm_backward(context.stream(), shape,
+                           backward_arguments<float>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write), workspace);
   } else {
-    kernels::norm_backward(context.stream(), shape, backward_arguments<BFloat16>(shape, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write),
-                           workspace);
+    kernels::norm_backward(context.stream(), shape,
+                           backward_arguments<BFloat16>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write), workspace);
   }
 }
 
 }  // namespace
 
+std::int64_t batch_norm_mask_elements(const Context& context, const BatchNorm& op) { return mask_elements(context, batch_shape(op), op.dtype); }
+std::int64_t group_norm_mask_elements(const Context& context, const GroupNorm& op) { return mask_elements(context, group_shape(op), op.dtype); }
+
 void batch_norm_forward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance) {
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance, const Tensor& mask) {
   expect_parameters(op.channels, unbiased_variance);
   kernels::NormStatistics statistics;
   statistics.unbiased_variance = unbiased_variance.as<float>();
-  run_forward(context, batch_shape(op), op.dtype, statistics, x, gamma, beta, residual, y, mean, rstd);
+  run_forward(context, batch_shape(op), op.dtype, statistics, x, gamma, beta, residual, y, mean, rstd, mask);
 }
 
 void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
@@ -140,25 +157,27 @@ void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x
   count(context, shape, op.dtype, op.add ? 3 : 2);
   if (context.meta()) return;
   if (op.dtype == DType::float32) {
-    apply<float>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y);
+    apply<float>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {});
   } else {
-    apply<BFloat16>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y);
+    apply<BFloat16>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {});
   }
 }
 
-void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write write) {
-  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write);
+void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                         const Tensor& mask, Write write) {
+  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write);
 }
 
 void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd) {
-  run_forward(context, group_shape(op), op.dtype, {}, x, gamma, beta, residual, y, mean, rstd);
+                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
+  run_forward(context, group_shape(op), op.dtype, {}, x, gamma, beta, residual, y, mean, rstd, mask);
 }
 
-void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write write) {
-  run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, mean, rstd, dx, dresidual, dgamma, dbeta, write);
+void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                         const Tensor& mask, Write write) {
+  run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write);
 }
 
 }  // namespace trireme::ops

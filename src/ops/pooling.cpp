@@ -54,13 +54,15 @@ void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, con
 void average_pool_forward(Context& context, std::int64_t batch, std::int64_t pixels, std::int64_t channels, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(is_image(context, x, batch, pixels, channels) && is_image(context, y, batch, 1, channels) && x.dtype == y.dtype);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
-  if (context.meta()) return;
   const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
+  const ArenaScope scope(context.workspace());
+  const Tensor partials = context.workspace().allocate(DType::float32, {kernels::row_sum_partials(sums)});
+  if (context.meta()) return;
   if (x.dtype == DType::bfloat16) {
-    kernels::sum_rows(context.stream(), sums, x.as<BFloat16>(), y.as<BFloat16>());
+    kernels::sum_rows(context.stream(), sums, x.as<BFloat16>(), partials.as<float>(), y.as<BFloat16>());
   } else {
     TRIREME_EXPECT(x.dtype == DType::float32);
-    kernels::sum_rows(context.stream(), sums, x.as<float>(), y.as<float>());
+    kernels::sum_rows(context.stream(), sums, x.as<float>(), partials.as<float>(), y.as<float>());
   }
 }
 

@@ -80,9 +80,11 @@ void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, 
   TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * rows) && labels.dtype == DType::int32 && is_rows(ranks, DType::int32, rows));
   TRIREME_EXPECT(is_rows(sums, DType::float64, 4));
   context.count(0, bytes_of({&merged, &labels, &ranks}));
+  const ArenaScope scope(context.workspace());
+  const Tensor block_sums = context.workspace().allocate(DType::float64, {kernels::softmax_block_sums(rows)});
   if (context.meta()) return;
   kernels::softmax_sums(context.stream(), {rows, total_classes, label_smoothing, row_statistics(merged), labels.as<std::int32_t>(), ranks.as<std::int32_t>(),
-                                           sums.as<double>(), write == Write::add});
+                                           sums.as<double>(), write == Write::add, block_sums.as<double>()});
 }
 
 }  // namespace trireme::ops

@@ -30,6 +30,7 @@ struct Problem {
         variance(parameter()),
         dgamma(parameter()),
         dbeta(parameter()) {
+    if (const std::int64_t elements = ops::batch_norm_mask_elements(fixture.context, op); elements > 0) mask = fixture.make(DType::uint8, {elements});
     if (c.offset == 0) return;
     Values moved = values(x);
     for (double& value : moved) value += c.offset;
@@ -37,15 +38,15 @@ struct Problem {
   }
   Tensor parameter() { return fixture.make(DType::float32, {op.channels}); }
 
-  void forward() { ops::batch_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd, variance); }
+  void forward() { ops::batch_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd, variance, mask); }
   void backward(const Tensor& to_dx, const Tensor& to_dresidual, ops::Write write = ops::Write::assign) {
-    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, write);
+    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, mask, write);
   }
   void backward() { backward(dx, dresidual); }
 
   Fixture fixture;
   ops::BatchNorm op;
-  Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, variance, dgamma, dbeta;
+  Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, variance, dgamma, dbeta, mask;
 };
 
 NormReference reference(const Case& c) { return {1, c.rows, c.channels, c.channels, c.relu, c.add}; }
@@ -99,6 +100,75 @@ TEST(BatchNorm, EqualsReference) {
       }
     }
   }
+}
+
+TEST(BatchNorm, ChannelsInPacks) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const bool relu : {false, true}) {
+      for (const bool add : {false, true}) {
+        for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2311, 24}, {1100, 64}, {197, 264}, {301, 1024}}) {
+          compare({rows, channels, relu, add, dtype});
+        }
+      }
+    }
+  }
+}
+
+TEST(BatchNorm, TensorsMayBeginAnywhere) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const bool add : {false, true}) {
+      const Case c{301, 16, true, add, dtype};
+      Problem aligned(c), p(c);
+      const auto moved = [&](Tensor& t) {
+        const Tensor place = p.fixture.make(dtype, {t.elements() + 1}).rows(1, t.elements() + 1).reshaped(t.shape);
+        copy_values(t, place);
+        t = place;
+      };
+      for (Tensor* t : {&p.x, &p.residual, &p.y, &p.dy, &p.dx, &p.dresidual}) moved(*t);
+      p.mask = aligned.mask = {};
+      for (Problem* each : {&aligned, &p}) {
+        each->forward();
+        each->backward();
+      }
+      // Both are as close to the exact sums as compare() asks for: here parts of them are taken in another order.
+      const double error = 64 * 0x1p-24, rounding = 2 * unit_roundoff(dtype);
+      expect_close(p.y, values(aligned.y), error * (1 + largest(values(aligned.y))), rounding, "y");
+      expect_close(p.dx, values(aligned.dx), 4 * error * (1 + largest(values(aligned.dx))), rounding, "dx");
+      if (add) expect_close(p.dresidual, values(aligned.dresidual), 0, 0, "dresidual");
+    }
+  }
+}
+
+TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const std::int64_t channels : {8, 24, 264}) {
+      Problem p({517, channels, true, true, dtype}), reads({517, channels, true, true, dtype});
+      reads.mask = {};
+      p.forward();
+      reads.forward();
+      if (p.mask.defined()) assign(p.y, Values(static_cast<std::size_t>(p.y.elements()), 0.0));  // where there is none, y is read
+      p.backward();
+      reads.backward();
+      expect_same_bytes(p.dresidual, reads.dresidual, "dresidual");
+      expect_same_bytes(p.dx, reads.dx, "dx");
+      expect_same_bytes(p.dgamma, reads.dgamma, "dgamma");
+      expect_same_bytes(p.dbeta, reads.dbeta, "dbeta");
+    }
+  }
+}
+
+/// A mask is for devices: the host reads y as fast.
+TEST(BatchNorm, MasksAreABitAnElementOfWhatNeedsThem) {
+  Fixture fixture(DeviceKind::meta);
+  const auto elements = [&](DeviceKind target, const ops::BatchNorm& op) {
+    ops::Context context(fixture.context.stream(), fixture.workspace, fixture.workspace, target);
+    return ops::batch_norm_mask_elements(context, op);
+  };
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::bfloat16}), 100 * 64 / 8);
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::float32}), 100 * 64 / 4);  // half of each byte
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 60, true, true, DType::bfloat16}), 0);            // no packs
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, false, DType::bfloat16}), 0);           // made again of x
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, false, true, DType::bfloat16}), 0);
 }
 
 TEST(BatchNorm, ManyChunksAndAOneWideTensor) {

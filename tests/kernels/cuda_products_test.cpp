@@ -5,6 +5,7 @@
 #include "reference.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/convolution.hpp"
+#include "trireme/ops/dropout.hpp"
 #include "trireme/ops/linear.hpp"
 
 // Products with what a device's library does beside them. Where it does nothing of the kind these are other ops one after the other, with the same bits; where
@@ -82,6 +83,30 @@ Sums forward_sums(const Linear& l, const Values& x, const Values& w, const Value
     }
   }
   return sums;
+}
+
+TEST(LinearAdd, ForwardIsTheProductAndTheResidual) {
+  for (const Linear& l : cases()) {
+    for (const bool with_bias : {false, true}) {
+      SmallFixture f;
+      const Layer layer(f, l);
+      const Tensor bias = with_bias ? layer.bias : Tensor{}, residual = f.random(l.dtype, {l.rows, l.out}, "residual", 3);
+      linear_add_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, bias, residual, layer.y);
+      Sums sums = forward_sums(l, values(layer.x), values(layer.w), with_bias ? values(layer.bias) : Values());
+      const Values product_bounds = sum_bounds(sums.value, sums.scale, static_cast<double>(l.in + 1), l.dtype), added = values(residual);
+      Values expected, bounds;  // the product may be rounded to its type before the residual comes to it
+      for (std::size_t i = 0; i < added.size(); ++i) {
+        expected.push_back(sums.value[i] + added[i]);
+        bounds.push_back(product_bounds[i] + (3 * u + 1.01 * unit_roundoff(l.dtype)) * (std::abs(expected[i]) + product_bounds[i]) + 3 * u * sums.scale[i]);
+      }
+      expect_within(layer.y, expected, bounds, name_of(l));
+      if (is_cuda()) continue;
+      const Tensor y = f.make(l.dtype, layer.y.shape);
+      linear_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, {}, y);
+      dropout_add(f.context, {}, y, bias, residual, y);
+      expect_same_bytes(layer.y, y, name_of(l));
+    }
+  }
 }
 
 TEST(LinearGelu, ForwardIsTheProductAndItsGelu) {
@@ -171,11 +196,12 @@ TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
     for (Fixture* f : {static_cast<Fixture*>(&real), static_cast<Fixture*>(&meta)}) {
       const Layer layer(*f, l);
       const Tensor z = f->random(l.dtype, {l.rows, l.in}, "z"), dz = f->make(l.dtype, z.shape);
+      linear_add_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z, layer.y);
       linear_gelu_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z, layer.y);
       linear_backward_data_gelu(f->context, l, layer.dy, {layer.w, 1, nullptr}, z, dz);
     }
     EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes()) << name_of(l);
-    EXPECT_EQ(meta.context.counters().flops, 2 * l.flops());
+    EXPECT_EQ(meta.context.counters().flops, 3 * l.flops());
     EXPECT_EQ(meta.context.counters().flops, real.context.counters().flops);
     EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
     EXPECT_EQ(meta.context.counters().calls, real.context.counters().calls);

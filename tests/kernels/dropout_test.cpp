@@ -30,7 +30,7 @@ Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
 }
 
 // rows, width, rows of a sample, first row: 1, odd, prime, a multiple of four, more than a block of numbers, from the middle of a sample.
-constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0}, {6, 7, 3, 0}, {10, 61, 5, 3}, {8, 64, 2, 0}, {4, 1031, 3, 2}, {2, 128, 7, 25}};
+constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0}, {6, 7, 3, 0}, {10, 61, 5, 3}, {8, 64, 2, 0}, {4, 1031, 3, 2}, {2, 128, 7, 25}, {5, 64, 4, 2}};
 
 TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
   for (const DType dtype : types) {

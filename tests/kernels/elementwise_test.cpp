@@ -6,7 +6,7 @@ namespace trireme::test {
 namespace {
 
 // 1, odd, prime, and more than one piece of work with a remainder.
-constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};
+constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};  // (a device takes packs of 8, 32 of them a row, 4 rows a thread)
 constexpr DType types[] = {DType::float32, DType::bfloat16};
 
 TEST(Elementwise, ReluAndItsGradient) {
@@ -89,6 +89,30 @@ TEST(Elementwise, FillAndCopy) {
   expect_same_bytes(labels, copied);
 }
 
+// From places where no pack of 16 bytes begins, some of them multiples of 4 bytes.
+TEST(Elementwise, PartsThatBeginAnywhere) {
+  for (const DType dtype : types) {
+    for (const std::int64_t first : {1, 2, 3}) {
+      for (const std::int64_t last : {first, std::int64_t{8}}) {
+        constexpr std::int64_t n = 5003;
+        SmallFixture f;
+        const Tensor x = f.random(dtype, {n + 8}, "x"), y = f.filled(dtype, {n + 8}, 7);
+        const Values at = values(x);
+        ops::relu_forward(f.context, x.rows(first, first + n), y.rows(last, last + n));
+        Values expected(static_cast<std::size_t>(n + 8), 7.0);
+        for (std::int64_t i = 0; i < n; ++i) expected[last + i] = std::max(at[first + i], 0.0);
+        EXPECT_EQ(values(y), expected);
+        ops::copy(f.context, x.rows(first, first + n), y.rows(last, last + n));
+        for (std::int64_t i = 0; i < n; ++i) expected[last + i] = at[first + i];
+        EXPECT_EQ(values(y), expected);
+        ops::fill(f.context, y.rows(last, last + n - 1), -2);
+        for (std::int64_t i = 0; i < n - 1; ++i) expected[last + i] = -2;
+        EXPECT_EQ(values(y), expected);
+      }
+    }
+  }
+}
+
 TEST(Elementwise, CountsAreFilledAndAdded) {
   Fixture f;
   const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20), sum = f.make(DType::int32, {40009});
@@ -133,9 +157,9 @@ TEST(Elementwise, ScaledCopyWritesAndAdds) {
 
 TEST(Elementwise, AddBiasIsRoundedOnce) {
   for (const auto& [from, to] : {std::pair{DType::float32, DType::float32}, {DType::bfloat16, DType::bfloat16}, {DType::float32, DType::bfloat16}}) {
-    for (const std::int64_t width : {1, 7, 61, 512}) {
+    for (const std::int64_t width : {1, 7, 61, 64, 512}) {
       Fixture f;
-      const Tensor x = f.random(from, {5, width}, "x"), bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {5, width});
+      const Tensor x = f.random(from, {7, width}, "x"), bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {7, width});
       Values sum = values(x);
       const Values added = values(bias);
       for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[i % width];
@@ -151,7 +175,7 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
 
 TEST(Elementwise, ColumnSumsAreABiasGradient) {
   for (const DType dtype : types) {
-    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1009, 130}}) {
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1009, 130}, {1003, 136}}) {
       Fixture f;
       const Tensor dy = f.random(dtype, {rows, width}, "dy"), sums = f.random(DType::float32, {width}, "sums");
       const Values gradient = values(dy);

@@ -22,17 +22,20 @@ struct Problem {
         mean(fixture.make(DType::float32, {op.batch, op.groups})),
         rstd(fixture.make(DType::float32, {op.batch, op.groups})),
         dgamma(fixture.make(DType::float32, {op.channels})),
-        dbeta(fixture.make(DType::float32, {op.channels})) {}
+        dbeta(fixture.make(DType::float32, {op.channels})) {
+    if (op.channels % op.groups != 0) return;
+    if (const std::int64_t elements = ops::group_norm_mask_elements(fixture.context, op); elements > 0) mask = fixture.make(DType::uint8, {elements});
+  }
 
-  void forward() { ops::group_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd); }
+  void forward() { ops::group_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd, mask); }
   void backward(const Tensor& to_dx, const Tensor& to_dresidual, ops::Write write = ops::Write::assign) {
-    ops::group_norm_backward(fixture.context, op, x, y, dy, gamma, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, write);
+    ops::group_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, mask, write);
   }
   void backward() { backward(dx, dresidual); }
 
   Fixture fixture;
   ops::GroupNorm op;
-  Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, dgamma, dbeta;
+  Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, dgamma, dbeta, mask;
 };
 
 TEST(GroupNorm, ReferenceIsItsOwnDerivative) {
@@ -46,8 +49,15 @@ TEST(GroupNorm, EqualsReference) {
     std::int64_t batch, pixels, channels, groups;
   };
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
-    for (const auto& [batch, pixels, channels, groups] :
-         {Size{1, 2, 1, 1}, {3, 5, 6, 3}, {5, 49, 16, 4}, {2, 1, 64, 2}, {2, 397, 96, 32}, {3, 17, 522, 2}, {1, 20011, 4, 2}}) {
+    for (const auto& [batch, pixels, channels, groups] : {Size{1, 2, 1, 1},
+                                                          {3, 5, 6, 3},
+                                                          {5, 49, 16, 4},
+                                                          {2, 1, 64, 2},
+                                                          {2, 397, 96, 32},
+                                                          {70, 9, 256, 32},
+                                                          {2, 401, 1024, 32},
+                                                          {3, 17, 522, 2},
+                                                          {1, 20011, 4, 2}}) {
       for (const bool flag : {false, true}) {
         SCOPED_TRACE(testing::Message() << batch << " x " << pixels << " x " << channels << " in " << groups << ", " << to_string(dtype) << flag);
         Problem p({batch, pixels, channels, groups, flag, flag, dtype});
@@ -82,7 +92,7 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
   const ops::BatchNorm op{401, 24, true, true, DType::float32};
   const Tensor y = p.fixture.make(DType::float32, p.x.shape), mean = p.fixture.make(DType::float32, {24}), rstd = p.fixture.make(DType::float32, {24}),
                variance = p.fixture.make(DType::float32, {24});
-  ops::batch_norm_forward(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y, mean, rstd, variance);
+  ops::batch_norm_forward(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y, mean, rstd, variance, {});
   // One arithmetic on the host. nvcc contracts products and sums of two kernels as it likes: then as close as either is to the reference.
   if (tested_device() == DeviceKind::cuda)
     expect_close(p.y, values(y), 2 * 64 * 0x1p-24 * (1 + largest(values(y))));

@@ -49,6 +49,7 @@ TEST(PrepareImages, EqualsReference) {
       compare({5, 37, channels, 5, 37}, dtype);
       compare({40, 41, channels, 32, 31}, dtype);
       compare({9, 7, channels, 13, 19}, dtype);
+      compare({40, 41, channels, 32, 32}, dtype);
       compare({1, 1, channels, 1, 1}, dtype);
     }
   }

@@ -106,14 +106,17 @@ inline void expect_sums_close(const Tensor& actual, const Values& expected, cons
   }
 }
 
+/// Whether kernels add in the order of their terms: the host's do, those of a device in one of their own.
+inline bool adds_in_order() { return ops::target_of(tested_device()) == DeviceKind::cpu && !kernels_in_device_form; }
+
 /// Runs a kernel inside a parallel region: before 5 Kokkos runs it there on the thread that calls it; later ones on a team of its own, where a second
-/// level is allowed, and else abort.
+/// level is allowed, and else abort. The first thread calls: only that may start Kokkos' teams.
 template <class Run>
 void on_one_thread(const Run& run) {
   const int levels = omp_get_max_active_levels();
   omp_set_max_active_levels(2);
 #pragma omp parallel num_threads(2)
-#pragma omp single
+#pragma omp master
   run();
   omp_set_max_active_levels(levels);
 }

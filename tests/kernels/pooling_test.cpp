@@ -59,6 +59,8 @@ std::vector<MaxPool> cases() {
     all.push_back({2, 7, 5, 3, 3, 2, 1, dtype});
     all.push_back({2, 13, 11, 67, 3, 2, 1, dtype});  // more channels than one block of sums, and no multiple of it
     all.push_back({1, 8, 8, 64, 2, 2, 0, dtype});
+    all.push_back({2, 15, 14, 64, 3, 2, 1, dtype});  // ResNet's windows
+    all.push_back({1, 9, 8, 24, 5, 2, 2, dtype});
     all.push_back({3, 6, 9, 17, 3, 1, 1, dtype});
     all.push_back({1, 9, 9, 5, 7, 2, 3, dtype});
     all.push_back({1, 9, 9, 5, 2, 3, 0, dtype});  // rows and columns that no window holds
@@ -134,7 +136,7 @@ TEST(MaxPool, NaNIsNotLost) {
 struct Average {
   std::int64_t batch, pixels, channels;
 };
-constexpr Average averages[] = {{1, 1, 1}, {3, 16, 64}, {2, 49, 67}, {2, 300, 130}};
+constexpr Average averages[] = {{1, 1, 1}, {3, 16, 64}, {2, 49, 67}, {2, 300, 130}, {2, 300, 136}};
 
 TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {

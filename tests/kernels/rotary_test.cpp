@@ -51,6 +51,7 @@ TEST(Rotary, EqualsReference) {
     compare({7, 30, 3, 6, 5, dtype});       // with columns behind the heads, and rows of two samples
     compare({23, 301, 2, 134, 23, dtype});  // more than one block of pairs, with a remainder
     compare({64, 384, 4, 64, 32, dtype});
+    compare({9, 1344, 13, 96, 4, dtype});  // heads that fill no round of four
   }
 }
 

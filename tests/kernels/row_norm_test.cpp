@@ -185,6 +185,16 @@ TEST(RowNorm, EqualsReference) {
   }
 }
 
+/// Widths of whole packs that a device's threads hold (some, in tests, of a team of few) or read again, and rows that do and do not fill its steps.
+TEST(RowNorm, WidthsOfTransformers) {
+  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{9, 8}, {10, 16}, {11, 24}, {12, 32}, {13, 48}, {1029, 40}, {21, 768}, {6, 1600}}) {
+      compare({rows, width, false, true, true, dtype});
+      compare({rows, width, true, false, false, dtype});
+    }
+  }
+}
+
 TEST(RowNorm, WideRowsAndManyRows) {
   compare({5, 5003, false, true, true, DType::float32});
   compare({5, 5003, true, false, true, DType::bfloat16});

@@ -128,7 +128,7 @@ struct Reference {
 std::vector<Options> cases() {
   std::vector<Options> all;
   for (const auto& [logits, gradient] : {std::pair{DType::float32, DType::float32}, {DType::float32, DType::bfloat16}, {DType::bfloat16, DType::bfloat16}}) {
-    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 3}, {13, 5}, {67, 10}, {29, 97}, {3, 4099}}) {
+    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 3}, {13, 5}, {67, 10}, {29, 97}, {5, 1003}, {3, 4096}, {3, 4099}}) {
       for (const float smoothing : {0.0f, 0.1f}) {
         for (const int parts : {1, 3}) {
           for (const double scale : {1.0, 30.0}) all.push_back({rows, classes, logits, gradient, smoothing, parts, 1, scale});  // 30: most probabilities vanish
@@ -182,13 +182,22 @@ TEST(SoftmaxLoss, TiesGoToTheLowerClassWhereverThePartsEnd) {
   }
 }
 
+/// On the host wherever tiles end; on a device, whose threads take packs, where each begins with one. That adds the rows' losses up in blocks.
 TEST(SoftmaxLoss, TilesOfRowsDoNotShow) {
-  for (const int parts : {1, 3}) {
-    Problem whole({67, 97, DType::float32, DType::bfloat16, 0.1f, parts, 1}), tiled({67, 97, DType::float32, DType::bfloat16, 0.1f, parts, 4});
-    whole.run();
-    tiled.run();
-    expect_same_bytes(whole.sums, tiled.sums);
-    expect_same_bytes(whole.dlogits, tiled.dlogits);
+  const bool host = adds_in_order();
+  for (const std::int64_t rows : {std::int64_t{67}, std::int64_t{64}}) {
+    if (rows % 32 != 0 && !host) continue;
+    for (const int parts : {1, 3}) {
+      Problem whole({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 1}), tiled({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 4});
+      whole.run();
+      tiled.run();
+      expect_same_bytes(whole.dlogits, tiled.dlogits);
+      if (host) {
+        expect_same_bytes(whole.sums, tiled.sums);
+      } else {
+        expect_close(tiled.sums, values(whole.sums), 0, static_cast<double>(rows) * 0x1p-53, "sums of positive numbers in double");
+      }
+    }
   }
 }
 

@@ -79,11 +79,11 @@ TEST(Steady, OpsAllocateNothing) {
     ops::merge_statistics(context, stats, merged);
     ops::softmax_gradient(context, {0, channels, 0.1f, 1}, x, labels, merged, dx, ranks);
     ops::softmax_sums(context, merged, labels, ranks, channels, 0.1f, sums, ops::Write::add);
-    ops::batch_norm_forward(context, norm, x, gamma, beta, {}, y, mean, rstd, variance);
-    ops::batch_norm_backward(context, norm, x, y, dy, gamma, mean, rstd, dx, {}, dgamma, dbeta, ops::Write::add);
+    ops::batch_norm_forward(context, norm, x, gamma, beta, {}, y, mean, rstd, variance, {});
+    ops::batch_norm_backward(context, norm, x, y, dy, gamma, beta, mean, rstd, dx, {}, dgamma, dbeta, {}, ops::Write::add);
     ops::batch_norm_inference(context, norm, x, gamma, beta, {}, mean, rstd, y);
-    ops::group_norm_forward(context, group, x, gamma, beta, {}, y, mean, rstd);
-    ops::group_norm_backward(context, group, x, y, dy, gamma, mean, rstd, dx, {}, dgamma, dbeta, ops::Write::assign);
+    ops::group_norm_forward(context, group, x, gamma, beta, {}, y, mean, rstd, {});
+    ops::group_norm_backward(context, group, x, y, dy, gamma, beta, mean, rstd, dx, {}, dgamma, dbeta, {}, ops::Write::assign);
     ops::cross_entropy(context, x, labels, 0.1f, 1, sums, dx);
     ops::prepare_images(context, {}, images, transforms, prepared);
     ops::relu_forward(context, x, y);

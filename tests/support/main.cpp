@@ -7,6 +7,12 @@
 #include "support/tested_device.hpp"
 #include "trireme/device/device.hpp"
 
+#if defined(TRIREME_DEVICE_FORM)
+const bool trireme::test::kernels_in_device_form = true;
+#else
+const bool trireme::test::kernels_in_device_form = false;
+#endif
+
 namespace {
 // Inside an environment, not in main: listing the cases must start nothing and print nothing.
 struct KokkosEnvironment : testing::Environment {

@@ -21,4 +21,7 @@ inline DeviceKind tested_device() {
   return kind;
 }
 
+/// Whether this program's kernels have a device's form on whatever they run (test_device_form). Defined in main.cpp.
+extern const bool kernels_in_device_form;
+
 }  // namespace trireme::test

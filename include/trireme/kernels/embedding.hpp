@@ -16,12 +16,20 @@ struct EmbeddingShape {
 template <class T>
 void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t* tokens, const T* table, T* y);
 
-/// Workspace: for each row of the table its first token's place, for each place the next one of the same token; -1: none.
+/// Places of a token that a device adds up at once.
+constexpr std::int64_t run_places = 32;
+/// Blocks of as many places.
+std::int64_t embedding_runs(const EmbeddingShape&);
+/// Workspace.
 struct TokenPlaces {
-  std::int32_t* first = nullptr;  ///< [table_rows]
-  std::int32_t* next = nullptr;   ///< [count]
+  std::int32_t* first = nullptr;   ///< [table_rows + 1]. Host: each row's first place; -1: none. Device: where its places begin in `sorted`
+  std::int32_t* next = nullptr;    ///< [count]. Host: for each place the next one of the same token; -1: none. Device: places by row, in any order
+  std::int32_t* slots = nullptr;   ///< [count], device
+  std::int32_t* sorted = nullptr;  ///< [count], device: places by row, ascending
+  float* partials = nullptr;       ///< [embedding_runs, width], device
 };
-/// dtable [table_rows, width] = or += (add) the sums of dy [count, width] by token, places ascending.
+/// dtable [table_rows, width] = or += (add) the sums of dy [count, width] by token, places ascending; on a device runs of run_places places of a token are
+/// summed first.
 template <class T>
 void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t* tokens, const T* dy, const TokenPlaces&, bool add, float* dtable);
 

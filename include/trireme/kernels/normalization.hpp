@@ -15,7 +15,7 @@ struct NormShape {
   bool add = false;   ///< a residual is added before the activation
 };
 
-/// Rows of one partial sum: a function of the channels alone, so that sums do not depend on the number of threads.
+/// Rows of one partial sum on the host, no more than a device's: a function of the shape alone, so that sums do not depend on the number of threads.
 std::int64_t norm_chunk_rows(const NormShape&);
 /// Elements of the three pieces of workspace that both directions of a training step take.
 struct NormWorkspaceSizes {
@@ -40,6 +40,10 @@ struct NormStatistics {
 template <class T>
 void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWorkspace&, const NormStatistics&);
 
+/// Bytes of the mask in which norm_apply leaves, a bit an element, what the ReLU let through, so that norm_backward need not read y; 0 where the kernels of
+/// `target` do better without. A mask wants all activations to begin on multiples of 16 bytes.
+std::int64_t norm_mask_bytes(const NormShape&, std::int64_t element_bytes, DeviceKind target);
+
 /// y = act(gamma * (x - mean) * rstd + beta [+ residual]); where `variance` is given, rstd = 1 / sqrt(variance + epsilon).
 template <class T>
 struct NormApply {
@@ -48,18 +52,21 @@ struct NormApply {
   T* y = nullptr;
   const float *gamma = nullptr, *beta = nullptr, *mean = nullptr, *rstd = nullptr, *variance = nullptr;
   float epsilon = 0;
+  std::uint8_t* mask = nullptr;  ///< written where not null
 };
 template <class T>
 void norm_apply(const Stream&, const NormShape&, const NormApply<T>&);
 
-/// dx =, dresidual = (where add), dgamma and dbeta = or += (add_parameters). y is read where relu. dx or dresidual may be dy.
+/// dx =, dresidual = (where add), dgamma and dbeta = or += (add_parameters). Where relu, y is read, or in its place the mask
+/// or beta. dx or dresidual may be dy.
 template <class T>
 struct NormBackward {
   const T *x = nullptr, *y = nullptr, *dy = nullptr;
   T *dx = nullptr, *dresidual = nullptr;
-  const float *gamma = nullptr, *mean = nullptr, *rstd = nullptr;
+  const float *gamma = nullptr, *beta = nullptr, *mean = nullptr, *rstd = nullptr;
   float *dgamma = nullptr, *dbeta = nullptr;
   bool add_parameters = false;
+  const std::uint8_t* mask = nullptr;
 };
 template <class T>
 void norm_backward(const Stream&, const NormShape&, const NormBackward<T>&, const NormWorkspace&);

@@ -22,16 +22,20 @@ void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16* x, BFlo
 void max_pool_backward(const Stream&, const PoolWindows&, const float* dy, const std::uint8_t* winners, float* dx);
 void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16* dy, const std::uint8_t* winners, BFloat16* dx);
 
-/// y [batch, columns] = or += scale times the sum over the rows of x [batch, rows, columns]. Each column is summed by one thread in
-/// one order (float32, a partial sum every 128 rows): the bits do not depend on the number of threads.
+/// y [batch, columns] = or += scale times the sum over the rows of x [batch, rows, columns]. Each column is summed in one order (float32, a partial sum
+/// every 128 rows; on a device of every slice too): the bits do not depend on the number of threads.
 struct RowSums {
   std::int64_t batch = 1, rows = 0, columns = 0;
   float scale = 1;
   bool add = false;
 };
-void sum_rows(const Stream&, const RowSums&, const float* x, float* y);
-void sum_rows(const Stream&, const RowSums&, const BFloat16* x, float* y);
-void sum_rows(const Stream&, const RowSums&, const BFloat16* x, BFloat16* y);
+/// Slices into which a device cuts an image's rows.
+std::int64_t row_slices(const RowSums&);
+/// Numbers of the workspace `partials`.
+std::int64_t row_sum_partials(const RowSums&);
+void sum_rows(const Stream&, const RowSums&, const float* x, float* partials, float* y);
+void sum_rows(const Stream&, const RowSums&, const BFloat16* x, float* partials, float* y);
+void sum_rows(const Stream&, const RowSums&, const BFloat16* x, float* partials, BFloat16* y);
 
 /// y [batch, rows, columns] (=) scale times x [batch, columns], for every row.
 void broadcast_rows(const Stream&, const RowSums&, const float* x, float* y);

@@ -51,7 +51,10 @@ struct SoftmaxSums {
   const std::int32_t *labels = nullptr, *ranks = nullptr;
   double* sums = nullptr;  ///< = or += [4]: loss, count, correct at rank 1, correct at rank 5
   bool add = false;
+  double* block_sums = nullptr;  ///< workspace: sums of blocks of rows, on a device
 };
+/// Numbers of its workspace.
+std::int64_t softmax_block_sums(std::int64_t rows);
 void softmax_sums(const Stream&, const SoftmaxSums&);
 
 }  // namespace trireme::kernels

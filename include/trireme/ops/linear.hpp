@@ -25,9 +25,12 @@ void linear_backward_data(Context&, const Linear&, const Tensor& dy, const Weigh
 /// dw (float32, in the weight's order) = or +=; dbias (float32 [N]; undefined: none) = or += the column sums of dy.
 void linear_backward_weight(Context&, const Linear&, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write);
 
-// A layer and the GELU behind it (activation.hpp), for the device that does both in one pass over memory; on the others one op after the other, the same bits.
+// A layer and what stands behind it, for the device that does both in one pass over memory; on the others one op after the other, the same bits.
 
-/// z [M, N] = x times the weight, plus bias (undefined: none); y = gelu(z). Backward reads z. Not `wide`.
+/// y [M, N] = x times the weight, plus bias (undefined: none), plus residual [M, N]; y may not be residual. Not `wide`.
+void linear_add_forward(Context&, const Linear&, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& residual, const Tensor& y);
+
+/// z [M, N] = x times the weight, plus bias (undefined: none); y = gelu(z) (activation.hpp). Backward reads z. Not `wide`.
 void linear_gelu_forward(Context&, const Linear&, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& z, const Tensor& y);
 /// Of the layer whose x was gelu(z): dz [M, K] = (dy times the weight) times the derivative at z [M, K]; dz may not be z. Not `wide`.
 void linear_backward_data_gelu(Context&, const Linear&, const Tensor& dy, const Weight& w, const Tensor& z, const Tensor& dz);

@@ -15,17 +15,22 @@ struct BatchNorm {
   DType dtype = DType::float32;  ///< of x, residual, y and their gradients; everything else is float32
 };
 
+/// Elements (uint8) of the mask that forward leaves for backward where the context's target gains by it; 0: none, an undefined tensor stands for it.
+/// Where a mask is given, backward reads it in place of y.
+std::int64_t batch_norm_mask_elements(const Context&, const BatchNorm&);
 /// Training: mean and rstd (float32 [C]) are left for backward, and the batch's unbiased variance for the running one.
 /// Sums are taken in a fixed order of row chunks, independent of the number of threads.
 void batch_norm_forward(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
-                        const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance);
+                        const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance, const Tensor& mask);
 /// Evaluation: with the running mean and variance.
 void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
                           const Tensor& running_mean, const Tensor& running_variance, const Tensor& y);
-/// dx = ; dresidual = (where add; the gradient behind the activation) ; dgamma, dbeta = or +=. `y` is forward's output (read where relu).
+/// dx = ; dresidual = (where add; the gradient behind the activation) ; dgamma, dbeta = or +=. `y` is forward's output; where relu it is
+/// read, or made again of x.
 /// dx and dresidual may be the memory of dy, but not each other's.
-void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write);
+void batch_norm_backward(Context&, const BatchNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                         const Tensor& mask, Write);
 
 /// Group norm of x [B, P, C] (P pixels) over the pixels and the channels of each of `groups` groups (Wu & He 2018), with the same additions.
 struct GroupNorm {
@@ -34,11 +39,13 @@ struct GroupNorm {
   bool add = false;
   DType dtype = DType::float32;
 };
+std::int64_t group_norm_mask_elements(const Context&, const GroupNorm&);
 /// mean, rstd: float32 [B, groups].
 void group_norm_forward(Context&, const GroupNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
-                        const Tensor& mean, const Tensor& rstd);
+                        const Tensor& mean, const Tensor& rstd, const Tensor& mask);
 /// As batch_norm_backward.
-void group_norm_backward(Context&, const GroupNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& mean,
-                         const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta, Write);
+void group_norm_backward(Context&, const GroupNorm&, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+                         const Tensor& mask, Write);
 
 }  // namespace trireme::ops

@@ -82,7 +82,7 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
   if (operation.supported()) {
     std::vector<Descriptor> operations;
     operations.push_back(std::move(operation));
-    plan = Plan::find(target, operations, {input, weight, output}, workspace_bytes, most_trials, avoided);
+    plan = Plan::find(target, operations, {input, weight, output}, usable_workspace_bytes, most_trials, avoided);
   }
   ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel,
          c.stride, to_string(c.dtype));

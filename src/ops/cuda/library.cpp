@@ -39,6 +39,12 @@ std::string device_name(Device device) {
   return properties.name;
 }
 
+/// Where its usable_workspace_bytes begin.
+void* usable(const Tensor& workspace) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
+  return static_cast<std::byte*>(workspace.data) + (workspace_alignment - begin % workspace_alignment) % workspace_alignment;
+}
+
 /// Looking up a product that was met before allocates nothing.
 class DeviceLibrary final : public Library {
  public:
@@ -46,7 +52,8 @@ class DeviceLibrary final : public Library {
       : stream_(static_cast<cudaStream_t>(stream.handle)), options_(options), known_(known), device_(device_name(stream.device)), handles_(stream) {}
 
   bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t, Write write, const Tensor& workspace) override {
-    const ProductData data{t.x.data, t.w.data, t.y.data, t.vector.defined() ? t.vector.data : nullptr, t.matrix.defined() ? t.matrix.data : nullptr};
+    const auto place = [](const Tensor& tensor) { return tensor.defined() ? tensor.data : nullptr; };
+    const ProductData data{t.x.data, t.w.data, t.y.data, place(t.vector), place(t.matrix), place(t.added)};
     Problem problem = problem_of(kind, l, t.vector.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();
     problem.extents[5] = static_cast<std::int64_t>(epilogue);
@@ -54,26 +61,26 @@ class DeviceLibrary final : public Library {
     if (!product)
       product = std::make_unique<MatrixProduct>(handles_.cublas, kind, epilogue, l, data, MatrixProduct::Options{options_.deterministic, options_.tfloat32},
                                                 choice_of(problem, "cuBLASLt", cublasLtGetVersion()));
-    return product->run(stream_, data, write, workspace.data);
+    return product->run(stream_, data, write, usable(workspace));
   }
 
   void convolve(Problem::Kind kind, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) override {
     const Problem problem = problem_of(kind, c);
     std::unique_ptr<Plan>& plan = plans_[problem];
     if (!plan) plan = make_convolution(target(choice_of(problem, "cuDNN", cudnnGetVersion())), kind, c, options_.tfloat32);
-    plan->run({x.data, w.data, y.data}, workspace.data);
+    plan->run({x.data, w.data, y.data}, usable(workspace));
   }
 
   bool attend(Problem::Kind kind, const Attention& a, const AttentionTensors& t, const Tensor& workspace) override {
     const Problem problem{kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
     const auto [place, unknown] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
-    if (unknown) place->second = (forward ? make_attention_forward : make_attention_backward)(target({}), a, workspace_bytes);
+    if (unknown) place->second = (forward ? make_attention_forward : make_attention_backward)(target({}), a, usable_workspace_bytes);
     if (!place->second) {
       if (unknown) choice_of(problem, "cuDNN", cudnnGetVersion()).keep(Algorithms::own_kernel);
       return false;
     }
-    (forward ? run_attention_forward : run_attention_backward)(*place->second, a, t, workspace.data);
+    (forward ? run_attention_forward : run_attention_backward)(*place->second, a, t, usable(workspace));
     return true;
   }
 

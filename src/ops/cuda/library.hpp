@@ -11,9 +11,14 @@ namespace trireme::ops::cuda {
 /// What a product may take of the workspace arena. One number for all, so that the memory of a run is known where there is no device to ask.
 constexpr std::int64_t workspace_bytes = std::int64_t{128} << 20;
 
-/// Operands of a product and of its epilogue. `vector`: a bias of the result's type, or float32 sums; `matrix`: of the result's shape and type.
+/// The libraries get what of it lies from a multiple of 256 bytes on, which an arena's memory need not begin at: cuBLASLt's kernels for Hopper fail without
+/// (NVIDIA/TransformerEngine, pull request 2223; ml-explore/mlx, 2466).
+constexpr std::int64_t workspace_alignment = 256, usable_workspace_bytes = workspace_bytes - workspace_alignment;
+
+/// Operands of a product and of its epilogue, undefined where there is none. `vector`: a bias of the result's type, or float32 sums; `matrix` and `added`, which
+/// is added to the result that is written: of the result's shape and type.
 struct ProductTensors {
-  Tensor x, w, y, vector, matrix;
+  Tensor x, w, y, vector = {}, matrix = {}, added = {};
 };
 
 /// The CUDA libraries' side of a context: cuBLASLt and cuDNN on its stream, and every product met so far. `workspace` has workspace_bytes.

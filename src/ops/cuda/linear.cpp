@@ -44,7 +44,7 @@ cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
 std::int64_t ProductData::alignment() const {
   constexpr std::uintptr_t most = Arena::alignment;
   std::uintptr_t bits = most;
-  for (const void* pointer : {x, w, y, vector, matrix}) bits |= reinterpret_cast<std::uintptr_t>(pointer);
+  for (const void* pointer : {x, w, y, vector, matrix, added}) bits |= reinterpret_cast<std::uintptr_t>(pointer);
   return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
@@ -94,7 +94,7 @@ bool MatrixProduct::recall() {
   if (name == nullptr || !words_of(*name, known.algo.data)) return false;
   cublasLtMatmulHeuristicResult_t judged{};
   const bool works = cublasLtMatmulAlgoCheck(handle_, description_, first_, second_, result_, result_, &known.algo, &judged) == CUBLAS_STATUS_SUCCESS &&
-                     judged.workspaceSize <= static_cast<std::size_t>(workspace_bytes);
+                     judged.workspaceSize <= static_cast<std::size_t>(usable_workspace_bytes);
   if (works) proposals_ = {known};
   return works;
 }
@@ -105,7 +105,7 @@ void MatrixProduct::propose(std::int64_t alignment, int most) {
   check(cublasLtMatmulPreferenceCreate(&preference), "describing a product");
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, cublasStatus_t (*)(cublasLtMatmulPreference_t)> owner(
       preference, cublasLtMatmulPreferenceDestroy);
-  const std::size_t most_workspace = workspace_bytes;
+  const std::size_t most_workspace = usable_workspace_bytes;
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most_workspace, sizeof most_workspace),
         "describing a product");
   const auto aligned = static_cast<std::uint32_t>(alignment);  // it takes 256 bytes for granted where nothing is said
@@ -126,9 +126,10 @@ cublasStatus_t MatrixProduct::multiply(cudaStream_t stream, const ProductData& d
                                        const cublasLtMatmulAlgo_t& algorithm) const {
   const auto place = [&](const Operand& operand) { return operand.of == Operand::Of::x ? data.x : operand.of == Operand::Of::w ? data.w : data.y; };
   void* result = place(operands_.result);
-  const float alpha = 1, beta = write == Write::add ? 1 : 0;
-  return cublasLtMatmul(handle_, description_, &alpha, place(operands_.first), first_, place(operands_.second), second_, &beta, result, result_, result,
-                        result_, &algorithm, workspace, static_cast<std::size_t>(workspace_bytes), stream);
+  const void* before = data.added != nullptr ? data.added : result;
+  const float alpha = 1, beta = write == Write::add || data.added != nullptr ? 1 : 0;
+  return cublasLtMatmul(handle_, description_, &alpha, place(operands_.first), first_, place(operands_.second), second_, &beta, before, result_, result,
+                        result_, &algorithm, workspace, static_cast<std::size_t>(usable_workspace_bytes), stream);
 }
 
 bool MatrixProduct::run(cudaStream_t stream, const ProductData& data, Write write, void* workspace) {

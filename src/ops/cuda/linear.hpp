@@ -9,9 +9,9 @@
 
 namespace trireme::ops::cuda {
 
-/// Operands of a product and of its epilogue in device memory; `vector` and `matrix` may be null.
+/// Operands of a product and of its epilogue in device memory; `vector`, `matrix` and `added` may be null.
 struct ProductData {
-  void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr;
+  void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr, *added = nullptr;
   /// The largest power of two that divides all of them: what an algorithm may rely on. Up to that of all arenas, whatever lies beyond it: at every layout of a
   /// run the same algorithm is proposed.
   std::int64_t alignment() const;
@@ -24,7 +24,7 @@ class MatrixProduct {
     bool deterministic = false;  ///< the first algorithm that the library proposes, without a trial
     bool tfloat32 = false;       ///< float32 operands may lose bits to the tensor cores
   };
-  /// `data`: of its first use; later ones' have the same alignment, and the same of them are null. `choice`: of its algorithm.
+  /// `data`: of its first use; later ones' have the same alignment, and of vector and matrix the same are null. `choice`: of its algorithm.
   MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue, const Linear& linear, const ProductData& data, Options options, Choice choice);
   ~MatrixProduct();
   MatrixProduct(const MatrixProduct&) = delete;

@@ -48,12 +48,12 @@ bool library_has_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
 
 }  // namespace
 
-void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& y) {
+void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual, const Tensor& y) {
   const CountedAlready counted(context);
   const ArenaScope scope(context.workspace());
   const Tensor addend = addend_of(context, bias, y.dtype);
-  if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l, {x, w, y, addend, {}})) return;
-  multiply(context, Kind::linear_forward, Epilogue::none, l, {x, w, y, {}, {}});
+  if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l, {.x = x, .w = w, .y = y, .vector = addend, .added = residual})) return;
+  multiply(context, Kind::linear_forward, Epilogue::none, l, {.x = x, .w = w, .y = y, .added = residual});
   if (bias.defined()) add_bias(context, bias, y, y);
 }
 
@@ -61,19 +61,19 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
   const CountedAlready counted(context);
   if (library_has_gelu(l)) {
     const ArenaScope scope(context.workspace());
-    if (multiply(context, Kind::linear_forward, Epilogue::gelu, l, {x, w, y, addend_of(context, bias, y.dtype), z})) return;
+    if (multiply(context, Kind::linear_forward, Epilogue::gelu, l, {.x = x, .w = w, .y = y, .vector = addend_of(context, bias, y.dtype), .matrix = z})) return;
   }
-  linear_forward(context, l, x, w, bias, z);
+  linear_forward(context, l, x, w, bias, {}, z);
   gelu_forward(context, z, y);
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& dx) {
-  multiply(context, Kind::linear_backward_data, Epilogue::none, l, {dx, w, dy, {}, {}});
+  multiply(context, Kind::linear_backward_data, Epilogue::none, l, {.x = dx, .w = w, .y = dy});
 }
 
 void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& z, const Tensor& dz) {
   const CountedAlready counted(context);
-  if (library_has_gelu(l) && multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l, {dz, w, dy, {}, z})) return;
+  if (library_has_gelu(l) && multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l, {.x = dz, .w = w, .y = dy, .matrix = z})) return;
   linear_backward_data(context, l, dy, w, dz);
   gelu_backward(context, z, dz, dz);
 }
@@ -84,12 +84,12 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
   if (dbias.defined() && !context.deterministic()) {
     const ArenaScope scope(context.workspace());
     const Tensor sums = write == Write::assign ? dbias : context.workspace().allocate(DType::float32, dbias.shape);
-    if (multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l, {x, dw, dy, sums, {}}, write)) {
+    if (multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l, {.x = x, .w = dw, .y = dy, .vector = sums}, write)) {
       if (write == Write::add) add(context, sums, dbias);
       return;
     }
   }
-  multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {x, dw, dy, {}, {}}, write);
+  multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {.x = x, .w = dw, .y = dy}, write);
   if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 

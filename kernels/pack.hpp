@@ -1,0 +1,125 @@
+#pragma once
+
+// Neighbouring elements that one thread of a device takes at once, in float32 registers: memory gives and takes them 16 bytes at a time, which a device's
+// memory needs to be kept busy; 8 bytes where that is all of an operand that stands beside wider ones. A count whose bytes are no multiple of 8 goes
+// element by element; so `load<1>` is the element itself.
+
+#include <Kokkos_Core.hpp>
+
+#include <cstdint>
+#include <cstring>
+
+#include "trireme/kernels/types.hpp"
+
+namespace trireme::kernels {
+
+constexpr std::int64_t pack_bytes = 16;
+
+/// What one access takes.
+template <int words>
+struct alignas(4 * words) Words {
+  std::uint32_t word[words];
+};
+using PackWords = Words<4>;
+
+template <int words>
+KOKKOS_FORCEINLINE_FUNCTION Words<words> read_words(const void* from) {
+  return *static_cast<const Words<words>*>(from);
+}
+
+KOKKOS_FORCEINLINE_FUNCTION std::uint64_t two_words(std::uint32_t low, std::uint32_t high) { return low | static_cast<std::uint64_t>(high) << 32; }
+
+/// In one access. nvcc takes a structure of words apart and does not always put the stores together again: it gets them as one number.
+template <int words>
+KOKKOS_FORCEINLINE_FUNCTION void write_words(const Words<words>& all, void* to) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (words == 4) {
+    const unsigned __int128 high = two_words(all.word[2], all.word[3]);
+    *static_cast<unsigned __int128*>(to) = two_words(all.word[0], all.word[1]) | high << 64;
+  } else if constexpr (words == 2) {
+    *static_cast<std::uint64_t*>(to) = two_words(all.word[0], all.word[1]);
+  } else {
+    *static_cast<std::uint32_t*>(to) = all.word[0];
+  }
+#else
+  *static_cast<Words<words>*>(to) = all;
+#endif
+}
+
+/// 32-bit words of one access to `count` elements of T; 0: element by element.
+template <class T, int count>
+constexpr int access_words = count * sizeof(T) % 16 == 0  ? 4
+                             : count * sizeof(T) % 8 == 0 ? 2
+                                                          : 0;
+
+/// Elements of a pack of T.
+template <class T>
+constexpr int pack_lanes = static_cast<int>(pack_bytes / sizeof(T));
+
+/// Whether packs may be taken from all of these places on (null is).
+template <class... T>
+bool packs_fit(const T*... pointers) {
+  return ((reinterpret_cast<std::uintptr_t>(pointers) % pack_bytes == 0) && ...);
+}
+
+KOKKOS_FORCEINLINE_FUNCTION float float_of_bits(std::uint32_t bits) {
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+/// Both rounded to the nearest, ties to even; `low` stands first in memory.
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bfloat16_pair(float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_bfloat16(low).bits | static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16;
+#endif
+}
+
+/// to[k] = from[k]; where count elements are whole accesses, `from` is a multiple of their bytes.
+template <int count, class T>
+KOKKOS_FORCEINLINE_FUNCTION void load(const T* from, float (&to)[count]) {
+  constexpr int words = access_words<T, count>;
+  if constexpr (words == 0) {
+    for (int k = 0; k < count; ++k) to[k] = to_float(from[k]);
+  } else if constexpr (sizeof(T) == 4) {
+    for (int begin = 0; begin < count; begin += words) {
+      const auto all = read_words<words>(from + begin);
+      for (int k = 0; k < words; ++k) to[begin + k] = float_of_bits(all.word[k]);
+    }
+  } else {
+    for (int begin = 0; begin < count; begin += 2 * words) {
+      const auto all = read_words<words>(from + begin);
+      for (int k = 0; k < words; ++k) {
+        to[begin + 2 * k] = float_of_bits(all.word[k] << 16);
+        to[begin + 2 * k + 1] = float_of_bits(all.word[k] & 0xFFFF0000u);
+      }
+    }
+  }
+}
+
+/// to[k] = from[k], rounded to T; the same condition.
+template <int count, class T>
+KOKKOS_FORCEINLINE_FUNCTION void store(const float (&from)[count], T* to) {
+  constexpr int words = access_words<T, count>;
+  if constexpr (words == 0) {
+    for (int k = 0; k < count; ++k) to[k] = from_float<T>(from[k]);
+  } else if constexpr (sizeof(T) == 4) {
+    for (int begin = 0; begin < count; begin += words) {
+      Words<words> all;
+      for (int k = 0; k < words; ++k) memcpy(&all.word[k], &from[begin + k], sizeof(float));
+      write_words(all, to + begin);
+    }
+  } else {
+    for (int begin = 0; begin < count; begin += 2 * words) {
+      Words<words> all;
+      for (int k = 0; k < words; ++k) all.word[k] = bfloat16_pair(from[begin + 2 * k], from[begin + 2 * k + 1]);
+      write_words(all, to + begin);
+    }
+  }
+}
+
+}  // namespace trireme::kernels

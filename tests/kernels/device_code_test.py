@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""What only the compiler decides, read from a library's machine code for sm_90: that a kernel's accesses to memory are wide, that nothing lies in local memory, and how many registers a
+thread takes. Usage: device_code_test.py LIBRARY [CUOBJDUMP]. No GPU is needed."""
+
+import collections
+import os
+import re
+import shutil
+import subprocess
+import sys
+
+SKIP = 77
+ARCHITECTURE = "sm_90"
+
+# What a kernel's code must hold: for each instruction the least number of its occurrences. `registers` of a thread at most: 32 leave room for all 2048 threads of a multiprocessor, 64 for half.
+Demand = collections.namedtuple("Demand", "kernel registers instructions")
+
+
+def demand(kernel, registers, **instructions):
+    """`kernel`: a regular expression that is found in the functor's name without namespaces, spaces and what stands behind the policy. Instructions are written with _ for a dot."""
+    return Demand(kernel, registers, {name.replace("_", "."): count for name, count in instructions.items()})
+
+
+def map_of(function, *operands):
+    """The name of a Map (kernels/elements.hpp): its results, then its operands."""
+    return ".*".join([r"^PackedRows<Map<%s," % function, *map(re.escape, operands), r",[48]>$"])
+
+
+PACKED = r".*,[48]>$"  # with packs, not element by element
+
+TABLE = [
+    # kernels/elementwise.cpp: two packs of each operand on their way, four where there is one operand.
+    demand(map_of("ReluForward"), 32, LDG_E_128=4, STG_E_128=4),
+    demand(map_of("ReluBackward"), 40, LDG_E_128=4, STG_E_128=2),
+    demand(map_of("Add", "<Matrix<BFloat16>>", "<Matrix<BFloat16>,Matrix<BFloat16const>>"), 32, LDG_E_128=4, STG_E_128=2),
+    demand(map_of("Add", "<Matrix<float>>", "<Matrix<float>,Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_128=2),
+    demand(map_of("Add", "<Matrix<BFloat16>>", "<Matrix<BFloat16const>,Shared<floatconst>>"), 40, LDG_E_128=6, STG_E_128=4),
+    demand(map_of("Add", "<Matrix<BFloat16>>", "<Matrix<floatconst>,Shared<floatconst>>"), 32, LDG_E_128=5, STG_E_64=4),
+    demand(map_of("Add", "<Matrix<float>>", "<Matrix<floatconst>,Shared<floatconst>>"), 32, LDG_E_128=5, STG_E_128=4),
+    demand(map_of("Same", "<Matrix<float>>", "<Matrix<BFloat16const>>"), 32, LDG_E_64=4, STG_E_128=4),
+    demand(map_of("Same", "<Matrix<BFloat16>>", "<Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_64=4),
+    demand(map_of("Exchange"), 32, LDG_E_128=4, STG_E_128=4),
+    demand(map_of("AddScaled"), 32, LDG_E_128=4, STG_E_128=2),
+    demand(map_of("Scale", "<Matrix<float>>", "<Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_128=4),
+    demand(r"^PackedRows<Fill<\w+>,[48]>$", 32, STG_E_128=4),
+    demand(r"^PackedRows<Copy<Words<4>>,16>$", 32, LDG_E_128=4, STG_E_128=4),
+    # kernels/activation.cpp
+    demand(map_of("GeluForward"), 40, LDG_E_128=4, STG_E_128=4, MUFU_EX2=16, MUFU_RCP=16),
+    demand(map_of("GeluBackward"), 40, LDG_E_128=4, STG_E_128=2, MUFU_EX2=8, MUFU_RCP=8),
+    demand(map_of("SwigluForward"), 40, LDG_E_128=4, STG_E_128=2),
+    demand(map_of("SwigluBackward"), 48, LDG_E_128=6, STG_E_128=4),
+    # kernels/dropout.cpp
+    demand(r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012]>,8>$", 64, LDG_E_128=1, STG_E_128=1),
+    demand(r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012]>,8>$", 72, LDG_E_128=2, STG_E_128=1),
+    demand(r"^PackedRows<ApplyPacks<float,float,(true|false),[012]>,4>$", 64, LDG_E_128=1, STG_E_128=1),
+    # kernels/rotary.cpp: both halves of four heads.
+    demand(r"^RotatePacks<(BFloat16,8|float,4)>$", 80, LDG_E_128=8, STG_E_128=8),
+    # kernels/pooling.cpp
+    demand(r"^PackedRows<MaxPoolForwardPacks<(BFloat16|float),3>" + PACKED, 96, LDG_E_128=9, STG_E_128=1),
+    demand(r"^PackedRows<MaxPoolBackwardBlocks<(BFloat16|float)>" + PACKED, 80, LDG_E_128=4, STG_E_128=4),
+    demand(r"^PackedRows<SumSlices<(BFloat16|float),\w+>" + PACKED, 80, LDG_E_128=8, STG_E_128=1),
+    demand(map_of("Scale", "Repeated<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=4),
+    # kernels/embedding.cpp
+    demand(r"^PackedRows<Forward<(BFloat16|float)>" + PACKED, 40, LDG_E_128=4, STG_E_128=4),
+    demand(r"^PackedRows<Gradient<BFloat16,(true|false)>" + PACKED, 48, LDG_E_64=4, STG_E_128=1),
+    demand(r"^PackedRows<Gradient<float,(true|false)>" + PACKED, 48, LDG_E_128=4, STG_E_128=1),
+    demand(r"^PackedRows<Runs<BFloat16>" + PACKED, 48, LDG_E_64=8, STG_E_128=1),
+    demand(r"^PackedRows<PositionsBackward<BFloat16,(true|false)>" + PACKED, 40, LDG_E_64=4, STG_E_128=1),
+    demand(map_of("Sum", "<Matrix<BFloat16>>", "Cyclic<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=2),
+    # kernels/image.cpp
+    demand(r"^PackedRows<PreparePacks<BFloat16,[134]>,8>$", 40, LDG_E_U8=8, STG_E_128=1),
+    demand(r"^PackedRows<PreparePacks<float,[134]>,4>$", 40, LDG_E_U8=4, STG_E_128=1),
+    # kernels/norm_*_device.hpp: four rows of each operand on their way (eight of one), and one row for a chunk's end.
+    demand(r"^SlabStatistics<Cuda,(BFloat16,8|float,4)>$", 80, LDG_E_128=10, STS_128=2),
+    demand(r"^SlabApply<Cuda,(BFloat16,8|float,4),(true|false),false>$", 80, LDG_E_128=5, STG_E_128=5),
+    demand(r"^SlabApply<Cuda,(BFloat16,8|float,4),false,true>$", 80, LDG_E_128=10, STG_E_128=5),
+    demand(r"^SlabApply<Cuda,(BFloat16,8|float,4),true,true>$", 96, LDG_E_128=10, STG_E_128=5, STG_E_U8=5),
+    demand(r"^SlabGradientSums<Cuda,(BFloat16,8|float,4),(true|false),false,false>$", 80, LDG_E_128=10, STS_128=2),
+    demand(r"^SlabGradientSums<Cuda,(BFloat16,8|float,4),true,true,true>$", 80, LDG_E_128=10, LDG_E_U8=5, STG_E_128=5),
+    demand(r"^SlabInputGradient<Cuda,(BFloat16,8|float,4),(true|false),(true|false)>$", 112, LDG_E_128=10, STG_E_128=5),
+    demand(r"^Segment(Statistics|GradientSums)<Cuda>$", 96, LDG_E=16),
+    demand(r"^FinishTeams<Cuda,Finish>$", 96, LDG_E_64=16),
+    # kernels/row_norm_device.hpp: the packs of two rows on their way to a thread; four rows of two or three operands, and the single rows of a share's end.
+    demand(r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),3,false,(true|false)>>$", 128, LDG_E_128=9, STG_E_128=6),
+    demand(r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),4,false,(true|false)>>$", 128, LDG_E_128=12, STG_E_128=8),
+    demand(r"^OnTeamGroup<Cuda,BackwardByTeam<(BFloat16,8|float,4),false,false>>$", 144, LDG_E_128=10, STG_E_128=7),
+    demand(r"^OnTeamGroup<Cuda,BackwardByTeam<(BFloat16,8|float,4),false,true>>$", 144, LDG_E_128=15, STG_E_128=7),
+    # kernels/softmax_row.hpp: rounds of four packs, of two, of one.
+    demand(r"^OnTeamGroup<Cuda,StatisticsByTeam<(BFloat16|float)>>$", 64, LDG_E_128=7),
+    demand(r"^OnTeamGroup<Cuda,GradientByTeam<float,BFloat16>>$", 64, LDG_E_128=7, STG_E_64=7),
+    demand(r"^OnTeamGroup<Cuda,GradientByTeam<(float,float|BFloat16,BFloat16)>>$", 64, LDG_E_128=7, STG_E_128=7),
+    demand(r"^OnTeamGroup<Cuda,RowByTeam<(BFloat16|float)>>$", 64, LDG_E_128=14, STG_E_128=7),
+    # kernels/update_device.hpp: rounds of two packs of each array and of one.
+    demand(r"^OnTeamGroup<Cuda,UpdateChunk<SgdElement,0,true>>$", 64, LDG_E_128=6, STG_E_128=3, STG_E_64=3),
+    demand(r"^OnTeamGroup<Cuda,UpdateChunk<(Sgd|Lars)Element,1,true>>$", 64, LDG_E_128=9, STG_E_128=6, STG_E_64=3),
+    demand(r"^OnTeamGroup<Cuda,UpdateChunk<AdamWElement,2,true>>$", 80, LDG_E_128=12, STG_E_128=9, STG_E_64=3),
+    demand(r"^OnTeamGroup<Cuda,LambDirection>$", 80, LDG_E_128=12, STG_E_128=9),
+    demand(r"^OnTeamGroup<Cuda,UpdateChunk<LambElement,0,false>>$", 64, LDG_E_128=6, STG_E_128=3, STG_E_64=3),
+    demand(r"^OnTeamGroup<Cuda,EmaChunk>$", 40, LDG_E_128=6, STG_E_128=3),
+    demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam>$", 64, LDG_E_128=4),
+    # kernels/judge.cpp: eight terms on their way, a place and its value each.
+    demand(r"^OnTeamGroup<Cuda,SumOfListByTeam>$", 48, LDG_E_64=16),
+]
+
+
+class Kernel:
+    """A kernel's code: `name` of its functor, `registers` of a thread, `stack` bytes, and how often each instruction stands in it."""
+
+    def __init__(self, name, registers, stack, instructions):
+        self.name, self.registers, self.stack, self.instructions = name, registers, stack, instructions
+
+    def faults(self, demanded):
+        if self.stack:
+            yield f"{self.stack} bytes of stack"
+        for name in sorted(self.instructions):
+            if name.startswith(("LDL", "STL")):
+                yield f"{self.instructions[name]} {name}"
+        if self.registers > demanded.registers:
+            yield f"{self.registers} registers, {demanded.registers} allowed"
+        for name, least in demanded.instructions.items():
+            if self.instructions[name] < least:
+                yield f"{self.instructions[name]} {name}, {least} wanted"
+
+
+def output_of(*command, **options):
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, **options).stdout
+
+
+def functor_of(kernel):
+    """From Kokkos' launch of a ParallelFor<functor, policy, ...> the functor, shortened; "" for other code."""
+    begin = kernel.find("ParallelFor<")
+    if begin < 0:
+        return ""
+    begin += len("ParallelFor<")
+    depth, end = 0, begin
+    while end < len(kernel) and (depth or kernel[end] not in ",>"):
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(kernel[end], 0)
+        end += 1
+    name = re.sub(r"\(anonymous namespace\)::|\b(trireme|kernels|Kokkos|Impl|std|cuda|__1)::", "", kernel[begin:end])
+    name = re.sub(r",? *integer_sequence<[^>]*>|tuple(?=<)", "", name)
+    return re.sub(r"\s", "", name)
+
+
+def kernels_of(library, cuobjdump):
+    options = ("-arch", ARCHITECTURE, library)
+    resources = {}
+    for name, registers, stack in re.findall(r"Function (\S+):\s*REG:(\d+) STACK:(\d+)", output_of(cuobjdump, "--dump-resource-usage", *options)):
+        resources[name] = int(registers), int(stack)
+    code = re.split(r"^\s*Function : (\S+)$", output_of(cuobjdump, "-sass", *options), flags=re.MULTILINE)
+    mangled, bodies = code[1::2], code[2::2]
+    demangled = output_of("c++filt", input="\n".join(mangled)).splitlines()
+    for symbol, name, body in zip(mangled, demangled, bodies):
+        instructions = collections.Counter(re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][\w.]*)", body, flags=re.MULTILINE))
+        yield Kernel(functor_of(name), *resources[symbol], instructions)
+
+
+def main():
+    library = sys.argv[1]
+    cuobjdump = shutil.which(sys.argv[2] if len(sys.argv) > 2 else "cuobjdump")
+    if cuobjdump is None:
+        print("skipped: no cuobjdump")
+        return SKIP
+    os.environ["PATH"] = os.path.dirname(cuobjdump) + os.pathsep + os.environ["PATH"]  # it starts nvdisasm
+    kernels = list(kernels_of(library, cuobjdump))
+    failures = []
+    for demanded in TABLE:
+        matching = [kernel for kernel in kernels if re.search(demanded.kernel, kernel.name)]
+        if not matching:
+            failures.append(f"no kernel is called {demanded.kernel}")
+        for kernel in matching:
+            failures += [f"{kernel.name}: {fault}" for fault in kernel.faults(demanded)]
+    print(f"{len(kernels)} kernels for {ARCHITECTURE} in {library}; {len(TABLE)} lines of the table")
+    for failure in failures:
+        print(failure)
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

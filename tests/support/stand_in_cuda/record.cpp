@@ -1,0 +1,127 @@
+#include "record.hpp"
+
+#include <execinfo.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <vector>
+
+#include "state.hpp"
+
+namespace stand_in {
+namespace {
+
+constexpr std::size_t kinds = static_cast<std::size_t>(Count::size);
+constexpr std::array<const char*, kinds> names{"launches",        "launches_on_default_stream",
+                                               "products",        "graphs",
+                                               "exchanges",       "copies",
+                                               "pageable_copies", "blocking_copies",
+                                               "clears",          "records",
+                                               "holds",           "queries",
+                                               "stream_waits",    "event_waits",
+                                               "device_waits",    "allocations",
+                                               "releases",        "pinned_allocations",
+                                               "pinned_releases", "streams",
+                                               "events"};
+using Numbers = std::array<std::int64_t, kinds>;
+
+struct Book {
+  std::mutex mutex;
+  Numbers counted{}, at_step{};
+  std::vector<Numbers> steps;
+  std::map<std::string, int> faults;
+  std::map<std::pair<int, std::vector<void*>>, std::vector<int>> places;  // a kind and where it was called from: in which steps
+  bool used = false;
+};
+
+Book& book() {
+  static auto* const all = new Book;  // the program ends after static objects
+  return *all;
+}
+
+bool traced(Count what) {
+  static const bool wanted = std::getenv("STAND_IN_CUDA_TRACE") != nullptr;
+  return wanted && (what >= Count::stream_wait || what == Count::blocking_copy || what == Count::pageable_copy || what == Count::launch_on_default);
+}
+
+void write_numbers(std::FILE* file, const char* title, const Numbers& numbers) {
+  std::fprintf(file, "%s", title);
+  for (std::size_t i = 0; i < kinds; ++i)
+    if (numbers[i] != 0) std::fprintf(file, " %s=%ld", names[i], static_cast<long>(numbers[i]));
+  std::fprintf(file, "\n");
+}
+
+/// Into STAND_IN_CUDA_REPORT with the process's number behind it.
+void write_report() {
+  Book& all = book();
+  const char* path = std::getenv("STAND_IN_CUDA_REPORT");
+  if (path == nullptr || !all.used) return;
+  what_is_left([](const std::string& what) { fault(what); });
+  const std::lock_guard lock(all.mutex);
+  std::FILE* file = std::fopen((std::string(path) + "." + std::to_string(getpid())).c_str(), "w");
+  if (file == nullptr) return;
+  for (std::size_t i = 0; i < all.steps.size(); ++i) write_numbers(file, ("step " + std::to_string(i + 1)).c_str(), all.steps[i]);
+  write_numbers(file, "total", all.counted);
+  for (const auto& [what, times] : all.faults) std::fprintf(file, "fault %d times: %s\n", times, what.c_str());
+  for (const auto& [place, steps] : all.places) {
+    std::fprintf(file, "place %s in steps", names[static_cast<std::size_t>(place.first)]);
+    for (const int step : steps) std::fprintf(file, " %d", step);
+    std::fprintf(file, "\n");
+    std::fflush(file);
+    backtrace_symbols_fd(place.second.data(), static_cast<int>(place.second.size()), fileno(file));
+  }
+  std::fclose(file);
+}
+
+/// Of a process that ends by exit() or by returning from main.
+struct Reporter {
+  ~Reporter() { write_report(); }
+} reporter;
+
+}  // namespace
+
+void note(Count what) {
+  std::vector<void*> frames;
+  if (traced(what)) {
+    frames.resize(14);
+    frames.resize(static_cast<std::size_t>(backtrace(frames.data(), static_cast<int>(frames.size()))));
+  }
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  all.used = true;
+  ++all.counted[static_cast<std::size_t>(what)];
+  if (!frames.empty()) {
+    std::vector<int>& steps = all.places[{static_cast<int>(what), frames}];
+    steps.push_back(static_cast<int>(all.steps.size()) + 1);
+  }
+}
+
+void fault(const std::string& what) {
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  all.used = true;
+  if (++all.faults[what] == 1) std::fprintf(stderr, "[stand-in for CUDA] %s\n", what.c_str());
+}
+
+void end_step() {
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  Numbers numbers;
+  for (std::size_t i = 0; i < kinds; ++i) numbers[i] = all.counted[i] - all.at_step[i];
+  all.at_step = all.counted;
+  all.steps.push_back(numbers);
+}
+
+}  // namespace stand_in
+
+/// That of a program that leaves so.
+STAND_IN_API void _exit(int code) {
+  stand_in::write_report();
+  syscall(SYS_exit_group, code);
+  __builtin_unreachable();
+}

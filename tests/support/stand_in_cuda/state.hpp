@@ -1,0 +1,60 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <cuda_runtime_api.h>
+#include <dlfcn.h>
+
+namespace stand_in {
+
+// Memory. A device's lies at addresses that the host may not touch; the stand-in reaches the same bytes at others.
+struct Memory {
+  std::byte* data;       ///< as the program knows it
+  std::byte* reachable;  ///< where the stand-in reads and writes it; the same for pinned memory
+  std::size_t bytes;
+  int device;  ///< -1: pinned host memory
+};
+/// The allocation that holds this address.
+std::optional<Memory> memory_at(const void* address);
+/// Where the stand-in reaches `bytes` from `address` on, of the device (-1: of any kind); null, and a fault, where that is no memory of one allocation.
+std::byte* reach(const void* address, std::size_t bytes, const std::string& what);
+/// A fault unless so much lies in the memory of this device.
+void expect_on_device(const void* address, std::size_t bytes, int device, const std::string& what);
+
+// Devices
+int device_count();
+int current_device();
+/// Work of this thread that needs a context of its current device.
+void touch_device(const char* by);
+
+// Errors
+/// Remembered until cudaGetLastError().
+cudaError_t answer(cudaError_t error);
+/// What looks for the last error would take one for its own.
+void expect_no_error(const char* by);
+
+// Streams
+/// The device of a stream; a fault where there is no such stream.
+int device_of_stream(cudaStream_t stream, const char* by);
+
+void what_is_left(const std::function<void(const std::string&)>& tell);
+void streams_that_are_left(const std::function<void(const std::string&)>& tell);
+void memory_that_is_left(const std::function<void(const std::string&)>& tell);
+
+}  // namespace stand_in
+
+namespace stand_in {
+
+template <class Function>
+Function in_library(const char* name) {
+  return reinterpret_cast<Function>(dlsym(RTLD_NEXT, name));
+}
+
+}  // namespace stand_in
+
+/// The function of the library that this one stands before.
+#define LIBRARY(name) stand_in::in_library<decltype(&name)>(#name)
+#define STAND_IN_API extern "C" __attribute__((visibility("default")))

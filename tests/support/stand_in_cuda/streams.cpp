@@ -1,0 +1,148 @@
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "record.hpp"
+#include "state.hpp"
+
+namespace stand_in {
+namespace {
+
+struct Place {
+  int device;
+  bool fresh = false;  ///< of an event: recorded, and not asked for since; the first answer is always that it has not come
+};
+
+/// Handles are numbers that are never given twice.
+struct Handles {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Place> streams, events;
+  std::uintptr_t next = 0x57000000;
+};
+
+Handles& handles() {
+  static auto* const all = new Handles;
+  return *all;
+}
+
+template <class Handle>
+Place* find(std::map<std::uintptr_t, Place>& among, Handle handle, const char* by) {
+  const auto found = among.find(reinterpret_cast<std::uintptr_t>(handle));
+  if (found != among.end()) return &found->second;
+  fault(std::string(by) + ": an event or a stream that is none, or not any more");
+  return nullptr;
+}
+
+template <class Handle>
+cudaError_t make(std::map<std::uintptr_t, Place>& among, Handle* handle) {
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  h.next += 0x100;
+  among[h.next] = {current_device()};
+  *handle = reinterpret_cast<Handle>(h.next);
+  return cudaSuccess;
+}
+
+template <class Handle>
+cudaError_t end(std::map<std::uintptr_t, Place>& among, Handle handle, const char* by) {
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  if (find(among, handle, by) == nullptr) return cudaErrorInvalidResourceHandle;
+  among.erase(reinterpret_cast<std::uintptr_t>(handle));
+  return cudaSuccess;
+}
+
+cudaError_t make_event(cudaEvent_t* event) {
+  touch_device("an event");
+  note(Count::event);
+  return make(handles().events, event);
+}
+
+}  // namespace
+
+int device_of_stream(cudaStream_t stream, const char* by) {
+  if (stream == nullptr || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+    touch_device(by);
+    return current_device();
+  }
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  const Place* place = find(h.streams, stream, by);
+  return place == nullptr ? -1 : place->device;
+}
+
+void streams_that_are_left(const std::function<void(const std::string&)>& tell) {
+  for (std::size_t i = 0; i < handles().streams.size(); ++i) tell("a stream was never destroyed");
+  for (std::size_t i = 0; i < handles().events.size(); ++i) tell("an event was never destroyed");
+}
+
+}  // namespace stand_in
+
+using namespace stand_in;
+
+STAND_IN_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
+  touch_device("a stream");
+  note(Count::stream);
+  return make(handles().streams, stream);
+}
+
+STAND_IN_API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+
+STAND_IN_API cudaError_t cudaStreamDestroy(cudaStream_t stream) { return end(handles().streams, stream, "destroying a stream"); }
+
+STAND_IN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return make_event(event); }
+STAND_IN_API cudaError_t cudaEventCreate(cudaEvent_t* event) { return make_event(event); }
+STAND_IN_API cudaError_t cudaEventDestroy(cudaEvent_t event) { return end(handles().events, event, "destroying an event"); }
+
+STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  note(Count::record);
+  const int device = device_of_stream(stream, "recording an event");
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  Place* const place = find(h.events, event, "recording an event");
+  if (place == nullptr) return cudaErrorInvalidResourceHandle;
+  place->fresh = true;
+  if (place->device == device) return cudaSuccess;
+  fault("an event of one device is recorded on a stream of another");
+  return cudaErrorInvalidResourceHandle;
+}
+
+STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  note(Count::hold);
+  device_of_stream(stream, "holding a stream back");
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  return find(h.events, event, "holding a stream back") == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
+  note(Count::query);
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  Place* const place = find(h.events, event, "asking for an event");
+  if (place == nullptr) return answer(cudaErrorInvalidResourceHandle);
+  return answer(std::exchange(place->fresh, false) ? cudaErrorNotReady : cudaSuccess);
+}
+
+STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  note(Count::event_wait);
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  return find(h.events, event, "waiting for an event") == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1;
+  return cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  note(Count::stream_wait);
+  return device_of_stream(stream, "waiting for a stream") < 0 ? cudaErrorInvalidResourceHandle : cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaDeviceSynchronize() {
+  touch_device("waiting for it");
+  note(Count::device_wait);
+  return cudaSuccess;
+}

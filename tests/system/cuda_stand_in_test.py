@@ -1,0 +1,113 @@
+"""The host's side of training on CUDA devices, under a stand-in for CUDA that has no GPU (tests/support/stand_in_cuda): kernels are counted and do nothing, so no
+number of these runs means anything. What holds: no rule of CUDA is broken, all memory is given back, a steady step allocates nothing and waits where it must."""
+
+import glob
+import os
+import re
+
+import harness
+
+# What a step may not do once the first one has made what it needs.
+ONCE = ("allocations", "releases", "pinned_allocations", "pinned_releases", "streams", "blocking_copies", "device_waits", "launches_on_default_stream")
+FOUR = ("--set", "run.stop=4 steps")
+BFLOAT16 = ("--set", "precision.compute=bfloat16")
+RESNET = harness.DECK.replace('"5 steps"', '"9 steps"').replace('warmup = "9 steps"', 'warmup = "1 step"').replace("deterministic = true", "")
+# Shapes that cuDNN has attention for.
+GPT = (harness.GPT_DECK.replace("width = 16", "width = 128").replace("context = 16", "context = 64").replace("layers = 3", "layers = 2")
+       .replace('every = "2 steps"', 'every = "9 steps"').replace('every = "3 steps"', 'every = "9 steps"').replace('"text/', '"data/text/'))
+MICRO_BATCHES = 4  # a step of both decks on one rank
+
+
+def read_report(path):
+    """What was counted in each step, and all lines that say what was wrong."""
+    steps, faults = [], []
+    with open(path) as file:
+        for line in file:
+            if line.startswith("step "):
+                steps.append({name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)})
+            elif line.startswith("fault "):
+                faults.append(line.strip())
+    return steps, faults
+
+
+class CudaStandIn(harness.Case):
+    samples = 320
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        if not os.environ.get("STAND_IN_CUDA"):
+            harness.skip("STAND_IN_CUDA does not name the stand-in")
+        harness.make_text(cls.shared + "/text")
+
+    def trained(self, deck, *arguments, ranks=1, devices=1, **environment):
+        """Of each rank, what it did in each step."""
+        self.write_deck(deck)
+        library = os.environ["STAND_IN_CUDA"]
+        result = harness.run("train", "deck.toml", "--set", "run.device=cuda", *arguments, ranks=ranks, cwd=self.folder, env=dict(
+            environment, LD_PRELOAD=library, NVTX_INJECTION64_PATH=library, STAND_IN_CUDA_REPORT=self.path("report"), STAND_IN_CUDA_DEVICES=str(devices)))
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertIn("NVIDIA H200", result.text)
+        paths = glob.glob(self.path("report.*"))
+        reports = [read_report(path) for path in paths]
+        for path in paths:
+            os.remove(path)
+        self.assertEqual(len(reports), ranks, result.text)
+        for steps, faults in reports:
+            self.assertEqual(faults, [])
+            self.assertEqual(len(steps), 4)
+        return [steps for steps, _ in reports]
+
+    def expect_steady(self, steps, micro_batches):
+        """The host waits for the sums of the losses; for an event in each micro-batch, whose memory the loader fills again, and for the optimizer's judgement."""
+        for step in steps[1:]:
+            self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
+            self.assertGreater(step["launches"], 0)
+            self.assertEqual(step["launches"], steps[1]["launches"])
+            self.assertEqual((step["stream_waits"], step["event_waits"]), (1, micro_batches + 1))
+
+    def test_images(self):
+        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
+            with self.subTest(name):
+                steps, = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
+                self.expect_steady(steps, MICRO_BATCHES)
+                self.assertGreater(steps[1]["graphs"], 0)  # convolutions
+
+    def test_a_language_model(self):
+        products = {}
+        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("offload", ("--set", 'parallel.offload=["optimizer"]'))):
+            with self.subTest(name):
+                steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name)
+                self.expect_steady(steps, MICRO_BATCHES)
+                products[name] = steps[1]["products"]
+                self.assertGreater(steps[0]["products"], products[name])  # trials of algorithms
+                # Attention by cuDNN, which has it in bfloat16, there and back.
+                self.assertEqual(steps[1].get("graphs", 0), 2 * 2 * MICRO_BATCHES if name == "bfloat16" else 0)
+        with self.subTest("the algorithms are known at the next start"):
+            steps, = self.trained(GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
+            self.assertEqual(steps[0]["products"], products["bfloat16"])
+            self.expect_steady(steps, MICRO_BATCHES)
+        with self.subTest("a library without epilogues"):
+            steps, = self.trained(GPT, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
+            self.expect_steady(steps, MICRO_BATCHES)
+            self.assertEqual(steps[1]["products"], products["bfloat16"])
+
+    def test_ranks_with_a_device_each(self):
+        """By NCCL, which does nothing either."""
+        for name, micro_batches, more in (("data", 2, ()), ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),
+                                          ("parameters", 2, ("--set", 'parallel.shard="parameters"'))):
+            with self.subTest(name):
+                for steps in self.trained(GPT, *FOUR, *BFLOAT16, *more, "--set", "run.folder=" + name, ranks=2, devices=2):
+                    self.expect_steady(steps, micro_batches)
+                    self.assertGreater(steps[1]["exchanges"], 0)
+
+    def test_ranks_that_share_a_device(self):
+        """By way of the host."""
+        for steps in self.trained(GPT, *FOUR, *BFLOAT16, "--set", "parallel.pipeline=2", ranks=2):
+            for step in steps[1:]:
+                self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
+                self.assertNotIn("exchanges", step)
+
+
+if __name__ == "__main__":
+    harness.main(at_once=2)
