@@ -92,12 +92,15 @@ TEST(LinearAdd, ForwardIsTheProductAndTheResidual) {
       const Layer layer(f, l);
       const Tensor bias = with_bias ? layer.bias : Tensor{}, residual = f.random(l.dtype, {l.rows, l.out}, "residual", 3);
       linear_add_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, bias, residual, layer.y);
-      Sums sums = forward_sums(l, values(layer.x), values(layer.w), with_bias ? values(layer.bias) : Values());
-      const Values product_bounds = sum_bounds(sums.value, sums.scale, static_cast<double>(l.in + 1), l.dtype), added = values(residual);
-      Values expected, bounds;  // the product may be rounded to its type before the residual comes to it
+      const Sums product = forward_sums(l, values(layer.x), values(layer.w), {});
+      const Values product_bounds = sum_bounds(product.value, product.scale, static_cast<double>(l.in), l.dtype), added = values(residual),
+                   shift = values(layer.bias);
+      Values expected, bounds;  // the product may be rounded to its type before bias and residual come to it
       for (std::size_t i = 0; i < added.size(); ++i) {
-        expected.push_back(sums.value[i] + added[i]);
-        bounds.push_back(product_bounds[i] + (3 * u + 1.01 * unit_roundoff(l.dtype)) * (std::abs(expected[i]) + product_bounds[i]) + 3 * u * sums.scale[i]);
+        const double shifted = with_bias ? shift[i % shift.size()] : 0;
+        expected.push_back(product.value[i] + shifted + added[i]);
+        bounds.push_back(product_bounds[i] + 3 * u * (product.scale[i] + std::abs(shifted) + std::abs(added[i])) +
+                         1.01 * unit_roundoff(l.dtype) * (std::abs(expected[i]) + product_bounds[i]));
       }
       expect_within(layer.y, expected, bounds, name_of(l));
       if (is_cuda()) continue;
