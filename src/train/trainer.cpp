@@ -128,9 +128,9 @@ class Loop {
       guard_.step_begins(step, saver_.newest());
       steps_.begin(request, traced(step));
       // Where nothing is to be done at its end, a step may be ended while the next one is under way.
-      end_steps(steps_.overlap() && !has_an_end(step) ? 1 : 0);
-      if (wanted_.any() || guard_.health().past_repair()) end_steps(0);
-      if (guard_.health().past_repair()) {
+      bool past_repair = end_steps(steps_.overlap() && !has_an_end(step) ? 1 : 0);
+      if (wanted_.any() || past_repair) past_repair = end_steps(0) || past_repair;
+      if (past_repair) {
         if (!roll_back("the last steps were not applied", false)) return diverged();
         continue;
       }
@@ -190,8 +190,9 @@ class Loop {
            (deck_.monitor.trace && step == deck_.monitor.trace->last);
   }
 
-  /// Ends the steps under way but for the last `but`.
-  void end_steps(int but) {
+  /// Ends the steps under way but for the last `but`. Whether health was past repair after one of them.
+  bool end_steps(int but) {
+    bool past_repair = false;
     while (steps_.under_way() > but) {
       const StepResult result = steps_.end();
       after_step(result, schedule_.rate(state_.step + 1));
@@ -201,7 +202,9 @@ class Loop {
       wanted_.wishes |= result.wishes & ~static_cast<std::uint64_t>(wish_saving);
       wanted_.evaluation = wanted_.evaluation || evaluate_every_.due(state_.step);
       wanted_.checkpoint = wanted_.checkpoint || checkpoint_every_.due(state_.step);
+      past_repair = past_repair || guard_.health().past_repair();
     }
+    return past_repair;
   }
 
   /// What this rank wants of the step about to be made. Times are world rank 0's alone.

@@ -36,6 +36,7 @@ enum class Count : std::uint8_t {
   query,              // of events
   stream_wait,        // the host waits for a stream,
   event_wait,         // an event,
+  late_event_wait,    // of these, of what was given before the last whole step: the device has a step's work meanwhile
   device_wait,        // a device
   allocation,         // of device memory
   release,
@@ -53,5 +54,7 @@ void fault(const std::string& what);
 
 /// The end of a step: what was counted since the last one is written down.
 void end_step();
+/// How many there were.
+int steps_ended();
 
 }  // namespace stand_in
