@@ -86,6 +86,8 @@ Engine::Transport Engine::connect(const Communicator& world, const Connections& 
   together(world, [&] {
     for (const Communicator& group : connections.groups) state_->nccl->connect(group);
     state_->nccl->connect(connections.messages, connections.lanes);
+    const std::lock_guard lock(state_->mutex);
+    for (State::Slot& slot : state_->slots) slot.passed_when.emplace(device);  // now, and not by steps
   });
   return Transport::nccl;
 }

@@ -46,7 +46,7 @@ struct Engine::State {
     bool in_order = false;  // a sum or gather: few are under way at once
     int tag = 0, step = 0, steps = 0;
     MpiCalls calls;
-    std::optional<Event> passed_when;  // by NCCL: its end, and what it sends
+    std::optional<Event> passed_when;  // by NCCL: its end, recorded anew by each request that stands here, and what it sends
     double bytes_by_nccl = 0;
     Slot* next = nullptr;  // in the one list in which it stands
   };

@@ -121,7 +121,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
-      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
+      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence, options.cut),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
       sums_on_device_(batches_.allocate(DType::float64, {options.accumulation, 4})),
