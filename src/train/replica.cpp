@@ -97,7 +97,7 @@ std::int64_t MemoryPlan::all_activations() const {
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
 std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations + host_checkpoint; }
 
-Replica::~Replica() = default;
+Replica::~Replica() { engine_.disconnect(); }
 
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),

@@ -19,7 +19,8 @@ namespace {
 constexpr std::size_t kinds = static_cast<std::size_t>(Count::size);
 constexpr std::array<const char*, kinds> names{"launches",        "launches_on_default_stream",
                                                "products",        "graphs",
-                                               "exchanges",       "copies",
+                                               "exchanges",       "exchanges_in_place",
+                                               "registrations",   "copies",
                                                "pageable_copies", "blocking_copies",
                                                "clears",          "records",
                                                "holds",           "queries",
