@@ -98,7 +98,7 @@ std::int64_t MemoryPlan::all_activations() const {
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
 std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations + host_checkpoint; }
 
-Replica::~Replica() = default;
+Replica::~Replica() { engine_.disconnect(); }
 
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
@@ -122,7 +122,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
-      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
+      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence, options.cut),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
       sums_on_device_(batches_.allocate(DType::float64, {options.accumulation, 4})),

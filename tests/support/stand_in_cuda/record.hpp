@@ -13,6 +13,7 @@
 // Variables of the environment:
 //   STAND_IN_CUDA_REPORT   what was counted in each step and what was wrong, in this file with the process's number behind it, at the process's end
 //   STAND_IN_CUDA_DEVICES  how many devices there are; 1
+//   STAND_IN_CUDA_UNREGISTERED  a device's number: communicators of that one do not take memory
 //   STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue
 //   STAND_IN_CUDA_TRACE    set: the report names also where the host waits and allocates, as addresses for addr2line
 //   NVTX_INJECTION64_PATH  this library again, for it to hear of the ends of steps
@@ -27,6 +28,8 @@ enum class Count : std::uint8_t {
   product,            // cublasLtMatmul
   graph,              // cudnnBackendExecute
   exchange,           // NCCL's operations
+  exchange_in_place,  // of these, with all their memory registered
+  registration,       // of memory with a communicator
   copy,               // that the host does not wait for
   pageable_copy,      // of these, with ordinary host memory: CUDA stages them, and the host waits for some
   blocking_copy,      // cudaMemcpy
