@@ -197,6 +197,21 @@ Field real(double& value, Range range) {
   return {read, [&value] { return literal(value); }};
 }
 
+Field power_of_two(double& value, Range range) {
+  Field field = real(value, range);
+  field.read = [&value, read = std::move(field.read)](const Given& given) {
+    const double before = value;
+    std::string wrong = read(given);
+    int exponent = 0;
+    if (!wrong.empty() || std::frexp(value, &exponent) == 0.5) return wrong;
+    wrong = fmt::format("{} is no power of two, and by others numbers would be rounded; use {} or {}", value, std::ldexp(1.0, exponent - 1),
+                        std::ldexp(1.0, exponent));
+    value = before;
+    return wrong;
+  };
+  return field;
+}
+
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range) {
   const auto read = [set = std::move(set), range](const Given& given) -> std::string {
     const auto* integer = given.node.as_integer();

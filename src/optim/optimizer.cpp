@@ -31,8 +31,17 @@ std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options, const
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state)
+Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state,
+                     const std::optional<LossScaleOptions>& scaling)
     : options_(options), store_(store), rates_(first_rates(options, store.list())), report_(state.device.device()), gradient_squares_(store, groups, state) {
+  if (scaling) {
+    scaling_ = {.growth = scaling->growth,
+                .backoff = scaling->backoff,
+                .least = LossScaleOptions::least,
+                .most = LossScaleOptions::most,
+                .interval = scaling->interval};
+    loss_scale_.scale = judgement_.loss_scale = scaling->initial;
+  }
   if (takes_trust(options.kind)) {
     weight_squares_.emplace(store, groups, state);
     const auto& entries = store.list().entries();
@@ -46,7 +55,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     place.begin = chunks_.size();
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
       chunks_.push_back(chunk);
-      if (store.flat_working().defined()) place.working_bytes += chunk.elements * size_of(chunk.bfloat16 ? DType::bfloat16 : DType::float32);
+      if (store.flat_working().defined()) place.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
     }
     place.end = chunks_.size();
   }
@@ -86,15 +95,31 @@ void Optimizer::exchange_ema(ops::Context& context) {
 
 void Optimizer::set_updates(std::int64_t updates) {
   if (updates == updates_) return;
-  updates_ = judgement_.updates = updates;
+  updates_ = updates;
+  go_on_from_host();
+}
+
+void Optimizer::set_loss_scale(const LossScale& scale) {
+  if (!scales_loss() || scale == loss_scale_) return;
+  loss_scale_ = scale;
+  go_on_from_host();
+}
+
+/// The next judgement goes on from what the host knows.
+void Optimizer::go_on_from_host() {
+  judgement_.updates = updates_;
+  judgement_.loss_scale = loss_scale_.scale;
+  judgement_.good_steps = loss_scale_.good_steps;
   judgement_table_.changed();
 }
 
 /// By the gradient measured last.
-void Optimizer::judge(ops::Context& context, double rate, bool loss_finite) {
+void Optimizer::judge(ops::Context& context, double rate, bool loss_finite, double scale) {
   const Stream& stream = context.stream();
   ops::Judgement* const judgement = judgement_table_.on(stream);
   ops::judge(context, {.gradient = gradient_squares_.parts(stream),
+                       .scale = scale,
+                       .scaling = scaling_,
                        .loss_finite = loss_finite,
                        .rate = static_cast<float>(rate),
                        .clip_norm = options_.clip_norm,
@@ -126,8 +151,9 @@ StepOutcome Optimizer::outcome(ops::Context& context) {
   else
     judgement = report_.wait();
   updates_ = judgement.updates;
+  loss_scale_ = {judgement.loss_scale, judgement.good_steps};
   if (judgement.apply != 0) store_.weights_changed();
-  return {judgement.apply != 0, judgement.norm};
+  return {judgement.apply != 0, judgement.norm, judgement.overflow != 0};
 }
 
 /// Calls pass(state, lists) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
@@ -192,9 +218,9 @@ void Optimizer::update(ops::Context& context) {
   }
 }
 
-StepOutcome Optimizer::step(ops::Context& context, double rate, bool loss_finite) {
+StepOutcome Optimizer::step(ops::Context& context, double rate, bool loss_finite, double scale) {
   gradient_squares_.measure(context, store_.flat_gradient());
-  judge(context, rate, loss_finite);
+  judge(context, rate, loss_finite, scale);
   update(context);
   return outcome(context);
 }

@@ -37,18 +37,26 @@ optim::StepOutcome joined_outcome(Replica& replica, const optim::StepOutcome& mi
   engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(room.outcomes.data()), room.outcome_bounds, "trireme/train/join_outcomes"));
   optim::StepOutcome joined;
   double squares = 0;
+  bool bad = false;
   for (const optim::StepOutcome& outcome : room.outcomes) {
     joined.applied = joined.applied && outcome.applied;
+    bad = bad || (!outcome.applied && !outcome.overflow);
     squares += outcome.grad_norm * outcome.grad_norm;
   }
+  joined.overflow = !joined.applied && !bad;
   joined.grad_norm = std::sqrt(squares / data.size());
   return joined;
 }
 
 void average_replicas(Replica& replica) {
   replica.average()->average(replica.context());
-  // One may have dropped a step that the others made: what all have made is in every slot.
-  replica.optimizer().set_updates(replica.mesh().data.all_reduce(replica.optimizer().updates(), comm::Reduction::min));
+  // One may have dropped a step that the others made: what all have made is in every slot, and what none has found too large is every one's loss scale.
+  optim::Optimizer& optimizer = replica.optimizer();
+  const auto least = [&](std::int64_t mine) { return replica.mesh().data.all_reduce(mine, comm::Reduction::min); };
+  optimizer.set_updates(least(optimizer.updates()));
+  if (!optimizer.scales_loss()) return;
+  const optim::LossScale mine = optimizer.loss_scale();
+  optimizer.set_loss_scale({static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
 }
 
 /// Of values one after the other, in bytes.
@@ -85,7 +93,7 @@ StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest&
   };
 
   come_by("step");
-  replica.reducer().begin_step();
+  replica.begin_step();
   for (const parallel::PipelineAction& action : replica.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader.next() : nullptr;
     lap(times.data);
@@ -111,12 +119,14 @@ StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest&
   lap(times.comm_exposed);
 
   optim::StepOutcome outcome;
-  if (gradient.there) outcome = replica.optimizer().step(replica.context(), request.rate, gradient.finite);
+  if (gradient.there) outcome = replica.optimizer().step(replica.context(), request.rate, gradient.finite, gradient.scale);
   replica.store().publish(replica.context());
   if (replica.average() != nullptr) outcome = joined_outcome(replica, outcome, messages);
   if (request.averages) average_replicas(replica);
   result.grad_norm = outcome.grad_norm;
   result.applied = outcome.applied;
+  result.overflow = outcome.overflow;
+  result.loss_scale = gradient.scale;
   lap(times.optimizer);
   times.total = mark - start;
   return result;

@@ -17,8 +17,16 @@ namespace trireme::optim {
 
 /// What a step did.
 struct StepOutcome {
-  bool applied = true;   ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
-  double grad_norm = 0;  ///< 2-norm over all weights of the model before clipping, statistics left out
+  bool applied = true;    ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
+  double grad_norm = 0;   ///< 2-norm over all weights of the model before clipping, statistics left out
+  bool overflow = false;  ///< not applied because the gradient was seeded with too large a loss scale, which is smaller now
+};
+
+/// The factor of the losses whose gradients come next: 1 where gradients are not scaled.
+struct LossScale {
+  double scale = 1;
+  std::int64_t good_steps = 0;  ///< applied since it last moved
+  bool operator==(const LossScale&) const = default;
 };
 
 /// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
@@ -30,15 +38,16 @@ class Optimizer {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
     Tensor flat;       ///< float32, in the layout of the store's owned(), where it lies; starts at 0
   };
-  /// Memory for the slots, and for the tables that kernels read, comes from `state`.
-  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state);
+  /// Memory for the slots, and for the tables that kernels read, comes from `state`. `scaling`: the loss is scaled, by factors that steps move.
+  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state,
+            const std::optional<LossScaleOptions>& scaling = {});
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
   /// One update from the store's flat gradient (the sum over the whole step; lamb overwrites it) at learning rate `rate`. `loss_finite`: the
-  /// step's loss was. Collective over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing.
+  /// step's loss was; `scale`: that of the loss, which is divided out before norm and clipping. Collective over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing.
   /// Meta: counts an update that is applied, norm 0.
-  StepOutcome step(ops::Context& context, double rate, bool loss_finite);
+  StepOutcome step(ops::Context& context, double rate, bool loss_finite, double scale = 1);
 
   const std::vector<Slot>& slots() const { return slots_; }
   /// What is averaged where replicas go their own ways: the slots, and the average of the weights (it is linear in them: the mean of averages is the
@@ -47,6 +56,9 @@ class Optimizer {
   /// Updates really applied (the t of bias correction); kept in a checkpoint.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates);
+  bool scales_loss() const { return scaling_.interval > 0; }
+  const LossScale& loss_scale() const { return loss_scale_; }
+  void set_loss_scale(const LossScale& scale);
 
   /// The average of weights and running statistics over updates (exponential, decay `optimizer.ema`), like a slot in the layout of owned(), where it
   /// lies; undefined without one. Every update that is applied moves it.
@@ -74,12 +86,15 @@ class Optimizer {
   };
   template <class Pass>
   void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
-  void judge(ops::Context& context, double rate, bool loss_finite);
+  void judge(ops::Context& context, double rate, bool loss_finite, double scale);
+  void go_on_from_host();
   ops::Trust trust(ops::Context& context);
   void update(ops::Context& context);
   StepOutcome outcome(ops::Context& context);
 
   OptimizerOptions options_;
+  ops::LossScaling scaling_;
+  LossScale loss_scale_;  ///< as far as the host knows
   parallel::ParameterStore& store_;
   std::vector<Slot> slots_;
   std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot
