@@ -76,6 +76,7 @@ void gelu_forward(const Stream& stream, std::int64_t count, const T* x, T* y) {
 }
 template void gelu_forward(const Stream&, std::int64_t, const float*, float*);
 template void gelu_forward(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
+template void gelu_forward(const Stream&, std::int64_t, const Float16*, Float16*);
 
 template <class T>
 void gelu_backward(const Stream& stream, std::int64_t count, const T* x, const T* dy, T* dx) {
@@ -83,6 +84,7 @@ void gelu_backward(const Stream& stream, std::int64_t count, const T* x, const T
 }
 template void gelu_backward(const Stream&, std::int64_t, const float*, const float*, float*);
 template void gelu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
+template void gelu_backward(const Stream&, std::int64_t, const Float16*, const Float16*, Float16*);
 
 template <class T>
 void swiglu_forward(const Stream& stream, std::int64_t rows, std::int64_t width, const T* x, T* y) {
@@ -91,6 +93,7 @@ void swiglu_forward(const Stream& stream, std::int64_t rows, std::int64_t width,
 }
 template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, const float*, float*);
 template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, const BFloat16*, BFloat16*);
+template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, const Float16*, Float16*);
 
 template <class T>
 void swiglu_backward(const Stream& stream, std::int64_t rows, std::int64_t width, const T* x, const T* dy, T* dx) {
@@ -99,5 +102,6 @@ void swiglu_backward(const Stream& stream, std::int64_t rows, std::int64_t width
 }
 template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
+template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const Float16*, const Float16*, Float16*);
 
 }  // namespace trireme::kernels

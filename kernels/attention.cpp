@@ -299,6 +299,7 @@ void attention_forward(const Stream& stream, const AttentionShape& a, const Atte
 }
 template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<float>&);
 template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<BFloat16>&);
+template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<Float16>&);
 
 template <class T>
 void attention_backward(const Stream& stream, const AttentionShape& a, const AttentionBackward<T>& t) {
@@ -310,5 +311,6 @@ void attention_backward(const Stream& stream, const AttentionShape& a, const Att
 }
 template void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<float>&);
 template void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<BFloat16>&);
+template void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<Float16>&);
 
 }  // namespace trireme::kernels

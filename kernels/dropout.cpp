@@ -169,6 +169,7 @@ void dropout(const Stream& stream, const DropoutMask& mask, const T* x, T* y) {
 }
 template void dropout(const Stream&, const DropoutMask&, const float*, float*);
 template void dropout(const Stream&, const DropoutMask&, const BFloat16*, BFloat16*);
+template void dropout(const Stream&, const DropoutMask&, const Float16*, Float16*);
 
 template <class From, class To>
 void dropout_add(const Stream& stream, const DropoutMask& mask, const From* x, const float* bias, const To* residual, To* y) {
@@ -179,6 +180,8 @@ void dropout_add(const Stream& stream, const DropoutMask& mask, const From* x, c
 }
 template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*, const float*, float*);
 template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*, const BFloat16*, BFloat16*);
+template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*, const Float16*, Float16*);
 template void dropout_add(const Stream&, const DropoutMask&, const BFloat16*, const float*, const BFloat16*, BFloat16*);
+template void dropout_add(const Stream&, const DropoutMask&, const Float16*, const float*, const Float16*, Float16*);
 
 }  // namespace trireme::kernels

@@ -166,6 +166,7 @@ void relu_forward(const Stream& stream, std::int64_t count, const T* x, T* y) {
 }
 template void relu_forward(const Stream&, std::int64_t, const float*, float*);
 template void relu_forward(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
+template void relu_forward(const Stream&, std::int64_t, const Float16*, Float16*);
 
 template <class T>
 void relu_backward(const Stream& stream, std::int64_t count, const T* y, const T* dy, T* dx) {
@@ -173,6 +174,7 @@ void relu_backward(const Stream& stream, std::int64_t count, const T* y, const T
 }
 template void relu_backward(const Stream&, std::int64_t, const float*, const float*, float*);
 template void relu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
+template void relu_backward(const Stream&, std::int64_t, const Float16*, const Float16*, Float16*);
 
 template <class T>
 void add(const Stream& stream, std::int64_t count, const T* x, T* y) {
@@ -180,6 +182,7 @@ void add(const Stream& stream, std::int64_t count, const T* x, T* y) {
 }
 template void add(const Stream&, std::int64_t, const float*, float*);
 template void add(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
+template void add(const Stream&, std::int64_t, const Float16*, Float16*);
 template <>
 void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
   dispatch(stream, [&](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });  // some thousands of counts
@@ -190,7 +193,9 @@ void cast(const Stream& stream, std::int64_t count, const From* x, To* y) {
   for_each_element(stream, cast_label, count, Same{}, std::tuple(y), std::tuple(x));
 }
 template void cast(const Stream&, std::int64_t, const float*, BFloat16*);
+template void cast(const Stream&, std::int64_t, const float*, Float16*);
 template void cast(const Stream&, std::int64_t, const BFloat16*, float*);
+template void cast(const Stream&, std::int64_t, const Float16*, float*);
 
 template <class T>
 void fill(const Stream& stream, std::int64_t count, float value, T* y) {
@@ -206,6 +211,7 @@ void fill(const Stream& stream, std::int64_t count, float value, T* y) {
 }
 template void fill(const Stream&, std::int64_t, float, float*);
 template void fill(const Stream&, std::int64_t, float, BFloat16*);
+template void fill(const Stream&, std::int64_t, float, Float16*);
 template void fill(const Stream&, std::int64_t, float, std::int32_t*);
 
 void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
@@ -228,6 +234,8 @@ void add_bias(const Stream& stream, std::int64_t rows, std::int64_t width, const
 }
 template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, float*);
 template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, BFloat16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, Float16*);
 template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const BFloat16*, BFloat16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const Float16*, Float16*);
 
 }  // namespace trireme::kernels

@@ -327,6 +327,7 @@ void embedding_forward(const Stream& stream, const EmbeddingShape& shape, const 
 }
 template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, float*);
 template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, BFloat16*);
+template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const Float16*, Float16*);
 
 template <class T>
 void embedding_backward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add,
@@ -337,6 +338,7 @@ void embedding_backward(const Stream& stream, const EmbeddingShape& shape, const
 }
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, const TokenPlaces&, bool, float*);
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, const TokenPlaces&, bool, float*);
+template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const Float16*, const TokenPlaces&, bool, float*);
 
 template <class T>
 void add_positions(const Stream& stream, const PositionShape& shape, const T* table, T* y) {
@@ -346,6 +348,7 @@ void add_positions(const Stream& stream, const PositionShape& shape, const T* ta
 }
 template void add_positions(const Stream&, const PositionShape&, const float*, float*);
 template void add_positions(const Stream&, const PositionShape&, const BFloat16*, BFloat16*);
+template void add_positions(const Stream&, const PositionShape&, const Float16*, Float16*);
 
 template <class T>
 void positions_backward(const Stream& stream, const PositionShape& shape, const T* dy, bool add, float* dtable) {
@@ -354,5 +357,6 @@ void positions_backward(const Stream& stream, const PositionShape& shape, const 
 }
 template void positions_backward(const Stream&, const PositionShape&, const float*, bool, float*);
 template void positions_backward(const Stream&, const PositionShape&, const BFloat16*, bool, float*);
+template void positions_backward(const Stream&, const PositionShape&, const Float16*, bool, float*);
 
 }  // namespace trireme::kernels

@@ -131,5 +131,6 @@ void prepare_images(const Stream& stream, const PrepareImages<T>& args) {
 }
 template void prepare_images(const Stream&, const PrepareImages<float>&);
 template void prepare_images(const Stream&, const PrepareImages<BFloat16>&);
+template void prepare_images(const Stream&, const PrepareImages<Float16>&);
 
 }  // namespace trireme::kernels

@@ -21,6 +21,7 @@ constexpr double largest_trust = 10;
 KOKKOS_INLINE_FUNCTION bool is_finite(double value) { return value - value == 0; }
 
 KOKKOS_INLINE_FUNCTION double at_most(double limit, double value) { return value < limit ? value : limit; }
+KOKKOS_INLINE_FUNCTION double at_least(double limit, double value) { return value > limit ? value : limit; }
 
 /// Whether the loss lets the step be applied.
 KOKKOS_INLINE_FUNCTION bool is_good(const Judge& args) {
@@ -77,25 +78,39 @@ struct JudgeStep {
     const SquareParts gradient = args.gradient;
     const Sums<1> weights = group.add_in_double(Sums<1>(), gradient.tensors, [=](std::int64_t i, double* term) { term[0] = squares_of(gradient, i); });
     if (!group.leads()) return;
-    const double norm = sqrt(weights.value[0]);
+    const double norm = sqrt(weights.value[0]) / args.scale;
     Judgement judgement = *args.judgement;
     const double update = static_cast<double>(judgement.updates + 1);
     // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
     judgement.apply = is_good(args) && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
     judgement.norm = norm;
-    judgement.clip_factor = args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0;
-    judgement.gradient_factor = static_cast<float>(judgement.clip_factor);
+    judgement.factor = (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) / args.scale;
+    judgement.gradient_factor = static_cast<float>(judgement.factor);
     judgement.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
     judgement.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
     judgement.updates += judgement.apply;
+    move_scale(judgement, is_good(args) && !is_finite(norm));
     *args.judgement = judgement;
+  }
+
+  /// Two gradients seeded with one scale lower it once.
+  KOKKOS_FUNCTION void move_scale(Judgement& judgement, bool too_large) const {
+    judgement.overflow = too_large && args.scale > args.scaling.least ? 1 : 0;
+    if (args.scaling.interval == 0) return;
+    if (too_large) {
+      judgement.loss_scale = at_least(args.scaling.least, at_most(judgement.loss_scale, args.scale * args.scaling.backoff));
+      judgement.good_steps = 0;
+    } else if (judgement.apply != 0 && ++judgement.good_steps >= args.scaling.interval) {
+      judgement.loss_scale = at_most(args.scaling.most, judgement.loss_scale * args.scaling.growth);
+      judgement.good_steps = 0;
+    }
   }
 };
 
 struct LarsRatio {
   double coefficient;
-  KOKKOS_FUNCTION double operator()(double weight_norm, double gradient_norm, double decay, double clip_factor) const {
-    const double clipped = clip_factor * gradient_norm;
+  KOKKOS_FUNCTION double operator()(double weight_norm, double gradient_norm, double decay, double factor) const {
+    const double clipped = factor * gradient_norm;
     if (weight_norm == 0 || clipped == 0) return 1;
     return coefficient * weight_norm / (clipped + decay * weight_norm);
   }
@@ -117,7 +132,7 @@ struct TrustTensor {
     const TrustedTensor place = args.tensors[index];
     TensorRates& rates = args.rates[place.tensor];
     rates.trust = static_cast<float>(
-        ratio(sqrt(squares_of(args.weight, place.sum)), sqrt(squares_of(args.gradient, place.sum)), rates.weight_decay, args.judgement->clip_factor));
+        ratio(sqrt(squares_of(args.weight, place.sum)), sqrt(squares_of(args.gradient, place.sum)), rates.weight_decay, args.judgement->factor));
   }
 };
 

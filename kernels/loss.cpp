@@ -129,5 +129,6 @@ void cross_entropy(const Stream& stream, const CrossEntropy<T>& args) {
 }
 template void cross_entropy(const Stream&, const CrossEntropy<float>&);
 template void cross_entropy(const Stream&, const CrossEntropy<BFloat16>&);
+template void cross_entropy(const Stream&, const CrossEntropy<Float16>&);
 
 }  // namespace trireme::kernels

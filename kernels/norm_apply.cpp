@@ -88,5 +88,6 @@ void norm_apply(const Stream& stream, const NormShape& shape, const NormApply<T>
 }
 template void norm_apply(const Stream&, const NormShape&, const NormApply<float>&);
 template void norm_apply(const Stream&, const NormShape&, const NormApply<BFloat16>&);
+template void norm_apply(const Stream&, const NormShape&, const NormApply<Float16>&);
 
 }  // namespace trireme::kernels

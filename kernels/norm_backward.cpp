@@ -223,5 +223,6 @@ void norm_backward(const Stream& stream, const NormShape& shape, const NormBackw
 }
 template void norm_backward(const Stream&, const NormShape&, const NormBackward<float>&, const NormWorkspace&);
 template void norm_backward(const Stream&, const NormShape&, const NormBackward<BFloat16>&, const NormWorkspace&);
+template void norm_backward(const Stream&, const NormShape&, const NormBackward<Float16>&, const NormWorkspace&);
 
 }  // namespace trireme::kernels

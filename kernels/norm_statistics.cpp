@@ -186,5 +186,6 @@ void norm_statistics(const Stream& stream, const NormShape& shape, const T* x, c
 }
 template void norm_statistics(const Stream&, const NormShape&, const float*, const NormWorkspace&, const NormStatistics&);
 template void norm_statistics(const Stream&, const NormShape&, const BFloat16*, const NormWorkspace&, const NormStatistics&);
+template void norm_statistics(const Stream&, const NormShape&, const Float16*, const NormWorkspace&, const NormStatistics&);
 
 }  // namespace trireme::kernels

@@ -62,20 +62,37 @@ bool packs_fit(const T*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % pack_bytes == 0) && ...);
 }
 
-KOKKOS_FORCEINLINE_FUNCTION float float_of_bits(std::uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, sizeof value);
-  return value;
+/// The two elements of a word, of which that in `low` stands first in memory.
+KOKKOS_FORCEINLINE_FUNCTION void split_pair(BFloat16, std::uint32_t pair, float& low, float& high) {
+  low = float_of_bits(pair << 16);
+  high = float_of_bits(pair & 0xFFFF0000u);
+}
+KOKKOS_FORCEINLINE_FUNCTION void split_pair(Float16, std::uint32_t pair, float& low, float& high) {
+#if defined(__CUDA_ARCH__)
+  asm("{ .reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }" : "=f"(low), "=f"(high) : "r"(pair));
+#else
+  low = to_float(Float16{static_cast<std::uint16_t>(pair)});
+  high = to_float(Float16{static_cast<std::uint16_t>(pair >> 16)});
+#endif
 }
 
-/// Both rounded to the nearest, ties to even; `low` stands first in memory.
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t bfloat16_pair(float low, float high) {
+/// Both rounded to the nearest, ties to even.
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pair_of(BFloat16, float low, float high) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
   return pair;
 #else
   return to_bfloat16(low).bits | static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16;
+#endif
+}
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pair_of(Float16, float low, float high) {
+#if defined(__CUDA_ARCH__)
+  std::uint32_t pair;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
+  return pair;
+#else
+  return to_float16(low).bits | static_cast<std::uint32_t>(to_float16(high).bits) << 16;
 #endif
 }
 
@@ -93,10 +110,7 @@ KOKKOS_FORCEINLINE_FUNCTION void load(const T* from, float (&to)[count]) {
   } else {
     for (int begin = 0; begin < count; begin += 2 * words) {
       const auto all = read_words<words>(from + begin);
-      for (int k = 0; k < words; ++k) {
-        to[begin + 2 * k] = float_of_bits(all.word[k] << 16);
-        to[begin + 2 * k + 1] = float_of_bits(all.word[k] & 0xFFFF0000u);
-      }
+      for (int k = 0; k < words; ++k) split_pair(T{}, all.word[k], to[begin + 2 * k], to[begin + 2 * k + 1]);
     }
   }
 }
@@ -116,7 +130,7 @@ KOKKOS_FORCEINLINE_FUNCTION void store(const float (&from)[count], T* to) {
   } else {
     for (int begin = 0; begin < count; begin += 2 * words) {
       Words<words> all;
-      for (int k = 0; k < words; ++k) all.word[k] = bfloat16_pair(from[begin + 2 * k], from[begin + 2 * k + 1]);
+      for (int k = 0; k < words; ++k) all.word[k] = pair_of(T{}, from[begin + 2 * k], from[begin + 2 * k + 1]);
       write_words(all, to + begin);
     }
   }

@@ -464,26 +464,24 @@ void run_sums(const Space& space, const RowSums& s, const T* x, float* partials,
   }
 }
 
-template <class T>
-void run_broadcast(const Stream& stream, const RowSums& s, const T* x, T* y) {
-  for_each_element(stream, broadcast_label, s.batch * s.rows, s.columns, Scale{s.scale}, std::tuple(Matrix<T>{y, s.columns}),
-                   std::tuple(Repeated<const T>{x, s.columns, Divisor(s.rows)}));
-}
-
 }  // namespace
 
-void max_pool_forward(const Stream& stream, const PoolWindows& w, const float* x, float* y, std::uint8_t* winners) {
+template <class T>
+void max_pool_forward(const Stream& stream, const PoolWindows& w, const T* x, T* y, std::uint8_t* winners) {
   dispatch(stream, [&](const auto& space) { run_forward(space, w, x, y, winners); });
 }
-void max_pool_forward(const Stream& stream, const PoolWindows& w, const BFloat16* x, BFloat16* y, std::uint8_t* winners) {
-  dispatch(stream, [&](const auto& space) { run_forward(space, w, x, y, winners); });
-}
-void max_pool_backward(const Stream& stream, const PoolWindows& w, const float* dy, const std::uint8_t* winners, float* dx) {
+template void max_pool_forward(const Stream&, const PoolWindows&, const float*, float*, std::uint8_t*);
+template void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16*, BFloat16*, std::uint8_t*);
+template void max_pool_forward(const Stream&, const PoolWindows&, const Float16*, Float16*, std::uint8_t*);
+
+template <class T>
+void max_pool_backward(const Stream& stream, const PoolWindows& w, const T* dy, const std::uint8_t* winners, T* dx) {
   dispatch(stream, [&](const auto& space) { run_backward(space, w, dy, winners, dx); });
 }
-void max_pool_backward(const Stream& stream, const PoolWindows& w, const BFloat16* dy, const std::uint8_t* winners, BFloat16* dx) {
-  dispatch(stream, [&](const auto& space) { run_backward(space, w, dy, winners, dx); });
-}
+template void max_pool_backward(const Stream&, const PoolWindows&, const float*, const std::uint8_t*, float*);
+template void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16*, const std::uint8_t*, BFloat16*);
+template void max_pool_backward(const Stream&, const PoolWindows&, const Float16*, const std::uint8_t*, Float16*);
+
 std::int64_t row_slices(const RowSums& s) {
   constexpr std::int64_t full_device = 65536, least_rows = 32;  // threads with a pack of 8 columns, 8 of them on their way; rows worth a slice
   const std::int64_t threads = s.batch * ((s.columns + 7) / 8), most = s.rows / least_rows;
@@ -493,16 +491,23 @@ std::int64_t row_slices(const RowSums& s) {
 }
 std::int64_t row_sum_partials(const RowSums& s) { return row_slices(s) > 1 ? row_slices(s) * s.batch * s.columns : 0; }
 
-void sum_rows(const Stream& stream, const RowSums& s, const float* x, float* partials, float* y) {
+template <class T, class Out>
+void sum_rows(const Stream& stream, const RowSums& s, const T* x, float* partials, Out* y) {
   dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
 }
-void sum_rows(const Stream& stream, const RowSums& s, const BFloat16* x, float* partials, float* y) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
+template void sum_rows(const Stream&, const RowSums&, const float*, float*, float*);
+template void sum_rows(const Stream&, const RowSums&, const BFloat16*, float*, float*);
+template void sum_rows(const Stream&, const RowSums&, const BFloat16*, float*, BFloat16*);
+template void sum_rows(const Stream&, const RowSums&, const Float16*, float*, float*);
+template void sum_rows(const Stream&, const RowSums&, const Float16*, float*, Float16*);
+
+template <class T>
+void broadcast_rows(const Stream& stream, const RowSums& s, const T* x, T* y) {
+  for_each_element(stream, broadcast_label, s.batch * s.rows, s.columns, Scale{s.scale}, std::tuple(Matrix<T>{y, s.columns}),
+                   std::tuple(Repeated<const T>{x, s.columns, Divisor(s.rows)}));
 }
-void sum_rows(const Stream& stream, const RowSums& s, const BFloat16* x, float* partials, BFloat16* y) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
-}
-void broadcast_rows(const Stream& stream, const RowSums& s, const float* x, float* y) { run_broadcast(stream, s, x, y); }
-void broadcast_rows(const Stream& stream, const RowSums& s, const BFloat16* x, BFloat16* y) { run_broadcast(stream, s, x, y); }
+template void broadcast_rows(const Stream&, const RowSums&, const float*, float*);
+template void broadcast_rows(const Stream&, const RowSums&, const BFloat16*, BFloat16*);
+template void broadcast_rows(const Stream&, const RowSums&, const Float16*, Float16*);
 
 }  // namespace trireme::kernels

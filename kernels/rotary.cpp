@@ -163,5 +163,6 @@ void rotary(const Stream& stream, const RotaryShape& shape, T* x) {
 }
 template void rotary(const Stream&, const RotaryShape&, float*);
 template void rotary(const Stream&, const RotaryShape&, BFloat16*);
+template void rotary(const Stream&, const RotaryShape&, Float16*);
 
 }  // namespace trireme::kernels

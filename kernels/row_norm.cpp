@@ -151,6 +151,7 @@ void row_norm_forward(const Stream& stream, const RowNormShape& shape, const Row
 }
 template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<float>&);
 template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<BFloat16>&);
+template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<Float16>&);
 
 template <class T>
 void row_norm_backward(const Stream& stream, const RowNormShape& shape, const RowNormBackward<T>& args) {
@@ -158,5 +159,6 @@ void row_norm_backward(const Stream& stream, const RowNormShape& shape, const Ro
 }
 template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<float>&);
 template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<BFloat16>&);
+template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<Float16>&);
 
 }  // namespace trireme::kernels

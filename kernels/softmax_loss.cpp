@@ -235,6 +235,7 @@ void softmax_statistics(const Stream& stream, const SoftmaxStatistics<T>& args) 
 }
 template void softmax_statistics(const Stream&, const SoftmaxStatistics<float>&);
 template void softmax_statistics(const Stream&, const SoftmaxStatistics<BFloat16>&);
+template void softmax_statistics(const Stream&, const SoftmaxStatistics<Float16>&);
 
 void merge_statistics(const Stream& stream, const MergeStatistics& args) {
   dispatch(stream, [&](const auto& space) { for_each_index(space, merge_label, args.rows, MergeOfRow{args}); });
@@ -246,7 +247,9 @@ void softmax_gradient(const Stream& stream, const SoftmaxGradient<T, G>& args) {
 }
 template void softmax_gradient(const Stream&, const SoftmaxGradient<float, float>&);
 template void softmax_gradient(const Stream&, const SoftmaxGradient<float, BFloat16>&);
+template void softmax_gradient(const Stream&, const SoftmaxGradient<float, Float16>&);
 template void softmax_gradient(const Stream&, const SoftmaxGradient<BFloat16, BFloat16>&);
+template void softmax_gradient(const Stream&, const SoftmaxGradient<Float16, Float16>&);
 
 std::int64_t softmax_block_sums(std::int64_t rows) { return 4 * blocks_of(rows); }
 

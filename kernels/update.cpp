@@ -190,15 +190,12 @@ struct UpdateChunk {
     }
     if (args.working == nullptr) return;
     // The chunk comes from cache: it was just written.
-    if (chunk.bfloat16) {
-      auto* working = reinterpret_cast<BFloat16*>(args.working + chunk.working);
+    with_type(chunk.type, [&]<class T>(T) {
+      const float* from = weight;
+      T* to = reinterpret_cast<T*>(args.working + chunk.working);
 #pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) working[i] = to_bfloat16(weight[i]);
-    } else {
-      auto* working = reinterpret_cast<float*>(args.working + chunk.working);
-#pragma omp simd
-      for (std::int64_t i = begin; i < end; ++i) working[i] = weight[i];
-    }
+      for (std::int64_t i = begin; i < end; ++i) to[i] = from_float<T>(from[i]);
+    });
   }
 };
 

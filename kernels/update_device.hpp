@@ -30,9 +30,10 @@ class ChunkStep {
     head_ = agree ? before_packs<chunk_lanes>(place, chunk.elements) : chunk.elements;
     if constexpr ((Element::writes & weights) == 0) return;
     if (args.working == nullptr) return;
-    std::byte* working = args.working + chunk.working;
-    (chunk.bfloat16 ? narrow_ : wide_) = working;
-    working_packs_ = reinterpret_cast<std::uintptr_t>(working + head_ * size_of_working()) % (chunk_lanes * size_of_working()) == 0;
+    working_ = args.working + chunk.working;
+    working_type_ = chunk.type;
+    const std::size_t size = size_of(working_type_);
+    working_packs_ = reinterpret_cast<std::uintptr_t>(working_ + head_ * size) % (chunk_lanes * size) == 0;
   }
   /// Elements before those that packs may be taken of.
   KOKKOS_FUNCTION int head() const { return head_; }
@@ -56,8 +57,7 @@ class ChunkStep {
     if constexpr ((Element::writes & first_slots) != 0) store<lanes>(o.first, first_ + i);
     if constexpr ((Element::writes & second_slots) != 0) store<lanes>(o.second, second_ + i);
     if constexpr ((Element::writes & weights) != 0) {
-      if (narrow_ != nullptr) return copy(o.weight, reinterpret_cast<BFloat16*>(narrow_) + i);
-      if (wide_ != nullptr) return copy(o.weight, reinterpret_cast<float*>(wide_) + i);
+      if (working_ != nullptr) with_type(working_type_, [&]<class T>(T) { copy(o.weight, reinterpret_cast<T*>(working_) + i); });
     }
   }
 
@@ -67,7 +67,6 @@ class ChunkStep {
   KOKKOS_FUNCTION static std::int64_t place_of(const float* pointer) {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer) / sizeof(float)) % chunk_lanes;
   }
-  KOKKOS_FUNCTION std::size_t size_of_working() const { return narrow_ != nullptr ? sizeof(BFloat16) : sizeof(float); }
 
   template <unsigned array, int lanes>
   KOKKOS_FORCEINLINE_FUNCTION static void read(const float* from, float (&to)[lanes]) {
@@ -86,7 +85,8 @@ class ChunkStep {
 
   Element element_;
   float *weight_ = nullptr, *gradient_ = nullptr, *first_ = nullptr, *second_ = nullptr;
-  std::byte *narrow_ = nullptr, *wide_ = nullptr;  ///< one of them: where the working copy is written
+  std::byte* working_ = nullptr;  ///< where the working copy is written
+  ElementType working_type_ = ElementType::float32;
   bool working_packs_ = false;
   int head_ = 0;
 };

@@ -197,6 +197,23 @@ Field real(double& value, Range range) {
   return {read, [&value] { return literal(value); }};
 }
 
+Field power_of_two(double& value, Range range) {
+  Field field = real(value, range);
+  field.read = [&value, range, read = std::move(field.read)](const Given& given) {
+    const double before = value;
+    std::string wrong = read(given);
+    int exponent = 0;
+    if (!wrong.empty() || std::frexp(value, &exponent) == 0.5) return wrong;
+    std::vector<std::string> powers;
+    for (const double power : {std::ldexp(1.0, exponent - 1), std::ldexp(1.0, exponent)})
+      if (range.holds(power)) powers.push_back(fmt::format("{}", power));
+    wrong = fmt::format("{} is no power of two, and by others numbers would be rounded; use {}", value, fmt::join(powers, " or "));
+    value = before;
+    return wrong;
+  };
+  return field;
+}
+
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range) {
   const auto read = [set = std::move(set), range](const Given& given) -> std::string {
     const auto* integer = given.node.as_integer();

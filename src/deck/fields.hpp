@@ -71,6 +71,7 @@ std::string literal(double value);
 
 Field flag(bool& value);
 Field real(double& value, Range range);
+Field power_of_two(double& value, Range range);
 /// `check` gives what is wrong with a text that is not empty, or nothing.
 Field text(std::string& value, std::function<std::string(const std::string&)> check = {});
 /// A folder that may be left out: empty, and then not written.

@@ -135,16 +135,21 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
 void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision");
   using train::ComputePrecision;
-  v.field({"compute"},
-          choice<ComputePrecision>(precision.compute,
-                                   {{"float32", ComputePrecision::float32}, {"tfloat32", ComputePrecision::tfloat32}, {"bfloat16", ComputePrecision::bfloat16}},
-                                   {"float16", "float8"}));
+  v.field({"compute"}, choice<ComputePrecision>(precision.compute,
+                                                {{"float32", ComputePrecision::float32},
+                                                 {"tfloat32", ComputePrecision::tfloat32},
+                                                 {"bfloat16", ComputePrecision::bfloat16},
+                                                 {"float16", ComputePrecision::float16}},
+                                                {"float8"}));
   v.field({"reduce"}, unavailable({"\"float32\""}, {"float32", "bfloat16", "float16"}));
   v.table("precision.loss_scale");
-  v.field({"initial"}, unavailable({"65536"}));
-  v.field({"growth"}, unavailable({"2"}));
-  v.field({"backoff"}, unavailable({"0.5"}));
-  v.field({"interval"}, unavailable({"2000"}));
+  using optim::LossScaleOptions;
+  LossScaleOptions& scale = precision.loss_scale;
+  const Owner float16{precision.compute == ComputePrecision::float16, "precision.compute = \"float16\""};
+  v.field({"initial", float16}, power_of_two(scale.initial, between(LossScaleOptions::least, LossScaleOptions::most)));
+  v.field({"growth", float16}, power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::most, .min_open = true}));
+  v.field({"backoff", float16}, power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
+  v.field({"interval", float16}, integer(scale.interval, at_least(1)));
 }
 
 void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {

@@ -1,7 +1,7 @@
 #include "trireme/ops/activation.hpp"
 
-#include "element_type.hpp"
 #include "trireme/kernels/activation.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {

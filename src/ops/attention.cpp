@@ -4,7 +4,7 @@
 #include "cuda/attention.hpp"
 #include "raw_pointer.hpp"
 #include "trireme/device/stream.hpp"
-#include "trireme/kernels/types.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -15,7 +15,7 @@ void expect_matrix(const Context& context, const Attention& a, const Tensor& ten
 }
 
 void expect_problem(const Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
-  TRIREME_EXPECT(a.dtype == DType::float32 || a.dtype == DType::bfloat16);
+  TRIREME_EXPECT(is_compute_type(a.dtype));
   TRIREME_EXPECT(a.kv_heads > 0 && a.heads % a.kv_heads == 0 && a.head_width > 0);
   TRIREME_EXPECT(a.dropout >= 0 && a.dropout < 1 && (a.dropout == 0 || context.meta() || a.sample_keys != nullptr));
   TRIREME_EXPECT(a.dropout == 0 || readable(context, a.sample_keys));
@@ -46,7 +46,7 @@ void attention_forward(Context& context, const Attention& a, const Tensor& qkv, 
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
   const DeviceAccess access(context.stream());
-  a.dtype == DType::float32 ? forward<float>(a, qkv, out, log_sum, workspace) : forward<BFloat16>(a, qkv, out, log_sum, workspace);
+  with_element_type(a.dtype, [&]<class T>(T) { forward<T>(a, qkv, out, log_sum, workspace); });
 }
 
 void attention_backward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout,
@@ -62,7 +62,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;
   const DeviceAccess access(context.stream());
-  a.dtype == DType::float32 ? backward<float>(a, qkv, out, log_sum, dout, dqkv, workspace) : backward<BFloat16>(a, qkv, out, log_sum, dout, dqkv, workspace);
+  with_element_type(a.dtype, [&]<class T>(T) { backward<T>(a, qkv, out, log_sum, dout, dqkv, workspace); });
 }
 
 }  // namespace trireme::ops

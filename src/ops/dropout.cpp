@@ -1,8 +1,8 @@
 #include "trireme/ops/dropout.hpp"
 
-#include "element_type.hpp"
 #include "raw_pointer.hpp"
 #include "trireme/kernels/dropout.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {

@@ -1,16 +1,18 @@
 #include "trireme/ops/elementwise.hpp"
 
-#include "element_type.hpp"
+#include <type_traits>
+
 #include "trireme/device/stream.hpp"
 #include "trireme/kernels/elementwise.hpp"
 #include "trireme/kernels/pooling.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
 
 void expect_alike([[maybe_unused]] const Tensor& a, [[maybe_unused]] const Tensor& b) {
   TRIREME_EXPECT(a.elements() == b.elements() && a.dtype == b.dtype);
-  TRIREME_EXPECT(a.dtype == DType::float32 || a.dtype == DType::bfloat16);
+  TRIREME_EXPECT(is_compute_type(a.dtype));
 }
 
 void count(Context& context, std::int64_t bytes) { context.count(0, static_cast<double>(bytes)); }
@@ -21,11 +23,7 @@ void relu_forward(Context& context, const Tensor& x, const Tensor& y) {
   expect_alike(x, y);
   count(context, x.bytes() + y.bytes());
   if (context.meta()) return;
-  if (x.dtype == DType::float32) {
-    kernels::relu_forward(context.stream(), x.elements(), x.as<float>(), y.as<float>());
-  } else {
-    kernels::relu_forward(context.stream(), x.elements(), x.as<BFloat16>(), y.as<BFloat16>());
-  }
+  with_element_type(x.dtype, [&]<class T>(T) { kernels::relu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>()); });
 }
 
 void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Tensor& dx) {
@@ -33,11 +31,7 @@ void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Te
   expect_alike(y, dx);
   count(context, y.bytes() + dy.bytes() + dx.bytes());
   if (context.meta()) return;
-  if (y.dtype == DType::float32) {
-    kernels::relu_backward(context.stream(), y.elements(), y.as<float>(), dy.as<float>(), dx.as<float>());
-  } else {
-    kernels::relu_backward(context.stream(), y.elements(), y.as<BFloat16>(), dy.as<BFloat16>(), dx.as<BFloat16>());
-  }
+  with_element_type(y.dtype, [&]<class T>(T) { kernels::relu_backward(context.stream(), y.elements(), y.as<T>(), dy.as<T>(), dx.as<T>()); });
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
@@ -51,14 +45,16 @@ void add(Context& context, const Tensor& x, const Tensor& y) {
 void cast(Context& context, const Tensor& x, const Tensor& y) {
   if (x.dtype == y.dtype) return copy(context, x, y);
   TRIREME_EXPECT(x.elements() == y.elements());
-  TRIREME_EXPECT((x.dtype == DType::float32 && y.dtype == DType::bfloat16) || (x.dtype == DType::bfloat16 && y.dtype == DType::float32));
+  TRIREME_EXPECT(x.dtype == DType::float32 || y.dtype == DType::float32);
   count(context, x.bytes() + y.bytes());
   if (context.meta()) return;
-  if (x.dtype == DType::float32) {
-    kernels::cast(context.stream(), x.elements(), x.as<float>(), y.as<BFloat16>());
-  } else {
-    kernels::cast(context.stream(), x.elements(), x.as<BFloat16>(), y.as<float>());
-  }
+  const bool narrows = x.dtype == DType::float32;
+  with_element_type(narrows ? y.dtype : x.dtype, [&]<class T>(T) {
+    if constexpr (!std::is_same_v<T, float>) {
+      narrows ? kernels::cast(context.stream(), x.elements(), x.as<float>(), y.as<T>())
+              : kernels::cast(context.stream(), x.elements(), x.as<T>(), y.as<float>());
+    }
+  });
 }
 
 void fill(Context& context, const Tensor& y, float value) {

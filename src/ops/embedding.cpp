@@ -1,7 +1,7 @@
 #include "trireme/ops/embedding.hpp"
 
-#include "element_type.hpp"
 #include "trireme/kernels/embedding.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {

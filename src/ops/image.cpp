@@ -5,6 +5,7 @@
 #include "raw_pointer.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/kernels/image.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -30,12 +31,12 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
 
 void prepare_images(Context& context, const ImagePreparation& preparation, const Tensor& x, const ImageTransform* transforms, const Tensor& y) {
   TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] && x.shape[3] == y.shape[3]);
-  TRIREME_EXPECT(x.dtype == DType::uint8 && (y.dtype == DType::float32 || y.dtype == DType::bfloat16));
+  TRIREME_EXPECT(x.dtype == DType::uint8 && is_compute_type(y.dtype));
   TRIREME_EXPECT(readable(context, transforms));
   validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported", x.shape[3]);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;
-  y.dtype == DType::float32 ? run<float>(context, preparation, x, transforms, y) : run<BFloat16>(context, preparation, x, transforms, y);
+  with_element_type(y.dtype, [&]<class T>(T) { run<T>(context, preparation, x, transforms, y); });
 }
 
 }  // namespace trireme::ops

@@ -1,6 +1,7 @@
 #include "trireme/ops/loss.hpp"
 
 #include "trireme/kernels/loss.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -26,7 +27,7 @@ void run(Context& context, const Tensor& logits, const Tensor& labels, float lab
 
 void cross_entropy(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums,
                    const Tensor& dlogits) {
-  TRIREME_EXPECT(logits.shape.rank() == 2 && (logits.dtype == DType::float32 || logits.dtype == DType::bfloat16));
+  TRIREME_EXPECT(logits.shape.rank() == 2 && is_compute_type(logits.dtype));
   TRIREME_EXPECT(labels.dtype == DType::int32 && labels.elements() == logits.shape[0]);
   TRIREME_EXPECT(sums.dtype == DType::float64 && sums.elements() == 4);
   TRIREME_EXPECT(!dlogits.defined() || (dlogits.dtype == logits.dtype && dlogits.elements() == logits.elements()));
@@ -35,11 +36,7 @@ void cross_entropy(Context& context, const Tensor& logits, const Tensor& labels,
   const Tensor row_losses = context.workspace().allocate(DType::float64, {logits.shape[0]});
   const Tensor row_ranks = context.workspace().allocate(DType::int32, {logits.shape[0]});
   if (context.meta()) return;
-  if (logits.dtype == DType::float32) {
-    run<float>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses, row_ranks);
-  } else {
-    run<BFloat16>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses, row_ranks);
-  }
+  with_element_type(logits.dtype, [&]<class T>(T) { run<T>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses, row_ranks); });
 }
 
 }  // namespace trireme::ops

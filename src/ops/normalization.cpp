@@ -2,6 +2,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/kernels/normalization.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -19,7 +20,7 @@ NormShape group_shape(const GroupNorm& op) {
 std::int64_t elements(const NormShape& shape) { return shape.segments * shape.rows * shape.channels; }
 
 void expect_activations([[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype, [[maybe_unused]] const Tensor& t) {
-  TRIREME_EXPECT(dtype == DType::float32 || dtype == DType::bfloat16);
+  TRIREME_EXPECT(is_compute_type(dtype));
   TRIREME_EXPECT(t.dtype == dtype && t.shape.back() == shape.channels && t.elements() == elements(shape));
 }
 void expect_parameters([[maybe_unused]] std::int64_t count, [[maybe_unused]] const Tensor& t) {
@@ -80,11 +81,7 @@ void run_forward(Context& context, const NormShape& shape, DType dtype, kernels:
   statistics.mean = mean.as<float>();
   statistics.rstd = rstd.as<float>();
   statistics.epsilon = batch_norm_epsilon;
-  if (dtype == DType::float32) {
-    forward<float>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd, mask);
-  } else {
-    forward<BFloat16>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd, mask);
-  }
+  with_element_type(dtype, [&]<class T>(T) { forward<T>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd, mask); });
 }
 
 template <class T>
@@ -124,13 +121,10 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   ArenaScope scope(context.workspace());
   const kernels::NormWorkspace workspace = take_workspace(context, shape);
   if (context.meta()) return;
-  if (dtype == DType::float32) {
-    kernels::norm_backward(context.stream(), shape,
-                           backward_arguments<float>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write), workspace);
-  } else {
-    kernels::norm_backward(context.stream(), shape,
-                           backward_arguments<BFloat16>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write), workspace);
-  }
+  with_element_type(dtype, [&]<class T>(T) {
+    kernels::norm_backward(context.stream(), shape, backward_arguments<T>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write),
+                           workspace);
+  });
 }
 
 }  // namespace
@@ -156,11 +150,7 @@ void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x
   expect_parameters(op.channels, running_variance);
   count(context, shape, op.dtype, op.add ? 3 : 2);
   if (context.meta()) return;
-  if (op.dtype == DType::float32) {
-    apply<float>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {});
-  } else {
-    apply<BFloat16>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {});
-  }
+  with_element_type(op.dtype, [&]<class T>(T) { apply<T>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {}); });
 }
 
 void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,

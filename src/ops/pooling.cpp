@@ -1,6 +1,7 @@
 #include "trireme/ops/pooling.hpp"
 
 #include "trireme/kernels/pooling.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -28,12 +29,7 @@ void max_pool_forward(Context& context, const MaxPool& p, const Tensor& x, const
   const kernels::PoolWindows windows = windows_of(p);
   if (context.meta()) return;
   auto* const places = winners.as<std::uint8_t>();
-  if (p.dtype == DType::bfloat16) {
-    kernels::max_pool_forward(context.stream(), windows, x.as<BFloat16>(), y.as<BFloat16>(), places);
-  } else {
-    TRIREME_EXPECT(p.dtype == DType::float32);
-    kernels::max_pool_forward(context.stream(), windows, x.as<float>(), y.as<float>(), places);
-  }
+  with_element_type(p.dtype, [&]<class T>(T) { kernels::max_pool_forward(context.stream(), windows, x.as<T>(), y.as<T>(), places); });
 }
 
 void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, const Tensor& winners, const Tensor& dx) {
@@ -43,12 +39,7 @@ void max_pool_backward(Context& context, const MaxPool& p, const Tensor& dy, con
   const kernels::PoolWindows windows = windows_of(p);
   if (context.meta()) return;
   const auto* const places = winners.as<std::uint8_t>();
-  if (p.dtype == DType::bfloat16) {
-    kernels::max_pool_backward(context.stream(), windows, dy.as<BFloat16>(), places, dx.as<BFloat16>());
-  } else {
-    TRIREME_EXPECT(p.dtype == DType::float32);
-    kernels::max_pool_backward(context.stream(), windows, dy.as<float>(), places, dx.as<float>());
-  }
+  with_element_type(p.dtype, [&]<class T>(T) { kernels::max_pool_backward(context.stream(), windows, dy.as<T>(), places, dx.as<T>()); });
 }
 
 void average_pool_forward(Context& context, std::int64_t batch, std::int64_t pixels, std::int64_t channels, const Tensor& x, const Tensor& y) {
@@ -58,12 +49,7 @@ void average_pool_forward(Context& context, std::int64_t batch, std::int64_t pix
   const ArenaScope scope(context.workspace());
   const Tensor partials = context.workspace().allocate(DType::float32, {kernels::row_sum_partials(sums)});
   if (context.meta()) return;
-  if (x.dtype == DType::bfloat16) {
-    kernels::sum_rows(context.stream(), sums, x.as<BFloat16>(), partials.as<float>(), y.as<BFloat16>());
-  } else {
-    TRIREME_EXPECT(x.dtype == DType::float32);
-    kernels::sum_rows(context.stream(), sums, x.as<float>(), partials.as<float>(), y.as<float>());
-  }
+  with_element_type(x.dtype, [&]<class T>(T) { kernels::sum_rows(context.stream(), sums, x.as<T>(), partials.as<float>(), y.as<T>()); });
 }
 
 void average_pool_backward(Context& context, std::int64_t batch, std::int64_t pixels, std::int64_t channels, const Tensor& dy, const Tensor& dx) {
@@ -71,12 +57,7 @@ void average_pool_backward(Context& context, std::int64_t batch, std::int64_t pi
   context.count(0, static_cast<double>(dx.bytes() + dy.bytes()));
   if (context.meta()) return;
   const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
-  if (dy.dtype == DType::bfloat16) {
-    kernels::broadcast_rows(context.stream(), sums, dy.as<BFloat16>(), dx.as<BFloat16>());
-  } else {
-    TRIREME_EXPECT(dy.dtype == DType::float32);
-    kernels::broadcast_rows(context.stream(), sums, dy.as<float>(), dx.as<float>());
-  }
+  with_element_type(dy.dtype, [&]<class T>(T) { kernels::broadcast_rows(context.stream(), sums, dy.as<T>(), dx.as<T>()); });
 }
 
 }  // namespace trireme::ops

@@ -1,7 +1,7 @@
 #include "trireme/ops/rotary.hpp"
 
-#include "element_type.hpp"
 #include "trireme/kernels/rotary.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 

@@ -1,7 +1,7 @@
 #include "trireme/ops/row_norm.hpp"
 
-#include "element_type.hpp"
 #include "trireme/kernels/row_norm.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {

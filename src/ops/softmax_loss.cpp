@@ -1,6 +1,7 @@
 #include "trireme/ops/softmax_loss.hpp"
 
 #include "trireme/kernels/softmax_loss.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -11,9 +12,7 @@ RowStatistics* row_statistics(const Tensor& stats) { return reinterpret_cast<Row
 
 bool is_rows(const Tensor& tensor, DType dtype, std::int64_t elements) { return tensor.dtype == dtype && tensor.elements() == elements; }
 
-bool are_logits(const Tensor& logits) {
-  return logits.shape.rank() == 2 && logits.shape[1] > 0 && (logits.dtype == DType::float32 || logits.dtype == DType::bfloat16);
-}
+bool are_logits(const Tensor& logits) { return logits.shape.rank() == 2 && logits.shape[1] > 0 && is_compute_type(logits.dtype); }
 
 double bytes_of(std::initializer_list<const Tensor*> tensors) {
   double bytes = 0;
@@ -41,11 +40,7 @@ void softmax_statistics(Context& context, const Tensor& logits, const Tensor& la
   TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(stats, DType::float32, 4 * logits.shape[0]));
   context.count(0, bytes_of({&logits, &labels, &stats}));
   if (context.meta()) return;
-  if (logits.dtype == DType::float32) {
-    run_statistics<float>(context, logits, labels, first, stats);
-  } else {
-    run_statistics<BFloat16>(context, logits, labels, first, stats);
-  }
+  with_element_type(logits.dtype, [&]<class T>(T) { run_statistics<T>(context, logits, labels, first, stats); });
 }
 
 void merge_statistics(Context& context, const Tensor& stats, const Tensor& merged) {
@@ -62,16 +57,13 @@ void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& 
   TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(ranks, DType::int32, logits.shape[0]));
   TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * logits.shape[0]));
   TRIREME_EXPECT(!dlogits.defined() || dlogits.elements() == logits.elements());
-  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype || (dlogits.dtype == DType::bfloat16 && dlogits.data != logits.data) || context.meta());
+  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype || (logits.dtype == DType::float32 && dlogits.data != logits.data) || context.meta());
   context.count(0, bytes_of({&logits, &labels, &merged, &dlogits, &ranks}));
   if (context.meta()) return;
-  if (logits.dtype == DType::bfloat16) {
-    run_gradient<BFloat16, BFloat16>(context, g, logits, labels, merged, dlogits, ranks);
-  } else if (dlogits.defined() && dlogits.dtype == DType::bfloat16) {
-    run_gradient<float, BFloat16>(context, g, logits, labels, merged, dlogits, ranks);
-  } else {
-    run_gradient<float, float>(context, g, logits, labels, merged, dlogits, ranks);
-  }
+  with_element_type(dlogits.defined() ? dlogits.dtype : logits.dtype, [&]<class G>(G) {
+    logits.dtype == DType::float32 ? run_gradient<float, G>(context, g, logits, labels, merged, dlogits, ranks)
+                                   : run_gradient<G, G>(context, g, logits, labels, merged, dlogits, ranks);
+  });
 }
 
 void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks, std::int64_t total_classes, float label_smoothing,

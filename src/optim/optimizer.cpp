@@ -31,8 +31,17 @@ std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options, const
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state)
+Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state,
+                     const std::optional<LossScaleOptions>& scaling)
     : options_(options), store_(store), rates_(first_rates(options, store.list())), report_(state.device.device()), gradient_squares_(store, groups, state) {
+  if (scaling) {
+    scaling_ = {.growth = scaling->growth,
+                .backoff = scaling->backoff,
+                .least = LossScaleOptions::least,
+                .most = LossScaleOptions::most,
+                .interval = scaling->interval};
+    loss_scale_.scale = judgement_.loss_scale = scaling->initial;
+  }
   if (takes_trust(options.kind)) {
     weight_squares_.emplace(store, groups, state);
     const auto& entries = store.list().entries();
@@ -46,7 +55,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     place.begin = chunks_.size();
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
       chunks_.push_back(chunk);
-      if (store.flat_working().defined()) place.working_bytes += chunk.elements * size_of(chunk.bfloat16 ? DType::bfloat16 : DType::float32);
+      if (store.flat_working().defined()) place.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
     }
     place.end = chunks_.size();
   }
@@ -86,7 +95,21 @@ void Optimizer::exchange_ema(ops::Context& context) {
 
 void Optimizer::set_updates(std::int64_t updates) {
   if (updates == updates_) return;
-  updates_ = judgement_.updates = updates;
+  updates_ = updates;
+  go_on_from_host();
+}
+
+void Optimizer::set_loss_scale(const LossScale& scale) {
+  if (!scales_loss() || scale == loss_scale_) return;
+  loss_scale_ = scale;
+  go_on_from_host();
+}
+
+/// The next judgement goes on from what the host knows.
+void Optimizer::go_on_from_host() {
+  judgement_.updates = updates_;
+  judgement_.loss_scale = loss_scale_.scale;
+  judgement_.good_steps = loss_scale_.good_steps;
   judgement_table_.changed();
 }
 
@@ -95,6 +118,8 @@ void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss
   const Stream& stream = context.stream();
   ops::Judgement* const judgement = judgement_table_.on(stream);
   ops::judge(context, {.gradient = gradient_squares_.parts(stream),
+                       .scale = loss.scale,
+                       .scaling = scaling_,
                        .loss_finite = loss.finite,
                        .loss = loss.sums,
                        .loss_limit = loss.limit,
@@ -190,10 +215,11 @@ void Optimizer::begin_update(ops::Context& context, double rate, const LossOfSte
 }
 
 StepOutcome Optimizer::end_update() {
-  ops::Judgement judgement{.updates = updates_ + 1};
+  ops::Judgement judgement{.updates = updates_ + 1, .loss_scale = loss_scale_.scale, .good_steps = loss_scale_.good_steps};
   report_.hear(&judgement);
   updates_ = judgement.updates;
-  return {judgement.apply != 0, judgement.norm};
+  loss_scale_ = {judgement.loss_scale, judgement.good_steps};
+  return {judgement.apply != 0, judgement.norm, judgement.overflow != 0};
 }
 
 }  // namespace trireme::optim

@@ -52,7 +52,7 @@ void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards
 
 FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute, std::span<const int> chunk_begins)
     : slots_(list.entries().size()), bucket_of_(static_cast<std::size_t>(list.blocks()), -1), compute_(compute) {
-  TRIREME_EXPECT(compute == DType::float32 || compute == DType::bfloat16);
+  TRIREME_EXPECT(ops::is_compute_type(compute));
   const std::vector<std::size_t> order = flat_order(list);
   Bucket open;
   for (std::size_t place = 0; place < order.size(); ++place) {

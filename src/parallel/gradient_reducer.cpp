@@ -87,7 +87,8 @@ void GradientReducer::take_lanes(Arena& gradients) {
   }
 }
 
-void GradientReducer::begin_step() {
+void GradientReducer::begin_step(double scale) {
+  scale_ = scale;
   for (State& state : states_) {
     state.done = 0;
     state.top = 0;
@@ -194,7 +195,7 @@ void GradientReducer::free_lane(ops::Context& context, Lane& lane) {
 
 GradientReducer::Sum GradientReducer::finish(ops::Context& context, bool finite) {
   TRIREME_EXPECT(std::all_of(states_.begin(), states_.end(), [&](const State& state) { return state.done == options_.micro_batches; }));
-  sums_[now_].told = {true, finite};
+  sums_[now_].told = {true, finite, scale_};
   const std::size_t handed_on = (now_ + 1) % sums_.size();  // delayed: the other one
   complete(context, handed_on);
   store_.direct_flat_gradient(sums_[handed_on].reduced);

@@ -73,7 +73,7 @@ std::vector<ops::FlatChunk> Shard::chunks(const Window& window, std::int64_t chu
       chunks.push_back({.offset = run.offset + done,
                         .elements = static_cast<std::int32_t>(std::min(chunk_elements, run.elements - done)),
                         .tensor = run.tensor,
-                        .bfloat16 = run.type == DType::bfloat16,
+                        .type = ops::element_type(run.type),
                         .working = run.working + done * size_of(run.type)});
     }
   }

@@ -32,6 +32,12 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
   const bool finite = std::isfinite(result.loss), over = finite && result.loss > loss_limit();
   const bool was_over = std::exchange(loss_was_spike_, over),
              spike = over || (finite && was_over);  // a delayed gradient is judged by the loss of its own step, and applied in the next
+  if (result.overflow) {                            // as often as the scale has grown: neither a bad step nor one that ends a run of them
+    events.push_back({"skipped_step",
+                      fmt::format("the gradient is not finite at loss scale {:.6g}: the weights did not move, the scale is lowered", result.loss_scale),
+                      false});
+    return events;
+  }
   if (!result.applied) {
     ++state_.bad_in_a_row;
     ++(spike ? state_.spikes : state_.nonfinite);

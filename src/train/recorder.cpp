@@ -71,7 +71,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   const double tokens_per_second = samples_per_second * static_cast<double>(options_.tokens_per_sample);
   monitor::Row row("train");
   row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
-  row.add("loss", result.loss).add("rate", rate).add("grad_norm", result.grad_norm).add("loss_scale", 1.0);
+  row.add("loss", result.loss).add("rate", rate).add("grad_norm", result.grad_norm).add("loss_scale", result.loss_scale);
   row.add("samples_per_s", samples_per_second);
   if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);

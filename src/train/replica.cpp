@@ -148,7 +148,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                                                                                      .deterministic = ordered(options, layout_, summed_.size()),
                                                                                      .delayed = options.trains && options.sync == parallel::SyncKind::delayed},
                                                   gradients_);
-  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine), state);
+  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine), state,
+                                                  options.loss_scale);
   if (periodic) {
     average_ = std::make_unique<parallel::PeriodicAverage>(
         *store_, optimizer_->state_buffers(), mesh.data, engine,
@@ -186,7 +187,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   batch.labels = {nullptr, DType::int32, DeviceKind::meta, options.tokens() ? input : Shape{options.micro}};
   batch.valid = options.micro;
   if (options.trains) {
-    replica.reducer_->begin_step();
+    replica.begin_step();
     for (const parallel::PipelineAction& action : replica.schedule_) {
       if (action.forward)
         replica.forward(action, takes_batch(action) ? &batch : nullptr);
@@ -330,10 +331,11 @@ void Replica::backward(const parallel::PipelineAction& action) {
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
   Tensor dy;
   if (here.last()) {
-    // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it goes its own way: gradients of micro-batches and replicas only add.
+    // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it goes its own way: gradients of micro-batches and replicas
+    // only add. The loss scale is divided out where the step is judged.
     const std::int64_t samples = options_.global * summed_.size() / mesh_.shape.data;
     const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing),
-                                 gradient_factor_ * static_cast<float>(1.0 / static_cast<double>(samples * options_.labels_per_sample()))};
+                                 gradient_factor_ * static_cast<float>(reducer_->scale() / static_cast<double>(samples * options_.labels_per_sample()))};
     store_->need(context_, here.end(), here.end() - 1);
     reducer_->block_begins(context_, here.end());
     slot.kept.need(context_, here.parts() - 1);

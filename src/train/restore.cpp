@@ -113,6 +113,7 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   }
   if (weights_only) return {};
   run.replica->optimizer().set_updates(contents.info.updates);
+  restore_loss_scale(*run.replica, contents.info);
   return state_of(contents.info);
 }
 

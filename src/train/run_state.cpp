@@ -1,7 +1,10 @@
 #include "trireme/train/run_state.hpp"
 
+#include <cmath>
 #include <type_traits>
 #include <utility>
+
+#include "trireme/base/check.hpp"
 
 namespace trireme::train {
 namespace {
@@ -16,6 +19,15 @@ T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
         return otherwise;
       },
       found->second);
+}
+
+/// Of a checkpoint that may be a stranger's.
+double checked_scale(double scale, const char* name) {
+  int exponent = 0;
+  constexpr double least = optim::LossScaleOptions::least, most = optim::LossScaleOptions::most;
+  validate(scale >= least && scale <= most && std::frexp(scale, &exponent) == 0.5,
+           "the checkpoint's state {} is {}, which no run can have come to: it must be a power of two from {} to {}", name, scale, least, most);
+  return scale;
 }
 
 constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {
@@ -76,8 +88,13 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
   info.state["dataset"] = dataset;
   info.state["elapsed_s"] = state.elapsed_seconds;
   info.state["skipped"] = state.skipped;
-  info.state["loss_scale"] = 1.0;
-  if (const auto pending = replica.reducer().pending(); pending.there) info.state["pending_finite"] = std::int64_t{pending.finite};
+  const optim::LossScale scale = replica.optimizer().loss_scale();
+  info.state["loss_scale"] = scale.scale;
+  if (replica.optimizer().scales_loss()) info.state["loss_scale_steps"] = scale.good_steps;
+  if (const auto pending = replica.reducer().pending(); pending.there) {
+    info.state["pending_finite"] = std::int64_t{pending.finite};
+    info.state["pending_scale"] = pending.scale;
+  }
   info.state["health_mean_sum"] = state.health.mean_sum;
   for (const auto& [name, counter] : health_counters) info.state[name] = state.health.*counter;
   if (state.best) {
@@ -95,7 +112,16 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
 
 void expect_pending(Replica& replica, const checkpoint::Info& info) {
   if (replica.options().sync != parallel::SyncKind::delayed) return;
-  replica.reducer().set_pending({.there = info.state.contains("pending_finite"), .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0});
+  replica.reducer().set_pending({.there = info.state.contains("pending_finite"),
+                                 .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0,
+                                 .scale = checked_scale(value_or<double>(info, "pending_scale", 1), "pending_scale")});
+}
+
+void restore_loss_scale(Replica& replica, const checkpoint::Info& info) {
+  if (!info.state.contains("loss_scale_steps")) return;
+  const auto steps = value_or<std::int64_t>(info, "loss_scale_steps", 0);
+  validate(steps >= 0, "the checkpoint's state loss_scale_steps is {}, which no run can have come to", steps);
+  replica.optimizer().set_loss_scale({checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
 }
 
 RunState state_of(const checkpoint::Info& info) {

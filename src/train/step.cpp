@@ -52,7 +52,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   };
 
   come_by("step");
-  replica_.reducer().begin_step();
+  replica_.begin_step();
   step.busy.start(context.stream());
   for (const parallel::PipelineAction& action : replica_.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
@@ -78,9 +78,10 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   lap(step.times.comm_exposed);
 
   step.updates = gradient.there;
+  step.scale = gradient.scale;
   if (gradient.there) {
-    const optim::LossOfStep loss =
-        delayed ? optim::LossOfStep{.finite = gradient.finite} : optim::LossOfStep{.sums = replica_.agreement().sums(), .limit = request.loss_limit};
+    const optim::LossOfStep loss = delayed ? optim::LossOfStep{.finite = gradient.finite, .scale = gradient.scale}
+                                           : optim::LossOfStep{.sums = replica_.agreement().sums(), .limit = request.loss_limit, .scale = gradient.scale};
     replica_.optimizer().begin_update(context, request.rate, loss);
   }
   replica_.store().publish(context);
@@ -105,6 +106,8 @@ StepResult Steps::end() {
   result.wishes = static_cast<std::uint32_t>(step.agreed.wishes);
   result.grad_norm = outcome.grad_norm;
   result.applied = outcome.applied;
+  result.overflow = outcome.overflow;
+  result.loss_scale = step.scale;
   result.times = step.times;
   const double now = monotonic_seconds();
   result.times.backward += told - start;  // a device works behind the host, which waits for it here
@@ -127,18 +130,26 @@ optim::StepOutcome Steps::joined(const optim::StepOutcome& mine) {
   engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()), outcome_bounds_, "trireme/train/join_outcomes"));
   optim::StepOutcome joined;
   double squares = 0;
+  bool bad = false;
   for (const optim::StepOutcome& outcome : outcomes_) {
     joined.applied = joined.applied && outcome.applied;
+    bad = bad || (!outcome.applied && !outcome.overflow);
     squares += outcome.grad_norm * outcome.grad_norm;
   }
+  joined.overflow = !joined.applied && !bad;
   joined.grad_norm = std::sqrt(squares / data.size());
   return joined;
 }
 
 void Steps::average() {
   replica_.average()->average(replica_.context());
-  // One may have dropped a step that the others made: what all have made is in every slot.
-  replica_.optimizer().set_updates(replica_.mesh().data.all_reduce(replica_.optimizer().updates(), comm::Reduction::min));
+  // One may have dropped a step that the others made: what all have made is in every slot, and what none has found too large is every one's loss scale.
+  optim::Optimizer& optimizer = replica_.optimizer();
+  const auto least = [&](std::int64_t mine) { return replica_.mesh().data.all_reduce(mine, comm::Reduction::min); };
+  optimizer.set_updates(least(optimizer.updates()));
+  if (!optimizer.scales_loss()) return;
+  const optim::LossScale mine = optimizer.loss_scale();
+  optimizer.set_loss_scale({static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
 }
 
 }  // namespace trireme::train

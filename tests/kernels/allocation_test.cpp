@@ -47,7 +47,7 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
   GTEST_SKIP() << "the sanitizer's own allocations are seen here as the program's";
 #endif
   if (tested_device() == DeviceKind::emulated) GTEST_SKIP() << "the emulated device's own book-keeping allocates";
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     Fixture f;
     const ops::Convolution c{4, 8, 8, 16, 32, 3, 1, 1, dtype};
     const ops::Linear l{4, 32, 10, ops::MatrixOrder::out_in, dtype};

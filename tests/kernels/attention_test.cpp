@@ -6,6 +6,7 @@
 
 #include "kernels/norm_reference.hpp"
 #include "trireme/kernels/attention.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::test {
 namespace {
@@ -115,11 +116,11 @@ struct Problem {
   }
   void forward() {
     if (by == By::op) return attention_forward(fixture.context, placed, qkv, out, log_sum);
-    a.dtype == DType::float32 ? kernel_forward<float>() : kernel_forward<BFloat16>();
+    ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_forward<T>(); });
   }
   void backward() {
     if (by == By::op) return attention_backward(fixture.context, placed, qkv, out, log_sum, dout, dqkv);
-    a.dtype == DType::float32 ? kernel_backward<float>() : kernel_backward<BFloat16>();
+    ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_backward<T>(); });
   }
   kernels::AttentionShape shape() const { return {a.batch, a.context, a.heads, a.kv_heads, a.head_width, a.dropout, a.key, placed.sample_keys, a.first_head}; }
   template <class T>
@@ -147,7 +148,7 @@ std::string name_of(const Attention& a, By by = By::op) {
 
 std::vector<Attention> cases() {
   std::vector<Attention> all;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const float dropout : {0.0f, 0.2f}) {
       const auto add = [&](std::int64_t batch, std::int64_t context, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width) {
         all.push_back({batch, context, heads, kv_heads, head_width, dtype, dropout, 0xABCDEF, sample_keys, 0});
@@ -167,7 +168,7 @@ std::vector<Attention> cases() {
   return all;
 }
 
-// What is rounded to the tensors' type (in bfloat16 the probabilities, as a product's operand, and the result) counts twice its unit; sums
+// What is rounded to the tensors' type (in bfloat16, where products take it, the probabilities, as a product's operand, and the result) counts twice its unit; sums
 // in float32 have some dozens of terms of order one, or their means: scores of standard normal vectors are, divided by the root of their
 // width, standard normal.
 double tolerance(const Attention& a) { return 2 * unit_roundoff(a.dtype) + 64 * 0x1p-24; }
@@ -213,7 +214,7 @@ TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
 }
 
 TEST(Attention, LargeScoresDoNotOverflow) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     const Attention a{1, 70, 1, 1, 64, dtype};
     for (const By by : both) {
       Problem p(a, by, tested_device(), 40);  // scores of thousands
@@ -227,7 +228,7 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST(Attention, APositionSeesNothingThatComesAfterIt) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     const Attention a{1, 150, 2, 1, 32, dtype};
     for (const By by : both) {
       Problem p(a, by), changed(a, by);
@@ -244,7 +245,7 @@ TEST(Attention, APositionSeesNothingThatComesAfterIt) {
 }
 
 TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     const Attention whole{2, 75, 4, 2, 16, dtype, 0.3f, 99, sample_keys, 0};
     Attention part = whole;
     part.heads = 2;

@@ -91,7 +91,7 @@ TEST(BatchNorm, ReferenceIsItsOwnDerivative) {
 }
 
 TEST(BatchNorm, EqualsReference) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const bool relu : {false, true}) {
       for (const bool add : {false, true}) {
         for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2, 1}, {3, 5}, {131, 3}, {997, 16}, {257, 33}, {61, 64}, {67, 521}}) {
@@ -103,7 +103,7 @@ TEST(BatchNorm, EqualsReference) {
 }
 
 TEST(BatchNorm, ChannelsInPacks) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const bool relu : {false, true}) {
       for (const bool add : {false, true}) {
         for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2311, 24}, {1100, 64}, {197, 264}, {301, 1024}}) {
@@ -115,7 +115,7 @@ TEST(BatchNorm, ChannelsInPacks) {
 }
 
 TEST(BatchNorm, TensorsMayBeginAnywhere) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const bool add : {false, true}) {
       const Case c{301, 16, true, add, dtype};
       Problem aligned(c), p(c);
@@ -140,7 +140,7 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
 }
 
 TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const std::int64_t channels : {8, 24, 264}) {
       Problem p({517, channels, true, true, dtype}), reads({517, channels, true, true, dtype});
       reads.mask = {};
@@ -207,7 +207,7 @@ TEST(BatchNorm, ParameterGradientsAreAdded) {
 }
 
 TEST(BatchNorm, ResultsMayLieOnDy) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const bool relu : {false, true}) {
       for (const bool add : {false, true}) {
         Problem p({613, 16, relu, add, dtype});
@@ -228,7 +228,7 @@ TEST(BatchNorm, ResultsMayLieOnDy) {
 }
 
 TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     const Case c{103, 19, true, true, dtype};
     Problem p(c);
     const Tensor mean = p.fixture.random(DType::float32, {c.channels}, "running mean"), variance = p.fixture.filled(DType::float32, {c.channels}, 2.25);

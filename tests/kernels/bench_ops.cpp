@@ -227,7 +227,7 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
     s.flat.working_bytes = 2 * elements;
     std::vector<ops::FlatChunk> chunks;
     for (std::int64_t begin = 0; begin < elements; begin += chunk_elements) {
-      chunks.push_back({begin, static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)), 0, true, 2 * begin});
+      chunks.push_back({begin, static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)), 0, ElementType::bfloat16, 2 * begin});
     }
     s.count = static_cast<std::int64_t>(chunks.size());
     s.chunks = f.placed(chunks);

@@ -62,7 +62,7 @@ std::vector<Convolution> cases() {
       {2, 28, 28, 1, 64, 3, 1, 1}, {3, 7, 7, 32, 64, 3, 2, 1}, {2, 9, 11, 13, 19, 3, 1, 3}, {2, 32, 32, 3, 16, 7, 2, 3},
   };
   std::vector<Convolution> all;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (Convolution c : shapes) {
       c.dtype = dtype;
       all.push_back(c);

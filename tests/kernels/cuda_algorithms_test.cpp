@@ -86,7 +86,7 @@ TEST(Algorithms, EachProblemHasItsOwnName) {
     ++problems;
   };
   for (int kind = 0; kind <= static_cast<int>(Problem::Kind::attention_backward); ++kind) {
-    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       for (const bool bias : {false, true}) {
         for (const bool in_out : {false, true}) {
           const Problem problem{static_cast<Problem::Kind>(kind), dtype, bias, in_out, {}};

@@ -66,7 +66,7 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
   const Descriptor device = device_properties();
   for (const bool deterministic : {false, true}) {
     const PlanTarget target{nullptr, &device, deterministic};
-    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype}, Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype},
                                    Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype}}) {
         for (const auto kind : {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data, Problem::Kind::convolution_backward_weight}) {
@@ -85,7 +85,7 @@ TEST(CudaGraph, AnEngineIsFoundAgainByItsName) {
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
   for (const Problem::Kind kind : convolutions) {
-    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
       const Convolution c{16, 56, 56, 64, 64, 3, 1, 1, dtype};
       const std::vector<std::string> names = make_convolution(target, kind, c)->engines();
       EXPECT_GT(names.size(), 1u);

@@ -140,7 +140,7 @@ Work work_of(DeviceKind target, const Linear& l, Write write, bool deterministic
 }
 
 TEST(CudaOperands, AnOpCountsAsOnTheCpu) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const Write write : {Write::assign, Write::add}) {
       const Linear linear{32, 16, 24, MatrixOrder::out_in, dtype};
       const Counters cpu = work_of(DeviceKind::cpu, linear, write).counters, cuda = work_of(DeviceKind::cuda, linear, write).counters;

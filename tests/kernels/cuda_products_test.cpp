@@ -49,7 +49,7 @@ struct Layer {
 
 std::vector<Linear> cases() {
   std::vector<Linear> all;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
       all.push_back({1, 1, 1, order, dtype});
       all.push_back({37, 31, 13, order, dtype});  // rows that no library takes beside a product

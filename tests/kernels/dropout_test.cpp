@@ -5,7 +5,6 @@
 namespace trireme::test {
 namespace {
 
-constexpr DType types[] = {DType::float32, DType::bfloat16};
 constexpr std::uint64_t sample_keys[] = {11, 0xFEDCBA9876543210ull, 13, 1ull << 63};
 
 ops::Dropout layer(float probability, std::int64_t context, std::int64_t first_row = 0) {
@@ -33,7 +32,7 @@ Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
 constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0}, {6, 7, 3, 0}, {10, 61, 5, 3}, {8, 64, 2, 0}, {4, 1031, 3, 2}, {2, 128, 7, 25}, {5, 64, 4, 2}};
 
 TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     for (const auto& [rows, width, context, first_row] : shapes) {
       SmallFixture f;
       const ops::Dropout op = layer(0.3f, context, first_row);
@@ -76,7 +75,7 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
 }
 
 TEST(Dropout, ProbabilityZeroIsACopyThatNeedsNoKeys) {
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     SmallFixture f;
     const Tensor x = f.random(dtype, {5, 13}, "x"), y = f.make(dtype, {5, 13}), before = f.copy_of(x);
     ops::dropout(f.context, {}, x, y);
@@ -87,7 +86,11 @@ TEST(Dropout, ProbabilityZeroIsACopyThatNeedsNoKeys) {
 }
 
 TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
-  for (const auto& [from, to] : {std::pair{DType::float32, DType::float32}, {DType::bfloat16, DType::bfloat16}, {DType::float32, DType::bfloat16}}) {
+  for (const auto& [from, to] : {std::pair{DType::float32, DType::float32},
+                                 {DType::bfloat16, DType::bfloat16},
+                                 {DType::float32, DType::bfloat16},
+                                 {DType::float16, DType::float16},
+                                 {DType::float32, DType::float16}}) {
     for (const float p : {0.0f, 0.3f}) {
       for (const bool with_bias : {false, true}) {
         for (const auto& [rows, width, context, first_row] : shapes) {
@@ -102,7 +105,7 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
             expected.push_back((a + b) * m[i] + r);
             // Sum, product and sum are rounded in float32, the result in its own type.
             bounds.push_back(3 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
-                             (to == DType::bfloat16 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));
+                             (to != DType::float32 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));
           }
           ops::dropout_add(f.context, placed(f, op), x, bias, residual, y);
           expect_within(y, expected, bounds, to_string(from) + " to " + to_string(to));

@@ -7,10 +7,9 @@ namespace {
 
 // 1, odd, prime, and more than one piece of work with a remainder.
 constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};  // (a device takes packs of 8, 32 of them a row, 4 rows a thread)
-constexpr DType types[] = {DType::float32, DType::bfloat16};
 
 TEST(Elementwise, ReluAndItsGradient) {
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
       Fixture f;
       const Tensor x = f.random(dtype, {n}, "x"), y = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
@@ -37,7 +36,7 @@ TEST(Elementwise, ReluLetsANaNThrough) {
 }
 
 TEST(Elementwise, AddIsRoundedOnce) {
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
       Fixture f;
       const Tensor x = f.random(dtype, {n}, "x"), y = f.random(dtype, {n}, "y");
@@ -45,8 +44,8 @@ TEST(Elementwise, AddIsRoundedOnce) {
       const Values other = values(y);
       for (std::int64_t i = 0; i < n; ++i) sum[i] += other[i];
       ops::add(f.context, x, y);
-      // bfloat16: rounded to float32, then to bfloat16.
-      expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype == DType::bfloat16 ? 0x1p-24 : 0));
+      // 16 bits: rounded to float32, then to the type.
+      expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype != DType::float32 ? 0x1p-24 : 0));
     }
   }
 }
@@ -73,9 +72,58 @@ TEST(Elementwise, CastIsToTheNearestEven) {
   }
 }
 
+TEST(Elementwise, CastKnowsEveryFloat16) {
+  constexpr std::int64_t count = 65536;
+  std::vector<Float16> all(count);
+  std::vector<float> wide(count);
+  for (std::int64_t i = 0; i < count; ++i) {
+    all[i].bits = static_cast<std::uint16_t>(i);
+    wide[i] = to_float(all[i]);
+  }
+  Fixture f;
+  // Where packs may be taken, and element by element.
+  for (const std::int64_t first : {0, 1}) {
+    const Tensor x = f.make(DType::float16, {count + 1}).rows(first, first + count), y = f.make(DType::float32, {count + 1}).rows(first, first + count),
+                 back = f.make(DType::float16, {count + 1}).rows(first, first + count);
+    copy_bytes(f.context.stream(), x.data, all.data(), static_cast<std::size_t>(x.bytes()));
+    ops::cast(f.context, x, y);
+    ops::cast(f.context, y, back);
+    std::vector<float> widened(count);
+    std::vector<Float16> rounded(count);
+    read_elements(y, 0, count, widened);
+    read_elements(back, 0, count, rounded);
+    for (std::int64_t i = 0; i < count; ++i) {
+      if (std::isnan(wide[i])) {
+        ASSERT_TRUE(std::isnan(widened[i]) && std::isnan(to_float(rounded[i]))) << i;
+      } else {
+        ASSERT_EQ(bits_of_float(widened[i]), bits_of_float(wide[i])) << i;
+        ASSERT_EQ(rounded[i].bits, i);
+      }
+    }
+  }
+}
+
+TEST(Elementwise, CastToFloat16IsToTheNearestEven) {
+  // Ties at 1, at the end of the range (65520 is half way to what would be 2^16), below 2^-14 and at half of the smallest number.
+  const Values in = {1 + 0x1p-11,       1 + 3 * 0x1p-11, -1 - 0x1p-11, 65519,   65520,      -65520,  1e30,
+                     0x1p-14 - 0x1p-25, 0x1p-24,         3 * 0x1p-25,  0x1p-25, 0x1.01p-25, -0x1p-26};
+  const Values out = {1, 1 + 0x1p-9, -1, 65504, INFINITY, -INFINITY, INFINITY, 0x1p-14, 0x1p-24, 0x1p-23, 0, 0x1p-24, -0.0};
+  Fixture f;
+  const Tensor x = f.make(DType::float32, {13}), y = f.make(DType::float16, {13});
+  assign(x, in);
+  ops::cast(f.context, x, y);
+  for (int i = 0; i < 13; ++i) {
+    EXPECT_EQ(value_at(y, i), out[i]) << in[i];
+    EXPECT_EQ(std::signbit(value_at(y, i)), std::signbit(out[i])) << in[i];
+  }
+  const Tensor nan = f.filled(DType::float32, {9}, NAN), narrow = f.make(DType::float16, {9});
+  ops::cast(f.context, nan, narrow);
+  for (const double value : values(narrow)) EXPECT_TRUE(std::isnan(value));
+}
+
 TEST(Elementwise, FillAndCopy) {
   Fixture f;
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
       const Tensor x = f.make(dtype, {n}), y = f.make(dtype, {n});
       ops::fill(f.context, x, 0.75f);
@@ -91,7 +139,7 @@ TEST(Elementwise, FillAndCopy) {
 
 // From places where no pack of 16 bytes begins, some of them multiples of 4 bytes.
 TEST(Elementwise, PartsThatBeginAnywhere) {
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     for (const std::int64_t first : {1, 2, 3}) {
       for (const std::int64_t last : {first, std::int64_t{8}}) {
         constexpr std::int64_t n = 5003;
@@ -164,7 +212,7 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
       const Values added = values(bias);
       for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[i % width];
       ops::add_bias(f.context, bias, x, y);
-      // bfloat16: rounded to float32, then to bfloat16.
+      // 16 bits: rounded to float32, then to the type.
       expect_close(y, sum, 0, unit_roundoff(to) + (to == DType::bfloat16 ? 0x1p-24 : 0), to_string(from) + " to " + to_string(to));
       if (from != to) continue;
       ops::add_bias(f.context, bias, x, x);
@@ -174,7 +222,7 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
 }
 
 TEST(Elementwise, ColumnSumsAreABiasGradient) {
-  for (const DType dtype : types) {
+  for (const DType dtype : compute_types) {
     for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1009, 130}, {1003, 136}}) {
       Fixture f;
       const Tensor dy = f.random(dtype, {rows, width}, "dy"), sums = f.random(DType::float32, {width}, "sums");

@@ -48,7 +48,7 @@ TEST(GroupNorm, EqualsReference) {
   struct Size {
     std::int64_t batch, pixels, channels, groups;
   };
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const auto& [batch, pixels, channels, groups] : {Size{1, 2, 1, 1},
                                                           {3, 5, 6, 3},
                                                           {5, 49, 16, 4},

@@ -43,7 +43,7 @@ void compare(const Case& c, DType dtype) {
 }
 
 TEST(PrepareImages, EqualsReference) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (std::int64_t channels = 1; channels <= 4; ++channels) {
       compare({28, 28, channels, 28, 28}, dtype);
       compare({5, 37, channels, 5, 37}, dtype);

@@ -68,6 +68,8 @@ struct Judged {
   std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};  // the last of each part: of statistics
   std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
   ops::Judgement judgement{.updates = 4};
+  double scale = 1;
+  ops::LossScaling scaling;
   ops::Judge args;
   const ops::SampleSums* loss = nullptr;
   double loss_limit = infinity;
@@ -77,6 +79,8 @@ struct Judged {
 
   ops::Judgement run(bool loss_finite = true, double clip_norm = 0) {
     args = {.gradient = {fixture.placed(squares), parts, tensors},
+            .scale = scale,
+            .scaling = scaling,
             .loss_finite = loss_finite,
             .loss = loss,
             .loss_limit = loss_limit,
@@ -115,9 +119,9 @@ TEST(Judge, TakesTheNormOfAllWeightsAndClipsByIt) {
     const double clip = clip_norm > 0 ? std::min(1.0, clip_norm / (p.norm() + 1e-6)) : 1;
     EXPECT_EQ(found.apply, 1);
     expect_equal(found.norm, p.norm());
-    expect_equal(found.clip_factor, clip);
-    EXPECT_EQ(found.gradient_factor, static_cast<float>(found.clip_factor));
-    EXPECT_EQ(found.clip_factor < 1, clip_norm == 0.5);
+    expect_equal(found.factor, clip);
+    EXPECT_EQ(found.gradient_factor, static_cast<float>(found.factor));
+    EXPECT_EQ(found.factor < 1, clip_norm == 0.5);
     EXPECT_EQ(found.updates, 5);
     EXPECT_FLOAT_EQ(found.bias_correction1, static_cast<float>(1 - std::pow(0.9, 5)));
     EXPECT_FLOAT_EQ(found.bias_correction2, static_cast<float>(1 - std::pow(0.999, 5)));
@@ -166,13 +170,102 @@ TEST(Judge, LooksAtTheLossWhereItLies) {
   EXPECT_FALSE(applied(-infinity, 4, infinity));
 }
 
+/// With a loss scale that grows after three good steps.
+struct Scaled : Judged {
+  Scaled(double seeded, double now, std::int64_t good_steps) {
+    scale = seeded;
+    scaling = {.growth = 4, .backoff = 0.5, .least = 1, .most = 4096, .interval = 3};
+    judgement.loss_scale = now;
+    judgement.good_steps = good_steps;
+  }
+};
+
+TEST(LossScale, IsDividedOutBeforeNormAndClipping) {
+  for (const double clip_norm : {0.0, 0.5}) {
+    Judged plain;
+    Scaled scaled(1024, 1024, 0);
+    for (double& square : scaled.squares) square *= 1024 * 1024;
+    const ops::Judgement expected = plain.run(true, clip_norm), found = scaled.run(true, clip_norm);
+    EXPECT_EQ(found.apply, 1);
+    EXPECT_EQ(found.norm, expected.norm);
+    EXPECT_EQ(found.factor, expected.factor / 1024);
+    EXPECT_EQ(found.gradient_factor, expected.gradient_factor / 1024);
+  }
+}
+
+TEST(LossScale, GrowsAfterSoManyGoodSteps) {
+  const auto after = [](double now, std::int64_t good_steps) { return Scaled(now, now, good_steps).run(); };
+  for (const std::int64_t good : {0, 1}) {
+    const ops::Judgement found = after(512, good);
+    EXPECT_EQ(found.loss_scale, 512);
+    EXPECT_EQ(found.good_steps, good + 1);
+  }
+  EXPECT_EQ(after(512, 2).loss_scale, 2048);
+  EXPECT_EQ(after(512, 2).good_steps, 0);
+  EXPECT_EQ(after(2048, 2).loss_scale, 4096) << "and no further";
+  EXPECT_EQ(after(4096, 2).loss_scale, 4096);
+}
+
+TEST(LossScale, FallsWhereAGradientIsNotFinite) {
+  for (const double bad : {infinity, not_a_number}) {
+    Scaled p(512, 512, 2);
+    p.squares[1] = bad;
+    const ops::Judgement found = p.run();
+    EXPECT_EQ(found.apply, 0);
+    EXPECT_EQ(found.updates, 4);
+    EXPECT_EQ(found.overflow, 1);
+    EXPECT_EQ(found.loss_scale, 256);
+    EXPECT_EQ(found.good_steps, 0);
+  }
+}
+
+TEST(LossScale, FallsOnceForGradientsOfOneScale) {
+  Scaled late(512, 256, 0);  // what was seeded before the scale fell
+  late.squares[0] = infinity;
+  const ops::Judgement found = late.run();
+  EXPECT_EQ(found.overflow, 1);
+  EXPECT_EQ(found.loss_scale, 256);
+}
+
+TEST(LossScale, AtItsFloorTheStepIsABadOne) {
+  Scaled p(1, 1, 2);
+  p.squares[0] = infinity;
+  const ops::Judgement found = p.run();
+  EXPECT_EQ(found.apply, 0);
+  EXPECT_EQ(found.overflow, 0);
+  EXPECT_EQ(found.loss_scale, 1);
+}
+
+TEST(LossScale, IsNotToBlameForALossOrAVarianceThatIsNotFinite) {
+  for (const bool loss : {true, false}) {
+    Scaled p(512, 512, 2);
+    if (!loss) p.squares[Judged::tensors] = infinity;
+    const ops::Judgement found = p.run(!loss);
+    EXPECT_EQ(found.apply, 0);
+    EXPECT_EQ(found.overflow, 0);
+    EXPECT_EQ(found.loss_scale, 512);
+    EXPECT_EQ(found.good_steps, 2);
+  }
+}
+
+TEST(LossScale, StandsWhereItDoesNotMove) {
+  for (const double square : {1.0, infinity}) {
+    Judged p;
+    p.squares[0] = square;
+    const ops::Judgement found = p.run();
+    EXPECT_EQ(found.loss_scale, 1);
+    EXPECT_EQ(found.overflow, 0);
+    EXPECT_EQ(found.good_steps, 0);
+  }
+}
+
 /// Trust of the tensors 2 and 0 of a rank, which are 0 and 3 of the model.
 struct Trusting {
   Fixture fixture;
   std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3}, gradients = {1e-4, 1, 1, 3, 0, 2e-4, 1, 1, 0.125, 0};
   std::vector<ops::TensorRates> rates = {{1, 0.02f, 5, 0}, {1, 0.5f, 5, 0}, {1, 0.25f, 5, 0}};
   std::vector<ops::TrustedTensor> tensors = {{2, 0}, {0, 3}};
-  ops::Judgement judgement{.clip_factor = 0.3};
+  ops::Judgement judgement{.factor = 0.3};
 
   ops::Trust args() {
     return {.weight = {fixture.placed(weights), 2, 4},

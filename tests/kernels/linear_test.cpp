@@ -52,7 +52,7 @@ std::string name_of(const Linear& l) {
 
 std::vector<Linear> cases() {
   std::vector<Linear> all;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
       all.push_back({1, 1, 1, order, dtype});
       all.push_back({1, 64, 10, order, dtype});

@@ -55,7 +55,7 @@ struct Problem {
 };
 
 TEST(CrossEntropy, EqualsReference) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 2}, {13, 3}, {67, 10}, {29, 97}, {17, 1000}, {3, 4099}}) {
       for (const double smoothing : {0.0, 0.1}) {
         for (const double scale : {1.0, 30.0}) {  // 30: most probabilities vanish
@@ -117,7 +117,7 @@ TEST(CrossEntropy, WithFewerThanFiveClassesAllAreAmongTheFirstFive) {
 }
 
 TEST(CrossEntropy, GradientMayLieOnTheLogitsAndEvaluationNeedsNone) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     Problem p(31, 37, dtype);
     p.run(0.1f, 0.5f, p.dlogits);
     const Values sums = values(p.sums);

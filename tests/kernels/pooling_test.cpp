@@ -54,7 +54,7 @@ Maxima reference_max(const MaxPool& p, const Values& x) {
 
 std::vector<MaxPool> cases() {
   std::vector<MaxPool> all;
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     all.push_back({1, 1, 1, 1, 1, 1, 0, dtype});
     all.push_back({2, 7, 5, 3, 3, 2, 1, dtype});
     all.push_back({2, 13, 11, 67, 3, 2, 1, dtype});  // more channels than one block of sums, and no multiple of it
@@ -120,7 +120,7 @@ TEST(MaxPool, BackwardAgreesWithFiniteDifferences) {
 }
 
 TEST(MaxPool, NaNIsNotLost) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (std::int64_t place = 0; place < 9; ++place) {
       Fixture f;
       const MaxPool p{1, 3, 3, 1, 3, 1, 0, dtype};
@@ -139,7 +139,7 @@ struct Average {
 constexpr Average averages[] = {{1, 1, 1}, {3, 16, 64}, {2, 49, 67}, {2, 300, 130}, {2, 300, 136}};
 
 TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const auto [batch, pixels, channels] : averages) {
       Fixture f;
       const Tensor x = f.random(dtype, {batch, pixels, channels}, "x"), dy = f.random(dtype, {batch, channels}, "dy");

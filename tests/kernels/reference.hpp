@@ -24,6 +24,9 @@ namespace trireme::test {
 
 using Values = std::vector<double>;
 
+/// What tensors that ops compute with may be.
+constexpr DType compute_types[] = {DType::float32, DType::bfloat16, DType::float16};
+
 /// A stream of `kind` for the whole of the test, that of its contexts and of the accessors below: what one gave it is done before what the next reads.
 inline Stream test_stream(DeviceKind kind) {
   if (kind == DeviceKind::cpu || kind == DeviceKind::meta) return {{kind, 0}};
@@ -47,9 +50,8 @@ inline double host_value(const Tensor& t, std::int64_t index) {
     case DType::uint8: return t.as<std::uint8_t>()[index];
     case DType::int32: return t.as<std::int32_t>()[index];
     case DType::int64: return static_cast<double>(t.as<std::int64_t>()[index]);
-    case DType::float16: break;
+    case DType::float16: return to_float(t.as<Float16>()[index]);
   }
-  ADD_FAILURE() << "no float16 here";
   return 0;
 }
 
@@ -61,9 +63,8 @@ inline void set_host_value(const Tensor& t, std::int64_t index, double value) {
     case DType::uint8: t.as<std::uint8_t>()[index] = static_cast<std::uint8_t>(value); return;
     case DType::int32: t.as<std::int32_t>()[index] = static_cast<std::int32_t>(value); return;
     case DType::int64: t.as<std::int64_t>()[index] = static_cast<std::int64_t>(value); return;
-    case DType::float16: break;
+    case DType::float16: t.as<Float16>()[index] = to_float16(static_cast<float>(value)); return;
   }
-  ADD_FAILURE() << "no float16 here";
 }
 
 /// Value `index` of a tensor, whatever its type. On a device each call is a copy: loops take values().
@@ -118,16 +119,21 @@ inline double dot(const Values& a, const Values& b) {
 }
 
 /// Largest relative rounding error of storing a number in `type` (half a unit in the last place).
-inline double unit_roundoff(DType type) { return type == DType::bfloat16 ? 0x1p-8 : type == DType::float64 ? 0x1p-53 : 0x1p-24; }
+inline double unit_roundoff(DType type) {
+  return type == DType::bfloat16 ? 0x1p-8 : type == DType::float16 ? 0x1p-11 : type == DType::float64 ? 0x1p-53 : 0x1p-24;
+}
 
-/// |actual - expected| <= absolute + relative * |expected| at every element; the worst offender is named.
+/// What is added to it where numbers are below the type's range of full precision, as far as the tests' numbers come there: half of float16's smallest number.
+inline double absolute_roundoff(DType type) { return type == DType::float16 ? 0x1p-25 : 0; }
+
+/// |actual - expected| <= absolute + relative * |expected| at every element, and absolute_roundoff; the worst offender is named.
 inline void expect_close(const Tensor& actual, const Values& expected, double absolute, double relative = 0, const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
   const Values found = values(actual);
   double worst = 0;
   std::int64_t place = -1;
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess = std::abs(found[i] - expected[i]) / (absolute + relative * std::abs(expected[i]) + 1e-300);
+    const double excess = std::abs(found[i] - expected[i]) / (absolute + absolute_roundoff(actual.dtype) + relative * std::abs(expected[i]) + 1e-300);
     if (!(excess <= worst)) {  // a NaN too is an offender
       worst = excess;
       place = i;
@@ -137,14 +143,14 @@ inline void expect_close(const Tensor& actual, const Values& expected, double ab
                           << "; off by " << worst << " tolerances";
 }
 
-/// |actual - expected| <= bounds at every element; the worst offender is named.
+/// |actual - expected| <= bounds at every element, and absolute_roundoff; the worst offender is named.
 inline void expect_within(const Tensor& actual, const Values& expected, const Values& bounds, const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
   const Values found = values(actual);
   double worst = 0;
   std::int64_t place = -1;
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess = std::abs(found[i] - expected[i]) / (bounds[i] + 1e-300);
+    const double excess = std::abs(found[i] - expected[i]) / (bounds[i] + absolute_roundoff(actual.dtype) + 1e-300);
     if (!(excess <= worst)) {
       worst = excess;
       place = i;

@@ -39,14 +39,14 @@ void compare(const ops::Rotary& op) {
       const std::int64_t partner = column % op.head_width < half ? i + half : i - half;
       // Sine and cosine are rounded, their products, and the sum: 3 roundings of |a| + |b|; the angle is right to 1e-9.
       bounds[i] = (3 * 0x1p-24 + 2e-9) * (std::abs(before[i]) + std::abs(before[partner])) +
-                  (op.dtype == DType::bfloat16 ? 1.01 * unit_roundoff(op.dtype) * std::abs(expected[i]) : 0);
+                  (op.dtype != DType::float32 ? 1.01 * unit_roundoff(op.dtype) * std::abs(expected[i]) : 0);
     }
     expect_within(x, expected, bounds, inverse ? "inverse" : "forward");
   }
 }
 
 TEST(Rotary, EqualsReference) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     compare({1, 2, 1, 2, 1, dtype});
     compare({7, 30, 3, 6, 5, dtype});       // with columns behind the heads, and rows of two samples
     compare({23, 301, 2, 134, 23, dtype});  // more than one block of pairs, with a remainder

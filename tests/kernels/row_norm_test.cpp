@@ -172,7 +172,7 @@ TEST(RowNorm, ReferenceIsItsOwnDerivative) {
 }
 
 TEST(RowNorm, EqualsReference) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const bool rms : {false, true}) {
       for (const bool bias : {false, true}) {
         for (const bool residual : {false, true}) {
@@ -187,7 +187,7 @@ TEST(RowNorm, EqualsReference) {
 
 /// Widths of whole packs that a device's threads hold (some, in tests, of a team of few) or read again, and rows that do and do not fill its steps.
 TEST(RowNorm, WidthsOfTransformers) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{9, 8}, {10, 16}, {11, 24}, {12, 32}, {13, 48}, {1029, 40}, {21, 768}, {6, 1600}}) {
       compare({rows, width, false, true, true, dtype});
       compare({rows, width, true, false, false, dtype});
@@ -213,7 +213,7 @@ TEST(RowNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
 }
 
 TEST(RowNorm, ResultsMayLieOnOperands) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     for (const bool rms : {false, true}) {
       Problem p({67, 129, rms, true, true, dtype});
       p.run();

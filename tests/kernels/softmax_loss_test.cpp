@@ -127,7 +127,11 @@ struct Reference {
 
 std::vector<Options> cases() {
   std::vector<Options> all;
-  for (const auto& [logits, gradient] : {std::pair{DType::float32, DType::float32}, {DType::float32, DType::bfloat16}, {DType::bfloat16, DType::bfloat16}}) {
+  for (const auto& [logits, gradient] : {std::pair{DType::float32, DType::float32},
+                                         {DType::float32, DType::bfloat16},
+                                         {DType::bfloat16, DType::bfloat16},
+                                         {DType::float32, DType::float16},
+                                         {DType::float16, DType::float16}}) {
     for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 3}, {13, 5}, {67, 10}, {29, 97}, {5, 1003}, {3, 4096}, {3, 4099}}) {
       for (const float smoothing : {0.0f, 0.1f}) {
         for (const int parts : {1, 3}) {
@@ -171,7 +175,7 @@ TEST(SoftmaxLoss, EqualsTheUnsplitOp) {
 
 TEST(SoftmaxLoss, TiesGoToTheLowerClassWhereverThePartsEnd) {
   for (const int parts : {1, 3}) {
-    for (const DType dtype : {DType::float32, DType::bfloat16}) {
+    for (const DType dtype : compute_types) {
       Problem p({4, 8, dtype, dtype, 0, parts});
       assign(p.logits, Values(32, 1.0));
       assign(p.labels, {0, 4, 5, 7});
@@ -202,7 +206,7 @@ TEST(SoftmaxLoss, TilesOfRowsDoNotShow) {
 }
 
 TEST(SoftmaxLoss, GradientMayLieOnTheLogitsAndEvaluationNeedsNone) {
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     Problem apart({31, 37, dtype, dtype, 0.1f, 3}), in_place(apart.o), evaluation(apart.o);
     apart.run();
     in_place.run(false, true);

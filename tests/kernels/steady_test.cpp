@@ -110,7 +110,7 @@ TEST(Steady, OpsAllocateNothing) {
 
 TEST(Steady, OpsOfTransformersAllocateNothing) {
   if (tested_device() == DeviceKind::emulated) GTEST_SKIP() << "the emulated device's own book-keeping allocates";
-  for (const DType dtype : {DType::float32, DType::bfloat16}) {
+  for (const DType dtype : compute_types) {
     Fixture f;
     constexpr std::int64_t rows = 301, width = 16;
     const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, x.shape), dy = f.random(dtype, x.shape, "dy"),

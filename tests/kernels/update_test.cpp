@@ -13,13 +13,15 @@ namespace {
 using Rule = std::function<double(double w, double g, double& first, double& second, const ops::TensorRates&, const ops::Judgement&)>;
 
 /// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of several sizes. Working weights: the first
-/// tensor in bfloat16, the others in float32, with gaps between them.
+/// tensor in bfloat16, the second in float16, the third in float32, with gaps between them.
 struct Problem {
   static constexpr std::int64_t elements = 2 * 5003 + 37;
-  static constexpr std::int64_t begins[] = {0, 5003, 10006, elements}, working[] = {0, 10048, 30080}, working_bytes = 30272;
+  static constexpr std::int64_t begins[] = {0, 5003, 10006, elements}, working[] = {0, 10048, 20096}, working_bytes = 20288;
+  static constexpr DType types[] = {DType::bfloat16, DType::float16, DType::float32};
   static ops::FlatChunk chunk(std::int64_t begin, std::int64_t count) {
     const std::int32_t tensor = begin < begins[1] ? 0 : begin < begins[2] ? 1 : 2;
-    return {begin, static_cast<std::int32_t>(count), tensor, tensor == 0, working[tensor] + (begin - begins[tensor]) * (tensor == 0 ? 2 : 4)};
+    return {begin, static_cast<std::int32_t>(count), tensor, ops::element_type(types[tensor]),
+            working[tensor] + (begin - begins[tensor]) * size_of(types[tensor])};
   }
   Fixture fixture;
   ops::FlatState state;
@@ -34,14 +36,13 @@ struct Problem {
     state.slot2 = fixture.random(DType::float32, {elements}, "slot2");
     if (kind != DeviceKind::meta) assign(state.slot2, magnitudes(values(state.slot2)));
     state.working = fixture.filled(DType::uint8, {working_bytes}, 0);
-    for (const ops::FlatChunk& chunk : chunks) state.working_bytes += chunk.elements * (chunk.bfloat16 ? 2 : 4);
+    for (const ops::FlatChunk& chunk : chunks) state.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
   }
   /// What the working weights must be.
   Tensor rounded() {
     const Tensor bytes = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (int tensor = 0; tensor < 3; ++tensor) {
-      const Tensor part{
-          bytes.as<std::uint8_t>() + working[tensor], tensor == 0 ? DType::bfloat16 : DType::float32, bytes.device, {begins[tensor + 1] - begins[tensor]}};
+      const Tensor part{bytes.as<std::uint8_t>() + working[tensor], types[tensor], bytes.device, {begins[tensor + 1] - begins[tensor]}};
       assign(part, values(state.weight.rows(begins[tensor], begins[tensor + 1])));
     }
     return bytes;

@@ -140,7 +140,7 @@ TEST(Replica, HasTheGradientOfOneRankWhereLayersAreCutIntoChunks) {
 /// Evaluations of the average between the steps leave every bit of the training as it is without them, and the plan holds.
 TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
   for (const Layout& layout : layouts()) {
-    for (const DType compute : {DType::float32, DType::bfloat16}) {
+    for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       SCOPED_TRACE(std::string(layout.name) + " " + to_string(compute));
       const parallel::Mesh mesh(layout.mesh, world());
       ReplicaOptions options = options_of(layout);

@@ -132,7 +132,7 @@ TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
 }
 
 TEST_P(TensorGroups, GathersPartsOfAnyTypeInRankOrder) {
-  for (const DType type : {DType::bfloat16, DType::float32, DType::int64, DType::uint8}) {
+  for (const DType type : {DType::bfloat16, DType::float16, DType::float32, DType::int64, DType::uint8}) {
     const Tensor mine = here.tensor(type, {3, 5}), all = here.tensor(type, {world().size(), 3, 5});
     std::memset(mine.data, 17 + world().rank(), static_cast<std::size_t>(mine.bytes()));
     group.gather(here.context, mine, all);

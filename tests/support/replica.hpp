@@ -45,7 +45,7 @@ struct ReplicaFixture {
 
   /// Gradients of one step over all micro-batches (the first of them is number `first`). Returns the loss summed over samples; 0 but at the last stage.
   double gradients(std::int64_t first = 0) {
-    replica.reducer().begin_step();
+    replica.begin_step();
     double loss = 0;
     for (const parallel::PipelineAction& action : replica.schedule()) {
       if (action.forward) {
@@ -64,7 +64,7 @@ struct ReplicaFixture {
   double step(double rate, std::int64_t first = 0) {
     gradients(first);
     optim::StepOutcome outcome;
-    if (handed_on.there) outcome = replica.optimizer().step(replica.context(), rate, handed_on.finite);
+    if (handed_on.there) outcome = replica.optimizer().step(replica.context(), rate, handed_on.finite, handed_on.scale);
     replica.store().publish(replica.context());
     return outcome.grad_norm;
   }

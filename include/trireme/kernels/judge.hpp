@@ -28,10 +28,19 @@ struct SquareParts {
   std::int64_t parts = 1, tensors = 0;
 };
 
-/// judgement = of the update that is about to be made, by the squares of its gradient; its `updates` goes on from where it stood. All tensors but
-/// statistics get the learning rate.
+/// How the loss scale moves (Micikevicius et al. 2018, section 3.2): a gradient that is not finite under a loss that is lowers it, a run of good ones lets it
+/// grow. Scale and factors are powers of two, by which nothing is rounded.
+struct LossScaling {
+  double growth = 1, backoff = 1, least = 1, most = 1;
+  std::int64_t interval = 0;  ///< good steps; 0: the scale stands
+};
+
+/// judgement = of the update that is about to be made, by the squares of its gradient; its `updates` and loss scale go on from where they stood. All tensors
+/// but statistics get the learning rate.
 struct Judge {
   SquareParts gradient;
+  double scale = 1;  ///< that the gradient was seeded with: an earlier one where the judgement was not read since
+  LossScaling scaling = {};
   bool loss_finite = true;           ///< as far as the host knows
   const SampleSums* loss = nullptr;  ///< of the step whose gradient it is: its mean must be finite and at most loss_limit; null: the host has seen it
   double loss_limit = std::numeric_limits<double>::infinity();

@@ -16,11 +16,11 @@ struct PoolWindows {
 };
 
 /// y (=) maximum of each window, winners (=) its place in the window: the first of equals, or the first NaN.
-void max_pool_forward(const Stream&, const PoolWindows&, const float* x, float* y, std::uint8_t* winners);
-void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16* x, BFloat16* y, std::uint8_t* winners);
+template <class T>
+void max_pool_forward(const Stream&, const PoolWindows&, const T* x, T* y, std::uint8_t* winners);
 /// dx (=) sum of dy over the windows that the element won, in row-major order of the windows.
-void max_pool_backward(const Stream&, const PoolWindows&, const float* dy, const std::uint8_t* winners, float* dx);
-void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16* dy, const std::uint8_t* winners, BFloat16* dx);
+template <class T>
+void max_pool_backward(const Stream&, const PoolWindows&, const T* dy, const std::uint8_t* winners, T* dx);
 
 /// y [batch, columns] = or += scale times the sum over the rows of x [batch, rows, columns]. Each column is summed in one order (float32, a partial sum
 /// every 128 rows; on a device of every slice too): the bits do not depend on the number of threads.
@@ -33,12 +33,11 @@ struct RowSums {
 std::int64_t row_slices(const RowSums&);
 /// Numbers of the workspace `partials`.
 std::int64_t row_sum_partials(const RowSums&);
-void sum_rows(const Stream&, const RowSums&, const float* x, float* partials, float* y);
-void sum_rows(const Stream&, const RowSums&, const BFloat16* x, float* partials, float* y);
-void sum_rows(const Stream&, const RowSums&, const BFloat16* x, float* partials, BFloat16* y);
+template <class T, class Out>  // T or float
+void sum_rows(const Stream&, const RowSums&, const T* x, float* partials, Out* y);
 
 /// y [batch, rows, columns] (=) scale times x [batch, columns], for every row.
-void broadcast_rows(const Stream&, const RowSums&, const float* x, float* y);
-void broadcast_rows(const Stream&, const RowSums&, const BFloat16* x, BFloat16* y);
+template <class T>
+void broadcast_rows(const Stream&, const RowSums&, const T* x, T* y);
 
 }  // namespace trireme::kernels

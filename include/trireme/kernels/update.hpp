@@ -21,8 +21,8 @@ void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std:
 struct FlatChunk {
   std::int64_t offset = 0;
   std::int32_t elements = 0, tensor = 0;
-  bool bfloat16 = false;     ///< its working weights are bfloat16; else float32
-  std::int64_t working = 0;  ///< where they lie: bytes from the start of the working weights
+  ElementType type = ElementType::float32;  ///< of its working weights
+  std::int64_t working = 0;                 ///< where they lie: bytes from the start of the working weights
 };
 
 /// What a tensor's update is made with this step; the arrays are indexed by tensor.
@@ -39,8 +39,11 @@ struct Judgement {
   float gradient_factor = 1;                         ///< clip factor / loss scale
   float bias_correction1 = 1, bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
   double norm = 0;                                   ///< of the gradient, over all weights of the model, before clipping
-  double clip_factor = 1;                            ///< of which gradient_factor is made
+  double factor = 1;                                 ///< gradient_factor in double
   std::int64_t updates = 0;                          ///< applied so far, this one with them
+  double loss_scale = 1;                             ///< for the next gradient that is seeded
+  std::int64_t good_steps = 0;                       ///< applied since the scale last moved
+  std::int32_t overflow = 0;                         ///< 1: not applied because the scale was too large
 };
 
 struct SgdRule {

@@ -4,7 +4,7 @@
 
 namespace trireme::ops {
 
-// Tensors of one dtype, float32 or bfloat16; the arithmetic is float32.
+// Tensors of one dtype, float32, bfloat16 or float16; the arithmetic is float32.
 
 /// y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))): GELU in its tanh form (Hendrycks & Gimpel 2016), as GPT-2's. y may not be x: backward reads x.
 void gelu_forward(Context&, const Tensor& x, const Tensor& y);

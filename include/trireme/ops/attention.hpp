@@ -11,7 +11,7 @@ namespace trireme::ops {
 /// log_sum float32 [batch, heads, context]: logarithm of the sum of exponentials of a row's scores, for backward.
 struct Attention {
   std::int64_t batch = 0, context = 0, heads = 0, kv_heads = 0, head_width = 0;
-  DType dtype = DType::float32;                ///< of qkv, out and their gradients: float32 or bfloat16; sums are float32
+  DType dtype = DType::float32;                ///< of qkv, out and their gradients: float32, bfloat16 or float16; sums are float32
   float dropout = 0;                           ///< probability of a dropped attention probability
   std::uint64_t key = 0;                       ///< of the layer's dropout
   const std::uint64_t* sample_keys = nullptr;  ///< [batch] (device memory); read where dropout > 0

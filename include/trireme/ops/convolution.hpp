@@ -10,7 +10,7 @@ namespace trireme::ops {
 struct Convolution {
   std::int64_t batch = 0, height = 0, width = 0, in_channels = 0, out_channels = 0;
   std::int64_t kernel = 1, stride = 1, padding = 0;
-  DType dtype = DType::float32;  ///< of input, weight and output: float32 or bfloat16; sums are float32
+  DType dtype = DType::float32;  ///< of input, weight and output: float32, bfloat16 or float16; sums are float32
 
   std::int64_t out_height() const { return (height + 2 * padding - kernel) / stride + 1; }
   std::int64_t out_width() const { return (width + 2 * padding - kernel) / stride + 1; }

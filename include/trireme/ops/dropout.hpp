@@ -18,7 +18,7 @@ struct Dropout {
 /// y = x masked and scaled, forward and backward alike. y may be x; probability 0: a copy (nothing where y is x).
 void dropout(Context&, const Dropout&, const Tensor& x, const Tensor& y);
 /// y = dropout(x + bias) + residual in one pass; bias float32 [width] (undefined: none). y may be the memory of residual, or of x where their
-/// dtypes are one. x, residual and y are of one dtype, but x may also be float32 where y is bfloat16: a partial sum that was reduced in float32.
+/// dtypes are one. x, residual and y are of one dtype, but x may also be float32 where y is narrower: a partial sum that was reduced in float32.
 void dropout_add(Context&, const Dropout&, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y);
 
 }  // namespace trireme::ops

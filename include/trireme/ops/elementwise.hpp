@@ -7,11 +7,11 @@ namespace trireme::ops {
 void relu_forward(Context&, const Tensor& x, const Tensor& y);
 /// dx = dy where y > 0, else 0; dx may be dy.
 void relu_backward(Context&, const Tensor& y, const Tensor& dy, const Tensor& dx);
-/// y += x, same dtype (float32 or bfloat16, added in float32; int32).
+/// y += x, same dtype (float32, bfloat16 or float16, added in float32; int32).
 void add(Context&, const Tensor& x, const Tensor& y);
-/// y = x in y's dtype (float32, bfloat16), rounded to nearest even.
+/// y = x in y's dtype (float32, bfloat16, float16), rounded to nearest even.
 void cast(Context&, const Tensor& x, const Tensor& y);
-/// y = value (float32, bfloat16, int32).
+/// y = value (float32, bfloat16, float16, int32).
 void fill(Context&, const Tensor& y, float value);
 /// y = x, byte for byte.
 void copy(Context&, const Tensor& x, const Tensor& y);

@@ -11,6 +11,7 @@ namespace trireme::ops {
 
 using kernels::Judge;
 using kernels::ListSums;
+using kernels::LossScaling;
 using kernels::SquareParts;
 using kernels::Trust;
 using kernels::TrustedTensor;

@@ -8,7 +8,7 @@ namespace trireme::ops {
 /// the pair (i, i + head_width/2) of a head by the angle position * base^(-2 i / head_width), position = row % context.
 struct Rotary {
   std::int64_t rows = 0, columns = 0, heads = 0, head_width = 0, context = 0;
-  DType dtype = DType::float32;  ///< float32 or bfloat16, turned in float32; the angles' sines are right to float32's rounding at any position
+  DType dtype = DType::float32;  ///< float32, bfloat16 or float16, turned in float32; the angles' sines are right to float32's rounding at any position
   double base = 10000;
 };
 

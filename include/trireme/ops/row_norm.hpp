@@ -11,7 +11,7 @@ constexpr float row_norm_epsilon = 1e-5f;  // of layer norm and of RMS norm alik
 struct RowNorm {
   std::int64_t rows = 0, width = 0;
   bool rms = false;
-  DType dtype = DType::float32;  ///< of x, y and their gradients: float32 or bfloat16; everything else is float32
+  DType dtype = DType::float32;  ///< of x, y and their gradients: float32, bfloat16 or float16; everything else is float32
 };
 
 /// gamma, beta float32 [width] (beta undefined: none); mean (undefined with rms) and rstd float32 [rows] are left for backward. y may be x.

@@ -5,7 +5,7 @@
 namespace trireme::ops {
 
 // The pieces of a softmax cross-entropy whose classes may be split over ranks (a part each) and whose rows come in tiles. In order:
-// statistics of each part, merge of all parts', gradient and ranks of each part, sums. Logits float32 or bfloat16 [rows, classes of the
+// statistics of each part, merge of all parts', gradient and ranks of each part, sums. Logits float32, bfloat16 or float16 [rows, classes of the
 // part]; labels int32 [rows], numbers of the whole's classes; a label of -1 marks a missing row, which counts nowhere.
 
 /// What a row's softmax needs from a part of its classes: stats float32 [rows, 4] = maximum, sum of exp(logit - maximum), sum of logits
@@ -21,7 +21,7 @@ struct SoftmaxGradient {
   float label_smoothing = 0, gradient_scale = 0;
 };
 /// dlogits = gradient_scale * (softmax - target), target = (1 - s) one-hot + s / total_classes; may be the memory of logits where dtypes
-/// agree, bfloat16 from float32 logits is allowed; undefined in evaluation.
+/// agree, a narrower type from float32 logits is allowed; undefined in evaluation.
 /// ranks int32 [rows] += number of this part's classes that stand before the label: a greater logit, or an equal one at a lower number.
 void softmax_gradient(Context&, const SoftmaxGradient&, const Tensor& logits, const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
                       const Tensor& ranks);

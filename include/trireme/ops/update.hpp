@@ -2,6 +2,7 @@
 
 #include "trireme/kernels/update.hpp"  // rows, chunks, rates, rules: plain structs that the kernels read
 #include "trireme/ops/context.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
 

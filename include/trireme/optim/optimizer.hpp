@@ -18,8 +18,16 @@ namespace trireme::optim {
 
 /// What a step did.
 struct StepOutcome {
-  bool applied = true;   ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
-  double grad_norm = 0;  ///< 2-norm over all weights of the model before clipping, statistics left out
+  bool applied = true;    ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
+  double grad_norm = 0;   ///< 2-norm over all weights of the model before clipping, statistics left out
+  bool overflow = false;  ///< not applied because the gradient was seeded with too large a loss scale, which is smaller now
+};
+
+/// The factor of the losses whose gradients come next: 1 where gradients are not scaled.
+struct LossScale {
+  double scale = 1;
+  std::int64_t good_steps = 0;  ///< applied since it last moved
+  bool operator==(const LossScale&) const = default;
 };
 
 /// What an update is to know of the loss of the step that its gradient is of.
@@ -27,6 +35,7 @@ struct LossOfStep {
   bool finite = true;                                      ///< as far as the host knows
   const ops::SampleSums* sums = nullptr;                   ///< where kernels read them: judged there; null: the host has seen them
   double limit = std::numeric_limits<double>::infinity();  ///< of the mean of `sums`
+  double scale = 1;                                        ///< that the gradient was seeded with; divided out before norm and clipping
 };
 
 /// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
@@ -38,8 +47,9 @@ class Optimizer {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
     Tensor flat;       ///< float32, in the layout of the store's owned(), where it lies; starts at 0
   };
-  /// Memory for the slots, and for the tables that kernels read, comes from `state`.
-  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state);
+  /// Memory for the slots, and for the tables that kernels read, comes from `state`. `scaling`: the loss is scaled, by factors that steps move.
+  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state,
+            const std::optional<LossScaleOptions>& scaling = {});
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
@@ -49,8 +59,8 @@ class Optimizer {
   /// What the update begun first of all not ended has done, for which the host waits. Meta: it was applied, norm 0.
   StepOutcome end_update();
   /// Both. `loss_finite`: the step's loss was.
-  StepOutcome step(ops::Context& context, double rate, bool loss_finite) {
-    begin_update(context, rate, {.finite = loss_finite});
+  StepOutcome step(ops::Context& context, double rate, bool loss_finite, double scale = 1) {
+    begin_update(context, rate, {.finite = loss_finite, .scale = scale});
     return end_update();
   }
 
@@ -61,6 +71,9 @@ class Optimizer {
   /// Updates really applied (the t of bias correction), as far as they are ended; kept in a checkpoint.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates);
+  bool scales_loss() const { return scaling_.interval > 0; }
+  const LossScale& loss_scale() const { return loss_scale_; }
+  void set_loss_scale(const LossScale& scale);
 
   /// The average of weights and running statistics over updates (exponential, decay `optimizer.ema`), like a slot in the layout of owned(), where it
   /// lies; undefined without one. Every update that is applied moves it.
@@ -89,10 +102,13 @@ class Optimizer {
   template <class Pass>
   void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
   void judge(ops::Context& context, double rate, const LossOfStep& loss);
+  void go_on_from_host();
   ops::Trust trust(ops::Context& context);
   void update(ops::Context& context);
 
   OptimizerOptions options_;
+  ops::LossScaling scaling_;
+  LossScale loss_scale_;  ///< as far as the host knows
   parallel::ParameterStore& store_;
   std::vector<Slot> slots_;
   std::vector<parallel::WindowedBuffer> buffers_;  ///< by slot

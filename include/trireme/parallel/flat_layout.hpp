@@ -35,7 +35,7 @@ class FlatLayout {
   };
 
   FlatLayout() = default;
-  /// `compute`: type of the working weights that have a compute copy (float32, bfloat16). A bucket is closed at the first end of a block at
+  /// `compute`: type of the working weights that have a compute copy (float32, bfloat16, float16). A bucket is closed at the first end of a block at
   /// which it holds `bucket_bytes` (float32) or more, and where a chunk of blocks begins (`chunk_begins`: first block of each chunk that this
   /// rank holds): chunks go backward at different times. A tied tensor has a bucket of its own, ready with its owner's block.
   FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute, std::span<const int> chunk_begins = {});

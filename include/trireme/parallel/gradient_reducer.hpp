@@ -44,7 +44,10 @@ class GradientReducer {
   /// Further gradient buffers are taken from `gradients`.
   GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine, const Options& options, Arena& gradients);
 
-  void begin_step();
+  /// `scale`: what the loss is multiplied by before its gradients are taken.
+  void begin_step(double scale = 1);
+  /// That of the step under way.
+  double scale() const { return scale_; }
   /// Backward of a micro-batch through the chunk of blocks [first_block, end_block) begins. Returns how it writes its gradients.
   ops::Write begin_backward(ops::Context& context, int first_block, int end_block);
   /// From here on the store's gradient() of this block's parameters is where this micro-batch writes.
@@ -55,6 +58,7 @@ class GradientReducer {
   struct Sum {
     bool there = true;   ///< false: delayed, and no step was made before this one: nothing is to be applied
     bool finite = true;  ///< what the finish() of the step that made it was told
+    double scale = 1;    ///< what its begin_step() was told
   };
   /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step; delayed: over the step before. `finite`: the loss of the
   /// step now made was.
@@ -123,6 +127,7 @@ class GradientReducer {
   std::vector<State> states_;   ///< by bucket
   std::vector<Making> sums_;    ///< one; delayed: two
   std::size_t now_ = 0;         ///< that of the step under way, or made last
+  double scale_ = 1;            ///< of the step under way, or made last
   std::vector<Tensor> levels_;  ///< whole, deterministic: partial sums above level 0, a stack
   Tensor exchange_;             ///< whole, deterministic, several ranks: the partner's part
   std::vector<Lane> lanes_;     ///< in turn: two, then one a tied bucket

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trireme/base/duration.hpp"
+#include "trireme/optim/options.hpp"
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme::train {
@@ -30,13 +31,16 @@ struct BatchOptions {
 };
 
 /// tfloat32: float32 tensors, of which the tensor cores of a GPU keep 10 bits of the mantissa in products and convolutions.
-enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16 };
+enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float16 };
 
 /// Table [precision].
 struct PrecisionOptions {
   ComputePrecision compute = ComputePrecision::float32;
+  optim::LossScaleOptions loss_scale;  ///< float16
   /// Of activations and working weights.
-  DType dtype() const { return compute == ComputePrecision::bfloat16 ? DType::bfloat16 : DType::float32; }
+  DType dtype() const {
+    return compute == ComputePrecision::bfloat16 ? DType::bfloat16 : compute == ComputePrecision::float16 ? DType::float16 : DType::float32;
+  }
 };
 
 /// Table [evaluate].

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct ReplicaOptions {
   parallel::SyncKind sync = parallel::SyncKind::step;
   double outer_momentum = 0;  ///< of sync periodic
   DType compute = DType::float32;
+  std::optional<optim::LossScaleOptions> loss_scale;
   bool tfloat32 = false;            ///< of ops::ContextOptions
   std::uint64_t seed = 1;           ///< dropout
   bool deterministic = false;       ///< small models at a power of two of replicas are added up in the same order in any case
@@ -97,6 +99,8 @@ class Replica {
 
   /// What this rank does in a step, in order.
   const std::vector<parallel::PipelineAction>& schedule() const { return schedule_; }
+  /// Its gradients are seeded with the loss scale as it is known now.
+  void begin_step() { reducer_->begin_step(optimizer_->loss_scale().scale); }
   /// Whether an action takes the next micro-batch from the loader.
   static bool takes_batch(const parallel::PipelineAction& action) { return action.forward && action.chunk == 0; }
   /// Forward through a chunk; what enters it comes from the batch (where takes_batch; else null) or from the stage before.

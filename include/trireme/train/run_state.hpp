@@ -42,6 +42,9 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
 /// Whether a gradient waits in this checkpoint is what a delayed replica goes by from here on. Before pieces_of() for reading.
 void expect_pending(Replica& replica, const checkpoint::Info& info);
 
+/// float16: the loss scale goes on from this checkpoint's, where it has one. Throws InputError for what no run can have written, as expect_pending() does.
+void restore_loss_scale(Replica& replica, const checkpoint::Info& info);
+
 RunState state_of(const checkpoint::Info& info);
 
 /// Identity of the training set of the run that wrote a checkpoint; none in a file that does not say.

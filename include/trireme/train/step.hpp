@@ -36,10 +36,12 @@ struct StepTimes {
 };
 
 struct StepResult {
-  double loss = 0;       ///< mean over the samples of the global batch
-  double top1 = 0;       ///< share of its samples, in training mode
-  double grad_norm = 0;  ///< of the gradient that was applied: 0 where none was to be (delayed: the first step); periodic: the replicas' root mean square
-  bool applied = true;   ///< false: it was dropped (periodic: by some replica)
+  double loss = 0;        ///< mean over the samples of the global batch
+  double top1 = 0;        ///< share of its samples, in training mode
+  double grad_norm = 0;   ///< of the gradient that was applied: 0 where none was to be (delayed: the first step); periodic: the replicas' root mean square
+  bool applied = true;    ///< false: it was dropped (periodic: by some replica)
+  bool overflow = false;  ///< it was dropped for no other reason than too large a loss scale
+  double loss_scale = 1;  ///< of that gradient (periodic: of this rank's)
   std::uint32_t wishes = 0;
   StepTimes times;
 };
@@ -72,6 +74,7 @@ class Steps {
     StepTimes times;
     double begun = 0;  ///< monotonic seconds
     bool heard = false, updates = true;
+    double scale = 1;  ///< loss scale of the gradient
     Agreement::Heard agreed;
     Stopwatch busy;
   };

@@ -459,12 +459,21 @@ void attention_forward(const Attention& a, const AttentionForward<BFloat16>& t, 
 }
 
 template <>
+void attention_forward(const Attention& a, const AttentionForward<Float16>& t, void* workspace) {
+  forward<FloatProducts>(a, t, workspace);
+}
+
+template <>
 void attention_backward(const Attention& a, const AttentionBackward<float>& t, void* workspace) {
   backward<FloatProducts>(a, t, workspace);
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<BFloat16>& t, void* workspace) {
   narrow_products() ? backward<NarrowProducts>(a, t, workspace) : backward<FloatProducts>(a, t, workspace);
+}
+template <>
+void attention_backward(const Attention& a, const AttentionBackward<Float16>& t, void* workspace) {
+  backward<FloatProducts>(a, t, workspace);
 }
 
 }  // namespace trireme::ops::cpu

@@ -11,7 +11,7 @@ using kernels::AttentionBackward, kernels::AttentionForward;
 std::int64_t attention_forward_bytes(const Attention& attention);
 std::int64_t attention_backward_bytes(const Attention& attention);
 
-/// Element [0] of each tensor; layouts as in trireme/ops/attention.hpp, T float or BFloat16. out =, log_sum =.
+/// Element [0] of each tensor; layouts as in trireme/ops/attention.hpp, T float, BFloat16 or Float16. out =, log_sum =.
 template <class T>
 void attention_forward(const Attention& attention, const AttentionForward<T>& arguments, void* workspace);
 /// dqkv =. `delta` is not looked at: it is a part of the workspace.

@@ -75,7 +75,8 @@ std::int64_t scratchpad_bytes(const dnnl::primitive_desc_base& desc) { return st
 
 }  // namespace
 
-Product& convolution_forward(Library& library, const Convolution& convolution) {
+Product& convolution_forward(Library& library, const Convolution& given) {
+  const Convolution convolution = multiplied(given);
   return library.product(problem_of(Problem::Kind::convolution_forward, convolution), [&](Library& lib) {
     const Description d(convolution);
     const auto desc = choose([&] { return d.forward(lib.engine()); }, direct_forward(convolution));
@@ -92,7 +93,8 @@ Product& convolution_forward(Library& library, const Convolution& convolution) {
   });
 }
 
-Product& convolution_backward_data(Library& library, const Convolution& convolution) {
+Product& convolution_backward_data(Library& library, const Convolution& given) {
+  const Convolution convolution = multiplied(given);
   return library.product(problem_of(Problem::Kind::convolution_backward_data, convolution), [&](Library& lib) {
     const Description d(convolution);
     const auto hint = d.forward(lib.engine());
@@ -114,7 +116,8 @@ Product& convolution_backward_data(Library& library, const Convolution& convolut
   });
 }
 
-Product& convolution_backward_weight(Library& library, const Convolution& convolution) {
+Product& convolution_backward_weight(Library& library, const Convolution& given) {
+  const Convolution convolution = multiplied(given);
   return library.product(problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
     const Description d(convolution);
     const dnnl::convolution_backward_weights::primitive_desc desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient, d.destination,

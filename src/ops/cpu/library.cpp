@@ -7,6 +7,7 @@
 #include "../backend.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/device/stream.hpp"
+#include "trireme/kernels/elementwise.hpp"
 
 namespace trireme::ops::cpu {
 
@@ -46,8 +47,19 @@ namespace {
 
 Tensor take_bytes(Arena& arena, std::int64_t bytes) { return arena.allocate(DType::uint8, {bytes}); }
 
+bool is_multiplied(const Tensor& tensor) { return multiplied_type(tensor.dtype) == tensor.dtype; }
+
+/// In the type that the library multiplies, in the workspace where it is another.
+Tensor widened(Context& context, const Tensor& tensor) {
+  if (is_multiplied(tensor)) return tensor;
+  const Tensor wide = context.workspace().allocate(multiplied_type(tensor.dtype), tensor.shape);
+  if (!context.meta()) kernels::cast(context.stream(), tensor.elements(), tensor.as<Float16>(), wide.as<float>());
+  return wide;
+}
+
 // Where the primitive reads `tensor`: where it lies, or converted in the workspace.
-void* readable(Context& context, const Operand& operand, const Tensor& tensor) {
+void* readable(Context& context, const Operand& operand, const Tensor& given) {
+  const Tensor tensor = widened(context, given);
   if (!operand.convert) return tensor.data;
   const Tensor form = take_bytes(context.workspace(), operand.bytes);
   if (!context.meta()) operand.convert->run(library_of(context).stream(), {tensor.data, form.data});
@@ -59,7 +71,7 @@ void* readable(Context& context, const Operand& operand, const Tensor& tensor) {
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight, PreparedWeight::Form PreparedWeight::* place) {
   TRIREME_EXPECT(weight.version > 0);
   const DeviceAccess access(context.stream());
-  if (!operand.convert) return weight.value;
+  if (!operand.convert && is_multiplied(weight.value)) return weight.value;
   if (weight.prepared != nullptr) {
     for (const PreparedWeight::Form* form : {&weight.prepared->forward, &weight.prepared->backward}) {
       if (form->version == weight.version && form->format == operand.format) return form->bytes;
@@ -70,7 +82,15 @@ Tensor prepared_weight(Context& context, const Operand& operand, const Weight& w
   if (!form.bytes.defined() || form.bytes.bytes() < operand.bytes) {  // another batch size may want another, larger format
     form.bytes = take_bytes(weight.prepared != nullptr ? context.library() : context.workspace(), operand.bytes);
   }
-  if (!context.meta()) operand.convert->run(library_of(context).stream(), {weight.value.data, form.bytes.data});
+  const ArenaScope scope(context.workspace());
+  const Tensor plain = widened(context, weight.value);
+  if (!context.meta()) {
+    if (operand.convert) {
+      operand.convert->run(library_of(context).stream(), {plain.data, form.bytes.data});
+    } else {
+      kernels::copy(context.stream(), plain.bytes(), plain.data, form.bytes.data);
+    }
+  }
   form.version = weight.version;
   form.format = operand.format;
   return form.bytes;
@@ -78,13 +98,16 @@ Tensor prepared_weight(Context& context, const Operand& operand, const Weight& w
 
 void run(Context& context, const Product& product, const Operands& operands, Write write) {
   TRIREME_EXPECT(write == Write::assign || product.add_result);
+  TRIREME_EXPECT(write == Write::assign || is_multiplied(operands.result));
   const dnnl_stream_t stream = library_of(context).stream();
   const ArenaScope scope(context.workspace());
   const DeviceAccess access(context.stream());
   void* const first = readable(context, product.first, operands.first);
   void* const second = operands.second_prepared ? operands.second.data : readable(context, product.second, operands.second);
+  const bool narrows = !is_multiplied(operands.result);
+  const Tensor plain = narrows ? context.workspace().allocate(multiplied_type(operands.result.dtype), operands.result.shape) : operands.result;
   const bool beside = product.result.convert || write == Write::add;
-  void* const result = beside ? take_bytes(context.workspace(), product.result.bytes).data : operands.result.data;
+  void* const result = beside ? take_bytes(context.workspace(), product.result.bytes).data : plain.data;
   void* const scratchpad = product.scratchpad_bytes > 0 ? take_bytes(context.workspace(), product.scratchpad_bytes).data : nullptr;
   if (context.meta()) return;
 
@@ -94,10 +117,11 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
     product.primitive.run(stream, {first, second, result, scratchpad});
   }
   if (write == Write::add) {
-    product.add_result->run(stream, {result, operands.result.data});
+    product.add_result->run(stream, {result, plain.data});
   } else if (product.result.convert) {
-    product.result.convert->run(stream, {result, operands.result.data});
+    product.result.convert->run(stream, {result, plain.data});
   }
+  if (narrows) kernels::cast(context.stream(), plain.elements(), plain.as<float>(), operands.result.as<Float16>());
 }
 
 }  // namespace trireme::ops::cpu

@@ -48,7 +48,8 @@ Product make_product(Library& lib, const MatrixProduct& p) {
 
 }  // namespace
 
-Product& linear_forward(Library& library, const Linear& l, bool bias) {
+Product& linear_forward(Library& library, const Linear& given, bool bias) {
+  const Linear l = multiplied(given);
   return library.product(problem_of(Problem::Kind::linear_forward, l, bias, l.result_dtype()), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool turned = l.order == MatrixOrder::out_in;
@@ -57,7 +58,8 @@ Product& linear_forward(Library& library, const Linear& l, bool bias) {
   });
 }
 
-Product& linear_backward_data(Library& library, const Linear& l) {
+Product& linear_backward_data(Library& library, const Linear& given) {
+  const Linear l = multiplied(given);
   return library.product(problem_of(Problem::Kind::linear_backward_data, l, false, l.result_dtype()), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool turned = l.order == MatrixOrder::in_out;
@@ -65,7 +67,8 @@ Product& linear_backward_data(Library& library, const Linear& l) {
   });
 }
 
-Product& linear_backward_weight(Library& library, const Linear& l, Write write) {
+Product& linear_backward_weight(Library& library, const Linear& given, Write write) {
+  const Linear l = multiplied(given);
   return library.product(problem_of(Problem::Kind::linear_backward_weight, l, false, write), [&](Library& lib) {
     const auto type = library_type(l.dtype);
     const bool out_in = l.order == MatrixOrder::out_in;

@@ -1,8 +1,8 @@
 #include "attention.hpp"
 
 #include "../backend.hpp"
-#include "../element_type.hpp"
 #include "trireme/kernels/attention.hpp"
+#include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -12,7 +12,7 @@ kernels::AttentionShape shape_of(const Attention& a) {
 }
 
 /// Whether cuDNN may be asked: what it draws for dropout is not ours, and float32 it would round.
-bool asks_library(const Attention& a) { return a.dtype == DType::bfloat16 && a.dropout == 0; }
+bool asks_library(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0; }
 
 Tensor take_workspace(Context& context) { return context.workspace().allocate(DType::uint8, {workspace_bytes}); }
 

@@ -15,12 +15,12 @@ enum Number : std::int64_t { q = 1, k, v, out, log_sum, scale, hidden, one, dout
 using Place = GraphTensor::Place;
 using Extents = std::vector<std::int64_t>;
 
-constexpr cudnnDataType_t narrow = CUDNN_DATA_BFLOAT16, wide = CUDNN_DATA_FLOAT;
+constexpr cudnnDataType_t wide = CUDNN_DATA_FLOAT;
 
 /// Operations in the order in which they are added; each result is known by its place in a list of tensors.
 class GraphMaker {
  public:
-  explicit GraphMaker(const Attention& attention) : a(attention) {}
+  explicit GraphMaker(const Attention& attention) : a(attention), narrow(library_type(attention.dtype)) {}
 
   using Id = std::size_t;
 
@@ -109,6 +109,7 @@ class GraphMaker {
   }
 
   const Attention& a;
+  const cudnnDataType_t narrow;  ///< of the tensors
 
  private:
   Descriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t type, Id x, Id result, std::int64_t axis = -1) {
@@ -133,7 +134,7 @@ class GraphMaker {
 };
 
 /// The kernels' operands are read 16 bytes at a time.
-bool readable(const Attention& a) { return a.dtype == DType::bfloat16 && a.dropout == 0 && a.head_width % 8 == 0; }
+bool readable(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0 && a.head_width % 8 == 0; }
 
 std::byte* columns(const Tensor& qkv, std::int64_t first) { return static_cast<std::byte*>(qkv.data) + first * size_of(qkv.dtype); }
 
@@ -160,7 +161,7 @@ std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Att
   const auto exponentials = g.apply(CUDNN_POINTWISE_EXP, g.apply(CUDNN_POINTWISE_SUB, scores, maximum, g.scores_of(wide)), g.scores_of(wide));
   const auto sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, g.inner_rows());
   g.apply(CUDNN_POINTWISE_ADD, maximum, g.apply(CUDNN_POINTWISE_LOG, sum, g.inner_rows()), statistics);
-  const auto probabilities = g.apply(CUDNN_POINTWISE_DIV, exponentials, sum, g.scores_of(narrow));
+  const auto probabilities = g.apply(CUDNN_POINTWISE_DIV, exponentials, sum, g.scores_of(g.narrow));
   g.multiply(probabilities, v_heads, result);
   return g.find(target, most_workspace);
 }
@@ -189,7 +190,7 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   // The keys' gradients are made for each query head, and added up where heads share keys.
   const auto key_side = [&](GraphMaker::Id turned, GraphMaker::Id rows, GraphMaker::Id into) {
     if (a.heads == a.kv_heads) return g.multiply(turned, rows, into);
-    return g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.multiply(turned, rows, g.inner_heads(narrow, a.heads)), into);
+    return g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.multiply(turned, rows, g.inner_heads(g.narrow, a.heads)), into);
   };
   key_side(g.turn(probabilities, g.turned_scores()), gradient, v_gradient);
 
@@ -198,7 +199,7 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   const auto weighted = g.apply(CUDNN_POINTWISE_MUL, centred, probabilities, g.scores_of(wide));
   const auto score_gradients = g.apply(CUDNN_POINTWISE_MUL, weighted, factor, g.scores_of(wide));
   key_side(g.turn(score_gradients, g.turned_scores()), q_heads, k_gradient);
-  const auto k_heads = g.turn(k_turned, g.within(narrow, {a.batch, a.kv_heads, a.context, a.head_width}, {a.context * row, a.head_width, row, 1}));
+  const auto k_heads = g.turn(k_turned, g.within(g.narrow, {a.batch, a.kv_heads, a.context, a.head_width}, {a.context * row, a.head_width, row, 1}));
   g.multiply(score_gradients, k_heads, q_sums);
   g.apply(CUDNN_POINTWISE_IDENTITY, q_sums, q_gradient);
   return g.find(target, most_workspace);

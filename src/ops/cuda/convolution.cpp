@@ -77,6 +77,7 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
   // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts its inputs may keep fewer still, or another range.
   NumericalNotes avoided;
   if (c.dtype == DType::float32) avoided.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+  if (c.dtype == DType::float16) avoided.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);  // sums are float32
   if (c.dtype == DType::float32 && !tfloat32) avoided.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   std::unique_ptr<Plan> plan;
   if (operation.supported()) {

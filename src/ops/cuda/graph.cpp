@@ -95,6 +95,7 @@ cudnnDataType_t library_type(DType type) {
   switch (type) {
     case DType::float32: return CUDNN_DATA_FLOAT;
     case DType::bfloat16: return CUDNN_DATA_BFLOAT16;
+    case DType::float16: return CUDNN_DATA_HALF;
     default: throw Failure(std::string("cuDNN is not asked for products in ") + to_string(type));
   }
 }

@@ -15,6 +15,7 @@ cudaDataType_t library_type(DType type) {
   switch (type) {
     case DType::float32: return CUDA_R_32F;
     case DType::bfloat16: return CUDA_R_16BF;
+    case DType::float16: return CUDA_R_16F;
     default: throw Failure(std::string("cuBLASLt is not asked for products in ") + to_string(type));
   }
 }

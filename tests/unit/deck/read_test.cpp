@@ -211,6 +211,15 @@ data = 2
   EXPECT_EQ(deck.parallel.data, 2);
 }
 
+TEST(DeckRead, TheLossScaleOfFloat16) {
+  const Deck deck = parse(least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1024\nbackoff = 0.25\n", "deck.toml");
+  EXPECT_EQ(deck.precision.dtype(), DType::float16);
+  EXPECT_EQ(deck.precision.loss_scale.initial, 1024);
+  EXPECT_EQ(deck.precision.loss_scale.growth, 2);
+  EXPECT_EQ(deck.precision.loss_scale.backoff, 0.25);
+  EXPECT_EQ(deck.precision.loss_scale.interval, 2000);
+}
+
 // Keys of the contract that this version does not do are no mistakes where they say "off".
 TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
   EXPECT_EQ(complaint(least + R"([data.augment]
@@ -220,8 +229,6 @@ cutmix = false
 sync_batch_norm = false
 [precision]
 reduce = "float32"
-[precision.loss_scale]
-initial = 65536
 [optimizer]
 ema = 0.0
 [evaluate]

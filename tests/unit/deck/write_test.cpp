@@ -1,3 +1,4 @@
+#include <cmath>
 #include <functional>
 #include <random>
 
@@ -82,9 +83,12 @@ Deck draw(std::mt19937& random) {
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
   using train::ComputePrecision;
-  deck.precision.compute = up_to(1)                                      ? ComputePrecision::bfloat16
+  deck.precision.compute = up_to(2) == 0                                 ? ComputePrecision::float16
+                           : up_to(1)                                    ? ComputePrecision::bfloat16
                            : deck.run.device == train::DeviceChoice::cpu ? ComputePrecision::float32
                                                                          : ComputePrecision::tfloat32;
+  if (deck.precision.compute == ComputePrecision::float16)
+    deck.precision.loss_scale = {std::ldexp(1.0, up_to(24)), 4, std::ldexp(1.0, -1 - up_to(3)), 1 + up_to(100)};
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = unit() * 1e-4;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;

@@ -163,13 +163,14 @@ TEST(Gradient, MicroBatchesAdd) {
   }
 }
 
-TEST(Gradient, Bfloat16IsNearFloat32) {
+/// 8 bits or 11, a few layers: a gradient is off by as much as some ten roundings, beside what float16 loses of numbers below its range.
+void expect_near_float32(DType compute, double loss_error, double gradient_error) {
   for (DriverOptions options : {small_gpt(), small_gpt(true)}) {
     ModelDriver exact(options);
-    options.compute = DType::bfloat16;
+    options.compute = compute;
     ModelDriver rounded(options);
     const double loss = exact.gradients();
-    EXPECT_NEAR(rounded.gradients(), loss, 0.002 * loss);  // 8 bits, a few layers
+    EXPECT_NEAR(rounded.gradients(), loss, loss_error * loss);
     const std::vector<float> a = flat_gradient(exact), b = flat_gradient(rounded);
     for (std::size_t i = 0; i < exact.list.entries().size(); ++i) {
       const parallel::ParameterId id{static_cast<std::int32_t>(i)};
@@ -181,10 +182,13 @@ TEST(Gradient, Bfloat16IsNearFloat32) {
         difference += std::pow(g - b[static_cast<std::size_t>(to.offset + e)], 2);
         norm += g * g;
       }
-      EXPECT_LT(std::sqrt(difference), 0.05 * std::sqrt(norm) + 1e-4) << exact.list.entries()[i].spec.name;  // as much as some ten roundings to 8 bits
+      EXPECT_LT(std::sqrt(difference), gradient_error * std::sqrt(norm) + 1e-4) << exact.list.entries()[i].spec.name;
     }
   }
 }
+
+TEST(Gradient, Bfloat16IsNearFloat32) { expect_near_float32(DType::bfloat16, 0.002, 0.05); }
+TEST(Gradient, Float16IsNearerToIt) { expect_near_float32(DType::float16, 0.00025, 0.00625); }
 
 }  // namespace
 }  // namespace trireme::model

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,7 @@ struct Setting {
   DeviceKind target = tested_device();  ///< of meta
   DType compute = DType::float32;
   bool away = false;  ///< masters and slots lie in host memory
+  std::optional<LossScaleOptions> scaling = {};
 };
 
 /// Everything an optimizer stands on, on one device.
@@ -64,7 +66,7 @@ struct Bench {
         list(little_list()),
         layout(list, 1 << 20, setting.compute),
         store(list, layout, {parallel::ShardKind::none, {}, nullptr, setting.away ? 20 : 0}, {memory, setting.away ? &host : nullptr, setting.target}, memory),
-        optimizer(options, store, {}, {state, setting.away ? &host : nullptr, setting.target}) {
+        optimizer(options, store, {}, {state, setting.away ? &host : nullptr, setting.target}, setting.scaling) {
     store.initialize(context, 7);
   }
 
@@ -76,6 +78,17 @@ struct Bench {
       for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = factor * gradient_at(step, t, static_cast<std::int64_t>(i));
       assign(store.gradient({t}), numbers);
     }
+  }
+  /// Of the loss scale; statistics are not.
+  void fill_scaled_gradient(int number) {
+    fill_gradient(number, optimizer.loss_scale().scale);
+    Values numbers(static_cast<std::size_t>(store.gradient({2}).elements()));
+    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = gradient_at(number, 2, static_cast<std::int64_t>(i));
+    assign(store.gradient({2}), numbers);
+  }
+  StepOutcome scaled_step(int number, double rate) {
+    fill_scaled_gradient(number);
+    return optimizer.step(context, rate, true, optimizer.loss_scale().scale);
   }
   StepOutcome step(int number, double rate, double factor = 1) {
     fill_gradient(number, factor);
@@ -309,6 +322,67 @@ TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
   }
 }
 
+constexpr OptimizerKind all_kinds[] = {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb};
+
+/// A power of two rounds nothing, and statistics are not scaled.
+TEST(LossScale, ChangesNoBitOfAStep) {
+  for (const OptimizerKind kind : all_kinds) {
+    OptimizerOptions options = options_of(kind);
+    options.clip_norm = 0.5;
+    options.ema = 0.75;
+    Bench plain(options), scaled(options, {.scaling = LossScaleOptions{.initial = 4096}});
+    for (Bench* bench : {&plain, &scaled}) bench->optimizer.start_ema(bench->context);
+    for (int step = 1; step <= 3; ++step) {
+      const StepOutcome expected = plain.step(step, 0.1), found = scaled.scaled_step(step, 0.1);
+      EXPECT_EQ(found.grad_norm, expected.grad_norm);
+      EXPECT_EQ(scaled.all(), plain.all()) << "optimizer " << static_cast<int>(kind);
+    }
+    EXPECT_EQ(scaled.optimizer.loss_scale(), (LossScale{4096, 3}));
+  }
+}
+
+TEST(LossScale, AnOverflowMovesNothingButTheScale) {
+  for (const OptimizerKind kind : all_kinds) {
+    OptimizerOptions options = options_of(kind);
+    options.ema = 0.75;
+    Bench bench(options, {.scaling = LossScaleOptions{.initial = 4096, .backoff = 0.25}}), twin(options, {.scaling = LossScaleOptions{.initial = 4096}});
+    for (Bench* each : {&bench, &twin}) {
+      each->optimizer.start_ema(each->context);
+      each->scaled_step(1, 0.1);
+    }
+    bench.fill_scaled_gradient(2);
+    test::set_value(bench.store.gradient({3}), 1, std::numeric_limits<float>::infinity());
+    const StepOutcome outcome = bench.optimizer.step(bench.context, 0.1, true, 4096);
+    EXPECT_FALSE(outcome.applied);
+    EXPECT_TRUE(outcome.overflow);
+    EXPECT_EQ(bench.all(), twin.all());
+    EXPECT_EQ(bench.optimizer.updates(), 1);
+    EXPECT_EQ(bench.optimizer.loss_scale(), (LossScale{1024, 0}));
+    bench.scaled_step(3, 0.1);
+    twin.scaled_step(3, 0.1);
+    EXPECT_EQ(bench.all(), twin.all()) << "at another scale, as if the step had never been";
+  }
+}
+
+TEST(LossScale, GrowsByIntervalsThatGoOnWhereTheyWere) {
+  const LossScaleOptions scaling{.initial = 64, .growth = 4, .interval = 3};
+  Bench through(options_of(OptimizerKind::sgd), {.scaling = scaling}), later(options_of(OptimizerKind::sgd), {.scaling = scaling});
+  for (int step = 1; step <= 5; ++step) through.scaled_step(step, 0.1);
+  EXPECT_EQ(through.optimizer.loss_scale(), (LossScale{256, 2}));
+  later.scaled_step(1, 0.1);
+  later.optimizer.set_loss_scale({256, 2});
+  later.scaled_step(6, 0.1);
+  EXPECT_EQ(later.optimizer.loss_scale(), (LossScale{1024, 0}));
+  EXPECT_EQ(later.optimizer.updates(), 2) << "is the device's own";
+}
+
+TEST(LossScale, WithoutScalingNothingIsTakenFromACheckpoint) {
+  Bench bench(options_of(OptimizerKind::sgd));
+  bench.optimizer.set_loss_scale({256, 2});
+  EXPECT_FALSE(bench.optimizer.scales_loss());
+  EXPECT_EQ(bench.optimizer.loss_scale(), LossScale{});
+}
+
 TEST(Optimizer, LambTrustsNothingWhereANormIsZero) {
   OptimizerOptions options = options_of(OptimizerKind::lamb);
   options.weight_decay = 0;
@@ -483,7 +557,7 @@ TEST(Optimizer, EveryDeviceGivesTheBitsOfTheCpu) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;
     options.ema = 0.75;
-    for (const DType compute : {DType::float32, DType::bfloat16}) {
+    for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       Bench expected(options, {.kind = DeviceKind::cpu, .target = DeviceKind::cpu, .compute = compute});
       expected.optimizer.start_ema(expected.context);
       std::vector<double> norms;
@@ -493,7 +567,7 @@ TEST(Optimizer, EveryDeviceGivesTheBitsOfTheCpu) {
         found.optimizer.start_ema(found.context);
         for (int step = 1; step <= 3; ++step) EXPECT_EQ(found.step(step, 0.1).grad_norm, norms[static_cast<std::size_t>(step) - 1]);
         EXPECT_EQ(found.all(), expected.all()) << "away " << away;
-        if (!away && compute == DType::bfloat16) {
+        if (!away && compute != DType::float32) {
           EXPECT_EQ(test::bytes_of(found.store.flat_working()), test::bytes_of(expected.store.flat_working()));
         }
         found.optimizer.exchange_ema(found.context);

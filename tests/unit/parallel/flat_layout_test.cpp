@@ -144,7 +144,7 @@ ParameterList make_tied_list(int tensor_rank = 0, int tensor_size = 1) {
 TEST(FlatLayout, JoinedTensorsTouch) {
   for (const int ranks : {1, 2}) {
     const ParameterList list = make_tied_list(ranks - 1, ranks);
-    for (const DType compute : {DType::float32, DType::bfloat16}) {
+    for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       const FlatLayout layout(list, 1, compute);
       int joined = 0;
       for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {

@@ -62,7 +62,7 @@ TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
 }
 
 TEST(ParameterStore, EveryDeviceStartsWithTheSameBits) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     Stored cpu(compute), emulated(compute, DeviceKind::emulated);
     for (Stored* stored : {&cpu, &emulated}) stored->store.initialize(stored->context, 11);
     EXPECT_EQ(test::bytes_of(emulated.store.flat_master()), test::bytes_of(cpu.store.flat_master()));
@@ -118,7 +118,7 @@ TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {
 }
 
 TEST(ParameterStore, JoinedParametersAreOneView) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     Stored stored(compute);
     const ParameterId matrix{3}, vector{5};
     EXPECT_EQ(stored.store.weight(matrix, 2).shape, (Shape{9, 9}));
@@ -143,7 +143,7 @@ TEST(ParameterStore, GradientGoesWhereItIsDirected) {
 }
 
 TEST(ParameterStore, MetaTakesTheSameBytesAndTouchesNothing) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     Stored real(compute), planned(compute, DeviceKind::meta);
     planned.store.initialize(planned.context, 1);
     planned.store.refresh_working(planned.context);

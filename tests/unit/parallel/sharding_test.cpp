@@ -85,8 +85,8 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
           const std::int64_t in_tensor = part.row_begin * list.entries()[t].part.row_elements() + filled[t];
           EXPECT_LE(chunk.elements, longest);
           EXPECT_EQ(chunk.offset, part.offset + filled[t]);
-          EXPECT_EQ(chunk.bfloat16, list.entries()[t].spec.compute_copy);
-          EXPECT_EQ(chunk.working, slot.working + in_tensor * (chunk.bfloat16 ? 2 : 4));
+          EXPECT_EQ(chunk.type, list.entries()[t].spec.compute_copy ? ElementType::bfloat16 : ElementType::float32);
+          EXPECT_EQ(chunk.working, slot.working + in_tensor * static_cast<std::int64_t>(size_of(chunk.type)));
           filled[t] += chunk.elements;
         }
         for (std::size_t t = 0; t < filled.size(); ++t) {

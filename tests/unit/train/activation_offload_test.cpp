@@ -13,7 +13,7 @@ ReplicaOptions offloaded(ReplicaOptions options) {
 
 /// At every precision, number of micro-batches and recomputation.
 void expect_the_same_training(ReplicaOptions options, const char* what) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const std::int64_t accumulation : {1, 3}) {
       for (const int recompute : {0, 1, 2}) {
         SCOPED_TRACE(fmt::format("{}, {}, {} micro-batches, recompute {}", what, to_string(compute), accumulation, recompute));

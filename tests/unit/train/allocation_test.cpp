@@ -78,6 +78,9 @@ TEST(Allocation, DoesNotHappenInASteadyStep) {
   options.global = 20;
   options.deterministic = true;
   EXPECT_EQ(allocations_in_a_steady_step(options), 0);
+  options.compute = DType::float16;
+  options.loss_scale.emplace();
+  EXPECT_EQ(allocations_in_a_steady_step(options), 0);
   options = test::small_gpt();
   options.accumulation = 2;
   options.global = 4;

@@ -25,9 +25,10 @@ ReplicaOptions accumulating(ReplicaOptions options) {
 }
 
 TEST(EmulatedDevice, GivesTheBitsOfTheCpuInTheMemoryPlanned) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (ReplicaOptions options : {accumulating(test::small_resnet()), accumulating(test::small_gpt())}) {
       options.compute = compute;
+      if (compute == DType::float16) options.loss_scale = {.initial = 256, .interval = 1};  // grows with every step
       expect_the_same_as_on_the_cpu(options, to_string(compute));
     }
   }

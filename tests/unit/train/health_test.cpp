@@ -83,6 +83,31 @@ TEST(Health, BadStepsInARowArePastRepair) {
   EXPECT_EQ(health.state().bad_in_a_row, 0);
 }
 
+TEST(Health, AStepThatOnlyLowersTheLossScaleIsNotABadOne) {
+  for (const bool skip : {true, false}) {
+    Health health({.skip_nonfinite = skip, .rollback_after = 3});
+    StepResult overflow;
+    overflow.loss = 2;
+    overflow.applied = false;
+    overflow.overflow = true;
+    overflow.loss_scale = 4096;
+    make_step(health, 2);
+    const HealthState before = health.state();
+    for (int step = 0; step < 10; ++step) {
+      const std::vector<Health::Event> events = health.after(overflow);
+      ASSERT_EQ(events.size(), 1U);
+      EXPECT_EQ(events[0].event, "skipped_step");
+      EXPECT_NE(events[0].detail.find("4096"), std::string::npos);
+      EXPECT_FALSE(events[0].says);
+    }
+    EXPECT_EQ(health.state(), before);
+    EXPECT_FALSE(health.past_repair());
+    overflow.overflow = false;  // at its floor
+    for (int step = 0; step < 3; ++step) health.after(overflow);
+    EXPECT_TRUE(health.past_repair());
+  }
+}
+
 TEST(Health, WithoutSkippingTheFirstBadStepIsTheLast) {
   Health health({.skip_nonfinite = false});
   make_step(health, 2);

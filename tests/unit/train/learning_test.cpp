@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "support/replica.hpp"
 
@@ -9,17 +11,18 @@ namespace {
 
 /// Mean loss of the last of `steps` steps over the same few micro-batches.
 double loss_after(ReplicaOptions options, int steps, double rate) {
+  if (options.compute == DType::float16) options.loss_scale = {.initial = 1024};  // small enough for every step
   test::ReplicaFixture fixture(options);
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     loss = fixture.gradients() / static_cast<double>(options.micro * options.accumulation);
-    EXPECT_TRUE(fixture.replica.optimizer().step(fixture.replica.context(), rate, true).applied);
+    EXPECT_TRUE(fixture.replica.optimizer().step(fixture.replica.context(), rate, true, fixture.handed_on.scale).applied);
   }
   return loss;
 }
 
 TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const auto& [kind, rate] : {std::pair{optim::OptimizerKind::sgd, 0.05}, {optim::OptimizerKind::adamw, 0.005}, {optim::OptimizerKind::lars, 2.0}}) {
       ReplicaOptions options = test::small_resnet();
       options.compute = compute;
@@ -31,7 +34,7 @@ TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
 }
 
 TEST(Learning, ATransformerLearnsToCount) {
-  for (const DType compute : {DType::float32, DType::bfloat16}) {
+  for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     ReplicaOptions options = test::small_gpt(2, 32);
     options.model.gpt.dropout = 0;
     options.compute = compute;
@@ -73,6 +76,59 @@ TEST(Learning, ALossThatIsNotFiniteMovesNothing) {
   EXPECT_FALSE(outcome.applied);
   EXPECT_EQ(fixture.replica.optimizer().updates(), 0);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
+}
+
+/// Losses of `steps` steps over the same few micro-batches, and how many of them were dropped.
+std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, double rate) {
+  test::ReplicaFixture fixture(options);
+  std::vector<double> losses;
+  int dropped = 0;
+  for (int step = 0; step < steps; ++step) {
+    losses.push_back(fixture.gradients() / static_cast<double>(options.global * options.labels_per_sample()));
+    const optim::StepOutcome outcome = fixture.replica.optimizer().step(fixture.replica.context(), rate, true, fixture.handed_on.scale);
+    EXPECT_NE(outcome.applied, outcome.overflow);
+    dropped += outcome.applied ? 0 : 1;
+  }
+  return {losses, dropped};
+}
+
+/// What training makes of rounding to 11 bits: some roundings of 2^-11 each, over steps that stay near each other.
+TEST(Learning, InFloat16LossesAreNearThoseOfFloat32) {
+  ReplicaOptions gpt = test::small_gpt(2, 32);
+  gpt.model.gpt.dropout = 0;
+  for (const auto& [model, rate] : {std::pair{test::small_resnet(), 0.005}, {gpt, 0.001}}) {
+    ReplicaOptions options = model;
+    const std::vector<double> exact = curve(options, 20, rate).first;
+    options.compute = DType::float16;
+    options.loss_scale.emplace();
+    const auto [rounded, dropped] = curve(options, 20, rate);
+    EXPECT_LT(dropped, 8) << "of a scale that is too large at first";
+    for (std::size_t step = 0; step + static_cast<std::size_t>(dropped) < exact.size(); ++step) {
+      const double found = rounded[step + static_cast<std::size_t>(dropped)];
+      EXPECT_NEAR(found, exact[step], 0.02 * exact[step]) << "step " << step;
+    }
+    EXPECT_LT(rounded.back(), 0.95 * rounded.front());
+  }
+}
+
+double first_norm(ReplicaOptions options) {
+  test::ReplicaFixture fixture(options);
+  fixture.gradients();
+  return fixture.replica.optimizer().step(fixture.replica.context(), 0, true, fixture.handed_on.scale).grad_norm;
+}
+
+/// Numbers of 2^-24 and less are what a gradient of float16 loses; scaled it keeps them.
+TEST(Learning, TheLossScaleKeepsSmallGradients) {
+  ReplicaOptions options = test::small_gpt(2, 32);
+  options.model.gpt.dropout = 0;
+  options.global = options.micro << 20;  // of which this is one micro-batch: its gradient is a small part of the step's
+  const double exact = first_norm(options);
+  options.compute = DType::float16;
+  const double lost = first_norm(options);
+  options.loss_scale.emplace();
+  const double kept = first_norm(options);
+  EXPECT_GT(std::abs(lost - exact), 0.2 * exact);
+  EXPECT_NEAR(kept, exact, 0.01 * exact);
 }
 
 }  // namespace

@@ -40,6 +40,15 @@ TEST(MemoryPlan, IsExactInBfloat16WithAccumulationAndTheTree) {
   expect_exact(options);
 }
 
+TEST(MemoryPlan, IsExactInFloat16WhoseProductsAreWidened) {
+  ReplicaOptions options = test::small_resnet(18, 8);
+  options.compute = DType::float16;
+  options.loss_scale.emplace();
+  options.accumulation = 2;
+  options.global = 20;
+  expect_exact(options);
+}
+
 TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
   ReplicaOptions options = test::small_resnet(50, 4);
   options.model.stem = model::ResnetStem::imagenet;
@@ -51,7 +60,7 @@ TEST(MemoryPlan, IsExactForThePooledStemGroupNormAndAdamW) {
 
 TEST(MemoryPlan, IsExactForATransformerWithRecomputation) {
   for (const int recompute : {0, 1, 2}) {
-    for (const DType compute : {DType::float32, DType::bfloat16}) {
+    for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       ReplicaOptions options = test::small_gpt(3);
       options.recompute = recompute;
       options.compute = compute;

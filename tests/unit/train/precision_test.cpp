@@ -25,7 +25,7 @@ TEST(Precision, Tfloat32IsRefusedWhereThereIsNoGpu) {
     EXPECT_NE(message.find("use \"float32\""), std::string::npos) << message;
   }
   EXPECT_NO_THROW(validate_precision(computing_in(ComputePrecision::tfloat32), DeviceKind::cuda));
-  for (const ComputePrecision precision : {ComputePrecision::float32, ComputePrecision::bfloat16}) {
+  for (const ComputePrecision precision : {ComputePrecision::float32, ComputePrecision::bfloat16, ComputePrecision::float16}) {
     for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated, DeviceKind::cuda}) EXPECT_NO_THROW(validate_precision(computing_in(precision), kind));
   }
 }
@@ -38,6 +38,17 @@ TEST(Precision, Tfloat32HasTensorsOfFloat32) {
   EXPECT_FALSE(options(ComputePrecision::float32).tfloat32);
   EXPECT_EQ(options(ComputePrecision::bfloat16).compute, DType::bfloat16);
   EXPECT_FALSE(options(ComputePrecision::bfloat16).tfloat32);
+}
+
+TEST(Precision, Float16HasALossScaleAndNothingElseHas) {
+  deck::Deck deck = computing_in(ComputePrecision::float16);
+  deck.precision.loss_scale.initial = 512;
+  const ReplicaOptions options = replica_options(deck, {}, {});
+  EXPECT_EQ(options.compute, DType::float16);
+  ASSERT_TRUE(options.loss_scale.has_value());
+  EXPECT_EQ(options.loss_scale->initial, 512);
+  for (const ComputePrecision other : {ComputePrecision::float32, ComputePrecision::tfloat32, ComputePrecision::bfloat16})
+    EXPECT_FALSE(replica_options(computing_in(other), {}, {}).loss_scale.has_value());
 }
 
 }  // namespace
