@@ -18,13 +18,18 @@ constexpr std::int64_t steps_until_armed = 100;
 // once (the time slice of Linux' fair scheduler: up to 24 ms).
 constexpr double slow_ratio = 1.5, least_share_of_step = 0.1, least_excess_seconds = 0.025;
 
+double mean_of(double sum, std::int64_t applied) { return applied == 0 ? 0 : sum / (1 - std::pow(decay, static_cast<double>(applied))); }
+
 }  // namespace
 
 bool Health::armed() const { return state_.applied >= steps_until_armed; }
 
-double Health::mean() const { return state_.applied == 0 ? 0 : state_.mean_sum / (1 - std::pow(decay, static_cast<double>(state_.applied))); }
+double Health::mean() const { return mean_of(state_.mean_sum, state_.applied); }
 
-double Health::loss_limit() const { return armed() && options_.spike_ratio > 0 ? options_.spike_ratio * mean() : std::numeric_limits<double>::infinity(); }
+double Health::limit_of(double mean_sum, std::int64_t applied) const {
+  const bool armed = applied >= steps_until_armed;
+  return armed && options_.spike_ratio > 0 ? options_.spike_ratio * mean_of(mean_sum, applied) : std::numeric_limits<double>::infinity();
+}
 
 std::vector<Health::Event> Health::after(const StepResult& result) {
   std::vector<Event> events;
@@ -32,7 +37,9 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
   const bool finite = std::isfinite(result.loss), over = finite && result.loss > loss_limit();
   const bool was_over = std::exchange(loss_was_spike_, over),
              spike = over || (finite && was_over);  // a delayed gradient is judged by the loss of its own step, and applied in the next
-  if (result.overflow) {                            // as often as the scale has grown: neither a bad step nor one that ends a run of them
+  state_.mean_sum_before = state_.mean_sum;
+  state_.applied_before = state_.applied;
+  if (result.overflow) {  // as often as the scale has grown: neither a bad step nor one that ends a run of them
     events.push_back({"skipped_step",
                       fmt::format("the gradient is not finite at loss scale {:.6g}: the weights did not move, the scale is lowered", result.loss_scale),
                       false});
@@ -66,6 +73,8 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
 void Health::rolled_back(const HealthState& then) {
   state_.mean_sum = then.mean_sum;
   state_.applied = then.applied;
+  state_.mean_sum_before = then.mean_sum_before;
+  state_.applied_before = then.applied_before;
   state_.bad_in_a_row = 0;
   ++state_.rollbacks;
 }

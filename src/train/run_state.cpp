@@ -30,9 +30,13 @@ double checked_scale(double scale, const char* name) {
   return scale;
 }
 
-constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {
-    {"health_applied", &HealthState::applied}, {"health_bad_in_a_row", &HealthState::bad_in_a_row}, {"health_nonfinite", &HealthState::nonfinite},
-    {"health_spikes", &HealthState::spikes},   {"health_warnings", &HealthState::warnings},         {"health_rollbacks", &HealthState::rollbacks}};
+constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {{"health_applied", &HealthState::applied},
+                                                                                   {"health_applied_before", &HealthState::applied_before},
+                                                                                   {"health_bad_in_a_row", &HealthState::bad_in_a_row},
+                                                                                   {"health_nonfinite", &HealthState::nonfinite},
+                                                                                   {"health_spikes", &HealthState::spikes},
+                                                                                   {"health_warnings", &HealthState::warnings},
+                                                                                   {"health_rollbacks", &HealthState::rollbacks}};
 
 }  // namespace
 
@@ -96,6 +100,7 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
     info.state["pending_scale"] = pending.scale;
   }
   info.state["health_mean_sum"] = state.health.mean_sum;
+  info.state["health_mean_sum_before"] = state.health.mean_sum_before;
   for (const auto& [name, counter] : health_counters) info.state[name] = state.health.*counter;
   if (state.best) {
     info.state["best"] = *state.best;
@@ -132,6 +137,7 @@ RunState state_of(const checkpoint::Info& info) {
   state.elapsed_seconds = value_or<double>(info, "elapsed_s", 0);
   state.skipped = value_or<std::int64_t>(info, "skipped", 0);
   state.health.mean_sum = value_or<double>(info, "health_mean_sum", 0);
+  state.health.mean_sum_before = value_or<double>(info, "health_mean_sum_before", 0);
   for (const auto& [name, counter] : health_counters) state.health.*counter = value_or<std::int64_t>(info, name, 0);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
   if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {

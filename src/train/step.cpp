@@ -11,7 +11,8 @@ namespace trireme::train {
 namespace {
 
 bool may_overlap(const Replica& replica, const Device& device) {
-  return device.kind != DeviceKind::meta && !in_host_memory(device.kind) && replica.options().sync == parallel::SyncKind::step;
+  const ReplicaOptions& options = replica.options();  // float16: gradients are seeded with the scale that the step before has left
+  return device.kind != DeviceKind::meta && !in_host_memory(device.kind) && options.sync == parallel::SyncKind::step && !options.loss_scale;
 }
 
 bool is_good(const ops::SampleSums& sums, double limit) {

@@ -124,7 +124,7 @@ class Loop {
       const StepRequest request{.rate = schedule_.rate(step),
                                 .wishes = own_wishes(step),
                                 .averages = run_.replica->average() != nullptr && common_step(step) == step,
-                                .loss_limit = guard_.health().loss_limit()};
+                                .loss_limit = loss_limit()};
       guard_.step_begins(step, saver_.newest());
       steps_.begin(request, traced(step));
       // Where nothing is to be done at its end, a step may be ended while the next one is under way.
@@ -183,6 +183,12 @@ class Loop {
 
   /// The same answer on every rank: times count only by way of the wishes.
   bool finished() const { return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_; }
+
+  /// Of the step about to be begun: by the losses of all steps before it, where steps overlap of all but the last.
+  double loss_limit() const {
+    const Health& health = guard_.health();
+    return steps_.overlap() && steps_.under_way() == 0 ? health.loss_limit_before() : health.loss_limit();
+  }
 
   /// Whether something is to be done at the end of this step, before the next one is begun, that does not depend on what comes of it.
   bool has_an_end(std::int64_t step) const {

@@ -12,8 +12,10 @@ namespace trireme::train {
 
 /// What health remembers of a run; kept in its checkpoints.
 struct HealthState {
-  double mean_sum = 0;            ///< 0.98 mean_sum + 0.02 loss, over applied steps
-  std::int64_t applied = 0;       ///< steps in it
+  double mean_sum = 0;         ///< 0.98 mean_sum + 0.02 loss, over applied steps
+  std::int64_t applied = 0;    ///< steps in it
+  double mean_sum_before = 0;  ///< both as they stood before the last step
+  std::int64_t applied_before = 0;
   std::int64_t bad_in_a_row = 0;  ///< not applied, up to the last step
   std::int64_t nonfinite = 0, spikes = 0, warnings = 0, rollbacks = 0;
   bool operator==(const HealthState&) const = default;
@@ -30,7 +32,9 @@ class Health {
 
   explicit Health(const HealthOptions& options, const HealthState& state = {}) : options_(options), state_(state) {}
   /// A loss above this is not to be applied: spike_ratio times the running mean, once 100 steps were applied; infinity before.
-  double loss_limit() const;
+  double loss_limit() const { return limit_of(state_.mean_sum, state_.applied); }
+  /// The same before the last step. Steps that overlap go by it, whether the last one was ended early or not: so a run that was stopped there has the same bits.
+  double loss_limit_before() const { return limit_of(state_.mean_sum_before, state_.applied_before); }
   /// The exponential mean (0.98) of the losses of applied steps, with the bias of its first steps taken out as Adam does; 0 before the first.
   double mean() const;
   /// After each step: what is worth telling of it.
@@ -46,6 +50,7 @@ class Health {
   const HealthState& state() const { return state_; }
 
  private:
+  double limit_of(double mean_sum, std::int64_t applied) const;
   bool armed() const;
   HealthOptions options_;
   HealthState state_;

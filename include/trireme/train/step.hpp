@@ -52,8 +52,8 @@ class Steps {
  public:
   Steps(Replica& replica, data::Loader& loader);
 
-  /// Whether two steps may be under way: on a device of its own memory, where replicas agree on every step and apply its own gradient. Else a step is ended
-  /// before the next is begun.
+  /// Whether two steps may be under way: on a device of its own memory, where replicas agree on every step and apply its own gradient, which no loss scale is in.
+  /// Else a step is ended before the next is begun.
   bool overlap() const { return overlap_; }
   /// Begun and not ended.
   int under_way() const { return begun_ - ended_; }
