@@ -41,11 +41,14 @@ TEST(CudaGraph, EnginesForTheModelsOfTheDecks) {
   if (!has_device()) GTEST_SKIP() << "no CUDA device";
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
-  for (const Attention& a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128), attention(1, 1000, 4, 4, 64)}) {
-    EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr)
-        << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
-    EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr)
-        << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width;
+  for (const DType dtype : {DType::bfloat16, DType::float16}) {
+    for (Attention a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128), attention(1, 1000, 4, 4, 64)}) {
+      a.dtype = dtype;
+      EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr)
+          << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width << " in " << to_string(dtype);
+      EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr)
+          << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width << " in " << to_string(dtype);
+    }
   }
 }
 

@@ -10,7 +10,7 @@ import harness
 # What a step may not do once the first one has made what it needs.
 ONCE = ("allocations", "releases", "pinned_allocations", "pinned_releases", "streams", "blocking_copies", "device_waits", "launches_on_default_stream")
 FOUR = ("--set", "run.stop=4 steps")
-BFLOAT16 = ("--set", "precision.compute=bfloat16")
+BFLOAT16, FLOAT16 = ("--set", "precision.compute=bfloat16"), ("--set", "precision.compute=float16")
 RESNET = harness.DECK.replace('"5 steps"', '"9 steps"').replace('warmup = "9 steps"', 'warmup = "1 step"').replace("deterministic = true", "")
 # Shapes that cuDNN has attention for.
 GPT = (harness.GPT_DECK.replace("width = 16", "width = 128").replace("context = 16", "context = 64").replace("layers = 3", "layers = 2")
@@ -71,7 +71,7 @@ class CudaStandIn(harness.Case):
             self.assertEqual((step["event_waits"], step["late_event_waits"]), (micro_batches + 2, 2))
 
     def test_images(self):
-        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
+        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
             with self.subTest(name):
                 steps, = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES)
@@ -79,14 +79,14 @@ class CudaStandIn(harness.Case):
 
     def test_a_language_model(self):
         products = {}
-        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("offload", ("--set", 'parallel.offload=["optimizer"]'))):
+        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("offload", ("--set", 'parallel.offload=["optimizer"]'))):
             with self.subTest(name):
                 steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES)
                 products[name] = steps[1]["products"]
                 self.assertGreater(steps[0]["products"], products[name])  # trials of algorithms
-                # Attention by cuDNN, which has it in bfloat16, there and back.
-                self.assertEqual(steps[1].get("graphs", 0), 2 * 2 * MICRO_BATCHES if name == "bfloat16" else 0)
+                # Attention by cuDNN, which has it in 16 bits, there and back.
+                self.assertEqual(steps[1].get("graphs", 0), 2 * 2 * MICRO_BATCHES if name in ("bfloat16", "float16") else 0)
         with self.subTest("the algorithms are known at the next start"):
             steps, = self.trained(GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
             self.assertEqual(steps[0]["products"], products["bfloat16"])

@@ -70,7 +70,11 @@ void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttribut
     case CUDNN_ATTR_TENSOR_DIMENSIONS: said.extents = list(); break;
     case CUDNN_ATTR_TENSOR_STRIDES: said.strides = list(); break;
     case CUDNN_ATTR_TENSOR_UNIQUE_ID: said.number = list()[0]; break;
-    case CUDNN_ATTR_TENSOR_DATA_TYPE: said.element = *static_cast<const cudnnDataType_t*>(values) == CUDNN_DATA_BFLOAT16 ? 2 : 4; break;
+    case CUDNN_ATTR_TENSOR_DATA_TYPE: {
+      const auto type = *static_cast<const cudnnDataType_t*>(values);
+      said.element = type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF ? 2 : 4;
+      break;
+    }
     case CUDNN_ATTR_TENSOR_IS_VIRTUAL: said.within = *static_cast<const bool*>(values); break;
     case CUDNN_ATTR_TENSOR_IS_BY_VALUE: said.by_value = *static_cast<const bool*>(values); break;
     case CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS: said.numbers = list(); break;

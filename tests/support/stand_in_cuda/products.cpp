@@ -30,7 +30,7 @@ Value of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute)
 struct Matrix {
   std::int64_t rows, columns, stride;
   cudaDataType_t type;
-  std::size_t bytes() const { return static_cast<std::size_t>(((columns - 1) * stride + rows) * (type == CUDA_R_16BF ? 2 : 4)); }
+  std::size_t bytes() const { return static_cast<std::size_t>(((columns - 1) * stride + rows) * (type == CUDA_R_32F ? 4 : 2)); }
 };
 
 template <class Value>
@@ -79,7 +79,7 @@ struct Product {
   bool has_vector() const { return epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB); }
   bool has_matrix() const { return epilogue & 128; }  // what the library calls auxiliary
   std::size_t vector_bytes() const {
-    return static_cast<std::size_t>((epilogue == CUBLASLT_EPILOGUE_BGRADB ? d.columns : d.rows) * (d.type == CUDA_R_16BF ? 2 : 4));
+    return static_cast<std::size_t>((epilogue == CUBLASLT_EPILOGUE_BGRADB ? d.columns : d.rows) * (d.type == CUDA_R_32F ? 4 : 2));
   }
 };
 
