@@ -67,11 +67,24 @@ class CudaStandIn(harness.Case):
             self.assertEqual((step["stream_waits"], step["event_waits"]), (1, micro_batches + 1))
 
     def test_images(self):
+        graphs = {}
         for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
             with self.subTest(name):
                 steps, = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES)
-                self.assertGreater(steps[1]["graphs"], 0)  # convolutions
+                graphs[name] = steps[1]["graphs"]
+                self.assertGreater(graphs[name], 0)  # convolutions
+        self.assertEqual(len(set(graphs.values())), 1, graphs)
+        with self.subTest("convolutions that add up their results"):
+            # All ways are equally fast here, and the sums are tried first: they are taken where cuDNN has them.
+            with open(self.path("bfloat16/algorithms.txt")) as file:
+                with_sums = re.findall(r"convolution_statistics_forward bfloat16 (\S+)\t(.*)", file.read())
+            self.assertEqual([problem for problem, algorithm in with_sums if "engine" not in algorithm], [])
+            self.assertEqual(len(with_sums), 8)  # shapes of this network
+        with self.subTest("known at the next start"):
+            steps, = self.trained(RESNET, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
+            self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])
+            self.expect_steady(steps, MICRO_BATCHES)
 
     def test_a_language_model(self):
         products = {}
