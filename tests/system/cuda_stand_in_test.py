@@ -4,6 +4,7 @@ number of these runs means anything. What holds: no rule of CUDA is broken, all 
 import glob
 import os
 import re
+import shutil
 
 import harness
 
@@ -66,6 +67,10 @@ class CudaStandIn(harness.Case):
             self.assertEqual(step["launches"], steps[1]["launches"])
             self.assertEqual((step["stream_waits"], step["event_waits"]), (1, micro_batches + 1))
 
+    def algorithms_with_sums(self, folder):
+        with open(self.path(folder + "/algorithms.txt")) as file:
+            return re.findall(r"convolution_statistics_forward \w+ \S+\t(.*)", file.read())
+
     def test_images(self):
         graphs = {}
         for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
@@ -77,14 +82,22 @@ class CudaStandIn(harness.Case):
         self.assertEqual(len(set(graphs.values())), 1, graphs)
         with self.subTest("convolutions that add up their results"):
             # All ways are equally fast here, and the sums are tried first: they are taken where cuDNN has them.
-            with open(self.path("bfloat16/algorithms.txt")) as file:
-                with_sums = re.findall(r"convolution_statistics_forward bfloat16 (\S+)\t(.*)", file.read())
-            self.assertEqual([problem for problem, algorithm in with_sums if "engine" not in algorithm], [])
-            self.assertEqual(len(with_sums), 8)  # shapes of this network
+            self.assertEqual([algorithm.split()[0] for algorithm in self.algorithms_with_sums("bfloat16")], ["engine"] * 8)  # shapes of this network
+            self.assertEqual(self.algorithms_with_sums("float32"), [])
         with self.subTest("known at the next start"):
             steps, = self.trained(RESNET, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
             self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
+        with self.subTest("known, and cannot be run"):
+            os.mkdir(self.path("again"))
+            shutil.copy(self.path("bfloat16/algorithms.txt"), self.path("again"))
+            steps, = self.trained(RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=again", STAND_IN_CUDA_PLAIN="1")
+            self.expect_steady(steps, MICRO_BATCHES)
+            self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])  # no trial
+        with self.subTest("not known, and cannot be run"):
+            steps, = self.trained(RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
+            self.expect_steady(steps, MICRO_BATCHES)
+            self.assertEqual(self.algorithms_with_sums("plain"), ["one by one"] * 8)
 
     def test_a_language_model(self):
         products = {}
