@@ -22,6 +22,13 @@ KOKKOS_INLINE_FUNCTION bool is_finite(double value) { return value - value == 0;
 
 KOKKOS_INLINE_FUNCTION double at_most(double limit, double value) { return value < limit ? value : limit; }
 
+/// Whether the loss lets the step be applied.
+KOKKOS_INLINE_FUNCTION bool is_good(const Judge& args) {
+  if (args.loss == nullptr) return args.loss_finite;
+  const double mean = args.loss->loss / args.loss->count;
+  return args.loss_finite && is_finite(mean) && mean <= args.loss_limit;
+}
+
 /// Of tensor `index`; of all statistics at `tensors`.
 KOKKOS_INLINE_FUNCTION double squares_of(const SquareParts& squares, std::int64_t index) {
   double sum = 0;
@@ -74,7 +81,7 @@ struct JudgeStep {
     Judgement judgement = *args.judgement;
     const double update = static_cast<double>(judgement.updates + 1);
     // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
-    judgement.apply = args.loss_finite && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
+    judgement.apply = is_good(args) && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
     judgement.norm = norm;
     judgement.clip_factor = args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0;
     judgement.gradient_factor = static_cast<float>(judgement.clip_factor);

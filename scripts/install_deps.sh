@@ -5,7 +5,8 @@
 #   2. oneDNN >= 3: the system's where it is new enough, else .deps/onednn;
 #   3. Kokkos: one that CMake finds by itself (CMAKE_PREFIX_PATH, Spack, a module), else .deps/kokkos;
 #   cuda:  also .deps/kokkos-cuda, where no Kokkos with CUDA is found (needs nvcc);
-#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program, and clang-format, and a Slurm for the tests of the job scripts.
+#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program, and clang-format, and a Slurm for the tests of the job scripts;
+#          with cuda: also cuobjdump, where the toolkit has none.
 #
 # Everything beside the apt packages stays inside the project (.deps/). Run again, it does only what is missing.
 set -euo pipefail
@@ -120,5 +121,12 @@ if [ "$with_tests" = yes ] && [ "$(cat "$root/.deps/pytest-venv/complete" 2>/dev
   # shellcheck disable=SC2086 # words
   "$root/.deps/pytest-venv/bin/python3" -m pip install -q --disable-pip-version-check $python_packages
   echo "$python_packages" >"$root/.deps/pytest-venv/complete"
+fi
+disassembler="nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51" # reads code of older compilers too
+if [ "$with_cuda$with_tests" = yesyes ] && ! command -v cuobjdump >/dev/null && [ "$(cat "$root/.deps/pytest-venv/disassembler" 2>/dev/null)" != "$disassembler" ]; then
+  say "$disassembler -> .deps/pytest-venv"
+  # shellcheck disable=SC2086 # words
+  "$root/.deps/pytest-venv/bin/python3" -m pip install -q --disable-pip-version-check $disassembler
+  echo "$disassembler" >"$root/.deps/pytest-venv/disassembler"
 fi
 say "everything is here"

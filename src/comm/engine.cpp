@@ -86,9 +86,35 @@ Engine::Transport Engine::connect(const Communicator& world, const Connections& 
   together(world, [&] {
     for (const Communicator& group : connections.groups) state_->nccl->connect(group);
     state_->nccl->connect(connections.messages, connections.lanes);
+    const std::lock_guard lock(state_->mutex);
+    for (State::Slot& slot : state_->slots) slot.passed_when.emplace(device);  // now, and not by steps
   });
+  std::string& why = state_->why_unregistered;
+  together(world, [&] { why = state_->nccl->register_memory(); });
+  try {
+    together(world, [&] { ensure(why.empty(), "{}", why); });
+  } catch (const Failure& failure) {  // of any rank, known to all
+    why = failure.what();
+    state_->nccl->deregister_memory();
+  }
   return Transport::nccl;
 }
+
+void Engine::disconnect() {
+  if (state_->nccl == nullptr) return;
+  try {
+    state_->retire_enqueued();
+  } catch (const Failure&) {  // of the device: whoever worked with it has met it already
+  }
+  if (state_->enqueued.empty()) state_->nccl->deregister_memory();  // else it goes with the communicators
+  std::unique_ptr<Nccl> ended;
+  const std::lock_guard lock(state_->mutex);
+  std::swap(ended, state_->nccl);
+}
+
+std::size_t Engine::registered_bytes() const { return state_->nccl == nullptr ? 0 : state_->nccl->registered_bytes(); }
+
+const std::string& Engine::why_unregistered() const { return state_->why_unregistered; }
 
 Engine::Ticket Engine::all_reduce(const Communicator& group, float* data, float* scratch, std::int64_t count, SumOrder order, std::string_view label) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);

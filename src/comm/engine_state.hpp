@@ -46,7 +46,7 @@ struct Engine::State {
     bool in_order = false;  // a sum or gather: few are under way at once
     int tag = 0, step = 0, steps = 0;
     MpiCalls calls;
-    std::optional<Event> passed_when;  // by NCCL: its end, and what it sends
+    std::optional<Event> passed_when;  // by NCCL: its end, recorded anew by each request that stands here, and what it sends
     double bytes_by_nccl = 0;
     Slot* next = nullptr;  // in the one list in which it stands
   };
@@ -89,6 +89,8 @@ struct Engine::State {
   void wait(Ticket ticket);
   void quiesce();
   void progress();
+  /// Frees the slots of what NCCL has done.
+  void retire_enqueued();
   void run();
   bool drive_once();
 
@@ -100,6 +102,7 @@ struct Engine::State {
   double waited_seconds = 0;
   std::unique_ptr<Staging> staging;  // null: no device is served
   std::unique_ptr<Nccl> nccl;        // null: nothing is connected
+  std::string why_unregistered;
   Plan plan;
   std::vector<Slot*> staged;    // asked for and not waited for
   std::vector<Slot*> enqueued;  // by NCCL, and not done. All these are the main thread's
@@ -128,7 +131,6 @@ struct Engine::State {
   void retire(List done);
   void join(Slot& slot);
   void free_slot(Slot& slot);
-  void retire_enqueued();
   template <class Done>
   void wait_until(Done&& done);
 };

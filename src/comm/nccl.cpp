@@ -16,6 +16,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/device/memory.hpp"
 #include "trireme/kernels/elementwise.hpp"
 
 static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 20, 0), "NCCL 2.20 or newer is needed");
@@ -40,6 +41,7 @@ struct Nccl::Channel {
   std::vector<int> tags;  // of a lane; empty of a group
   ncclComm_t handle = nullptr;
   OwnedStream stream;
+  std::vector<void*> registered;
 };
 
 struct Nccl::State {
@@ -59,12 +61,14 @@ struct Nccl::State {
   Allocation first;
   std::deque<Channel> channels;
   Plan plan;
+  std::size_t registered_bytes = 0;
 };
 
 /// Ends all communicators of this rank, whose kernels on the device end too: without it a rank that waits for the device would wait for ever.
 void Nccl::State::abort() {
   std::vector<ncclComm_t> handles;
   for (Channel& channel : channels) {
+    channel.registered.clear();  // goes with it
     if (channel.handle != nullptr) handles.push_back(std::exchange(channel.handle, nullptr));
   }
   if (handles.empty()) return;
@@ -232,6 +236,34 @@ void Nccl::connect(const Communicator& group, std::span<const Engine::Lane> lane
     }
   });
 }
+
+std::string Nccl::register_memory() {
+  for (const std::span<std::byte> memory : memory_of(state_->compute.device)) {
+    bool known = !state_->channels.empty();
+    for (Channel& channel : state_->channels) {
+      void* handle = nullptr;
+      const ncclResult_t result = ncclCommRegister(channel.handle, memory.data(), memory.size(), &handle);
+      if (result == ncclInProgress)
+        state_->settle(channel, monotonic_seconds() + connect_seconds);
+      else if (result != ncclSuccess)
+        return fmt::format("ncclCommRegister: {}", ncclGetErrorString(result));
+      if (handle != nullptr) channel.registered.push_back(handle);
+      known = known && handle != nullptr;
+    }
+    if (known) state_->registered_bytes += memory.size();
+  }
+  return {};
+}
+
+void Nccl::deregister_memory() {
+  for (Channel& channel : state_->channels) {
+    for (void* handle : channel.registered) ncclCommDeregister(channel.handle, handle);
+    channel.registered.clear();
+  }
+  state_->registered_bytes = 0;
+}
+
+std::size_t Nccl::registered_bytes() const { return state_->registered_bytes; }
 
 Nccl::Channel* Nccl::channel_of(const Communicator& group) const {
   const auto channel =

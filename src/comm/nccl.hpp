@@ -1,7 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "plan.hpp"
 #include "trireme/comm/engine.hpp"
@@ -35,6 +37,14 @@ class Nccl {
   /// Null where none was made.
   Channel* channel_of(const Communicator& group) const;
   Channel* channel_of(const Communicator& group, int from, int to, int tag) const;
+
+  /// Tells every communicator of all memory that the compute stream's device has given so far, so that NCCL may read and write it without copies of its own. Nothing
+  /// need be done by all ranks together; but what one rank registers, all must: where a rank cannot, all forget theirs. Gives the reason; empty where there is none.
+  std::string register_memory();
+  /// Before that memory goes. Nothing may be under way.
+  void deregister_memory();
+  /// What the communicators know: 0 also where NCCL was told to take none (NCCL_LOCAL_REGISTER=0).
+  std::size_t registered_bytes() const;
 
   const Stream& compute() const;
   /// After what the compute stream has been given so far; `done` stands for its end. In a lane the sender is rank 0 and the receiver 1.

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include "trireme/device/memory.hpp"
+
 namespace trireme {
 namespace {
 
@@ -56,6 +58,14 @@ bool is_pinned(const void* address) {
 Device device_of(const void* address) {
   const std::optional<MemoryRange> range = range_of(address);
   return range ? range->device : Device{DeviceKind::cpu, 0};
+}
+
+std::vector<std::span<std::byte>> memory_of(Device device) {
+  std::vector<std::span<std::byte>> found;
+  for (const MemoryRange& range : ranges_of(device.kind)) {
+    if (range.device == device) found.emplace_back(range.begin, range.bytes);
+  }
+  return found;
 }
 
 }  // namespace trireme

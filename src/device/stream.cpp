@@ -5,6 +5,7 @@
 
 #include "emulated.hpp"
 #include "memory_map.hpp"
+#include "trireme/base/clock.hpp"
 
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
@@ -121,6 +122,67 @@ void Event::wait() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind == DeviceKind::cuda) check(cudaEventSynchronize(native(handle_)), "waiting for an event");
 #endif
+}
+
+Stopwatch::Stopwatch(Device device) : device_(device) {
+#if defined(TRIREME_ENABLE_CUDA)
+  if (device.kind != DeviceKind::cuda) return;
+  check(cuda::select(device.index), "choosing the device");
+  for (void** handle : {&start_, &stop_}) {
+    cudaEvent_t event = nullptr;
+    check(cudaEventCreate(&event), "making an event");
+    *handle = event;
+  }
+#endif
+}
+
+Stopwatch::~Stopwatch() {
+#if defined(TRIREME_ENABLE_CUDA)
+  for (void* handle : {start_, stop_}) {
+    if (handle != nullptr) cudaEventDestroy(native(handle));
+  }
+#endif
+}
+
+Stopwatch::Stopwatch(Stopwatch&& other) noexcept
+    : device_(other.device_),
+      start_(std::exchange(other.start_, nullptr)),
+      stop_(std::exchange(other.stop_, nullptr)),
+      started_(other.started_),
+      stopped_(other.stopped_) {}
+
+Stopwatch& Stopwatch::operator=(Stopwatch&& other) noexcept {
+  std::swap(device_, other.device_);
+  std::swap(start_, other.start_);
+  std::swap(stop_, other.stop_);
+  std::swap(started_, other.started_);
+  std::swap(stopped_, other.stopped_);
+  return *this;
+}
+
+void Stopwatch::start([[maybe_unused]] const Stream& stream) {
+  started_ = monotonic_seconds();
+#if defined(TRIREME_ENABLE_CUDA)
+  if (start_ != nullptr) check(cudaEventRecord(native(start_), native(stream)), "recording an event");
+#endif
+}
+
+void Stopwatch::stop([[maybe_unused]] const Stream& stream) {
+  stopped_ = monotonic_seconds();
+#if defined(TRIREME_ENABLE_CUDA)
+  if (stop_ != nullptr) check(cudaEventRecord(native(stop_), native(stream)), "recording an event");
+#endif
+}
+
+double Stopwatch::seconds() const {
+#if defined(TRIREME_ENABLE_CUDA)
+  if (stop_ != nullptr) {
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, native(start_), native(stop_)), "reading a stopwatch");
+    return 1e-3 * milliseconds;
+  }
+#endif
+  return stopped_ - started_;
 }
 
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes) {

@@ -49,8 +49,12 @@ class EmbeddingBlock final : public Block {
       ops::embedding_forward(context, tokens, table, first_, mine);
       ops::cast(context, summed(pass, converted(pass, mine, DType::float32)), y);  // exact: one rank of the group has the token
     }
-    if (learned()) ops::add_positions(context, pass.store().weight(positions_), group.first_row_held(rows), y);
-    ops::dropout(context, dropout_.mask(pass, options_.dropout, options_.context, y), y, y);
+    if (learned()) {
+      each_piece(group, y, [&](const parallel::RowChunk& piece) {
+        ops::add_positions(context, pass.store().weight(positions_), piece.first_held, y.rows(piece.held_begin, piece.held_end));
+      });
+    }
+    dropout_.apply(pass, options_.dropout, options_.context, y, y);
     pass.save(tokens);
     return y;
   }
@@ -59,7 +63,7 @@ class EmbeddingBlock final : public Block {
     ops::Context& context = pass.context();
     const Tensor tokens = pass.restore();
     const ArenaScope scope(context.workspace());
-    ops::dropout(context, dropout_.mask(pass, options_.dropout, options_.context, dy), dy, dy);
+    dropout_.apply(pass, options_.dropout, options_.context, dy, dy);
     const Tensor whole = gathered(pass, dy);
     // Every rank of the group sees all rows: the positions' gradient is whole on each.
     if (learned()) ops::positions_backward(context, whole, 0, pass.store().gradient(positions_), pass.write());

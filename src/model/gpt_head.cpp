@@ -182,11 +182,13 @@ class GptHead final : public Head {
 
   /// Row `row` of all rows, normalised, in the workspace: [1, C].
   Tensor the_row(Pass& pass, const Tensor& x, std::int64_t row) {
-    if (!rows_are_split(pass.tensor())) return normalize(pass, x.rows(row, row + 1)).y;
-    const std::int64_t owner = row / x.shape[0], here = owner == pass.tensor().rank() ? row % x.shape[0] : 0;
+    const parallel::TensorGroup& group = pass.tensor();
+    if (!group.rows_are_split()) return normalize(pass, x.rows(row, row + 1)).y;
+    const parallel::TensorGroup::Place place = group.place_of(row, all_rows(group, x), x.shape[1]);
+    const std::int64_t here = place.rank == group.rank() ? place.row : 0;
     const Tensor mine = converted(pass, normalize(pass, x.rows(here, here + 1)).y, DType::float32);
-    if (owner != pass.tensor().rank()) ops::fill(pass.context(), mine, 0);
-    pass.tensor().all_reduce(pass.context(), mine);
+    if (place.rank != group.rank()) ops::fill(pass.context(), mine, 0);
+    group.all_reduce(pass.context(), mine);
     return converted(pass, mine, x.dtype);
   }
 

@@ -6,6 +6,7 @@
 #include "trireme/base/philox.hpp"
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/row_norm.hpp"
+#include "trireme/parallel/row_exchange.hpp"
 
 namespace trireme::model {
 
@@ -13,6 +14,9 @@ using Along = parallel::Split::Along;
 using ops::MatrixOrder;
 using parallel::Initializer;
 using parallel::ParameterSpec;
+using parallel::RowChunk;
+using parallel::RowGather;
+using parallel::RowSum;
 
 namespace {
 
@@ -29,22 +33,23 @@ ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation
 }
 
 Tensor gathered(Pass& pass, const Tensor& x) {
-  if (!rows_are_split(pass.tensor())) return x;
-  const Tensor whole = pass.context().workspace().allocate(x.dtype, {all_rows(pass.tensor(), x), x.shape[1]});
-  pass.tensor().gather_rows(pass.context(), x, whole);
-  return whole;
+  RowGather rows(pass.context(), pass.tensor(), x);
+  rows.wait();
+  return rows.whole();
 }
 
 Tensor summed(Pass& pass, const Tensor& partial) {
   const parallel::TensorGroup& group = pass.tensor();
-  if (group.size() == 1) return partial;
-  if (!rows_are_split(group)) {
+  if (!group.rows_are_split()) {
     group.all_reduce(pass.context(), partial);
     return partial;
   }
-  const Tensor part = pass.context().workspace().allocate(DType::float32, {group.rows_held(partial.shape[0]), partial.shape[1]});
-  group.reduce_scatter_rows(pass.context(), partial, part);
-  return part;
+  const Tensor held = RowSum::room(pass.context(), group, partial);
+  const ArenaScope scope(pass.context().workspace());
+  RowSum sum(pass.context(), group, partial, held);
+  for (int number = 0; number < sum.chunks(); ++number) sum.begin(number);
+  sum.wait();
+  return held;
 }
 
 Tensor converted(Pass& pass, const Tensor& x, DType dtype) {
@@ -56,12 +61,19 @@ Tensor converted(Pass& pass, const Tensor& x, DType dtype) {
 
 DropoutKey::DropoutKey(const std::string& name) : name_key_(random_key(0, "dropout/" + name)) {}
 
-ops::Dropout DropoutKey::mask(const Pass& pass, double probability, std::int64_t context, const Tensor& held) const {
+ops::Dropout DropoutKey::mask(const Pass& pass, double probability, std::int64_t context, std::int64_t first_row) const {
   return {.probability = pass.training() ? static_cast<float>(probability) : 0.0f,
           .key = of(pass),
           .sample_keys = pass.sample_keys(),
-          .first_row = rows_are_split(pass.tensor()) ? held.shape[0] * pass.tensor().rank() : 0,
+          .first_row = first_row,
           .context = context};
+}
+
+void DropoutKey::apply(Pass& pass, double probability, std::int64_t context, const Tensor& x, const Tensor& y) const {
+  each_piece(pass.tensor(), x, [&](const RowChunk& piece) {
+    ops::dropout(pass.context(), mask(pass, probability, context, piece.first_held), x.rows(piece.held_begin, piece.held_end),
+                 y.rows(piece.held_begin, piece.held_end));
+  });
 }
 
 void RowNormLayer::declare(parallel::ParameterList& list) {
@@ -147,15 +159,21 @@ ops::Weight ColumnParallelLinear::weight(Pass& pass, const ops::Linear& linear) 
 }
 
 Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind) {
-  const ops::Linear linear = problem(pass, all_rows(pass.tensor(), x), x.dtype);
+  ops::Linear linear = problem(pass, all_rows(pass.tensor(), x), x.dtype);
   const Tensor z = pass.activation(x.dtype, {linear.rows, linear.out}), y = behind == Between::gelu ? pass.activation(z.dtype, z.shape) : z;
   const ArenaScope scope(pass.context().workspace());
   const Tensor bias = options_.bias ? pass.store().weight(bias_, tensors()) : Tensor{};
-  const Tensor rows = gathered(pass, x);
-  if (behind == Between::gelu)
-    ops::linear_gelu_forward(pass.context(), linear, rows, weight(pass, linear), bias, z, y);
-  else
-    ops::linear_forward(pass.context(), linear, rows, weight(pass, linear), bias, z);
+  RowGather rows(pass.context(), pass.tensor(), x);
+  for (int number = 0; number < rows.chunks(); ++number) {
+    const RowChunk chunk = rows.chunk(number);
+    const Tensor in = rows.whole().rows(chunk.begin, chunk.end), out = z.rows(chunk.begin, chunk.end);
+    linear.rows = chunk.rows();
+    rows.wait(number);
+    if (behind == Between::gelu)
+      ops::linear_gelu_forward(pass.context(), linear, in, weight(pass, linear), bias, out, y.rows(chunk.begin, chunk.end));
+    else
+      ops::linear_forward(pass.context(), linear, in, weight(pass, linear), bias, out);
+  }
   pass.save(x);
   if (behind == Between::gelu) pass.save(z);
   return y;
@@ -164,17 +182,28 @@ Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind
 Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
   const Tensor x = pass.restore();
   ops::Linear linear = problem(pass, dy.shape[0], dy.dtype);
-  Arena& workspace = pass.context().workspace();
-  {
-    const ArenaScope scope(workspace);
-    const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensors()) : Tensor{};
-    ops::linear_backward_weight(pass.context(), linear, gathered(pass, x), dy, as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias,
-                                pass.write());
-  }
   linear.wide = pass.tensor().size() > 1;
-  const Tensor partial = workspace.allocate(linear.result_dtype(), {linear.rows, linear.in});
-  ops::linear_backward_data(pass.context(), linear, dy, weight(pass, linear), partial);
-  return converted(pass, summed(pass, partial), dy.dtype);
+  ops::Context& context = pass.context();
+  const Tensor partial = context.workspace().allocate(linear.result_dtype(), {linear.rows, linear.in}), dx = RowSum::room(context, pass.tensor(), partial);
+  {
+    // What the weight's gradient reads comes while dx is made, and the sum of dx goes while the weight's gradient is.
+    const ArenaScope scope(context.workspace());
+    RowGather rows(context, pass.tensor(), x);
+    RowSum sum(context, pass.tensor(), partial, dx);
+    for (int number = 0; number < sum.chunks(); ++number) {
+      const RowChunk chunk = sum.chunk(number);
+      linear.rows = chunk.rows();
+      ops::linear_backward_data(context, linear, dy.rows(chunk.begin, chunk.end), weight(pass, linear), partial.rows(chunk.begin, chunk.end));
+      sum.begin(number);
+    }
+    rows.wait();
+    linear.rows = dy.shape[0];
+    linear.wide = false;
+    const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensors()) : Tensor{};
+    ops::linear_backward_weight(context, linear, rows.whole(), dy, as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias, pass.write());
+    sum.wait();
+  }
+  return converted(pass, dx, dy.dtype);
 }
 
 void RowParallelLinear::declare(parallel::ParameterList& list) {
@@ -194,37 +223,56 @@ Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& res
   linear.wide = pass.tensor().size() > 1;
   const Tensor y = pass.activation(residual.dtype, residual.shape);
   const ArenaScope scope(pass.context().workspace());
-  const ops::Dropout mask = dropout_.mask(pass, options_.dropout, options_.context, y);
   pass.save(x);
-  if (!linear.wide && mask.probability == 0) {
+  if (!linear.wide && dropout_.mask(pass, options_.dropout, options_.context, 0).probability == 0) {
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
     return y;
   }
   const Tensor partial = linear.wide ? pass.context().workspace().allocate(DType::float32, {linear.rows, linear.out}) : y;
-  ops::linear_forward(pass.context(), linear, x, weight(pass), {}, partial);
-  ops::dropout_add(pass.context(), mask, summed(pass, partial), bias(pass), residual, y);
+  const Tensor held = RowSum::room(pass.context(), pass.tensor(), partial);
+  RowSum sum(pass.context(), pass.tensor(), partial, held);
+  for (int number = 0; number < sum.chunks(); ++number) {
+    const RowChunk chunk = sum.chunk(number);
+    linear.rows = chunk.rows();
+    ops::linear_forward(pass.context(), linear, x.rows(chunk.begin, chunk.end), weight(pass), {}, partial.rows(chunk.begin, chunk.end));
+    sum.begin(number);
+  }
+  for (int number = 0; number < sum.chunks(); ++number) {
+    const RowChunk chunk = sum.chunk(number);
+    const auto mine = [&](const Tensor& tensor) { return tensor.rows(chunk.held_begin, chunk.held_end); };
+    sum.wait(number);
+    ops::dropout_add(pass.context(), dropout_.mask(pass, options_.dropout, options_.context, chunk.first_held), mine(held), bias(pass), mine(residual),
+                     mine(y));
+  }
   return y;
 }
 
 Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy, Between before) {
   const Tensor x = pass.restore(), z = before == Between::gelu ? pass.restore() : Tensor{};
-  const ops::Linear linear = problem(pass, x.shape[0], x.dtype);
+  ops::Linear linear = problem(pass, x.shape[0], x.dtype);
   Arena& workspace = pass.context().workspace();
   const Tensor dx = workspace.allocate(x.dtype, x.shape);
   const ArenaScope scope(workspace);
   Tensor branch = dy;
   if (options_.dropout > 0) {
     branch = workspace.allocate(dy.dtype, dy.shape);
-    ops::dropout(pass.context(), dropout_.mask(pass, options_.dropout, options_.context, dy), dy, branch);
+    dropout_.apply(pass, options_.dropout, options_.context, dy, branch);
+  }
+  RowGather rows(pass.context(), pass.tensor(), branch);
+  for (int number = 0; number < rows.chunks(); ++number) {
+    const RowChunk chunk = rows.chunk(number);
+    const auto these = [&](const Tensor& tensor) { return tensor.rows(chunk.begin, chunk.end); };
+    linear.rows = chunk.rows();
+    rows.wait(number);
+    if (before == Between::gelu)
+      ops::linear_backward_data_gelu(pass.context(), linear, these(rows.whole()), weight(pass), these(z), these(dx));
+    else
+      ops::linear_backward_data(pass.context(), linear, these(rows.whole()), weight(pass), these(dx));
   }
   // Every rank of the group sees all rows here: the bias's gradient is whole on each.
-  branch = gathered(pass, branch);
-  ops::linear_backward_weight(pass.context(), linear, x, branch, pass.store().gradient(weight_), options_.bias ? pass.store().gradient(bias_) : Tensor{},
+  linear.rows = x.shape[0];
+  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(), pass.store().gradient(weight_), options_.bias ? pass.store().gradient(bias_) : Tensor{},
                               pass.write());
-  if (before == Between::gelu)
-    ops::linear_backward_data_gelu(pass.context(), linear, branch, weight(pass), z, dx);
-  else
-    ops::linear_backward_data(pass.context(), linear, branch, weight(pass), dx);
   return dx;
 }
 

@@ -15,10 +15,15 @@ namespace trireme::model {
 // parallel regions: its part of them with sequence parallelism, else all. Temporaries, and what a backward returns, lie in the workspace: the
 // caller opens a scope there.
 
-/// Whether the tensor group's ranks hold parts of the rows between parallel regions.
-inline bool rows_are_split(const parallel::TensorGroup& group) { return group.sequence() && group.size() > 1; }
 /// All rows of the micro-batch, of which x has those that this rank holds.
-inline std::int64_t all_rows(const parallel::TensorGroup& group, const Tensor& x) { return rows_are_split(group) ? x.shape[0] * group.size() : x.shape[0]; }
+inline std::int64_t all_rows(const parallel::TensorGroup& group, const Tensor& x) { return group.rows_are_split() ? x.shape[0] * group.size() : x.shape[0]; }
+/// Calls body(chunk) for each piece of neighbouring rows that this rank holds of x [held, columns].
+template <class Body>
+void each_piece(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
+  const std::int64_t rows = all_rows(group, x);
+  const int pieces = group.pieces_held(rows, x.shape[1]);
+  for (int piece = 0; piece < pieces; ++piece) body(group.chunk(piece, pieces, rows));
+}
 
 /// All rows of x [held, ..]: x itself where the rank holds all.
 Tensor gathered(Pass& pass, const Tensor& x);
@@ -32,8 +37,10 @@ class DropoutKey {
  public:
   explicit DropoutKey(const std::string& name);
   std::uint64_t of(const Pass& pass) const { return pass.layer_key(name_key_); }
-  /// For rows of which this rank holds those of `held`, of sequences of `context` rows; nothing is dropped in evaluation.
-  ops::Dropout mask(const Pass& pass, double probability, std::int64_t context, const Tensor& held) const;
+  /// For rows from `first_row` of all on, of sequences of `context` rows; nothing is dropped in evaluation.
+  ops::Dropout mask(const Pass& pass, double probability, std::int64_t context, std::int64_t first_row) const;
+  /// y = x masked: [held, width], of all rows those that this rank holds. y may be x.
+  void apply(Pass& pass, double probability, std::int64_t context, const Tensor& x, const Tensor& y) const;
 
  private:
   std::uint64_t name_key_;

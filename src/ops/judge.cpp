@@ -30,6 +30,7 @@ void judge(Context& context, const Judge& args) {
                        static_cast<double>(args.tensors) * static_cast<double>(sizeof(TensorRates)) + 2 * static_cast<double>(sizeof(Judgement)));
   if (context.meta()) return;
   TRIREME_EXPECT(readable(context, args.gradient.sums) && readable(context, args.judgement) && (args.tensors == 0 || readable(context, args.rates)));
+  TRIREME_EXPECT(args.loss == nullptr || readable(context, args.loss));
   kernels::judge(context.stream(), args);
 }
 

@@ -91,11 +91,13 @@ void Optimizer::set_updates(std::int64_t updates) {
 }
 
 /// By the gradient measured last.
-void Optimizer::judge(ops::Context& context, double rate, bool loss_finite) {
+void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss) {
   const Stream& stream = context.stream();
   ops::Judgement* const judgement = judgement_table_.on(stream);
   ops::judge(context, {.gradient = gradient_squares_.parts(stream),
-                       .loss_finite = loss_finite,
+                       .loss_finite = loss.finite,
+                       .loss = loss.sums,
+                       .loss_limit = loss.limit,
                        .rate = static_cast<float>(rate),
                        .clip_norm = options_.clip_norm,
                        .beta1 = options_.beta1,
@@ -116,18 +118,6 @@ ops::Trust Optimizer::trust(ops::Context& context) {
           .count = static_cast<std::int64_t>(trusted_.size()),
           .rates = rate_table_.on(stream),
           .judgement = judgement_table_.on(stream)};
-}
-
-/// What the step given last has done, for which the host waits.
-StepOutcome Optimizer::outcome(ops::Context& context) {
-  ops::Judgement judgement = judgement_;
-  if (context.meta())
-    judgement.updates = updates_ + 1;
-  else
-    judgement = report_.wait();
-  updates_ = judgement.updates;
-  if (judgement.apply != 0) store_.weights_changed();
-  return {judgement.apply != 0, judgement.norm};
 }
 
 /// Calls pass(state, lists) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
@@ -192,11 +182,18 @@ void Optimizer::update(ops::Context& context) {
   }
 }
 
-StepOutcome Optimizer::step(ops::Context& context, double rate, bool loss_finite) {
+void Optimizer::begin_update(ops::Context& context, double rate, const LossOfStep& loss) {
   gradient_squares_.measure(context, store_.flat_gradient());
-  judge(context, rate, loss_finite);
+  judge(context, rate, loss);
   update(context);
-  return outcome(context);
+  store_.weights_changed();  // for all that the host knows
+}
+
+StepOutcome Optimizer::end_update() {
+  ops::Judgement judgement{.updates = updates_ + 1};
+  report_.hear(&judgement);
+  updates_ = judgement.updates;
+  return {judgement.apply != 0, judgement.norm};
 }
 
 }  // namespace trireme::optim

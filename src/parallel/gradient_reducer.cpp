@@ -4,8 +4,8 @@
 #include <string_view>
 
 #include "trireme/base/check.hpp"
+#include "trireme/base/tree.hpp"
 #include "trireme/ops/elementwise.hpp"
-#include "trireme/parallel/tree.hpp"
 
 namespace trireme::parallel {
 namespace {

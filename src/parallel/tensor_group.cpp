@@ -1,5 +1,6 @@
 #include "trireme/parallel/tensor_group.hpp"
 
+#include "trireme/device/profile_range.hpp"
 #include "trireme/ops/elementwise.hpp"
 
 namespace trireme::parallel {
@@ -9,46 +10,77 @@ float* floats(const Tensor& tensor) { return tensor.defined() ? tensor.as<float>
 
 }  // namespace
 
-TensorGroup::TensorGroup(const comm::Communicator& group, comm::Engine& engine, comm::SumOrder order, bool sequence)
-    : group_(group), engine_(&engine), order_(order), sequence_(sequence), bounds_(static_cast<std::size_t>(group.size()) + 1) {}
+TensorGroup::TensorGroup(const comm::Communicator& group, comm::Engine& engine, comm::SumOrder order, bool sequence, const RowCut& cut)
+    : group_(group), engine_(&engine), order_(order), sequence_(sequence), cut_(cut) {
+  TRIREME_EXPECT(0 < cut.most && cut.most <= RowCut::limit);
+  for (std::vector<std::int64_t>& bounds : bounds_) bounds.resize(static_cast<std::size_t>(group.size()) + 1);
+}
 
-void TensorGroup::all_reduce(ops::Context& context, const Tensor& x) const {
+int TensorGroup::chunks(std::int64_t rows, std::int64_t columns) const {
+  for (int chunks = size() > 1 ? cut_.most : 1; chunks > 1; --chunks) {
+    const std::int64_t each = rows / chunks;
+    if (rows % (chunks * size() * RowCut::unit) == 0 && each >= cut_.least_rows && each * columns >= cut_.least_elements) return chunks;
+  }
+  return 1;
+}
+
+RowChunk TensorGroup::chunk(int number, int chunks, std::int64_t rows) const {
+  const std::int64_t each = rows / chunks, begin = number * each;
+  if (!rows_are_split()) return {begin, begin + each, begin, begin + each, begin};
+  const std::int64_t held = each / size();
+  return {begin, begin + each, number * held, (number + 1) * held, begin + rank() * held};
+}
+
+TensorGroup::Place TensorGroup::place_of(std::int64_t row, std::int64_t rows, std::int64_t columns) const {
+  if (!rows_are_split()) return {rank(), row};
+  const std::int64_t each = rows / chunks(rows, columns), held = each / size();
+  return {static_cast<int>(row % each / held), row / each * held + row % held};
+}
+
+TensorGroup::Ticket TensorGroup::begin_all_reduce(const Tensor& x, const Tensor& scratch) const {
   TRIREME_EXPECT(x.dtype == DType::float32);
-  if (size() == 1) return;
-  const ArenaScope scope(context.workspace());
-  engine_->wait(engine_->all_reduce(group_, floats(x), floats(scratch(context, x)), x.elements(), order_, "trireme/parallel/tensor_all_reduce"));
+  if (size() == 1) return 0;
+  return engine_->all_reduce(group_, floats(x), floats(scratch), x.elements(), order_, "trireme/parallel/tensor_all_reduce");
 }
 
-void TensorGroup::gather_rows(ops::Context& context, const Tensor& part, const Tensor& whole) const {
-  TRIREME_EXPECT(part.shape[0] * size() == whole.shape[0]);
-  gather(context, part, whole);
-}
-
-void TensorGroup::reduce_scatter_rows(ops::Context& context, const Tensor& whole, const Tensor& part) const {
+TensorGroup::Ticket TensorGroup::begin_reduce_scatter(const Tensor& whole, const Tensor& scratch, const Tensor& part) const {
   TRIREME_EXPECT(whole.dtype == DType::float32 && part.dtype == DType::float32 && part.shape[0] * size() == whole.shape[0]);
-  TRIREME_EXPECT(part.elements() * size() == whole.elements());
-  if (size() == 1) return ops::copy(context, whole, part);
-  const ArenaScope scope(context.workspace());
-  engine_->wait(engine_->reduce_scatter(group_, floats(whole), floats(scratch(context, whole)), even_bounds(whole, size_of(whole.dtype)), floats(part), order_,
-                                        "trireme/parallel/tensor_reduce_scatter"));
+  TRIREME_EXPECT(part.elements() * size() == whole.elements() && size() > 1);
+  return engine_->reduce_scatter(group_, floats(whole), floats(scratch), even_bounds(whole, size_of(whole.dtype)), floats(part), order_,
+                                 "trireme/parallel/tensor_reduce_scatter");
 }
 
-void TensorGroup::gather(ops::Context& context, const Tensor& mine, const Tensor& all) const {
+TensorGroup::Ticket TensorGroup::begin_gather(ops::Context& context, const Tensor& mine, const Tensor& all) const {
   TRIREME_EXPECT(mine.dtype == all.dtype && mine.elements() * size() == all.elements());
   ops::copy(context, mine, all.reshaped({size(), mine.elements()}).rows(rank(), rank() + 1));
-  if (size() == 1) return;
-  engine_->wait(engine_->all_gather(group_, static_cast<std::byte*>(all.data), even_bounds(all, 1), "trireme/parallel/tensor_gather"));
+  if (size() == 1) return 0;
+  return engine_->all_gather(group_, static_cast<std::byte*>(all.data), even_bounds(all, 1), "trireme/parallel/tensor_gather");
 }
+
+void TensorGroup::wait(Ticket ticket) const {
+  if (ticket == 0) return;
+  const ProfileRange range("trireme/parallel/tensor_wait");
+  engine_->wait(ticket);
+}
+
+void TensorGroup::all_reduce(ops::Context& context, const Tensor& x) const {
+  if (size() == 1) return;
+  const ArenaScope scope(context.workspace());
+  wait(begin_all_reduce(x, scratch(context, x)));
+}
+
+void TensorGroup::gather(ops::Context& context, const Tensor& mine, const Tensor& all) const { wait(begin_gather(context, mine, all)); }
 
 std::span<const std::int64_t> TensorGroup::even_bounds(const Tensor& whole, std::int64_t unit) const {
+  std::vector<std::int64_t>& bounds = bounds_[turn_];
+  turn_ = (turn_ + 1) % bounds_.size();
   const std::int64_t part = whole.bytes() / size() / unit;
-  for (std::size_t rank = 0; rank < bounds_.size(); ++rank) bounds_[rank] = static_cast<std::int64_t>(rank) * part;
-  return bounds_;
+  for (std::size_t rank = 0; rank < bounds.size(); ++rank) bounds[rank] = static_cast<std::int64_t>(rank) * part;
+  return bounds;
 }
 
-/// Where the partner's part arrives: as large on every device, so that it is planned on meta.
 Tensor TensorGroup::scratch(ops::Context& context, const Tensor& like) const {
-  return order_ == comm::SumOrder::tree ? context.workspace().allocate(like.dtype, like.shape) : Tensor{};
+  return size() > 1 && order_ == comm::SumOrder::tree ? context.workspace().allocate(like.dtype, like.shape) : Tensor{};
 }
 
 }  // namespace trireme::parallel

@@ -36,13 +36,13 @@ void Guard::step_begins(std::int64_t step, std::int64_t newest_checkpoint) {
   if (watchdog_ != nullptr) watchdog_->step_begins(step, newest_checkpoint);
 }
 
-void Guard::step_done(RunState& state, const StepResult& result, const StepMessages& messages, bool row) {
+void Guard::step_done(RunState& state, const StepResult& result, const std::vector<ops::StepMessage>& messages, bool row) {
   for (const Health::Event& event : health_.after(result)) {
     recorder_.event(state, event.event, event.detail);
     if (event.says) log_.warn("step {}: {}", state.step, event.detail);
   }
   state.health = health_.state();
-  slow_.add(messages.all, result.times.total);
+  slow_.add(messages, result.times.total);
   if (!row) return;
   const std::optional<std::vector<SlowRanks::Slow>> found = slow_.take();
   if (!found) return;

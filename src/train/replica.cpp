@@ -9,6 +9,7 @@
 #include "chunk.hpp"
 #include "trireme/checkpoint/background.hpp"
 #include "trireme/ops/elementwise.hpp"
+#include "trireme/train/agreement.hpp"
 #include "trireme/train/run_state.hpp"
 
 namespace trireme::train {
@@ -97,7 +98,7 @@ std::int64_t MemoryPlan::all_activations() const {
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
 std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations + host_checkpoint; }
 
-Replica::~Replica() = default;
+Replica::~Replica() { engine_.disconnect(); }
 
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
@@ -121,7 +122,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
-      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence),
+      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence, options.cut),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
       sums_on_device_(batches_.allocate(DType::float64, {options.accumulation, 4})),
@@ -173,6 +174,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
     for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]}) *buffer = boundary_.allocate(options.compute, {most});
   }
   arrivals_ = std::make_unique<Arrivals>(options, device, !in_host_memory(target), mesh.place.stage == 0, slots[0], batches_);
+  agreement_ = std::make_unique<Agreement>(mesh_, engine_, device, batches_);
 }
 
 MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank, DeviceKind target) {
@@ -191,6 +193,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
       else
         replica.backward(action);
     }
+    replica.tell(0, 0);
     replica.reducer_->finish(replica.context_);
     replica.optimizer_->step(replica.context_, 0.1, true);
     replica.store_->publish(replica.context_);
@@ -262,7 +265,7 @@ std::span<std::byte> bytes_of(const Tensor& tensor) { return {static_cast<std::b
 }  // namespace
 
 comm::Engine::Connections Replica::connections() const {
-  comm::Engine::Connections connections{.groups = {mesh_.data, mesh_.tensor, mesh_.model}, .messages = mesh_.pipeline, .lanes = {}};
+  comm::Engine::Connections connections{.groups = {mesh_.world, mesh_.data, mesh_.tensor, mesh_.model}, .messages = mesh_.pipeline, .lanes = {}};
   if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
   if (mesh_.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh_.ends);
@@ -380,6 +383,8 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   pass.enter_block();
   return model_.head().logits(pass, y, row);
 }
+
+void Replica::tell(std::uint64_t wishes, double busy_seconds) { agreement_->tell(context_, last_stage() ? sums_on_device_ : Tensor{}, wishes, busy_seconds); }
 
 const std::vector<Sums>& Replica::micro_batch_sums() {
   if (last_stage()) read_sums(sums_);

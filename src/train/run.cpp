@@ -270,8 +270,13 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   });
   const comm::Engine::Transport transport = engine.connect(mesh.world, replica->connections());
   describe(*this, environment, log);
-  if (mesh.world.size() > 1 && device.kind != DeviceKind::cpu)
-    log.info("device memory travels {}", transport == comm::Engine::Transport::nccl ? "by NCCL" : "by way of host memory and MPI");
+  if (mesh.world.size() == 1 || device.kind == DeviceKind::cpu) return;
+  if (transport == comm::Engine::Transport::staged)
+    log.info("device memory travels by way of host memory and MPI");
+  else if (engine.why_unregistered().empty())
+    log.info("device memory travels by NCCL, {} of it registered", format_bytes(static_cast<double>(engine.registered_bytes())));
+  else
+    log.info("device memory travels by NCCL, unregistered: {}", engine.why_unregistered());
 }
 
 std::int64_t Run::progress_steps() const { return std::max<std::int64_t>(1, std::min<std::int64_t>(layout.steps_per_epoch / 4, 100)); }

@@ -1,43 +1,133 @@
 #include "trireme/train/step.hpp"
 
+#include <algorithm>
 #include <cmath>
-#include <span>
 
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/device/profile_range.hpp"
-#include "trireme/parallel/tree.hpp"
 
 namespace trireme::train {
 namespace {
 
-/// The sums of all replicas, which their last stages know, in the order of the tree; the wishes of all ranks joined.
-StepMessage agree_on(Replica& replica, const StepMessage& mine, StepMessages& room) {
-  const parallel::Mesh& mesh = replica.mesh();
-  const auto ranks = static_cast<std::size_t>(mesh.world.size());
-  TRIREME_EXPECT(room.all.size() == ranks && room.bounds.size() == ranks + 1);
-  room.all[static_cast<std::size_t>(mesh.world.rank())] = mine;
-  comm::Engine& engine = replica.engine();  // goes on with the buckets meanwhile, for which others may wait
-  engine.wait(engine.all_gather(mesh.world, reinterpret_cast<std::byte*>(room.all.data()), room.bounds, "trireme/train/agree"));
-  StepMessage joined;
-  for (const StepMessage& message : room.all) joined.wishes |= message.wishes;
-  const int last = mesh.shape.pipeline - 1;
-  for (int data = 0; data < mesh.shape.data; ++data) {
-    room.sums[static_cast<std::size_t>(data)] = room.all[static_cast<std::size_t>(parallel::rank_of(mesh.shape, {last, data, 0}))].sums;
+bool may_overlap(const Replica& replica, const Device& device) {
+  return device.kind != DeviceKind::meta && !in_host_memory(device.kind) && replica.options().sync == parallel::SyncKind::step;
+}
+
+bool is_good(const ops::SampleSums& sums, double limit) {
+  const double mean = sums.loss / sums.count;
+  return std::isfinite(mean) && mean <= limit;
+}
+
+}  // namespace
+
+Steps::Steps(Replica& replica, data::Loader& loader)
+    : replica_(replica),
+      loader_(loader),
+      overlap_(may_overlap(replica, replica.context().stream().device)),
+      outcomes_(static_cast<std::size_t>(replica.mesh().shape.data)) {
+  for (int turn = 0; turn < 2; ++turn) steps_.emplace_back(replica.context().stream().device);
+  for (std::size_t rank = 0; rank <= outcomes_.size(); ++rank) outcome_bounds_.push_back(static_cast<std::int64_t>(rank * sizeof(optim::StepOutcome)));
+}
+
+void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
+  TRIREME_EXPECT(under_way() < (overlap_ ? 2 : 1));
+  Step& step = this->step(begun_++);
+  step.request = request;
+  step.times = {};
+  step.heard = false;
+  step.updates = true;
+  step.begun = monotonic_seconds();
+  ops::Context& context = replica_.context();
+  const comm::Engine& engine = replica_.engine();
+  double mark = step.begun, waited = engine.waited_seconds();
+  const auto lap = [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
+    const double now = monotonic_seconds(), stood = engine.waited_seconds();
+    const double busy = now - mark - (stood - waited);
+    part += busy;
+    step.times.comm_exposed += stood - waited;
+    mark = now;
+    waited = stood;
+    return busy;
+  };
+
+  come_by("step");
+  replica_.reducer().begin_step();
+  step.busy.start(context.stream());
+  for (const parallel::PipelineAction& action : replica_.schedule()) {
+    const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
+    lap(step.times.data);
+    const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
+    if (action.forward)
+      replica_.forward(action, batch);
+    else
+      replica_.backward(action);
+    const double busy = lap(action.forward ? step.times.forward : step.times.backward);
+    // An action waits for what it needs before it works.
+    if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);
   }
-  joined.sums = parallel::tree_sum(std::span<const Sums>(room.sums));
-  return joined;
+  step.busy.stop(context.stream());
+
+  const ProfileRange range("trireme/train/update");
+  const StepTimes& times = step.times;
+  replica_.tell(request.wishes, overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
+  // A delayed update is by the gradient of the step before, and goes by what the host heard of that one's loss.
+  const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
+  if (delayed) hear(step);
+  const parallel::GradientReducer::Sum gradient = replica_.reducer().finish(context, !delayed || is_good(step.agreed.sums, request.loss_limit));
+  lap(step.times.comm_exposed);
+
+  step.updates = gradient.there;
+  if (gradient.there) {
+    const optim::LossOfStep loss =
+        delayed ? optim::LossOfStep{.finite = gradient.finite} : optim::LossOfStep{.sums = replica_.agreement().sums(), .limit = request.loss_limit};
+    replica_.optimizer().begin_update(context, request.rate, loss);
+  }
+  replica_.store().publish(context);
+  lap(step.times.optimizer);
+}
+
+StepResult Steps::end() {
+  TRIREME_EXPECT(under_way() > 0);
+  Step& step = this->step(ended_++);
+  const double start = monotonic_seconds();
+  if (!step.heard) hear(step);
+  const double told = monotonic_seconds();
+  optim::StepOutcome outcome;
+  if (step.updates) outcome = replica_.optimizer().end_update();
+  if (replica_.average() != nullptr) outcome = joined(outcome);
+  if (step.request.averages) average();
+  busy_seconds_ = step.busy.seconds();
+
+  StepResult result;
+  result.loss = step.agreed.sums.loss / step.agreed.sums.count;
+  result.top1 = step.agreed.sums.top1 / step.agreed.sums.count;
+  result.wishes = static_cast<std::uint32_t>(step.agreed.wishes);
+  result.grad_norm = outcome.grad_norm;
+  result.applied = outcome.applied;
+  result.times = step.times;
+  const double now = monotonic_seconds();
+  result.times.backward += told - start;  // a device works behind the host, which waits for it here
+  result.times.optimizer += now - told;
+  result.times.total = now - std::max(step.begun, last_end_);
+  last_end_ = now;
+  return result;
+}
+
+void Steps::hear(Step& step) {
+  step.agreed = replica_.agreement().hear(messages_);
+  step.heard = true;
 }
 
 /// Of replicas that go their own ways.
-optim::StepOutcome joined_outcome(Replica& replica, const optim::StepOutcome& mine, StepMessages& room) {
-  const comm::Communicator& data = replica.mesh().data;
-  room.outcomes[static_cast<std::size_t>(data.rank())] = mine;
-  comm::Engine& engine = replica.engine();
-  engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(room.outcomes.data()), room.outcome_bounds, "trireme/train/join_outcomes"));
+optim::StepOutcome Steps::joined(const optim::StepOutcome& mine) {
+  const comm::Communicator& data = replica_.mesh().data;
+  outcomes_[static_cast<std::size_t>(data.rank())] = mine;
+  comm::Engine& engine = replica_.engine();
+  engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()), outcome_bounds_, "trireme/train/join_outcomes"));
   optim::StepOutcome joined;
   double squares = 0;
-  for (const optim::StepOutcome& outcome : room.outcomes) {
+  for (const optim::StepOutcome& outcome : outcomes_) {
     joined.applied = joined.applied && outcome.applied;
     squares += outcome.grad_norm * outcome.grad_norm;
   }
@@ -45,81 +135,10 @@ optim::StepOutcome joined_outcome(Replica& replica, const optim::StepOutcome& mi
   return joined;
 }
 
-void average_replicas(Replica& replica) {
-  replica.average()->average(replica.context());
+void Steps::average() {
+  replica_.average()->average(replica_.context());
   // One may have dropped a step that the others made: what all have made is in every slot.
-  replica.optimizer().set_updates(replica.mesh().data.all_reduce(replica.optimizer().updates(), comm::Reduction::min));
-}
-
-/// Of values one after the other, in bytes.
-template <class T>
-std::vector<std::int64_t> bounds_of(const std::vector<T>& values) {
-  std::vector<std::int64_t> bounds;
-  for (std::size_t index = 0; index <= values.size(); ++index) bounds.push_back(static_cast<std::int64_t>(index * sizeof(T)));
-  return bounds;
-}
-
-}  // namespace
-
-StepMessages::StepMessages(const parallel::Mesh& mesh)
-    : all(static_cast<std::size_t>(mesh.world.size())),
-      sums(static_cast<std::size_t>(mesh.shape.data)),
-      bounds(bounds_of(all)),
-      outcomes(static_cast<std::size_t>(mesh.shape.data)),
-      outcome_bounds(bounds_of(outcomes)) {}
-
-StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest& request, StepMessages& messages, monitor::Trace* trace) {
-  StepResult result;
-  StepTimes& times = result.times;
-  const comm::Engine& engine = replica.engine();
-  const double start = monotonic_seconds();
-  double mark = start, waited = engine.waited_seconds();
-  const auto lap = [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
-    const double now = monotonic_seconds(), stood = engine.waited_seconds();
-    const double busy = now - mark - (stood - waited);
-    part += busy;
-    times.comm_exposed += stood - waited;
-    mark = now;
-    waited = stood;
-    return busy;
-  };
-
-  come_by("step");
-  replica.reducer().begin_step();
-  for (const parallel::PipelineAction& action : replica.schedule()) {
-    const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader.next() : nullptr;
-    lap(times.data);
-    const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
-    if (action.forward)
-      replica.forward(action, batch);
-    else
-      replica.backward(action);
-    const double busy = lap(action.forward ? times.forward : times.backward);
-    // An action waits for what it needs before it works.
-    if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);
-  }
-
-  const ProfileRange range("trireme/train/update");
-  const Sums sums = parallel::tree_sum<Sums>(replica.micro_batch_sums());
-  lap(times.backward);  // a device works behind the host, which waits for it here
-  const StepMessage all = agree_on(replica, {sums, request.wishes, times.data + times.forward + times.backward}, messages);
-  result.loss = all.sums.loss / all.sums.count;
-  result.top1 = all.sums.top1 / all.sums.count;
-  result.wishes = static_cast<std::uint32_t>(all.wishes);
-
-  const parallel::GradientReducer::Sum gradient = replica.reducer().finish(replica.context(), std::isfinite(result.loss) && result.loss <= request.loss_limit);
-  lap(times.comm_exposed);
-
-  optim::StepOutcome outcome;
-  if (gradient.there) outcome = replica.optimizer().step(replica.context(), request.rate, gradient.finite);
-  replica.store().publish(replica.context());
-  if (replica.average() != nullptr) outcome = joined_outcome(replica, outcome, messages);
-  if (request.averages) average_replicas(replica);
-  result.grad_norm = outcome.grad_norm;
-  result.applied = outcome.applied;
-  lap(times.optimizer);
-  times.total = mark - start;
-  return result;
+  replica_.optimizer().set_updates(replica_.mesh().data.all_reduce(replica_.optimizer().updates(), comm::Reduction::min));
 }
 
 }  // namespace trireme::train

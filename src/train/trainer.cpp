@@ -96,7 +96,7 @@ class Loop {
         checkpoint_every_(deck_.checkpoint.every, run.layout.scale),
         monitor_every_(deck_.monitor.every, run.layout.scale),
         elapsed_before_(state_.elapsed_seconds),
-        messages_(run.mesh),
+        steps_(*run.replica, *run.train_loader),
         saver_(run, state_, restored.own ? state_.step : -1, recorder, log),
         algorithms_(run.mesh.world, deck_.run.folder, run.replica->context().algorithms(), log),
         trace_(deck_.monitor.trace ? monitor::Trace(run.mesh.world.rank(), deck_.monitor.trace->first, deck_.monitor.trace->last) : monitor::Trace()),
@@ -120,25 +120,21 @@ class Loop {
     if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
     bool stop = false;
     while (!finished() && !stop) {
-      const std::int64_t step = state_.step + 1;
+      const std::int64_t step = state_.step + steps_.under_way() + 1;
       const StepRequest request{.rate = schedule_.rate(step),
-                                .wishes = own_wishes(),
+                                .wishes = own_wishes(step),
                                 .averages = run_.replica->average() != nullptr && common_step(step) == step,
                                 .loss_limit = guard_.health().loss_limit()};
       guard_.step_begins(step, saver_.newest());
-      const StepResult result = train_step(*run_.replica, *run_.train_loader, request, messages_, traced(step));
-      after_step(result, request.rate);
-      if (result.applied && !std::exchange(made_a_step_, true)) checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
-      saver_.advance(state_, (result.wishes & wish_saving) != 0);
-      if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
-      if (guard_.health().past_repair()) {
+      steps_.begin(request, traced(step));
+      // Where nothing is to be done at its end, a step may be ended while the next one is under way.
+      bool past_repair = end_steps(steps_.overlap() && !has_an_end(step) ? 1 : 0);
+      if (wanted_.any() || past_repair) past_repair = end_steps(0) || past_repair;
+      if (past_repair) {
         if (!roll_back("the last steps were not applied", false)) return diverged();
         continue;
       }
-      wanted_.wishes |= result.wishes;
-      wanted_.evaluation = wanted_.evaluation || evaluate_every_.due(step);
-      wanted_.checkpoint = wanted_.checkpoint || checkpoint_every_.due(step);
-      if (common_step(step) > step) continue;
+      if (steps_.under_way() > 0 || common_step(step) > step) continue;
       const Wanted wanted = std::exchange(wanted_, {});
       finish_ = finish_ || (wanted.wishes & wish_finish) != 0;
       stop = (wanted.wishes & wish_stop) != 0;
@@ -176,6 +172,7 @@ class Loop {
   struct Wanted {
     std::uint64_t wishes = wish_nothing;
     bool evaluation = false, checkpoint = false;
+    bool any() const { return wishes != wish_nothing || evaluation || checkpoint; }
   };
 
   /// The first step from `step` on at whose end all replicas are the same: only there is one state to evaluate, to save and to stop with.
@@ -187,17 +184,40 @@ class Loop {
   /// The same answer on every rank: times count only by way of the wishes.
   bool finished() const { return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_; }
 
+  /// Whether something is to be done at the end of this step, before the next one is begun, that does not depend on what comes of it.
+  bool has_an_end(std::int64_t step) const {
+    return step == run_.layout.total_steps || evaluate_every_.due(step) || checkpoint_every_.due(step) || guard_.compares(step) ||
+           (deck_.monitor.trace && step == deck_.monitor.trace->last);
+  }
+
+  /// Ends the steps under way but for the last `but`. Whether health was past repair after one of them.
+  bool end_steps(int but) {
+    bool past_repair = false;
+    while (steps_.under_way() > but) {
+      const StepResult result = steps_.end();
+      after_step(result, schedule_.rate(state_.step + 1));
+      if (result.applied && !std::exchange(made_a_step_, true)) checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
+      saver_.advance(state_, (result.wishes & wish_saving) != 0);
+      if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
+      wanted_.wishes |= result.wishes & ~static_cast<std::uint64_t>(wish_saving);
+      wanted_.evaluation = wanted_.evaluation || evaluate_every_.due(state_.step);
+      wanted_.checkpoint = wanted_.checkpoint || checkpoint_every_.due(state_.step);
+      past_repair = past_repair || guard_.health().past_repair();
+    }
+    return past_repair;
+  }
+
   /// What this rank wants of the step about to be made. Times are world rank 0's alone.
-  std::uint32_t own_wishes() {
+  std::uint32_t own_wishes(std::int64_t step) {
     std::uint32_t wishes = wish_nothing;
     if (stop_signal() != 0) wishes |= wish_stop;
     if (saver_.busy()) wishes |= wish_saving;
     if (run_.mesh.world.rank() != 0) return wishes;
     lease_.check();
     const double now = clock_.since_start();
-    // The wish of the step after this one is granted at its common step, by which an evaluation may be due.
-    const double steps = static_cast<double>(common_step(state_.step + 2) - state_.step - 1);
-    const double evaluation = evaluate_every_.due(state_.step + 1) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
+    // The wish of the step after this one is granted at its common step (steps that overlap: one later), by which an evaluation may be due.
+    const double steps = static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
+    const double evaluation = evaluate_every_.due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
     time_is_up_ = clock_.must_stop(steps * longest_step_seconds_ + evaluation, saver_.longest_seconds());
     if (time_is_up_) wishes |= wish_stop;
     if (now - stop_file_looked_at_ >= 0.5) {  // a stat a step would weigh on a parallel file system
@@ -242,7 +262,7 @@ class Loop {
     if (!result.applied) ++state_.skipped;
     recorder_.step(state_, result);
     const bool row = monitor_every_.due(state_.step) || finished();
-    guard_.step_done(state_, result, messages_, row);
+    guard_.step_done(state_, result, steps_.messages(), row);
     if (row) recorder_.train_row(state_, result, rate);
   }
 
@@ -351,7 +371,7 @@ class Loop {
   optim::Schedule schedule_;
   Interval evaluate_every_, checkpoint_every_, monitor_every_;
   double elapsed_before_;
-  StepMessages messages_;
+  Steps steps_;
   Saver saver_;
   AlgorithmFile algorithms_;
   monitor::Trace trace_;

@@ -69,6 +69,8 @@ struct Judged {
   std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
   ops::Judgement judgement{.updates = 4};
   ops::Judge args;
+  const ops::SampleSums* loss = nullptr;
+  double loss_limit = infinity;
   std::vector<ops::TensorRates> rates_then;
 
   explicit Judged(DeviceKind kind = tested_device()) : fixture(kind) {}
@@ -76,6 +78,8 @@ struct Judged {
   ops::Judgement run(bool loss_finite = true, double clip_norm = 0) {
     args = {.gradient = {fixture.placed(squares), parts, tensors},
             .loss_finite = loss_finite,
+            .loss = loss,
+            .loss_limit = loss_limit,
             .rate = 0.05f,
             .clip_norm = clip_norm,
             .beta1 = 0.9,
@@ -143,6 +147,23 @@ TEST(Judge, DropsWhatIsNotFinite) {
       EXPECT_EQ(found.updates, 4) << "is none";
     }
   }
+}
+
+TEST(Judge, LooksAtTheLossWhereItLies) {
+  const auto applied = [](double loss, double count, double limit, bool host = true) {
+    Judged p;
+    const std::vector<ops::SampleSums> sums{{.loss = loss, .count = count}};
+    p.loss = p.fixture.placed(sums);
+    p.loss_limit = limit;
+    return p.run(host).apply == 1;
+  };
+  EXPECT_TRUE(applied(12, 4, infinity));
+  EXPECT_TRUE(applied(12, 4, 3)) << "not above it";
+  EXPECT_FALSE(applied(12, 4, 2.9));
+  EXPECT_FALSE(applied(12, 4, infinity, false)) << "the host knows better";
+  EXPECT_FALSE(applied(not_a_number, 4, infinity));
+  EXPECT_FALSE(applied(infinity, 4, infinity));
+  EXPECT_FALSE(applied(-infinity, 4, infinity));
 }
 
 /// Trust of the tensors 2 and 0 of a rank, which are 0 and 3 of the model.

@@ -14,9 +14,9 @@
 #include "support/mpi.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/base/tree.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/device/stream.hpp"
-#include "trireme/parallel/tree.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -44,7 +44,7 @@ std::vector<float> expected_sum(int ranks, std::int64_t count, std::uint64_t see
     for (std::size_t rank = 0; rank < parts.size(); ++rank) column[rank] = parts[rank][i];
     sum[i] = column[0];
     for (std::size_t rank = 1; rank < parts.size(); ++rank) sum[i] += column[rank];
-    if (power_of_two) sum[i] = parallel::tree_sum(std::span<const float>(column));
+    if (power_of_two) sum[i] = tree_sum(std::span<const float>(column));
   }
   return sum;
 }

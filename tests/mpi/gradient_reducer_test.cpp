@@ -11,8 +11,8 @@
 #include "support/count_allocations.hpp"
 #include "support/mpi.hpp"
 #include "trireme/base/philox.hpp"
+#include "trireme/base/tree.hpp"
 #include "trireme/parallel/gradient_reducer.hpp"
-#include "trireme/parallel/tree.hpp"
 
 namespace trireme::parallel {
 namespace {

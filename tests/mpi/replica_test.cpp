@@ -82,6 +82,61 @@ TEST(Replica, HasTheGradientOfOneRankAtEveryLayout) {
   }
 }
 
+/// Layouts whose layers are split, with micro-batches of 64 rows: their layers are cut into 4 chunks of 16 rows, at a tensor degree of 4 into 2 of 32.
+ReplicaOptions chunked(const Layout& layout) {
+  ReplicaOptions options = options_of(layout);
+  options.micro = 8;
+  options.global = test::micro_batches * options.micro;
+  options.cut = {.most = 4, .least_rows = 16, .least_elements = 1};
+  return options;
+}
+
+std::vector<Layout> split_layouts() {
+  if (world().size() == 2)
+    return {{"tensor", {1, 2, 1}}, {"recomputed", {1, 2, 1}, ShardKind::none, false, 1}, {"sequence", {1, 2, 1}, ShardKind::none, true, 2}};
+  if (world().size() < 4) return {};
+  return {{"tensor", {1, 4, 1}},
+          {"sequence", {1, 4, 1}, ShardKind::none, true},
+          {"data", {2, 2, 1}, ShardKind::parameters, true},
+          {"pipeline", {1, 2, 2}, ShardKind::none, true}};
+}
+
+/// A row of a product, and of a sum over ranks, is made from the same numbers in the same order whatever stands beside it. With sequence parallelism chunks decide which
+/// rows a rank has between the products, so gradients of norms are added in another order.
+TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
+  for (const Layout& layout : split_layouts()) {
+    for (const DType compute : {DType::float32, DType::bfloat16}) {
+      SCOPED_TRACE(std::string(layout.name) + " " + to_string(compute));
+      const parallel::Mesh mesh(layout.mesh, world());
+      ReplicaOptions options = chunked(layout);
+      options.deterministic = true;
+      options.compute = compute;
+      const test::Trained cut = test::trained(options, mesh), again = test::trained(options, mesh);
+      test::expect_same_bits(cut, again);
+      options.cut.most = 1;
+      const test::Trained whole = test::trained(options, mesh);
+      if (!options.sequence) {
+        test::expect_same_bits(cut, whole);
+        continue;
+      }
+      ASSERT_EQ(cut.norms.size(), whole.norms.size());
+      EXPECT_NEAR(cut.norms[0], whole.norms[0], 2e-5 * whole.norms[0]);  // as between layouts
+    }
+  }
+}
+
+TEST(Replica, HasTheGradientOfOneRankWhereLayersAreCutIntoChunks) {
+  double alone = 0;
+  for (const Layout& layout : split_layouts()) {
+    SCOPED_TRACE(layout.name);
+    if (alone == 0) alone = test::ReplicaFixture(chunked({"one", {}})).step(1e-3);
+    const parallel::Mesh mesh(layout.mesh, world());
+    test::ReplicaFixture fixture(chunked(layout), 1, mesh);
+    const double norm = fixture.step(1e-3, mesh.place.data_rank * fixture.options.accumulation);
+    EXPECT_NEAR(norm, alone, 2e-5 * alone);
+  }
+}
+
 /// Evaluations of the average between the steps leave every bit of the training as it is without them, and the plan holds.
 TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
   for (const Layout& layout : layouts()) {

@@ -7,7 +7,7 @@
 
 #include "support/mpi.hpp"
 #include "trireme/base/philox.hpp"
-#include "trireme/parallel/tensor_group.hpp"
+#include "trireme/parallel/row_exchange.hpp"
 
 namespace trireme::parallel {
 namespace {
@@ -52,30 +52,92 @@ TEST_P(TensorGroups, AllReduceAddsTheParts) {
   EXPECT_EQ(here.workspace.used_bytes(), 0);
 }
 
-TEST_P(TensorGroups, ReduceScatterGivesEachRankItsRowsOfTheSum) {
-  const std::int64_t rows = 6 * world().size();
-  const Tensor sum = here.random({rows, 33}, 1), whole = here.random({rows, 33}, 1), part = here.tensor(DType::float32, {rows / world().size(), 33});
-  group.all_reduce(here.context, sum);
-  group.reduce_scatter_rows(here.context, whole, part);
-  EXPECT_EQ(group.rows_held(rows), part.shape[0]);
-  const Tensor expected = sum.rows(group.first_row_held(rows), group.first_row_held(rows) + group.rows_held(rows));
-  if (GetParam() == comm::SumOrder::tree) {
-    EXPECT_EQ(std::memcmp(part.data, expected.data, static_cast<std::size_t>(part.bytes())), 0) << "other bits than all_reduce gives";
+// Rows are cut into four chunks, or into one, and the sums are the same.
+TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
+  const std::int64_t rows = 4 * RowCut::unit * world().size(), width = 33;
+  for (const bool sequence : {true, false}) {
+    for (const int chunks : {1, 4}) {
+      SCOPED_TRACE(std::to_string(chunks) + (sequence ? " chunks in sequence" : " chunks"));
+      const TensorGroup cut(world(), engine, GetParam(), sequence, {.most = chunks, .least_rows = 1, .least_elements = 1});
+      const Tensor expected = here.random({rows, width}, 1), partial = here.random({rows, width}, 1);
+      cut.all_reduce(here.context, expected);
+      const ArenaScope scope(here.workspace);
+      const Tensor held = RowSum::room(here.context, cut, partial);
+      EXPECT_EQ(held.shape[0], cut.rows_held(rows));
+      RowSum sum(here.context, cut, partial, held);
+      EXPECT_EQ(sum.chunks(), world().size() > 1 ? chunks : 1);
+      for (int number = 0; number < sum.chunks(); ++number) sum.begin(number);
+      sum.wait();
+      for (int number = 0; number < sum.chunks(); ++number) {
+        const RowChunk chunk = sum.chunk(number);
+        for (std::int64_t row = chunk.held_begin; row < chunk.held_end; ++row) {
+          const std::int64_t among_all = chunk.first_held + row - chunk.held_begin;
+          EXPECT_EQ(cut.place_of(among_all, rows, width).row, row);
+          EXPECT_EQ(cut.place_of(among_all, rows, width).rank, world().rank());
+          const float *mine = held.as<float>() + row * width, *theirs = expected.as<float>() + among_all * width;
+          if (GetParam() == comm::SumOrder::tree) {
+            EXPECT_EQ(std::memcmp(mine, theirs, static_cast<std::size_t>(width) * sizeof(float)), 0) << "other bits than all_reduce gives";
+          }
+          // At most 3 additions of normal numbers (|x| < 6), each off by half a unit in the last place of a sum below 32, on both sides.
+          for (std::int64_t i = 0; i < width; ++i) ASSERT_NEAR(mine[i], theirs[i], 6 * 32 * 0x1p-24) << i;
+        }
+      }
+    }
   }
-  // At most 3 additions of normal numbers (|x| < 6), each off by half a unit in the last place of a sum below 32, on both sides.
-  for (std::int64_t i = 0; i < part.elements(); ++i) ASSERT_NEAR(part.as<float>()[i], expected.as<float>()[i], 6 * 32 * 0x1p-24) << i;
   EXPECT_EQ(here.workspace.used_bytes(), 0);
+}
+
+// What rank r holds of a matrix whose element says where it stands comes together on all.
+TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
+  const std::int64_t rows = 4 * RowCut::unit * world().size(), width = 3;
+  for (const bool sequence : {true, false}) {
+    for (const int chunks : {1, 2, 4}) {
+      const TensorGroup cut(world(), engine, GetParam(), sequence, {.most = chunks, .least_rows = 1, .least_elements = 1});
+      const Tensor mine = here.tensor(DType::int32, {cut.rows_held(rows), width});
+      const int pieces = cut.pieces_held(rows, width);
+      EXPECT_EQ(pieces, sequence && world().size() > 1 ? chunks : 1);
+      for (int piece = 0; piece < pieces; ++piece) {
+        const RowChunk at = cut.chunk(piece, pieces, rows);
+        for (std::int64_t i = at.held_begin * width; i < at.held_end * width; ++i)
+          mine.as<std::int32_t>()[i] = static_cast<std::int32_t>(at.first_held * width + i - at.held_begin * width);
+      }
+      const ArenaScope scope(here.workspace);
+      RowGather gather(here.context, cut, mine);
+      for (int number = 0; number < gather.chunks(); ++number) {
+        gather.wait(number);
+        for (std::int64_t i = gather.chunk(number).begin * width; i < gather.chunk(number).end * width; ++i)
+          ASSERT_EQ(gather.whole().as<std::int32_t>()[i], static_cast<std::int32_t>(i));
+      }
+      EXPECT_EQ(gather.whole().data == mine.data, cut.pieces_held(rows, width) == 1 && !cut.rows_are_split());
+    }
+  }
+}
+
+// As many as the bounds allow, never more than asked for, and one where a rank's part of a chunk would not be a multiple of the unit.
+TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
+  comm::Engine engine(comm::Engine::Drive::polled);
+  const auto chunks = [&](int size, std::int64_t rows, std::int64_t columns) {
+    return TensorGroup(comm::Communicator::meta(0, size), engine, comm::SumOrder::library, true).chunks(rows, columns);
+  };
+  const RowCut cut;
+  EXPECT_EQ(chunks(2, 4 * 2048, 1024), 4);
+  EXPECT_EQ(chunks(2, 3 * 2048, 1024), 3);
+  EXPECT_EQ(chunks(2, 2048, 1024), 1);
+  EXPECT_EQ(chunks(2, 2 * 2048, 1024), 2);
+  EXPECT_EQ(chunks(2, 2 * 2048 - 16, 1024), 1);
+  EXPECT_EQ(chunks(8, 4 * cut.least_rows, 1 << 20), 4);
+  EXPECT_EQ(chunks(8, 4 * cut.least_rows - 64, 1 << 20), 3);
+  EXPECT_EQ(chunks(8, 4 * cut.least_rows + 8, 1 << 20), 1);
+  EXPECT_EQ(TensorGroup().chunks(1 << 20, 1 << 20), 1);
 }
 
 TEST_P(TensorGroups, GathersPartsOfAnyTypeInRankOrder) {
   for (const DType type : {DType::bfloat16, DType::float32, DType::int64, DType::uint8}) {
-    const Tensor mine = here.tensor(type, {3, 5}), whole = here.tensor(type, {3 * world().size(), 5}), all = here.tensor(type, {world().size(), 3, 5});
+    const Tensor mine = here.tensor(type, {3, 5}), all = here.tensor(type, {world().size(), 3, 5});
     std::memset(mine.data, 17 + world().rank(), static_cast<std::size_t>(mine.bytes()));
-    group.gather_rows(here.context, mine, whole);
     group.gather(here.context, mine, all);
     for (int rank = 0; rank < world().size(); ++rank) {
       const std::vector<unsigned char> expected(static_cast<std::size_t>(mine.bytes()), static_cast<unsigned char>(17 + rank));
-      EXPECT_EQ(std::memcmp(whole.rows(3 * rank, 3 * rank + 3).data, expected.data(), expected.size()), 0) << to_string(type) << " of rank " << rank;
       EXPECT_EQ(std::memcmp(all.rows(rank, rank + 1).data, expected.data(), expected.size()), 0) << to_string(type) << " of rank " << rank;
     }
   }
@@ -88,11 +150,16 @@ TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
   const TensorGroup planned(absent, engine, GetParam(), true);
   Place there(DeviceKind::meta);
   const auto calls = [&](Place& place, const TensorGroup& ranks) {
-    const Tensor whole = place.tensor(DType::float32, {rows, 11}), part = place.tensor(DType::float32, {6, 11});
+    const Tensor whole = place.tensor(DType::float32, {rows, 11});
     if (whole.data != nullptr) std::memset(whole.data, 0, static_cast<std::size_t>(whole.bytes()));
     ranks.all_reduce(place.context, whole);
-    ranks.reduce_scatter_rows(place.context, whole, part);
-    ranks.gather_rows(place.context, part, whole);
+    const ArenaScope scope(place.workspace);
+    const Tensor held = RowSum::room(place.context, ranks, whole);
+    RowSum sum(place.context, ranks, whole, held);
+    sum.begin(0);
+    sum.wait();
+    RowGather gather(place.context, ranks, held);
+    gather.wait();
   };
   calls(here, group);
   calls(there, planned);
@@ -105,14 +172,16 @@ TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
 INSTANTIATE_TEST_SUITE_P(Orders, TensorGroups, testing::Values(comm::SumOrder::library, comm::SumOrder::tree),
                          [](const auto& order) { return order.param == comm::SumOrder::tree ? "tree" : "library"; });
 
-TEST(TensorGroup, OfOneCopies) {
+TEST(TensorGroup, OfOneSendsNothing) {
   Place here(DeviceKind::cpu);
   const TensorGroup alone;
-  const Tensor x = here.random({4, 3}, 2), y = here.tensor(DType::float32, {4, 3}), z = here.tensor(DType::float32, {1, 4, 3});
+  const Tensor x = here.random({4, 3}, 2), z = here.tensor(DType::float32, {1, 4, 3});
   EXPECT_EQ(alone.size(), 1);
   EXPECT_EQ(alone.rows_held(4), 4);
-  alone.reduce_scatter_rows(here.context, x, y);
-  alone.gather(here.context, y, z);
+  RowSum sum(here.context, alone, x, RowSum::room(here.context, alone, x));
+  sum.begin(0);
+  sum.wait();
+  alone.gather(here.context, x, z);
   const std::vector<float> before(x.as<float>(), x.as<float>() + 12);
   alone.all_reduce(here.context, x);
   EXPECT_EQ(std::memcmp(x.data, before.data(), 48), 0);

@@ -60,12 +60,16 @@ class CudaStandIn(harness.Case):
         return [steps for steps, _ in reports]
 
     def expect_steady(self, steps, micro_batches):
-        """The host waits for the sums of the losses; for an event in each micro-batch, whose memory the loader fills again, and for the optimizer's judgement."""
+        """The host waits for an event in each micro-batch, whose memory the loader fills again, and for what the ranks told and how the update was judged in the
+        step before the one that the device has been given meanwhile."""
         for step in steps[1:]:
             self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
             self.assertGreater(step["launches"], 0)
             self.assertEqual(step["launches"], steps[1]["launches"])
-            self.assertEqual((step["stream_waits"], step["event_waits"]), (1, micro_batches + 1))
+            self.assertNotIn("stream_waits", step)
+        self.assertEqual(steps[1]["event_waits"], micro_batches)
+        for step in steps[2:]:
+            self.assertEqual((step["event_waits"], step["late_event_waits"]), (micro_batches + 2, 2))
 
     def algorithms_with_sums(self, folder):
         with open(self.path(folder + "/algorithms.txt")) as file:
@@ -119,13 +123,50 @@ class CudaStandIn(harness.Case):
             self.assertEqual(steps[1]["products"], products["bfloat16"])
 
     def test_ranks_with_a_device_each(self):
-        """By NCCL, which does nothing either."""
+        """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""
         for name, micro_batches, more in (("data", 2, ()), ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),
                                           ("parameters", 2, ("--set", 'parallel.shard="parameters"'))):
             with self.subTest(name):
                 for steps in self.trained(GPT, *FOUR, *BFLOAT16, *more, "--set", "run.folder=" + name, ranks=2, devices=2):
                     self.expect_steady(steps, micro_batches)
-                    self.assertGreater(steps[1]["exchanges"], 0)
+                    for step in steps[1:]:
+                        self.assertGreater(step["exchanges"], 0)
+                        self.assertEqual(step["exchanges_in_place"], step["exchanges"])
+                        self.assertNotIn("events", step)
+                        self.assertNotIn("registrations", step)
+
+    def test_layers_in_chunks(self):
+        """4096 rows of 1024 are two chunks, 2048 one: each of the 14 exchanges of a micro-batch's rows (forward: embedding, two products in, two out, the head's input; backward: the
+        head's, for each product the gather, for those in the sum, the embedding's) is one more."""
+        harness.make_text(self.path("long"), words=20000)
+        deck = GPT.replace("width = 128", "width = 1024").replace("context = 64", "context = 2048").replace("layers = 2", "layers = 1").replace("data/text/", "long/")
+        exchanges = []
+        for micro in (1, 2):
+            for steps in self.trained(deck, *FOUR, *BFLOAT16, "--set", "parallel.tensor=2", "--set", "parallel.sequence=true", "--set", "batch.micro=%d" % micro,
+                                      "--set", "batch.global=%d" % (2 * micro), "--set", "run.folder=chunks-%d" % micro, ranks=2, devices=2):
+                self.expect_steady(steps, 2)
+                for step in steps[1:]:
+                    self.assertEqual(step["exchanges_in_place"], step["exchanges"])
+                    self.assertNotIn("events", step)
+            exchanges.append(steps[1]["exchanges"])
+        self.assertEqual(exchanges[1] - exchanges[0], 2 * 14)
+
+    def test_a_rank_whose_memory_nccl_does_not_take(self):
+        """Then that of none is registered, and the run goes on."""
+        for steps in self.trained(GPT, *FOUR, *BFLOAT16, ranks=2, devices=2, STAND_IN_CUDA_UNREGISTERED="1"):
+            self.expect_steady(steps, 2)
+            for step in steps[1:]:
+                self.assertGreater(step["exchanges"], 0)
+                self.assertNotIn("exchanges_in_place", step)
+        with open(self.path("run/log.txt")) as log:
+            self.assertEqual(log.read().count("device memory travels by NCCL, unregistered: "), 1)
+
+    def test_stages_with_a_device_each(self):
+        """Messages too: what is sent and what it is received into."""
+        for steps in self.trained(GPT, *FOUR, *BFLOAT16, "--set", "parallel.pipeline=2", ranks=2, devices=2):
+            for step in steps[1:]:
+                self.assertGreater(step["exchanges"], 0)
+                self.assertEqual(step["exchanges_in_place"], step["exchanges"])
 
     def test_ranks_that_share_a_device(self):
         """By way of the host."""

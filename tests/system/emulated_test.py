@@ -79,6 +79,24 @@ class Emulated(harness.Case):
         on_cpu = self.trained("cpu", *settings, ranks=4)
         self.assertEqual(self.trained("emulated", *settings, *EMULATED, ranks=4), on_cpu)
 
+    def test_a_step_that_is_not_applied_is_heard_of_behind_the_next(self):
+        self.write(RESNET)
+        fault = ("--allow-faults", "--set", "debug.fault=nan rank 1 step 3..4")
+        on_cpu = self.trained("cpu", *fault, ranks=2)
+        self.assertEqual(self.trained("emulated", *fault, *EMULATED[1:], ranks=2), on_cpu)
+        for folder in ("cpu", "emulated"):
+            self.assertEqual([row["step"] for row in harness.read_rows(self.path(folder)) if row.get("event") == "skipped_step"], [3, 4])
+
+    def test_bad_steps_roll_back_one_step_later(self):
+        self.write(RESNET)
+        fault = ("--allow-faults", "--set", "debug.fault=nan rank 0 step 7..8", "--set", "health.rollback_after=2", "--set", "checkpoint.every=3 steps")
+        for folder, more, seen in (("cpu", (), 8), ("emulated", EMULATED[1:], 9)):
+            with self.subTest(folder):
+                result = self.train("--set", "run.folder=" + folder, *fault, *more, ranks=2)
+                self.assertIn("back from step %d to 6" % seen, result.text)
+                steps = [row["step"] for row in harness.read_rows(self.path(folder), "train")]
+                self.assertEqual(steps, [*range(1, seen + 1), *range(7, 11)])
+
     def test_it_is_for_tests(self):
         result = harness.run("train", "deck.toml", "--set", "debug.device=emulated", cwd=self.folder)
         if result.returncode == 2:  # a test build allows it

@@ -60,7 +60,13 @@ class Engine {
   /// stream, and memory of the device that no plan knows. A request by NCCL is on its stream when it has been asked for; wait() then holds back the compute
   /// stream alone, and the host, which goes on, hears of NCCL's failures in wait(), progress() and quiesce(). Without this call all is staged.
   /// Throws Failure, on all ranks, where NCCL was asked for or taken and cannot be had.
+  /// All memory that the device has given before this call is registered with NCCL, so that a request may go from where its data lie; requests lie in such memory alone.
   Transport connect(const Communicator& world, const Connections& connections, Transport transport = Transport::automatic);
+  /// Ends what was connected, before memory of the device is given back. Not collective; where requests are still under way, they end with it. Without connect() nothing.
+  void disconnect();
+  /// Of the device's memory, what NCCL knows; and why that is nothing, where it would not take it.
+  std::size_t registered_bytes() const;
+  const std::string& why_unregistered() const;
 
   /// Names a request; one that had nothing to do is 0, which is done.
   using Ticket = std::uint64_t;

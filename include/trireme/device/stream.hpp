@@ -56,6 +56,25 @@ class Event {
   void* handle_ = nullptr;
 };
 
+/// How long a device takes between two points of a stream; on the CPU, and an emulated device, the host.
+class Stopwatch {
+ public:
+  explicit Stopwatch(Device device);
+  ~Stopwatch();
+  Stopwatch(Stopwatch&& other) noexcept;
+  Stopwatch& operator=(Stopwatch&& other) noexcept;
+
+  void start(const Stream& stream);
+  void stop(const Stream& stream);
+  /// Between the last start and stop, both of which the host knows to be passed.
+  double seconds() const;
+
+ private:
+  Device device_;
+  void *start_ = nullptr, *stop_ = nullptr;
+  double started_ = 0, stopped_ = 0;
+};
+
 /// Copies `bytes` in the order of the stream. Each side lies on the host or on the stream's device; they may not overlap. Where a side is
 /// pinned host memory (Pages::pinned) the call may return before the copy is made: that side is the copy's until the host has waited for it.
 /// Ordinary host memory is read or written when the call returns.

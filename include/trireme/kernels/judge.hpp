@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "trireme/device/device.hpp"
+#include "trireme/kernels/agree.hpp"
 #include "trireme/kernels/update.hpp"
 
 // What lies between the sums of squares of rows and an update: sums by tensor, the judgement of the step, trust ratios. All of it in double.
@@ -30,7 +32,9 @@ struct SquareParts {
 /// statistics get the learning rate.
 struct Judge {
   SquareParts gradient;
-  bool loss_finite = true;
+  bool loss_finite = true;           ///< as far as the host knows
+  const SampleSums* loss = nullptr;  ///< of the step whose gradient it is: its mean must be finite and at most loss_limit; null: the host has seen it
+  double loss_limit = std::numeric_limits<double>::infinity();
   float rate = 0;
   double clip_norm = 0;         ///< 0: off
   double beta1 = 0, beta2 = 0;  ///< of the bias corrections

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "trireme/kernels/judge.hpp"  // plain structs that the kernels read
+#include "trireme/ops/agree.hpp"
 #include "trireme/ops/context.hpp"
 #include "trireme/ops/update.hpp"
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,9 +22,16 @@ struct StepOutcome {
   double grad_norm = 0;  ///< 2-norm over all weights of the model before clipping, statistics left out
 };
 
+/// What an update is to know of the loss of the step that its gradient is of.
+struct LossOfStep {
+  bool finite = true;                                      ///< as far as the host knows
+  const ops::SampleSums* sums = nullptr;                   ///< where kernels read them: judged there; null: the host has seen them
+  double limit = std::numeric_limits<double>::infinity();  ///< of the mean of `sums`
+};
+
 /// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
 /// window by window where slots or master weights lie in host memory; and the average of what it has made. Norms, judgement and trust ratios stay where
-/// the buffers are worked on: the host gives all the work of a step, and then waits once, for the judgement.
+/// the buffers are worked on: the host gives all the work of a step, and hears of the judgement when it asks.
 class Optimizer {
  public:
   struct Slot {
@@ -35,16 +43,22 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One update from the store's flat gradient (the sum over the whole step; lamb overwrites it) at learning rate `rate`. `loss_finite`: the
-  /// step's loss was. Collective over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing.
-  /// Meta: counts an update that is applied, norm 0.
-  StepOutcome step(ops::Context& context, double rate, bool loss_finite);
+  /// Gives the device one update from the store's flat gradient (the sum over the whole step; lamb overwrites it) at learning rate `rate`. Collective
+  /// over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing. Two updates at most may be under way.
+  void begin_update(ops::Context& context, double rate, const LossOfStep& loss);
+  /// What the update begun first of all not ended has done, for which the host waits. Meta: it was applied, norm 0.
+  StepOutcome end_update();
+  /// Both. `loss_finite`: the step's loss was.
+  StepOutcome step(ops::Context& context, double rate, bool loss_finite) {
+    begin_update(context, rate, {.finite = loss_finite});
+    return end_update();
+  }
 
   const std::vector<Slot>& slots() const { return slots_; }
   /// What is averaged where replicas go their own ways: the slots, and the average of the weights (it is linear in them: the mean of averages is the
   /// average of means). To work on.
   std::vector<parallel::WindowedBuffer*> state_buffers();
-  /// Updates really applied (the t of bias correction); kept in a checkpoint.
+  /// Updates really applied (the t of bias correction), as far as they are ended; kept in a checkpoint.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates);
 
@@ -74,10 +88,9 @@ class Optimizer {
   };
   template <class Pass>
   void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
-  void judge(ops::Context& context, double rate, bool loss_finite);
+  void judge(ops::Context& context, double rate, const LossOfStep& loss);
   ops::Trust trust(ops::Context& context);
   void update(ops::Context& context);
-  StepOutcome outcome(ops::Context& context);
 
   OptimizerOptions options_;
   parallel::ParameterStore& store_;

@@ -1,9 +1,12 @@
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstring>
 #include <span>
 #include <type_traits>
 
+#include "trireme/base/expect.hpp"
 #include "trireme/device/device.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/parallel/windowed_buffer.hpp"
@@ -38,32 +41,42 @@ class DeviceTable {
   bool changed_ = true;
 };
 
-/// A value that kernels write, on its way to the host: it is sent when it has been made, and waited for when the host needs it, while the device goes on.
+/// Values that kernels write, on their way to the host: they are sent when they have been made, and waited for when the host needs them, while the device
+/// goes on. Two sendings at most are under way.
 template <class T>
 class Report {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  explicit Report(Device device)
-      : value_(device.kind == DeviceKind::meta ? device : Device{}, sizeof(T), "a report", in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned),
-        there_(device) {}
+  explicit Report(Device device, std::size_t count = 1) : count_(count) {
+    const Pages pages = in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned;
+    for (Sending& sending : sendings_)
+      sending = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T), "a report", pages), Event(device)};
+  }
 
   /// What stands at `from` when `stream` has come here.
   void send(const Stream& stream, const T* from) {
-    copy_bytes(stream, value_.data(), from, sizeof(T));
-    there_.record(stream);
+    TRIREME_EXPECT(sent_ - heard_ < sendings_.size());
+    Sending& sending = sendings_[sent_++ % sendings_.size()];
+    copy_bytes(stream, sending.values.data(), from, count_ * sizeof(T));
+    sending.there.record(stream);
   }
-  /// What was sent last, for which the host waits. Not on meta.
-  T wait() const {
-    there_.wait();
-    T value;
-    std::memcpy(&value, value_.data(), sizeof(T));
-    return value;
+  /// to[0, count) = what was sent first of all not heard of, for which the host waits. On meta `to` stays as it is.
+  void hear(T* to) {
+    TRIREME_EXPECT(heard_ < sent_);
+    const Sending& sending = sendings_[heard_++ % sendings_.size()];
+    sending.there.wait();
+    if (sending.values.data() != nullptr) std::memcpy(to, sending.values.data(), count_ * sizeof(T));
   }
 
  private:
-  Allocation value_;
-  Event there_;
+  struct Sending {
+    Allocation values;
+    Event there;
+  };
+  std::size_t count_;
+  std::array<Sending, 2> sendings_;
+  std::size_t sent_ = 0, heard_ = 0;
 };
 
 }  // namespace trireme::parallel

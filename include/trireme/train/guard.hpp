@@ -28,7 +28,7 @@ class Guard {
   /// This step is about to be made; the run's newest checkpoint is that of step `newest_checkpoint` (-1: there is none).
   void step_begins(std::int64_t step, std::int64_t newest_checkpoint);
   /// Looks at the step just made; `state` is that after it, and gets what health remembers. `row`: a row of metrics is due, and slow ranks are told of.
-  void step_done(RunState& state, const StepResult& result, const StepMessages& messages, bool row);
+  void step_done(RunState& state, const StepResult& result, const std::vector<ops::StepMessage>& messages, bool row);
   Health& health() { return health_; }
 
   /// Whether the replicas are to be compared at the end of this step, whatever else is due.

@@ -58,7 +58,7 @@ class SlowRanks {
   explicit SlowRanks(const parallel::MeshShape& shape)
       : shape_(shape), seconds_(static_cast<std::size_t>(shape.ranks())), longest_(static_cast<std::size_t>(shape.ranks())) {}
   /// The busy seconds of each rank in one step, by world rank, and what the step took.
-  void add(const std::vector<StepMessage>& messages, double step_seconds);
+  void add(const std::vector<ops::StepMessage>& messages, double step_seconds);
   struct Slow {
     int rank = 0;
     double busy_seconds = 0, others_seconds = 0;  ///< of a step; others: the median of the rank's stage

@@ -10,6 +10,7 @@
 #include "trireme/device/stream.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/model/options.hpp"
+#include "trireme/ops/agree.hpp"
 #include "trireme/ops/image.hpp"
 #include "trireme/optim/optimizer.hpp"
 #include "trireme/parallel/gradient_reducer.hpp"
@@ -21,13 +22,11 @@
 namespace trireme::train {
 
 class ActivationWindows;
+class Agreement;
 class Arrivals;
 
-/// Sums over samples (tokens): what losses and metrics are made of, added in the order of the tree. Layout as ops::cross_entropy writes it.
-struct Sums {
-  double loss = 0, count = 0, top1 = 0, top5 = 0;
-  friend Sums operator+(const Sums& a, const Sums& b) { return {a.loss + b.loss, a.count + b.count, a.top1 + b.top1, a.top5 + b.top5}; }
-};
+/// Sums over samples (tokens), added in the order of the tree. Layout as ops::cross_entropy writes it.
+using Sums = ops::SampleSums;
 
 /// What a replica is made from.
 struct ReplicaOptions {
@@ -43,6 +42,7 @@ struct ReplicaOptions {
   int pipeline_chunks = 1;
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
+  parallel::RowCut cut;  ///< of rows in layers that the tensor group splits: tests have small ones
   int recompute = 0;  ///< every n-th block; 0: none
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
@@ -103,6 +103,9 @@ class Replica {
   void forward(const parallel::PipelineAction& action, const data::MicroBatch* batch);
   /// Backward through a chunk, at the end of the model beginning with the head and the loss; buckets are reduced as they become ready.
   void backward(const parallel::PipelineAction& action);
+  /// After a step's last backward: the sums of its micro-batches and what this rank wishes for go to all ranks, on the device. Collective over the world.
+  void tell(std::uint64_t wishes, double busy_seconds);
+  Agreement& agreement() { return *agreement_; }
   /// Forward only, in evaluation mode. Returns the sums of the valid rows at the last stage, zeros at the others. All stages take part.
   Sums evaluate(const data::MicroBatch& batch);
   /// Logits float32 [classes] of position `row` of one sequence of `context` tokens (without pipeline, micro = 1), in device memory. Collective over the
@@ -166,6 +169,7 @@ class Replica {
   std::unique_ptr<ActivationWindows> windows_;  ///< parallel.offload: "activations"
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::unique_ptr<Arrivals> arrivals_;
+  std::unique_ptr<Agreement> agreement_;
   ops::ImagePreparation preparation_;
   Tensor sums_on_device_;  ///< float64 [accumulation, 4], as ops::cross_entropy writes it
   Tensor incoming_, outgoing_[2];

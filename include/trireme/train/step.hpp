@@ -5,8 +5,10 @@
 #include <vector>
 
 #include "trireme/data/loader.hpp"
+#include "trireme/device/stream.hpp"
 #include "trireme/monitor/trace.hpp"
 #include "trireme/parallel/mesh.hpp"
+#include "trireme/train/agreement.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {
@@ -18,23 +20,6 @@ enum Wish : std::uint32_t {
   wish_finish = 2,      ///< run.stop is a time, and it is over
   wish_checkpoint = 4,  ///< checkpoint.every is a time, and it is over
   wish_saving = 8       ///< no wish: its thread still writes a part of the checkpoint under way
-};
-
-/// What a rank tells all others once a step.
-struct StepMessage {
-  Sums sums;
-  std::uint64_t wishes = 0;
-  double busy_seconds = 0;  ///< of this step up to here, without waiting for other ranks
-};
-
-/// Room for what all ranks tell, taken once.
-struct StepMessages {
-  explicit StepMessages(const parallel::Mesh& mesh);
-  std::vector<StepMessage> all;
-  std::vector<Sums> sums;
-  std::vector<std::int64_t> bounds;
-  std::vector<optim::StepOutcome> outcomes;  ///< by data rank
-  std::vector<std::int64_t> outcome_bounds;
 };
 
 /// What is asked of a step.
@@ -59,9 +44,51 @@ struct StepResult {
   StepTimes times;
 };
 
-/// One optimizer step: micro-batches forward and backward in the order of this rank's schedule, gradients reduced while backward goes on, sums and
-/// wishes agreed on, one update: by this step's gradient, delayed by that of the step before. `trace`: gets an event an action; null: none. Collective
-/// over the mesh.
-StepResult train_step(Replica& replica, data::Loader& loader, const StepRequest& request, StepMessages& messages, monitor::Trace* trace = nullptr);
+/// The steps of a run, one after the other. Where the data lie on a device, the host gives it a step's work and hears a step later what has come of the one
+/// before: so the device never waits for the host. Whether a step is applied is judged where the data are.
+class Steps {
+ public:
+  Steps(Replica& replica, data::Loader& loader);
+
+  /// Whether two steps may be under way: on a device of its own memory, where replicas agree on every step and apply its own gradient. Else a step is ended
+  /// before the next is begun.
+  bool overlap() const { return overlap_; }
+  /// Begun and not ended.
+  int under_way() const { return begun_ - ended_; }
+
+  /// One optimizer step: micro-batches forward and backward in the order of this rank's schedule, gradients reduced while backward goes on, sums and wishes
+  /// agreed on, one update: by this step's gradient, delayed by that of the step before. `trace`: gets an event an action; null: none. Collective over the mesh.
+  void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
+  /// What the step begun first of those under way has come to, for which the host waits. Collective over the mesh.
+  StepResult end();
+  /// What each rank told in the step ended last, by world rank.
+  const std::vector<ops::StepMessage>& messages() const { return messages_; }
+
+ private:
+  /// What the host knows of a step under way.
+  struct Step {
+    explicit Step(Device device) : busy(device) {}
+    StepRequest request;
+    StepTimes times;
+    double begun = 0;  ///< monotonic seconds
+    bool heard = false, updates = true;
+    Agreement::Heard agreed;
+    Stopwatch busy;
+  };
+  Step& step(int number) { return steps_[static_cast<std::size_t>(number) % steps_.size()]; }
+  void hear(Step& step);
+  optim::StepOutcome joined(const optim::StepOutcome& mine);
+  void average();
+
+  Replica& replica_;
+  data::Loader& loader_;
+  bool overlap_;
+  std::vector<Step> steps_;  ///< two, by turns
+  int begun_ = 0, ended_ = 0;
+  double busy_seconds_ = 0, last_end_ = 0;
+  std::vector<ops::StepMessage> messages_;
+  std::vector<optim::StepOutcome> outcomes_;  ///< by data rank
+  std::vector<std::int64_t> outcome_bounds_;
+};
 
 }  // namespace trireme::train

@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -18,6 +19,34 @@ struct ncclComm {
 namespace stand_in {
 namespace {
 
+struct Registered {
+  ncclComm_t comm;
+  const std::byte* begin;
+  std::size_t bytes;
+};
+
+/// By handle.
+struct Registrations {
+  std::mutex mutex;
+  std::map<std::uintptr_t, Registered> all;
+  std::uintptr_t next = 0;
+};
+
+Registrations& registrations() {
+  static auto* const all = new Registrations;
+  return *all;
+}
+
+/// Of memory that one registration covers.
+bool is_registered(ncclComm_t comm, const void* data, std::size_t bytes) {
+  Registrations& r = registrations();
+  const std::lock_guard lock(r.mutex);
+  const auto* const begin = static_cast<const std::byte*>(data);
+  for (const auto& [handle, known] : r.all)
+    if (known.comm == comm && begin >= known.begin && begin + bytes <= known.begin + known.bytes) return true;
+  return false;
+}
+
 thread_local int groups = 0;
 
 std::size_t bytes_of(std::size_t count, ncclDataType_t type) { return count * (type == ncclInt8 ? 1 : 4); }
@@ -33,11 +62,32 @@ ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int 
   if (groups == 0) fault(std::string(by) + ": outside of a group");
   if (peer < 0 || peer >= comm->size) fault(std::string(by) + ": no such rank");
   if (device_of_stream(stream, by) != comm->device) fault(std::string(by) + ": a stream of another device than the communicator's");
-  for (const Buffer& buffer : buffers) expect_on_device(buffer.data, buffer.bytes, comm->device, by);
+  std::size_t in_place = 0;
+  for (const Buffer& buffer : buffers) {
+    expect_on_device(buffer.data, buffer.bytes, comm->device, by);
+    in_place += is_registered(comm, buffer.data, buffer.bytes) ? 1 : 0;
+  }
+  if (in_place == buffers.size()) note(Count::exchange_in_place);
+  // What one rank passes from registered memory all must, which a rank whose own memory is of two kinds cannot know.
+  if (in_place != 0 && in_place != buffers.size()) fault(std::string(by) + ": from registered memory to other, or the other way");
   return ncclSuccess;
 }
 
+bool refuses_memory(int device) {
+  const char* refusing = std::getenv("STAND_IN_CUDA_UNREGISTERED");
+  return refusing != nullptr && std::atoi(refusing) == device;
+}
+
 }  // namespace
+
+void expect_unregistered(const void* address, std::size_t bytes) {
+  Registrations& r = registrations();
+  const std::lock_guard lock(r.mutex);
+  const auto* const begin = static_cast<const std::byte*>(address);
+  for (const auto& [handle, known] : r.all)
+    if (known.begin < begin + bytes && begin < known.begin + known.bytes) return fault("memory is given back that a communicator knows of");
+}
+
 }  // namespace stand_in
 
 using namespace stand_in;
@@ -64,6 +114,36 @@ STAND_IN_API ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* r
 STAND_IN_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (comm->ended) fault("a communicator is ended twice");
   comm->ended = true;
+  Registrations& r = registrations();
+  const std::lock_guard lock(r.mutex);
+  for (const auto& [handle, known] : r.all)
+    if (known.comm == comm) fault("a communicator is ended that memory is still registered with");
+  return ncclSuccess;
+}
+
+STAND_IN_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
+  note(Count::registration);
+  if (comm->ended || !comm->asked) fault("memory is registered with a communicator that is not there yet, or not any more");
+  expect_on_device(data, bytes, comm->device, "registering memory");
+  if (is_registered(comm, data, bytes)) fault("memory is registered twice");
+  if (refuses_memory(comm->device)) return ncclSystemError;
+  Registrations& r = registrations();
+  const std::lock_guard lock(r.mutex);
+  r.all[++r.next] = {comm, static_cast<const std::byte*>(data), bytes};
+  *handle = reinterpret_cast<void*>(r.next);
+  return ncclSuccess;
+}
+
+STAND_IN_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle) {
+  if (comm->ended) fault("memory is deregistered from a communicator that has ended");
+  Registrations& r = registrations();
+  const std::lock_guard lock(r.mutex);
+  const auto found = r.all.find(reinterpret_cast<std::uintptr_t>(handle));
+  if (found == r.all.end() || found->second.comm != comm) {
+    fault("memory is deregistered that is not registered with this communicator");
+    return ncclInvalidUsage;
+  }
+  r.all.erase(found);
   return ncclSuccess;
 }
 

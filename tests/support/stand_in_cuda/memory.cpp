@@ -66,6 +66,7 @@ cudaError_t release(void* address, bool device) {
     return cudaErrorInvalidValue;
   }
   const Entry& entry = found->second;
+  expect_unregistered(entry.data, entry.bytes);
   munmap(entry.data, rounded(entry.bytes));
   if (entry.file >= 0) {
     munmap(entry.reachable, rounded(entry.bytes));

@@ -17,16 +17,29 @@ namespace stand_in {
 namespace {
 
 constexpr std::size_t kinds = static_cast<std::size_t>(Count::size);
-constexpr std::array<const char*, kinds> names{"launches",        "launches_on_default_stream",
-                                               "products",        "graphs",
-                                               "exchanges",       "copies",
-                                               "pageable_copies", "blocking_copies",
-                                               "clears",          "records",
-                                               "holds",           "queries",
-                                               "stream_waits",    "event_waits",
-                                               "device_waits",    "allocations",
-                                               "releases",        "pinned_allocations",
-                                               "pinned_releases", "streams",
+constexpr std::array<const char*, kinds> names{"launches",
+                                               "launches_on_default_stream",
+                                               "products",
+                                               "graphs",
+                                               "exchanges",
+                                               "exchanges_in_place",
+                                               "registrations",
+                                               "copies",
+                                               "pageable_copies",
+                                               "blocking_copies",
+                                               "clears",
+                                               "records",
+                                               "holds",
+                                               "queries",
+                                               "stream_waits",
+                                               "event_waits",
+                                               "late_event_waits",
+                                               "device_waits",
+                                               "allocations",
+                                               "releases",
+                                               "pinned_allocations",
+                                               "pinned_releases",
+                                               "streams",
                                                "events"};
 using Numbers = std::array<std::int64_t, kinds>;
 
@@ -115,6 +128,12 @@ void end_step() {
   for (std::size_t i = 0; i < kinds; ++i) numbers[i] = all.counted[i] - all.at_step[i];
   all.at_step = all.counted;
   all.steps.push_back(numbers);
+}
+
+int steps_ended() {
+  Book& all = book();
+  const std::lock_guard lock(all.mutex);
+  return static_cast<int>(all.steps.size());
 }
 
 }  // namespace stand_in

@@ -13,6 +13,7 @@
 // Variables of the environment:
 //   STAND_IN_CUDA_REPORT   what was counted in each step and what was wrong, in this file with the process's number behind it, at the process's end
 //   STAND_IN_CUDA_DEVICES  how many devices there are; 1
+//   STAND_IN_CUDA_UNREGISTERED  a device's number: communicators of that one do not take memory
 //   STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue, and cuDNN starts no plan that adds up channels
 //   STAND_IN_CUDA_TRACE    set: the report names also where the host waits and allocates, as addresses for addr2line
 //   NVTX_INJECTION64_PATH  this library again, for it to hear of the ends of steps
@@ -27,6 +28,8 @@ enum class Count : std::uint8_t {
   product,            // cublasLtMatmul
   graph,              // cudnnBackendExecute
   exchange,           // NCCL's operations
+  exchange_in_place,  // of these, with all their memory registered
+  registration,       // of memory with a communicator
   copy,               // that the host does not wait for
   pageable_copy,      // of these, with ordinary host memory: CUDA stages them, and the host waits for some
   blocking_copy,      // cudaMemcpy
@@ -36,6 +39,7 @@ enum class Count : std::uint8_t {
   query,              // of events
   stream_wait,        // the host waits for a stream,
   event_wait,         // an event,
+  late_event_wait,    // of these, of what was given before the last whole step: the device has a step's work meanwhile
   device_wait,        // a device
   allocation,         // of device memory
   release,
@@ -53,5 +57,7 @@ void fault(const std::string& what);
 
 /// The end of a step: what was counted since the last one is written down.
 void end_step();
+/// How many there were.
+int steps_ended();
 
 }  // namespace stand_in

@@ -21,6 +21,8 @@ struct Memory {
 std::optional<Memory> memory_at(const void* address);
 /// Where the stand-in reaches `bytes` from `address` on, of the device (-1: of any kind); null, and a fault, where that is no memory of one allocation.
 std::byte* reach(const void* address, std::size_t bytes, const std::string& what);
+/// A fault where a communicator still knows of this memory.
+void expect_unregistered(const void* address, std::size_t bytes);
 /// A fault unless so much lies in the memory of this device.
 void expect_on_device(const void* address, std::size_t bytes, int device, const std::string& what);
 

@@ -11,6 +11,7 @@ namespace {
 struct Place {
   int device;
   bool fresh = false;  ///< of an event: recorded, and not asked for since; the first answer is always that it has not come
+  int step = 0;        ///< of an event: how many steps had ended when it was recorded
 };
 
 /// Handles are numbers that are never given twice.
@@ -102,6 +103,7 @@ STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
   Place* const place = find(h.events, event, "recording an event");
   if (place == nullptr) return cudaErrorInvalidResourceHandle;
   place->fresh = true;
+  place->step = steps_ended();
   if (place->device == device) return cudaSuccess;
   fault("an event of one device is recorded on a stream of another");
   return cudaErrorInvalidResourceHandle;
@@ -128,12 +130,18 @@ STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   note(Count::event_wait);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  return find(h.events, event, "waiting for an event") == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
+  const Place* const place = find(h.events, event, "waiting for an event");
+  if (place == nullptr) return cudaErrorInvalidResourceHandle;
+  if (steps_ended() - place->step >= 2) note(Count::late_event_wait);
+  return cudaSuccess;
 }
 
-STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
   *milliseconds = 1;
-  return cudaSuccess;
+  Handles& h = handles();
+  const std::lock_guard lock(h.mutex);
+  const bool known = find(h.events, from, "measuring a time") != nullptr && find(h.events, to, "measuring a time") != nullptr;
+  return known ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
 STAND_IN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

@@ -6,9 +6,9 @@
 #include <gtest/gtest.h>
 
 #include "trireme/base/philox.hpp"
-#include "trireme/parallel/tree.hpp"
+#include "trireme/base/tree.hpp"
 
-namespace trireme::parallel {
+namespace trireme {
 namespace {
 
 std::vector<float> make_leaves(std::size_t count) {
@@ -71,4 +71,4 @@ TEST(Tree, SubtreesOfAPowerOfTwoOfPartsAreTheTreesOfTheParts) {
 }
 
 }  // namespace
-}  // namespace trireme::parallel
+}  // namespace trireme

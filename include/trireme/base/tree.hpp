@@ -6,7 +6,9 @@
 #include <span>
 #include <type_traits>
 
-namespace trireme::parallel {
+#include "trireme/base/philox.hpp"  // TRIREME_FUNCTION
+
+namespace trireme {
 
 /// Sum of values [0, n) by recursive halving of the index range, the left part floor(n / 2) long: the order in which everything of a step
 /// is added under `deterministic`. A data degree 2^k that divides n gives each replica one whole subtree.
@@ -23,9 +25,9 @@ auto tree_sum(std::span<const T> values, Part part = {}) -> std::decay_t<decltyp
 /// times the two topmost partial sums are added (lower + upper). At most depth() partial sums are held at once.
 class TreeWalk {
  public:
-  explicit TreeWalk(std::int64_t leaves) : leaves_(leaves) {}
+  TRIREME_FUNCTION explicit TreeWalk(std::int64_t leaves) : leaves_(leaves) {}
   /// Number of additions that follow leaf `leaf`: the ranges of the halving that end with it, less itself.
-  int merges(std::int64_t leaf) const {
+  TRIREME_FUNCTION int merges(std::int64_t leaf) const {
     std::int64_t begin = 0, end = leaves_;
     int closing = 0;  // ranges on the way down of which `leaf` is the last element, since the last left turn
     while (end - begin > 1) {
@@ -47,4 +49,4 @@ class TreeWalk {
   std::int64_t leaves_;
 };
 
-}  // namespace trireme::parallel
+}  // namespace trireme

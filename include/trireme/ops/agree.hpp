@@ -1,0 +1,20 @@
+#pragma once
+
+#include "trireme/kernels/agree.hpp"  // plain structs that the kernels read
+#include "trireme/ops/context.hpp"
+
+namespace trireme::ops {
+
+// What pointers point to lies where the context's kernels run. Nothing waits for the host.
+
+using kernels::Join;
+using kernels::SampleSums;
+using kernels::StepMessage;
+using kernels::Tell;
+
+/// What this rank tells all others of a step, from the sums of its micro-batches.
+void tell(Context&, const Tell&);
+/// The sums of a whole step, from what the ranks that know a part have told.
+void join(Context&, const Join&);
+
+}  // namespace trireme::ops

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "trireme/comm/engine.hpp"
+#include "trireme/ops/agree.hpp"
+#include "trireme/parallel/device_table.hpp"
+#include "trireme/parallel/mesh.hpp"
+#include "trireme/tensor/arena.hpp"
+
+namespace trireme::train {
+
+/// What all ranks tell each other once a step: gathered and joined where the losses are, so that the update can be judged there. The host hears of it when it
+/// asks.
+class Agreement {
+ public:
+  Agreement(const parallel::Mesh& mesh, comm::Engine& engine, Device device, Arena& memory);
+
+  /// Gives the device the telling of a step: `sums` [n, 4] of this rank's micro-batches (not defined(): it knows none), what it wishes for, and how long it was
+  /// busy. Collective over the world. Two steps at most may be under way.
+  void tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes, double busy_seconds);
+  /// The sums of all replicas in the step told last, where kernels read them.
+  const ops::SampleSums* sums() const { return joined_; }
+
+  struct Heard {
+    ops::SampleSums sums;      ///< of all replicas
+    std::uint64_t wishes = 0;  ///< of all ranks
+  };
+  /// What was told first of all not heard of, for which the host waits. messages [world ranks] = what each rank told.
+  Heard hear(std::vector<ops::StepMessage>& messages);
+
+ private:
+  comm::Communicator world_;
+  comm::Engine& engine_;
+  ops::Join join_;  ///< of the last stage's ranks, one of each tensor group
+  std::vector<std::int64_t> bounds_;
+  Tensor bytes_;  ///< the messages by world rank, behind them what is joined of them
+  ops::StepMessage* messages_ = nullptr;
+  ops::SampleSums* joined_ = nullptr;
+  std::vector<std::byte> heard_;
+  parallel::Report<std::byte> report_;
+};
+
+}  // namespace trireme::train

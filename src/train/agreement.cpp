@@ -1,0 +1,49 @@
+#include "trireme/train/agreement.hpp"
+
+#include <cstring>
+
+#include "trireme/base/expect.hpp"
+
+namespace trireme::train {
+
+using ops::SampleSums;
+using ops::StepMessage;
+
+Agreement::Agreement(const parallel::Mesh& mesh, comm::Engine& engine, Device device, Arena& memory)
+    : world_(mesh.world),
+      engine_(engine),
+      heard_(static_cast<std::size_t>(world_.size()) * sizeof(StepMessage) + sizeof(SampleSums)),
+      report_(device, heard_.size()) {
+  const auto ranks = static_cast<std::size_t>(world_.size());
+  for (std::size_t rank = 0; rank <= ranks; ++rank) bounds_.push_back(static_cast<std::int64_t>(rank * sizeof(StepMessage)));
+  bytes_ = memory.allocate(DType::uint8, {static_cast<std::int64_t>(heard_.size())});
+  if (bytes_.data != nullptr) {
+    messages_ = static_cast<StepMessage*>(bytes_.data);
+    joined_ = reinterpret_cast<SampleSums*>(messages_ + ranks);
+  }
+  const int last = mesh.shape.pipeline - 1;
+  join_ = {.messages = messages_, .first = parallel::rank_of(mesh.shape, {last, 0, 0}), .step = mesh.shape.tensor, .count = mesh.shape.data, .sums = joined_};
+}
+
+void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes, double busy_seconds) {
+  ops::tell(context, {.sums = static_cast<const SampleSums*>(sums.data),
+                      .count = sums.defined() ? sums.shape[0] : 0,
+                      .wishes = wishes,
+                      .busy_seconds = busy_seconds,
+                      .message = messages_ == nullptr ? nullptr : messages_ + world_.rank()});
+  engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), bounds_, "trireme/train/agree"));  // buckets go on meanwhile
+  ops::join(context, join_);
+  report_.send(context.stream(), static_cast<const std::byte*>(bytes_.data));
+}
+
+Agreement::Heard Agreement::hear(std::vector<StepMessage>& messages) {
+  report_.hear(heard_.data());
+  messages.resize(bounds_.size() - 1);
+  std::memcpy(messages.data(), heard_.data(), messages.size() * sizeof(StepMessage));
+  Heard heard;
+  std::memcpy(&heard.sums, heard_.data() + bounds_.back(), sizeof(SampleSums));
+  for (const StepMessage& message : messages) heard.wishes |= message.wishes;
+  return heard;
+}
+
+}  // namespace trireme::train
