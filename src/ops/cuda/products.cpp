@@ -117,7 +117,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
     const ArenaScope scope(context.workspace());
     const Tensor sums = context.workspace().allocate(DType::float32, {2, c.out_channels});
     const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
-    fill(context, sums, 0);
+    fill(context, sums, 0);  // cuDNN does not say whether an engine adds to what is there
     const bool done = context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
     if (done) batch_norm_statistics_of_sums(context, norm_behind(c), y, sums, statistics);
     return done;
