@@ -71,6 +71,14 @@ Tensor Convolution2d::forward(Pass& pass, const Tensor& x) {
   return y;
 }
 
+Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStatistics& statistics) {
+  const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
+  const Tensor y = pass.activation(x.dtype, convolution.output_shape());
+  ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y, statistics);
+  pass.save(x);
+  return y;
+}
+
 Tensor Convolution2d::backward(Pass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.restore();
   const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
@@ -94,35 +102,41 @@ void ImageNorm::declare(parallel::ParameterList& list) {
   running_variance_ = list.declare(vector_spec(name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
 }
 
-Tensor ImageNorm::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
+Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& input, const Tensor& residual) {
   parallel::ParameterStore& store = pass.store();
   const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
-  const Tensor y = pass.activation(x.dtype, x.shape);
+  const auto batch_norm = [&](const Tensor& x) {
+    return ops::BatchNorm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
+  };
   if (kind_ == ResnetNorm::batch && !pass.training()) {
-    const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_inference(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, store.weight(running_mean_),
+    const Tensor x = convolution.forward(pass, input), y = pass.activation(x.dtype, x.shape);
+    ops::batch_norm_inference(pass.context(), batch_norm(x), x, store.weight(scale_), store.weight(shift_), residual, store.weight(running_mean_),
                               store.weight(running_variance_), y);
     return y;
   }
-  const std::int64_t statistics = kind_ == ResnetNorm::batch ? channels_ : x.shape[0] * groups_;
-  const Tensor mean = pass.activation(DType::float32, {statistics}), rstd = pass.activation(DType::float32, {statistics});
-  Tensor mask;
+  const std::int64_t count = kind_ == ResnetNorm::batch ? channels_ : input.shape[0] * groups_;
+  const auto vector = [&] { return pass.activation(DType::float32, {count}); };
+  ops::BatchStatistics statistics{.mean = vector(), .rstd = vector(), .unbiased_variance = {}};
+  Tensor x, y, mask;
   if (kind_ == ResnetNorm::batch) {
-    const Tensor variance = pass.activation(DType::float32, {statistics});
-    const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    mask = mask_of(pass, ops::batch_norm_mask_elements(pass.context(), norm));
-    ops::batch_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, variance, mask);
-    pass.save(variance);
+    statistics.unbiased_variance = vector();
+    x = convolution.forward(pass, input, statistics);
+    y = pass.activation(x.dtype, x.shape);
+    mask = mask_of(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
+    ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_), store.weight(shift_), residual, y, statistics, mask);
+    pass.save(statistics.unbiased_variance);
   } else {
+    x = convolution.forward(pass, input);
+    y = pass.activation(x.dtype, x.shape);
     const ops::GroupNorm norm{
         .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
     mask = mask_of(pass, ops::group_norm_mask_elements(pass.context(), norm));
-    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, mean, rstd, mask);
+    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, statistics.mean, statistics.rstd, mask);
   }
   pass.save(x);
   pass.save(y);
-  pass.save(mean);
-  pass.save(rstd);
+  pass.save(statistics.mean);
+  pass.save(statistics.rstd);
   pass.save(mask);
   return y;
 }

@@ -34,7 +34,7 @@ class StemBlock final : public Block {
   }
 
   Tensor forward(Pass& pass, const Tensor& x) override {
-    const Tensor activated = norm_.forward(pass, convolution_.forward(pass, x));
+    const Tensor activated = norm_.forward(pass, convolution_, x);
     if (!pool_) return activated;
     const ops::MaxPool pool = pooling(activated.shape, activated.dtype);
     const Tensor y = pass.activation(activated.dtype, pool.output_shape());
@@ -113,11 +113,11 @@ class ResidualBlock final : public Block {
   }
 
   Tensor forward(Pass& pass, const Tensor& x) override {
-    const Tensor residual = shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution.forward(pass, x)) : x;
+    const Tensor residual = shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
     Tensor y = x;
     for (std::size_t i = 0; i < convolutions_.size(); ++i) {
       const bool last = i + 1 == convolutions_.size();
-      y = norms_[i].forward(pass, convolutions_[i].forward(pass, y), last ? residual : Tensor{});
+      y = norms_[i].forward(pass, convolutions_[i], y, last ? residual : Tensor{});
     }
     return y;
   }

@@ -40,6 +40,20 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
   cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, {}, true});
 }
 
+void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x, const Weight& w, const Tensor& y,
+                                    const BatchStatistics& statistics) {
+  if (context.target() != DeviceKind::cuda) {
+    convolution_forward(context, c, x, w, y);
+    return batch_norm_statistics(context, norm_behind(c), y, statistics);
+  }
+  TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
+  TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
+  context.count(c.flops(), bytes_of(x, w.value, y));
+  context.count(0, static_cast<double>(y.bytes()));
+  cuda::convolution_statistics_forward(context, c, x, w.value, y, statistics);
+}
+
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy, const Weight& w, const Tensor& dx) {
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));

@@ -57,15 +57,26 @@ void apply(Context& context, const NormShape& shape, const Tensor& x, const Tens
                           variance.as<float>(), batch_norm_epsilon, static_cast<std::uint8_t*>(mask.data)});
 }
 
-template <class T>
-void forward(Context& context, const NormShape& shape, const kernels::NormWorkspace& workspace, const kernels::NormStatistics& statistics, const Tensor& x,
-             const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
-  kernels::norm_statistics<T>(context.stream(), shape, x.as<T>(), workspace, statistics);
-  apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y, mask);
+kernels::NormStatistics places_of(const BatchStatistics& statistics) {
+  return {statistics.mean.as<float>(), statistics.rstd.as<float>(), statistics.unbiased_variance.as<float>(), batch_norm_epsilon};
 }
 
-void run_forward(Context& context, const NormShape& shape, DType dtype, kernels::NormStatistics statistics, const Tensor& x, const Tensor& gamma,
-                 const Tensor& beta, const Tensor& residual, const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
+void expect_statistics([[maybe_unused]] const BatchNorm& op, [[maybe_unused]] const BatchStatistics& statistics) {
+  expect_parameters(op.channels, statistics.mean);
+  expect_parameters(op.channels, statistics.rstd);
+  expect_parameters(op.channels, statistics.unbiased_variance);
+}
+
+void run_statistics(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const kernels::NormStatistics& statistics) {
+  expect_activations(shape, dtype, x);
+  const ArenaScope scope(context.workspace());
+  const kernels::NormWorkspace workspace = take_workspace(context, shape);
+  if (context.meta()) return;
+  with_element_type(dtype, [&]<class T>(T) { kernels::norm_statistics(context.stream(), shape, x.as<T>(), workspace, statistics); });
+}
+
+void run_apply(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+               const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, y);
   if (shape.add) expect_activations(shape, dtype, residual);
@@ -74,14 +85,8 @@ void run_forward(Context& context, const NormShape& shape, DType dtype, kernels:
   expect_parameters(shape.channels, beta);
   expect_parameters(shape.segments * shape.groups, mean);
   expect_parameters(shape.segments * shape.groups, rstd);
-  count(context, shape, dtype, shape.add ? 4 : 3);
-  ArenaScope scope(context.workspace());
-  const kernels::NormWorkspace workspace = take_workspace(context, shape);
   if (context.meta()) return;
-  statistics.mean = mean.as<float>();
-  statistics.rstd = rstd.as<float>();
-  statistics.epsilon = batch_norm_epsilon;
-  with_element_type(dtype, [&]<class T>(T) { forward<T>(context, shape, workspace, statistics, x, gamma, beta, residual, y, mean, rstd, mask); });
+  with_element_type(dtype, [&]<class T>(T) { apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y, mask); });
 }
 
 template <class T>
@@ -132,12 +137,28 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
 std::int64_t batch_norm_mask_elements(const Context& context, const BatchNorm& op) { return mask_elements(context, batch_shape(op), op.dtype); }
 std::int64_t group_norm_mask_elements(const Context& context, const GroupNorm& op) { return mask_elements(context, group_shape(op), op.dtype); }
 
-void batch_norm_forward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance, const Tensor& mask) {
-  expect_parameters(op.channels, unbiased_variance);
-  kernels::NormStatistics statistics;
-  statistics.unbiased_variance = unbiased_variance.as<float>();
-  run_forward(context, batch_shape(op), op.dtype, statistics, x, gamma, beta, residual, y, mean, rstd, mask);
+void batch_norm_statistics(Context& context, const BatchNorm& op, const Tensor& x, const BatchStatistics& statistics) {
+  const NormShape shape = batch_shape(op);
+  expect_statistics(op, statistics);
+  count(context, shape, op.dtype, 1);
+  run_statistics(context, shape, op.dtype, x, places_of(statistics));
+}
+
+void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& sums, const BatchStatistics& statistics) {
+  const NormShape shape = batch_shape(op);
+  expect_activations(shape, op.dtype, x);
+  expect_parameters(2 * op.channels, sums);
+  expect_statistics(op, statistics);
+  context.count(0, static_cast<double>(sums.bytes()));
+  if (context.meta()) return;
+  with_element_type(op.dtype, [&]<class T>(T) { kernels::norm_of_sums(context.stream(), shape, x.as<T>(), sums.as<float>(), places_of(statistics)); });
+}
+
+void batch_norm_apply(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
+                      const BatchStatistics& statistics, const Tensor& mask) {
+  const NormShape shape = batch_shape(op);
+  count(context, shape, op.dtype, op.add ? 3 : 2);
+  run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, statistics.mean, statistics.rstd, mask);
 }
 
 void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
@@ -161,7 +182,10 @@ void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x,
 
 void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
                         const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
-  run_forward(context, group_shape(op), op.dtype, {}, x, gamma, beta, residual, y, mean, rstd, mask);
+  const NormShape shape = group_shape(op);
+  count(context, shape, op.dtype, op.add ? 4 : 3);
+  run_statistics(context, shape, op.dtype, x, {mean.as<float>(), rstd.as<float>(), nullptr, batch_norm_epsilon});
+  run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, mean, rstd, mask);
 }
 
 void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,

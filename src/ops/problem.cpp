@@ -9,8 +9,9 @@ namespace trireme::ops {
 
 namespace {
 
-constexpr const char* kind_names[] = {"convolution_forward",  "convolution_backward_data", "convolution_backward_weight", "linear_forward",
-                                      "linear_backward_data", "linear_backward_weight",    "attention_forward",           "attention_backward"};
+constexpr const char* kind_names[] = {"convolution_forward", "convolution_backward_data", "convolution_backward_weight",
+                                      "linear_forward",      "linear_backward_data",      "linear_backward_weight",
+                                      "attention_forward",   "attention_backward",        "convolution_statistics_forward"};
 
 }  // namespace
 

@@ -20,7 +20,8 @@ struct Problem {
     linear_backward_data,
     linear_backward_weight,
     attention_forward,
-    attention_backward
+    attention_backward,
+    convolution_statistics_forward
   };
   Kind kind;
   DType dtype;

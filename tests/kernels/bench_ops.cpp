@@ -122,7 +122,11 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
                        const auto t = tensors(f);
                        const auto p = parameters(f);
                        const Tensor mask = mask_of(f);
-                       return [&f, op, t, p, mask] { batch_norm_forward(f.context, op, t[0], p[0], p[1], t[1], t[2], p[2], p[3], p[4], mask); };
+                       return [&f, op, t, p, mask] {
+                         const ops::BatchStatistics statistics{p[2], p[3], p[4]};
+                         batch_norm_statistics(f.context, op, t[0], statistics);
+                         batch_norm_apply(f.context, op, t[0], p[0], p[1], t[1], t[2], statistics, mask);
+                       };
                      }});
     cases.push_back({"batch_norm_backward " + name, [=](Fixture& f) -> Work {
                        const auto t = tensors(f);

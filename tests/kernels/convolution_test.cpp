@@ -95,6 +95,54 @@ TEST(Convolution, ForwardIsTheSumOfItsTaps) {
   }
 }
 
+/// On a device they may come of sums in the epilogue: at most some 100 terms each here, the roundings of y among them or not.
+TEST(Convolution, StatisticsAreThoseOfItsResult) {
+  for (const Convolution& c : cases()) {
+    Fixture f;
+    const Problem p(f, c);
+    const Tensor y = f.make(c.dtype, c.output_shape()), alone = f.make(c.dtype, c.output_shape());
+    const auto vector = [&] { return f.make(DType::float32, {c.out_channels}); };
+    const ops::BatchStatistics made{vector(), vector(), vector()}, expected{vector(), vector(), vector()};
+    convolution_statistics_forward(f.context, c, p.x, {p.w, 1, nullptr}, y, made);
+    convolution_forward(f.context, c, p.x, {p.w, 1, nullptr}, alone);
+    batch_norm_statistics(f.context, norm_behind(c), y, expected);
+    if (f.context.target() == DeviceKind::cpu) {
+      expect_same_bytes(y, alone, name_of(c));
+      expect_same_bytes(made.mean, expected.mean, name_of(c));
+      expect_same_bytes(made.rstd, expected.rstd, name_of(c));
+      expect_same_bytes(made.unbiased_variance, expected.unbiased_variance, name_of(c));
+      continue;
+    }
+    // Where y is not rounded before it is added, mean and standard deviation are off by a rounding of it in each number, in the mean of them less.
+    const double rounding = 2 * unit_roundoff(c.dtype);
+    double scale = 0;
+    for (const double value : values(y)) scale = std::max(scale, std::abs(value));
+    expect_close(made.mean, values(expected.mean), rounding * scale, 0, name_of(c));
+    for (std::int64_t k = 0; k < c.out_channels; ++k) {
+      const double deviation = 1 / value_at(expected.rstd, k);
+      EXPECT_NEAR(1 / value_at(made.rstd, k), deviation, rounding * (scale + deviation)) << name_of(c) << " channel " << k;
+    }
+  }
+}
+
+/// The larger of the two ways is planned for a device, in the types that know both.
+TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
+  const auto peak = [](DType dtype, ops::ContextOptions options) {
+    Fixture f(DeviceKind::meta);
+    ops::Context context(f.context.stream(), f.workspace, f.workspace, DeviceKind::cuda, options);
+    const Convolution c{2, 8, 8, 16, 24, 3, 1, 1, dtype};
+    const Problem p(f, c);
+    const Tensor vector = f.make(DType::float32, {c.out_channels});
+    convolution_statistics_forward(context, c, p.x, {p.w, 1, nullptr}, f.make(dtype, c.output_shape()), {vector, vector, vector});
+    EXPECT_EQ(f.workspace.used_bytes(), 0);
+    return f.workspace.peak_bytes();
+  };
+  const std::int64_t apart = peak(DType::float32, {}), either = peak(DType::bfloat16, {});
+  EXPECT_GE(apart, std::int64_t{128} << 20);
+  EXPECT_GE(either, apart + 2 * 24 * 4);  // the sums lie beside the library's own memory
+  EXPECT_EQ(peak(DType::bfloat16, {.deterministic = true}), apart);
+}
+
 TEST(Convolution, BackwardDataIsTheGradientOfTheInput) {
   for (const Convolution& c : cases()) {
     Fixture f;

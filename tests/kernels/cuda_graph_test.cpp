@@ -4,6 +4,7 @@
 #include <string>
 
 #include <cuda_runtime_api.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "cuda/convolution.hpp"
@@ -79,6 +80,49 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
       }
     }
   }
+}
+
+/// The convolutions of ResNet-50 at this batch: extents and channels, 1x1 and 3x3, of stride 1 and 2.
+std::vector<Convolution> resnet50(std::int64_t batch, DType dtype) {
+  std::vector<Convolution> all;
+  std::int64_t width = 64, in = 64, pixels = 56;
+  for (const std::int64_t stride : {1, 2, 2, 2}) {
+    const std::int64_t after = pixels / stride;
+    all.insert(all.end(), {{batch, pixels, pixels, in, width, 1, 1, 0, dtype},
+                           {batch, pixels, pixels, width, width, 3, stride, 1, dtype},
+                           {batch, pixels, pixels, in, 4 * width, 1, stride, 0, dtype},
+                           {batch, after, after, 4 * width, width, 1, 1, 0, dtype},
+                           {batch, after, after, width, width, 3, 1, 1, dtype},
+                           {batch, after, after, width, 4 * width, 1, 1, 0, dtype}});
+    in = 4 * width;
+    width *= 2;
+    pixels = after;
+  }
+  return all;
+}
+
+std::string name_of(const Convolution& c) {
+  return fmt::format("{} {} -> {} kernel {} stride {}", to_string(c.dtype), to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride);
+}
+
+TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInFloat16) {
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  for (const std::int64_t batch : {64, 256}) {
+    for (const Convolution& c : resnet50(batch, DType::float16)) EXPECT_NE(make_convolution_with_sums(target, c), nullptr) << name_of(c);
+  }
+}
+
+/// Those of bfloat16 are compiled for the graph, for which cuDNN wants a device.
+TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInBfloat16) {
+  const Descriptor device = device_properties();
+  const PlanTarget target{nullptr, &device};
+  if (!has_device()) {
+    EXPECT_EQ(make_convolution_with_sums(target, resnet50(64, DType::bfloat16).front()), nullptr);
+    GTEST_SKIP() << "no CUDA device";
+  }
+  for (const Convolution& c : resnet50(64, DType::bfloat16)) EXPECT_NE(make_convolution_with_sums(target, c), nullptr) << name_of(c);
+  EXPECT_NE(make_convolution_with_sums(target, {64, 224, 224, 3, 64, 7, 2, 3, DType::bfloat16}), nullptr) << "the stem";
 }
 
 constexpr Problem::Kind convolutions[] = {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data,

@@ -79,7 +79,8 @@ TEST(Steady, OpsAllocateNothing) {
     ops::merge_statistics(context, stats, merged);
     ops::softmax_gradient(context, {0, channels, 0.1f, 1}, x, labels, merged, dx, ranks);
     ops::softmax_sums(context, merged, labels, ranks, channels, 0.1f, sums, ops::Write::add);
-    ops::batch_norm_forward(context, norm, x, gamma, beta, {}, y, mean, rstd, variance, {});
+    ops::batch_norm_statistics(context, norm, x, {mean, rstd, variance});
+    ops::batch_norm_apply(context, norm, x, gamma, beta, {}, y, {mean, rstd, variance}, {});
     ops::batch_norm_backward(context, norm, x, y, dy, gamma, beta, mean, rstd, dx, {}, dgamma, dbeta, {}, ops::Write::add);
     ops::batch_norm_inference(context, norm, x, gamma, beta, {}, mean, rstd, y);
     ops::group_norm_forward(context, group, x, gamma, beta, {}, y, mean, rstd, {});

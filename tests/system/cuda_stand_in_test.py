@@ -4,6 +4,7 @@ number of these runs means anything. What holds: no rule of CUDA is broken, all 
 import glob
 import os
 import re
+import shutil
 
 import harness
 
@@ -70,12 +71,37 @@ class CudaStandIn(harness.Case):
         for step in steps[2:]:
             self.assertEqual((step["event_waits"], step["late_event_waits"]), (micro_batches + 2, 2))
 
+    def algorithms_with_sums(self, folder):
+        with open(self.path(folder + "/algorithms.txt")) as file:
+            return re.findall(r"convolution_statistics_forward \w+ \S+\t(.*)", file.read())
+
     def test_images(self):
+        graphs = {}
         for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
             with self.subTest(name):
                 steps, = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES)
-                self.assertGreater(steps[1]["graphs"], 0)  # convolutions
+                graphs[name] = steps[1]["graphs"]
+                self.assertGreater(graphs[name], 0)  # convolutions
+        self.assertEqual(len(set(graphs.values())), 1, graphs)
+        with self.subTest("convolutions that add up their results"):
+            # All ways are equally fast here, and the sums are tried first: they are taken where cuDNN has them.
+            self.assertEqual([algorithm.split()[0] for algorithm in self.algorithms_with_sums("bfloat16")], ["engine"] * 8)  # shapes of this network
+            self.assertEqual(self.algorithms_with_sums("float32"), [])
+        with self.subTest("known at the next start"):
+            steps, = self.trained(RESNET, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
+            self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])
+            self.expect_steady(steps, MICRO_BATCHES)
+        with self.subTest("known, and cannot be run"):
+            os.mkdir(self.path("again"))
+            shutil.copy(self.path("bfloat16/algorithms.txt"), self.path("again"))
+            steps, = self.trained(RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=again", STAND_IN_CUDA_PLAIN="1")
+            self.expect_steady(steps, MICRO_BATCHES)
+            self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])  # no trial
+        with self.subTest("not known, and cannot be run"):
+            steps, = self.trained(RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
+            self.expect_steady(steps, MICRO_BATCHES)
+            self.assertEqual(self.algorithms_with_sums("plain"), ["one by one"] * 8)
 
     def test_a_language_model(self):
         products = {}

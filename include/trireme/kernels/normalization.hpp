@@ -39,6 +39,9 @@ struct NormStatistics {
 };
 template <class T>
 void norm_statistics(const Stream&, const NormShape&, const T* x, const NormWorkspace&, const NormStatistics&);
+/// The same of a batch norm (one segment, groups = channels) from `sums` [2, channels] of x and of its squares. x is read where they hold too few digits.
+template <class T>
+void norm_of_sums(const Stream&, const NormShape&, const T* x, const float* sums, const NormStatistics&);
 
 /// Bytes of the mask in which norm_apply leaves, a bit an element, what the ReLU let through, so that norm_backward need not read y; 0 where the kernels of
 /// `target` do better without. A mask wants all activations to begin on multiples of 16 bytes.

@@ -6,6 +6,7 @@
 #include "trireme/model/head.hpp"
 #include "trireme/model/options.hpp"
 #include "trireme/ops/linear.hpp"
+#include "trireme/ops/normalization.hpp"
 
 namespace trireme::model {
 
@@ -19,6 +20,8 @@ class Convolution2d {
   void declare(parallel::ParameterList& list);
   Shape output_shape(const Shape& input) const;
   Tensor forward(Pass& pass, const Tensor& x);
+  /// The same with the statistics that a batch norm of y needs.
+  Tensor forward(Pass& pass, const Tensor& x, const ops::BatchStatistics& statistics);
   /// Undefined where `want_dx` is false (the model's first layer).
   Tensor backward(Pass& pass, const Tensor& dy, bool want_dx = true);
 
@@ -36,12 +39,12 @@ class ImageNorm {
   enum class Then : std::uint8_t { nothing, relu, add_relu };
   ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then, bool zero_scale = false);
   void declare(parallel::ParameterList& list);
-  /// y = act(norm(x) [+ residual]); `residual` only with Then::add_relu.
-  Tensor forward(Pass& pass, const Tensor& x, const Tensor& residual = {});
+  /// y = act(norm(convolution(x)) [+ residual]), for the convolution may make the norm's statistics beside its own result; `residual` only with Then::add_relu.
+  Tensor forward(Pass& pass, Convolution2d& convolution, const Tensor& x, const Tensor& residual = {});
   struct Gradients {
     Tensor dx, dresidual;
   };
-  /// Without a residual dx is written over dy; with one, dresidual is written over dy and dx is new.
+  /// Of the norm alone: the convolution's own backward follows. Without a residual dx is written over dy; with one, dresidual is written over dy and dx is new.
   Gradients backward(Pass& pass, const Tensor& dy);
 
  private:

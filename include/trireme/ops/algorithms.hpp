@@ -15,6 +15,8 @@ class Algorithms {
  public:
   /// In the place of a library's algorithm: it has none for the problem, for which the program's own kernel is there.
   static constexpr const char* own_kernel = "own kernel";
+  /// In the place of a library's algorithm for several ops at once: they go faster one after the other, or the library has none.
+  static constexpr const char* one_by_one = "one by one";
 
   /// Of such a text as text() makes. Throws InputError, which names the line, where it is none or is damaged.
   static Algorithms read(std::string_view text);

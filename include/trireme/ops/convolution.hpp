@@ -1,6 +1,6 @@
 #pragma once
 
-#include "trireme/ops/context.hpp"
+#include "trireme/ops/normalization.hpp"
 
 namespace trireme::ops {
 
@@ -21,8 +21,14 @@ struct Convolution {
   bool operator==(const Convolution&) const = default;
 };
 
+/// The batch norm behind a convolution, as far as its statistics depend on it.
+inline BatchNorm norm_behind(const Convolution& c) { return {.rows = c.batch * c.out_height() * c.out_width(), .channels = c.out_channels, .dtype = c.dtype}; }
+
 /// y = x (*) w.
 void convolution_forward(Context&, const Convolution&, const Tensor& x, const Weight& w, const Tensor& y);
+/// The same, and the statistics of y's channels for the batch norm behind it. In 16 bit types a CUDA device may add them up in the convolution's epilogue, in place of
+/// reading y (docs/gpu.md); everywhere else it is convolution_forward and batch_norm_statistics.
+void convolution_statistics_forward(Context&, const Convolution&, const Tensor& x, const Weight& w, const Tensor& y, const BatchStatistics&);
 /// dx = gradient of the input.
 void convolution_backward_data(Context&, const Convolution&, const Tensor& dy, const Weight& w, const Tensor& dx);
 /// dw (float32, [K, R, R, C]) = or += gradient of the weight.

@@ -18,10 +18,19 @@ struct BatchNorm {
 /// Elements (uint8) of the mask that forward leaves for backward where the context's target gains by it; 0: none, an undefined tensor stands for it.
 /// Where a mask is given, backward reads it in place of y.
 std::int64_t batch_norm_mask_elements(const Context&, const BatchNorm&);
-/// Training: mean and rstd (float32 [C]) are left for backward, and the batch's unbiased variance for the running one.
+
+/// What training needs to know of x, float32 [C] each: mean and rstd, which are left for backward, and the batch's unbiased variance for the running one.
+struct BatchStatistics {
+  Tensor mean, rstd, unbiased_variance;
+};
 /// Sums are taken in a fixed order of row chunks, independent of the number of threads.
-void batch_norm_forward(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
-                        const Tensor& mean, const Tensor& rstd, const Tensor& unbiased_variance, const Tensor& mask);
+void batch_norm_statistics(Context&, const BatchNorm&, const Tensor& x, const BatchStatistics&);
+/// From the sums of x's channels and of their squares, float32 [2, C], however they were added up. x is read only of channels whose mean is so large against their
+/// standard deviation that the sums do not tell it.
+void batch_norm_statistics_of_sums(Context&, const BatchNorm&, const Tensor& x, const Tensor& sums, const BatchStatistics&);
+/// Training: y of x and its statistics.
+void batch_norm_apply(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
+                      const BatchStatistics&, const Tensor& mask);
 /// Evaluation: with the running mean and variance.
 void batch_norm_inference(Context&, const BatchNorm&, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
                           const Tensor& running_mean, const Tensor& running_variance, const Tensor& y);

@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::size_t most_trials = 6;  // engines; the heuristics rarely put the fastest further back
 
-enum Number : std::int64_t { input = 1, weight = 2, output = 3 };
+enum Number : std::int64_t { input = 1, weight = 2, output = 3, sums = 4, square_sums = 5 };
 
 /// The attributes that name the operands of one of the three operations.
 struct Form {
@@ -47,10 +47,18 @@ const Form& form_of(Problem::Kind kind) {
   }
 }
 
-}  // namespace
+struct Tensors {
+  Descriptor x, w, y;
+};
 
-std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& c, bool tfloat32) {
-  const Form& form = form_of(kind);
+Tensors tensors_of(const Convolution& c) {
+  return {tensor_nhwc(input, c.dtype, {c.batch, c.in_channels, c.height, c.width}),
+          tensor_nhwc(weight, c.dtype, {c.out_channels, c.in_channels, c.kernel, c.kernel}),
+          tensor_nhwc(output, c.dtype, {c.batch, c.out_channels, c.out_height(), c.out_width()})};
+}
+
+/// Not complete yet.
+Descriptor operation_of(const Form& form, const Convolution& c, const Tensors& tensors) {
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
   const std::vector<std::int64_t> stride{c.stride, c.stride}, padding{c.padding, c.padding}, dilation{1, 1};
@@ -64,16 +72,34 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
       .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
       .finalize();
   const float one = 1, zero = 0;
-  const Descriptor x = tensor_nhwc(input, c.dtype, {c.batch, c.in_channels, c.height, c.width}),
-                   w = tensor_nhwc(weight, c.dtype, {c.out_channels, c.in_channels, c.kernel, c.kernel}),
-                   y = tensor_nhwc(output, c.dtype, {c.batch, c.out_channels, c.out_height(), c.out_width()});
   Descriptor operation(form.operation);
   operation.set(form.convolution, convolution)
       .set(form.alpha, CUDNN_TYPE_FLOAT, 1, &one)
       .set(form.beta, CUDNN_TYPE_FLOAT, 1, &zero)
-      .set(form.input, x)
-      .set(form.weight, w)
-      .set(form.output, y);
+      .set(form.input, tensors.x)
+      .set(form.weight, tensors.w)
+      .set(form.output, tensors.y);
+  return operation;
+}
+
+/// Sums of a tensor's channels and of their squares, float32.
+Descriptor sums_of(const Descriptor& tensor, std::int64_t channels) {
+  const cudnnGenStatsMode_t mode = CUDNN_GENSTATS_SUM_SQSUM;
+  const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
+  const std::vector<std::int64_t> extents{1, channels, 1, 1};
+  Descriptor operation(CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR);
+  operation.set(CUDNN_ATTR_OPERATION_GENSTATS_MODE, CUDNN_TYPE_GENSTATS_MODE, 1, &mode)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, tensor)
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, tensor_nhwc(sums, DType::float32, extents))
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, tensor_nhwc(square_sums, DType::float32, extents));
+  return operation;
+}
+
+}  // namespace
+
+std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& c, bool tfloat32) {
+  Descriptor operation = operation_of(form_of(kind), c, tensors_of(c));
   // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts its inputs may keep fewer still, or another range.
   NumericalNotes avoided;
   if (c.dtype == DType::float32) avoided.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
@@ -88,6 +114,18 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
   ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel,
          c.stride, to_string(c.dtype));
   return plan;
+}
+
+std::unique_ptr<Plan> make_convolution_with_sums(const PlanTarget& target, const Convolution& c) {
+  const Tensors tensors = tensors_of(c);
+  std::vector<Descriptor> operations;
+  operations.push_back(operation_of(forward_form, c, tensors));
+  operations.push_back(sums_of(tensors.y, c.out_channels));
+  for (Descriptor& operation : operations) {
+    if (!operation.supported()) return nullptr;
+  }
+  return Plan::find(target, operations, {input, weight, output, sums, square_sums}, usable_workspace_bytes, most_trials,
+                    {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION});
 }
 
 }  // namespace trireme::ops::cuda

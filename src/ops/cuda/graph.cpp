@@ -180,23 +180,27 @@ std::vector<std::string> Plan::engines() const {
   return names;
 }
 
-void Plan::run(const std::vector<void*>& data, void* workspace) {
+void Plan::run(const std::vector<void*>& data, void* workspace) { check(execute(data, workspace), "running a plan of cuDNN"); }
+
+bool Plan::start(const std::vector<void*>& data, void* workspace) { return execute(data, workspace) == CUDNN_STATUS_SUCCESS; }
+
+cudnnStatus_t Plan::execute(const std::vector<void*>& data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
   pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(data.size()), data.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finalize();
-  const auto execute = [&](const Candidate& candidate) { return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get()); };
+  const auto run_one = [&](const Candidate& candidate) { return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get()); };
   if (candidates_.size() > 1) {
     cudaStream_t stream = nullptr;
     check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
-    const std::size_t fastest = fastest_of(stream, candidates_.size(), [&](std::size_t i) { return execute(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
+    const std::size_t fastest = fastest_of(stream, candidates_.size(), [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
     std::swap(candidates_.front(), candidates_[fastest]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
     choice_.keep(candidates_.front().name);
   }
-  check(execute(candidates_.front()), "running a plan of cuDNN");
+  return run_one(candidates_.front());
 }
 
 }  // namespace trireme::ops::cuda

@@ -73,7 +73,9 @@ class Plan {
   /// found at the first run; where it is known, it is taken. Engines of which one of `avoided` is said are left out. Empty where no engine supports the graph.
   static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
                                     std::int64_t most_workspace, std::size_t most_trials = 1, NumericalNotes avoided = {});
-  /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that.
+  /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that. False where it cannot be started.
+  bool start(const std::vector<void*>& data, void* workspace);
+  /// The same; throws Failure where it cannot be started.
   void run(const std::vector<void*>& data, void* workspace);
   /// Names of the engines of which it takes one: several until the first run, unless the one was known.
   std::vector<std::string> engines() const;
@@ -91,6 +93,8 @@ class Plan {
     const std::string* name;  ///< the one engine that is wanted; null: any
   };
   static std::vector<Candidate> candidates(const PlanTarget& target, const Descriptor& graph, const Limits& limits);
+
+  cudnnStatus_t execute(const std::vector<void*>& data, void* workspace);
 
   Plan(const PlanTarget& target, std::vector<Candidate> candidates, std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;

@@ -10,6 +10,7 @@
 #include "convolution.hpp"
 #include "linear.hpp"
 #include "status.hpp"
+#include "timing.hpp"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -71,6 +72,25 @@ class DeviceLibrary final : public Library {
     plan->run({x.data, w.data, y.data}, usable(workspace));
   }
 
+  bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& sums, const Tensor& workspace) override {
+    const std::unique_ptr<Plan>& plan = plan_with_sums(problem_of(Problem::Kind::convolution_statistics_forward, c), c);
+    return plan && plan->start({x.data, w.data, y.data, sums.data, sums.as<float>() + c.out_channels}, usable(workspace));
+  }
+
+  bool is_faster_with_sums(const Convolution& c, const std::function<bool(bool)>& do_it) override {
+    const Problem problem = problem_of(Problem::Kind::convolution_statistics_forward, c);
+    const auto [place, unknown] = with_sums_.try_emplace(problem, false);
+    if (!unknown) return place->second;
+    const Choice choice = choice_of(problem, "cuDNN", cudnnGetVersion());
+    const std::string* known = choice.algorithm();
+    if (known != nullptr && *known == Algorithms::one_by_one) return false;
+    const std::unique_ptr<Plan>& plan = plan_with_sums(problem, c);
+    if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known}) return place->second = true;
+    place->second = plan && fastest_of(stream_, 2, [&](std::size_t i) { return do_it(i == 0); }) == 0;
+    choice.keep(place->second ? plan->engines().front() : Algorithms::one_by_one);
+    return place->second;
+  }
+
   bool attend(Problem::Kind kind, const Attention& a, const AttentionTensors& t, const Tensor& workspace) override {
     const Problem problem{kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
     const auto [place, unknown] = plans_.try_emplace(problem);
@@ -85,6 +105,11 @@ class DeviceLibrary final : public Library {
   }
 
  private:
+  const std::unique_ptr<Plan>& plan_with_sums(const Problem& problem, const Convolution& c) {
+    const auto [place, unknown] = plans_.try_emplace(problem);
+    if (unknown) place->second = make_convolution_with_sums(target(choice_of(problem, "cuDNN", cudnnGetVersion())), c);
+    return place->second;
+  }
   PlanTarget target(Choice choice) const { return {handles_.cudnn, nullptr, options_.deterministic, std::move(choice)}; }
   /// Where every run takes a library's first algorithm there is nothing to choose.
   Choice choice_of(const Problem& problem, const char* library, std::size_t version) {
@@ -99,6 +124,7 @@ class DeviceLibrary final : public Library {
   Handles handles_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;
+  std::unordered_map<Problem, bool, ProblemHash> with_sums_;  ///< which convolutions are taken with sums
 };
 
 }  // namespace

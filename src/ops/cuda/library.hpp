@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "attention.hpp"
@@ -30,6 +31,12 @@ class Library {
   virtual bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear&, const ProductTensors&, Write, const Tensor& workspace) = 0;
   /// A kind of convolution, written in its own dtype. Throws Failure.
   virtual void convolve(Problem::Kind kind, const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) = 0;
+  /// The convolution forward, and in its epilogue sums, float32 [2, K] that hold 0, = those of y's channels and of their squares. False where cuDNN has no engine
+  /// for it, or it cannot be run.
+  virtual bool convolve_with_sums(const Convolution&, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& sums, const Tensor& workspace) = 0;
+  /// Whether such a convolution and what follows it is to be taken in place of a convolution and statistics that read y: where cuDNN has it, and it is known to be
+  /// faster or found so by doing both, which the host waits for. do_it(together) returns whether it could be done.
+  virtual bool is_faster_with_sums(const Convolution&, const std::function<bool(bool together)>& do_it) = 0;
   /// A pass of attention; false where cuDNN has no engine for it.
   virtual bool attend(Problem::Kind kind, const Attention&, const AttentionTensors&, const Tensor& workspace) = 0;
 };

@@ -1,5 +1,7 @@
 #include "products.hpp"
 
+#include <functional>
+
 #include "../backend.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/elementwise.hpp"
@@ -95,6 +97,39 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
 
 void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {
   convolve(context, Kind::convolution_forward, c, x, w, y);
+}
+
+/// float32 is to keep the digits that sums about zero may lose; the library says nothing of their order, which `deterministic` must know. Both vectors of sums shall
+/// begin at a multiple of 16 bytes.
+bool may_add_up_channels(const Context& context, const Convolution& c) {
+  return c.dtype != DType::float32 && !context.deterministic() && c.out_channels % 4 == 0;
+}
+
+void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y,
+                                    const BatchStatistics& statistics) {
+  const CountedAlready counted(context);
+  const auto do_it = [&](bool together) {
+    if (!together) {
+      convolution_forward(context, c, x, w, y);
+      batch_norm_statistics(context, norm_behind(c), y, statistics);
+      return true;
+    }
+    const ArenaScope scope(context.workspace());
+    const Tensor sums = context.workspace().allocate(DType::float32, {2, c.out_channels});
+    const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
+    fill(context, sums, 0);  // cuDNN does not say whether an engine adds to what is there
+    const bool done = context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
+    if (done) batch_norm_statistics_of_sums(context, norm_behind(c), y, sums, statistics);
+    return done;
+  };
+  if (may_add_up_channels(context, c)) {
+    if (context.meta()) {
+      do_it(true);  // memory for either way
+    } else if (context.backend().cuda->is_faster_with_sums(c, std::ref(do_it)) && do_it(true)) {
+      return;
+    }
+  }
+  do_it(false);
 }
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy, const Tensor& w, const Tensor& dx) {

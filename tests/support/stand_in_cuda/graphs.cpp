@@ -1,3 +1,4 @@
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -33,6 +34,7 @@ struct Said {
   std::int64_t number = 0;
   std::size_t element = 4;
   bool within = false, by_value = false, finalized = false;
+  bool adds_up = false;  ///< the channels of a tensor and their squares (GEN_STATS)
   void* workspace = nullptr;
   std::map<std::int64_t, Tensor> tensors;
 };
@@ -97,6 +99,7 @@ void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttribut
       said.tensors[part->second.number] = {elements * part->second.element, part->second.within, part->second.by_value};
     }
     said.tensors.insert(part->second.tensors.begin(), part->second.tensors.end());
+    said.adds_up = said.adds_up || part->second.adds_up || part->second.type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
   }
 }
 
@@ -175,6 +178,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor
     Said& part = g.said[static_cast<cudnnBackendDescriptor_t*>(values)[i]];
     part.finalized = true;
     part.tensors = found->second.tensors;
+    part.adds_up = found->second.adds_up;
   }
   return status;
 }
@@ -193,6 +197,11 @@ STAND_IN_API cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descrip
 }
 
 STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+  {
+    Graphs& g = graphs();
+    const std::lock_guard lock(g.mutex);
+    if (g.said[plan].adds_up && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr) return CUDNN_STATUS_EXECUTION_FAILED;
+  }
   note(Count::graph);
   if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device || current_device() != handle->device)
     fault("a plan of cuDNN on another device than the thread's");

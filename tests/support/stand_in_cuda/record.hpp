@@ -14,7 +14,7 @@
 //   STAND_IN_CUDA_REPORT   what was counted in each step and what was wrong, in this file with the process's number behind it, at the process's end
 //   STAND_IN_CUDA_DEVICES  how many devices there are; 1
 //   STAND_IN_CUDA_UNREGISTERED  a device's number: communicators of that one do not take memory
-//   STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue
+//   STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue, and cuDNN starts no plan that adds up channels
 //   STAND_IN_CUDA_TRACE    set: the report names also where the host waits and allocates, as addresses for addr2line
 //   NVTX_INJECTION64_PATH  this library again, for it to hear of the ends of steps
 
