@@ -247,6 +247,16 @@ std::vector<std::string> Engine::describe() const {
   return lines;
 }
 
+void Engine::keep_spans(bool keep) {
+  const std::lock_guard lock(state_->mutex);
+  state_->spans_kept = keep;
+}
+
+std::vector<Engine::Span> Engine::take_spans() {
+  const std::lock_guard lock(state_->mutex);
+  return std::exchange(state_->spans, {});
+}
+
 bool Engine::waiting() const { return state_->main_drives; }
 
 double Engine::bytes_sent() const {

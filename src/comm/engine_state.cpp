@@ -194,6 +194,7 @@ void Engine::State::start() {
 void Engine::State::begin(Slot& slot) {
   under_way.push_back(&slot);
   slot.under_way = true;
+  slot.begun = monotonic_seconds();
   slot.group->under_way += slot.in_order;
   slot.calls.begin(*slot.group->form, slot.tag, longest);
   slot.step = 0;
@@ -219,6 +220,7 @@ void Engine::State::retire(List done) {
   while (!done.empty()) {
     Slot& slot = done.pop();
     bytes_sent += slot.calls.bytes_sent();
+    if (spans_kept) spans.push_back({slot.label, slot.begun, monotonic_seconds()});
     if (slot.passage.staged()) {
       slot.arrived = true;
     } else {

@@ -45,6 +45,7 @@ struct Engine::State {
     Group* group = nullptr;
     bool in_order = false;  // a sum or gather: few are under way at once
     int tag = 0, step = 0, steps = 0;
+    double begun = 0;  // monotonic_seconds()
     MpiCalls calls;
     std::optional<Event> passed_when;  // by NCCL: its end, recorded anew by each request that stands here, and what it sends
     double bytes_by_nccl = 0;
@@ -116,6 +117,8 @@ struct Engine::State {
   std::condition_variable wake;
   List free, coming;
   double bytes_sent = 0;
+  std::vector<Span> spans;
+  bool spans_kept = false;
   bool stopping = false;
   std::atomic<std::int64_t> pending{0};
   std::atomic<bool> main_drives{false};

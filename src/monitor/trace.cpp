@@ -19,10 +19,16 @@ void Trace::begin(std::int64_t step) {
 }
 
 void Trace::event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch, int chunk) {
+  record(name, {{}, begin_seconds, end_seconds, step_, micro_batch, chunk, false});
+}
+
+void Trace::beside(std::string_view name, double begin_seconds, double end_seconds) { record(name, {{}, begin_seconds, end_seconds, step_, -1, -1, true}); }
+
+void Trace::record(std::string_view name, const Event& event) {
   if (!recording_) return;
-  Event& event = ring_[recorded_++ % ring_.size()];
-  event = {{}, begin_seconds, end_seconds, step_, micro_batch, chunk};
-  name.copy(event.name.data(), event.name.size() - 1);
+  Event& kept = ring_[recorded_++ % ring_.size()];
+  kept = event;
+  name.copy(kept.name.data(), kept.name.size() - 1);
 }
 
 std::string Trace::json() const {
@@ -31,6 +37,14 @@ std::string Trace::json() const {
   for (std::size_t i = recorded_ - kept; i < recorded_; ++i) {
     const Event& event = ring_[i % ring_.size()];
     const std::string name = nlohmann::json(event.name.data()).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    if (event.beside) {
+      const auto end = [&](char phase, double seconds) {
+        return fmt::format(R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", "pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})", name,
+                           phase, rank_, i, rank_, seconds * 1e6, event.step);
+      };
+      text += fmt::format("{}{},\n{}", text.empty() ? "" : ",\n", end('b', event.begin_seconds), end('e', event.end_seconds));
+      continue;
+    }
     text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})", text.empty() ? "" : ",\n", name,
                         rank_, event.begin_seconds * 1e6, (event.end_seconds - event.begin_seconds) * 1e6, event.step);
     if (event.micro_batch >= 0) text += fmt::format(R"(, "micro_batch": {})", event.micro_batch);

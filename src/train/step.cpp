@@ -40,7 +40,8 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   step.updates = true;
   step.begun = monotonic_seconds();
   ops::Context& context = replica_.context();
-  const comm::Engine& engine = replica_.engine();
+  comm::Engine& engine = replica_.engine();
+  engine.keep_spans(trace != nullptr);
   double mark = step.begun, waited = engine.waited_seconds();
   const auto lap = [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
     const double now = monotonic_seconds(), stood = engine.waited_seconds();
@@ -87,6 +88,8 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   }
   replica_.store().publish(context);
   lap(step.times.optimizer);
+  if (trace == nullptr) return;
+  for (const comm::Engine::Span& span : engine.take_spans()) trace->beside(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
 }
 
 StepResult Steps::end() {

@@ -13,6 +13,7 @@
 #include "support/count_allocations.hpp"
 #include "support/mpi.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/clock.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/base/tree.hpp"
 #include "trireme/comm/engine.hpp"
@@ -528,6 +529,32 @@ TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
   const Area<float> data = area(std::vector<float>(100, 1.0f));
   engine.wait(engine.all_reduce(world(), data.data(), nullptr, 100, SumOrder::library, "test"));
   EXPECT_EQ(data.values().back(), static_cast<float>(world().size()));
+}
+
+TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
+  Engine engine(drive());
+  engine.serve(stream());
+  const auto sum = [&](std::string_view label) {
+    const Area<float> data = area(part_of(world().rank(), 1009, 7));
+    const double before = monotonic_seconds();
+    engine.wait(engine.all_reduce(world(), data.data(), nullptr, 1009, SumOrder::library, label));
+    engine.quiesce();
+    return std::pair(before, monotonic_seconds());
+  };
+  sum("before");
+  engine.keep_spans(true);
+  const auto [from, to] = sum("kept");
+  const std::vector<Engine::Span> spans = engine.take_spans();
+  EXPECT_EQ(spans.size(), world().size() > 1 ? 1u : 0u);  // one rank sends nothing
+  for (const Engine::Span& span : spans) {
+    EXPECT_EQ(span.label, "kept");
+    EXPECT_LE(from, span.begin);
+    EXPECT_LE(span.begin, span.end);
+    EXPECT_LE(span.end, to);
+  }
+  engine.keep_spans(false);
+  sum("behind");
+  EXPECT_TRUE(engine.take_spans().empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Drives, EngineDrives,

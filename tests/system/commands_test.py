@@ -377,6 +377,14 @@ class LanguageModel(harness.Case):
         actions = [event for event in events if event.get("ph") == "X"]
         self.assertEqual({event["pid"] for event in actions}, {0, 1})
         self.assertEqual(len(actions), 2 * 2 * 2 * 4)  # steps, stages, directions, micro-batches
+        # What goes over MPI beside them: each stage's messages, those that it sends and those that it takes.
+        begins, ends = ({(event["pid"], event["id"]): event for event in events if event["ph"] == phase} for phase in "be")
+        self.assertEqual(begins.keys(), ends.keys())
+        for key, begin in begins.items():
+            self.assertLessEqual(begin["ts"], ends[key]["ts"])
+        names = [(begin["pid"], begin["name"]) for begin in begins.values()]
+        for sender, direction in ((0, "activation"), (1, "gradient")):
+            self.assertEqual(names.count((1 - sender, "receive_" + direction)), 2 * 4)
 
     def test_generate(self):
         self.command("train", "gpt.toml")

@@ -98,6 +98,15 @@ class Engine {
   std::vector<std::string> describe() const;
   /// Whether wait() or quiesce() stands still at this moment; from any thread.
   bool waiting() const;
+  /// When a request was under way: from its first call of MPI until its last one was done, of monotonic_seconds(). Not of what goes by NCCL, whose ends the host does not see.
+  struct Span {
+    std::string_view label;
+    double begin = 0, end = 0;
+  };
+  /// From now on those of requests that end are kept, which takes memory; or no longer.
+  void keep_spans(bool keep);
+  /// Those kept so far, in the order of their ends. They are kept no more.
+  std::vector<Span> take_spans();
   /// Bytes sent by requests that are done, and the seconds that wait() stood still.
   double bytes_sent() const;
   double waited_seconds() const;

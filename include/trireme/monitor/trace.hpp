@@ -24,9 +24,11 @@ class Trace {
   /// Something that took from `begin_seconds` to `end_seconds` of monotonic_seconds(), one clock for all ranks of a host. Of the name the first 23
   /// letters are kept. `micro_batch`, `chunk`: -1 where there is none.
   void event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch = -1, int chunk = -1);
+  /// The same of what goes on beside the events and beside others of its kind.
+  void beside(std::string_view name, double begin_seconds, double end_seconds);
 
   /// The events as JSON objects with commas between, no array around: complete events ("ph": "X"), the rank as process, times in microseconds
-  /// (Trace Event Format). Empty where nothing was recorded.
+  /// (Trace Event Format); what goes on beside as asynchronous ones ("b" and "e"). Empty where nothing was recorded.
   std::string json() const;
 
  private:
@@ -35,7 +37,9 @@ class Trace {
     double begin_seconds, end_seconds;
     std::int64_t step;
     int micro_batch, chunk;
+    bool beside;
   };
+  void record(std::string_view name, const Event& event);
   std::vector<Event> ring_;
   std::size_t recorded_ = 0;  ///< in all, also those that later ones have taken the place of
   std::int64_t first_ = 0, last_ = -1, step_ = 0;

@@ -53,6 +53,29 @@ TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
   EXPECT_EQ(events[1]["args"], (nlohmann::json{{"step", 1}}));
 }
 
+// Asynchronous events: a pair with one id, which is that of no other pair.
+TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
+  Trace trace(2, 4, 4);
+  trace.beside("not recorded", 0, 1);
+  trace.begin(4);
+  trace.beside("reduce_bucket", 1000, 1000.5);
+  trace.event("forward", 1000.1, 1000.2);
+  trace.beside("reduce_bucket", 1000.25, 1000.75);
+  const auto events = events_of(trace);
+  ASSERT_EQ(events.size(), 5u);
+  for (const std::size_t first : {0u, 3u}) {
+    EXPECT_EQ(events[first]["ph"], "b");
+    EXPECT_EQ(events[first + 1]["ph"], "e");
+    for (const char* key : {"name", "cat", "id", "pid", "args"}) EXPECT_EQ(events[first][key], events[first + 1][key]) << key;
+    EXPECT_EQ(events[first]["name"], "reduce_bucket");
+    EXPECT_EQ(events[first]["pid"], 2);
+    EXPECT_EQ(events[first]["args"], (nlohmann::json{{"step", 4}}));
+    EXPECT_NEAR(events[first + 1]["ts"].get<double>() - events[first]["ts"].get<double>(), 500000.0, 2e-3);
+  }
+  EXPECT_NE(events[0]["id"], events[3]["id"]);
+  EXPECT_EQ(events[2]["ph"], "X");
+}
+
 TEST(Trace, OfTooManyEventsTheLatestAreKeptInOrder) {
   Trace trace(0, 1, 1, 4);
   trace.begin(1);
