@@ -49,6 +49,25 @@ TEST(Health, TheMeanIsExponential) {
   EXPECT_NEAR(health.mean(), 7, 1e-12);  // 0.98^2000 is below rounding
 }
 
+TEST(Health, TheLimitOfBeforeIsTheOneOfAStepAgo) {
+  Health health({.spike_ratio = 3});
+  double before = health.loss_limit();
+  for (int step = 0; step < 120; ++step) {
+    make_step(health, step % 7 == 3 ? not_a_number : 2 + 0.01 * step);  // what is not applied does not move it
+    EXPECT_EQ(health.loss_limit_before(), before) << step;
+    before = health.loss_limit();
+    const Health again({.spike_ratio = 3}, health.state());  // through a checkpoint
+    EXPECT_EQ(again.loss_limit_before(), health.loss_limit_before());
+  }
+  EXPECT_NE(health.loss_limit(), health.loss_limit_before());
+  EXPECT_LT(health.loss_limit(), 10) << "armed";
+  const HealthState then = health.state();
+  make_step(health, 3);
+  health.rolled_back(then);
+  EXPECT_EQ(health.loss_limit(), before);
+  EXPECT_EQ(health.state().applied_before, then.applied_before);
+}
+
 TEST(Health, ASpikeOfADelayedGradientIsOneWhenItIsDropped) {
   Health health({}, {.mean_sum = 2 * (1 - std::pow(0.98, 200)), .applied = 200});
   StepResult result;
