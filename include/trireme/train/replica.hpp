@@ -44,7 +44,7 @@ struct ReplicaOptions {
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
   parallel::RowCut cut;  ///< of rows in layers that the tensor group splits: tests have small ones
-  int recompute = 0;  ///< every n-th block; 0: none
+  int recompute = 0;     ///< every n-th block; 0: none
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
   double outer_momentum = 0;  ///< of sync periodic
