@@ -82,14 +82,15 @@ struct JudgeStep {
     Judgement judgement = *args.judgement;
     const double update = static_cast<double>(judgement.updates + 1);
     // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
-    judgement.apply = is_good(args) && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
+    const bool good = is_good(args);
+    judgement.apply = good && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
     judgement.norm = norm;
     judgement.factor = (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) / args.scale;
     judgement.gradient_factor = static_cast<float>(judgement.factor);
     judgement.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
     judgement.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
     judgement.updates += judgement.apply;
-    move_scale(judgement, is_good(args) && !is_finite(norm));
+    move_scale(judgement, good && !is_finite(norm));
     *args.judgement = judgement;
   }
 

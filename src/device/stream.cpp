@@ -57,13 +57,13 @@ OwnedStream::~OwnedStream() {
 
 void call_before_a_stream_ends(void (*call)(void* handle)) { before_end = call; }
 
-Event::Event(Device device) : device_(device) {
+Event::Event(Device device, [[maybe_unused]] bool timed) : device_(device) {
   if (device.kind == DeviceKind::emulated) handle_ = new Point;
 #if defined(TRIREME_ENABLE_CUDA)
   if (device.kind != DeviceKind::cuda) return;
   cudaEvent_t event = nullptr;
   check(cuda::select(device.index), "choosing the device");
-  check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "making an event");
   handle_ = event;
 #endif
 }
@@ -124,61 +124,21 @@ void Event::wait() const {
 #endif
 }
 
-Stopwatch::Stopwatch(Device device) : device_(device) {
-#if defined(TRIREME_ENABLE_CUDA)
-  if (device.kind != DeviceKind::cuda) return;
-  check(cuda::select(device.index), "choosing the device");
-  for (void** handle : {&start_, &stop_}) {
-    cudaEvent_t event = nullptr;
-    check(cudaEventCreate(&event), "making an event");
-    *handle = event;
-  }
-#endif
-}
-
-Stopwatch::~Stopwatch() {
-#if defined(TRIREME_ENABLE_CUDA)
-  for (void* handle : {start_, stop_}) {
-    if (handle != nullptr) cudaEventDestroy(native(handle));
-  }
-#endif
-}
-
-Stopwatch::Stopwatch(Stopwatch&& other) noexcept
-    : device_(other.device_),
-      start_(std::exchange(other.start_, nullptr)),
-      stop_(std::exchange(other.stop_, nullptr)),
-      started_(other.started_),
-      stopped_(other.stopped_) {}
-
-Stopwatch& Stopwatch::operator=(Stopwatch&& other) noexcept {
-  std::swap(device_, other.device_);
-  std::swap(start_, other.start_);
-  std::swap(stop_, other.stop_);
-  std::swap(started_, other.started_);
-  std::swap(stopped_, other.stopped_);
-  return *this;
-}
-
-void Stopwatch::start([[maybe_unused]] const Stream& stream) {
+void Stopwatch::start(const Stream& stream) {
   started_ = monotonic_seconds();
-#if defined(TRIREME_ENABLE_CUDA)
-  if (start_ != nullptr) check(cudaEventRecord(native(start_), native(stream)), "recording an event");
-#endif
+  start_.record(stream);
 }
 
-void Stopwatch::stop([[maybe_unused]] const Stream& stream) {
+void Stopwatch::stop(const Stream& stream) {
   stopped_ = monotonic_seconds();
-#if defined(TRIREME_ENABLE_CUDA)
-  if (stop_ != nullptr) check(cudaEventRecord(native(stop_), native(stream)), "recording an event");
-#endif
+  stop_.record(stream);
 }
 
 double Stopwatch::seconds() const {
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stop_ != nullptr) {
+  if (stop_.device_.kind == DeviceKind::cuda) {
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, native(start_), native(stop_)), "reading a stopwatch");
+    check(cudaEventElapsedTime(&milliseconds, native(start_.handle_), native(stop_.handle_)), "reading a stopwatch");
     return 1e-3 * milliseconds;
   }
 #endif

@@ -63,18 +63,13 @@ Shape Convolution2d::output_shape(const Shape& input) const {
   return problem(input, DType::float32, out_, kernel_, stride_).output_shape();
 }
 
-Tensor Convolution2d::forward(Pass& pass, const Tensor& x) {
+Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStatistics* statistics) {
   const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
   const Tensor y = pass.activation(x.dtype, convolution.output_shape());
-  ops::convolution_forward(pass.context(), convolution, x, weight(pass), y);
-  pass.save(x);
-  return y;
-}
-
-Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStatistics& statistics) {
-  const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
-  const Tensor y = pass.activation(x.dtype, convolution.output_shape());
-  ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y, statistics);
+  if (statistics != nullptr)
+    ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y, *statistics);
+  else
+    ops::convolution_forward(pass.context(), convolution, x, weight(pass), y);
   pass.save(x);
   return y;
 }
@@ -120,7 +115,7 @@ Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& 
   Tensor x, y, mask;
   if (kind_ == ResnetNorm::batch) {
     statistics.unbiased_variance = vector();
-    x = convolution.forward(pass, input, statistics);
+    x = convolution.forward(pass, input, &statistics);
     y = pass.activation(x.dtype, x.shape);
     mask = mask_of(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
     ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_), store.weight(shift_), residual, y, statistics, mask);

@@ -3,16 +3,10 @@
 #include <algorithm>
 
 #include "trireme/base/check.hpp"
+#include "trireme/parallel/bounds.hpp"
 
 namespace trireme::optim {
 namespace {
-
-/// Of `parts` of `length` doubles each, in bytes.
-std::vector<std::int64_t> bounds_of(std::size_t parts, std::size_t length) {
-  std::vector<std::int64_t> bounds;
-  for (std::size_t part = 0; part <= parts; ++part) bounds.push_back(static_cast<std::int64_t>(part * length * sizeof(double)));
-  return bounds;
-}
 
 std::byte* bytes_at(double* values) { return reinterpret_cast<std::byte*>(values); }
 
@@ -34,7 +28,7 @@ SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& 
   list_rows(groups.counted.empty() ? std::vector<char>(entries.size(), 1) : groups.counted);
   const auto model_ranks = static_cast<std::size_t>(model_.size());
   squares_.resize(model_ranks * (tensors_ + 1));
-  part_bounds_ = bounds_of(model_ranks, tensors_ + 1);
+  part_bounds_ = parallel::equal_bounds(model_ranks, (tensors_ + 1) * sizeof(double));
   rows_table_ = {store.owned().rows(), memory};
   row_sums_table_ = {row_sums_, memory};
   places_table_ = {list_places_, memory};
@@ -56,7 +50,7 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
   }
   const std::size_t longest = *std::max_element(counts.begin(), counts.end());
   row_sums_.resize(ranks * longest);
-  row_bounds_ = bounds_of(ranks, longest);
+  row_bounds_ = parallel::equal_bounds(ranks, longest * sizeof(double));
   own_rows_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * longest : 0;
 
   std::vector<std::vector<std::int64_t>> lists(tensors_ + 1);

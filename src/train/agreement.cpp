@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "trireme/base/expect.hpp"
+#include "trireme/parallel/bounds.hpp"
 
 namespace trireme::train {
 
@@ -12,17 +12,17 @@ using ops::StepMessage;
 Agreement::Agreement(const parallel::Mesh& mesh, comm::Engine& engine, Device device, Arena& memory)
     : world_(mesh.world),
       engine_(engine),
-      heard_(static_cast<std::size_t>(world_.size()) * sizeof(StepMessage) + sizeof(SampleSums)),
+      bounds_(parallel::equal_bounds(static_cast<std::size_t>(world_.size()), sizeof(StepMessage))),
+      heard_(static_cast<std::size_t>(bounds_.back()) + sizeof(SampleSums)),
       report_(device, heard_.size()) {
-  const auto ranks = static_cast<std::size_t>(world_.size());
-  for (std::size_t rank = 0; rank <= ranks; ++rank) bounds_.push_back(static_cast<std::int64_t>(rank * sizeof(StepMessage)));
   bytes_ = memory.allocate(DType::uint8, {static_cast<std::int64_t>(heard_.size())});
+  SampleSums* joined = nullptr;
   if (bytes_.data != nullptr) {
     messages_ = static_cast<StepMessage*>(bytes_.data);
-    joined_ = reinterpret_cast<SampleSums*>(messages_ + ranks);
+    joined = reinterpret_cast<SampleSums*>(messages_ + world_.size());
   }
   const int last = mesh.shape.pipeline - 1;
-  join_ = {.messages = messages_, .first = parallel::rank_of(mesh.shape, {last, 0, 0}), .step = mesh.shape.tensor, .count = mesh.shape.data, .sums = joined_};
+  join_ = {.messages = messages_, .first = parallel::rank_of(mesh.shape, {last, 0, 0}), .step = mesh.shape.tensor, .count = mesh.shape.data, .sums = joined};
 }
 
 void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes, double busy_seconds) {

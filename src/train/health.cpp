@@ -18,17 +18,16 @@ constexpr std::int64_t steps_until_armed = 100;
 // once (the time slice of Linux' fair scheduler: up to 24 ms).
 constexpr double slow_ratio = 1.5, least_share_of_step = 0.1, least_excess_seconds = 0.025;
 
+bool is_armed(std::int64_t applied) { return applied >= steps_until_armed; }
+
 double mean_of(double sum, std::int64_t applied) { return applied == 0 ? 0 : sum / (1 - std::pow(decay, static_cast<double>(applied))); }
 
 }  // namespace
 
-bool Health::armed() const { return state_.applied >= steps_until_armed; }
-
 double Health::mean() const { return mean_of(state_.mean_sum, state_.applied); }
 
 double Health::limit_of(double mean_sum, std::int64_t applied) const {
-  const bool armed = applied >= steps_until_armed;
-  return armed && options_.spike_ratio > 0 ? options_.spike_ratio * mean_of(mean_sum, applied) : std::numeric_limits<double>::infinity();
+  return is_armed(applied) && options_.spike_ratio > 0 ? options_.spike_ratio * mean_of(mean_sum, applied) : std::numeric_limits<double>::infinity();
 }
 
 std::vector<Health::Event> Health::after(const StepResult& result) {
@@ -53,7 +52,7 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
     return events;
   }
   state_.bad_in_a_row = 0;
-  if (armed() && options_.spike_warn > 0 && ratio > options_.spike_warn) {
+  if (is_armed(state_.applied) && options_.spike_warn > 0 && ratio > options_.spike_warn) {
     ++state_.warnings;
     events.push_back({"loss_spike", fmt::format("loss {:.6g} is {:.3g} times its running mean", result.loss, ratio)});
   }

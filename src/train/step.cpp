@@ -6,6 +6,7 @@
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/device/profile_range.hpp"
+#include "trireme/parallel/bounds.hpp"
 
 namespace trireme::train {
 namespace {
@@ -26,9 +27,9 @@ Steps::Steps(Replica& replica, data::Loader& loader)
     : replica_(replica),
       loader_(loader),
       overlap_(may_overlap(replica, replica.context().stream().device)),
-      outcomes_(static_cast<std::size_t>(replica.mesh().shape.data)) {
+      outcomes_(static_cast<std::size_t>(replica.mesh().shape.data)),
+      outcome_bounds_(parallel::equal_bounds(outcomes_.size(), sizeof(optim::StepOutcome))) {
   for (int turn = 0; turn < 2; ++turn) steps_.emplace_back(replica.context().stream().device);
-  for (std::size_t rank = 0; rank <= outcomes_.size(); ++rank) outcome_bounds_.push_back(static_cast<std::int64_t>(rank * sizeof(optim::StepOutcome)));
 }
 
 void Steps::begin(const StepRequest& request, monitor::Trace* trace) {

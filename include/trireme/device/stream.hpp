@@ -37,7 +37,8 @@ void call_before_a_stream_ends(void (*call)(void* handle));
 class Event {
  public:
   Event() = default;  ///< of the CPU
-  explicit Event(Device device);
+  /// `timed`: for a Stopwatch.
+  explicit Event(Device device, bool timed = false);
   ~Event();
   Event(Event&& other) noexcept;
   Event& operator=(Event&& other) noexcept;
@@ -52,6 +53,7 @@ class Event {
   void wait() const;
 
  private:
+  friend class Stopwatch;
   Device device_;
   void* handle_ = nullptr;
 };
@@ -59,10 +61,7 @@ class Event {
 /// How long a device takes between two points of a stream; on the CPU, and an emulated device, the host.
 class Stopwatch {
  public:
-  explicit Stopwatch(Device device);
-  ~Stopwatch();
-  Stopwatch(Stopwatch&& other) noexcept;
-  Stopwatch& operator=(Stopwatch&& other) noexcept;
+  explicit Stopwatch(Device device) : start_(device, true), stop_(device, true) {}
 
   void start(const Stream& stream);
   void stop(const Stream& stream);
@@ -70,8 +69,7 @@ class Stopwatch {
   double seconds() const;
 
  private:
-  Device device_;
-  void *start_ = nullptr, *stop_ = nullptr;
+  Event start_, stop_;
   double started_ = 0, stopped_ = 0;
 };
 

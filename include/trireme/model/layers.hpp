@@ -19,9 +19,8 @@ class Convolution2d {
   Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride);
   void declare(parallel::ParameterList& list);
   Shape output_shape(const Shape& input) const;
-  Tensor forward(Pass& pass, const Tensor& x);
-  /// The same with the statistics that a batch norm of y needs.
-  Tensor forward(Pass& pass, const Tensor& x, const ops::BatchStatistics& statistics);
+  /// `statistics`: those that a batch norm of the result needs are made too; null: none.
+  Tensor forward(Pass& pass, const Tensor& x, const ops::BatchStatistics* statistics = nullptr);
   /// Undefined where `want_dx` is false (the model's first layer).
   Tensor backward(Pass& pass, const Tensor& dy, bool want_dx = true);
 

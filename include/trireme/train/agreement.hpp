@@ -22,7 +22,7 @@ class Agreement {
   /// busy. Collective over the world. Two steps at most may be under way.
   void tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes, double busy_seconds);
   /// The sums of all replicas in the step told last, where kernels read them.
-  const ops::SampleSums* sums() const { return joined_; }
+  const ops::SampleSums* sums() const { return join_.sums; }
 
   struct Heard {
     ops::SampleSums sums;      ///< of all replicas
@@ -34,11 +34,10 @@ class Agreement {
  private:
   comm::Communicator world_;
   comm::Engine& engine_;
-  ops::Join join_;  ///< of the last stage's ranks, one of each tensor group
-  std::vector<std::int64_t> bounds_;
-  Tensor bytes_;  ///< the messages by world rank, behind them what is joined of them
+  std::vector<std::int64_t> bounds_;  ///< of the messages, in bytes
+  ops::Join join_;                    ///< of the last stage's ranks, one of each tensor group
+  Tensor bytes_;                      ///< the messages by world rank, behind them what is joined of them
   ops::StepMessage* messages_ = nullptr;
-  ops::SampleSums* joined_ = nullptr;
   std::vector<std::byte> heard_;
   parallel::Report<std::byte> report_;
 };

@@ -51,7 +51,6 @@ class Health {
 
  private:
   double limit_of(double mean_sum, std::int64_t applied) const;
-  bool armed() const;
   HealthOptions options_;
   HealthState state_;
   bool norm_was_large_ = false, loss_was_spike_ = false;
