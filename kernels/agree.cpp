@@ -58,11 +58,11 @@ struct JoinColumn {
 }  // namespace
 
 void tell(const Stream& stream, const Tell& args) {
-  dispatch(stream, [&](const auto& space) { for_each_index(space, tell_label, columns + 1, TellColumn{args}); });
+  dispatch(stream, [=](const auto& space) { for_each_index(space, tell_label, columns + 1, TellColumn{args}); });
 }
 
 void join(const Stream& stream, const Join& args) {
-  dispatch(stream, [&](const auto& space) { for_each_index(space, join_label, columns, JoinColumn{args}); });
+  dispatch(stream, [=](const auto& space) { for_each_index(space, join_label, columns, JoinColumn{args}); });
 }
 
 }  // namespace trireme::kernels

@@ -295,7 +295,7 @@ void run_pass(const Space& space, const std::string& label, const AttentionShape
 
 template <class T>
 void attention_forward(const Stream& stream, const AttentionShape& a, const AttentionForward<T>& t) {
-  dispatch(stream, [&](const auto& space) { run_pass<Forward<T>>(space, forward_label, a, t, a.batch * a.heads); });
+  dispatch(stream, [=](const auto& space) { run_pass<Forward<T>>(space, forward_label, a, t, a.batch * a.heads); });
 }
 template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<float>&);
 template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<BFloat16>&);
@@ -303,7 +303,7 @@ template void attention_forward(const Stream&, const AttentionShape&, const Atte
 
 template <class T>
 void attention_backward(const Stream& stream, const AttentionShape& a, const AttentionBackward<T>& t) {
-  dispatch(stream, [&](const auto& space) {
+  dispatch(stream, [=](const auto& space) {
     for_each_group(space, delta_label, a.batch * a.context * a.heads, Delta<T>{a, t});
     run_pass<BackwardQueries<T>>(space, queries_label, a, t, a.batch * a.heads);
     run_pass<BackwardKeys<T>>(space, keys_label, a, t, a.batch * a.kv_heads);

@@ -165,7 +165,7 @@ void run(const Space& space, const std::string& label, const DropoutMask& mask, 
 
 template <class T>
 void dropout(const Stream& stream, const DropoutMask& mask, const T* x, T* y) {
-  dispatch(stream, [&](const auto& space) { run<false, false>(space, dropout_label, mask, Operands<T, T>{x, nullptr, nullptr, y}); });
+  dispatch(stream, [=](const auto& space) { run<false, false>(space, dropout_label, mask, Operands<T, T>{x, nullptr, nullptr, y}); });
 }
 template void dropout(const Stream&, const DropoutMask&, const float*, float*);
 template void dropout(const Stream&, const DropoutMask&, const BFloat16*, BFloat16*);
@@ -174,7 +174,7 @@ template void dropout(const Stream&, const DropoutMask&, const Float16*, Float16
 template <class From, class To>
 void dropout_add(const Stream& stream, const DropoutMask& mask, const From* x, const float* bias, const To* residual, To* y) {
   const Operands<From, To> operands{x, bias, residual, y};
-  dispatch(stream, [&](const auto& space) {
+  dispatch(stream, [=](const auto& space) {
     bias != nullptr ? run<true, true>(space, dropout_add_label, mask, operands) : run<false, true>(space, dropout_add_label, mask, operands);
   });
 }

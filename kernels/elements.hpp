@@ -170,7 +170,7 @@ template <class Function, class... Y, class... X>
 void for_each_element(const Stream& stream, const std::string& label, std::int64_t rows, std::int64_t width, const Function& function,
                       const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
   const auto map = map_of(function, rows * width, width, results, operands);
-  dispatch(stream, [&](const auto& space) { for_each_row(space, label, rows, width, map.packed(), map); });
+  dispatch(stream, [=, &label](const auto& space) { for_each_row(space, label, rows, width, map.packed(), map); });
 }
 
 constexpr std::int64_t piece_elements = 16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
@@ -199,7 +199,7 @@ void run_vector(const Space& space, const std::string& label, std::int64_t count
 template <class Function, class... Y, class... X>
 void for_each_element(const Stream& stream, const std::string& label, std::int64_t count, const Function& function, const std::tuple<Y*...>& results,
                       const std::tuple<X*...>& operands) {
-  dispatch(stream, [&](const auto& space) { run_vector(space, label, count, function, results, operands); });
+  dispatch(stream, [=, &label](const auto& space) { run_vector(space, label, count, function, results, operands); });
 }
 
 }  // namespace trireme::kernels

@@ -185,7 +185,7 @@ template void add(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
 template void add(const Stream&, std::int64_t, const Float16*, Float16*);
 template <>
 void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
-  dispatch(stream, [&](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });  // some thousands of counts
+  dispatch(stream, [=](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });  // some thousands of counts
 }
 
 template <class From, class To>
@@ -207,7 +207,7 @@ void fill(const Stream& stream, std::int64_t count, float value, T* y) {
   }
   Fill<T> body{element, y, count, {}};
   for (int k = 0; k < body.lanes; ++k) memcpy(reinterpret_cast<T*>(&body.full) + k, &element, sizeof element);
-  dispatch(stream, [&](const auto& space) { run_fill(space, body); });
+  dispatch(stream, [=](const auto& space) { run_fill(space, body); });
 }
 template void fill(const Stream&, std::int64_t, float, float*);
 template void fill(const Stream&, std::int64_t, float, BFloat16*);
@@ -215,7 +215,7 @@ template void fill(const Stream&, std::int64_t, float, Float16*);
 template void fill(const Stream&, std::int64_t, float, std::int32_t*);
 
 void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
-  dispatch(stream, [&](const auto& space) { run_copy(space, bytes, static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y)); });
+  dispatch(stream, [=](const auto& space) { run_copy(space, bytes, static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y)); });
 }
 
 void exchange(const Stream& stream, std::int64_t count, float* x, float* y) {

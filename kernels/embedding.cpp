@@ -323,7 +323,7 @@ std::int64_t embedding_runs(const EmbeddingShape& shape) { return (shape.count +
 template <class T>
 void embedding_forward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* table, T* y) {
   dispatch(stream,
-           [&](const auto& space) { for_each_row(space, forward_label, shape.count, shape.width, packs_fit(table, y), Forward<T>{shape, tokens, table, y}); });
+           [=](const auto& space) { for_each_row(space, forward_label, shape.count, shape.width, packs_fit(table, y), Forward<T>{shape, tokens, table, y}); });
 }
 template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, float*);
 template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, BFloat16*);
@@ -332,7 +332,7 @@ template void embedding_forward(const Stream&, const EmbeddingShape&, const std:
 template <class T>
 void embedding_backward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add,
                         float* dtable) {
-  dispatch(stream, [&](const auto& space) {
+  dispatch(stream, [=](const auto& space) {
     add ? run_backward<true>(space, shape, tokens, dy, places, dtable) : run_backward<false>(space, shape, tokens, dy, places, dtable);
   });
 }
@@ -353,7 +353,7 @@ template void add_positions(const Stream&, const PositionShape&, const Float16*,
 template <class T>
 void positions_backward(const Stream& stream, const PositionShape& shape, const T* dy, bool add, float* dtable) {
   dispatch(stream,
-           [&](const auto& space) { add ? run_positions_backward<true>(space, shape, dy, dtable) : run_positions_backward<false>(space, shape, dy, dtable); });
+           [=](const auto& space) { add ? run_positions_backward<true>(space, shape, dy, dtable) : run_positions_backward<false>(space, shape, dy, dtable); });
 }
 template void positions_backward(const Stream&, const PositionShape&, const float*, bool, float*);
 template void positions_backward(const Stream&, const PositionShape&, const BFloat16*, bool, float*);

@@ -127,7 +127,7 @@ void run(const Space& space, const PrepareImages<T>& args) {
 
 template <class T>
 void prepare_images(const Stream& stream, const PrepareImages<T>& args) {
-  dispatch(stream, [&](const auto& space) { run(space, args); });
+  dispatch(stream, [=](const auto& space) { run(space, args); });
 }
 template void prepare_images(const Stream&, const PrepareImages<float>&);
 template void prepare_images(const Stream&, const PrepareImages<BFloat16>&);

@@ -139,7 +139,7 @@ struct TrustTensor {
 
 template <class Ratio>
 void trust(const Stream& stream, const std::string& label, const Trust& args, const Ratio& ratio) {
-  dispatch(stream, [&](const auto& space) { for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio}); });
+  dispatch(stream, [=, &label](const auto& space) { for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio}); });
 }
 
 template <class Space>
@@ -154,11 +154,11 @@ void run_lists(const Space& space, const ListSums& args) {
 }  // namespace
 
 void sum_lists(const Stream& stream, const ListSums& args) {
-  dispatch(stream, [&](const auto& space) { run_lists(space, args); });
+  dispatch(stream, [=](const auto& space) { run_lists(space, args); });
 }
 
 void judge(const Stream& stream, const Judge& args) {
-  dispatch(stream, [&](const auto& space) { for_each_group(space, judge_label, 1, JudgeStep{args}); });
+  dispatch(stream, [=](const auto& space) { for_each_group(space, judge_label, 1, JudgeStep{args}); });
 }
 
 void lars_trust(const Stream& stream, double coefficient, const Trust& args) { trust(stream, lars_label, args, LarsRatio{coefficient}); }

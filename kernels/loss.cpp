@@ -125,7 +125,7 @@ void run(const Space& space, const CrossEntropy<T>& args) {
 
 template <class T>
 void cross_entropy(const Stream& stream, const CrossEntropy<T>& args) {
-  dispatch(stream, [&](const auto& space) { run(space, args); });
+  dispatch(stream, [=](const auto& space) { run(space, args); });
 }
 template void cross_entropy(const Stream&, const CrossEntropy<float>&);
 template void cross_entropy(const Stream&, const CrossEntropy<BFloat16>&);

@@ -78,7 +78,7 @@ std::int64_t norm_mask_bytes(const NormShape& shape, std::int64_t element_bytes,
 
 template <class T>
 void norm_apply(const Stream& stream, const NormShape& shape, const NormApply<T>& args) {
-  dispatch(stream, [&](const auto& space) {
+  dispatch(stream, [=](const auto& space) {
     if (shape.relu) {
       shape.add ? run_apply<true, true>(space, shape, args) : run_apply<true, false>(space, shape, args);
     } else {

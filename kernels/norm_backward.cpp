@@ -213,7 +213,7 @@ void run_backward(const Space& space, const NormShape& shape, const NormBackward
 
 template <class T>
 void norm_backward(const Stream& stream, const NormShape& shape, const NormBackward<T>& args, const NormWorkspace& workspace) {
-  dispatch(stream, [&](const auto& space) {
+  dispatch(stream, [=](const auto& space) {
     if (shape.relu) {
       shape.add ? run_backward<true, true>(space, shape, args, workspace) : run_backward<true, false>(space, shape, args, workspace);
     } else {

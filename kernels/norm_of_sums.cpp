@@ -83,7 +83,7 @@ struct OfSumsTeam {
 
 template <class T>
 void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, const float* sums, const NormStatistics& out) {
-  dispatch(stream, [&]<class Space>(const Space& space) {
+  dispatch(stream, [=]<class Space>(const Space& space) {
     const OfSums<T> of{shape, x, sums, out};
     if constexpr (on_host<Space>) {
       for_each_index(space, of_sums_label, shape.channels, of);

@@ -182,7 +182,7 @@ NormWorkspaceSizes norm_workspace_sizes(const NormShape& shape) {
 
 template <class T>
 void norm_statistics(const Stream& stream, const NormShape& shape, const T* x, const NormWorkspace& workspace, const NormStatistics& out) {
-  dispatch(stream, [&](const auto& space) { run_statistics(space, shape, x, workspace, out); });
+  dispatch(stream, [=](const auto& space) { run_statistics(space, shape, x, workspace, out); });
 }
 template void norm_statistics(const Stream&, const NormShape&, const float*, const NormWorkspace&, const NormStatistics&);
 template void norm_statistics(const Stream&, const NormShape&, const BFloat16*, const NormWorkspace&, const NormStatistics&);

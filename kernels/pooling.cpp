@@ -468,7 +468,7 @@ void run_sums(const Space& space, const RowSums& s, const T* x, float* partials,
 
 template <class T>
 void max_pool_forward(const Stream& stream, const PoolWindows& w, const T* x, T* y, std::uint8_t* winners) {
-  dispatch(stream, [&](const auto& space) { run_forward(space, w, x, y, winners); });
+  dispatch(stream, [=](const auto& space) { run_forward(space, w, x, y, winners); });
 }
 template void max_pool_forward(const Stream&, const PoolWindows&, const float*, float*, std::uint8_t*);
 template void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16*, BFloat16*, std::uint8_t*);
@@ -476,7 +476,7 @@ template void max_pool_forward(const Stream&, const PoolWindows&, const Float16*
 
 template <class T>
 void max_pool_backward(const Stream& stream, const PoolWindows& w, const T* dy, const std::uint8_t* winners, T* dx) {
-  dispatch(stream, [&](const auto& space) { run_backward(space, w, dy, winners, dx); });
+  dispatch(stream, [=](const auto& space) { run_backward(space, w, dy, winners, dx); });
 }
 template void max_pool_backward(const Stream&, const PoolWindows&, const float*, const std::uint8_t*, float*);
 template void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16*, const std::uint8_t*, BFloat16*);
@@ -493,7 +493,7 @@ std::int64_t row_sum_partials(const RowSums& s) { return row_slices(s) > 1 ? row
 
 template <class T, class Out>
 void sum_rows(const Stream& stream, const RowSums& s, const T* x, float* partials, Out* y) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, s, x, partials, y); });
+  dispatch(stream, [=](const auto& space) { run_sums(space, s, x, partials, y); });
 }
 template void sum_rows(const Stream&, const RowSums&, const float*, float*, float*);
 template void sum_rows(const Stream&, const RowSums&, const BFloat16*, float*, float*);

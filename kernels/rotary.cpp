@@ -159,7 +159,7 @@ void run(const Space& space, const RotaryShape& shape, T* x) {
 
 template <class T>
 void rotary(const Stream& stream, const RotaryShape& shape, T* x) {
-  dispatch(stream, [&](const auto& space) { run(space, shape, x); });
+  dispatch(stream, [=](const auto& space) { run(space, shape, x); });
 }
 template void rotary(const Stream&, const RotaryShape&, float*);
 template void rotary(const Stream&, const RotaryShape&, BFloat16*);

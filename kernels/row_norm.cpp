@@ -147,7 +147,7 @@ std::int64_t row_norm_partials(const RowNormShape& shape) {
 
 template <class T>
 void row_norm_forward(const Stream& stream, const RowNormShape& shape, const RowNormForward<T>& args) {
-  dispatch(stream, [&](const auto& space) { run_forward(space, shape, args); });
+  dispatch(stream, [=](const auto& space) { run_forward(space, shape, args); });
 }
 template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<float>&);
 template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<BFloat16>&);
@@ -155,7 +155,7 @@ template void row_norm_forward(const Stream&, const RowNormShape&, const RowNorm
 
 template <class T>
 void row_norm_backward(const Stream& stream, const RowNormShape& shape, const RowNormBackward<T>& args) {
-  dispatch(stream, [&](const auto& space) { run_backward(space, shape, args); });
+  dispatch(stream, [=](const auto& space) { run_backward(space, shape, args); });
 }
 template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<float>&);
 template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<BFloat16>&);

@@ -231,19 +231,19 @@ void run_sums(const Space& space, const SoftmaxSums& args) {
 
 template <class T>
 void softmax_statistics(const Stream& stream, const SoftmaxStatistics<T>& args) {
-  dispatch(stream, [&](const auto& space) { run_statistics(space, args); });
+  dispatch(stream, [=](const auto& space) { run_statistics(space, args); });
 }
 template void softmax_statistics(const Stream&, const SoftmaxStatistics<float>&);
 template void softmax_statistics(const Stream&, const SoftmaxStatistics<BFloat16>&);
 template void softmax_statistics(const Stream&, const SoftmaxStatistics<Float16>&);
 
 void merge_statistics(const Stream& stream, const MergeStatistics& args) {
-  dispatch(stream, [&](const auto& space) { for_each_index(space, merge_label, args.rows, MergeOfRow{args}); });
+  dispatch(stream, [=](const auto& space) { for_each_index(space, merge_label, args.rows, MergeOfRow{args}); });
 }
 
 template <class T, class G>
 void softmax_gradient(const Stream& stream, const SoftmaxGradient<T, G>& args) {
-  dispatch(stream, [&](const auto& space) { run_gradient(space, args); });
+  dispatch(stream, [=](const auto& space) { run_gradient(space, args); });
 }
 template void softmax_gradient(const Stream&, const SoftmaxGradient<float, float>&);
 template void softmax_gradient(const Stream&, const SoftmaxGradient<float, BFloat16>&);
@@ -254,7 +254,7 @@ template void softmax_gradient(const Stream&, const SoftmaxGradient<Float16, Flo
 std::int64_t softmax_block_sums(std::int64_t rows) { return 4 * blocks_of(rows); }
 
 void softmax_sums(const Stream& stream, const SoftmaxSums& args) {
-  dispatch(stream, [&](const auto& space) { run_sums(space, args); });
+  dispatch(stream, [=](const auto& space) { run_sums(space, args); });
 }
 
 }  // namespace trireme::kernels

@@ -239,7 +239,7 @@ void run_on(const Space& space, const std::string& label, const Chunk& chunk) {
 
 template <class Chunk>
 void run_chunks(const Stream& stream, const std::string& label, const Chunk& chunk) {
-  dispatch(stream, [&](const auto& space) { run_on(space, label, chunk); });
+  dispatch(stream, [=, &label](const auto& space) { run_on(space, label, chunk); });
 }
 
 template <int slots, class Element>
@@ -261,7 +261,7 @@ void run_square_sums(const Space& space, const float* flat, const FlatRow* rows,
 }  // namespace
 
 void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
-  dispatch(stream, [&](const auto& space) { run_square_sums(space, flat, rows, row_count, sums); });
+  dispatch(stream, [=](const auto& space) { run_square_sums(space, flat, rows, row_count, sums); });
 }
 
 void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {

@@ -30,6 +30,7 @@ void visit_run(Visitor& v, train::RunOptions& run) {
   v.field({"seed"}, integer(run.seed, at_least(0)));
   v.field({"device"}, choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}));
   v.field({"deterministic"}, flag(run.deterministic));
+  v.field({"graphs"}, flag(run.graphs));
   v.field({"stop"}, duration(run.stop, Units::counts_or_times, true));
   v.field({"walltime"}, walltime(run.walltime_auto, run.walltime));
   v.field({"walltime_margin"}, duration(run.walltime_margin, Units::times, false));

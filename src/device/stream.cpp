@@ -6,6 +6,7 @@
 #include "emulated.hpp"
 #include "memory_map.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/device/launch.hpp"
 
 #if defined(TRIREME_ENABLE_CUDA)
 #include "cuda.hpp"
@@ -24,6 +25,11 @@ bool is_ordinary_host(const void* address) { return in_host_memory(device_of(add
 
 std::atomic<void (*)(void*)> before_end{nullptr};
 
+/// What the stream is given next comes behind the launches that were kept back.
+void flush(const Stream& stream) {
+  if (stream.graphs != nullptr) stream.graphs->flush();
+}
+
 /// An emulated device's event.
 struct Point {
   void* stream = nullptr;
@@ -34,7 +40,7 @@ Point* point(void* handle) { return static_cast<Point*>(handle); }
 
 }  // namespace
 
-OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority) : stream_{device, nullptr} {
+OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, LaunchGraphs* graphs) : stream_{device, nullptr, graphs} {
   if (device.kind == DeviceKind::emulated) stream_.handle = emulated::make_stream();
 #if defined(TRIREME_ENABLE_CUDA)
   if (device.kind != DeviceKind::cuda) return;
@@ -85,6 +91,7 @@ Event& Event::operator=(Event&& other) noexcept {
 }
 
 void Event::record(const Stream& stream) {
+  flush(stream);
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated) *point(handle_) = {stream.handle, emulated::now()};
 #if defined(TRIREME_ENABLE_CUDA)
@@ -93,6 +100,7 @@ void Event::record(const Stream& stream) {
 }
 
 void Event::hold_back(const Stream& stream) const {
+  flush(stream);
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated) emulated::hold_back(stream.handle, point(handle_)->stream, point(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
@@ -147,6 +155,7 @@ double Stopwatch::seconds() const {
 
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes) {
   if (bytes == 0) return;
+  flush(stream);
   switch (stream.device.kind) {
     case DeviceKind::meta: return;
     case DeviceKind::cpu: std::memcpy(to, from, bytes); return;
@@ -161,6 +170,7 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
 }
 
 void synchronize(const Stream& stream) {
+  flush(stream);
   if (stream.device.kind == DeviceKind::emulated) emulated::wait(stream.handle, emulated::now());
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream.device.kind == DeviceKind::cuda) check(cudaStreamSynchronize(native(stream)), "waiting for the device");

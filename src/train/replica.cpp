@@ -98,7 +98,10 @@ std::int64_t MemoryPlan::all_activations() const {
 std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
 std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations + host_checkpoint; }
 
-Replica::~Replica() { engine_.disconnect(); }
+Replica::~Replica() {
+  graphs_.forget();
+  engine_.disconnect();
+}
 
 Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
@@ -117,7 +120,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       host_parameters_(host_of(device), "host parameters", plan.host_parameters, host_pages(device)),
       host_slots_(host_of(device), "host optimizer state", plan.host_optimizer, host_pages(device)),
       host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint, host_pages(device)),
-      compute_(device),
+      graphs_(options.graphs && !in_host_memory(device.kind)),
+      compute_(device, OwnedStream::Priority::ordinary, &graphs_),
       context_(compute_, workspace_, library_, ops::target_of(target), {.deterministic = options.deterministic, .tfloat32 = options.tfloat32}),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,

@@ -177,6 +177,7 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.tfloat32 = deck.precision.compute == ComputePrecision::tfloat32;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
+  options.graphs = deck.run.graphs;
   options.copies_checkpoints = deck.checkpoint.asynchronous;
   return options;
 }

@@ -56,22 +56,29 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
 
   come_by("step");
   replica_.begin_step();
-  step.busy.start(context.stream());
+  const Stream& stream = context.stream();
+  step.busy.start(stream);
+  // Of each place in the schedule what a device is given is the same in every other step: what is used by turns is used by two turns.
+  std::size_t section = static_cast<std::size_t>(begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
     lap(step.times.data);
     const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
+    LaunchSection launches(stream, section);
+    section += 2;
     if (action.forward)
       replica_.forward(action, batch);
     else
       replica_.backward(action);
+    launches.end();
     const double busy = lap(action.forward ? step.times.forward : step.times.backward);
     // An action waits for what it needs before it works.
     if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);
   }
-  step.busy.stop(context.stream());
+  step.busy.stop(stream);
 
   const ProfileRange range("trireme/train/update");
+  LaunchSection launches(stream, section);
   const StepTimes& times = step.times;
   replica_.tell(request.wishes, overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
   // A delayed update is by the gradient of the step before, and goes by what the host heard of that one's loss.
@@ -88,6 +95,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
     replica_.optimizer().begin_update(context, request.rate, loss);
   }
   replica_.store().publish(context);
+  launches.end();
   lap(step.times.optimizer);
   if (trace == nullptr) return;
   for (const comm::Engine::Span& span : engine.take_spans()) trace->beside(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);

@@ -151,6 +151,7 @@ class Loop {
       if (saves) write_checkpoint(stop || finished());
     }
     recorder_.finish();
+    tell_of_graphs();
     if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step && state_.step < deck_.monitor.trace->last) write_trace();
     if (!finished()) return stopped();
     if (last_is_bad()) {
@@ -270,6 +271,14 @@ class Loop {
     const bool row = monitor_every_.due(state_.step) || finished();
     guard_.step_done(state_, result, steps_.messages(), row);
     if (row) recorder_.train_row(state_, result, rate);
+  }
+
+  void tell_of_graphs() const {
+    const LaunchGraphs& graphs = run_.replica->graphs();
+    if (!graphs.why_none().empty())
+      log_.warn("the device took no CUDA graph, so all was given kernel by kernel: {}", graphs.why_none());
+    else if (graphs.graphs() > 0)
+      log_.info("{} of {} launches were given by {} graphs", graphs.launches_by_graph(), graphs.launches(), graphs.graphs());
   }
 
   bool last_is_bad() const { return state_.health.bad_in_a_row > 0; }

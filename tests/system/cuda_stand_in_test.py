@@ -41,7 +41,7 @@ class CudaStandIn(harness.Case):
             harness.skip("STAND_IN_CUDA does not name the stand-in")
         harness.make_text(cls.shared + "/text")
 
-    def trained(self, deck, *arguments, ranks=1, devices=1, **environment):
+    def trained(self, deck, *arguments, ranks=1, devices=1, length=4, **environment):
         """Of each rank, what it did in each step."""
         self.write_deck(deck)
         library = os.environ["STAND_IN_CUDA"]
@@ -56,7 +56,7 @@ class CudaStandIn(harness.Case):
         self.assertEqual(len(reports), ranks, result.text)
         for steps, faults in reports:
             self.assertEqual(faults, [])
-            self.assertEqual(len(steps), 4)
+            self.assertEqual(len(steps), length)
         return [steps for steps, _ in reports]
 
     def expect_steady(self, steps, micro_batches, overlap=True):
@@ -121,6 +121,37 @@ class CudaStandIn(harness.Case):
             steps, = self.trained(GPT, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(steps[1]["products"], products["bfloat16"])
+
+    def test_what_steps_repeat_goes_as_cuda_graphs(self):
+        """What a step gives is compared with what the one before the last gave: from the third on it is captured, where the first tried algorithms from the fifth. Left over is what holds
+        numbers of this step alone (rate, limit, wishes), and parts between two exchanges that are too small."""
+        def work(step):
+            return sum(step.get(name, 0) for name in ("launches", "products", "graphs"))
+        for name, deck, share, most, more, ranks in (
+                ("images", RESNET, 0.97, 2 * MICRO_BATCHES + 1, (), 1), ("text", GPT, 0.95, 2 * MICRO_BATCHES + 1, (), 1), ("data", GPT, 0.9, 2 * 2 + 1, (), 2),
+                ("pipeline", GPT, 0.9, 2 * MICRO_BATCHES + 1, ("--set", "parallel.pipeline=2"), 2),
+                ("tensor", GPT, 0.3, 60, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true"), 2),
+                ("gradients", GPT, 0.9, 2 * 2 + 1, ("--set", 'parallel.shard="gradients"'), 2)):
+            with self.subTest(name):
+                for steps in self.trained(deck, "--set", "run.stop=9 steps", *BFLOAT16, *more, "--set", "run.folder=graphs-" + name, ranks=ranks, devices=ranks, length=9):
+                    self.expect_steady(steps, MICRO_BATCHES if name in ("images", "text") else steps[1]["event_waits"])
+                    for step in steps[5:]:
+                        self.assertNotIn("captures", step)
+                        self.assertLessEqual(step["cuda_graphs"], most)
+                        self.assertGreaterEqual(step["by_cuda_graph"], share * work(step))
+                        self.assertEqual(work(step), work(steps[1]))
+                self.assertRegex(self.log("graphs-" + name), r"\d+ of \d+ launches were given by \d+ graphs")
+        for name, arguments, environment in (("off", ("--set", "run.graphs=false"), {}), ("refused", (), {"STAND_IN_CUDA_NO_GRAPHS": "1"})):
+            with self.subTest(name):
+                steps, = self.trained(GPT, "--set", "run.stop=9 steps", *BFLOAT16, *arguments, "--set", "run.folder=graphs-" + name, length=9, **environment)
+                self.expect_steady(steps, MICRO_BATCHES)
+                for step in steps:
+                    self.assertNotIn("cuda_graphs", step)
+                self.assertEqual("took no CUDA graph" in self.log("graphs-" + name), name == "refused")
+
+    def log(self, folder):
+        with open(self.path(folder, "log.txt")) as file:
+            return file.read()
 
     def test_ranks_with_a_device_each(self):
         """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""

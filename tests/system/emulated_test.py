@@ -42,6 +42,8 @@ class Emulated(harness.Case):
         self.assertEqual(harness.digest(self.path("halves", FIVE)), harness.digest(self.path("cpu", FIVE)))
         halves, again = self.trained("halves", *EMULATED)
         self.assertEqual(again, digest)
+        with open(self.path("halves", "log.txt")) as log:
+            self.assertRegex(log.read(), r"launches were given by \d+ graphs")
         self.assertEqual([row for row in halves if row["step"] != 5], [row for row in rows if row["step"] != 5])
         # The CPU goes on from what the device left.
         self.assertEqual(self.trained("onward", "--restart", "halves/" + FIVE)[1], digest)

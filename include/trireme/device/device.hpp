@@ -23,11 +23,14 @@ struct Device {
 /// "meta", "cpu", "cuda:0", "emulated:0".
 std::string to_string(Device device);
 
+class LaunchGraphs;
+
 /// An ordered queue of work on a device. On the CPU work is done when the call returns and `handle` is null;
 /// on CUDA `handle` is the cudaStream_t, on an emulated device its owner's. A small value: copy it freely.
 struct Stream {
   Device device;
   void* handle = nullptr;
+  LaunchGraphs* graphs = nullptr;  ///< where launches on it may be kept back (launch.hpp); they and all else are given to it by one thread
 };
 
 /// Host memory that copies to and from a device can take beside other work, and without waiting: `pinned`, where a build and machine have such a device.

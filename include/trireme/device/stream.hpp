@@ -16,7 +16,7 @@ class OwnedStream {
  public:
   enum class Priority : std::uint8_t { ordinary, urgent };
   OwnedStream() = default;  ///< of the CPU
-  explicit OwnedStream(Device device, Priority priority = Priority::ordinary);
+  explicit OwnedStream(Device device, Priority priority = Priority::ordinary, LaunchGraphs* graphs = nullptr);
   ~OwnedStream();
   OwnedStream(OwnedStream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
   OwnedStream& operator=(OwnedStream&& other) noexcept {

@@ -19,6 +19,7 @@ struct RunOptions {
   std::uint64_t seed = 1;
   DeviceChoice device = DeviceChoice::automatic;
   bool deterministic = false;
+  bool graphs = true;
   Duration stop{10, Duration::Unit::epochs};
   bool walltime_auto = true;         ///< walltime = "auto"
   std::optional<Duration> walltime;  ///< a given duration

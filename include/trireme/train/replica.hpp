@@ -8,6 +8,7 @@
 
 #include "trireme/data/loader.hpp"
 #include "trireme/data/options.hpp"
+#include "trireme/device/launch.hpp"
 #include "trireme/device/stream.hpp"
 #include "trireme/model/model.hpp"
 #include "trireme/model/options.hpp"
@@ -55,6 +56,7 @@ struct ReplicaOptions {
   bool deterministic = false;       ///< small models at a power of two of replicas are added up in the same order in any case
   double block_delay_seconds = 0;   ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur
   bool copies_checkpoints = false;  ///< checkpoint.async: room for a copy of what is saved
+  bool graphs = true;               ///< a device's launches go as graphs where steps repeat them
   bool trains = true;               ///< false: forward only (evaluate): no gradients, slots or kept activations
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
@@ -128,6 +130,7 @@ class Replica {
   const parallel::Mesh& mesh() const { return mesh_; }
   ops::Context& context() { return context_; }
   comm::Engine& engine() { return engine_; }
+  const LaunchGraphs& graphs() const { return graphs_; }
   /// Between whom its device memory travels: for comm::Engine::connect.
   comm::Engine::Connections connections() const;
   const ReplicaOptions& options() const { return options_; }
@@ -157,6 +160,7 @@ class Replica {
   comm::Engine& engine_;
   Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_, library_, batches_;
   Arena host_parameters_, host_slots_, host_checkpoint_;
+  LaunchGraphs graphs_;
   OwnedStream compute_;
   ops::Context context_;
   model::Model model_;

@@ -6,7 +6,6 @@
 
 #include "../backend.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/device/stream.hpp"
 #include "trireme/kernels/elementwise.hpp"
 
 namespace trireme::ops::cpu {
@@ -62,7 +61,7 @@ void* readable(Context& context, const Operand& operand, const Tensor& given) {
   const Tensor tensor = widened(context, given);
   if (!operand.convert) return tensor.data;
   const Tensor form = take_bytes(context.workspace(), operand.bytes);
-  if (!context.meta()) operand.convert->run(library_of(context).stream(), {tensor.data, form.data});
+  if (!context.meta()) operand.convert->run(context.stream(), library_of(context).stream(), {tensor.data, form.data});
   return form.data;
 }
 
@@ -70,7 +69,6 @@ void* readable(Context& context, const Operand& operand, const Tensor& given) {
 
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight, PreparedWeight::Form PreparedWeight::* place) {
   TRIREME_EXPECT(weight.version > 0);
-  const DeviceAccess access(context.stream());
   if (!operand.convert && is_multiplied(weight.value)) return weight.value;
   if (weight.prepared != nullptr) {
     for (const PreparedWeight::Form* form : {&weight.prepared->forward, &weight.prepared->backward}) {
@@ -86,7 +84,7 @@ Tensor prepared_weight(Context& context, const Operand& operand, const Weight& w
   const Tensor plain = widened(context, weight.value);
   if (!context.meta()) {
     if (operand.convert) {
-      operand.convert->run(library_of(context).stream(), {plain.data, form.bytes.data});
+      operand.convert->run(context.stream(), library_of(context).stream(), {plain.data, form.bytes.data});
     } else {
       kernels::copy(context.stream(), plain.bytes(), plain.data, form.bytes.data);
     }
@@ -99,9 +97,9 @@ Tensor prepared_weight(Context& context, const Operand& operand, const Weight& w
 void run(Context& context, const Product& product, const Operands& operands, Write write) {
   TRIREME_EXPECT(write == Write::assign || product.add_result);
   TRIREME_EXPECT(write == Write::assign || is_multiplied(operands.result));
-  const dnnl_stream_t stream = library_of(context).stream();
+  const Stream& stream = context.stream();
+  const dnnl_stream_t library = library_of(context).stream();
   const ArenaScope scope(context.workspace());
-  const DeviceAccess access(context.stream());
   void* const first = readable(context, product.first, operands.first);
   void* const second = operands.second_prepared ? operands.second.data : readable(context, product.second, operands.second);
   const bool narrows = !is_multiplied(operands.result);
@@ -112,16 +110,16 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
   if (context.meta()) return;
 
   if (operands.bias.defined()) {
-    product.primitive.run(stream, {first, second, result, scratchpad, operands.bias.data});
+    product.primitive.run(stream, library, {first, second, result, scratchpad, operands.bias.data});
   } else {
-    product.primitive.run(stream, {first, second, result, scratchpad});
+    product.primitive.run(stream, library, {first, second, result, scratchpad});
   }
   if (write == Write::add) {
-    product.add_result->run(stream, {result, plain.data});
+    product.add_result->run(stream, library, {result, plain.data});
   } else if (product.result.convert) {
-    product.result.convert->run(stream, {result, plain.data});
+    product.result.convert->run(stream, library, {result, plain.data});
   }
-  if (narrows) kernels::cast(context.stream(), plain.elements(), plain.as<float>(), operands.result.as<Float16>());
+  if (narrows) kernels::cast(stream, plain.elements(), plain.as<float>(), operands.result.as<Float16>());
 }
 
 }  // namespace trireme::ops::cpu

@@ -1,7 +1,11 @@
 #include "primitive.hpp"
 
+#include <algorithm>
 #include <utility>
+
 #include "trireme/base/check.hpp"
+#include "trireme/device/launch.hpp"
+#include "trireme/device/stream.hpp"
 
 namespace trireme::ops::cpu {
 
@@ -15,14 +19,20 @@ Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std:
   }
 }
 
-void Primitive::run(dnnl_stream_t stream, std::initializer_list<void*> data) const {
+void Primitive::run(const Stream& stream, dnnl_stream_t library, std::initializer_list<void*> data) const {
   TRIREME_EXPECT(data.size() == memory_.size());
+  std::array<void*, max_arguments> places{};
+  std::copy(data.begin(), data.end(), places.begin());
+  launch(stream, [this, library, places](const Stream& to) {
+    const DeviceAccess access(to);
+    execute(library, places);
+  });
+}
+
+void Primitive::execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const {
   dnnl_status_t status = dnnl_success;
-  int i = 0;
-  for (void* place : data) {
-    if (status == dnnl_success) status = dnnl_memory_set_data_handle(arguments_[i++].memory, place);
-  }
-  if (status == dnnl_success) status = dnnl_primitive_execute(primitive_.get(), stream, i, arguments_.data());
+  for (std::size_t i = 0; i < memory_.size() && status == dnnl_success; ++i) status = dnnl_memory_set_data_handle(arguments_[i].memory, data[i]);
+  if (status == dnnl_success) status = dnnl_primitive_execute(primitive_.get(), library, static_cast<int>(memory_.size()), arguments_.data());
   ensure(status == dnnl_success, "oneDNN could not run a primitive (status {})", static_cast<int>(status));
 }
 

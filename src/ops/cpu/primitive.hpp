@@ -9,6 +9,7 @@
 
 #include <dnnl.hpp>
 
+#include "trireme/device/device.hpp"
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme::ops::cpu {
@@ -22,11 +23,13 @@ class Primitive {
     dnnl::memory::desc desc;
   };
   Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std::initializer_list<Argument> arguments);
-  /// `data`: where each argument lies, in the constructor's order. Throws Failure where the library reports an error.
-  void run(dnnl_stream_t stream, std::initializer_list<void*> data) const;
+  /// Launches it. `data`: where each argument lies, in the constructor's order. `library` and the primitive live as long as the stream. Throws Failure where
+  /// the library reports an error.
+  void run(const Stream& stream, dnnl_stream_t library, std::initializer_list<void*> data) const;
 
  private:
   static constexpr int max_arguments = 5;
+  void execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const;
   dnnl::primitive primitive_;
   std::vector<dnnl::memory> memory_;
   std::array<dnnl_exec_arg_t, max_arguments> arguments_{};

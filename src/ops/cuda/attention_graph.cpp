@@ -205,18 +205,18 @@ std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const At
   return g.find(target, most_workspace);
 }
 
-void run_attention_forward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
+cudnnStatus_t run_attention_forward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
   Numbers numbers(a);
   const std::int64_t first_k = a.heads * a.head_width, first_v = first_k + a.kv_heads * a.head_width;
-  plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden}, workspace);
+  return plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden}, workspace);
 }
 
-void run_attention_backward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
+cudnnStatus_t run_attention_backward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
   Numbers numbers(a);
   const std::int64_t first_k = a.heads * a.head_width, first_v = first_k + a.kv_heads * a.head_width;
-  plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden, &numbers.one,
-            t.dout.data, t.dqkv.data, columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
-           workspace);
+  return plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden, &numbers.one,
+                   t.dout.data, t.dqkv.data, columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
+                  workspace);
 }
 
 }  // namespace trireme::ops::cuda

@@ -14,7 +14,7 @@ namespace trireme::ops::cuda {
 std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& attention, std::int64_t most_workspace);
 std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const Attention& attention, std::int64_t most_workspace);
 
-void run_attention_forward(Plan& plan, const Attention& attention, const AttentionTensors& tensors, void* workspace);
-void run_attention_backward(Plan& plan, const Attention& attention, const AttentionTensors& tensors, void* workspace);
+cudnnStatus_t run_attention_forward(Plan& plan, const Attention& attention, const AttentionTensors& tensors, void* workspace);
+cudnnStatus_t run_attention_backward(Plan& plan, const Attention& attention, const AttentionTensors& tensors, void* workspace);
 
 }  // namespace trireme::ops::cuda

@@ -180,11 +180,7 @@ std::vector<std::string> Plan::engines() const {
   return names;
 }
 
-void Plan::run(const std::vector<void*>& data, void* workspace) { check(execute(data, workspace), "running a plan of cuDNN"); }
-
-bool Plan::start(const std::vector<void*>& data, void* workspace) { return execute(data, workspace) == CUDNN_STATUS_SUCCESS; }
-
-cudnnStatus_t Plan::execute(const std::vector<void*>& data, void* workspace) {
+cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
@@ -195,12 +191,15 @@ cudnnStatus_t Plan::execute(const std::vector<void*>& data, void* workspace) {
   if (candidates_.size() > 1) {
     cudaStream_t stream = nullptr;
     check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
-    const std::size_t fastest = fastest_of(stream, candidates_.size(), [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
+    const std::size_t fastest =
+        fastest_of({Device{DeviceKind::cuda, 0}, stream}, candidates_.size(), [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
     std::swap(candidates_.front(), candidates_[fastest]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
     choice_.keep(candidates_.front().name);
   }
-  return run_one(candidates_.front());
+  const cudnnStatus_t status = run_one(candidates_.front());
+  proven_ = proven_ || status == CUDNN_STATUS_SUCCESS;
+  return status;
 }
 
 }  // namespace trireme::ops::cuda

@@ -73,10 +73,10 @@ class Plan {
   /// found at the first run; where it is known, it is taken. Engines of which one of `avoided` is said are left out. Empty where no engine supports the graph.
   static std::unique_ptr<Plan> find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
                                     std::int64_t most_workspace, std::size_t most_trials = 1, NumericalNotes avoided = {});
-  /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that. False where it cannot be started.
-  bool start(const std::vector<void*>& data, void* workspace);
-  /// The same; throws Failure where it cannot be started.
-  void run(const std::vector<void*>& data, void* workspace);
+  /// On the handle's stream. The first run of a plan with several engines tries them, and the host waits for that.
+  cudnnStatus_t run(const std::vector<void*>& data, void* workspace);
+  /// Whether it has been run: nothing is left to be found out then.
+  bool proven() const { return proven_; }
   /// Names of the engines of which it takes one: several until the first run, unless the one was known.
   std::vector<std::string> engines() const;
 
@@ -94,12 +94,11 @@ class Plan {
   };
   static std::vector<Candidate> candidates(const PlanTarget& target, const Descriptor& graph, const Limits& limits);
 
-  cudnnStatus_t execute(const std::vector<void*>& data, void* workspace);
-
   Plan(const PlanTarget& target, std::vector<Candidate> candidates, std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;
   Choice choice_;
   std::vector<Candidate> candidates_;  ///< after the first run the fastest
+  bool proven_ = false;                ///< it has been run
   std::vector<std::int64_t> tensors_;
 };
 

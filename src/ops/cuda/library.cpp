@@ -50,7 +50,7 @@ void* usable(const Tensor& workspace) {
 class DeviceLibrary final : public Library {
  public:
   DeviceLibrary(const Stream& stream, ContextOptions options, Algorithms& known)
-      : stream_(static_cast<cudaStream_t>(stream.handle)), options_(options), known_(known), device_(device_name(stream.device)), handles_(stream) {}
+      : stream_(stream), options_(options), known_(known), device_(device_name(stream.device)), handles_(stream) {}
 
   bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t, Write write, const Tensor& workspace) override {
     const auto place = [](const Tensor& tensor) { return tensor.defined() ? tensor.data : nullptr; };
@@ -69,12 +69,14 @@ class DeviceLibrary final : public Library {
     const Problem problem = problem_of(kind, c);
     std::unique_ptr<Plan>& plan = plans_[problem];
     if (!plan) plan = make_convolution(target(choice_of(problem, "cuDNN", cudnnGetVersion())), kind, c, options_.tfloat32);
-    plan->run({x.data, w.data, y.data}, usable(workspace));
+    check(start(*plan, [x, w, y, place = usable(workspace)](Plan& to) { return to.run({x.data, w.data, y.data}, place); }), "running a plan of cuDNN");
   }
 
   bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& sums, const Tensor& workspace) override {
     const std::unique_ptr<Plan>& plan = plan_with_sums(problem_of(Problem::Kind::convolution_statistics_forward, c), c);
-    return plan && plan->start({x.data, w.data, y.data, sums.data, sums.as<float>() + c.out_channels}, usable(workspace));
+    return plan && start(*plan, [x, w, y, sums, place = usable(workspace)](Plan& to) {
+                     return to.run({x.data, w.data, y.data, sums.data, sums.as<float>() + sums.shape[1]}, place);
+                   }) == CUDNN_STATUS_SUCCESS;
   }
 
   bool is_faster_with_sums(const Convolution& c, const std::function<bool(bool)>& do_it) override {
@@ -100,11 +102,22 @@ class DeviceLibrary final : public Library {
       if (unknown) choice_of(problem, "cuDNN", cudnnGetVersion()).keep(Algorithms::own_kernel);
       return false;
     }
-    (forward ? run_attention_forward : run_attention_backward)(*place->second, a, t, usable(workspace));
+    const auto run = forward ? run_attention_forward : run_attention_backward;
+    check(start(*place->second, [run, a, t, place = usable(workspace)](Plan& to) { return run(to, a, t, place); }), "running a plan of cuDNN");
     return true;
   }
 
  private:
+  /// run(plan), launched; the first run of a plan at once, whose status tells whether it can be run.
+  template <class Run>
+  cudnnStatus_t start(Plan& plan, const Run& run) {
+    if (!plan.proven()) {
+      const DirectLaunches direct(stream_);
+      return run(plan);
+    }
+    launch(stream_, [plan = &plan, run](const Stream&) { check(run(*plan), "running a plan of cuDNN"); });
+    return CUDNN_STATUS_SUCCESS;
+  }
   const std::unique_ptr<Plan>& plan_with_sums(const Problem& problem, const Convolution& c) {
     const auto [place, unknown] = plans_.try_emplace(problem);
     if (unknown) place->second = make_convolution_with_sums(target(choice_of(problem, "cuDNN", cudnnGetVersion())), c);
@@ -117,7 +130,7 @@ class DeviceLibrary final : public Library {
     return {known_, fmt::format("{}, {} {}{}, {}", device_, library, version, options_.tfloat32 ? ", tfloat32" : "", to_string(problem))};
   }
 
-  cudaStream_t stream_;
+  Stream stream_;
   ContextOptions options_;
   Algorithms& known_;
   std::string device_;

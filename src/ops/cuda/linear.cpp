@@ -123,20 +123,26 @@ void MatrixProduct::propose(std::int64_t alignment, int most) {
   std::erase_if(proposals_, [](const cublasLtMatmulHeuristicResult_t& proposal) { return proposal.state != CUBLAS_STATUS_SUCCESS; });
 }
 
-cublasStatus_t MatrixProduct::multiply(cudaStream_t stream, const ProductData& data, Write write, void* workspace,
+cublasStatus_t MatrixProduct::multiply(const Stream& stream, const ProductData& data, Write write, void* workspace,
                                        const cublasLtMatmulAlgo_t& algorithm) const {
   const auto place = [&](const Operand& operand) { return operand.of == Operand::Of::x ? data.x : operand.of == Operand::Of::w ? data.w : data.y; };
+  set_places(data);
   void* result = place(operands_.result);
   const void* before = data.added != nullptr ? data.added : result;
   const float alpha = 1, beta = write == Write::add || data.added != nullptr ? 1 : 0;
   return cublasLtMatmul(handle_, description_, &alpha, place(operands_.first), first_, place(operands_.second), second_, &beta, before, result_, result,
-                        result_, &algorithm, workspace, static_cast<std::size_t>(usable_workspace_bytes), stream);
+                        result_, &algorithm, workspace, static_cast<std::size_t>(usable_workspace_bytes), static_cast<cudaStream_t>(stream.handle));
 }
 
-bool MatrixProduct::run(cudaStream_t stream, const ProductData& data, Write write, void* workspace) {
+bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write write, void* workspace) {
   if (proposals_.empty()) return false;
-  set_places(data);
   const auto multiply_by = [&](const cublasLtMatmulHeuristicResult_t& proposal) { return multiply(stream, data, write, workspace, proposal.algo); };
+  if (proven_) {
+    launch(stream,
+           [this, data, write, workspace](const Stream& to) { check(multiply(to, data, write, workspace, proposals_.front().algo), "a matrix product"); });
+    return true;
+  }
+  const DirectLaunches direct(stream);
   const bool tries = proposals_.size() > 1 && write == Write::assign;  // trials write the result that is written anyway
   if (tries)
     proposals_ = {proposals_[fastest_of(stream, proposals_.size(), [&](std::size_t i) { return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS; })]};
@@ -147,6 +153,7 @@ bool MatrixProduct::run(cudaStream_t stream, const ProductData& data, Write writ
   }
   check(status, "a matrix product");
   if (tries) choice_.keep(name_of(proposals_.front().algo.data));
+  proven_ = proposals_.size() == 1;
   return true;
 }
 

@@ -30,10 +30,10 @@ class MatrixProduct {
   MatrixProduct(const MatrixProduct&) = delete;
   MatrixProduct& operator=(const MatrixProduct&) = delete;
 
-  /// x, w and y, or their gradients: the kind says which two are read and which is written. The first run that writes (=) tries the algorithms
-  /// on its operands, and the host waits for that. False, and nothing is done, where the library has no algorithm with such an epilogue; throws Failure where
+  /// Launches it on x, w and y, or their gradients: the kind says which two are read and which is written. The first run that writes (=) tries the algorithms
+  /// on its operands, and the host waits for that. `workspace` is its until it has run. False, and nothing is done, where the library has no algorithm with such an epilogue; throws Failure where
   /// it has none at all.
-  bool run(cudaStream_t stream, const ProductData& data, Write write, void* workspace);
+  bool run(const Stream& stream, const ProductData& data, Write write, void* workspace);
 
  private:
   template <class Value>
@@ -41,11 +41,12 @@ class MatrixProduct {
   void set_places(const ProductData& data) const;
   void propose(std::int64_t alignment, int most);
   bool recall();
-  cublasStatus_t multiply(cudaStream_t stream, const ProductData& data, Write write, void* workspace, const cublasLtMatmulAlgo_t& algorithm) const;
+  cublasStatus_t multiply(const Stream& stream, const ProductData& data, Write write, void* workspace, const cublasLtMatmulAlgo_t& algorithm) const;
 
   cublasLtHandle_t handle_;
   Operands operands_;
-  bool plain_;  ///< without epilogue
+  bool plain_;           ///< without epilogue
+  bool proven_ = false;  ///< the one proposal left has been run
   Choice choice_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;

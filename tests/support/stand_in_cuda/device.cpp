@@ -47,6 +47,7 @@ void touch_device(const char* by) {
 void what_is_left(const std::function<void(const std::string&)>& tell) {
   memory_that_is_left(tell);
   streams_that_are_left(tell);
+  graphs_that_are_left(tell);
 }
 
 }  // namespace stand_in

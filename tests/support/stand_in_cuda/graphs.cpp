@@ -202,7 +202,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
     const std::lock_guard lock(g.mutex);
     if (g.said[plan].adds_up && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr) return CUDNN_STATUS_EXECUTION_FAILED;
   }
-  note(Count::graph);
+  note_on(handle->stream, Count::graph);
   if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device || current_device() != handle->device)
     fault("a plan of cuDNN on another device than the thread's");
   Said with, of;

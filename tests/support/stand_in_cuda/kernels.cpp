@@ -42,7 +42,7 @@ std::string name_of(const void* function) {
 cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared, cudaStream_t stream) {
   const std::string name = name_of(function);
   const std::string short_name = name.substr(0, 120);
-  note(Count::launch);
+  note_on(stream, Count::launch);
   if (stream == nullptr) note(Count::launch_on_default);
   expect_no_error("a launch");
   if (device_of_stream(stream, "a launch") != current_device()) fault("a kernel is launched on a stream of another device: " + short_name);

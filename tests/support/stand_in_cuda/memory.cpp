@@ -179,6 +179,7 @@ STAND_IN_API cudaError_t cudaMallocHost(void** address, std::size_t bytes) { ret
 
 STAND_IN_API cudaError_t cudaFree(void* address) {
   note(Count::release);
+  expect_no_graph("device memory is given back");
   return release(address, true);
 }
 

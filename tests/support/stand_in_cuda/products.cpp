@@ -149,7 +149,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
                                            cublasLtMatrixLayout_t first, const void* b, cublasLtMatrixLayout_t second, const void* beta, const void* c,
                                            cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t result, const cublasLtMatmulAlgo_t* algorithm,
                                            void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
-  note(Count::product);
+  note_on(stream, Count::product);
   const Product product(description, first, second, result);
   const int device = handle->device;
   if (device_of_stream(stream, "a product") != device || current_device() != device)

@@ -21,6 +21,9 @@ constexpr std::array<const char*, kinds> names{"launches",
                                                "launches_on_default_stream",
                                                "products",
                                                "graphs",
+                                               "cuda_graphs",
+                                               "by_cuda_graph",
+                                               "captures",
                                                "exchanges",
                                                "exchanges_in_place",
                                                "registrations",
@@ -99,6 +102,7 @@ struct Reporter {
 }  // namespace
 
 void note(Count what) {
+  expect_no_capture(names[static_cast<std::size_t>(what)]);
   std::vector<void*> frames;
   if (traced(what)) {
     frames.resize(14);

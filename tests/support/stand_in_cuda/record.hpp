@@ -15,6 +15,7 @@
 //   STAND_IN_CUDA_DEVICES  how many devices there are; 1
 //   STAND_IN_CUDA_UNREGISTERED  a device's number: communicators of that one do not take memory
 //   STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue, and cuDNN starts no plan that adds up channels
+//   STAND_IN_CUDA_NO_GRAPHS  set: no stream's work can be captured
 //   STAND_IN_CUDA_TRACE    set: the report names also where the host waits and allocates, as addresses for addr2line
 //   NVTX_INJECTION64_PATH  this library again, for it to hear of the ends of steps
 
@@ -27,6 +28,9 @@ enum class Count : std::uint8_t {
   launch_on_default,  // of these, on the default stream, for which all other blocking streams wait
   product,            // cublasLtMatmul
   graph,              // cudnnBackendExecute
+  given_graph,        // CUDA graphs given to a stream
+  by_graph,           // kernels, products and plans in them, which are counted as such too
+  capture,            // of a stream's work, to make a graph
   exchange,           // NCCL's operations
   exchange_in_place,  // of these, with all their memory registered
   registration,       // of memory with a communicator

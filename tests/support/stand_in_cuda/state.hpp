@@ -8,6 +8,8 @@
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 
+#include "record.hpp"
+
 namespace stand_in {
 
 // Memory. A device's lies at addresses that the host may not touch; the stand-in reaches the same bytes at others.
@@ -42,6 +44,15 @@ void expect_no_error(const char* by);
 /// The device of a stream; a fault where there is no such stream.
 int device_of_stream(cudaStream_t stream, const char* by);
 
+// Captures
+/// What a stream is given: counted, or part of the graph that is made of the stream's work.
+void note_on(cudaStream_t stream, Count what);
+/// A fault where this thread captures a stream: nothing but a stream's kernels, products and plans belongs into one of this program's graphs.
+void expect_no_capture(const char* what);
+/// A fault where a graph may still use it.
+void expect_no_graph(const char* what);
+
+void graphs_that_are_left(const std::function<void(const std::string&)>& tell);
 void what_is_left(const std::function<void(const std::string&)>& tell);
 void streams_that_are_left(const std::function<void(const std::string&)>& tell);
 void memory_that_is_left(const std::function<void(const std::string&)>& tell);

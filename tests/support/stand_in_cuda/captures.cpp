@@ -1,0 +1,127 @@
+#include <array>
+#include <cstdlib>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "record.hpp"
+#include "state.hpp"
+
+// CUDA graphs, made by capturing what a stream is given.
+
+namespace stand_in {
+namespace {
+
+/// How much of each kind is in it.
+struct Graph {
+  std::array<int, static_cast<std::size_t>(Count::size)> contents{};
+  int device = 0;
+};
+
+struct Graphs {
+  std::mutex mutex;
+  std::set<Graph*> described, executable;
+};
+
+Graphs& graphs() {
+  static auto* const all = new Graphs;
+  return *all;
+}
+
+/// Of this thread (cudaStreamCaptureModeThreadLocal).
+thread_local cudaStream_t captured = nullptr;
+thread_local Graph* capture = nullptr;
+
+bool is_one_of(const std::set<Graph*>& those, Graph* graph, const char* by) {
+  if (those.contains(graph)) return true;
+  fault(std::string(by) + ": a graph that is none, or not any more");
+  return false;
+}
+
+cudaError_t destroy(std::set<Graph*>& those, Graph* graph, const char* by) {
+  expect_no_capture(by);
+  const std::lock_guard lock(graphs().mutex);
+  if (!is_one_of(those, graph, by)) return cudaErrorInvalidValue;
+  those.erase(graph);
+  delete graph;
+  return cudaSuccess;
+}
+
+Graph* of(cudaGraph_t graph) { return reinterpret_cast<Graph*>(graph); }
+Graph* of(cudaGraphExec_t graph) { return reinterpret_cast<Graph*>(graph); }
+
+}  // namespace
+
+void note_on(cudaStream_t stream, Count what) {
+  if (capture == nullptr) return note(what);
+  if (stream != captured) fault("work for a stream while another one is captured");
+  ++capture->contents[static_cast<std::size_t>(what)];
+}
+
+void expect_no_capture(const char* what) {
+  if (capture != nullptr) fault(std::string("while a stream is captured: ") + what);
+}
+
+void expect_no_graph(const char* what) {
+  const std::lock_guard lock(graphs().mutex);
+  if (!graphs().executable.empty()) fault(std::string("while there are graphs: ") + what);
+}
+
+void graphs_that_are_left(const std::function<void(const std::string&)>& tell) {
+  const std::lock_guard lock(graphs().mutex);
+  for (std::size_t i = 0; i < graphs().described.size() + graphs().executable.size(); ++i) tell("a graph was never destroyed");
+}
+
+}  // namespace stand_in
+
+using namespace stand_in;
+
+STAND_IN_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  note(Count::capture);
+  if (std::getenv("STAND_IN_CUDA_NO_GRAPHS") != nullptr) return answer(cudaErrorNotSupported);
+  if (mode != cudaStreamCaptureModeThreadLocal) fault("a capture that other threads' calls would break");
+  const int device = device_of_stream(stream, "a capture");
+  const std::lock_guard lock(graphs().mutex);
+  captured = stream;
+  capture = *graphs().described.insert(new Graph).first;
+  capture->device = device;
+  return cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  if (capture == nullptr || stream != captured) fault("the end of a capture that never began");
+  *graph = reinterpret_cast<cudaGraph_t>(capture);
+  capture = nullptr;
+  return cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+  expect_no_capture("a graph is made");
+  const std::lock_guard lock(graphs().mutex);
+  if (!is_one_of(graphs().described, of(graph), "making a graph")) return cudaErrorInvalidValue;
+  *executable = reinterpret_cast<cudaGraphExec_t>(*graphs().executable.insert(new Graph(*of(graph))).first);
+  return cudaSuccess;
+}
+
+STAND_IN_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return destroy(graphs().described, of(graph), "destroying what a graph is made of"); }
+STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return destroy(graphs().executable, of(graph), "destroying a graph"); }
+
+STAND_IN_API cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
+  note(Count::given_graph);
+  expect_no_error("giving a graph");
+  const int device = device_of_stream(stream, "giving a graph");
+  Graph given;
+  {
+    const std::lock_guard lock(graphs().mutex);
+    if (!is_one_of(graphs().executable, of(graph), "giving a graph")) return cudaErrorInvalidValue;
+    given = *of(graph);
+  }
+  if (device != given.device) fault("a graph of one device is given to another");
+  for (std::size_t what = 0; what < given.contents.size(); ++what) {
+    for (int i = 0; i < given.contents[what]; ++i) {
+      note(static_cast<Count>(what));
+      note(Count::by_graph);
+    }
+  }
+  return cudaSuccess;
+}

@@ -1,0 +1,178 @@
+#include "trireme/device/launch.hpp"
+
+#include <stdexcept>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "trireme/device/stream.hpp"
+
+namespace trireme {
+namespace {
+
+using Log = std::vector<int>;
+
+/// A stream whose launches write down their numbers when they are made.
+class LaunchGraph : public testing::Test {
+ protected:
+  void give(int number) {
+    launch(stream_.get(), [number, to = &log_](const Stream&) { to->push_back(number); });
+  }
+  /// With something between value and pointer that nobody sets.
+  void give_narrow(char number) {
+    launch(stream_.get(), [number, to = &log_](const Stream&) { to->push_back(number); });
+  }
+  void give(std::initializer_list<int> numbers) {
+    for (const int number : numbers) give(number);
+  }
+  /// A section with these launches, and what was made of it.
+  Log section(std::initializer_list<int> numbers, std::size_t number = 0) {
+    LaunchSection launches(stream_, number);
+    give(numbers);
+    EXPECT_TRUE(log_.empty());
+    launches.end();
+    return std::exchange(log_, {});
+  }
+
+  Device device_{DeviceKind::emulated, 0};
+  LaunchGraphs graphs_{true};
+  OwnedStream stream_{device_, OwnedStream::Priority::ordinary, &graphs_};
+  Log log_;
+};
+
+TEST_F(LaunchGraph, OutsideOfSectionsAllIsMadeAtOnce) {
+  give(1);
+  EXPECT_EQ(log_, Log{1});
+  EXPECT_EQ(graphs_.launches(), 0);
+}
+
+TEST_F(LaunchGraph, WhatIsTheSameTheSecondTimeBecomesAGraph) {
+  const Log five{1, 2, 3, 4, 5};
+  EXPECT_EQ(section({1, 2, 3, 4, 5}), five);
+  EXPECT_EQ(graphs_.graphs(), 0);
+  for (int time = 2; time < 5; ++time) EXPECT_EQ(section({1, 2, 3, 4, 5}), five);
+  EXPECT_EQ(graphs_.graphs(), 1);
+  EXPECT_EQ(graphs_.launches(), 20);
+  EXPECT_EQ(graphs_.launches_by_graph(), 15);
+  EXPECT_EQ(section({1, 2, 3, 4, 5}, 1), five);  // another section knows nothing of it
+  EXPECT_EQ(graphs_.launches_by_graph(), 15);
+}
+
+TEST_F(LaunchGraph, WhatHasChangedIsMadeAsItIsNow) {
+  for (int time = 0; time < 3; ++time) section({1, 2, 3, 4, 5});
+  ASSERT_EQ(graphs_.graphs(), 1);
+  EXPECT_EQ(section({1, 2, 7, 4, 5}), (Log{1, 2, 7, 4, 5}));
+  EXPECT_EQ(graphs_.graphs(), 0);
+  EXPECT_EQ(section({1, 2, 7, 4}), (Log{1, 2, 7, 4}));        // fewer
+  EXPECT_EQ(section({1, 2, 7, 4, 6}), (Log{1, 2, 7, 4, 6}));  // more
+  EXPECT_EQ(section({}), Log{});
+  EXPECT_EQ(section({1, 2, 7, 4, 6}), (Log{1, 2, 7, 4, 6}));
+  EXPECT_EQ(graphs_.graphs(), 1);
+}
+
+TEST_F(LaunchGraph, APartThatKeepsChangingIsNoLongerMadeAGraph) {
+  for (int turn = 0; turn < 10; ++turn) {
+    const int number = turn;
+    for (int time = 0; time < 2; ++time) EXPECT_EQ(section({number, 2, 3, 4}), (Log{number, 2, 3, 4}));
+  }
+  EXPECT_EQ(graphs_.launches_by_graph(), 3 * 4);
+}
+
+TEST_F(LaunchGraph, FewLaunchesAreNotWorthOne) {
+  for (int time = 0; time < 4; ++time) EXPECT_EQ(section({1, 2, 3}), (Log{1, 2, 3}));
+  EXPECT_EQ(graphs_.graphs(), 0);
+}
+
+TEST_F(LaunchGraph, ComesBeforeWhatIsNoLaunch) {
+  const Allocation block(device_, sizeof(int), "a number");
+  Event event(device_);
+  int number = 0;
+  for (int time = 0; time < 4; ++time) {
+    LaunchSection launches(stream_, 0);
+    give({1, 2, 3, 4});
+    EXPECT_EQ(log_.size(), 0u);
+    event.record(stream_);
+    EXPECT_EQ(log_.size(), 4u);
+    give({5, 6});
+    event.hold_back(stream_);
+    EXPECT_EQ(log_.size(), 6u);
+    give(7);
+    copy_bytes(stream_, block.data(), &number, sizeof number);
+    EXPECT_EQ(log_.size(), 7u);
+    give(8);
+    synchronize(stream_);
+    EXPECT_EQ(log_.size(), 8u);
+    give({9, 10, 11, 12});
+    launches.end();
+    EXPECT_EQ(std::exchange(log_, {}), (Log{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+  }
+  EXPECT_EQ(graphs_.graphs(), 2);  // of the two parts with four launches
+}
+
+TEST_F(LaunchGraph, DirectLaunchesComeBehindWhatWasKeptBack) {
+  LaunchSection launches(stream_, 0);
+  give(1);
+  {
+    const DirectLaunches direct(stream_);
+    EXPECT_EQ(log_, Log{1});
+    const DirectLaunches within(stream_);
+    give(2);
+    EXPECT_EQ(log_, (Log{1, 2}));
+  }
+  give(3);
+  EXPECT_EQ(log_, (Log{1, 2}));
+  launches.end();
+  EXPECT_EQ(log_, (Log{1, 2, 3}));
+}
+
+TEST_F(LaunchGraph, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
+  for (int time = 0; time < 2; ++time) {
+    LaunchSection launches(stream_, 0);
+    for (char number = 0; number < 4; ++number) {
+      volatile char unset[64];  // another stack each time
+      for (volatile char& byte : unset) byte = static_cast<char>(0x55 + time);
+      give_narrow(number);
+    }
+    launches.end();
+  }
+  EXPECT_EQ(graphs_.graphs(), 1);
+}
+
+TEST_F(LaunchGraph, WhatASectionLeftUnmadeIsForgotten) {
+  EXPECT_THROW(
+      {
+        LaunchSection launches(stream_, 0);
+        give({1, 2});
+        throw std::runtime_error("a failure");
+      },
+      std::runtime_error);
+  EXPECT_TRUE(log_.empty());
+  give(3);
+  EXPECT_EQ(log_, Log{3});
+  log_.clear();
+  EXPECT_EQ(section({4, 5}), (Log{4, 5}));
+}
+
+TEST_F(LaunchGraph, NothingIsLeftOfThoseForgotten) {
+  for (int time = 0; time < 2; ++time) section({1, 2, 3, 4});
+  graphs_.forget();
+  EXPECT_EQ(graphs_.graphs(), 0);
+  EXPECT_EQ(section({1, 2, 3, 4}), (Log{1, 2, 3, 4}));
+  EXPECT_EQ(graphs_.graphs(), 0);
+}
+
+TEST(LaunchGraphs, SwitchedOffKeepNothingBack) {
+  const Device device{DeviceKind::emulated, 0};
+  LaunchGraphs graphs(false);
+  const OwnedStream stream(device, OwnedStream::Priority::ordinary, &graphs);
+  int made = 0;
+  LaunchSection launches(stream, 0);
+  launch(stream.get(), [to = &made](const Stream&) { ++*to; });
+  EXPECT_EQ(made, 1);
+  launches.end();
+  EXPECT_EQ(graphs.launches(), 0);
+}
+
+}  // namespace
+}  // namespace trireme
