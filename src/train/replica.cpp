@@ -118,6 +118,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       host_slots_(host_of(device), "host optimizer state", plan.host_optimizer, host_pages(device)),
       host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint, host_pages(device)),
       compute_(device),
+      state_copy_(host_checkpoint_, compute_),
       context_(compute_, workspace_, library_, ops::target_of(target), {.deterministic = options.deterministic, .tfloat32 = options.tfloat32}),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
@@ -215,6 +216,7 @@ void Replica::initialize(std::uint64_t seed) {
 void Replica::exchange_ema() {
   if (!optimizer_->ema().defined()) return;
   engine_.quiesce();  // working weights may still be gathered
+  state_copy_.may_change();
   optimizer_->exchange_ema(context_);
   store_->refresh_working(context_);
 }

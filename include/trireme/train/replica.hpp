@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/checkpoint/state_copy.hpp"
 #include "trireme/data/loader.hpp"
 #include "trireme/data/options.hpp"
 #include "trireme/device/stream.hpp"
@@ -136,8 +137,8 @@ class Replica {
   bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }
   /// Sums of this replica's micro-batches of the current step, for which the host waits; zeros but at the last stage.
   const std::vector<Sums>& micro_batch_sums();
-  /// Room for checkpoint::BackgroundWrite.
-  Arena& checkpoint_memory() { return host_checkpoint_; }
+  /// For checkpoint::BackgroundWrite: how its values come from here. What changes any of pieces_of() is given to the device behind its may_change().
+  checkpoint::StateCopy& state_copy() { return state_copy_; }
   /// What the arenas have really needed so far.
   MemoryPlan peaks() const;
 
@@ -158,6 +159,7 @@ class Replica {
   Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_, library_, batches_;
   Arena host_parameters_, host_slots_, host_checkpoint_;
   OwnedStream compute_;
+  checkpoint::StateCopy state_copy_;
   ops::Context context_;
   model::Model model_;
   std::vector<parallel::PipelineAction> schedule_;
