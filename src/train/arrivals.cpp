@@ -24,7 +24,7 @@ void Arrivals::take(const Stream& compute, const data::MicroBatch& batch, int nu
   if (number == 0) first_ = taken_;
   TRIREME_EXPECT(taken_ == first_ + static_cast<std::size_t>(number));
   ++taken_;
-  // The last reader of what was kept in this place was given to `compute` before the micro-batch taken last: where it is one of its own.
+  // What reads the one in whose place it comes was given to `compute` before the micro-batch taken last.
   given_.hold_back(copies_);
   given_.record(compute);
   const Kept& to = kept(number);

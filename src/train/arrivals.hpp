@@ -26,12 +26,11 @@ class Arrivals {
     const ops::ImageTransform* transforms = nullptr;
   };
 
-  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches between forward and backward, the oldest of which has
-  /// been given to the device when another is taken.
+  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches that are between forward and backward at most.
   Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept, Arena& memory);
 
-  /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ... What was kept longest is given up: `compute` was given all that reads
-  /// it, before the micro-batch taken last where the device's memory is apart: then nothing waits for what reads that one.
+  /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ... `compute` was given all that reads the one `kept` before it. Where the
+  /// device's memory is apart it comes in place of the one before that: so it travels while those after it are worked on.
   void take(const Stream& compute, const data::MicroBatch& batch, int number);
   Kept& kept(int number) { return kept_[(first_ + static_cast<std::size_t>(number)) % kept_.size()]; }
   /// Of the micro-batch taken last.

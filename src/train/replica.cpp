@@ -354,7 +354,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
 
 void Replica::evaluate(const data::MicroBatch& batch, int number) {
   TRIREME_EXPECT(number < evaluated_at_once);
-  arrivals_->take(compute_, batch, 0);
+  arrivals_->take(compute_, batch, 0);  // a step of one
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::Pass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
