@@ -217,7 +217,7 @@ class Bench {
     const std::string path = folder_ / "background.h5";
     checkpoint::WriteReport report;
     thread_whole_.seconds.push_back(timed([&] {
-      checkpoint::BackgroundWrite writing(world_, path, state_.pieces, {}, memory_);
+      checkpoint::BackgroundWrite writing(world_, path, state_.pieces, {}, copy_);
       for (bool done = false; !done; done = writing.advance()) {
         while (writing.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         world_.barrier();  // as steps do, it goes on when no rank's thread is busy
@@ -286,6 +286,7 @@ class Bench {
   State state_;
   WorkFolder folder_;
   Arena memory_;
+  checkpoint::StateCopy copy_{memory_, {}};
   std::int64_t raw_offset_ = 0;
   Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"}, once_whole_{"checkpoint at once: whole"},
       thread_writing_{"checkpoint by a thread: writing"}, thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true},

@@ -1,6 +1,7 @@
 #include "trireme/base/phase.hpp"
 
 #include <mutex>
+#include <shared_mutex>
 #include <utility>
 
 #include "trireme/base/expect.hpp"
@@ -8,13 +9,13 @@
 namespace trireme {
 namespace {
 
-std::mutex mutex;
+std::shared_mutex mutex;  // shared: a thread that is held up by the listener holds up no other
 std::function<void(const char*)> heard_by;
 
 }  // namespace
 
 void come_by(const char* phase) {
-  const std::lock_guard lock(mutex);
+  const std::shared_lock lock(mutex);
   if (heard_by) heard_by(phase);
 }
 

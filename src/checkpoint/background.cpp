@@ -40,6 +40,7 @@ struct BackgroundWrite::Work {
   enum class Part : std::uint8_t { digests, layout, values, read_back, in_place, done };
 
   const comm::Communicator world;
+  StateCopy& state;
   const int rank = world.rank(), size = world.size();
   const ArenaScope taken;
   std::string temporary;
@@ -51,11 +52,12 @@ struct BackgroundWrite::Work {
   ReadBack found;
   WriteReport report;
   double own_seconds = 0, thread_seconds = 0;  ///< of work, on the caller's thread and on the other; the latter is read when that is done
+  double giving_seconds = 0;                   ///< the caller's, until it had given all copies; on the CPU until they were made
   double layout_seconds = 0, writing_seconds = 0;
   Part part = Part::digests;
   std::future<void> thread;  ///< last: waited for before the rest goes
 
-  Work(const comm::Communicator& group, Arena& memory) : world(group), taken(memory) {}
+  Work(const comm::Communicator& group, StateCopy& copy) : world(group), state(copy), taken(copy.memory()) {}
 
   template <class Body>
   void start(Part next, Body&& body) {
@@ -68,20 +70,31 @@ struct BackgroundWrite::Work {
     });
   }
 
-  void copy(std::span<const Piece> from, Arena& memory) {
-    const double start = monotonic_seconds();
-    const BackgroundMemory own = take_background_memory(memory, from);
+  void give_copies(std::span<const Piece> from) {
+    const BackgroundMemory own = take_background_memory(state.memory(), from);
     staging = own.staging;
     float* to = own.copy.as<float>();
     pieces.assign(from.begin(), from.end());
+    const double start = monotonic_seconds();
+    const Stream& copies = state.begin();
     for (Piece& piece : pieces) {
+      TRIREME_EXPECT(piece.stream.handle == state.compute().handle);
       const std::int64_t elements = elements_of(piece);
-      copy_bytes(piece.stream, to, piece.data, static_cast<std::size_t>(elements) * sizeof(float));
+      copy_bytes(copies, to, piece.data, static_cast<std::size_t>(elements) * sizeof(float));
+      piece.stream = {};  // the thread reads host memory
       piece.data = to;
       to += elements;
     }
-    for (Piece& piece : pieces) synchronize(std::exchange(piece.stream, Stream{}));  // the copies stand; the thread has no device
-    report.copy_seconds = monotonic_seconds() - start;
+    state.end();
+    giving_seconds = monotonic_seconds() - start;
+  }
+
+  void take_digests() {
+    come_by("checkpoint-copy");
+    const double start = monotonic_seconds();
+    report.copy_seconds = state.wait();
+    thread_seconds -= monotonic_seconds() - start;  // no work
+    plan.digests = digests_of(pieces);
   }
 
   /// Rank 0's, without MPI: from here on the file has its size and no value.
@@ -122,8 +135,8 @@ struct BackgroundWrite::Work {
   }
 };
 
-BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, Arena& memory)
-    : work_(std::make_unique<Work>(world, memory)) {
+BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, StateCopy& copy)
+    : work_(std::make_unique<Work>(world, copy)) {
   come_by("checkpoint-begin");
   const double start = monotonic_seconds();
   Work& work = *work_;
@@ -131,10 +144,10 @@ BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::str
   work.plan = plan_file(world, path, pieces, info);
   prepare_folder(world, path, work.plan, work.staged);
   comm::together(world, [&] {
-    work.copy(pieces, memory);
-    work.start(Work::Part::digests, [&work] { work.plan.digests = digests_of(work.pieces); });
+    work.give_copies(pieces);
+    work.start(Work::Part::digests, [&work] { work.take_digests(); });
   });
-  work.own_seconds = monotonic_seconds() - start - work.report.copy_seconds;
+  work.own_seconds = monotonic_seconds() - start - work.giving_seconds;
 }
 
 BackgroundWrite::~BackgroundWrite() = default;

@@ -128,7 +128,9 @@ void Event::wait() const {
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated) emulated::wait(point(handle_)->stream, point(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) check(cudaEventSynchronize(native(handle_)), "waiting for an event");
+  if (device_.kind != DeviceKind::cuda) return;
+  check(cuda::select(device_.index), "choosing the device");  // the thread may be another one than the stream's
+  check(cudaEventSynchronize(native(handle_)), "waiting for an event");
 #endif
 }
 

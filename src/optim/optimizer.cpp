@@ -216,7 +216,7 @@ void Optimizer::begin_update(ops::Context& context, double rate, const LossOfSte
 
 StepOutcome Optimizer::end_update() {
   ops::Judgement judgement{.updates = updates_ + 1, .loss_scale = loss_scale_.scale, .good_steps = loss_scale_.good_steps};
-  report_.hear(&judgement);
+  if (const ops::Judgement* heard = report_.hear()) judgement = *heard;
   updates_ = judgement.updates;
   loss_scale_ = {judgement.loss_scale, judgement.good_steps};
   return {judgement.apply != 0, judgement.norm, judgement.overflow != 0};

@@ -13,9 +13,8 @@ Agreement::Agreement(const parallel::Mesh& mesh, comm::Engine& engine, Device de
     : world_(mesh.world),
       engine_(engine),
       bounds_(parallel::equal_bounds(static_cast<std::size_t>(world_.size()), sizeof(StepMessage))),
-      heard_(static_cast<std::size_t>(bounds_.back()) + sizeof(SampleSums)),
-      report_(device, heard_.size()) {
-  bytes_ = memory.allocate(DType::uint8, {static_cast<std::int64_t>(heard_.size())});
+      report_(device, static_cast<std::size_t>(bounds_.back()) + sizeof(SampleSums)) {
+  bytes_ = memory.allocate(DType::uint8, {bounds_.back() + static_cast<std::int64_t>(sizeof(SampleSums))});
   SampleSums* joined = nullptr;
   if (bytes_.data != nullptr) {
     messages_ = static_cast<StepMessage*>(bytes_.data);
@@ -37,11 +36,11 @@ void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wi
 }
 
 Agreement::Heard Agreement::hear(std::vector<StepMessage>& messages) {
-  report_.hear(heard_.data());
+  const std::byte* told = report_.hear();
   messages.resize(bounds_.size() - 1);
-  std::memcpy(messages.data(), heard_.data(), messages.size() * sizeof(StepMessage));
+  std::memcpy(messages.data(), told, messages.size() * sizeof(StepMessage));
   Heard heard;
-  std::memcpy(&heard.sums, heard_.data() + bounds_.back(), sizeof(SampleSums));
+  std::memcpy(&heard.sums, told + bounds_.back(), sizeof(SampleSums));
   for (const StepMessage& message : messages) heard.wishes |= message.wishes;
   return heard;
 }

@@ -11,7 +11,7 @@ void copy(const Stream& stream, const void* from, const Tensor& to) { copy_bytes
 
 Arrivals::Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept, Arena& memory)
     : copies_(device), read_(device), given_(device), there_(device) {
-  for (int place = 0; place < kept; ++place) {
+  for (int place = 0; place < kept + (apart ? 1 : 0); ++place) {
     kept_.push_back({memory.allocate(DType::int32, {options.micro * options.labels_per_sample()}), memory.allocate(DType::uint8, {options.micro * key_bytes})});
   }
   if (!apart || !inputs) return;
@@ -21,9 +21,12 @@ Arrivals::Arrivals(const ReplicaOptions& options, Device device, bool apart, boo
 
 void Arrivals::take(const Stream& compute, const data::MicroBatch& batch, int number) {
   take_inputs(batch);
-  // What is kept in this place may be read up to the end of the micro-batch before.
-  given_.record(compute);
+  if (number == 0) first_ = taken_;
+  TRIREME_EXPECT(taken_ == first_ + static_cast<std::size_t>(number));
+  ++taken_;
+  // What reads the one in whose place it comes was given to `compute` before the micro-batch taken last.
   given_.hold_back(copies_);
+  given_.record(compute);
   const Kept& to = kept(number);
   if (batch.labels.defined()) copy(copies_, batch.labels.data, to.labels);
   if (batch.sample_keys != nullptr) copy(copies_, batch.sample_keys, to.sample_keys);

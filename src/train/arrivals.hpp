@@ -26,13 +26,13 @@ class Arrivals {
     const ops::ImageTransform* transforms = nullptr;
   };
 
-  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches between forward and backward.
+  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches that are between forward and backward at most.
   Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept, Arena& memory);
 
-  /// What is given to `compute` from here on finds the micro-batch there, in place `number` of those kept. What it took the place of was read by what `compute`
-  /// was given before.
+  /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ... `compute` was given all that reads the one `kept` before it. Where the
+  /// device's memory is apart it comes in place of the one before that: so it travels while those after it are worked on.
   void take(const Stream& compute, const data::MicroBatch& batch, int number);
-  Kept& kept(int number) { return kept_[static_cast<std::size_t>(number) % kept_.size()]; }
+  Kept& kept(int number) { return kept_[(first_ + static_cast<std::size_t>(number)) % kept_.size()]; }
   /// Of the micro-batch taken last.
   const Inputs& inputs() const { return inputs_; }
   /// `compute` has been given all that reads them.
@@ -42,7 +42,8 @@ class Arrivals {
   void take_inputs(const data::MicroBatch& batch);
   OwnedStream copies_;
   Event read_, given_, there_;
-  std::vector<Kept> kept_;
+  std::vector<Kept> kept_;             ///< taken in turn; apart: one more than are between forward and backward
+  std::size_t taken_ = 0, first_ = 0;  ///< so many were, before this step so many
   Inputs inputs_;
   Tensor input_memory_, transform_memory_;  ///< not defined() where the loader's is read
 };

@@ -1,5 +1,6 @@
 #include "trireme/train/evaluation.hpp"
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,9 +21,13 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   loader.start({});
   replica.exchange_ema();
   const auto pass = [&] {
-    for (Sums& sums : mine) {
-      come_by("evaluation");
-      sums = replica.evaluate(loader.next());
+    for (std::size_t first = 0; first < rounds; first += Replica::evaluated_at_once) {
+      const std::span some = std::span(mine).subspan(first, std::min<std::size_t>(Replica::evaluated_at_once, rounds - first));
+      for (std::size_t number = 0; number < some.size(); ++number) {
+        come_by("evaluation");
+        replica.evaluate(loader.next(), static_cast<int>(number));
+      }
+      replica.read_sums(some);
     }
   };
   // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends the job where it happens.

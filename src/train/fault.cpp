@@ -17,6 +17,7 @@ void flip(Replica& replica) {
   // The first byte of a little-endian number is in its mantissa.
   void* byte = (whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working()).data;
   const Stream& stream = replica.context().stream();
+  replica.state_copy().may_change();
   std::uint8_t value = 0;
   copy_bytes(stream, &value, byte, 1);
   value ^= flipped_bit;
@@ -34,6 +35,14 @@ Faults::Faults(const std::vector<Fault>& faults, int world_rank) {
 }
 
 void Faults::at(const std::string& phase, std::int64_t step, Replica& replica) {
+  const double sleep_seconds = happen(phase, step, replica);
+  if (sleep_seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(sleep_seconds));  // others come by meanwhile
+}
+
+/// Returns how long the thread is to sleep.
+double Faults::happen(const std::string& phase, std::int64_t step, Replica& replica) {
+  const std::lock_guard lock(mutex_);
+  double sleep_seconds = 0;
   if (poisoned_ && phase == "step") replica.scale_gradients(1);
   for (Armed& armed : armed_) {
     const Fault& fault = armed.fault;
@@ -42,7 +51,7 @@ void Faults::at(const std::string& phase, std::int64_t step, Replica& replica) {
     switch (fault.kind) {
       case Fault::Kind::kill: std::raise(SIGKILL); break;
       case Fault::Kind::stop: std::raise(SIGSTOP); break;
-      case Fault::Kind::sleep: std::this_thread::sleep_for(std::chrono::duration<double>(fault.seconds)); break;
+      case Fault::Kind::sleep: sleep_seconds += fault.seconds; break;
       case Fault::Kind::nan:
         replica.scale_gradients(std::numeric_limits<float>::quiet_NaN());
         poisoned_ = true;
@@ -50,6 +59,7 @@ void Faults::at(const std::string& phase, std::int64_t step, Replica& replica) {
       case Fault::Kind::flip: flip(replica); break;
     }
   }
+  return sleep_seconds;
 }
 
 }  // namespace trireme::train

@@ -27,7 +27,6 @@ void Guard::came_by(const std::string& phase) {
   if (phase == "checkpoint-begin") saved_step_ = step_.load();
   const std::int64_t step = phase.starts_with("checkpoint") ? saved_step_ : step_;
   if (watchdog_ != nullptr && std::this_thread::get_id() == main_thread_) watchdog_->enter(phase, step);
-  const std::lock_guard lock(faults_mutex_);
   faults_.at(phase, step, *run_.replica);
 }
 

@@ -122,6 +122,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint, host_pages(device)),
       graphs_(options.graphs && !in_host_memory(device.kind)),
       compute_(device, OwnedStream::Priority::ordinary, &graphs_),
+      state_copy_(host_checkpoint_, compute_),
       context_(compute_, workspace_, library_, ops::target_of(target), {.deterministic = options.deterministic, .tfloat32 = options.tfloat32}),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
@@ -129,8 +130,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence, options.cut),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
-      sums_on_device_(batches_.allocate(DType::float64, {options.accumulation, 4})),
-      sums_(static_cast<std::size_t>(options.accumulation)),
+      sums_(batches_.allocate(DType::float64, {std::max<std::int64_t>(options.accumulation, evaluated_at_once), 4})),
       statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
   engine_.serve(compute_);
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
@@ -206,7 +206,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     if (options.copies_checkpoints) checkpoint::take_background_memory(replica.host_checkpoint_, pieces_of(replica, Rows::share, true));
   }
   replica.exchange_ema();
-  replica.evaluate(batch);
+  replica.evaluate(batch, 0);
   replica.exchange_ema();
   return replica.peaks();
 }
@@ -219,6 +219,7 @@ void Replica::initialize(std::uint64_t seed) {
 void Replica::exchange_ema() {
   if (!optimizer_->ema().defined()) return;
   engine_.quiesce();  // working weights may still be gathered
+  state_copy_.may_change();
   optimizer_->exchange_ema(context_);
   store_->refresh_working(context_);
 }
@@ -355,9 +356,9 @@ void Replica::backward(const parallel::PipelineAction& action) {
   if (!here.first()) send_copy(dx, here.number(), false);
 }
 
-Sums Replica::evaluate(const data::MicroBatch& batch) {
-  Sums sums;
-  arrivals_->take(compute_, batch, 0);
+void Replica::evaluate(const data::MicroBatch& batch, int number) {
+  TRIREME_EXPECT(number < evaluated_at_once);
+  arrivals_->take(compute_, batch, 0);  // a step of one
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::Pass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
@@ -371,10 +372,8 @@ Sums Replica::evaluate(const data::MicroBatch& batch) {
     store_->need(context_, here->end(), -1);
     pass.enter_block();
     const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing), 0};
-    model_.head().loss(pass, y, arrivals_->kept(0).labels, scale, sums_of(0));
-    read_sums({&sums, 1});
+    model_.head().loss(pass, y, arrivals_->kept(0).labels, scale, sums_of(number));
   }
-  return sums;
 }
 
 Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
@@ -390,17 +389,14 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   return model_.head().logits(pass, y, row);
 }
 
-void Replica::tell(std::uint64_t wishes, double busy_seconds) { agreement_->tell(context_, last_stage() ? sums_on_device_ : Tensor{}, wishes, busy_seconds); }
-
-const std::vector<Sums>& Replica::micro_batch_sums() {
-  if (last_stage()) read_sums(sums_);
-  return sums_;
+void Replica::tell(std::uint64_t wishes, double busy_seconds) {
+  agreement_->tell(context_, last_stage() ? sums_.rows(0, options_.accumulation) : Tensor{}, wishes, busy_seconds);
 }
 
-/// Of the first micro-batches.
-void Replica::read_sums(std::span<Sums> sums) {
+void Replica::read_sums(std::span<Sums> sums) const {
   static_assert(sizeof(Sums) == 4 * sizeof(double));
-  copy_bytes(compute_, sums.data(), sums_on_device_.data, sums.size_bytes());
+  TRIREME_EXPECT(static_cast<std::int64_t>(sums.size()) <= sums_.shape[0]);
+  if (last_stage()) copy_bytes(compute_, sums.data(), sums_.data, sums.size_bytes());
 }
 
 }  // namespace trireme::train

@@ -84,7 +84,7 @@ void Saver::begin(RunState& state, bool best, bool alone) {
     const checkpoint::Info info = make_info(state);
     const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
     const Target target{state, best, alone};
-    auto file = std::make_unique<checkpoint::BackgroundWrite>(run_.mesh.world, path_of(target), pieces, info, run_.replica->checkpoint_memory());
+    auto file = std::make_unique<checkpoint::BackgroundWrite>(run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy());
     writing_ = Writing{target, monotonic_seconds() - start, std::move(file)};
   });
 }

@@ -81,6 +81,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   LaunchSection launches(stream, section);
   const StepTimes& times = step.times;
   replica_.tell(request.wishes, overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
+  replica_.state_copy().may_change();
   // A delayed update is by the gradient of the step before, and goes by what the host heard of that one's loss.
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) hear(step);

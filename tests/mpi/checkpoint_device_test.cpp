@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstdint>
+#include <future>
 #include <limits>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "mpi/checkpoint_pieces.hpp"
 #include "support/shared_folder.hpp"
 #include "trireme/base/check.hpp"
+#include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/background.hpp"
 #include "trireme/checkpoint/verify.hpp"
 #include "trireme/device/stream.hpp"
@@ -31,7 +33,8 @@ class OnDevice {
     copy(host_, pieces_);
   }
   const std::vector<Piece>& pieces() const { return pieces_; }
-  void fill(std::uint8_t byte) {
+  const Stream& stream() const { return stream_; }
+  void fill(std::uint8_t byte) const {
     const std::vector<std::uint8_t> bytes(static_cast<std::size_t>(memory_.used_bytes()), byte);
     for (const Piece& piece : pieces_) copy_bytes(stream_, piece.data, bytes.data(), static_cast<std::size_t>(elements(piece)) * sizeof(float));
   }
@@ -71,11 +74,37 @@ TEST(OfADevice, TheFileIsTheHostsHoweverItIsWritten) {
     Arena planned({DeviceKind::meta, 0}, "plan", 0);
     take_background_memory(planned, there.pieces());
     Arena memory({DeviceKind::cpu, 0}, "copy", planned.peak_bytes(), Pages::pinned);
-    BackgroundWrite writing(world(), background, there.pieces(), example_info(), memory);
+    StateCopy copy(memory, there.stream());
+    BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);
+    copy.may_change();
     there.fill(7);  // training goes on
     EXPECT_EQ(writing.finish().digest, expected.digest);
     EXPECT_EQ(first_difference(background, host), -1) << "tensor " << tensor;
   }
+}
+
+/// The thread is held until the host has gone on to what changes the values, and that is done.
+TEST(OfADevice, WhatChangesTheValuesComesBehindTheirCopies) {
+  const SharedFolder folder;
+  const std::string host = folder.path + "/host.h5", background = folder.path + "/background.h5";
+  SplitModel model(world().rank(), world().size(), 1);
+  model.initialize();
+  const OnDevice there(model.pieces(true));
+  const std::uint64_t digest = write(world(), host, model.pieces(true), example_info()).digest;
+  Arena memory({DeviceKind::cpu, 0}, "copy", 16 << 20, Pages::pinned);
+  StateCopy copy(memory, there.stream());
+  std::promise<void> changed;
+  const std::shared_future<void> may_go_on = changed.get_future();
+  const PhaseListener listener([&](const char* phase) {
+    if (std::string(phase) == "checkpoint-copy") may_go_on.wait();
+  });
+  BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);
+  copy.may_change();
+  there.fill(7);
+  synchronize(there.stream());
+  changed.set_value();
+  EXPECT_EQ(writing.finish().digest, digest);
+  EXPECT_EQ(first_difference(background, host), -1);
 }
 
 TEST(OfADevice, WhatIsReadIsWhatTheHostReads) {
@@ -148,8 +177,9 @@ TEST(OfADevice, PinnedMemoryIsReadWhenItsCopiesAreMade) {
       copy_bytes(piece.stream, home.data, piece.data, static_cast<std::size_t>(home.bytes()));  // not awaited
       piece.data = home.as<float>();
     }
+    StateCopy copy(memory, there.stream());
     if (in_background)
-      BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
+      BackgroundWrite(world(), path, pieces, example_info(), copy).finish();
     else
       write(world(), path, pieces, example_info());
     EXPECT_EQ(first_difference(path, expected_path), -1);

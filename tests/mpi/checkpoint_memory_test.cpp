@@ -123,7 +123,8 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
   std::optional<Arena> memory;
   const std::optional<std::int64_t> background = growth([&] {
     memory.emplace(Device{DeviceKind::cpu, 0}, "copy", planned.peak_bytes());
-    BackgroundWrite(world(), path, mine.pieces, {}, *memory).finish();
+    StateCopy copy(*memory, {});
+    BackgroundWrite(world(), path, mine.pieces, {}, copy).finish();
   });
   EXPECT_EQ(memory->peak_bytes(), planned.peak_bytes());
   EXPECT_LE(planned.peak_bytes(), static_cast<std::int64_t>(mine.values.size() * sizeof(float)) + std::max(turned, block) + 4096);

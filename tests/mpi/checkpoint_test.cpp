@@ -281,7 +281,8 @@ TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
     const std::string sync = folder.path + "/sync.h5", background = folder.path + "/background.h5";
     const WriteReport expected = write(world(), sync, model.pieces(true), example_info());
     Arena memory = memory_for(model.pieces(true));
-    BackgroundWrite writing(world(), background, model.pieces(true), example_info(), memory);
+    StateCopy copy(memory, {});
+    BackgroundWrite writing(world(), background, model.pieces(true), example_info(), copy);
     for (std::vector<float>& values : model.values) std::fill(values.begin(), values.end(), 7.0f);  // training goes on
     const WriteReport report = writing.finish();
     EXPECT_EQ(report.digest, expected.digest);
@@ -300,7 +301,8 @@ TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
   const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
   write(world(), sync, pieces, example_info());
   Arena memory = memory_for(pieces);
-  for (int time = 0; time < 2; ++time) BackgroundWrite(world(), background, pieces, example_info(), memory).finish();
+  StateCopy copy(memory, {});
+  for (int time = 0; time < 2; ++time) BackgroundWrite(world(), background, pieces, example_info(), copy).finish();
   EXPECT_EQ(memory.used_bytes(), 0) << "given back";
   EXPECT_EQ(first_difference(background, sync), -1);
   EXPECT_EQ(verify_checkpoint(background), "");
@@ -312,7 +314,8 @@ TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
   Example example;
   const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
   Arena memory = memory_for(pieces);
-  BackgroundWrite writing(world(), path, pieces, example_info(), memory);
+  StateCopy copy(memory, {});
+  BackgroundWrite writing(world(), path, pieces, example_info(), copy);
   int parts = 0;
   for (bool done = false; !done; ++parts) {
     while (writing.busy()) std::this_thread::yield();
@@ -331,9 +334,10 @@ TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   Example example;
   const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
   Arena memory = memory_for(pieces);
+  StateCopy copy(memory, {});
   for (int parts = 0; parts < 4; ++parts) {  // after the fourth it is being put in place
     {
-      BackgroundWrite writing(world(), path, pieces, example_info(), memory);
+      BackgroundWrite writing(world(), path, pieces, example_info(), copy);
       for (int i = 0; i < parts; ++i) writing.advance();
     }
     world().barrier();
@@ -365,11 +369,12 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
   const std::string before = bytes_of(path);
   world().barrier();
   Arena memory = memory_for(pieces);
+  StateCopy copy(memory, {});
   for (const bool background : {true, false}) {
     const FileSizeLimit limit(3'000'000);
     const auto attempt = [&] {
       if (background)
-        BackgroundWrite(world(), path, pieces, example_info(), memory).finish();
+        BackgroundWrite(world(), path, pieces, example_info(), copy).finish();
       else
         write(world(), path, pieces, example_info());
     };

@@ -58,7 +58,7 @@ TEST(Replica, PlansEveryByteAtEveryLayout) {
     test::ReplicaFixture fixture(options_of(layout), 1, mesh);
     const std::int64_t first = mesh.place.data_rank * fixture.options.accumulation;
     for (int step = 0; step < 2; ++step) fixture.step(1e-3, first);
-    fixture.replica.evaluate(fixture.batch(0));
+    fixture.evaluate(fixture.batch(0));
     fixture.engine.quiesce();
     const MemoryPlan used = fixture.replica.peaks();
     EXPECT_EQ(used.parameters, fixture.plan.parameters);

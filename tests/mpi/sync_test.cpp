@@ -193,7 +193,7 @@ TEST(Sync, PlansEveryByte) {
       test::ReplicaFixture fixture(options, 1, mesh);
       for (int step = 0; step < 2; ++step) fixture.step(rate);
       if (sync == SyncKind::periodic) fixture.replica.average()->average(fixture.replica.context());
-      fixture.replica.evaluate(fixture.batch(0));
+      fixture.evaluate(fixture.batch(0));
       fixture.engine.quiesce();
       EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
       const parallel::ParameterStore& store = fixture.replica.store();

@@ -55,9 +55,24 @@ struct ReplicaFixture {
         replica.backward(action);
       }
     }
-    for (const train::Sums& sums : replica.micro_batch_sums()) loss += sums.loss;
+    for (const train::Sums& sums : micro_batch_sums()) loss += sums.loss;
     handed_on = replica.reducer().finish(replica.context());
     return loss;
+  }
+
+  /// Of the last gradients(), by micro-batch.
+  std::vector<train::Sums> micro_batch_sums() const {
+    std::vector<train::Sums> sums(static_cast<std::size_t>(options.accumulation));
+    replica.read_sums(sums);
+    return sums;
+  }
+
+  /// One micro-batch, evaluated alone.
+  train::Sums evaluate(const data::MicroBatch& batch) {
+    train::Sums sums;
+    replica.evaluate(batch, 0);
+    replica.read_sums({&sums, 1});
+    return sums;
   }
 
   /// A whole step; returns the norm of its gradient.

@@ -32,11 +32,11 @@ inline Trained trained(const train::ReplicaOptions& options, const parallel::Mes
   for (std::int64_t step = 0; step < 3; ++step) {
     result.norms.push_back(fixture.step(0.01, (step * mesh.shape.data + mesh.place.data_rank) * options.accumulation));
     double loss = 0;
-    for (const train::Sums& sums : fixture.replica.micro_batch_sums()) loss += sums.loss;
+    for (const train::Sums& sums : fixture.micro_batch_sums()) loss += sums.loss;
     result.losses.push_back(loss);
     if (step == 1) continue;
     fixture.replica.exchange_ema();
-    result.evaluated = fixture.replica.evaluate(fixture.batch(0));
+    result.evaluated = fixture.evaluate(fixture.batch(0));
     fixture.replica.exchange_ema();
   }
   fixture.engine.quiesce();

@@ -153,6 +153,30 @@ class CudaStandIn(harness.Case):
         with open(self.path(folder, "log.txt")) as file:
             return file.read()
 
+    def test_evaluations_and_checkpoints_between_steps(self):
+        """In the third row stands what was done between the second step and the third: the ends of two steps, an evaluation, whose sums are waited for once, a checkpoint, for whose copies
+        its thread waits, by then or later. Nothing of it allocates. Replicas that are compared come to the host once more, so they are not."""
+        both = ("--set", "checkpoint.every=2 steps", "--set", "evaluate.every=2 steps")
+        for name, deck, ranks, more in (("images", RESNET, 1, ()), ("text", GPT, 1, ()), ("averages", RESNET, 1, ("--set", "optimizer.ema=0.9")),
+                                        ("shards", GPT, 2, ("--set", 'parallel.shard="parameters"')), ("delayed", GPT, 2, ("--set", 'parallel.sync="delayed"', "--set", "health.compare_replicas=none"))):
+            with self.subTest(name):
+                reports = self.trained(deck, *FOUR, *more, *both, "--set", "run.folder=" + name, ranks=ranks, devices=ranks)
+                rounds = 6 // ranks  # 90 images in sixteens, 820 bytes of text in twelve sequences of 64, two by two
+                for _, _, third, fourth in reports:
+                    for step in (third, fourth):
+                        self.assertEqual({key: step[key] for key in ONCE if key in step}, {})
+                    self.assertEqual((third["stream_waits"], third["pageable_copies"]), (1, 1))
+                    self.assertNotIn("stream_waits", fourth)
+                    of_steps = 2 * (MICRO_BATCHES // ranks + 2)
+                    self.assertIn(third["event_waits"] + fourth["event_waits"] - of_steps - (rounds - 1), (0, 1))
+        with self.subTest("a checkpoint alone"):
+            (_, _, third, _), = self.trained(RESNET, *FOUR, *both[:2], "--set", "run.folder=alone")
+            self.assertNotIn("stream_waits", third)
+            self.assertNotIn("pageable_copies", third)
+        with self.subTest("not beside the steps"):
+            (_, _, third, _), = self.trained(RESNET, *FOUR, *both[:2], "--set", "checkpoint.async=false", "--set", "run.folder=at-once")
+            self.assertGreater(third["stream_waits"], 1)
+
     def test_ranks_with_a_device_each(self):
         """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""
         for name, micro_batches, more in (("data", 2, ()), ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),

@@ -81,6 +81,33 @@ class Emulated(harness.Case):
         on_cpu = self.trained("cpu", *settings, ranks=4)
         self.assertEqual(self.trained("emulated", *settings, *EMULATED, ranks=4), on_cpu)
 
+    def test_a_checkpoint_is_of_its_step_while_steps_go_on(self):
+        """The threads that write are held before they wait for the copies, which this device makes as late as it may: when what would change the state comes."""
+        images, text = RESNET.replace("micro = 16", "micro = 4"), GPT.replace('kind = "adamw"', 'kind = "lamb"')
+        slow = ("--set", "debug.fault=" + "; ".join("sleep 1 rank %d step 1..10 phase checkpoint-copy" % rank for rank in range(2)))
+        for name, deck, settings in (("averages", images, {"optimizer.ema": 0.9}), ("delayed", text, {"parallel.sync": '"delayed"'}),
+                                     ("periodic", text, {"parallel.sync": '"every 5 steps"', "parallel.outer_momentum": 0.5, "optimizer.ema": 0.9}),
+                                     ("shards", images, {"parallel.shard": '"gradients"'}), ("stages", text, {"parallel.pipeline": 2}),
+                                     ("offload", text, {"parallel.shard": '"parameters"', "parallel.offload": '["optimizer", "parameters"]'})):
+            with self.subTest(name):
+                self.write(deck)
+                settings = [word for key, value in settings.items() for word in ("--set", "%s=%s" % (key, value))]
+                on_cpu = self.trained(name, *settings, ranks=2)
+                self.assertEqual(self.trained(name + "-emulated", *settings, *EMULATED, *slow, ranks=2), on_cpu)
+                written = harness.checkpoints(self.path(name))
+                self.assertEqual(len(written), 2)
+                for one, other in ([harness.digest(self.path(folder, "checkpoints", file)) for folder in (name, name + "-emulated")] for file in written):
+                    self.assertEqual(one, other)
+
+    def test_evaluations_longer_than_their_sums_are_kept(self):
+        self.write(RESNET.replace("global = 32", "global = 4").replace("micro = 16", "micro = 1"))  # micro-batches of the test set: 70; 64 are read at once
+        for settings in ((), ("--set", "optimizer.ema=0.9")):
+            with self.subTest(settings=settings):
+                name = "cpu%d" % len(settings)
+                on_cpu = self.trained(name, *settings)
+                self.assertIn("test", [row["split"] for row in on_cpu[0]])
+                self.assertEqual(self.trained(name + "-emulated", *settings, *EMULATED), on_cpu)
+
     def test_a_step_that_is_not_applied_is_heard_of_behind_the_next(self):
         self.write(RESNET)
         fault = ("--allow-faults", "--set", "debug.fault=nan rank 1 step 3..4")

@@ -8,7 +8,7 @@ namespace trireme {
 /// next to nothing where nobody listens.
 void come_by(const char* phase);
 
-/// Who listens to come_by(), while it lives: the watchdog of a run, and its faults on purpose. One at a time. Where a process is has no owner among
+/// Who listens to come_by(), while it lives: the watchdog of a run, and its faults on purpose. One at a time, called by whichever threads come by, also at once. Where a process is has no owner among
 /// the objects of a run, as its signals have none: so this is global.
 class PhaseListener {
  public:

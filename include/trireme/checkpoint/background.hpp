@@ -5,6 +5,7 @@
 #include <string>
 
 #include "trireme/checkpoint/checkpoint.hpp"
+#include "trireme/checkpoint/state_copy.hpp"
 #include "trireme/tensor/arena.hpp"
 
 namespace trireme::checkpoint {
@@ -21,9 +22,10 @@ BackgroundMemory take_background_memory(Arena& arena, std::span<const Piece> pie
 /// seals and renames. In between, on the caller's thread and with all ranks, stands what is collective: agreement after each part.
 class BackgroundWrite {
  public:
-  /// Checks pieces and room and copies the pieces' values, from a device in the order of its stream, and waits for that: from here on they may change; specs and parts stay in use. Collective. Throws as
-  /// write() does. take_background_memory() is called on `memory`, which is given back when this object is gone.
-  BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, Arena& memory);
+  /// Checks pieces and room and gives the copies of the pieces' values, for which the thread waits: from here on what comes behind `copy.may_change()` may
+  /// change them; specs and parts stay in use. The pieces' stream is the compute stream of `copy`. Collective. Throws as write() does.
+  /// take_background_memory() is called on the memory of `copy`, which is given back when this object is gone.
+  BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, StateCopy& copy);
   /// Waits for the thread. The temporary file is removed where the checkpoint is not in place.
   ~BackgroundWrite();
   BackgroundWrite(const BackgroundWrite&) = delete;

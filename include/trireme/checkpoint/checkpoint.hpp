@@ -47,7 +47,7 @@ struct WriteReport {
   std::int64_t bytes = 0;
   double seconds = 0;          ///< of work, without waiting for the caller
   double writing_seconds = 0;  ///< of these: layout, values and their flush, without digests, reading back, seal and rename
-  double copy_seconds = 0;     ///< of these: the copy of what is written beside training
+  double copy_seconds = 0;     ///< of these: the copy of what is written beside training; a device makes it while it works on
   double caller_seconds = 0;   ///< of these: on the caller's thread where another one writes, without the copy
   std::uint64_t digest = 0;    ///< over all tensors (docs/contract section 9)
 };

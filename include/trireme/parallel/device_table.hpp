@@ -61,12 +61,12 @@ class Report {
     copy_bytes(stream, sending.values.data(), from, count_ * sizeof(T));
     sending.there.record(stream);
   }
-  /// to[0, count) = what was sent first of all not heard of, for which the host waits. On meta `to` stays as it is.
-  void hear(T* to) {
+  /// What was sent first of all not heard of, for which the host waits: [count], good until the next sending. Null on meta.
+  const T* hear() {
     TRIREME_EXPECT(heard_ < sent_);
     const Sending& sending = sendings_[heard_++ % sendings_.size()];
     sending.there.wait();
-    if (sending.values.data() != nullptr) std::memcpy(to, sending.values.data(), count_ * sizeof(T));
+    return reinterpret_cast<const T*>(sending.values.data());
   }
 
  private:

@@ -38,7 +38,6 @@ class Agreement {
   ops::Join join_;                    ///< of the last stage's ranks, one of each tensor group
   Tensor bytes_;                      ///< the messages by world rank, behind them what is joined of them
   ops::StepMessage* messages_ = nullptr;
-  std::vector<std::byte> heard_;
   parallel::Report<std::byte> report_;
 };
 

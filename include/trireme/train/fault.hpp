@@ -1,5 +1,6 @@
 #pragma once
 
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -12,7 +13,7 @@ namespace trireme::train {
 class Faults {
  public:
   Faults(const std::vector<Fault>& faults, int world_rank);
-  /// This rank comes by a phase of a step.
+  /// This rank comes by a phase of a step, by any of its threads.
   void at(const std::string& phase, std::int64_t step, Replica& replica);
 
  private:
@@ -20,6 +21,8 @@ class Faults {
     Fault fault;
     std::int64_t done = 0;  ///< up to this step
   };
+  double happen(const std::string& phase, std::int64_t step, Replica& replica);
+  std::mutex mutex_;
   std::vector<Armed> armed_;
   bool poisoned_ = false;  ///< the gradients of the step that is made now are
 };

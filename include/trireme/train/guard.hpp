@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
@@ -52,7 +51,6 @@ class Guard {
   std::optional<Interval> compare_every_;
   std::atomic<std::int64_t> step_, saved_step_;
   const std::thread::id main_thread_ = std::this_thread::get_id();
-  std::mutex faults_mutex_;  // a checkpoint's thread comes by phases too
   Faults faults_;
   PhaseListener listener_;  // last: it calls came_by
 };

@@ -79,8 +79,15 @@ struct Fault {
 };
 
 /// What a rank comes by, in the order of a step. "step": before it; "checkpoint-...": as checkpoint::write and rotate say.
-inline constexpr const char* fault_phases[] = {
-    "step", "evaluation", "checkpoint-begin", "checkpoint-write", "checkpoint-close", "checkpoint-rename", "checkpoint-renamed", "checkpoint-rotate"};
+inline constexpr const char* fault_phases[] = {"step",
+                                               "evaluation",
+                                               "checkpoint-begin",
+                                               "checkpoint-copy",
+                                               "checkpoint-write",
+                                               "checkpoint-close",
+                                               "checkpoint-rename",
+                                               "checkpoint-renamed",
+                                               "checkpoint-rotate"};
 
 /// `emulated`: the host in the place of a device, which is strict about whose memory is whose (DeviceKind::emulated).
 enum class DebugDevice : std::uint8_t { automatic, emulated };

@@ -38,7 +38,7 @@ class Recorder {
   /// A row of kind train for the step just added; ends the window.
   void train_row(const RunState& state, const StepResult& result, double rate);
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
-  /// `stall_seconds`: what it kept the steps waiting, of which copying took `copy_seconds`; `seconds`: all that was done for it, by a thread too.
+  /// `stall_seconds`: what it kept the steps waiting; `copy_seconds`: the copies, on a device beside the steps; `seconds`: all that was done for it, by a thread too.
   void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds);
   void event(const RunState& state, const std::string& event, const std::string& detail);
   /// At the end of a run: rows that the disk did not take are tried once more. Throws Failure where they would be lost.

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "trireme/checkpoint/state_copy.hpp"
 #include "trireme/data/loader.hpp"
 #include "trireme/data/options.hpp"
 #include "trireme/device/launch.hpp"
@@ -112,8 +113,12 @@ class Replica {
   /// After a step's last backward: the sums of its micro-batches and what this rank wishes for go to all ranks, on the device. Collective over the world.
   void tell(std::uint64_t wishes, double busy_seconds);
   Agreement& agreement() { return *agreement_; }
-  /// Forward only, in evaluation mode. Returns the sums of the valid rows at the last stage, zeros at the others. All stages take part.
-  Sums evaluate(const data::MicroBatch& batch);
+  /// Micro-batches that may be evaluated before their sums are read.
+  static constexpr int evaluated_at_once = 64;
+  /// Forward only, in evaluation mode: the last stage keeps the sums of the valid rows as those of micro-batch `number`. All stages take part.
+  void evaluate(const data::MicroBatch& batch, int number);
+  /// Sums of the first micro-batches of the step, or of those evaluated, for which the host waits; nothing is read but at the last stage.
+  void read_sums(std::span<Sums> sums) const;
   /// Logits float32 [classes] of position `row` of one sequence of `context` tokens (without pipeline, micro = 1), in device memory. Collective over the
   /// tensor group.
   Tensor logits(const Tensor& tokens, std::int64_t row);
@@ -137,10 +142,8 @@ class Replica {
   bool last_stage() const { return mesh_.place.stage + 1 == mesh_.shape.pipeline; }
   /// Whether this rank's rows of a tensor of its list count (norms, checkpoints): another holds the same ones otherwise.
   bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }
-  /// Sums of this replica's micro-batches of the current step, for which the host waits; zeros but at the last stage.
-  const std::vector<Sums>& micro_batch_sums();
-  /// Room for checkpoint::BackgroundWrite.
-  Arena& checkpoint_memory() { return host_checkpoint_; }
+  /// For checkpoint::BackgroundWrite: how its values come from here. What changes any of pieces_of() is given to the device behind its may_change().
+  checkpoint::StateCopy& state_copy() { return state_copy_; }
   /// What the arenas have really needed so far.
   MemoryPlan peaks() const;
 
@@ -151,8 +154,7 @@ class Replica {
   Tensor receive(const Tensor& into, int chunk, bool forward);
   comm::Engine::Ticket send(const Tensor& tensor, int chunk, bool forward);
   comm::Engine::Ticket send_copy(const Tensor& tensor, int chunk, bool forward);
-  Tensor sums_of(int micro_batch) const { return sums_on_device_.rows(micro_batch, micro_batch + 1); }
-  void read_sums(std::span<Sums> sums);
+  Tensor sums_of(int micro_batch) const { return sums_.rows(micro_batch, micro_batch + 1); }
 
   ReplicaOptions options_;
   parallel::Mesh mesh_;
@@ -162,6 +164,7 @@ class Replica {
   Arena host_parameters_, host_slots_, host_checkpoint_;
   LaunchGraphs graphs_;
   OwnedStream compute_;
+  checkpoint::StateCopy state_copy_;
   ops::Context context_;
   model::Model model_;
   std::vector<parallel::PipelineAction> schedule_;
@@ -179,11 +182,10 @@ class Replica {
   std::unique_ptr<Arrivals> arrivals_;
   std::unique_ptr<Agreement> agreement_;
   ops::ImagePreparation preparation_;
-  Tensor sums_on_device_;  ///< float64 [accumulation, 4], as ops::cross_entropy writes it
+  Tensor sums_;  ///< float64 [micro-batches of a step, or evaluated at once, 4], as ops::cross_entropy writes it, on the device
   Tensor incoming_, outgoing_[2];
   comm::Engine::Ticket outgoing_sent_[2] = {0, 0};
   int outgoing_turn_ = 0;
-  std::vector<Sums> sums_;
   float statistic_scale_, gradient_factor_ = 1;
 };
 

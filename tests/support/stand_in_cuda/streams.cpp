@@ -127,6 +127,7 @@ STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  touch_device("waiting for an event");  // whichever thread it is
   note(Count::event_wait);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);

@@ -57,15 +57,16 @@ TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithStateInHostMemory) {
   }
 }
 
-/// Where kernels read the host's memory, micro-batches are read where the loader has them.
-TEST(EmulatedDevice, HasMemoryForTheInputsOfOneMicroBatch) {
+/// Where kernels read the host's memory, micro-batches are read where the loader has them, and nothing comes while labels are read.
+TEST(EmulatedDevice, HasMemoryForTheInputsOfOneMicroBatchAndTheLabelsOfOneMore) {
   const ReplicaOptions images = test::small_resnet(), tokens = test::small_gpt();
   const auto more = [](const ReplicaOptions& options) {
     return Replica::measure(options, {}, 0, DeviceKind::emulated).batches - Replica::measure(options, {}, 0, DeviceKind::cpu).batches;
   };
   const auto taken = [](std::int64_t bytes) { return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment; };
-  EXPECT_EQ(more(images), taken(images.input_shape().elements()) + taken(images.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
-  EXPECT_EQ(more(tokens), taken(tokens.input_shape().elements() * 4));
+  const auto kept = [&](const ReplicaOptions& options) { return taken(options.micro * options.labels_per_sample() * 4) + taken(options.micro * 8); };
+  EXPECT_EQ(more(images), kept(images) + taken(images.input_shape().elements()) + taken(images.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
+  EXPECT_EQ(more(tokens), kept(tokens) + taken(tokens.input_shape().elements() * 4));
 }
 
 }  // namespace

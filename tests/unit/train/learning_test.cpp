@@ -49,7 +49,7 @@ TEST(Learning, EvaluationUsesRunningStatisticsAndTouchesNothing) {
   }
   const Tensor master = fixture.replica.store().flat_master();
   const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
-  const Sums sums = fixture.replica.evaluate(fixture.batch(0));
+  const Sums sums = fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(sums.count, 10);
   EXPECT_GE(sums.top1, 9);  // trained on this very batch; after 60 steps the running statistics are the batch's to 0.9^60
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
@@ -58,9 +58,9 @@ TEST(Learning, EvaluationUsesRunningStatisticsAndTouchesNothing) {
 TEST(Learning, MissingRowsCountNowhere) {
   test::ReplicaFixture fixture(test::small_resnet());
   data::MicroBatch batch = fixture.batch(0);
-  const Sums whole = fixture.replica.evaluate(batch);
+  const Sums whole = fixture.evaluate(batch);
   for (std::size_t b = 6; b < 10; ++b) fixture.labels[b] = -1;
-  const Sums part = fixture.replica.evaluate(batch);
+  const Sums part = fixture.evaluate(batch);
   EXPECT_EQ(whole.count, 10);
   EXPECT_EQ(part.count, 6);
   EXPECT_LT(part.loss, whole.loss);

@@ -13,7 +13,7 @@ void expect_exact(const ReplicaOptions& options) {
   for (int step = 0; step < 2; ++step) {
     fixture.step(0.01);
   }
-  fixture.replica.evaluate(fixture.batch(0));
+  fixture.evaluate(fixture.batch(0));
   const MemoryPlan used = fixture.replica.peaks();
   EXPECT_EQ(used.parameters, fixture.plan.parameters);
   EXPECT_EQ(used.gradients, fixture.plan.gradients);
@@ -141,8 +141,8 @@ void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups)
   for (int step = 0; step < 2; ++step) fixture.step(0.01);
   fixture.replica.reducer().settle(fixture.replica.context());
   const std::vector<checkpoint::Piece> pieces = pieces_of(fixture.replica, Rows::share, true);
-  checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {}, fixture.replica.checkpoint_memory()).finish();
-  fixture.replica.evaluate(fixture.batch(0));
+  checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {}, fixture.replica.state_copy()).finish();
+  fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
   EXPECT_GE(fixture.plan.host_checkpoint, groups * fixture.replica.model().weights() * 4);
   EXPECT_EQ(fixture.plan.host_total(), fixture.plan.host_checkpoint);
