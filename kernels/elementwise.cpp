@@ -176,13 +176,14 @@ template void relu_backward(const Stream&, std::int64_t, const float*, const flo
 template void relu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
 template void relu_backward(const Stream&, std::int64_t, const Float16*, const Float16*, Float16*);
 
-template <class T>
-void add(const Stream& stream, std::int64_t count, const T* x, T* y) {
+template <class From, class To>
+void add(const Stream& stream, std::int64_t count, const From* x, To* y) {
   for_each_element(stream, add_label, count, Add{}, std::tuple(y), std::tuple(y, x));
 }
 template void add(const Stream&, std::int64_t, const float*, float*);
 template void add(const Stream&, std::int64_t, const BFloat16*, BFloat16*);
 template void add(const Stream&, std::int64_t, const Float16*, Float16*);
+template void add(const Stream&, std::int64_t, const BFloat16*, float*);
 template <>
 void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
   dispatch(stream, [=](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });  // some thousands of counts

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "pairs.hpp"
+#include "trireme/kernels/types.hpp"
 
 namespace trireme::comm {
 
@@ -20,8 +21,12 @@ class Calls {
   virtual void all_reduce(float* data, std::int64_t count) = 0;
   /// to += from. Which of two ranks' parts is `to` does not change the bits.
   virtual void add(const float* from, float* to, std::int64_t count) = 0;
+  virtual void add(const BFloat16* from, float* to, std::int64_t count) = 0;
   /// to = from.
   virtual void copy(const float* from, float* to, std::int64_t count) = 0;
+  /// The same, rounded to the nearest; and back.
+  virtual void narrow(const float* from, BFloat16* to, std::int64_t count) = 0;
+  virtual void widen(const BFloat16* from, float* to, std::int64_t count) = 0;
 
   void send(const float* data, const Range& range, int to) { send(std::as_bytes(std::span(data + range.begin, data + range.end)), to); }
   void receive(float* data, const Range& range, int from) { receive(std::as_writable_bytes(std::span(data + range.begin, data + range.end)), from); }

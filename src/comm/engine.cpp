@@ -36,6 +36,14 @@ double ring_bytes(const Communicator& group, std::int64_t bytes) { return static
 /// A group's requests are counted, alike on all its ranks: so their messages find each other whenever they are started.
 int next_tag(MpiForm& group) { return static_cast<int>(group.engine_requests++ % tags); }
 
+std::int64_t width_of(Wire wire) { return wire == Wire::bfloat16 ? sizeof(BFloat16) : sizeof(float); }
+
+std::size_t scratch_bytes(std::int64_t count, SumOrder order, Wire wire) {
+  return wire == Wire::bfloat16 || order == SumOrder::tree ? static_cast<std::size_t>(count * width_of(wire)) : 0;
+}
+
+BFloat16* wire_of(void* scratch, Wire wire) { return wire == Wire::bfloat16 ? static_cast<BFloat16*>(scratch) : nullptr; }
+
 Pairs pairs(const Communicator& group) { return {group.rank(), group.size()}; }
 
 /// Collective.
@@ -116,55 +124,64 @@ std::size_t Engine::registered_bytes() const { return state_->nccl == nullptr ? 
 
 const std::string& Engine::why_unregistered() const { return state_->why_unregistered; }
 
-Engine::Ticket Engine::all_reduce(const Communicator& group, float* data, float* scratch, std::int64_t count, SumOrder order, std::string_view label) {
-  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float);
-  MpiForm* ranks = peers(group, static_cast<double>(bytes));
+Engine::Ticket Engine::all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count, SumOrder order, std::string_view label,
+                                  Wire wire) {
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float), room = scratch_bytes(count, order, wire);
+  MpiForm* ranks = peers(group, static_cast<double>(count * width_of(wire)));
   if (ranks == nullptr || count == 0) return 0;  // ticket 0 is done from the start
-  TRIREME_EXPECT(order == SumOrder::library || scratch != nullptr);
+  TRIREME_EXPECT(room == 0 || scratch != nullptr);
+  const auto work_on = [&](float* at, void* between) -> State::Work {
+    if (wire == Wire::bfloat16) return WiredSum(pairs(group), at, static_cast<BFloat16*>(between), count);
+    return AllReduce(pairs(group), at, static_cast<float*>(between), count, order);
+  };
   if (Nccl::Channel* channel = state_->channel_of(data, group)) {
-    const AllReduce work(pairs(group), data, scratch, count, order);
+    const State::Work work = work_on(data, scratch);
     state_->plan.clear();
     if (order == SumOrder::tree)
-      state_->plan.add_steps(work);
+      std::visit([&](const auto& steps) { state_->plan.add_steps(steps); }, work);
     else
-      state_->plan.library_all_reduce(pairs(group), data, count);
+      state_->plan.library_all_reduce(pairs(group), data, count, wire_of(scratch, wire));
     return state_->ask(*channel, label, work);
   }
-  const std::int64_t room = order == SumOrder::tree ? count : 0;
-  Passage passage = state_->passage_of(data, bytes + static_cast<std::size_t>(room) * sizeof(float), 2);
+  Passage passage = state_->passage_of(data, bytes + room, 2);
   float* const here = passage.place(data, count);
-  scratch = passage.place(scratch, room);
+  std::byte* const between = passage.place(static_cast<std::byte*>(scratch), room);
   passage.take_out(here, data, bytes);
   passage.bring_in(data, here, bytes);
-  return state_->ask(group, *ranks, next_tag(*ranks), label, AllReduce(pairs(group), here, scratch, count, order), passage);
+  return state_->ask(group, *ranks, next_tag(*ranks), label, work_on(here, between), passage);
 }
 
-Engine::Ticket Engine::reduce_scatter(const Communicator& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result,
-                                      SumOrder order, std::string_view label) {
+Engine::Ticket Engine::reduce_scatter(const Communicator& group, float* data, void* scratch, std::span<const std::int64_t> bounds, float* result,
+                                      SumOrder order, std::string_view label, Wire wire) {
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 && std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t count = bounds.back() - bounds.front(), mine = part_of(bounds, group.rank()).size();
-  MpiForm* ranks = peers(group, ring_bytes(group, count * std::int64_t{sizeof(float)}));
-  if (group.size() == 1 && data != nullptr) copy_bytes(state_->stream_of(data), result, data + bounds.front(), static_cast<std::size_t>(count) * sizeof(float));
+  const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float), room = scratch_bytes(count, order, wire);
+  MpiForm* ranks = peers(group, ring_bytes(group, count * width_of(wire)));
+  if (group.size() == 1 && data != nullptr) copy_bytes(state_->stream_of(data), result, data + bounds.front(), bytes);
   if (ranks == nullptr || count == 0) return 0;
-  TRIREME_EXPECT(order == SumOrder::library || scratch != nullptr);
+  TRIREME_EXPECT(room == 0 || scratch != nullptr);
   float* const whole = data + bounds.front();
+  const auto work_on = [&](float* at, void* between, float* sum) -> State::Work {
+    if (wire == Wire::bfloat16) return WiredSum(pairs(group), at, static_cast<BFloat16*>(between), bounds, sum);
+    return ReduceScatter(pairs(group), at, static_cast<float*>(between), bounds, sum, order);
+  };
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
-    const ReduceScatter work(pairs(group), whole, scratch, bounds, result, order);
+    const State::Work work = work_on(whole, scratch, result);
     state_->plan.clear();
     if (order == SumOrder::tree)
-      state_->plan.add_steps(work);
+      std::visit([&](const auto& steps) { state_->plan.add_steps(steps); }, work);
     else
-      state_->plan.library_reduce_scatter(pairs(group), whole, bounds, result);
+      state_->plan.library_reduce_scatter(pairs(group), whole, bounds, result, wire_of(scratch, wire));
     return state_->ask(*channel, label, work);
   }
-  const std::int64_t room = order == SumOrder::tree ? count : 0;
-  Passage passage = state_->passage_of(whole, static_cast<std::size_t>(count + room + mine) * sizeof(float), 3);
+  const std::size_t mine_bytes = static_cast<std::size_t>(mine) * sizeof(float);
+  Passage passage = state_->passage_of(whole, bytes + room + mine_bytes, 3);
   float* const here = passage.place(whole, count);
   float* const sum = passage.place(result, mine);
-  scratch = passage.place(scratch, room);
-  passage.take_out(here, whole, static_cast<std::size_t>(count) * sizeof(float));
-  passage.bring_in(result, sum, static_cast<std::size_t>(mine) * sizeof(float));
-  return state_->ask(group, *ranks, next_tag(*ranks), label, ReduceScatter(pairs(group), here, scratch, bounds, sum, order), passage);
+  std::byte* const between = passage.place(static_cast<std::byte*>(scratch), room);
+  passage.take_out(here, whole, bytes);
+  passage.bring_in(result, sum, mine_bytes);
+  return state_->ask(group, *ranks, next_tag(*ranks), label, work_on(here, between, sum), passage);
 }
 
 Engine::Ticket Engine::all_gather(const Communicator& group, std::byte* data, std::span<const std::int64_t> bounds, std::string_view label) {

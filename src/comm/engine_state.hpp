@@ -21,13 +21,14 @@
 #include "reduce_scatter.hpp"
 #include "staging.hpp"
 #include "trireme/comm/engine.hpp"
+#include "wired_sum.hpp"
 
 namespace trireme::comm {
 
 /// Requests stand in slots, which are used again and again. One thread drives at a time, the holder of `driving`: the main one where it waits,
 /// else the engine's own; without it, the main one whenever it calls. What both touch is guarded by `mutex`, or atomic.
 struct Engine::State {
-  using Work = std::variant<AllReduce, ReduceScatter, AllGather, Send, Receive>;
+  using Work = std::variant<AllReduce, ReduceScatter, WiredSum, AllGather, Send, Receive>;
   struct Group;
 
   struct Slot {

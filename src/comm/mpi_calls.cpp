@@ -63,7 +63,19 @@ void MpiCalls::add(const float* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] += from[i];
 }
 
+void MpiCalls::add(const BFloat16* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] += to_float(from[i]);
+}
+
 void MpiCalls::copy(const float* from, float* to, std::int64_t count) { std::copy_n(from, count, to); }
+
+void MpiCalls::narrow(const float* from, BFloat16* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = to_bfloat16(from[i]);
+}
+
+void MpiCalls::widen(const BFloat16* from, float* to, std::int64_t count) {
+  for (std::int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
+}
 
 bool MpiCalls::ended() {
   int all = 0;

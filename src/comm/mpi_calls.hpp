@@ -26,7 +26,10 @@ class MpiCalls final : public Calls {
   void receive(std::span<std::byte> data, int from) override;
   void all_reduce(float* data, std::int64_t count) override;
   void add(const float* from, float* to, std::int64_t count) override;
+  void add(const BFloat16* from, float* to, std::int64_t count) override;
   void copy(const float* from, float* to, std::int64_t count) override;
+  void narrow(const float* from, BFloat16* to, std::int64_t count) override;
+  void widen(const BFloat16* from, float* to, std::int64_t count) override;
 
   /// Whether all of them have ended. Throws Failure where MPI failed, or a message was of another length.
   bool ended();

@@ -141,16 +141,19 @@ void Nccl::State::post(const Channel& channel, const Plan::Call& call) {
   const auto stream = static_cast<cudaStream_t>(channel.stream.get().handle);
   const auto count = static_cast<std::size_t>(call.count);
   const ncclComm_t comm = channel.handle;
+  const ncclDataType_t summed = call.wired ? ncclBfloat16 : ncclFloat;
   switch (call.kind) {
     case Plan::Kind::send: return attempt(channel, ncclSend(call.from, count, ncclInt8, call.peer, comm, stream), "ncclSend");
     case Plan::Kind::receive: return attempt(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream), "ncclRecv");
-    case Plan::Kind::all_reduce: return attempt(channel, ncclAllReduce(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclAllReduce");
-    case Plan::Kind::reduce: return attempt(channel, ncclReduce(call.from, call.to, count, ncclFloat, ncclSum, call.peer, comm, stream), "ncclReduce");
-    case Plan::Kind::reduce_scatter:
-      return attempt(channel, ncclReduceScatter(call.from, call.to, count, ncclFloat, ncclSum, comm, stream), "ncclReduceScatter");
+    case Plan::Kind::all_reduce: return attempt(channel, ncclAllReduce(call.from, call.to, count, summed, ncclSum, comm, stream), "ncclAllReduce");
+    case Plan::Kind::reduce: return attempt(channel, ncclReduce(call.from, call.to, count, summed, ncclSum, call.peer, comm, stream), "ncclReduce");
+    case Plan::Kind::reduce_scatter: return attempt(channel, ncclReduceScatter(call.from, call.to, count, summed, ncclSum, comm, stream), "ncclReduceScatter");
     case Plan::Kind::all_gather: return attempt(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream), "ncclAllGather");
     case Plan::Kind::broadcast: return attempt(channel, ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream), "ncclBroadcast");
     case Plan::Kind::add: return kernels::add(channel.stream, call.count, static_cast<const float*>(call.from), static_cast<float*>(call.to));
+    case Plan::Kind::add_narrow: return kernels::add(channel.stream, call.count, static_cast<const BFloat16*>(call.from), static_cast<float*>(call.to));
+    case Plan::Kind::narrow: return kernels::cast(channel.stream, call.count, static_cast<const float*>(call.from), static_cast<BFloat16*>(call.to));
+    case Plan::Kind::widen: return kernels::cast(channel.stream, call.count, static_cast<const BFloat16*>(call.from), static_cast<float*>(call.to));
     case Plan::Kind::copy: return copy_bytes(channel.stream, call.to, call.from, count * sizeof(float));
     case Plan::Kind::end: return;
   }
@@ -159,7 +162,7 @@ void Nccl::State::post(const Channel& channel, const Plan::Call& call) {
 void Nccl::State::enqueue(Channel& channel, const Plan& plan) {
   bool together = false;
   for (const Plan::Call& call : plan.calls()) {
-    const bool of_nccl = call.kind != Plan::Kind::add && call.kind != Plan::Kind::copy;
+    const bool of_nccl = !call.local();
     if (call.kind == Plan::Kind::end) {
       attempt(channel, ncclGroupEnd(), "ncclGroupEnd");
       settle(channel, monotonic_seconds() + connect_seconds);

@@ -1,5 +1,7 @@
 #include "plan.hpp"
 
+#include <type_traits>
+
 #include "trireme/base/check.hpp"
 
 namespace trireme::comm {
@@ -23,8 +25,7 @@ void Plan::clear() {
 }
 
 void Plan::end() {
-  const auto opens = [](Kind kind) { return kind != Kind::end && kind != Kind::add && kind != Kind::copy; };
-  if (!calls_.empty() && opens(calls_.back().kind)) calls_.push_back({.kind = Kind::end});
+  if (!calls_.empty() && calls_.back().kind != Kind::end && !calls_.back().local()) calls_.push_back({.kind = Kind::end});
 }
 
 void Plan::send(std::span<const std::byte> data, int to) {
@@ -38,26 +39,50 @@ void Plan::all_reduce(float* data, std::int64_t count) { push({.kind = Kind::all
 
 void Plan::add(const float* from, float* to, std::int64_t count) { push({.kind = Kind::add, .from = from, .to = to, .count = count}); }
 
+void Plan::add(const BFloat16* from, float* to, std::int64_t count) { push({.kind = Kind::add_narrow, .from = from, .to = to, .count = count}); }
+
 void Plan::copy(const float* from, float* to, std::int64_t count) { push({.kind = Kind::copy, .from = from, .to = to, .count = count}); }
 
-void Plan::library_all_reduce(const Pairs& group, float* data, std::int64_t count) {
-  all_reduce(data, count);
+void Plan::narrow(const float* from, BFloat16* to, std::int64_t count) { push({.kind = Kind::narrow, .from = from, .to = to, .count = count}); }
+
+void Plan::widen(const BFloat16* from, float* to, std::int64_t count) { push({.kind = Kind::widen, .from = from, .to = to, .count = count}); }
+
+template <class T>
+void Plan::sum_over(const Pairs& group, T* data, std::int64_t count) {
+  push({.kind = Kind::all_reduce, .from = data, .to = data, .count = count, .wired = std::is_same_v<T, BFloat16>});
   end();
-  bytes_sent_ += 2 * ring(group, count * std::int64_t{sizeof(float)});
+  bytes_sent_ += 2 * ring(group, count * std::int64_t{sizeof(T)});
 }
 
-void Plan::library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds, float* result) {
+template <class T>
+void Plan::scatter_sum(const Pairs& group, T* data, std::span<const std::int64_t> bounds, T* result) {
+  constexpr bool wired = std::is_same_v<T, BFloat16>;
   const std::int64_t count = bounds.back() - bounds.front();
   if (even(bounds)) {
-    push({.kind = Kind::reduce_scatter, .from = data, .to = result, .count = count / group.size});
+    push({.kind = Kind::reduce_scatter, .from = data, .to = result, .count = count / group.size, .wired = wired});
   } else {
     for (int root = 0; root < group.size; ++root) {
       const Range part = part_of(bounds, root);
-      push({.kind = Kind::reduce, .from = data + part.begin, .to = root == group.rank ? result : nullptr, .count = part.size(), .peer = root});
+      push({.kind = Kind::reduce, .from = data + part.begin, .to = root == group.rank ? result : nullptr, .count = part.size(), .peer = root, .wired = wired});
     }
   }
   end();
-  bytes_sent_ += ring(group, count * std::int64_t{sizeof(float)});
+  bytes_sent_ += ring(group, count * std::int64_t{sizeof(T)});
+}
+
+void Plan::library_all_reduce(const Pairs& group, float* data, std::int64_t count, BFloat16* wire) {
+  if (wire == nullptr) return sum_over(group, data, count);
+  narrow(data, wire, count);
+  sum_over(group, wire, count);
+  widen(wire, data, count);
+}
+
+void Plan::library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds, float* result, BFloat16* wire) {
+  if (wire == nullptr) return scatter_sum(group, data, bounds, result);
+  const Range mine = part_of(bounds, group.rank);
+  narrow(data, wire, bounds.back() - bounds.front());
+  scatter_sum(group, wire, bounds, wire + mine.begin);  // in place
+  widen(wire + mine.begin, result, mine.size());
 }
 
 void Plan::library_all_gather(const Pairs& group, std::byte* data, std::span<const std::int64_t> bounds) {

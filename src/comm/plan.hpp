@@ -13,15 +13,19 @@ namespace trireme::comm {
 /// without a device. Memory is given by where it stands.
 class Plan final : public Calls {
  public:
-  /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums and copies are of floats, all else of bytes; `peer` of a
-  /// reduce or broadcast is its root. reduce_scatter and all_gather: `count` is one rank's.
-  enum class Kind : std::uint8_t { send, receive, all_reduce, reduce, reduce_scatter, all_gather, broadcast, add, copy, end };
+  /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums and copies are of elements, which are floats, in a library's
+  /// sum bfloat16 where `wired`, and in add_narrow (to += from), narrow and widen one and the other; all else is of bytes. `peer` of a reduce or broadcast is
+  /// its root. reduce_scatter and all_gather: `count` is one rank's.
+  enum class Kind : std::uint8_t { send, receive, all_reduce, reduce, reduce_scatter, all_gather, broadcast, add, add_narrow, copy, narrow, widen, end };
   struct Call {
     Kind kind;
     const void* from = nullptr;
     void* to = nullptr;
     std::int64_t count = 0;
     int peer = 0;
+    bool wired = false;
+    /// Work on this rank's own memory.
+    bool local() const { return kind == Kind::add || kind == Kind::add_narrow || kind == Kind::copy || kind == Kind::narrow || kind == Kind::widen; }
   };
 
   /// Another request begins. Memory is kept.
@@ -42,8 +46,9 @@ class Plan final : public Calls {
   /// What was posted since the last one goes together.
   void end();
   /// By the library's own calls; `bounds` as of the engine's requests, `data` at bounds.front(). Parts of one length go in one call, others in one a rank.
-  void library_all_reduce(const Pairs& group, float* data, std::int64_t count);
-  void library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds, float* result);
+  /// `wire`, as long as data: the sum is made there, in bfloat16, and brought back.
+  void library_all_reduce(const Pairs& group, float* data, std::int64_t count, BFloat16* wire = nullptr);
+  void library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds, float* result, BFloat16* wire = nullptr);
   void library_all_gather(const Pairs& group, std::byte* data, std::span<const std::int64_t> bounds);
 
   using Calls::receive;
@@ -52,9 +57,16 @@ class Plan final : public Calls {
   void receive(std::span<std::byte> data, int from) override;
   void all_reduce(float* data, std::int64_t count) override;
   void add(const float* from, float* to, std::int64_t count) override;
+  void add(const BFloat16* from, float* to, std::int64_t count) override;
   void copy(const float* from, float* to, std::int64_t count) override;
+  void narrow(const float* from, BFloat16* to, std::int64_t count) override;
+  void widen(const BFloat16* from, float* to, std::int64_t count) override;
 
  private:
+  template <class T>
+  void sum_over(const Pairs& group, T* data, std::int64_t count);
+  template <class T>
+  void scatter_sum(const Pairs& group, T* data, std::span<const std::int64_t> bounds, T* result);
   void push(const Call& call) {
     if (call.count > 0) calls_.push_back(call);
   }

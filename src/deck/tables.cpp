@@ -142,7 +142,7 @@ void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
                                                  {"bfloat16", ComputePrecision::bfloat16},
                                                  {"float16", ComputePrecision::float16}},
                                                 {"float8"}));
-  v.field({"reduce"}, unavailable({"\"float32\""}, {"float32", "bfloat16", "float16"}));
+  v.field({"reduce"}, choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"float16"}));
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;

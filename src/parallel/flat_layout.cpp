@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "trireme/base/check.hpp"
 
@@ -14,8 +15,8 @@ constexpr std::int64_t start_elements = start_bytes / size_of(DType::float32);
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
 
-/// Indices of the parameters in flat order: last block first, as declared within a block; then the tied ones likewise.
-std::vector<std::size_t> flat_order(const ParameterList& list) {
+/// Indices of the parameters in the order in which backward finishes them: last block first, as declared within a block; then the tied ones likewise.
+std::vector<std::size_t> backward_order(const ParameterList& list) {
   std::vector<std::size_t> order(list.entries().size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -53,44 +54,64 @@ void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards
 FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute, std::span<const int> chunk_begins)
     : slots_(list.entries().size()), bucket_of_(static_cast<std::size_t>(list.blocks()), -1), compute_(compute) {
   TRIREME_EXPECT(ops::is_compute_type(compute));
-  const std::vector<std::size_t> order = flat_order(list);
-  Bucket open;
-  for (std::size_t place = 0; place < order.size(); ++place) {
-    const ParameterList::Entry& entry = list.entries()[order[place]];
-    const ParameterList::Entry* next = place + 1 < order.size() ? &list.entries()[order[place + 1]] : nullptr;
+  std::vector<std::size_t> order = backward_order(list);
+  close_buckets(list, order, bucket_bytes, chunk_begins);
+  const auto place = [&](std::size_t index) { return std::pair(slots_[index].bucket, list.entries()[index].spec.role == Role::statistic); };
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  for (std::size_t at = 0; at < order.size(); ++at) {
+    const ParameterList::Entry& entry = list.entries()[order[at]];
     if (entry.spec.joined) {
-      TRIREME_EXPECT(place > 0 && order[place - 1] + 1 == order[place]);
+      TRIREME_EXPECT(at > 0 && order[at - 1] + 1 == order[at]);
     } else {
       elements_ = round_up(elements_, start_elements);
       working_bytes_ = round_up(working_bytes_, start_bytes);
     }
-    Slot& slot = slots_[order[place]];
-    slot = {.offset = elements_,
-            .elements = entry.part.elements(),
-            .working = working_bytes_,
-            .type = entry.spec.compute_copy ? compute : DType::float32,
-            .block = entry.block,
-            .bucket = static_cast<int>(buckets_.size())};
+    Slot& slot = slots_[order[at]];
+    Bucket& bucket = buckets_[static_cast<std::size_t>(slot.bucket)];
+    const bool opens = at == 0 || slots_[order[at - 1]].bucket != slot.bucket;
+    if (opens) {
+      bucket.begin = elements_;
+      bucket.working_begin = working_bytes_;
+    }
+    slot.offset = elements_;
+    slot.elements = entry.part.elements();
+    slot.working = working_bytes_;
+    slot.type = entry.spec.compute_copy ? compute : DType::float32;
+    slot.block = entry.block;
     for (std::int64_t row = 0; slot.elements > 0 && row < entry.part.rows(); ++row) {
-      rows_.push_back({elements_ + row * entry.part.row_elements(), entry.part.row_elements(), static_cast<std::int32_t>(order[place])});
+      rows_.push_back({elements_ + row * entry.part.row_elements(), entry.part.row_elements(), static_cast<std::int32_t>(order[at])});
     }
     elements_ += slot.elements;
     working_bytes_ += slot.elements * size_of(slot.type);
-    if (!entry.spec.tied) bucket_of_[static_cast<std::size_t>(entry.block)] = slot.bucket;
+    bucket.end = round_up(elements_, start_elements);
+    bucket.working_end = round_up(working_bytes_, start_bytes);
+    if (entry.spec.role == Role::weight)
+      bucket.statistics_begin = bucket.end;
+    else if (opens)
+      bucket.statistics_begin = bucket.begin;
+  }
+  elements_ = round_up(elements_, start_elements);
+  working_bytes_ = round_up(working_bytes_, start_bytes);
+}
 
-    open.end = round_up(elements_, start_elements);
-    open.working_end = round_up(working_bytes_, start_bytes);
+/// Which bucket each parameter is in, and when the buckets are ready.
+void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::size_t> order, std::int64_t bucket_bytes, std::span<const int> chunk_begins) {
+  std::int64_t elements = 0;  // of the open bucket
+  for (std::size_t at = 0; at < order.size(); ++at) {
+    const ParameterList::Entry& entry = list.entries()[order[at]];
+    const ParameterList::Entry* next = at + 1 < order.size() ? &list.entries()[order[at + 1]] : nullptr;
+    slots_[order[at]].bucket = static_cast<int>(buckets_.size());
+    if (!entry.spec.tied) bucket_of_[static_cast<std::size_t>(entry.block)] = slots_[order[at]].bucket;
+    elements = (entry.spec.joined ? elements : round_up(elements, start_elements)) + entry.part.elements();
     const bool alone = entry.spec.tied || next == nullptr || next->spec.tied;
     const bool block_ends = alone || next->block != entry.block;
-    const bool full = open.elements() * size_of(DType::float32) >= bucket_bytes;
+    const bool full = round_up(elements, start_elements) * size_of(DType::float32) >= bucket_bytes;
     if (!alone && !(block_ends && (full || leaves_chunk(chunk_begins, entry.block, next->block)))) continue;
-    open.ready_block = entry.block;
-    open.tied = entry.spec.tied;
-    buckets_.push_back(open);
-    open = {.begin = open.end, .end = open.end, .working_begin = open.working_end, .working_end = open.working_end};
+    Bucket& closed = buckets_.emplace_back();
+    closed.ready_block = entry.block;
+    closed.tied = entry.spec.tied;
+    elements = 0;
   }
-  elements_ = open.begin;
-  working_bytes_ = open.working_begin;
 }
 
 std::vector<std::int64_t> FlatLayout::shard_bounds(const Bucket& bucket, int shards) const {

@@ -26,11 +26,13 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
       engine_(engine),
       options_(options),
       whole_(store.sharding().kind < ShardKind::gradients || (options.deterministic && options.micro_batches > 1)),
+      narrow_(options.wire == comm::Wire::bfloat16 && groups.data.size() > 1),
       states_(store.layout().buckets().size()),
       sums_(options.delayed ? 2 : 1) {
   TRIREME_EXPECT(options.micro_batches > 0);
   TRIREME_EXPECT(groups.data.size() == store.sharding().size() || store.sharding().kind == ShardKind::none);
   if (groups.tensor != nullptr && groups.tensor->sequence() && groups.tensor->size() > 1) find_partial();
+  cut_pieces();
   for (std::size_t which = 0; which < sums_.size(); ++which) {
     sums_[which].reduced = which == 0 ? store.flat_gradient() : take_buffer(gradients, store.owned().elements());
     sums_[which].tickets.resize(states_.size());
@@ -58,19 +60,41 @@ void GradientReducer::find_partial() {
   }
 }
 
+/// Weights as the options say, statistics in float32.
+void GradientReducer::cut_pieces() {
+  for (int bucket = 0; bucket < buckets(); ++bucket) {
+    const FlatLayout::Bucket& whole = bucket_at(bucket);
+    const std::vector<std::int64_t>& bounds = store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds;
+    const std::int64_t cut = narrow_ ? whole.statistics_begin - whole.begin : 0;
+    auto& [first, second] = states_[static_cast<std::size_t>(bucket)].pieces;
+    first = {.wire = comm::Wire::bfloat16, .range = {0, cut}, .bounds = bounds, .own = {}};
+    second = {.wire = comm::Wire::float32, .range = {cut, whole.elements()}, .bounds = bounds, .own = {}};
+    for (std::int64_t& bound : first.bounds) bound = std::min(bound, cut);
+    for (std::int64_t& bound : second.bounds) bound = std::max(bound, cut);
+    if (store_.sharding().kind == ShardKind::none) continue;
+    const auto mine = static_cast<std::size_t>(groups_.data.rank());
+    first.own = {0, first.bounds[mine + 1] - first.bounds[mine]};
+    second.own = {first.own.end, first.own.end + second.bounds[mine + 1] - second.bounds[mine]};
+  }
+}
+
+Tensor GradientReducer::take_scratch(Arena& gradients, std::int64_t elements) const {
+  if (options_.deterministic) return take_buffer(gradients, elements);
+  return narrow_ ? gradients.allocate(DType::bfloat16, {elements}) : Tensor{};
+}
+
 void GradientReducer::take_levels(Arena& gradients) {
   const std::int64_t elements = store_.layout().elements();
   for (Making& sum : sums_) sum.lowest = store_.sharding().kind == ShardKind::none ? sum.reduced : take_buffer(gradients, elements);
-  if (!options_.deterministic) return;
-  for (int level = 1; level < TreeWalk(options_.micro_batches).depth(); ++level) levels_.push_back(take_buffer(gradients, elements));
-  if (groups_.data.size() > 1) exchange_ = take_buffer(gradients, elements);
+  for (int level = 1; options_.deterministic && level < TreeWalk(options_.micro_batches).depth(); ++level) levels_.push_back(take_buffer(gradients, elements));
+  if (groups_.data.size() > 1) exchange_ = take_scratch(gradients, elements);
 }
 
 void GradientReducer::take_lanes(Arena& gradients) {
   const auto take = [&](std::int64_t elements, std::int64_t own_elements) {
     Lane& lane = lanes_.emplace_back();
     lane.data = take_buffer(gradients, elements);
-    if (options_.deterministic) lane.scratch = take_buffer(gradients, elements);
+    lane.scratch = take_scratch(gradients, elements);
     if (options_.micro_batches > 1) lane.result = take_buffer(gradients, own_elements);
   };
   std::int64_t longest = 0, longest_own = 0;
@@ -160,18 +184,33 @@ void GradientReducer::merge_levels(ops::Context& context, int bucket) {
   state.top += 1 - merges;
 }
 
+GradientReducer::Tickets GradientReducer::reduce(int bucket, const Tensor& data, const Tensor& scratch, const Tensor& result) {
+  const std::array<Piece, 2>& pieces = states_[static_cast<std::size_t>(bucket)].pieces;
+  Tickets tickets{};
+  for (std::size_t at = 0; at < pieces.size(); ++at) {
+    const Piece& piece = pieces[at];
+    const auto [begin, end] = piece.range;
+    if (begin == end) continue;
+    void* const between = scratch.defined() ? scratch.rows(begin, end).data : nullptr;
+    if (store_.sharding().kind == ShardKind::none) {
+      tickets[at] = engine_.all_reduce(groups_.data, start_of(data.rows(begin, end)), between, end - begin, order(), reduce_label, piece.wire);
+    } else {
+      tickets[at] = engine_.reduce_scatter(groups_.data, start_of(data), between, piece.bounds, start_of(result.rows(piece.own.begin, piece.own.end)), order(),
+                                           reduce_label, piece.wire);
+    }
+  }
+  return tickets;
+}
+
+void GradientReducer::wait(const Tickets& tickets) {
+  for (const comm::Engine::Ticket ticket : tickets) engine_.wait(ticket);
+}
+
 void GradientReducer::reduce_level(int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
-  const Tensor sum = level(0, bucket);
   const Tensor scratch = exchange_.defined() ? exchange_.rows(bucket_at(bucket).begin, bucket_at(bucket).end) : Tensor{};
-  for (const Making& other : sums_) engine_.wait(other.tickets[index]);  // the scratch memory is one: the step before is done with it by now, or late
-  comm::Engine::Ticket& ticket = sums_[now_].tickets[index];
-  if (store_.sharding().kind == ShardKind::none) {
-    ticket = engine_.all_reduce(groups_.data, start_of(sum), start_of(scratch), sum.elements(), order(), reduce_label);
-  } else {
-    ticket = engine_.reduce_scatter(groups_.data, start_of(sum), start_of(scratch), store_.owned().buckets()[index].bounds,
-                                    start_of(own_gradient(bucket, now_)), order(), reduce_label);
-  }
+  for (const Making& other : sums_) wait(other.tickets[index]);  // the scratch memory is one: the step before is done with it by now, or late
+  sums_[now_].tickets[index] = reduce(bucket, level(0, bucket), scratch, own_gradient(bucket, now_));
 }
 
 void GradientReducer::reduce_lane(int bucket) {
@@ -180,14 +219,12 @@ void GradientReducer::reduce_lane(int bucket) {
   lane.bucket = bucket;
   lane.sum = now_;
   lane.adds = state.done > 0;
-  lane.ticket =
-      engine_.reduce_scatter(groups_.data, start_of(lane.data), start_of(lane.scratch), store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds,
-                             start_of(lane.adds ? lane.result : own_gradient(bucket, now_)), order(), reduce_label);
+  lane.tickets = reduce(bucket, lane.data, lane.scratch, lane.adds ? lane.result : own_gradient(bucket, now_));
 }
 
 void GradientReducer::free_lane(ops::Context& context, Lane& lane) {
   if (lane.bucket < 0) return;
-  engine_.wait(lane.ticket);
+  wait(lane.tickets);
   const Tensor own = own_gradient(lane.bucket, lane.sum);
   if (lane.adds) ops::add(context, lane.result.rows(0, own.elements()), own);
   lane.bucket = -1;
@@ -210,7 +247,7 @@ void GradientReducer::complete(ops::Context& context, std::size_t which) {
   Making& sum = sums_[which];
   if (!sum.under_way) return;
   if (whole_) {
-    for (const comm::Engine::Ticket ticket : sum.tickets) engine_.wait(ticket);
+    for (const Tickets& tickets : sum.tickets) wait(tickets);
   } else {
     // The lane that would be next was used before the other: sums are made in the order of the micro-batches.
     const auto free_own = [&](Lane& lane) {

@@ -146,12 +146,13 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   const comm::Communicator data = periodic ? comm::Communicator() : mesh.data;
   store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters,
                                                       gradients_);
-  reducer_ =
-      std::make_unique<parallel::GradientReducer>(*store_, parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_}, engine,
-                                                  parallel::GradientReducer::Options{.micro_batches = options.accumulation,
-                                                                                     .deterministic = ordered(options, layout_, summed_.size()),
-                                                                                     .delayed = options.trains && options.sync == parallel::SyncKind::delayed},
-                                                  gradients_);
+  reducer_ = std::make_unique<parallel::GradientReducer>(
+      *store_, parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_}, engine,
+      parallel::GradientReducer::Options{.micro_batches = options.accumulation,
+                                         .deterministic = ordered(options, layout_, summed_.size()),
+                                         .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
+                                         .wire = options.reduce == DType::bfloat16 ? comm::Wire::bfloat16 : comm::Wire::float32},
+      gradients_);
   optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine), state,
                                                   options.loss_scale);
   if (periodic) {

@@ -173,6 +173,7 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.sync = deck.parallel.sync;
   options.outer_momentum = deck.parallel.outer_momentum;
   options.compute = deck.precision.dtype();
+  options.reduce = deck.precision.reduce;
   if (options.compute == DType::float16) options.loss_scale = deck.precision.loss_scale;
   options.tfloat32 = deck.precision.compute == ComputePrecision::tfloat32;
   options.seed = deck.run.seed;

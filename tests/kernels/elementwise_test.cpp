@@ -1,6 +1,7 @@
 #include "trireme/ops/elementwise.hpp"
 
 #include "kernels/reference.hpp"
+#include "trireme/kernels/elementwise.hpp"
 
 namespace trireme::test {
 namespace {
@@ -46,6 +47,21 @@ TEST(Elementwise, AddIsRoundedOnce) {
       ops::add(f.context, x, y);
       // 16 bits: rounded to float32, then to the type.
       expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype != DType::float32 ? 0x1p-24 : 0));
+    }
+  }
+}
+
+/// As sums of what travels narrow are made; parts begin anywhere.
+TEST(Elementwise, BFloat16IsAddedToFloat32) {
+  for (const std::int64_t n : sizes) {
+    for (const std::int64_t first : {0, 1, 8}) {
+      Fixture f;
+      const Tensor x = f.random(DType::bfloat16, {n + 8}, "x"), y = f.random(DType::float32, {n}, "y");
+      Values sum = values(y);
+      const Values other = values(x);
+      for (std::int64_t i = 0; i < n; ++i) sum[i] += other[first + i];
+      kernels::add(f.context.stream(), n, x.rows(first, first + n).as<BFloat16>(), y.as<float>());
+      expect_close(y, sum, 0, unit_roundoff(DType::float32));
     }
   }
 }

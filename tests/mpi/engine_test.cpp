@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <tuple>
@@ -18,6 +19,7 @@
 #include "trireme/base/tree.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/device/stream.hpp"
+#include "trireme/kernels/types.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -221,6 +223,110 @@ TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
       }
     }
   }
+}
+
+std::vector<BFloat16> wire_for(std::int64_t count) { return std::vector<BFloat16>(static_cast<std::size_t>(count)); }
+float rounded(float value) { return to_float(to_bfloat16(value)); }
+
+/// Parts travel as bfloat16, which has 8 bits of precision: a number is off by 2^-8 of itself at most.
+TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks) {
+  Engine engine(drive());
+  engine.serve(stream());
+  const int ranks = world().size();
+  for (const SumOrder order : {SumOrder::library, SumOrder::tree}) {
+    for (const std::int64_t count : sizes) {
+      const Area<float> data = area(part_of(world().rank(), count, 8));
+      const Area<BFloat16> wire = area(wire_for(count));
+      engine.wait(engine.all_reduce(world(), data.data(), wire.data(), count, order, "test", Wire::bfloat16));
+      const std::vector<float> sum = data.values();
+      std::vector<std::vector<float>> parts;
+      for (int rank = 0; rank < ranks; ++rank) parts.push_back(part_of(rank, count, 8));
+      for (std::size_t i = 0; i < sum.size(); ++i) {
+        double exact = 0, magnitude = 0;
+        for (const std::vector<float>& part : parts) {
+          exact += part[i];
+          magnitude += std::abs(part[i]);
+        }
+        if (ranks == 1) {
+          EXPECT_EQ(sum[i], parts[0][i]) << "who is alone rounds nothing";
+          continue;
+        }
+        // Each part is rounded, then their sum, which is off by that already; additions in float32 beside it.
+        const double of_parts = 0x1p-8 * magnitude + ranks * 0x1p-23 * magnitude;
+        EXPECT_LE(std::abs(sum[i] - exact), of_parts + 0x1p-8 * (std::abs(exact) + of_parts)) << i;
+        EXPECT_EQ(sum[i], rounded(sum[i])) << i;
+      }
+      std::vector<float> all(sum.size() * static_cast<std::size_t>(ranks));
+      world().all_gather(std::as_bytes(std::span(sum)), std::as_writable_bytes(std::span(all)));
+      for (std::size_t begin = 0; begin < all.size(); begin += sum.size())
+        EXPECT_EQ(std::memcmp(all.data() + begin, sum.data(), sum.size() * sizeof(float)), 0) << "other bits at rank " << begin / sum.size();
+    }
+  }
+}
+
+TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirOwn) {
+  Engine engine(drive());
+  engine.serve(stream());
+  const int ranks = world().size(), rank = world().rank();
+  for (const SumOrder order : {SumOrder::library, SumOrder::tree}) {
+    for (const std::int64_t count : sizes) {
+      std::vector<std::vector<float>> parts;
+      for (int other = 0; other < ranks; ++other) parts.push_back(part_of(other, count, 9));
+      for (const std::vector<std::int64_t>& bounds : bounds_of(ranks, count)) {
+        const auto mine = static_cast<std::size_t>(rank);
+        const Area<float> whole = area(parts[mine]), own = room(bounds[mine + 1] - bounds[mine]);
+        const Area<BFloat16> wire = area(wire_for(bounds.back() - bounds.front()));
+        engine.wait(engine.reduce_scatter(world(), whole.data(), wire.data(), bounds, own.data(), order, "test", Wire::bfloat16));
+        const std::vector<float> result = own.values(), left = whole.values();
+        for (std::size_t i = 0; i < result.size(); ++i) {
+          const std::size_t at = static_cast<std::size_t>(bounds[mine]) + i;
+          float expected = parts[mine][at];
+          for (int before = 1; before < ranks; ++before) expected += rounded(parts[static_cast<std::size_t>((rank - before + ranks) % ranks)][at]);
+          EXPECT_EQ(result[i], expected) << count << " floats from " << bounds.front() << ", " << i;
+        }
+        EXPECT_TRUE(std::equal(left.begin(), left.begin() + bounds.front(), parts[mine].begin())) << "what stands before the range was touched";
+        EXPECT_TRUE(std::equal(left.begin() + bounds.back(), left.end(), parts[mine].begin() + bounds.back())) << "what stands behind the range was touched";
+      }
+    }
+  }
+}
+
+TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
+  if (world().size() == 1) return;
+  Engine engine(drive());
+  engine.serve(stream());
+  const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
+  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), largest}) {
+    for (int holder = 0; holder < world().size(); ++holder) {
+      std::vector<float> part(100, 1.0f);
+      if (world().rank() == holder) part[57] = value;
+      const Area<float> data = area(part);
+      const Area<BFloat16> wire = area(wire_for(100));
+      engine.wait(engine.all_reduce(world(), data.data(), wire.data(), 100, SumOrder::library, "test", Wire::bfloat16));
+      const std::vector<float> sum = data.values();
+      EXPECT_FALSE(std::isfinite(sum[57])) << value << " of rank " << holder;  // the largest float32 is nearer to 2^128 than to bfloat16's largest
+      EXPECT_EQ(sum[56], static_cast<float>(world().size()));
+    }
+  }
+}
+
+TEST_P(EngineDrives, ANarrowWireSendsHalfTheBytes) {
+  const std::int64_t count = 20011;
+  const auto sent_by_all = [&](Wire wire) {
+    Engine engine(drive());
+    engine.serve(stream());
+    const Area<float> data = area(part_of(world().rank(), count, 1)), own = room(count);
+    const Area<BFloat16> narrow = area(wire_for(count));
+    engine.wait(engine.all_reduce(world(), data.data(), narrow.data(), count, SumOrder::library, "test", wire));
+    engine.wait(engine.reduce_scatter(world(), data.data(), narrow.data(), bounds_of(world().size(), count)[1], own.data(), SumOrder::library, "test", wire));
+    engine.quiesce();
+    double bytes = engine.bytes_sent();
+    world().all_reduce(std::span(&bytes, 1), Reduction::sum);
+    return bytes;
+  };
+  const double whole = sent_by_all(Wire::float32), half = sent_by_all(Wire::bfloat16);
+  EXPECT_NEAR(whole, 3.0 * 4 * static_cast<double>(count) * (world().size() - 1), 1e-6 * whole);
+  EXPECT_NEAR(half, whole / 2, 1e-6 * whole);
 }
 
 std::byte byte_at(std::int64_t i, int seed) { return static_cast<std::byte>((i * 31 + i / 256 + seed * 7) & 0xff); }

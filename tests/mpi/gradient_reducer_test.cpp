@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <utility>
@@ -22,17 +23,21 @@ constexpr int blocks = 5;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-/// Odd shapes, a block without parameters (3), several blocks in a bucket, one that is large by itself, and a tensor that two blocks use.
+/// Odd shapes, a block without parameters (3), several blocks in a bucket, one that is large by itself, running statistics between weights, and a tensor that
+/// two blocks use.
 ParameterList make_list() {
   ParameterList list;
   list.begin_block(0);
   list.declare({.name = "embedding", .shape = {19, 5}, .tied = true});
   list.declare({.name = "a.weight", .shape = {7, 3, 3, 3}});
+  list.declare({.name = "a.mean", .shape = {23}, .role = Role::statistic});
   list.declare({.name = "a.bias", .shape = {7}});
   list.begin_block(1);
   list.declare({.name = "b.weight", .shape = {101, 97}});
   list.begin_block(2);
+  list.declare({.name = "c.mean", .shape = {7}, .role = Role::statistic});
   list.declare({.name = "c.weight", .shape = {13, 17}});
+  list.declare({.name = "c.variance", .shape = {7}, .role = Role::statistic});
   list.begin_block(4);
   list.declare({.name = "e.weight", .shape = {5, 11}});
   list.declare({.name = "e.bias", .shape = {1}});
@@ -56,6 +61,8 @@ struct Setting {
   ShardKind kind = ShardKind::none;
   bool deterministic = false;
   std::int64_t per_rank = 1;  ///< micro-batches of a rank a step
+  comm::Wire wire = comm::Wire::float32;
+  bool delayed = false;
 };
 
 /// A chunk of blocks and which of the rank's micro-batches goes backward through it.
@@ -78,7 +85,7 @@ struct Replica {
         library(device, "library", 1 << 16),
         context(Stream{device}, workspace, library),
         store(list, layout, {setting.kind, groups.data, &engine}, parameters, gradients),
-        reducer(store, groups, engine, {setting.per_rank, setting.deterministic}, gradients) {
+        reducer(store, groups, engine, {setting.per_rank, setting.deterministic, setting.delayed, setting.wire}, gradients) {
     for (std::int64_t index = 0; index < setting.per_rank; ++index) one_after_the_other.push_back({0, blocks, index});
   }
 
@@ -169,13 +176,32 @@ class Reducer : public testing::TestWithParam<Case> {
     return sum;
   }
 
+  /// Whether element i of the flat buffer is a statistic's.
+  static std::vector<char> statistics(const Replica& of) {
+    std::vector<char> found(static_cast<std::size_t>(of.layout.elements()));
+    for (std::size_t index = 0; index < of.list.entries().size(); ++index) {
+      const FlatLayout::Slot& slot = of.layout.slots()[index];
+      if (of.list.entries()[index].spec.role == Role::statistic) std::fill_n(found.begin() + slot.offset, slot.elements, char{1});
+    }
+    return found;
+  }
+
   void expect_sums(const Replica& of) const {
     const float n = static_cast<float>(gradients.all.size());
+    const std::vector<char> exact = statistics(of);
+    const bool narrow = setting.wire == comm::Wire::bfloat16 && world().size() > 1;
     std::int64_t wrong = 0;
     of.owned_gradient([&](float value, std::size_t i) {
       const float want = expected(i);
-      // Plain: 2 n additions of partial sums below 6 n, in two orders.
-      wrong += setting.deterministic ? std::memcmp(&value, &want, sizeof want) != 0 : !(std::abs(value - want) <= 2 * n * n * 6 * 0x1p-23f);
+      float bound = 2 * n * n * 6 * 0x1p-23f;  // plain: 2 n additions of partial sums below 6 n, in two orders
+      if (narrow && exact[i] == 0) {           // what is sent is rounded to 8 bits, and where it goes to all, once more
+        float magnitude = 0;
+        for (const std::vector<float>& gradient : gradients.all) magnitude += std::abs(gradient[i]);
+        bound += 0x1p-8f * magnitude + 0x1p-8f * (std::abs(want) + 0x1p-8f * magnitude + bound);
+        wrong += !(std::abs(value - want) <= bound);
+      } else {
+        wrong += setting.deterministic ? std::memcmp(&value, &want, sizeof want) != 0 : !(std::abs(value - want) <= bound);
+      }
     });
     EXPECT_EQ(wrong, 0) << "elements of the sum";
   }
@@ -226,7 +252,10 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
   EXPECT_EQ(planned.gradients.used_bytes(), replica.gradients.used_bytes());
   EXPECT_EQ(planned.parameters.used_bytes(), replica.parameters.used_bytes());
   planned.step(gradients.mine);
-  const double bytes = 4.0 * static_cast<double>(planned.layout.elements()), ranks = world().size();
+  double bytes = 4.0 * static_cast<double>(planned.layout.elements());
+  const double ranks = world().size();
+  for (const FlatLayout::Bucket& bucket : planned.layout.buckets())
+    bytes -= setting.wire == comm::Wire::bfloat16 ? 2.0 * static_cast<double>(bucket.statistics_begin - bucket.begin) : 0;
   const bool every_time = setting.kind == ShardKind::gradients && !(setting.deterministic && setting.per_rank > 1);
   // Sums that go to all are counted as what a rank contributes; scattered ones as what it sends.
   const double expected = setting.kind == ShardKind::none ? bytes : bytes * (ranks - 1) / ranks * (every_time ? static_cast<double>(setting.per_rank) : 1);
@@ -250,6 +279,10 @@ std::vector<Case> all_cases() {
     for (const std::int64_t per_rank : {1, 5}) cases.push_back({Drive::polled, {kind, false, per_rank}});
     cases.push_back({Drive::thread, {kind, true, 6}});
     cases.push_back({Drive::thread, {kind, false, 3}});
+    for (const bool deterministic : {false, true}) {
+      for (const std::int64_t per_rank : {1, 3}) cases.push_back({Drive::polled, {kind, deterministic, per_rank, comm::Wire::bfloat16}});
+    }
+    cases.push_back({Drive::thread, {kind, false, 5, comm::Wire::bfloat16}});
   }
   return cases;
 }
@@ -257,7 +290,7 @@ std::vector<Case> all_cases() {
 std::string name_of(const Case& of) {
   const char* const kinds[] = {"whole", "optimizer", "gradients", "parameters"};
   return std::string(of.drive == comm::Engine::Drive::thread ? "thread" : "polled") + (of.setting.deterministic ? "_tree_" : "_plain_") +
-         kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank);
+         kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank) + (of.setting.wire == comm::Wire::bfloat16 ? "_narrow" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()), [](const auto& info) { return name_of(info.param); });
@@ -277,6 +310,74 @@ TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfShardin
     std::int64_t wrong = 0;
     shared.owned_gradient([&](float value, std::size_t i) { wrong += std::memcmp(&value, &whole[i], sizeof value) != 0; });
     EXPECT_EQ(wrong, 0) << "elements at kind " << static_cast<int>(kind);
+  }
+}
+
+constexpr ShardKind all_kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters};
+
+/// What a restart rests on, and what replicas need that hold the same weights.
+TEST(ReducerOnANarrowWire, GivesTheSameBitsAgainAndOnAllRanks) {
+  comm::Engine engine(comm::Engine::Drive::polled);
+  for (const ShardKind kind : all_kinds) {
+    for (const bool deterministic : {false, true}) {
+      std::vector<float> sums[2];
+      for (std::vector<float>& sum : sums) {
+        Replica replica(cpu, world(), engine, {kind, deterministic, 3, comm::Wire::bfloat16});
+        const Gradients gradients(replica, world(), 3);
+        replica.step(gradients.mine);
+        replica.owned_gradient([&](float value, std::size_t) { sum.push_back(value); });
+      }
+      EXPECT_EQ(sums[0], sums[1]);
+      if (kind != ShardKind::none) continue;
+      std::vector<float> of_rank_0 = sums[0];
+      world().broadcast(std::as_writable_bytes(std::span(of_rank_0)), 0);
+      EXPECT_EQ(of_rank_0, sums[0]);
+    }
+  }
+}
+
+TEST(ReducerOnANarrowWire, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
+  for (const ShardKind kind : all_kinds) {
+    double bytes[2], statistics = 0, elements = 0;
+    for (const comm::Wire wire : {comm::Wire::float32, comm::Wire::bfloat16}) {
+      comm::Engine engine(comm::Engine::Drive::polled);
+      Replica replica(cpu, world(), engine, {kind, false, 1, wire});
+      replica.step(Gradients(replica, world(), 1).mine);
+      engine.quiesce();
+      double& sent = bytes[wire == comm::Wire::bfloat16];
+      sent = engine.bytes_sent();
+      world().all_reduce(std::span(&sent, 1), comm::Reduction::sum);
+      if (wire == comm::Wire::float32) continue;
+      for (const FlatLayout::Bucket& bucket : replica.layout.buckets()) statistics += static_cast<double>(bucket.end - bucket.statistics_begin);
+      elements = static_cast<double>(replica.layout.elements());
+    }
+    ASSERT_GT(statistics, 0);
+    EXPECT_NEAR(bytes[1], bytes[0] * (elements + statistics) / (2 * elements), 1e-9 * bytes[0]) << "kind " << static_cast<int>(kind);
+  }
+}
+
+/// On one rank, in a weight or a statistic; delayed, the step after hands it on.
+TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
+  comm::Engine engine(comm::Engine::Drive::polled);
+  for (const ShardKind kind : all_kinds) {
+    for (const bool delayed : {false, true}) {
+      Replica replica(cpu, world(), engine, {kind, false, 1, comm::Wire::bfloat16, delayed});
+      Gradients gradients(replica, world(), 1);
+      const std::size_t places[] = {static_cast<std::size_t>(replica.layout.slots()[1].offset) + 5,
+                                    static_cast<std::size_t>(replica.layout.slots()[2].offset) + 5};
+      if (world().rank() == world().size() - 1) {
+        for (const std::size_t place : places) gradients.mine[0][place] = std::numeric_limits<float>::infinity();
+      }
+      for (int step = 0; step < (delayed ? 2 : 1); ++step) replica.step(gradients.mine);
+      std::int64_t found = 0;
+      replica.owned_gradient([&](float value, std::size_t i) {
+        const bool here = i == places[0] || i == places[1];
+        EXPECT_EQ(std::isfinite(value), !here) << i;
+        found += here;
+      });
+      EXPECT_TRUE(kind != ShardKind::none || found == 2);
+      replica.reducer.settle(replica.context);
+    }
   }
 }
 

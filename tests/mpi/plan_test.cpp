@@ -13,6 +13,7 @@
 #include "support/mpi.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/comm/engine.hpp"
+#include "wired_sum.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -34,10 +35,22 @@ class StandIn {
   static std::span<std::byte> bytes(void* data, std::int64_t count) { return {static_cast<std::byte*>(data), static_cast<std::size_t>(count)}; }
   static const float* floats(const void* data) { return static_cast<const float*>(data); }
 
-  std::vector<float> sum_of(const void* data, std::int64_t count) {
-    std::vector<float> sum(floats(data), floats(data) + count);
+  static const BFloat16* narrow(const void* data) { return static_cast<const BFloat16*>(data); }
+
+  std::vector<float> sum_of(const Plan::Call& call, std::int64_t count) {
+    std::vector<float> sum(static_cast<std::size_t>(count));
+    if (call.wired)
+      std::transform(narrow(call.from), narrow(call.from) + count, sum.begin(), [](BFloat16 x) { return to_float(x); });
+    else
+      std::copy_n(floats(call.from), count, sum.begin());
     engine_.wait(engine_.all_reduce(world(), sum.data(), nullptr, count, SumOrder::library, "test"));
     return sum;
+  }
+  static void put(const Plan::Call& call, const float* from) {
+    if (call.wired)
+      std::transform(from, from + call.count, static_cast<BFloat16*>(call.to), to_bfloat16);
+    else
+      std::copy_n(from, call.count, static_cast<float*>(call.to));
   }
 
   void make(const Plan::Call& call) {
@@ -45,18 +58,14 @@ class StandIn {
     switch (call.kind) {
       case Kind::send: tickets_.push_back(engine_.send(world(), bytes(const_cast<void*>(call.from), call.count), call.peer, 1, "test")); return;
       case Kind::receive: tickets_.push_back(engine_.receive(world(), bytes(call.to, call.count), call.peer, 1, "test")); return;
-      case Kind::all_reduce: std::ranges::copy(sum_of(call.from, call.count), static_cast<float*>(call.to)); return;
+      case Kind::all_reduce: put(call, sum_of(call, call.count).data()); return;
       case Kind::reduce: {
-        const std::vector<float> sum = sum_of(call.from, call.count);
+        const std::vector<float> sum = sum_of(call, call.count);
+        if (call.peer == rank) put(call, sum.data());
         EXPECT_EQ(call.to != nullptr, call.peer == rank);
-        if (call.peer == rank) std::ranges::copy(sum, static_cast<float*>(call.to));
         return;
       }
-      case Kind::reduce_scatter: {
-        const std::vector<float> sum = sum_of(call.from, call.count * size);
-        std::copy_n(sum.begin() + rank * call.count, call.count, static_cast<float*>(call.to));
-        return;
-      }
+      case Kind::reduce_scatter: put(call, sum_of(call, call.count * size).data() + rank * call.count); return;
       case Kind::all_gather: {
         EXPECT_EQ(call.from, static_cast<std::byte*>(call.to) + rank * call.count) << "not in place";
         const std::vector<std::byte> mine(static_cast<const std::byte*>(call.from), static_cast<const std::byte*>(call.from) + call.count);
@@ -74,6 +83,18 @@ class StandIn {
       case Kind::copy:
         EXPECT_TRUE(tickets_.empty()) << "a copy of what may still be coming";
         std::copy_n(floats(call.from), call.count, static_cast<float*>(call.to));
+        return;
+      case Kind::add_narrow:
+        EXPECT_TRUE(tickets_.empty()) << "a sum of what may still be coming";
+        for (std::int64_t i = 0; i < call.count; ++i) static_cast<float*>(call.to)[i] += to_float(narrow(call.from)[i]);
+        return;
+      case Kind::narrow:
+        EXPECT_TRUE(tickets_.empty()) << "what may still be on its way is written";
+        for (std::int64_t i = 0; i < call.count; ++i) static_cast<BFloat16*>(call.to)[i] = to_bfloat16(floats(call.from)[i]);
+        return;
+      case Kind::widen:
+        EXPECT_TRUE(tickets_.empty()) << "of what may still be coming";
+        for (std::int64_t i = 0; i < call.count; ++i) static_cast<float*>(call.to)[i] = to_float(narrow(call.from)[i]);
         return;
       case Kind::end:
         for (const Engine::Ticket ticket : tickets_) engine_.wait(ticket);
@@ -94,10 +115,10 @@ std::vector<float> normals(std::int64_t count) {
   return part;
 }
 
-/// Whole numbers, whose sums are exact in any order.
+/// Whole numbers, whose sums are exact in any order, of four ranks in bfloat16 too (256 at most).
 std::vector<float> whole_numbers(std::int64_t count) {
   std::vector<float> part(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < part.size(); ++i) part[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(world().rank()) * 3) % 101);
+  for (std::size_t i = 0; i < part.size(); ++i) part[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(world().rank()) * 3) % 61);
   return part;
 }
 
@@ -143,6 +164,31 @@ TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
   }
 }
 
+TEST(Plan, SumsOnANarrowWireHaveTheBitsOfMpi) {
+  Engine engine(Engine::Drive::polled);
+  StandIn stand_in;
+  Plan plan;
+  for (const std::int64_t count : sizes) {
+    const std::vector<float> part = normals(count);
+    std::vector<float> by_mpi = part, by_plan = part;
+    std::vector<BFloat16> wire(part.size());
+    engine.wait(engine.all_reduce(world(), by_mpi.data(), wire.data(), count, SumOrder::tree, "test", Wire::bfloat16));
+    plan.clear();
+    plan.add_steps(WiredSum(ranks(), by_plan.data(), wire.data(), count));
+    stand_in.run(plan);
+    EXPECT_EQ(by_mpi, by_plan) << count << " floats";
+    for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
+      std::vector<float> data = part, again = part, result(static_cast<std::size_t>(own(bounds))), expected = result;
+      std::vector<BFloat16> least(static_cast<std::size_t>(bounds.back() - bounds.front()));
+      engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, expected.data(), SumOrder::tree, "test", Wire::bfloat16));
+      plan.clear();
+      plan.add_steps(WiredSum(ranks(), again.data() + bounds.front(), least.data(), bounds, result.data()));
+      stand_in.run(plan);
+      EXPECT_EQ(result, expected) << count << " floats from " << bounds.front();
+    }
+  }
+}
+
 TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
   StandIn stand_in;
   Plan plan;
@@ -154,9 +200,17 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
     stand_in.run(plan);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       std::size_t expected = 0;
-      for (std::size_t rank = 0; rank < static_cast<std::size_t>(world().size()); ++rank) expected += (i * 7 + rank * 3) % 101;
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(world().size()); ++rank) expected += (i * 7 + rank * 3) % 61;
       ASSERT_EQ(sum[i], static_cast<float>(expected)) << i;
     }
+    std::vector<float> wired = part;
+    std::vector<BFloat16> wire(part.size());
+    const double whole_bytes = plan.bytes_sent();
+    plan.clear();
+    plan.library_all_reduce(ranks(), wired.data(), count, wire.data());
+    stand_in.run(plan);
+    EXPECT_EQ(wired, sum);
+    EXPECT_DOUBLE_EQ(plan.bytes_sent(), whole_bytes / 2);
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
       const std::int64_t first = bounds[static_cast<std::size_t>(world().rank())];
       std::vector<float> data = part, result(static_cast<std::size_t>(own(bounds)));
@@ -164,6 +218,12 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
       plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, result.data());
       stand_in.run(plan);
       EXPECT_TRUE(std::equal(result.begin(), result.end(), sum.begin() + first)) << count << " floats from " << bounds.front();
+      data = part;
+      std::vector<float> again(result.size());
+      plan.clear();
+      plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, again.data(), wire.data());
+      stand_in.run(plan);
+      EXPECT_EQ(again, result) << "as bfloat16, " << count << " floats from " << bounds.front();
 
       std::vector<std::byte> gathered(static_cast<std::size_t>(count), std::byte{255});
       for (std::int64_t i = first; i < first + own(bounds); ++i) gathered[static_cast<std::size_t>(i)] = static_cast<std::byte>(i % 251);

@@ -12,6 +12,7 @@ import harness
 ONCE = ("allocations", "releases", "pinned_allocations", "pinned_releases", "streams", "blocking_copies", "device_waits", "launches_on_default_stream")
 FOUR = ("--set", "run.stop=4 steps")
 BFLOAT16, FLOAT16 = ("--set", "precision.compute=bfloat16"), ("--set", "precision.compute=float16")
+NARROW = ("--set", "precision.reduce=bfloat16")
 RESNET = harness.DECK.replace('"5 steps"', '"9 steps"').replace('warmup = "9 steps"', 'warmup = "1 step"').replace("deterministic = true", "")
 # Shapes that cuDNN has attention for.
 GPT = (harness.GPT_DECK.replace("width = 16", "width = 128").replace("context = 16", "context = 64").replace("layers = 3", "layers = 2")
@@ -180,7 +181,8 @@ class CudaStandIn(harness.Case):
     def test_ranks_with_a_device_each(self):
         """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""
         for name, micro_batches, more in (("data", 2, ()), ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),
-                                          ("parameters", 2, ("--set", 'parallel.shard="parameters"'))):
+                                          ("parameters", 2, ("--set", 'parallel.shard="parameters"')),
+                                          ("narrow", 2, NARROW), ("narrow-parameters", 2, (*NARROW, "--set", 'parallel.shard="parameters"'))):
             with self.subTest(name):
                 for steps in self.trained(GPT, *FOUR, *BFLOAT16, *more, "--set", "run.folder=" + name, ranks=2, devices=2):
                     self.expect_steady(steps, micro_batches)

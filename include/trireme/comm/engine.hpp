@@ -17,6 +17,13 @@ namespace trireme::comm {
 /// the same bits as one rank that adds all parts by recursive halving (power-of-two groups; others: parts added in rank order).
 enum class SumOrder : std::uint8_t { library, tree };
 
+/// As what the parts of a float32 sum travel. bfloat16: each is rounded to it (to the nearest) and sent so; they are added in float32, by NCCL's own sums in
+/// bfloat16, rounded after each addition. A sum that goes to all ranks is rounded once more, to the same bits on all; of a sum that is scattered each rank has
+/// its shard as it was added. By messages (all of MPI, `tree` by NCCL) either order is one: each element's sum is made at one rank from its own part, not
+/// rounded, and those of the ranks before it: the same bits in every run on as many ranks, others than a sum of other cuts has. What is not finite stays so,
+/// and what bfloat16 cannot hold becomes infinite.
+enum class Wire : std::uint8_t { float32, bfloat16 };
+
 /// The communication engine: makes the MPI calls of a running step while compute goes on. With a thread of its own where a core is free; else
 /// its non-blocking calls are driven by progress(), called between blocks. Requests are made, and waited for, by one thread.
 /// Asking never waits. All ranks of a group ask for its sums and gathers in one order, and so they are started, a few at once; what other
@@ -70,16 +77,17 @@ class Engine {
 
   /// Names a request; one that had nothing to do is 0, which is done.
   using Ticket = std::uint64_t;
-  /// data[0, count) = the sum over the group; the memory is the engine's until wait(). `scratch` (count floats; null for `library`)
-  /// receives the partner's part under `tree`. A blocking call that a peer comes to only after its own wait() stands after ours too (polled:
+  /// data[0, count) = the sum over the group; the memory is the engine's until wait(). `scratch`: count words of 2 bytes for the wire bfloat16, else under
+  /// `tree` count floats, which receive the partner's part; else null. A blocking call that a peer comes to only after its own wait() stands after ours too (polled:
   /// nothing moves in between). `label` outlives the request (a string literal): shown by describe() and the watchdog.
-  Ticket all_reduce(const Communicator& group, float* data, float* scratch, std::int64_t count, SumOrder order, std::string_view label);
+  Ticket all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count, SumOrder order, std::string_view label,
+                    Wire wire = Wire::float32);
   /// data [bounds.front(), bounds.back()) of each rank is added over the group; rank r's range [bounds[r], bounds[r+1]) of the sum is written
   /// to `result`, which may not overlap data (bounds: offsets in elements into data, size() + 1 of them; any sizes, some may be empty).
-  /// `data` is destroyed; `scratch`: as many floats as data under `tree`, else unused. Tree order gives the bits of all_reduce. Bounds and
-  /// memory are the engine's until wait().
-  Ticket reduce_scatter(const Communicator& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order,
-                        std::string_view label);
+  /// `data` is destroyed; `scratch`: as of all_reduce. Tree order gives the bits of all_reduce (on the wire float32). Bounds and memory are the engine's
+  /// until wait().
+  Ticket reduce_scatter(const Communicator& group, float* data, void* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order,
+                        std::string_view label, Wire wire = Wire::float32);
   /// In place: rank r's part stands at bytes [bounds[r], bounds[r+1]) of data (any sizes); afterwards all parts do, on all ranks.
   Ticket all_gather(const Communicator& group, std::byte* data, std::span<const std::int64_t> bounds, std::string_view label);
   /// Messages to and from another rank of the group, matched by tag (below 2^14), those of one tag in order. Both sides know the length:

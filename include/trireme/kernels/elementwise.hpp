@@ -13,9 +13,9 @@ void relu_forward(const Stream&, std::int64_t count, const T* x, T* y);
 /// dx = dy where y > 0, else 0. dx may be dy.
 template <class T>
 void relu_backward(const Stream&, std::int64_t count, const T* y, const T* dy, T* dx);
-/// y += x: float32, bfloat16 and float16 in float32; int32.
-template <class T>
-void add(const Stream&, std::int64_t count, const T* x, T* y);
+/// y += x: float32, bfloat16 and float16, and bfloat16 to float32, in float32; int32.
+template <class From, class To>
+void add(const Stream&, std::int64_t count, const From* x, To* y);
 /// y = x, rounded to the nearest.
 template <class From, class To>
 void cast(const Stream&, std::int64_t count, const From* x, To* y);

@@ -11,7 +11,8 @@ namespace trireme::parallel {
 
 /// Where each parameter lies in the flat buffers. Blocks stand in the order in which backward finishes them (last block first), so the
 /// first bucket is the first to be ready; tied tensors, which live through a whole backward, stand behind all others. Every tensor is
-/// contiguous and starts at a multiple of 16 elements (the gaps stay 0), joined ones directly behind the one before.
+/// contiguous and starts at a multiple of 16 elements (the gaps stay 0), joined ones directly behind the one before. Within a bucket running
+/// statistics stand behind all weights.
 ///
 /// Beside the float32 buffers, which count in elements, there is the layout of the working weights, which ops read and which counts in
 /// bytes: the same order, each tensor in its own type, starts at multiples of 64 bytes. With compute float32 it is the float32 layout.
@@ -27,6 +28,7 @@ class FlatLayout {
   /// A range of the flat buffer that is reduced and gathered as a whole, ready when backward of `ready_block` is done.
   struct Bucket {
     std::int64_t begin = 0, end = 0;                  ///< elements
+    std::int64_t statistics_begin = 0;                ///< from there on it holds statistics; the end where it holds none
     std::int64_t working_begin = 0, working_end = 0;  ///< bytes
     int ready_block = 0;
     bool tied = false;  ///< holds one tied tensor, and nothing else
@@ -59,6 +61,8 @@ class FlatLayout {
   std::vector<std::int64_t> working_bounds(const Bucket& bucket, int shards) const;
 
  private:
+  void close_buckets(const ParameterList& list, std::span<const std::size_t> order, std::int64_t bucket_bytes, std::span<const int> chunk_begins);
+
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;

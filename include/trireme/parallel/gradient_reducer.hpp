@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -25,6 +26,9 @@ namespace trireme::parallel {
 /// Delayed: a step's sums go on while the next step computes, into memory of their own (two sets, taken by turns), and finish() hands on those of
 /// the step before. What is added, and in which order, stays the same.
 ///
+/// On the wire bfloat16 what the data ranks send each other of gradients is rounded to it; statistics, and what tensor ranks and a pipeline's ends add, stay
+/// float32. A bucket is two requests then: of its weights, and of the statistics behind them.
+///
 /// Used as: begin_step; for each backward of a micro-batch through a chunk of blocks begin_backward, then for each of its blocks from last to
 /// first block_begins, block_done; then finish. Chunks may be taken in any order; all ranks of the groups do the same in the same order.
 class GradientReducer {
@@ -33,6 +37,7 @@ class GradientReducer {
     std::int64_t micro_batches = 1;  ///< of this rank a step (the accumulation)
     bool deterministic = false;
     bool delayed = false;
+    comm::Wire wire = comm::Wire::float32;  ///< between data ranks; a group of one rounds nothing
   };
   /// Who adds to what.
   struct Groups {
@@ -79,18 +84,27 @@ class GradientReducer {
   struct Range {
     std::int64_t begin = 0, end = 0;
   };
+  /// What of a bucket travels in one type: one stands behind the other, either may be empty.
+  struct Piece {
+    comm::Wire wire = comm::Wire::float32;
+    Range range;                       ///< from the bucket's begin
+    std::vector<std::int64_t> bounds;  ///< of the data ranks' shards in it, likewise
+    Range own;                         ///< of this rank's part of the bucket
+  };
   /// What is kept of a bucket during a step.
   struct State {
     std::int64_t done = 0;       ///< micro-batches
     int top = 0;                 ///< whole: the level that the next micro-batch writes
     std::size_t lane = 0;        ///< in turn: where the current micro-batch writes
     std::vector<Range> partial;  ///< neighbouring tensors whose gradient is summed over the tensor group, from the bucket's begin
+    std::array<Piece, 2> pieces;
   };
+  using Tickets = std::array<comm::Engine::Ticket, 2>;  ///< of a bucket's pieces
   /// The memory of one step's sum, and how far it is.
   struct Making {
-    Tensor lowest;                              ///< whole: level 0
-    Tensor reduced;                             ///< the result, in the layout of the store's owned(); kind none: level 0 itself
-    std::vector<comm::Engine::Ticket> tickets;  ///< whole: by bucket
+    Tensor lowest;                 ///< whole: level 0
+    Tensor reduced;                ///< the result, in the layout of the store's owned(); kind none: level 0 itself
+    std::vector<Tickets> tickets;  ///< whole: by bucket
     bool under_way = false;
     Sum told{.there = false};
   };
@@ -100,9 +114,14 @@ class GradientReducer {
     int bucket = -1;      ///< being reduced; -1: free
     std::size_t sum = 0;  ///< of which step: index into sums_
     bool adds = false;    ///< the result is added to the own shard; else it was written there
-    comm::Engine::Ticket ticket = 0;
+    Tickets tickets{};
   };
   void find_partial();
+  void cut_pieces();
+  Tensor take_scratch(Arena& gradients, std::int64_t elements) const;
+  /// Adds a bucket's `data` over the data group: in place at kind none, else the own shard into `result`.
+  Tickets reduce(int bucket, const Tensor& data, const Tensor& scratch, const Tensor& result);
+  void wait(const Tickets& tickets);
   void take_levels(Arena& gradients);
   void take_lanes(Arena& gradients);
   void direct_to_lane(ops::Context& context, int bucket);
@@ -124,6 +143,7 @@ class GradientReducer {
   comm::Engine& engine_;
   Options options_;
   bool whole_;
+  bool narrow_;                 ///< gradients travel as bfloat16
   std::vector<State> states_;   ///< by bucket
   std::vector<Making> sums_;    ///< one; delayed: two
   std::size_t now_ = 0;         ///< that of the step under way, or made last

@@ -37,6 +37,7 @@ enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float1
 /// Table [precision].
 struct PrecisionOptions {
   ComputePrecision compute = ComputePrecision::float32;
+  DType reduce = DType::float32;       ///< of what data ranks send each other of gradients: float32, bfloat16
   optim::LossScaleOptions loss_scale;  ///< float16
   /// Of activations and working weights.
   DType dtype() const {

@@ -51,6 +51,7 @@ struct ReplicaOptions {
   parallel::SyncKind sync = parallel::SyncKind::step;
   double outer_momentum = 0;  ///< of sync periodic
   DType compute = DType::float32;
+  DType reduce = DType::float32;  ///< of what data ranks send each other of gradients; float32 or bfloat16
   std::optional<optim::LossScaleOptions> loss_scale;
   bool tfloat32 = false;            ///< of ops::ContextOptions
   std::uint64_t seed = 1;           ///< dropout

@@ -49,7 +49,7 @@ bool is_registered(ncclComm_t comm, const void* data, std::size_t bytes) {
 
 thread_local int groups = 0;
 
-std::size_t bytes_of(std::size_t count, ncclDataType_t type) { return count * (type == ncclInt8 ? 1 : 4); }
+std::size_t bytes_of(std::size_t count, ncclDataType_t type) { return count * (type == ncclInt8 ? 1 : type == ncclBfloat16 ? 2 : 4); }
 
 struct Buffer {
   const void* data;

@@ -153,6 +153,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"not_there_precision", least + "[precision]\ncompute = \"float8\"\n",
                 "deck.toml:8:11: [precision] compute: \"float8\": not available in this version of Trireme (0.1); available: \"float32\", \"tfloat32\", "
                 "\"bfloat16\", \"float16\""},
+        Mistake{"not_there_reduce", least + "[precision]\nreduce = \"float16\"\n",
+                "deck.toml:8:10: [precision] reduce: \"float16\": not available in this version of Trireme (0.1); available: \"float32\", \"bfloat16\""},
+        Mistake{"misspelt_reduce", least + "[precision]\nreduce = \"bf16\"\n",
+                "deck.toml:8:10: [precision] reduce: \"bf16\" is no choice; choices: \"float32\", \"bfloat16\""},
         Mistake{"loss_scale_of_bfloat16", least + "[precision]\ncompute = \"bfloat16\"\n[precision.loss_scale]\ninitial = 1024\n",
                 "deck.toml:10:11: [precision.loss_scale] initial: belongs to precision.compute = \"float16\"; remove it"},
         Mistake{"loss_scale_between_powers", least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1000\n",

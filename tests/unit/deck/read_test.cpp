@@ -211,6 +211,13 @@ data = 2
   EXPECT_EQ(deck.parallel.data, 2);
 }
 
+TEST(DeckRead, WhatGradientsTravelAs) {
+  EXPECT_EQ(parse(least, "deck.toml").precision.reduce, DType::float32);
+  const Deck deck = parse(least + "[precision]\nreduce = \"bfloat16\"\n", "deck.toml");
+  EXPECT_EQ(deck.precision.reduce, DType::bfloat16);
+  EXPECT_EQ(deck.precision.dtype(), DType::float32);
+}
+
 TEST(DeckRead, TheLossScaleOfFloat16) {
   const Deck deck = parse(least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1024\nbackoff = 0.25\n", "deck.toml");
   EXPECT_EQ(deck.precision.dtype(), DType::float16);

@@ -71,6 +71,34 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
   EXPECT_EQ(FlatLayout(list, std::int64_t{1} << 40, DType::float32).buckets().size(), 1u);
 }
 
+TEST(FlatLayout, StatisticsStandBehindTheWeightsOfTheirBucket) {
+  ParameterList list;
+  for (int block = 0; block < 6; ++block) {
+    list.begin_block(block);
+    const std::string name = "block" + std::to_string(block);
+    if (block != 2) list.declare({.name = name + ".weight", .shape = {block + 2, 9}});
+    if (block != 4) list.declare({.name = name + ".mean", .shape = {17}, .role = Role::statistic, .compute_copy = false});
+    if (block != 2) list.declare({.name = name + ".bias", .shape = {17}, .compute_copy = false});
+  }
+  for (const std::int64_t bytes : {1, 500, 1 << 20}) {  // a bucket a block: one of statistics alone, one of none; some in a bucket; all
+    const FlatLayout layout(list, bytes, DType::bfloat16);
+    std::int64_t previous = -1;
+    for (const ops::FlatRow& row : layout.rows()) {
+      EXPECT_GT(row.offset, previous) << "flat order is one";
+      previous = row.offset;
+    }
+    for (std::size_t index = 0; index < layout.slots().size(); ++index) {
+      const FlatLayout::Slot& slot = layout.slots()[index];
+      const FlatLayout::Bucket& bucket = layout.buckets()[static_cast<std::size_t>(slot.bucket)];
+      const bool statistic = list.entries()[index].spec.role == Role::statistic;
+      EXPECT_EQ(slot.offset >= bucket.statistics_begin, statistic) << list.entries()[index].spec.name;
+      EXPECT_GE(slot.offset, bucket.begin);
+      EXPECT_LE(slot.offset + slot.elements, bucket.end);
+      EXPECT_LE(statistic ? 0 : slot.offset + slot.elements, bucket.statistics_begin);
+    }
+  }
+}
+
 TEST(FlatLayout, NothingDeclared) {
   const FlatLayout layout(ParameterList{}, 100, DType::bfloat16);
   EXPECT_EQ(layout.elements(), 0);
