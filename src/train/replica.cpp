@@ -118,7 +118,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       host_slots_(host_of(device), "host optimizer state", plan.host_optimizer, host_pages(device)),
       host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint, host_pages(device)),
       compute_(device),
-      context_(compute_, workspace_, library_, ops::target_of(target), {.deterministic = options.deterministic, .tfloat32 = options.tfloat32}),
+      context_(compute_, workspace_, library_, ops::target_of(target), {.deterministic = options.deterministic, .tfloat32 = options.tfloat32, .float8 = options.float8}),
       model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
