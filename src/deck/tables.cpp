@@ -136,12 +136,11 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
 void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision");
   using train::ComputePrecision;
-  v.field({"compute"}, choice<ComputePrecision>(precision.compute,
-                                                {{"float32", ComputePrecision::float32},
-                                                 {"tfloat32", ComputePrecision::tfloat32},
-                                                 {"bfloat16", ComputePrecision::bfloat16},
-                                                 {"float16", ComputePrecision::float16}},
-                                                {"float8"}));
+  v.field({"compute"}, choice<ComputePrecision>(precision.compute, {{"float32", ComputePrecision::float32},
+                                                                    {"tfloat32", ComputePrecision::tfloat32},
+                                                                    {"bfloat16", ComputePrecision::bfloat16},
+                                                                    {"float16", ComputePrecision::float16},
+                                                                    {"float8", ComputePrecision::float8}}));
   v.field({"reduce"}, choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"float16"}));
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;

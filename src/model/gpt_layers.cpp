@@ -144,10 +144,10 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
   });
 }
 
-ops::Linear ColumnParallelLinear::problem(const Pass& pass, std::int64_t rows, DType dtype) const {
+ops::Linear ColumnParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtype) const {
   std::int64_t out = 0;
   for (const std::int64_t section : options_.sections) out += section / pass.tensor().size();
-  return {.rows = rows, .in = options_.in, .out = out, .order = options_.order, .dtype = dtype};
+  return {.rows = rows, .in = options_.in, .out = out, .order = options_.order, .dtype = dtype, .float8 = pass.context().float8()};
 }
 
 Tensor ColumnParallelLinear::as_matrix(const ops::Linear& linear, const Tensor& joined) const {
@@ -214,8 +214,9 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
   if (options_.bias) bias_ = list.declare(vector_spec(options_.name + ".bias", options_.out, 0));
 }
 
-ops::Linear RowParallelLinear::problem(const Pass& pass, std::int64_t rows, DType dtype) const {
-  return {.rows = rows, .in = options_.in / pass.tensor().size(), .out = options_.out, .order = options_.order, .dtype = dtype};
+ops::Linear RowParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtype) const {
+  return {
+      .rows = rows, .in = options_.in / pass.tensor().size(), .out = options_.out, .order = options_.order, .dtype = dtype, .float8 = pass.context().float8()};
 }
 
 Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& residual) {

@@ -94,7 +94,7 @@ class ColumnParallelLinear {
 
  private:
   int tensors() const { return static_cast<int>(options_.names.size()); }
-  ops::Linear problem(const Pass& pass, std::int64_t rows, DType dtype) const;
+  ops::Linear problem(Pass& pass, std::int64_t rows, DType dtype) const;
   Tensor as_matrix(const ops::Linear& linear, const Tensor& joined) const;
   ops::Weight weight(Pass& pass, const ops::Linear& linear);
   Options options_;
@@ -123,7 +123,7 @@ class RowParallelLinear {
   Tensor backward(Pass& pass, const Tensor& dy, Between before = Between::other);
 
  private:
-  ops::Linear problem(const Pass& pass, std::int64_t rows, DType dtype) const;
+  ops::Linear problem(Pass& pass, std::int64_t rows, DType dtype) const;
   ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(weight_), prepared_); }
   Tensor bias(Pass& pass) const { return options_.bias ? pass.store().weight(bias_) : Tensor{}; }
   Options options_;

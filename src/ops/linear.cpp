@@ -2,6 +2,7 @@
 
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
+#include "float8.hpp"
 #include "trireme/ops/activation.hpp"
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/elementwise.hpp"
@@ -28,20 +29,24 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, y));
-  if (context.target() == DeviceKind::cuda) return cuda::linear_forward(context, l, x, w.value, bias, {}, y);
   const ArenaScope scope(context.workspace());
+  const Tensor from = float8_operand(context, l, x, Float8::e4m3);
+  const Weight by = float8_weight(context, l, w, &PreparedWeight::forward);
+  if (context.target() == DeviceKind::cuda) return cuda::linear_forward(context, l, from, by.value, bias, {}, y);
   const cpu::Product& product = cpu::linear_forward(cpu::library_of(context), l, bias.defined());
-  cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, bias, true});
+  cpu::run(context, product, {from, cpu::prepared_weight(context, product.second, by, &PreparedWeight::forward), y, bias, true});
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& dx) {
   TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && fits(context, dx, l.rows, l.in, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   context.count(l.flops(), bytes_of(dy, w.value, dx));
-  if (context.target() == DeviceKind::cuda) return cuda::linear_backward_data(context, l, dy, w.value, dx);
   const ArenaScope scope(context.workspace());
+  const Tensor from = float8_operand(context, l, dy, Float8::e5m2);
+  const Weight by = float8_weight(context, l, w, &PreparedWeight::backward);
+  if (context.target() == DeviceKind::cuda) return cuda::linear_backward_data(context, l, from, by.value, dx);
   const cpu::Product& product = cpu::linear_backward_data(cpu::library_of(context), l);
-  cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
+  cpu::run(context, product, {from, cpu::prepared_weight(context, product.second, by, &PreparedWeight::backward), dx, {}, true});
 }
 
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write write) {
@@ -49,13 +54,21 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
   TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
   TRIREME_EXPECT(!dbias.defined() || fits(context, dbias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, dy, dw));
-  if (context.target() == DeviceKind::cuda) {
+  if (context.target() == DeviceKind::cuda && !l.in_float8()) {
     if (dbias.defined()) context.count(0, static_cast<double>(dy.bytes()));
     return cuda::linear_backward_weight(context, l, x, dy, dw, dbias, write);
   }
-  const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
-  const bool out_in = l.order == MatrixOrder::out_in;
-  cpu::run(context, product, {out_in ? dy : x, out_in ? x : dy, dw, {}, false});  // the product itself writes or adds
+  {
+    const ArenaScope scope(context.workspace());
+    const Tensor left = float8_operand(context, l, x, Float8::e4m3, true), right = float8_operand(context, l, dy, Float8::e5m2, true);
+    if (context.target() == DeviceKind::cuda) {
+      cuda::linear_backward_weight(context, l, left, right, dw, {}, write);
+    } else {
+      const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
+      const bool out_in = l.order == MatrixOrder::out_in;
+      cpu::run(context, product, {out_in ? right : left, out_in ? left : right, dw, {}, false});  // the product itself writes or adds
+    }
+  }
   if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 
@@ -70,12 +83,14 @@ void linear_add_forward(Context& context, const Linear& l, const Tensor& x, cons
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, y));
   context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
-  cuda::linear_forward(context, l, x, w.value, bias, residual, y);
+  const ArenaScope scope(context.workspace());
+  const Tensor from = float8_operand(context, l, x, Float8::e4m3);
+  cuda::linear_forward(context, l, from, float8_weight(context, l, w, &PreparedWeight::forward).value, bias, residual, y);
 }
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& z, const Tensor& y) {
   TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.out, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
-  if (context.target() != DeviceKind::cuda) {
+  if (context.target() != DeviceKind::cuda || l.in_float8()) {
     linear_forward(context, l, x, w, bias, z);
     return gelu_forward(context, z, y);
   }
@@ -89,7 +104,7 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
 void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& z, const Tensor& dz) {
   TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.in, l.dtype) && fits(context, dz, l.rows, l.in, l.dtype));
   TRIREME_EXPECT(context.meta() || z.data != dz.data);
-  if (context.target() != DeviceKind::cuda) {
+  if (context.target() != DeviceKind::cuda || l.in_float8()) {
     linear_backward_data(context, l, dy, w, dz);
     return gelu_backward(context, z, dz, dz);
   }

@@ -86,7 +86,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   Device device;
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
-    validate_precision(deck, device.kind);
+    validate_precision(deck, describe_device(device));
   });
   const MemoryPlan plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   std::unique_ptr<Replica> replica;

@@ -73,6 +73,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   }
   ReplicaOptions options = replica_options(deck, info, {});
   options.trains = false;
+  options.float8 = false;     // its scales would be those of what stands behind the text too
   options.optimizer.ema = 0;  // the weights that are read are those that write
   const std::unique_ptr<data::Tokenizer> tokenizer = tokenizer_for(request, deck, options.classes);
   std::vector<std::int32_t> text = tokenizer->encode(request.prompt);

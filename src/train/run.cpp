@@ -176,6 +176,7 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.reduce = deck.precision.reduce;
   if (options.compute == DType::float16) options.loss_scale = deck.precision.loss_scale;
   options.tfloat32 = deck.precision.compute == ComputePrecision::tfloat32;
+  options.float8 = deck.precision.compute == ComputePrecision::float8;
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
   options.graphs = deck.run.graphs;
@@ -223,6 +224,15 @@ void validate_precision(const deck::Deck& deck, DeviceKind device) {
            device == DeviceKind::emulated ? "emulated" : "the CPU");
 }
 
+void validate_precision(const deck::Deck& deck, const DeviceDescription& device) {
+  validate_precision(deck, device.device.kind);
+  if (deck.precision.compute != ComputePrecision::float8 || device.device.kind != DeviceKind::cuda) return;
+  constexpr double least = 8.9;
+  validate(std::stod(device.compute_capability) >= least,
+           "precision.compute = \"float8\": is multiplied by GPUs of compute capability {} and above (Ada, Hopper and newer), and {} has {}; use \"bfloat16\"",
+           least, device.name, device.compute_capability);
+}
+
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device) {
   data::LoaderOptions options;
   options.order = {.seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
@@ -253,7 +263,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
       cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
-    validate_precision(deck, device.kind);
+    validate_precision(deck, describe_device(device));
   });
   compare_devices(mesh.world, device, log);
   const ReplicaOptions options = replica_options(deck, train_set.info(), layout);

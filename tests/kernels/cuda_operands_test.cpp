@@ -66,6 +66,51 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
   }
 }
 
+TEST(CudaOperands, OfFloat8LieAlongWhatIsAddedUp) {
+  constexpr std::int64_t rows = 16, in = 32, out = 48;
+  const auto turned = [](const std::vector<float>& matrix, std::int64_t columns) {
+    const std::int64_t height = static_cast<std::int64_t>(matrix.size()) / columns;
+    std::vector<float> result(matrix.size());
+    for (std::int64_t i = 0; i < height; ++i)
+      for (std::int64_t j = 0; j < columns; ++j) result[j * height + i] = matrix[i * columns + j];
+    return result;
+  };
+  for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
+    Linear linear{.rows = rows, .in = in, .out = out, .order = order, .dtype = DType::bfloat16};
+    std::vector<float> x(rows * in), w(in * out), y(rows * out);
+    for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
+    for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * i % 11) - 5;
+    for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i * 3 % 13) - 6;
+    // As float8.cpp lays them: forward reads w [out, in], the gradient of x w [in, out], that of w both others turned.
+    const bool out_in = order == MatrixOrder::out_in;
+    std::vector<float> other_w = turned(w, out_in ? in : out), turned_x = turned(x, in), turned_y = turned(y, out);
+    std::vector<float>&forward_w = out_in ? w : other_w, &backward_w = out_in ? other_w : w;
+    std::vector<float> made[3][2] = {{std::vector<float>(y.size()), y}, {std::vector<float>(x.size()), x}, {std::vector<float>(w.size()), w}};
+    for (const int float8 : {0, 1}) {
+      linear.float8 = float8 == 1;
+      ASSERT_EQ(linear.in_float8(), float8 == 1);
+      float* forward[3] = {x.data(), (linear.float8 ? forward_w : w).data(), made[0][float8].data()};
+      float* data[3] = {made[1][float8].data(), (linear.float8 ? backward_w : w).data(), y.data()};
+      float* weight[3] = {(linear.float8 ? turned_x : x).data(), made[2][float8].data(), (linear.float8 ? turned_y : y).data()};
+      int which = 0;
+      for (const auto& [kind, operands] :
+           {std::pair(Kind::linear_forward, forward), {Kind::linear_backward_data, data}, {Kind::linear_backward_weight, weight}}) {
+        const Operands asked = operands_of(kind, linear);
+        if (linear.float8) {
+          EXPECT_TRUE(asked.first.turned && !asked.second.turned);
+          EXPECT_EQ(asked.first.rows, asked.second.rows);
+        }
+        multiply(asked, operands);
+        if (linear.float8) {
+          EXPECT_EQ(made[which][0], made[which][1]);
+          EXPECT_EQ(asked.result_type, kind == Kind::linear_backward_weight ? DType::float32 : DType::bfloat16);
+        }
+        ++which;
+      }
+    }
+  }
+}
+
 TEST(CudaOperands, TheWeightsGradientIsFloat32AndAWideResultToo) {
   Linear linear{8, 8, 8, MatrixOrder::out_in, DType::bfloat16};
   EXPECT_EQ(operands_of(Kind::linear_backward_weight, linear).result_type, DType::float32);
@@ -150,6 +195,11 @@ TEST(CudaOperands, AnOpCountsAsOnTheCpu) {
       EXPECT_EQ(cuda.flops, 6 * linear.flops());
     }
   }
+  const Linear linear{.rows = 32, .in = 16, .out = 48, .dtype = DType::bfloat16, .float8 = true};
+  const Work cpu = work_of(DeviceKind::cpu, linear, Write::add), cuda = work_of(DeviceKind::cuda, linear, Write::add);
+  EXPECT_EQ(cuda.counters.flops, cpu.counters.flops);
+  EXPECT_EQ(cuda.counters.bytes, cpu.counters.bytes);
+  EXPECT_EQ(cuda.counters.calls, cpu.counters.calls);
 }
 
 TEST(CudaOperands, ABiasGradientThatIsAddedTakesItsOwnSums) {

@@ -11,7 +11,7 @@ import harness
 # What a step may not do once the first one has made what it needs.
 ONCE = ("allocations", "releases", "pinned_allocations", "pinned_releases", "streams", "blocking_copies", "device_waits", "launches_on_default_stream")
 FOUR = ("--set", "run.stop=4 steps")
-BFLOAT16, FLOAT16 = ("--set", "precision.compute=bfloat16"), ("--set", "precision.compute=float16")
+BFLOAT16, FLOAT16, FLOAT8 = (("--set", "precision.compute=" + name) for name in ("bfloat16", "float16", "float8"))
 NARROW = ("--set", "precision.reduce=bfloat16")
 RESNET = harness.DECK.replace('"5 steps"', '"9 steps"').replace('warmup = "9 steps"', 'warmup = "1 step"').replace("deterministic = true", "")
 # Shapes that cuDNN has attention for.
@@ -76,6 +76,11 @@ class CudaStandIn(harness.Case):
         with open(self.path(folder + "/algorithms.txt")) as file:
             return re.findall(r"convolution_statistics_forward \w+ \S+\t(.*)", file.read())
 
+    def float8_marks(self, folder):
+        """Of the products of layers."""
+        with open(self.path(folder + "/algorithms.txt")) as file:
+            return re.findall(r" linear_\w+ [^\t]*x(\d+)x\d+\t", file.read())
+
     def test_images(self):
         graphs = {}
         for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
@@ -106,14 +111,18 @@ class CudaStandIn(harness.Case):
 
     def test_a_language_model(self):
         products = {}
-        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("offload", ("--set", 'parallel.offload=["optimizer"]'))):
+        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("float8", FLOAT8), ("offload", ("--set", 'parallel.offload=["optimizer"]'))):
             with self.subTest(name):
                 steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES, overlap=name != "float16")
                 products[name] = steps[1]["products"]
                 self.assertGreater(steps[0]["products"], products[name])  # trials of algorithms
                 # Attention by cuDNN, which has it in 16 bits, there and back.
-                self.assertEqual(steps[1].get("graphs", 0), 2 * 2 * MICRO_BATCHES if name in ("bfloat16", "float16") else 0)
+                self.assertEqual(steps[1].get("graphs", 0), 2 * 2 * MICRO_BATCHES if name in ("bfloat16", "float16", "float8") else 0)
+        with self.subTest("as many products in float8, of which the blocks' have the mark of it"):
+            self.assertEqual(products["float8"], products["bfloat16"])
+            self.assertEqual({mark for name in ("bfloat16", "float16") for mark in self.float8_marks(name)}, {"0"})
+            self.assertEqual(set(self.float8_marks("float8")), {"0", "1"})
         with self.subTest("the algorithms are known at the next start"):
             steps, = self.trained(GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
             self.assertEqual(steps[0]["products"], products["bfloat16"])

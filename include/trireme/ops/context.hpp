@@ -23,6 +23,7 @@ constexpr DeviceKind target_of(DeviceKind kind) { return kind == DeviceKind::emu
 struct ContextOptions {
   bool deterministic = false;  ///< the same bits at every run: on CUDA a library's first algorithm in place of the fastest, and no sums without a fixed order
   bool tfloat32 = false;       ///< of the operands of float32 products and convolutions the tensor cores may keep 10 bits of the mantissa (NVIDIA's TF32)
+  bool float8 = false;         ///< layers that have such products (Linear::float8) ask for them
 };
 
 /// What an op needs beside its tensors: the stream, memory for temporaries, the device library's handles and its cache of
@@ -41,6 +42,7 @@ class Context {
   bool meta() const { return stream_.device.kind == DeviceKind::meta; }
   DeviceKind target() const { return target_; }
   bool deterministic() const { return options_.deterministic; }
+  bool float8() const { return options_.float8; }
   Arena& workspace() const { return workspace_; }
   Arena& library() const { return library_; }
   Counters& counters() { return counters_; }

@@ -14,6 +14,9 @@ struct Linear {
   MatrixOrder order = MatrixOrder::out_in;
   DType dtype = DType::float32;  ///< of x, weight and y and their gradients but for dw; sums are float32
   bool wide = false;             ///< the result (y, or dx) is float32 whatever dtype is: a partial sum over the tensor group
+  bool float8 = false;           ///< of bfloat16: what is multiplied is rounded to float8, x and weight to e4m3, dy to e5m2, each by one scale for the tensor
+  /// Products whose extents the tensor cores do not take as float8 are in bfloat16, on every device.
+  bool in_float8() const { return float8 && rows % 16 == 0 && in % 16 == 0 && out % 16 == 0; }
   DType result_dtype() const { return wide ? DType::float32 : dtype; }
   double flops() const { return 2.0 * rows * in * out; }
   bool operator==(const Linear&) const = default;

@@ -32,7 +32,8 @@ struct BatchOptions {
 };
 
 /// tfloat32: float32 tensors, of which the tensor cores of a GPU keep 10 bits of the mantissa in products and convolutions.
-enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float16 };
+/// float8: bfloat16 tensors; the layers inside a language model's blocks multiply what is rounded to float8.
+enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float16, float8 };
 
 /// Table [precision].
 struct PrecisionOptions {
@@ -41,7 +42,14 @@ struct PrecisionOptions {
   optim::LossScaleOptions loss_scale;  ///< float16
   /// Of activations and working weights.
   DType dtype() const {
-    return compute == ComputePrecision::bfloat16 ? DType::bfloat16 : compute == ComputePrecision::float16 ? DType::float16 : DType::float32;
+    switch (compute) {
+      case ComputePrecision::bfloat16:
+      case ComputePrecision::float8: return DType::bfloat16;
+      case ComputePrecision::float16: return DType::float16;
+      case ComputePrecision::float32:
+      case ComputePrecision::tfloat32: break;
+    }
+    return DType::float32;
   }
 };
 

@@ -54,6 +54,7 @@ struct ReplicaOptions {
   DType reduce = DType::float32;  ///< of what data ranks send each other of gradients; float32 or bfloat16
   std::optional<optim::LossScaleOptions> loss_scale;
   bool tfloat32 = false;            ///< of ops::ContextOptions
+  bool float8 = false;              ///< the same; compute is bfloat16
   std::uint64_t seed = 1;           ///< dropout
   bool deterministic = false;       ///< small models at a power of two of replicas are added up in the same order in any case
   double block_delay_seconds = 0;   ///< forward of a block takes this much longer, backward twice that: tests see schedules without blur

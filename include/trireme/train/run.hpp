@@ -11,6 +11,7 @@
 #include "trireme/comm/environment.hpp"
 #include "trireme/data/loader.hpp"
 #include "trireme/deck/deck.hpp"
+#include "trireme/device/hardware.hpp"
 #include "trireme/parallel/mesh.hpp"
 #include "trireme/train/layout.hpp"
 #include "trireme/train/replica.hpp"
@@ -54,6 +55,7 @@ Device choose_device(const deck::Deck& deck, int local_rank);
 
 /// Throws InputError where that device cannot compute as the deck says.
 void validate_precision(const deck::Deck& deck, DeviceKind device);
+void validate_precision(const deck::Deck& deck, const DeviceDescription& device);
 
 /// An evaluation loader over a whole set, for a replica on `device`.
 data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device);

@@ -54,10 +54,12 @@ class DeviceLibrary final : public Library {
 
   bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t, Write write, const Tensor& workspace) override {
     const auto place = [](const Tensor& tensor) { return tensor.defined() ? tensor.data : nullptr; };
-    const ProductData data{t.x.data, t.w.data, t.y.data, place(t.vector), place(t.matrix), place(t.added)};
+    ProductData data{t.x.data, t.w.data, t.y.data, place(t.vector), place(t.matrix), place(t.added)};
+    if (l.in_float8()) data.part_codes(operands_of(kind, l));
     Problem problem = problem_of(kind, l, t.vector.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();
     problem.extents[5] = static_cast<std::int64_t>(epilogue);
+    problem.extents[6] = static_cast<std::int64_t>(l.in_float8());
     std::unique_ptr<MatrixProduct>& product = products_[problem];
     if (!product)
       product = std::make_unique<MatrixProduct>(handles_.cublas, kind, epilogue, l, data, MatrixProduct::Options{options_.deterministic, options_.tfloat32},

@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "../float8.hpp"
 #include "library.hpp"
 #include "timing.hpp"
 
@@ -20,10 +21,15 @@ cudaDataType_t library_type(DType type) {
   }
 }
 
-cublasLtMatrixLayout_t layout_of(DType type, const Operand& operand) {
+/// Of an operand that is read.
+cudaDataType_t operand_type(const Linear& linear, const Operand& operand) {
+  if (!linear.in_float8()) return library_type(linear.dtype);
+  return operand.of == Operand::Of::y ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+}
+
+cublasLtMatrixLayout_t layout_of(cudaDataType_t type, const Operand& operand) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, library_type(type), static_cast<std::uint64_t>(operand.rows), static_cast<std::uint64_t>(operand.columns),
-                                   operand.rows),
+  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(operand.rows), static_cast<std::uint64_t>(operand.columns), operand.rows),
         "describing a matrix");
   return layout;
 }
@@ -49,12 +55,21 @@ std::int64_t ProductData::alignment() const {
   return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
+void ProductData::part_codes(const Operands& operands) {
+  const auto part = [&](const Operand& operand, const void*& inverse) {
+    inverse = place(operand);
+    place(operand) = static_cast<std::byte*>(place(operand)) + float8_header_bytes;
+  };
+  part(operands.first, first_inverse);
+  part(operands.second, second_inverse);
+}
+
 MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue, const Linear& linear, const ProductData& data, Options options,
                              Choice choice)
     : handle_(handle), operands_(operands_of(kind, linear)), plain_(epilogue == Epilogue::none), choice_(std::move(choice)) {
-  first_ = layout_of(linear.dtype, operands_.first);
-  second_ = layout_of(linear.dtype, operands_.second);
-  result_ = layout_of(operands_.result_type, operands_.result);
+  first_ = layout_of(operand_type(linear, operands_.first), operands_.first);
+  second_ = layout_of(operand_type(linear, operands_.second), operands_.second);
+  result_ = layout_of(library_type(operands_.result_type), operands_.result);
   // float32 is float32: tensor cores that round it to 10 bits are another type of computation.
   const bool rounds = options.tfloat32 && linear.dtype == DType::float32;
   check(cublasLtMatmulDescCreate(&description_, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
@@ -69,7 +84,7 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
   set_places(data);
   if (!recall()) propose(data.alignment(), options.deterministic ? 1 : most_proposals);
   ensure(!plain_ || !proposals_.empty(), "cuBLASLt has no algorithm for a linear layer of {} rows from {} to {} in {}", linear.rows, linear.in, linear.out,
-         to_string(linear.dtype));
+         linear.in_float8() ? "float8" : to_string(linear.dtype));
 }
 
 MatrixProduct::~MatrixProduct() {
@@ -86,6 +101,8 @@ void MatrixProduct::set(cublasLtMatmulDescAttributes_t attribute, const Value& v
 void MatrixProduct::set_places(const ProductData& data) const {
   if (data.vector != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.vector);
   if (data.matrix != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.matrix);
+  if (data.first_inverse != nullptr) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, data.first_inverse);
+  if (data.second_inverse != nullptr) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, data.second_inverse);
 }
 
 /// Whether the known algorithm, where there is one, can be taken: it is then the only one.
@@ -125,13 +142,12 @@ void MatrixProduct::propose(std::int64_t alignment, int most) {
 
 cublasStatus_t MatrixProduct::multiply(const Stream& stream, const ProductData& data, Write write, void* workspace,
                                        const cublasLtMatmulAlgo_t& algorithm) const {
-  const auto place = [&](const Operand& operand) { return operand.of == Operand::Of::x ? data.x : operand.of == Operand::Of::w ? data.w : data.y; };
   set_places(data);
-  void* result = place(operands_.result);
+  void* result = data.place(operands_.result);
   const void* before = data.added != nullptr ? data.added : result;
   const float alpha = 1, beta = write == Write::add || data.added != nullptr ? 1 : 0;
-  return cublasLtMatmul(handle_, description_, &alpha, place(operands_.first), first_, place(operands_.second), second_, &beta, before, result_, result,
-                        result_, &algorithm, workspace, static_cast<std::size_t>(usable_workspace_bytes), static_cast<cudaStream_t>(stream.handle));
+  return cublasLtMatmul(handle_, description_, &alpha, data.place(operands_.first), first_, data.place(operands_.second), second_, &beta, before, result_,
+                        result, result_, &algorithm, workspace, static_cast<std::size_t>(usable_workspace_bytes), static_cast<cudaStream_t>(stream.handle));
 }
 
 bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write write, void* workspace) {

@@ -9,9 +9,14 @@
 
 namespace trireme::ops::cuda {
 
-/// Operands of a product and of its epilogue in device memory; `vector`, `matrix` and `added` may be null.
+/// Operands of a product and of its epilogue in device memory; `vector`, `matrix` and `added` may be null. Of float8 the two operands' inverse scales.
 struct ProductData {
   void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr, *added = nullptr;
+  const void *first_inverse = nullptr, *second_inverse = nullptr;
+  void*& place(const Operand& operand) { return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y; }
+  void* place(const Operand& operand) const { return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y; }
+  /// The two operands are tensors of codes (float8.hpp): their scales and the codes.
+  void part_codes(const Operands& operands);
   /// The largest power of two that divides all of them: what an algorithm may rely on. Up to that of all arenas, whatever lies beyond it: at every layout of a
   /// run the same algorithm is proposed.
   std::int64_t alignment() const;

@@ -27,10 +27,12 @@ Value of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute)
   return value;
 }
 
+bool is_float8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == CUDA_R_8F_E5M2; }
+
 struct Matrix {
   std::int64_t rows, columns, stride;
   cudaDataType_t type;
-  std::size_t bytes() const { return static_cast<std::size_t>(((columns - 1) * stride + rows) * (type == CUDA_R_32F ? 4 : 2)); }
+  std::size_t bytes() const { return static_cast<std::size_t>(((columns - 1) * stride + rows) * (type == CUDA_R_32F ? 4 : is_float8(type) ? 1 : 2)); }
 };
 
 template <class Value>
@@ -66,13 +68,21 @@ struct Product {
     const std::int64_t m = turned_a ? a.columns : a.rows, k = turned_a ? a.rows : a.columns, inner = turned_b ? b.columns : b.rows,
                        n = turned_b ? b.rows : b.columns;
     return m == d.rows && n == d.columns && k == inner && m > 0 && n > 0 && k > 0 && a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows &&
-           a.type == b.type;
+           (float8() ? fits_float8() : a.type == b.type);
+  }
+  bool float8() const { return is_float8(a.type) || is_float8(b.type); }
+  /// What the library says of tensor cores' float8 on compute capability 8.9 and 9.0.
+  bool fits_float8() const {
+    const bool types = is_float8(a.type) && is_float8(b.type) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
+    const bool extents = (a.rows | a.columns | a.stride | b.rows | b.columns | b.stride | d.rows | d.stride) % 16 == 0;
+    return types && extents && turned_a && !turned_b && (d.type == CUDA_R_32F || d.type == CUDA_R_16BF) &&
+           (epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS);
   }
   /// Two problems differ in one of these words.
   std::uint64_t word() const {
     std::uint64_t word = epilogue;
-    for (const std::int64_t part : {a.rows, a.columns, b.columns, d.rows, static_cast<std::int64_t>(a.type), static_cast<std::int64_t>(d.type),
-                                    std::int64_t{turned_a}, std::int64_t{turned_b}})
+    for (const std::int64_t part : {a.rows, a.columns, b.columns, d.rows, static_cast<std::int64_t>(a.type), static_cast<std::int64_t>(b.type),
+                                    static_cast<std::int64_t>(d.type), std::int64_t{turned_a}, std::int64_t{turned_b}})
       word = word * 1000003 + static_cast<std::uint64_t>(part);
     return word;
   }
@@ -166,6 +176,12 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
   if (unaligned(workspace, 256)) fault("a product's workspace at no multiple of 256 bytes");
   for (const void* matrix : {a, b, static_cast<const void*>(d)})
     if (unaligned(matrix, algorithm->data[2])) fault("a product's matrix is less aligned than was said");
+  if (product.float8()) {
+    for (const void* matrix : {a, b, static_cast<const void*>(d)})
+      if (unaligned(matrix, 16)) fault("a float8 product's matrix at no multiple of 16 bytes");
+    for (const auto attribute : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      expect_on_device(of<const void*>(description, attribute), sizeof(float), device, "a float8 product's scale");
+  }
   if (product.has_vector()) {
     const auto* const vector = of<const void*>(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
     expect_on_device(vector, product.vector_bytes(), device, "a product's bias or sums");

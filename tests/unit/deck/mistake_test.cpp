@@ -150,9 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
             "deck.toml:8:9: [evaluate] every: \"1000000 tokens\": tokens count only for token datasets (model.kind = \"gpt\"); write epochs, steps or samples"},
         Mistake{"not_there_model", "[run]\nname = \"a\"\n[model]\nkind = \"vit\"\npatch = 12\nwidth = 768\n[data]\ntrain = \"t\"\n",
                 "deck.toml:4:8: [model] kind: \"vit\": not available in this version of Trireme (0.1); available: \"resnet\", \"mlp\", \"gpt\""},
-        Mistake{"not_there_precision", least + "[precision]\ncompute = \"float8\"\n",
-                "deck.toml:8:11: [precision] compute: \"float8\": not available in this version of Trireme (0.1); available: \"float32\", \"tfloat32\", "
-                "\"bfloat16\", \"float16\""},
+        Mistake{"float8_of_images", least + "[precision]\ncompute = \"float8\"\n",
+                "deck.toml:8:11: [precision] compute: \"float8\" is of the layers of model.kind = \"gpt\", not of models of images; use \"bfloat16\""},
         Mistake{"not_there_reduce", least + "[precision]\nreduce = \"float16\"\n",
                 "deck.toml:8:10: [precision] reduce: \"float16\": not available in this version of Trireme (0.1); available: \"float32\", \"bfloat16\""},
         Mistake{"misspelt_reduce", least + "[precision]\nreduce = \"bf16\"\n",

@@ -71,6 +71,26 @@ TEST(MemoryPlan, IsExactForATransformerWithRecomputation) {
   }
 }
 
+TEST(MemoryPlan, IsExactInFloat8) {
+  for (const parallel::ShardKind shard : {parallel::ShardKind::none, parallel::ShardKind::parameters}) {
+    ReplicaOptions options = test::small_gpt(3);
+    options.compute = DType::bfloat16;
+    options.float8 = true;
+    options.shard = shard;
+    options.accumulation = 2;
+    options.global = 4;
+    expect_exact(options);
+    // On a GPU the codes of a weight are kept both ways, a byte a number each, where the weight itself is.
+    const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), kept = Replica::measure(options, {}, 0, DeviceKind::cuda).library;
+    if (shard == parallel::ShardKind::none) {
+      EXPECT_GE(kept, 3 * 2 * layer);
+      EXPECT_LT(kept, 3 * 2 * (layer + 4 * 256));  // scales, alignment
+    } else {
+      EXPECT_EQ(kept, 0);
+    }
+  }
+}
+
 TEST(MemoryPlan, TheAverageIsOneSlotMore) {
   ReplicaOptions options = test::small_gpt(3);
   const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);

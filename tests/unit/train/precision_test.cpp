@@ -40,6 +40,41 @@ TEST(Precision, Tfloat32HasTensorsOfFloat32) {
   EXPECT_FALSE(options(ComputePrecision::bfloat16).tfloat32);
 }
 
+TEST(Precision, Float8HasTensorsOfBfloat16) {
+  const ReplicaOptions options = replica_options(computing_in(ComputePrecision::float8), {}, {});
+  EXPECT_EQ(options.compute, DType::bfloat16);
+  EXPECT_TRUE(options.float8);
+  EXPECT_FALSE(options.loss_scale.has_value());
+  EXPECT_FALSE(replica_options(computing_in(ComputePrecision::bfloat16), {}, {}).float8);
+}
+
+TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
+  const auto message_of = [](const std::string& capability) -> std::string {
+    DeviceDescription device;
+    device.device = {DeviceKind::cuda, 0};
+    device.name = "NVIDIA Something";
+    device.compute_capability = capability;
+    try {
+      validate_precision(computing_in(ComputePrecision::float8), device);
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* capability : {"7.5", "8.0", "8.6"}) {
+    const std::string message = message_of(capability);
+    EXPECT_TRUE(message.starts_with("precision.compute = \"float8\"")) << message;
+    for (const std::string& word : {std::string("8.9"), std::string("NVIDIA Something has ") + capability, std::string("use \"bfloat16\"")})
+      EXPECT_NE(message.find(word), std::string::npos) << message;
+  }
+  for (const char* capability : {"8.9", "9.0", "10.0", "12.0"}) EXPECT_EQ(message_of(capability), "");
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated}) {
+    DeviceDescription device;
+    device.device = {kind, 0};
+    EXPECT_NO_THROW(validate_precision(computing_in(ComputePrecision::float8), device));
+  }
+}
+
 TEST(Precision, Float16HasALossScaleAndNothingElseHas) {
   deck::Deck deck = computing_in(ComputePrecision::float16);
   deck.precision.loss_scale.initial = 512;

@@ -1,0 +1,246 @@
+#include "trireme/kernels/float8.hpp"
+
+#include <cmath>
+
+#include "elements.hpp"
+#include "norm_slab.hpp"
+#include "row_group.hpp"
+
+// Bytes a number: 2 for the scale, 3 for the codes. The largest magnitude is found in pieces and then among them, in two launches; a maximum has no order.
+// A tile of codes is turned in a team's scratch memory: a thread makes the codes of 4 x 4 numbers, each column's four as a word, and then writes 16 of one column.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string pieces_label = "trireme/kernels/float8_pieces";
+const std::string scale_label = "trireme/kernels/float8_scale";
+const std::string cast_label = "trireme/kernels/float8_cast";
+const std::string turn_label = "trireme/kernels/float8_turn";
+const std::string round_label = "trireme/kernels/float8_round";
+
+/// |x|, infinity for a NaN.
+KOKKOS_FORCEINLINE_FUNCTION float magnitude(BFloat16 x) {
+  const std::uint32_t bits = x.bits & 0x7FFFu;
+  return float_of_bits((bits < 0x7F80u ? bits : 0x7F80u) << 16);
+}
+
+/// The largest magnitude of each piece of x.
+template <int lanes>
+struct Pieces {
+  Float8Range args;
+  std::int64_t each;  ///< a multiple of lanes
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, const Group& group) const {
+    const std::int64_t begin = piece * each, left = args.count - begin, count = left < each ? left : each;
+    const BFloat16* const x = args.x + begin;
+    float largest = 0;
+    if constexpr (std::is_same_v<Group, HostGroup>) {
+      largest = group.largest(count, [&](std::int64_t i) { return magnitude(x[i]); });
+    } else {
+      for (std::int64_t i = group.first(); i < count / lanes; i += group.step()) {
+        float value[lanes];
+        load<lanes>(x + i * lanes, value);
+        for (int k = 0; k < lanes; ++k) {
+          const float other = fabsf(value[k]);
+          largest = other <= largest ? largest : other < INFINITY ? other : INFINITY;
+        }
+      }
+      largest = group.largest_of(largest);
+    }
+    if (group.leads()) args.maxima[piece] = largest;
+  }
+};
+
+template <class T>
+struct ScaleOf {
+  const float* maxima;
+  std::int64_t pieces;
+  Float8Scale* scale;
+
+  KOKKOS_FUNCTION static int exponent(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
+  /// For T's greatest number and `largest` as m 2^e the difference of the e, less one where this m is larger.
+  KOKKOS_FUNCTION static Float8Scale of(float largest) {
+    constexpr int limit = 126;  // both powers are normal numbers
+    if (!(largest > 0 && largest < INFINITY)) return {1, 1};
+    const std::uint32_t greatest = bits_of_float(to_float(T{static_cast<std::uint8_t>(T::greatest)})), bits = bits_of_float(largest);
+    int power = exponent(greatest) - exponent(bits) - ((bits & 0x7FFFFFu) > (greatest & 0x7FFFFFu) ? 1 : 0);
+    power = power > limit ? limit : power < -limit ? -limit : power;
+    return {float_of_bits(static_cast<std::uint32_t>(127 - power) << 23), float_of_bits(static_cast<std::uint32_t>(127 + power) << 23)};
+  }
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
+    float largest = 0;
+    if constexpr (std::is_same_v<Group, HostGroup>) {
+      largest = group.largest(pieces, [&](std::int64_t i) { return maxima[i]; });
+    } else {
+      for (std::int64_t i = group.first(); i < pieces; i += group.step()) largest = maxima[i] > largest ? maxima[i] : largest;
+      largest = group.largest_of(largest);
+    }
+    if (group.leads()) *scale = of(largest);
+  }
+};
+
+/// A vector in pieces on the host, as a matrix of rows of warp_packs packs on a device.
+template <class T>
+struct Cast {
+  Float8Cast args;
+  std::int64_t count;
+  static constexpr int lanes = 16, rows_at_once = 2;
+  static constexpr std::int64_t width = warp_packs * lanes;
+
+  bool packed() const { return packs_fit(args.x, static_cast<const T*>(args.codes)); }
+  KOKKOS_FUNCTION T* codes() const { return static_cast<T*>(args.codes); }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
+    const std::int64_t left = count - piece * piece_elements;
+    return left < piece_elements ? left : piece_elements;
+  }
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
+    const float scale = args.scale->scale;
+    const BFloat16* const from = args.x + piece * piece_elements;
+    T* const to = codes() + piece * piece_elements;
+#pragma omp simd
+    for (std::int64_t i = begin; i < end; ++i) to[i] = to_float8<T>(to_float(from[i]) * scale);
+  }
+
+  template <int rows, int pack>
+  KOKKOS_FORCEINLINE_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+    const float scale = args.scale->scale;
+    const std::int64_t at = row * width + column;
+    float value[rows][pack];
+    for (int j = 0; j < rows; ++j) load<pack>(args.x + at + j * width, value[j]);
+    for (int j = 0; j < rows; ++j) {
+      if constexpr (pack == lanes) {
+        PackWords words;
+        for (int k = 0; k < 4; ++k) {
+          const float* const four = value[j] + 4 * k;
+          words.word[k] = float8_pair<T>(four[0] * scale, four[1] * scale) | float8_pair<T>(four[2] * scale, four[3] * scale) << 16;
+        }
+        write_words(words, codes() + at + j * width);
+      } else {
+        for (int k = 0; k < pack; ++k) codes()[at + j * width + k] = {static_cast<std::uint8_t>(float8_pair<T>(value[j][k] * scale, 0))};
+      }
+    }
+  }
+};
+
+constexpr std::int64_t unit = 16;  ///< of the extents of what is turned
+
+/// On the host a piece is `unit` columns.
+template <class T>
+struct TurnColumns {
+  Float8Cast args;
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return args.rows; }
+  KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
+    const float scale = args.scale->scale;
+    T* const to = static_cast<T*>(args.codes) + piece * unit * args.rows;
+    for (std::int64_t row = begin; row < end; ++row) {
+      const BFloat16* const from = args.x + row * args.columns + piece * unit;
+      for (std::int64_t k = 0; k < unit; ++k) to[k * args.rows + row] = to_float8<T>(to_float(from[k]) * scale);
+    }
+  }
+};
+
+/// On a device a tile a team.
+template <class Space, class T>
+struct TurnTiles {
+  Float8Cast args;
+  static constexpr int side = 64, words = side / 4, pitch = words + 1, members = words * words;
+  static_assert(members == common_team && side % unit == 0);
+  using Member = typename Kokkos::TeamPolicy<Space>::member_type;
+  static constexpr int scratch_bytes() { return side * pitch * static_cast<int>(sizeof(std::uint32_t)); }
+  std::int64_t across() const { return (args.columns + side - 1) / side; }
+  std::int64_t count() const { return across() * ((args.rows + side - 1) / side); }
+
+  KOKKOS_FUNCTION void operator()(const Member& team) const {
+    std::uint32_t* const tile = team_scratch<std::uint32_t>(team, side * pitch);  // [columns, words of four rows]
+    const std::int64_t tiles_across = (args.columns + side - 1) / side;
+    const std::int64_t first_row = team.league_rank() / tiles_across * side, first_column = team.league_rank() % tiles_across * side;
+    for (int member = team.team_rank(); member < members; member += team.team_size()) read(tile, first_row, first_column, member / words, member % words);
+    team.team_barrier();
+    for (int member = team.team_rank(); member < members; member += team.team_size()) {
+      const int column = member / 4, part = member % 4;
+      if (first_column + column >= args.columns || first_row + part * unit >= args.rows) continue;
+      PackWords codes;
+      for (int k = 0; k < 4; ++k) codes.word[k] = tile[column * pitch + part * 4 + k];
+      write_words(codes, static_cast<T*>(args.codes) + (first_column + column) * args.rows + first_row + part * unit);
+    }
+  }
+
+  /// The four by four numbers at row 4 `down`, column 4 `right` of the tile.
+  KOKKOS_FORCEINLINE_FUNCTION void read(std::uint32_t* tile, std::int64_t first_row, std::int64_t first_column, int down, int right) const {
+    const std::int64_t row = first_row + 4 * down, column = first_column + 4 * right;
+    if (row >= args.rows || column >= args.columns) return;
+    const float scale = args.scale->scale;
+    float value[4][4];
+    for (int j = 0; j < 4; ++j) load<4>(args.x + (row + j) * args.columns + column, value[j]);
+    for (int k = 0; k < 4; ++k) {
+      tile[(4 * right + k) * pitch + down] = float8_pair<T>(value[0][k] * scale, value[1][k] * scale) | float8_pair<T>(value[2][k] * scale, value[3][k] * scale)
+                                                                                                            << 16;
+    }
+  }
+};
+
+template <class T>
+struct RoundNumber {
+  const Float8Scale* scale;
+  KOKKOS_FUNCTION float operator()(float x) const { return float8_to_float(to_float8<T>(x * scale->scale)) * scale->inverse; }
+};
+
+}  // namespace
+
+template <class T>
+void float8_scale(const Stream& stream, const Float8Range& args) {
+  dispatch(stream, [=]<class Space>(const Space& space) {
+    constexpr int lanes = pack_lanes<BFloat16>;
+    const std::int64_t least = on_host<Space> ? piece_elements : 2 * common_team * lanes;
+    std::int64_t each = (args.count + float8_pieces - 1) / float8_pieces;
+    each = ((each > least ? each : least) + lanes - 1) / lanes * lanes;
+    const std::int64_t pieces = (args.count + each - 1) / each;
+    if (packs_fit(args.x) && args.count % lanes == 0)
+      for_each_group(space, pieces_label, pieces, Pieces<lanes>{args, each});
+    else
+      for_each_group(space, pieces_label, pieces, Pieces<1>{args, each});
+    for_each_group(space, scale_label, 1, ScaleOf<T>{args.maxima, pieces, args.scale});
+  });
+}
+
+template <class T>
+void float8_cast(const Stream& stream, const Float8Cast& args) {
+  dispatch(stream, [=]<class Space>(const Space& space) {
+    if (args.turned) {
+      if constexpr (on_host<Space>) {
+        for_each_piece(space, turn_label, args.columns / unit, TurnColumns<T>{args});
+      } else {
+        using Tiles = TurnTiles<Space, T>;
+        const Tiles tiles{args};
+        for_each_scratch_team<Tiles::members, 4>(space, turn_label, tiles.count(), Tiles::scratch_bytes(), tiles);
+      }
+      return;
+    }
+    const Cast<T> cast{args, args.rows * args.columns};
+    if constexpr (on_host<Space>) {
+      for_each_piece(space, cast_label, (cast.count + piece_elements - 1) / piece_elements, cast);
+    } else {
+      constexpr std::int64_t width = Cast<T>::width;
+      const std::int64_t rows = cast.count / width, rest = cast.count % width;
+      cast.packed() ? for_each_pack<Cast<T>::lanes>(space, cast_label, rows, warp_packs, rest, cast)
+                    : for_each_pack<1>(space, cast_label, rows, width, rest, cast);
+    }
+  });
+}
+
+template <class T>
+void float8_round(const Stream& stream, const Float8Round& args) {
+  for_each_element(stream, round_label, args.count, RoundNumber<T>{args.scale}, std::tuple(args.y), std::tuple(args.x));
+}
+
+template void float8_scale<Float8E4M3>(const Stream&, const Float8Range&);
+template void float8_scale<Float8E5M2>(const Stream&, const Float8Range&);
+template void float8_cast<Float8E4M3>(const Stream&, const Float8Cast&);
+template void float8_cast<Float8E5M2>(const Stream&, const Float8Cast&);
+template void float8_round<Float8E4M3>(const Stream&, const Float8Round&);
+template void float8_round<Float8E5M2>(const Stream&, const Float8Round&);
+
+}  // namespace trireme::kernels

@@ -1,0 +1,96 @@
+"""precision.compute = "float8": near bfloat16's losses, the same numbers at every layout that it allows and through restarts; what it does not allow is refused."""
+
+import harness
+
+BFLOAT16, FLOAT8 = (("--set", "precision.compute=" + name) for name in ("bfloat16", "float8"))
+DETERMINISTIC = ("--set", "run.deterministic=true")
+TWELVE = "checkpoints/step_000000012.h5"
+
+
+class Float8(harness.Case):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        harness.make_text(cls.shared + "/text")
+
+    def setUp(self):
+        super().setUp()
+        self.write_deck(harness.GPT_DECK.replace('"text/', '"data/text/'))
+
+    def rows(self, folder, *more, ranks=1, steps=12):
+        self.train("--set", "run.folder=" + folder, "--set", "run.stop=%d steps" % steps, "--set", "schedule.length=12 steps", "--set", "schedule.warmup=1 step",
+                   "--set", "monitor.every=1 step", "--set", "checkpoint.every=6 steps", "--set", "evaluate.every=6 steps", *more, ranks=ranks)
+        return harness.read_rows(self.path(folder), "train")
+
+    def digest(self, folder):
+        return harness.digest(self.path(folder, TWELVE))
+
+    def test_losses_follow_those_of_bfloat16(self):
+        """A number is rounded to 2^-4 of itself in forward. The errors of a product's terms are independent, so that a block's result is off by some 2^-4 of what it
+        adds to the residual stream, which is a small part of it: 1 % of the loss is far from what a wrong scale or a wrong operand does (below)."""
+        for model in ((), ("--set", "model.mlp=swiglu", "--set", "model.mlp_width=48", "--set", "model.norm=rms", "--set", "model.positions=rope", "--set", "model.bias=false")):
+            wide, narrow = (self.rows("%s-%d" % (name, len(model)), *precision, *model) for name, precision in (("bfloat16", BFLOAT16), ("float8", FLOAT8)))
+            for a, b in zip(wide, narrow, strict=True):
+                self.assertLess(abs(a["loss"] - b["loss"]), 0.01 * a["loss"], "step %d" % a["step"])
+                self.assertEqual((b["skipped"], b["loss_scale"]), (0, 1))
+            self.assertNotEqual([row["loss"] for row in wide], [row["loss"] for row in narrow])
+            self.assertLess(narrow[-1]["loss"], 0.95 * narrow[0]["loss"])
+
+    def test_a_restart_gives_the_bits_of_a_run_that_was_never_stopped(self):
+        whole = self.rows("whole", *FLOAT8, *DETERMINISTIC)
+        self.rows("again", *FLOAT8, *DETERMINISTIC, steps=6)
+        again = self.rows("again", *FLOAT8, *DETERMINISTIC)
+        self.assertEqual([(row["loss"], row["grad_norm"]) for row in again], [(row["loss"], row["grad_norm"]) for row in whole])
+        self.assertEqual(self.digest("again"), self.digest("whole"))
+
+    def test_layouts_that_split_no_tensor_have_the_same_bits(self):
+        """Micro-batches are the same ones wherever they are computed, and so are their scales."""
+        digests, curves = {}, {}
+        layouts = ((1, {}), (2, {}), (2, {"shard": "parameters"}), (1, {"recompute": "all"}), (2, {"offload": '["optimizer"]', "shard": "gradients"}))
+        for number, (ranks, layout) in enumerate(layouts):
+            rows = self.rows(str(number), *FLOAT8, *DETERMINISTIC, *(word for item in layout.items() for word in ("--set", "parallel.%s=%s" % item)), ranks=ranks)
+            curves[number], digests[number] = [row["loss"] for row in rows], self.digest(str(number))
+        self.assertEqual(len(set(map(tuple, curves.values()))), 1, curves)
+        self.assertEqual(len(set(digests.values())), 1, digests)
+
+    def test_stages_have_the_losses_of_one(self):
+        one = self.rows("one", *FLOAT8)
+        for ranks, schedule in ((2, "1f1b"), (2, "gpipe")):
+            rows = self.rows(schedule, *FLOAT8, "--set", "parallel.pipeline=2", "--set", "parallel.pipeline_schedule=" + schedule, ranks=ranks)
+            for a, b in zip(one, rows, strict=True):
+                self.assertLess(abs(a["loss"] - b["loss"]), 5e-5 * a["loss"], "step %d" % a["step"])
+
+    def test_the_emulated_device_gives_the_bits_of_the_cpu(self):
+        for device in ((), ("--allow-faults", "--set", "debug.device=emulated")):
+            self.rows("cpu" if not device else "emulated", *FLOAT8, *DETERMINISTIC, *device)
+        self.assertEqual(self.digest("cpu"), self.digest("emulated"))
+
+    def test_a_run_goes_on_in_another_precision_and_back(self):
+        self.rows("run", *BFLOAT16, steps=4)
+        self.rows("run", *FLOAT8, steps=8)
+        rows = self.rows("run", *BFLOAT16)
+        self.assertEqual([row["step"] for row in rows], list(range(1, 13)))
+        plain = self.rows("plain", *BFLOAT16)
+        self.assertEqual([row["loss"] for row in rows[:4]], [row["loss"] for row in plain[:4]])
+        self.assertNotEqual([row["loss"] for row in rows[4:]], [row["loss"] for row in plain[4:]])
+        self.assertLess(abs(rows[-1]["loss"] - plain[-1]["loss"]), 0.01 * plain[-1]["loss"])
+
+    def test_a_gradient_that_is_not_finite_is_skipped(self):
+        rows = self.rows("run", *FLOAT8, "--allow-faults", "--set", "debug.fault=nan rank 0 step 3")
+        self.assertEqual([row["skipped"] for row in rows], [0, 0, 1] + [0] * 9)
+
+    def test_what_cannot_be_is_refused(self):
+        for more, words in ((("--set", "parallel.tensor=2"), ("precision.compute", '"float8"', "parallel.tensor = 2", "tensor = 1")),):
+            result = harness.run("train", "deck.toml", *FLOAT8, *more, ranks=2, cwd=self.folder)
+            self.assertEqual(result.returncode, 2, result.text)
+            for word in words:
+                self.assertIn(word, result.text)
+        self.write_deck(harness.DECK)
+        result = harness.run("train", "deck.toml", *FLOAT8, cwd=self.folder)
+        self.assertEqual(result.returncode, 2, result.text)
+        for word in ("precision.compute", '"float8"', "models of images", '"bfloat16"'):
+            self.assertIn(word, result.text)
+
+
+if __name__ == "__main__":
+    harness.main(at_once=2)
