@@ -24,7 +24,8 @@ struct ReplicaFixture {
         tokens(static_cast<std::size_t>(options.tokens() ? options.micro * options.labels_per_sample() : 0)),
         labels(static_cast<std::size_t>(options.micro * options.labels_per_sample())),
         sample_keys(static_cast<std::size_t>(options.micro)),
-        transforms(static_cast<std::size_t>(options.micro)) {
+        transforms(static_cast<std::size_t>(options.micro)),
+        sums_(static_cast<std::size_t>(options.accumulation)) {
     replica.initialize(seed);
   }
 
@@ -61,10 +62,9 @@ struct ReplicaFixture {
   }
 
   /// Of the last gradients(), by micro-batch.
-  std::vector<train::Sums> micro_batch_sums() const {
-    std::vector<train::Sums> sums(static_cast<std::size_t>(options.accumulation));
-    replica.read_sums(sums);
-    return sums;
+  const std::vector<train::Sums>& micro_batch_sums() {
+    replica.read_sums(sums_);
+    return sums_;
   }
 
   /// One micro-batch, evaluated alone.
@@ -126,6 +126,7 @@ struct ReplicaFixture {
     batch.inputs = {tokens.data(), DType::int32, DeviceKind::cpu, shape};
     batch.labels = {labels.data(), DType::int32, DeviceKind::cpu, shape};
   }
+  std::vector<train::Sums> sums_;
 };
 
 inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8) {
