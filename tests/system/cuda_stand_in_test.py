@@ -126,10 +126,11 @@ class CudaStandIn(harness.Case):
             steps, = self.trained(GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
             self.assertEqual(steps[0]["products"], products["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
-        with self.subTest("a library without epilogues"):
-            steps, = self.trained(GPT, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
-            self.expect_steady(steps, MICRO_BATCHES)
-            self.assertEqual(steps[1]["products"], products["bfloat16"])
+        for name, more in (("bfloat16", BFLOAT16), ("float8", FLOAT8)):
+            with self.subTest("a library without epilogues", precision=name):
+                steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=plain-" + name, STAND_IN_CUDA_PLAIN="1")
+                self.expect_steady(steps, MICRO_BATCHES)
+                self.assertEqual(steps[1]["products"], products[name])
 
     def test_ranks_with_a_device_each(self):
         """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""
