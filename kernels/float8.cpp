@@ -38,17 +38,29 @@ struct Pieces {
     if constexpr (std::is_same_v<Group, HostGroup>) {
       largest = group.largest(count, [&](std::int64_t i) { return magnitude(x[i]); });
     } else {
-      for (std::int64_t i = group.first(); i < count / lanes; i += group.step()) {
-        float value[lanes];
-        load<lanes>(x + i * lanes, value);
-        for (int k = 0; k < lanes; ++k) {
-          const float other = fabsf(value[k]);
-          largest = other <= largest ? largest : other < INFINITY ? other : INFINITY;
-        }
-      }
+      constexpr int batch = 4;
+      const std::int64_t packs = count / lanes, step = group.step();
+      std::int64_t i = group.first();
+      for (; i + (batch - 1) * step < packs; i += batch * step) take<batch>(x, i, step, largest);
+      TRIREME_ROLLED
+      for (; i < packs; i += step) take<1>(x, i, step, largest);
       largest = group.largest_of(largest);
     }
     if (group.leads()) args.maxima[piece] = largest;
+  }
+
+ private:
+  /// The packs pack, pack + step, ... of x.
+  template <int packs>
+  KOKKOS_FORCEINLINE_FUNCTION static void take(const BFloat16* x, std::int64_t pack, std::int64_t step, float& largest) {
+    float value[packs][lanes];
+    for (int j = 0; j < packs; ++j) load<lanes>(x + (pack + j * step) * lanes, value[j]);
+    for (int j = 0; j < packs; ++j) {
+      for (int k = 0; k < lanes; ++k) {
+        const float other = fabsf(value[j][k]);
+        largest = other <= largest ? largest : other < INFINITY ? other : INFINITY;  // a NaN is neither
+      }
+    }
   }
 };
 
@@ -150,13 +162,14 @@ struct TurnTiles {
   static_assert(members == common_team && side % unit == 0);
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() { return side * pitch * static_cast<int>(sizeof(std::uint32_t)); }
-  std::int64_t across() const { return (args.columns + side - 1) / side; }
+  KOKKOS_FUNCTION std::int64_t across() const { return (args.columns + side - 1) / side; }
   std::int64_t count() const { return across() * ((args.rows + side - 1) / side); }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     std::uint32_t* const tile = team_scratch<std::uint32_t>(team, side * pitch);  // [columns, words of four rows]
-    const std::int64_t tiles_across = (args.columns + side - 1) / side;
-    const std::int64_t first_row = team.league_rank() / tiles_across * side, first_column = team.league_rank() % tiles_across * side;
+    const int tiles_across = static_cast<int>(across());
+    const std::int64_t first_row = std::int64_t{team.league_rank() / tiles_across} * side,
+                       first_column = std::int64_t{team.league_rank() % tiles_across} * side;
     for (int member = team.team_rank(); member < members; member += team.team_size()) read(tile, first_row, first_column, member / words, member % words);
     team.team_barrier();
     for (int member = team.team_rank(); member < members; member += team.team_size()) {

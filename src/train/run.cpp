@@ -16,6 +16,7 @@
 #include "trireme/device/hardware.hpp"
 #include "trireme/io/file.hpp"
 #include "trireme/monitor/environment_json.hpp"
+#include "trireme/ops/linear.hpp"
 #include "trireme/train/describe.hpp"
 
 namespace trireme::train {
@@ -69,6 +70,20 @@ bool ended_as_done(const std::string& folder) {
   return record.is_object() && record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
 }
 
+/// Says of which extents products are not made in float8.
+void warn_of_bfloat16(const deck::Deck& deck, Log& log) {
+  if (deck.precision.compute != ComputePrecision::float8) return;
+  const model::GptOptions& gpt = deck.model.gpt;
+  const std::int64_t rows = deck.batch.micro * gpt.context, qkv = (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width();
+  for (const auto& [what, extent] : {std::pair("batch.micro x model.context, the rows", rows),
+                                     {"model.width", gpt.width},
+                                     {"the width of queries, keys and values", qkv},
+                                     {"model.mlp_width", gpt.mlp_width}}) {
+    if (!ops::Linear::float8_takes(extent))
+      log.warn("precision.compute = \"float8\": {} = {} is no multiple of {}: products of that extent are in bfloat16", what, extent, ops::Linear::float8_unit);
+  }
+}
+
 void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
@@ -83,6 +98,7 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
            : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own"
                                                                : "between blocks");
   if (run.device.kind != DeviceKind::cpu) log.info("device: {}", to_string(describe_device(run.device)));
+  warn_of_bfloat16(run.deck, log);
   if (run.deck.optimizer.ema > 0) log.info("average of the weights: decay {}; it is what is evaluated, and what the best is chosen by", run.deck.optimizer.ema);
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {

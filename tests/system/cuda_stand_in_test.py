@@ -127,10 +127,11 @@ class CudaStandIn(harness.Case):
             steps, = self.trained(GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
             self.assertEqual(steps[0]["products"], products["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
-        with self.subTest("a library without epilogues"):
-            steps, = self.trained(GPT, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
-            self.expect_steady(steps, MICRO_BATCHES)
-            self.assertEqual(steps[1]["products"], products["bfloat16"])
+        for name, more in (("bfloat16", BFLOAT16), ("float8", FLOAT8)):
+            with self.subTest("a library without epilogues", precision=name):
+                steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=plain-" + name, STAND_IN_CUDA_PLAIN="1")
+                self.expect_steady(steps, MICRO_BATCHES)
+                self.assertEqual(steps[1]["products"], products[name])
 
     def test_what_steps_repeat_goes_as_cuda_graphs(self):
         """What a step gives is compared with what the one before the last gave: from the third on it is captured, where the first tried algorithms from the fifth. Left over is what holds

@@ -27,11 +27,11 @@ class Float8(harness.Case):
 
     def test_losses_follow_those_of_bfloat16(self):
         """A number is rounded to 2^-4 of itself in forward. The errors of a product's terms are independent, so that a block's result is off by some 2^-4 of what it
-        adds to the residual stream, which is a small part of it: 1 % of the loss is far from what a wrong scale or a wrong operand does (below)."""
+        adds to the residual stream, which is a small part of it. Measured: 0.13 and 0.18 % at most in twelve steps (bfloat16 and float32 are 0.02 and 0.05 % apart); allowed is 0.5 %."""
         for model in ((), ("--set", "model.mlp=swiglu", "--set", "model.mlp_width=48", "--set", "model.norm=rms", "--set", "model.positions=rope", "--set", "model.bias=false")):
             wide, narrow = (self.rows("%s-%d" % (name, len(model)), *precision, *model) for name, precision in (("bfloat16", BFLOAT16), ("float8", FLOAT8)))
             for a, b in zip(wide, narrow, strict=True):
-                self.assertLess(abs(a["loss"] - b["loss"]), 0.01 * a["loss"], "step %d" % a["step"])
+                self.assertLess(abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "step %d" % a["step"])
                 self.assertEqual((b["skipped"], b["loss_scale"]), (0, 1))
             self.assertNotEqual([row["loss"] for row in wide], [row["loss"] for row in narrow])
             self.assertLess(narrow[-1]["loss"], 0.95 * narrow[0]["loss"])
@@ -45,13 +45,19 @@ class Float8(harness.Case):
 
     def test_layouts_that_split_no_tensor_have_the_same_bits(self):
         """Micro-batches are the same ones wherever they are computed, and so are their scales."""
-        digests, curves = {}, {}
+        digests, curves, evaluations = {}, {}, {}
         layouts = ((1, {}), (2, {}), (2, {"shard": "parameters"}), (1, {"recompute": "all"}), (2, {"offload": '["optimizer"]', "shard": "gradients"}))
         for number, (ranks, layout) in enumerate(layouts):
             rows = self.rows(str(number), *FLOAT8, *DETERMINISTIC, *(word for item in layout.items() for word in ("--set", "parallel.%s=%s" % item)), ranks=ranks)
             curves[number], digests[number] = [row["loss"] for row in rows], self.digest(str(number))
+            evaluations[number] = [(row["step"], row["loss"]) for row in harness.read_rows(self.path(str(number)), "evaluate")]
         self.assertEqual(len(set(map(tuple, curves.values()))), 1, curves)
         self.assertEqual(len(set(digests.values())), 1, digests)
+        self.assertEqual(len(evaluations[0]), 2)
+        for rows in evaluations.values():
+            for (step, loss), (other_step, other) in zip(evaluations[0], rows, strict=True):
+                self.assertEqual(step, other_step)
+                self.assertLess(abs(loss - other), 1e-6 * loss)
 
     def test_stages_have_the_losses_of_one(self):
         one = self.rows("one", *FLOAT8)
@@ -79,17 +85,27 @@ class Float8(harness.Case):
         rows = self.rows("run", *FLOAT8, "--allow-faults", "--set", "debug.fault=nan rank 0 step 3")
         self.assertEqual([row["skipped"] for row in rows], [0, 0, 1] + [0] * 9)
 
+    def test_products_of_other_extents_are_told(self):
+        for width, told in ((40, True), (48, False)):
+            result = self.train(*FLOAT8, "--set", "run.folder=%d" % width, "--set", "model.mlp_width=%d" % width)
+            self.assertEqual("model.mlp_width = %d is no multiple of 16: products of that extent are in bfloat16" % width in result.text, told, result.text)
+            self.assertEqual("no multiple" in result.text, told, result.text)
+
     def test_what_cannot_be_is_refused(self):
-        for more, words in ((("--set", "parallel.tensor=2"), ("precision.compute", '"float8"', "parallel.tensor = 2", "tensor = 1")),):
-            result = harness.run("train", "deck.toml", *FLOAT8, *more, ranks=2, cwd=self.folder)
-            self.assertEqual(result.returncode, 2, result.text)
-            for word in words:
-                self.assertIn(word, result.text)
-        self.write_deck(harness.DECK)
-        result = harness.run("train", "deck.toml", *FLOAT8, cwd=self.folder)
-        self.assertEqual(result.returncode, 2, result.text)
-        for word in ("precision.compute", '"float8"', "models of images", '"bfloat16"'):
-            self.assertIn(word, result.text)
+        for deck, more, words in ((harness.GPT_DECK.replace('"text/', '"data/text/'), ("--set", "parallel.tensor=2"), ("parallel.tensor = 2", "tensor = 1")),
+                                  (harness.DECK, (), ("models of images",))):
+            self.write_deck(deck)
+            for command in ("train", "check"):
+                result = harness.run(command, "deck.toml", *FLOAT8, *more, cwd=self.folder)
+                self.assertEqual(result.returncode, 2, result.text)
+                for word in (*words, "precision.compute", '"float8"', '"bfloat16"'):
+                    self.assertIn(word, result.text)
+
+    def test_text_is_generated(self):
+        self.rows("run", *FLOAT8)
+        result = harness.run("generate", self.path("run", TWELVE), "--prompt", "the", "--tokens", "8", cwd=self.folder)
+        self.assertEqual(result.returncode, 0, result.text)
+        self.assertTrue(result.stdout.startswith("the"))
 
 
 if __name__ == "__main__":

@@ -15,8 +15,10 @@ struct Linear {
   DType dtype = DType::float32;  ///< of x, weight and y and their gradients but for dw; sums are float32
   bool wide = false;             ///< the result (y, or dx) is float32 whatever dtype is: a partial sum over the tensor group
   bool float8 = false;           ///< of bfloat16: what is multiplied is rounded to float8, x and weight to e4m3, dy to e5m2, each by one scale for the tensor
-  /// Products whose extents the tensor cores do not take as float8 are in bfloat16, on every device.
-  bool in_float8() const { return float8 && rows % 16 == 0 && in % 16 == 0 && out % 16 == 0; }
+  /// What the tensor cores take of float8. Products of other extents are in bfloat16, on every device.
+  static constexpr std::int64_t float8_unit = 16;
+  static constexpr bool float8_takes(std::int64_t extent) { return extent % float8_unit == 0; }
+  bool in_float8() const { return float8 && float8_takes(rows) && float8_takes(in) && float8_takes(out); }
   DType result_dtype() const { return wide ? DType::float32 : dtype; }
   double flops() const { return 2.0 * rows * in * out; }
   bool operator==(const Linear&) const = default;

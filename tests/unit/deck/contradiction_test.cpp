@@ -68,12 +68,11 @@ INSTANTIATE_TEST_SUITE_P(
             {{"model.heads", "7"}, {"model.width", "100"}},
             "model.width = 100 is not a multiple of model.heads = 7 (all heads have one width); use model.width = 98 or 105, or model.heads = 5 or 10",
             {{"model.width", "98"}, {"model.width", "105"}, {"model.heads", "5"}, {"model.heads", "10"}}},
-        Contradiction{
-            "float8_of_split_tensors",
-            {{"precision.compute", "\"float8\""}, {"parallel.tensor", "2"}},
-            "precision.compute: \"float8\" rounds a tensor by its largest number, of which each rank of parallel.tensor = 2 would know its part alone; use "
-            "\"bfloat16\", or tensor = 1 with more data ranks or stages",
-            {{"precision.compute", "\"bfloat16\""}, {"parallel.tensor", "1"}}},
+        Contradiction{"float8_of_split_tensors",
+                      {{"precision.compute", "\"float8\""}, {"parallel.tensor", "2"}},
+                      "\"float8\" rounds a tensor by its largest number, of which each rank of parallel.tensor = 2 would know its part alone; use "
+                      "\"bfloat16\", or tensor = 1 with more data ranks or stages",
+                      {{"precision.compute", "\"bfloat16\""}, {"parallel.tensor", "1"}}},
         Contradiction{"width_does_not_fit_the_default",
                       {{"model.width", "256"}},
                       "--set model.width=256: model.width = 256 is not a multiple of model.heads = 12, its default",
