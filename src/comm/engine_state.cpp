@@ -5,6 +5,7 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/clock.hpp"
+#include "trireme/device/launch.hpp"
 
 namespace trireme::comm {
 namespace {
@@ -293,6 +294,8 @@ void Engine::State::wait(Ticket ticket) {
     slot.passed_when->hold_back(nccl->compute());
     return retire_enqueued();
   }
+  // What the compute stream was asked for behind the request is worked on while the host waits.
+  if (staging != nullptr && staging->compute().graphs != nullptr) staging->compute().graphs->flush();
   wait_until([&] { return ticket == 0 || slot.ticket != ticket || slot.arrived; });
   if (ticket == 0 || slot.ticket != ticket) return;
   std::erase(staged, &slot);

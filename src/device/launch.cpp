@@ -15,7 +15,7 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t least_launches = 4;  // of a graph: with fewer nothing is won
-constexpr int most_graphs = 3;             // of a part that keeps changing
+constexpr int most_patience = 5;           // a part of which graphs were made in vain must have been the same so many times, as a power of two
 
 }  // namespace
 
@@ -28,6 +28,7 @@ struct LaunchGraphs::Part {
   std::vector<Launch> launches;
   std::vector<std::byte> calls;
   bool changed = true;    ///< since it was given last
+  int same = 0;           ///< times in a row that it was not
   int made = 0;           ///< graphs so far
   bool whole = false;     ///< there is a graph
   void* graph = nullptr;  ///< CUDA's (cudaGraphExec_t); an emulated device goes by the launches themselves
@@ -37,6 +38,7 @@ struct LaunchGraphs::Part {
       : launches(std::move(other.launches)),
         calls(std::move(other.calls)),
         changed(other.changed),
+        same(other.same),
         made(other.made),
         whole(other.whole),
         graph(std::exchange(other.graph, nullptr)) {}
@@ -117,6 +119,7 @@ void LaunchGraphs::flush() {
 
 void LaunchGraphs::give(Part& part) {
   if (std::exchange(part.changed, false)) {
+    part.same = 0;
     if (part.whole) {
       synchronize(stream_);  // it may still run
       part.drop();
@@ -124,6 +127,7 @@ void LaunchGraphs::give(Part& part) {
     }
     return part.run(stream_);
   }
+  ++part.same;
   if (!part.whole && !make_graph(part)) return part.run(stream_);
   by_graph_ += static_cast<std::int64_t>(part.launches.size());
 #if defined(TRIREME_ENABLE_CUDA)
@@ -135,7 +139,7 @@ void LaunchGraphs::give(Part& part) {
 
 /// False where there is to be none.
 bool LaunchGraphs::make_graph(Part& part) {
-  if (part.launches.size() < least_launches || part.made == most_graphs || !why_none_.empty()) return false;
+  if (part.launches.size() < least_launches || part.same < 1 << std::min(part.made, most_patience) || !why_none_.empty()) return false;
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda) {
     const auto stream = static_cast<cudaStream_t>(stream_.handle);

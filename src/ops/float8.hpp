@@ -4,7 +4,7 @@
 
 namespace trireme::ops {
 
-// Operands of a product in float8 (docs/decisions/0015): of a whole tensor one scale, found from its own largest magnitude where it lies. Without Linear::in_float8() an
+// Operands of a product in float8 (docs/decisions/0016): of a whole tensor one scale, found from its own largest magnitude where it lies. Without Linear::in_float8() an
 // operand is what it was. On a CUDA device it is its codes, as cuBLASLt reads them there; where the processor multiplies, the numbers that the codes stand for,
 // as bfloat16, which holds them exactly.
 

@@ -29,10 +29,12 @@ class Arrivals {
   /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches that are between forward and backward at most.
   Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept, Arena& memory);
 
+  /// The micro-batches taken from here on are those of another step.
+  void begin_step() { ++step_; }
   /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ... `compute` was given all that reads the one `kept` before it. Where the
-  /// device's memory is apart it comes in place of the one before that: so it travels while those after it are worked on.
+  /// device's memory is apart it comes in place of the one before that, mostly: so it travels while those after it are worked on.
   void take(const Stream& compute, const data::MicroBatch& batch, int number);
-  Kept& kept(int number) { return kept_[(first_ + static_cast<std::size_t>(number)) % kept_.size()]; }
+  Kept& kept(int number) { return kept_[place_of(number)]; }
   /// Of the micro-batch taken last.
   const Inputs& inputs() const { return inputs_; }
   /// `compute` has been given all that reads them.
@@ -40,10 +42,13 @@ class Arrivals {
 
  private:
   void take_inputs(const data::MicroBatch& batch);
+  /// In turn through a step and the next one; then again from the first on: in every other step the same places, so that launches which read them are the same too.
+  std::size_t place_of(int number) const { return (static_cast<std::size_t>(step_ % 2 * per_step_) + static_cast<std::size_t>(number)) % kept_.size(); }
   OwnedStream copies_;
   Event read_, given_, there_;
-  std::vector<Kept> kept_;             ///< taken in turn; apart: one more than are between forward and backward
-  std::size_t taken_ = 0, first_ = 0;  ///< so many were, before this step so many
+  std::vector<Kept> kept_;           ///< apart: one more than are between forward and backward
+  std::vector<std::int64_t> taken_;  ///< by place: how many had been taken, that one included; 0: none
+  std::int64_t all_taken_ = 0, step_ = 0, per_step_;
   Inputs inputs_;
   Tensor input_memory_, transform_memory_;  ///< not defined() where the loader's is read
 };

@@ -318,6 +318,11 @@ comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, bool fo
   return sent = send(copy, chunk, forward);
 }
 
+void Replica::begin_step() {
+  reducer_->begin_step(optimizer_->loss_scale().scale);
+  arrivals_->begin_step();
+}
+
 void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
   Chunk& here = chunk(action);
   Chunk::Slot& slot = here.slot(action.micro_batch);
@@ -360,7 +365,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
 
 void Replica::evaluate(const data::MicroBatch& batch, int number) {
   TRIREME_EXPECT(number < evaluated_at_once);
-  arrivals_->take(compute_, batch, 0);  // a step of one
+  arrivals_->take(compute_, batch, number);
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::Pass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
@@ -374,7 +379,7 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
     store_->need(context_, here->end(), -1);
     pass.enter_block();
     const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing), 0};
-    model_.head().loss(pass, y, arrivals_->kept(0).labels, scale, sums_of(number));
+    model_.head().loss(pass, y, arrivals_->kept(number).labels, scale, sums_of(number));
   }
 }
 

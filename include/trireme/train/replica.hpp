@@ -105,7 +105,7 @@ class Replica {
   /// What this rank does in a step, in order.
   const std::vector<parallel::PipelineAction>& schedule() const { return schedule_; }
   /// Its gradients are seeded with the loss scale as it is known now.
-  void begin_step() { reducer_->begin_step(optimizer_->loss_scale().scale); }
+  void begin_step();
   /// Whether an action takes the next micro-batch from the loader.
   static bool takes_batch(const parallel::PipelineAction& action) { return action.forward && action.chunk == 0; }
   /// Forward through a chunk; what enters it comes from the batch (where takes_batch; else null) or from the stage before.
