@@ -80,7 +80,7 @@ void judge_schedule(const Deck& deck, Reader& reader) {
 void judge_float8(const Deck& deck, Reader& reader) {
   if (deck.precision.compute != train::ComputePrecision::float8 || judged_already(reader, {"precision.compute", "model.kind", "parallel.tensor"})) return;
   if (deck.model.kind != model::ModelKind::gpt)
-    reader.mistake("precision.compute", fmt::format("\"float8\" is of the layers of model.kind = \"gpt\", not of models of images; use \"bfloat16\""));
+    reader.mistake("precision.compute", "\"float8\" is of the layers of model.kind = \"gpt\", not of models of images; use \"bfloat16\"");
   else if (deck.parallel.tensor > 1)
     reader.mistake("precision.compute",
                    fmt::format("\"float8\" rounds a tensor by its largest number, of which each rank of parallel.tensor = {}{} would know its part alone; use "
@@ -97,6 +97,12 @@ void find_contradictions(const Deck& deck, Reader& reader) {
   judge_tokens(deck, reader);
   judge_schedule(deck, reader);
   judge_float8(deck, reader);
+  if (deck.precision.reduce != DType::float32 && deck.parallel.sync == parallel::SyncKind::periodic &&
+      !judged_already(reader, {"precision.reduce", "parallel.sync"}))
+    reader.mistake(
+        "precision.reduce",
+        fmt::format("is of the sums of gradients, of which parallel.sync = \"every {} steps\"{} makes none: its averages of weights are float32; remove it",
+                    deck.parallel.sync_every, origin(reader, "parallel.sync")));
   if (!deck.checkpoint.best.empty() && deck.data.validation.empty() && !judged_already(reader, {"checkpoint.best", "data.validation"}))
     reader.mistake("checkpoint.best",
                    fmt::format("\"{}\" is measured on data.validation, which is missing; name that folder or use best = \"none\"", deck.checkpoint.best));

@@ -64,6 +64,9 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
       right = false;
     if (!right) return fmt::format("{}: {}", quoted(text), demand);
   }
+  const bool touches = fault.kind == Kind::flip || fault.kind == Kind::nan;
+  if (touches && fault.phase.starts_with("checkpoint"))
+    return fmt::format("{}: {} changes what a step works on, and in phase {} another thread may be there; use phase step", quoted(text), words[0], fault.phase);
   if (at != words.size() || !rank || !step) return fmt::format("{}: {}", quoted(text), demand);
   return "";
 }

@@ -30,6 +30,7 @@ struct LaunchGraphs::Part {
   bool changed = true;    ///< since it was given last
   int same = 0;           ///< times in a row that it was not
   int made = 0;           ///< graphs so far
+  bool refused = false;   ///< the device takes none of it
   bool whole = false;     ///< there is a graph
   void* graph = nullptr;  ///< CUDA's (cudaGraphExec_t); an emulated device goes by the launches themselves
 
@@ -40,6 +41,7 @@ struct LaunchGraphs::Part {
         changed(other.changed),
         same(other.same),
         made(other.made),
+        refused(other.refused),
         whole(other.whole),
         graph(std::exchange(other.graph, nullptr)) {}
   ~Part() { drop(); }
@@ -121,8 +123,7 @@ void LaunchGraphs::give(Part& part) {
   if (std::exchange(part.changed, false)) {
     part.same = 0;
     if (part.whole) {
-      synchronize(stream_);  // it may still run
-      part.drop();
+      part.drop();  // CUDA frees one that still runs when it is done
       --graphs_;
     }
     return part.run(stream_);
@@ -139,7 +140,7 @@ void LaunchGraphs::give(Part& part) {
 
 /// False where there is to be none.
 bool LaunchGraphs::make_graph(Part& part) {
-  if (part.launches.size() < least_launches || part.same < 1 << std::min(part.made, most_patience) || !why_none_.empty()) return false;
+  if (part.refused || part.launches.size() < least_launches || part.same < 1 << std::min(part.made, most_patience)) return false;
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda) {
     const auto stream = static_cast<cudaStream_t>(stream_.handle);
@@ -155,13 +156,15 @@ bool LaunchGraphs::make_graph(Part& part) {
       }
       error = cudaStreamEndCapture(stream, &graph);
       if (error == cudaSuccess) error = cudaGraphInstantiate(&made, graph, 0);
+      if (error == cudaSuccess) error = cudaGraphUpload(made, stream);  // what memory it takes it has now
       if (graph != nullptr) cudaGraphDestroy(graph);
     }
     if (error != cudaSuccess && failure.empty()) failure = cudaGetErrorString(error);
     if (!failure.empty()) {
       if (made != nullptr) cudaGraphExecDestroy(made);
       cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
-      why_none_ = failure;
+      if (why_refused_.empty()) why_refused_ = failure;
+      part.refused = true;
       return false;
     }
     part.graph = made;

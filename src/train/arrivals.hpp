@@ -32,7 +32,8 @@ class Arrivals {
   /// The micro-batches taken from here on are those of another step.
   void begin_step() { ++step_; }
   /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ... `compute` was given all that reads the one `kept` before it. Where the
-  /// device's memory is apart it comes in place of the one before that, mostly: so it travels while those after it are worked on.
+  /// device's memory is apart it comes in place of the one before that, and so travels while those after it are worked on; where places begin anew (the first ones of every other
+  /// step, of so many in a row without a step) it may have to wait for all that `compute` was given.
   void take(const Stream& compute, const data::MicroBatch& batch, int number);
   Kept& kept(int number) { return kept_[place_of(number)]; }
   /// Of the micro-batch taken last.

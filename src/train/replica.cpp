@@ -321,6 +321,9 @@ comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, bool fo
 void Replica::begin_step() {
   reducer_->begin_step(optimizer_->loss_scale().scale);
   arrivals_->begin_step();
+  // What an evaluation took or made meanwhile shall not make this step's launches others than those of the steps before.
+  outgoing_turn_ = 0;
+  if (options_.float8) store_->weights_changed();
 }
 
 void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {

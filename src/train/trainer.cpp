@@ -275,10 +275,8 @@ class Loop {
 
   void tell_of_graphs() const {
     const LaunchGraphs& graphs = run_.replica->graphs();
-    if (!graphs.why_none().empty())
-      log_.warn("the device took no CUDA graph, so all was given kernel by kernel: {}", graphs.why_none());
-    else if (graphs.graphs() > 0)
-      log_.info("{} of {} launches were given by {} graphs", graphs.launches_by_graph(), graphs.launches(), graphs.graphs());
+    if (graphs.launches() > 0) log_.info("{} of {} launches were given by {} graphs", graphs.launches_by_graph(), graphs.launches(), graphs.graphs());
+    if (!graphs.why_refused().empty()) log_.warn("the device refused a graph, whose kernels are given one by one: {}", graphs.why_refused());
   }
 
   bool last_is_bad() const { return state_.health.bad_in_a_row > 0; }

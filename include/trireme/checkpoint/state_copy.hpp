@@ -33,7 +33,7 @@ class StateCopy {
     duration_.stop(copies_);
     made_.record(copies_);
   }
-  /// What `compute` is given from here on may change the state. Costs nothing where no copy is under way.
+  /// What `compute` is given from here on may change the state. Where no copy is under way nothing waits.
   void may_change() const { made_.hold_back(compute_); }
   /// Until the copies are made; by any thread. Returns the seconds that they took the device.
   double wait() const {

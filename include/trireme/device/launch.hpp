@@ -15,7 +15,7 @@
 namespace trireme {
 
 /// What a stream is given in a LaunchSection is kept back until something comes that is no launch (an event, a copy, a wait: stream.hpp), and then given
-/// at once: as a CUDA graph, where what was kept at this place of the section is to the byte what was given here the time before, else call by call. Whoever gives
+/// at once: as a CUDA graph, where what was kept at this place of the section is to the byte what was given here the time before (more often, where such graphs had to be dropped before), else call by call. Whoever gives
 /// it knows nothing of that, and nothing must stay the same for the numbers to be right. On an emulated device the calls themselves are made of what was kept.
 class LaunchGraphs {
  public:
@@ -25,7 +25,7 @@ class LaunchGraphs {
   LaunchGraphs(const LaunchGraphs&) = delete;
   LaunchGraphs& operator=(const LaunchGraphs&) = delete;
 
-  /// Ends all graphs: before memory that they use is given back. The stream has nothing to do any more.
+  /// Ends all graphs, those that still run when they are done: before memory that they use is given back.
   void forget();
   /// Gives what was kept back. What follows belongs to the next part of the section. Outside of sections nothing.
   void flush();
@@ -40,8 +40,8 @@ class LaunchGraphs {
   std::int64_t launches() const { return launches_; }
   std::int64_t launches_by_graph() const { return by_graph_; }
   std::int64_t graphs() const { return graphs_; }
-  /// Why the device takes no graphs, where it refused one: from then on all is given call by call.
-  const std::string& why_none() const { return why_none_; }
+  /// Why the device refused a graph, the first one if several: what it would have been of is given call by call.
+  const std::string& why_refused() const { return why_refused_; }
 
  private:
   friend class DirectLaunches;
@@ -57,7 +57,7 @@ class LaunchGraphs {
   std::size_t section_ = 0, part_ = 0, next_ = 0;  ///< where the next launch belongs
   bool enabled_, open_ = false;
   std::int64_t launches_ = 0, by_graph_ = 0, graphs_ = 0;
-  std::string why_none_;
+  std::string why_refused_;
 };
 
 /// A part of a step that is the same in most steps: launches on a stream that has LaunchGraphs are kept back from here to end(). Not within another one. On other

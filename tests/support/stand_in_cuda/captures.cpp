@@ -103,6 +103,13 @@ STAND_IN_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaG
   return cudaSuccess;
 }
 
+STAND_IN_API cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t stream) {
+  expect_no_capture("a graph is made ready");
+  device_of_stream(stream, "making a graph ready");
+  const std::lock_guard lock(graphs().mutex);
+  return is_one_of(graphs().executable, of(graph), "making a graph ready") ? cudaSuccess : cudaErrorInvalidValue;
+}
+
 STAND_IN_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return destroy(graphs().described, of(graph), "destroying what a graph is made of"); }
 STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return destroy(graphs().executable, of(graph), "destroying a graph"); }
 

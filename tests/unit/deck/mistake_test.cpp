@@ -154,6 +154,10 @@ INSTANTIATE_TEST_SUITE_P(
                 "deck.toml:8:11: [precision] compute: \"float8\" is of the layers of model.kind = \"gpt\", not of models of images; use \"bfloat16\""},
         Mistake{"not_there_reduce", least + "[precision]\nreduce = \"float16\"\n",
                 "deck.toml:8:10: [precision] reduce: \"float16\": not available in this version of Trireme (0.1); available: \"float32\", \"bfloat16\""},
+        Mistake{
+            "reduce_of_averages", least + "[parallel]\nsync = \"every 4 steps\"\n[precision]\nreduce = \"bfloat16\"\n",
+            "deck.toml:10:10: [precision] reduce: is of the sums of gradients, of which parallel.sync = \"every 4 steps\" makes none: its averages of weights "
+            "are float32; remove it"},
         Mistake{"misspelt_reduce", least + "[precision]\nreduce = \"bf16\"\n",
                 "deck.toml:8:10: [precision] reduce: \"bf16\" is no choice; choices: \"float32\", \"bfloat16\""},
         Mistake{"loss_scale_of_bfloat16", least + "[precision]\ncompute = \"bfloat16\"\n[precision.loss_scale]\ninitial = 1024\n",
