@@ -1,10 +1,9 @@
 #include "trireme/ops/attention.hpp"
 
 #include "cpu/attention.hpp"
+#include "cpu/launch.hpp"
 #include "cuda/attention.hpp"
 #include "raw_pointer.hpp"
-#include "trireme/device/launch.hpp"
-#include "trireme/device/stream.hpp"
 #include "trireme/ops/element_type.hpp"
 
 namespace trireme::ops {
@@ -46,10 +45,7 @@ void attention_forward(Context& context, const Attention& a, const Tensor& qkv, 
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
-  launch(context.stream(), [=](const Stream& stream) {
-    const DeviceAccess access(stream);
-    with_element_type(a.dtype, [&]<class T>(T) { forward<T>(a, qkv, out, log_sum, workspace); });
-  });
+  cpu::launch_here(context.stream(), [=] { with_element_type(a.dtype, [&]<class T>(T) { forward<T>(a, qkv, out, log_sum, workspace); }); });
 }
 
 void attention_backward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout,
@@ -64,10 +60,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;
-  launch(context.stream(), [=](const Stream& stream) {
-    const DeviceAccess access(stream);
-    with_element_type(a.dtype, [&]<class T>(T) { backward<T>(a, qkv, out, log_sum, dout, dqkv, workspace); });
-  });
+  cpu::launch_here(context.stream(), [=] { with_element_type(a.dtype, [&]<class T>(T) { backward<T>(a, qkv, out, log_sum, dout, dqkv, workspace); }); });
 }
 
 }  // namespace trireme::ops

@@ -2,10 +2,9 @@
 
 #include "cpu/columns.hpp"
 #include "cpu/convolution.hpp"
+#include "cpu/launch.hpp"
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"
-#include "trireme/device/launch.hpp"
-#include "trireme/device/stream.hpp"
 
 namespace trireme::ops {
 namespace {
@@ -22,12 +21,7 @@ void backward_weight_by_columns(Context& context, const Convolution& c, const Te
   Tensor columns = x;
   if (!cpu::are_columns(c)) {
     columns = context.workspace().allocate(c.dtype, {layer.rows, layer.in});
-    if (!context.meta()) {
-      launch(context.stream(), [=](const Stream& stream) {
-        const DeviceAccess access(stream);
-        cpu::take_columns(c, x, columns);
-      });
-    }
+    if (!context.meta()) cpu::launch_here(context.stream(), [=] { cpu::take_columns(c, x, columns); });
   }
   cpu::run(context, cpu::linear_backward_weight(cpu::library_of(context), layer, write), {dy, columns, dw, {}, false});
 }

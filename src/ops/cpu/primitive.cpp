@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "launch.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/device/launch.hpp"
-#include "trireme/device/stream.hpp"
 
 namespace trireme::ops::cpu {
 
@@ -23,10 +22,7 @@ void Primitive::run(const Stream& stream, dnnl_stream_t library, std::initialize
   TRIREME_EXPECT(data.size() == memory_.size());
   std::array<void*, max_arguments> places{};
   std::copy(data.begin(), data.end(), places.begin());
-  launch(stream, [this, library, places](const Stream& to) {
-    const DeviceAccess access(to);
-    execute(library, places);
-  });
+  launch_here(stream, [this, library, places] { execute(library, places); });
 }
 
 void Primitive::execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const {
