@@ -17,8 +17,10 @@ echo "$sha256  $work/$name.tar.gz" | sha256sum -c --quiet
 tar -xzf "$work/$name.tar.gz" -C "$work" "$name/external/kokkos"
 source_dir=$work/$name/external/kokkos
 
+# Kokkos 3.4.01 uses uint32_t without <cstdint>; the standard headers of g++ 13 and newer no longer include it.
 options=(-DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DCMAKE_POSITION_INDEPENDENT_CODE=ON
-  -DKokkos_ENABLE_SERIAL=ON -DKokkos_ENABLE_OPENMP=ON -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_POLICY_VERSION_MINIMUM=3.16)
+  -DKokkos_ENABLE_SERIAL=ON -DKokkos_ENABLE_OPENMP=ON -DCMAKE_INSTALL_PREFIX="$prefix" -DCMAKE_POLICY_VERSION_MINIMUM=3.16
+  '-DCMAKE_CXX_FLAGS=-include cstdint')
 if [ "$backend" = cuda ]; then
   sed -i 's/^#if !(defined(KOKKOS_COMPILER_CLANG)/#if 0 \&\& !(defined(KOKKOS_COMPILER_CLANG)/' "$source_dir/core/src/Cuda/Kokkos_Cuda_Half.hpp"
   sed -i 's/cudaMemPrefetchAsync(ptr, bytes, space.cuda_device(),/cudaMemPrefetchAsync(ptr, bytes, cudaMemLocation{cudaMemLocationTypeDevice, space.cuda_device()}, 0,/' \
