@@ -5,7 +5,8 @@ target_compile_options(trireme_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
   $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>,$<COMPILE_LANGUAGE:CXX>>:-Wno-restrict> # GCC bug 105329: false alarms in std::string
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
-target_compile_definitions(trireme_flags INTERFACE $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>)
+target_compile_definitions(trireme_flags INTERFACE $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>
+  $<$<BOOL:${TRIREME_FIXED_LOCATIONS}>:TRIREME_FIXED_LOCATIONS>)
 # Beside trireme_flags, for what asks whether this is a CUDA build. The rest compiles alike in both builds: ccache compiles it once.
 add_library(trireme_cuda_flag INTERFACE)
 target_compile_definitions(trireme_cuda_flag INTERFACE $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
