@@ -3,8 +3,9 @@
 #include "elements.hpp"
 #include "vector_math.hpp"
 
-// Both activations are x times a logistic sigmoid: silu(x) = x sigmoid(x), and since 1 + tanh(u) = 2 sigmoid(2 u), gelu(x) = x sigmoid(2 u)
-// with u = sqrt(2/pi) (x + 0.044715 x^3). Each operand is read once, each result written once.
+// Both activations are x times a logistic sigmoid: silu(x) = x sigmoid(x), and since 1 + tanh(u) =
+// 2 sigmoid(2 u), gelu(x) = x sigmoid(2 u) with u = sqrt(2/pi) (x + 0.044715 x^3). Each operand is
+// read once, each result written once.
 
 namespace trireme::kernels {
 namespace {
@@ -14,9 +15,10 @@ const std::string gelu_backward_label = "trireme/kernels/gelu_backward";
 const std::string swiglu_forward_label = "trireme/kernels/swiglu_forward";
 const std::string swiglu_backward_label = "trireme/kernels/swiglu_backward";
 
-/// sigmoid(v) and its derivative, from e = exp(-|v|) <= 1: 1 / (1 + e) and e / (1 + e) are the sigmoids of |v| and -|v|, so that the small
-/// one keeps its digits. Relative error below 7 * 2^-24 (e 4, sum, quotient and product 1 each), of the derivative below 12; on a device 9 (e 5, quotient 2)
-/// and 14. Where v < -87, whose sigmoid is under the smallest normal number, 0.
+/// sigmoid(v) and its derivative, from e = exp(-|v|) <= 1: 1 / (1 + e) and e / (1 + e) are the
+/// sigmoids of |v| and -|v|, so that the small one keeps its digits. Relative error below 7 * 2^-24
+/// (e 4, sum, quotient and product 1 each), of the derivative below 12; on a device 9 (e 5,
+/// quotient 2) and 14. Where v < -87, whose sigmoid is under the smallest normal number, 0.
 struct Sigmoid {
   float value, derivative;
 };
@@ -29,8 +31,9 @@ KOKKOS_INLINE_FUNCTION Sigmoid sigmoid(float v) {
 constexpr float gelu_slope = 1.5957691216f;  // 2 sqrt(2/pi)
 constexpr float gelu_cubic = 0.0713548163f;  // 2 sqrt(2/pi) 0.044715
 
-/// sigmoid(2 u) of gelu's x, square = x^2. A device makes its exponential of base 2 from u times log2(e), whose factors are constants: as many roundings as
-/// u itself has. e = exp(-2 u) stays finite: its reciprocal, a number below the smallest normal one, is 0. Errors as above.
+/// sigmoid(2 u) of gelu's x, square = x^2. A device makes its exponential of base 2 from u times
+/// log2(e), whose factors are constants: as many roundings as u itself has. e = exp(-2 u) stays
+/// finite: its reciprocal, a number below the smallest normal one, is 0. Errors as above.
 KOKKOS_INLINE_FUNCTION Sigmoid gelu_sigmoid(float x, float square) {
 #if defined(__CUDA_ARCH__)
   constexpr float log2_e = 1.44269504f;
@@ -57,7 +60,9 @@ struct GeluBackward {
 };
 
 struct SwigluForward {
-  KOKKOS_FUNCTION float operator()(float gate, float up) const { return gate * sigmoid(gate).value * up; }
+  KOKKOS_FUNCTION float operator()(float gate, float up) const {
+    return gate * sigmoid(gate).value * up;
+  }
 };
 
 /// Of gate and up.
@@ -80,28 +85,37 @@ template void gelu_forward(const Stream&, std::int64_t, const Float16*, Float16*
 
 template <class T>
 void gelu_backward(const Stream& stream, std::int64_t count, const T* x, const T* dy, T* dx) {
-  for_each_element(stream, gelu_backward_label, count, GeluBackward{}, std::tuple(dx), std::tuple(x, dy));
+  for_each_element(stream, gelu_backward_label, count, GeluBackward{}, std::tuple(dx),
+                   std::tuple(x, dy));
 }
 template void gelu_backward(const Stream&, std::int64_t, const float*, const float*, float*);
-template void gelu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
+template void gelu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*,
+                            BFloat16*);
 template void gelu_backward(const Stream&, std::int64_t, const Float16*, const Float16*, Float16*);
 
 template <class T>
 void swiglu_forward(const Stream& stream, std::int64_t rows, std::int64_t width, const T* x, T* y) {
-  for_each_element(stream, swiglu_forward_label, rows, width, SwigluForward{}, std::tuple(Matrix<T>{y, width}),
-                   std::tuple(Matrix<const T>{x, 2 * width}, Matrix<const T>{x + width, 2 * width}));
+  for_each_element(
+      stream, swiglu_forward_label, rows, width, SwigluForward{}, std::tuple(Matrix<T>{y, width}),
+      std::tuple(Matrix<const T>{x, 2 * width}, Matrix<const T>{x + width, 2 * width}));
 }
 template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, const float*, float*);
 template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, const BFloat16*, BFloat16*);
 template void swiglu_forward(const Stream&, std::int64_t, std::int64_t, const Float16*, Float16*);
 
 template <class T>
-void swiglu_backward(const Stream& stream, std::int64_t rows, std::int64_t width, const T* x, const T* dy, T* dx) {
-  for_each_element(stream, swiglu_backward_label, rows, width, SwigluBackward{}, std::tuple(Matrix<T>{dx, 2 * width}, Matrix<T>{dx + width, 2 * width}),
-                   std::tuple(Matrix<const T>{x, 2 * width}, Matrix<const T>{x + width, 2 * width}, Matrix<const T>{dy, width}));
+void swiglu_backward(const Stream& stream, std::int64_t rows, std::int64_t width, const T* x,
+                     const T* dy, T* dx) {
+  for_each_element(stream, swiglu_backward_label, rows, width, SwigluBackward{},
+                   std::tuple(Matrix<T>{dx, 2 * width}, Matrix<T>{dx + width, 2 * width}),
+                   std::tuple(Matrix<const T>{x, 2 * width}, Matrix<const T>{x + width, 2 * width},
+                              Matrix<const T>{dy, width}));
 }
-template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const float*, const float*, float*);
-template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
-template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const Float16*, const Float16*, Float16*);
+template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const float*, const float*,
+                              float*);
+template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const BFloat16*,
+                              const BFloat16*, BFloat16*);
+template void swiglu_backward(const Stream&, std::int64_t, std::int64_t, const Float16*,
+                              const Float16*, Float16*);
 
 }  // namespace trireme::kernels

@@ -3,7 +3,8 @@
 #include "launch.hpp"
 #include "trireme/base/tree.hpp"
 
-// A thread a column: it adds up one number of all records, some hundred at most. Their loads do not wait for each other, the additions do.
+// A thread a column: it adds up one number of all records, some hundred at most. Their loads do not
+// wait for each other, the additions do.
 
 namespace trireme::kernels {
 namespace {
@@ -12,10 +13,12 @@ const std::string tell_label = "trireme/kernels/tell";
 const std::string join_label = "trireme/kernels/join";
 
 constexpr int columns = sizeof(SampleSums) / sizeof(double);
-static_assert(sizeof(SampleSums) == columns * sizeof(double) && sizeof(StepMessage) % sizeof(double) == 0);
+static_assert(sizeof(SampleSums) == columns * sizeof(double) &&
+              sizeof(StepMessage) % sizeof(double) == 0);
 
 /// Of values at `first`, first + stride, ... in the order of the tree.
-KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stride, std::int64_t count) {
+KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stride,
+                                          std::int64_t count) {
   constexpr int batch = 8, deepest = 48;  // more levels than any memory has records for
   const TreeWalk walk(count);
   double stack[deepest];
@@ -25,7 +28,8 @@ KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stri
     for (int k = 0; k < batch; ++k) value[k] = begin + k < count ? first[(begin + k) * stride] : 0;
     for (int k = 0; k < batch && begin + k < count; ++k) {
       stack[top++] = value[k];
-      for (int merges = walk.merges(begin + k); merges > 0; --merges, --top) stack[top - 2] += stack[top - 1];
+      for (int merges = walk.merges(begin + k); merges > 0; --merges, --top)
+        stack[top - 2] += stack[top - 1];
     }
   }
   return count > 0 ? stack[0] : 0;
@@ -37,7 +41,8 @@ struct TellColumn {
   KOKKOS_FUNCTION void operator()(std::int64_t column) const {
     double* const sums = reinterpret_cast<double*>(&args.message->sums);
     if (column < columns) {
-      sums[column] = sum_by_tree(reinterpret_cast<const double*>(args.sums) + column, columns, args.count);
+      sums[column] =
+          sum_by_tree(reinterpret_cast<const double*>(args.sums) + column, columns, args.count);
     } else {
       args.message->wishes = args.wishes;
       args.message->busy_seconds = args.busy_seconds;
@@ -50,19 +55,25 @@ struct JoinColumn {
 
   KOKKOS_FUNCTION void operator()(std::int64_t column) const {
     constexpr std::int64_t stride = sizeof(StepMessage) / sizeof(double);
-    const double* const first = reinterpret_cast<const double*>(&args.messages[args.first].sums) + column;
-    reinterpret_cast<double*>(args.sums)[column] = sum_by_tree(first, args.step * stride, args.count);
+    const double* const first =
+        reinterpret_cast<const double*>(&args.messages[args.first].sums) + column;
+    reinterpret_cast<double*>(args.sums)[column] =
+        sum_by_tree(first, args.step * stride, args.count);
   }
 };
 
 }  // namespace
 
 void tell(const Stream& stream, const Tell& args) {
-  dispatch(stream, [=](const auto& space) { for_each_index(space, tell_label, columns + 1, TellColumn{args}); });
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, tell_label, columns + 1, TellColumn{args});
+  });
 }
 
 void join(const Stream& stream, const Join& args) {
-  dispatch(stream, [=](const auto& space) { for_each_index(space, join_label, columns, JoinColumn{args}); });
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, join_label, columns, JoinColumn{args});
+  });
 }
 
 }  // namespace trireme::kernels

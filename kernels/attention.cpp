@@ -3,11 +3,13 @@
 #include "attention_tiles.hpp"
 #include "row_group.hpp"
 
-// A team owns a tile of queries and goes over the tiles of keys before it, keeping the running maximum and sum of each row (Dao et al.
-// 2022, algorithm 1); all arithmetic is float32. Backward there are two passes, that no sum needs an order among teams: a team that owns
-// queries makes dq, a team that owns keys makes dk and dv over the queries of all heads that share them. Both make the probabilities
-// again from log_sum; delta, the row sums of out * dout, comes first. Seven products of tiles where an exchange between teams would need five.
-// q, k, v are read once for each tile of the other side, results are written once.
+// A team owns a tile of queries and goes over the tiles of keys before it, keeping the running
+// maximum and sum of each row (Dao et al. 2022, algorithm 1); all arithmetic is float32. Backward
+// there are two passes, that no sum needs an order among teams: a team that owns queries makes dq,
+// a team that owns keys makes dk and dv over the queries of all heads that share them. Both make
+// the probabilities again from log_sum; delta, the row sums of out * dout, comes first. Seven
+// products of tiles where an exchange between teams would need five. q, k, v are read once for each
+// tile of the other side, results are written once.
 
 namespace trireme::kernels {
 namespace {
@@ -17,9 +19,12 @@ const std::string delta_label = "trireme/kernels/attention_delta";
 const std::string queries_label = "trireme/kernels/attention_backward_queries";
 const std::string keys_label = "trireme/kernels/attention_backward_keys";
 
-KOKKOS_INLINE_FUNCTION std::int64_t tiles(const AttentionShape& a, int rows) { return (a.context + rows - 1) / rows; }
+KOKKOS_INLINE_FUNCTION std::int64_t tiles(const AttentionShape& a, int rows) {
+  return (a.context + rows - 1) / rows;
+}
 
-/// The threads of a row of a tile of scores, and the keys of one of them: neighbours, so that they share the words of dropout.
+/// The threads of a row of a tile of scores, and the keys of one of them: neighbours, so that they
+/// share the words of dropout.
 struct RowShare {
   int row, part, parts, begin, end;
   template <class Member>
@@ -46,22 +51,34 @@ struct Forward {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width), parts = attention_threads / s.own;
-    return 2 * Tile::bytes(s.own, width) + Tile::bytes(s.other, width) + Tile::bytes(s.own, s.other) +
+    return 2 * Tile::bytes(s.own, width) + Tile::bytes(s.other, width) +
+           Tile::bytes(s.own, s.other) +
            static_cast<std::size_t>(s.own * (3 + 2 * parts)) * sizeof(float);
   }
 
   template <class Member>
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    const std::int64_t heads = a.batch * a.heads, tile = tiles(a, sizes.own) - 1 - team.league_rank() / heads;  // the last tiles see most keys: first
-    const std::int64_t sequence = team.league_rank() % heads / a.heads, head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
+    const std::int64_t heads = a.batch * a.heads,
+                       tile = tiles(a, sizes.own) - 1 -
+                              team.league_rank() / heads;  // the last tiles see most keys: first
+    const std::int64_t sequence = team.league_rank() % heads / a.heads,
+                       head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
     const std::int64_t first = tile * sizes.own;
-    const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other, parts = team.team_size() >= rows ? team.team_size() / rows : 1;
-    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>()).get_shmem(static_cast<int>(scratch))));
-    const Tile q = cutter.take(rows, width), sums = cutter.take(rows, width), other = cutter.take(columns, width), scores = cutter.take(rows, columns);
-    float *const maximum = cutter.take_numbers(rows), *const sum = cutter.take_numbers(rows), *const factor = cutter.take_numbers(rows);
-    float *const part_maximum = cutter.take_numbers(rows * parts), *const part_sum = cutter.take_numbers(rows * parts);
+    const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other,
+              parts = team.team_size() >= rows ? team.team_size() / rows : 1;
+    TileCutter cutter(
+        static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>())
+                                .get_shmem(static_cast<int>(scratch))));
+    const Tile q = cutter.take(rows, width), sums = cutter.take(rows, width),
+               other = cutter.take(columns, width), scores = cutter.take(rows, columns);
+    float *const maximum = cutter.take_numbers(rows), *const sum = cutter.take_numbers(rows),
+                 *const factor = cutter.take_numbers(rows);
+    float *const part_maximum = cutter.take_numbers(rows * parts), *const part_sum =
+                                                                       cutter.take_numbers(rows *
+                                                                                           parts);
 
-    load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q, rows);
+    load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q,
+              rows);
     fill_tile(team, sums, rows, width, 0.0f);
     for (int r = team.team_rank(); r < rows; r += team.team_size()) {
       maximum[r] = -INFINITY;
@@ -69,25 +86,34 @@ struct Forward {
     }
     for (std::int64_t begin = 0; begin < first + rows && begin < a.context; begin += columns) {
       team.team_barrier();
-      load_tile(team, head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, begin, columns), other, columns);
+      load_tile(team,
+                head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, begin, columns),
+                other, columns);
       team.team_barrier();
       multiply(team, rows, columns, width, plain(q), turned(other), scores, Nothing{});
       team.team_barrier();
-      load_tile(team, head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, begin, columns), other, columns);
-      softmax(team, sequence, head, first, begin, scores, maximum, sum, factor, part_maximum, part_sum);
+      load_tile(team,
+                head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, begin, columns),
+                other, columns);
+      softmax(team, sequence, head, first, begin, scores, maximum, sum, factor, part_maximum,
+              part_sum);
       multiply(team, rows, width, columns, plain(scores), plain(other), sums, Part{factor});
     }
     team.team_barrier();
-    store_tile(team, sums, head_rows(a, t.out, out_width(a), head * width, sequence, first, rows), [=](int row) { return 1.0f / sum[row]; });
+    store_tile(team, sums, head_rows(a, t.out, out_width(a), head * width, sequence, first, rows),
+               [=](int row) { return 1.0f / sum[row]; });
     for (int r = team.team_rank(); r < rows && first + r < a.context; r += team.team_size()) {
       t.log_sum[(sequence * a.heads + head) * a.context + first + r] = maximum[r] + logf(sum[r]);
     }
   }
 
-  /// Scores to exponentials less the new maximum, dropout applied; maximum and sum move, factor is what the sums before are worth now.
+  /// Scores to exponentials less the new maximum, dropout applied; maximum and sum move, factor is
+  /// what the sums before are worth now.
   template <class Member>
-  KOKKOS_FUNCTION void softmax(const Member& team, std::int64_t sequence, std::int64_t head, std::int64_t first, std::int64_t begin, const Tile& scores,
-                               float* maximum, float* sum, float* factor, float* part_maximum, float* part_sum) const {
+  KOKKOS_FUNCTION void softmax(const Member& team, std::int64_t sequence, std::int64_t head,
+                               std::int64_t first, std::int64_t begin, const Tile& scores,
+                               float* maximum, float* sum, float* factor, float* part_maximum,
+                               float* part_sum) const {
     const RowShare share(team, sizes.own, sizes.other);
     const float scale = score_scale(a);
     for (int row = share.row; row < sizes.own; row += share.row_step(team)) {
@@ -102,7 +128,10 @@ struct Forward {
     team.team_barrier();
     for (int row = share.row; row < sizes.own; row += share.row_step(team)) {
       float largest = maximum[row];
-      for (int p = 0; p < share.parts; ++p) largest = part_maximum[row * share.parts + p] > largest ? part_maximum[row * share.parts + p] : largest;
+      for (int p = 0; p < share.parts; ++p)
+        largest = part_maximum[row * share.parts + p] > largest
+                      ? part_maximum[row * share.parts + p]
+                      : largest;
       Keep keep(a, sequence, head, first + row);
       float total = 0;
       for (int k = share.begin; k < share.end; ++k) {
@@ -117,7 +146,9 @@ struct Forward {
     for (int row = team.team_rank(); row < sizes.own; row += team.team_size()) {
       float largest = maximum[row], total = 0;
       for (int p = 0; p < share.parts; ++p) {
-        largest = part_maximum[row * share.parts + p] > largest ? part_maximum[row * share.parts + p] : largest;
+        largest = part_maximum[row * share.parts + p] > largest
+                      ? part_maximum[row * share.parts + p]
+                      : largest;
         total += part_sum[row * share.parts + p];
       }
       factor[row] = fast_exp(maximum[row] - largest);
@@ -128,7 +159,8 @@ struct Forward {
   }
 };
 
-/// What both passes of backward know of the scores of some queries and keys; `numbers`: log_sum and delta of the queries.
+/// What both passes of backward know of the scores of some queries and keys; `numbers`: log_sum and
+/// delta of the queries.
 struct ScoreTile {
   std::int64_t sequence, head, first_query, first_key;
   int queries, keys;
@@ -136,9 +168,11 @@ struct ScoreTile {
   float *log_sum, *delta;
 };
 
-/// log_sum and delta of a tile's queries; a query beyond the sequence has no gradient whatever stands there.
+/// log_sum and delta of a tile's queries; a query beyond the sequence has no gradient whatever
+/// stands there.
 template <class Member, class T>
-KOKKOS_INLINE_FUNCTION void load_numbers(const Member& team, const AttentionShape& a, const AttentionBackward<T>& t, const ScoreTile& s) {
+KOKKOS_INLINE_FUNCTION void load_numbers(const Member& team, const AttentionShape& a,
+                                         const AttentionBackward<T>& t, const ScoreTile& s) {
   const std::int64_t row = (s.sequence * a.heads + s.head) * a.context + s.first_query;
   for (int r = team.team_rank(); r < s.queries; r += team.team_size()) {
     const bool inside = s.first_query + r < a.context;
@@ -147,16 +181,22 @@ KOKKOS_INLINE_FUNCTION void load_numbers(const Member& team, const AttentionShap
   }
 }
 
-/// scores: to probabilities, dropout applied; gradients: from those of the dropped probabilities to those of the scores.
+/// scores: to probabilities, dropout applied; gradients: from those of the dropped probabilities to
+/// those of the scores.
 template <class Member>
-KOKKOS_INLINE_FUNCTION void softmax_gradient(const Member& team, const AttentionShape& a, const ScoreTile& s) {
+KOKKOS_INLINE_FUNCTION void softmax_gradient(const Member& team, const AttentionShape& a,
+                                             const ScoreTile& s) {
   const RowShare share(team, s.queries, s.keys);
   const float scale = score_scale(a);
   for (int row = share.row; row < s.queries; row += share.row_step(team)) {
     Keep keep(a, s.sequence, s.head, s.first_query + row);
     for (int k = share.begin; k < share.end; ++k) {
-      float &score = s.scores.data[row * s.scores.stride + k], &gradient = s.gradients.data[row * s.gradients.stride + k];
-      const float probability = s.first_key + k > s.first_query + row ? 0.0f : fast_exp(score * scale - s.log_sum[row]), kept = keep(s.first_key + k);
+      float &score = s.scores.data[row * s.scores.stride + k],
+            &gradient = s.gradients.data[row * s.gradients.stride + k];
+      const float probability = s.first_key + k > s.first_query + row
+                                    ? 0.0f
+                                    : fast_exp(score * scale - s.log_sum[row]),
+                  kept = keep(s.first_key + k);
       score = probability * kept;
       gradient = probability * (gradient * kept - s.delta[row]);
     }
@@ -170,9 +210,12 @@ struct Delta {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
     const T *out = t.out + index * a.head_width, *dout = t.dout + index * a.head_width;
-    const Sums<1> sum = group.sum(a.head_width, [=](std::int64_t i) { return to_float(out[i]) * to_float(dout[i]); });
+    const Sums<1> sum = group.sum(
+        a.head_width, [=](std::int64_t i) { return to_float(out[i]) * to_float(dout[i]); });
     const std::int64_t row = index / a.heads, head = index % a.heads;
-    if (group.leads()) t.delta[(row / a.context * a.heads + head) * a.context + row % a.context] = static_cast<float>(sum.value[0]);
+    if (group.leads())
+      t.delta[(row / a.context * a.heads + head) * a.context + row % a.context] =
+          static_cast<float>(sum.value[0]);
   }
 };
 
@@ -185,30 +228,51 @@ struct BackwardQueries {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width);
-    return 3 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) + 2 * Tile::bytes(s.own, s.other) +
-           static_cast<std::size_t>(2 * s.own) * sizeof(float);
+    return 3 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) +
+           2 * Tile::bytes(s.own, s.other) + static_cast<std::size_t>(2 * s.own) * sizeof(float);
   }
 
   template <class Member>
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    const std::int64_t heads = a.batch * a.heads, tile = tiles(a, sizes.own) - 1 - team.league_rank() / heads;
-    const std::int64_t sequence = team.league_rank() % heads / a.heads, head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
+    const std::int64_t heads = a.batch * a.heads,
+                       tile = tiles(a, sizes.own) - 1 - team.league_rank() / heads;
+    const std::int64_t sequence = team.league_rank() % heads / a.heads,
+                       head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
     const std::int64_t first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other;
-    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>()).get_shmem(static_cast<int>(scratch))));
-    const Tile q = cutter.take(rows, width), dout = cutter.take(rows, width), dq = cutter.take(rows, width), k = cutter.take(columns, width),
+    TileCutter cutter(
+        static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>())
+                                .get_shmem(static_cast<int>(scratch))));
+    const Tile q = cutter.take(rows, width), dout = cutter.take(rows, width),
+               dq = cutter.take(rows, width), k = cutter.take(columns, width),
                v = cutter.take(columns, width);
-    ScoreTile s{
-        sequence, head, first, 0, rows, columns, cutter.take(rows, columns), cutter.take(rows, columns), cutter.take_numbers(rows), cutter.take_numbers(rows)};
+    ScoreTile s{sequence,
+                head,
+                first,
+                0,
+                rows,
+                columns,
+                cutter.take(rows, columns),
+                cutter.take(rows, columns),
+                cutter.take_numbers(rows),
+                cutter.take_numbers(rows)};
 
-    load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q, rows);
-    load_tile(team, head_rows(a, t.dout, out_width(a), head * width, sequence, first, rows), dout, rows);
+    load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q,
+              rows);
+    load_tile(team, head_rows(a, t.dout, out_width(a), head * width, sequence, first, rows), dout,
+              rows);
     load_numbers(team, a, t, s);
     fill_tile(team, dq, rows, width, 0.0f);
     for (; s.first_key < first + rows && s.first_key < a.context; s.first_key += columns) {
       team.team_barrier();
-      load_tile(team, head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, s.first_key, columns), k, columns);
-      load_tile(team, head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, s.first_key, columns), v, columns);
+      load_tile(
+          team,
+          head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, s.first_key, columns),
+          k, columns);
+      load_tile(
+          team,
+          head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, s.first_key, columns),
+          v, columns);
       team.team_barrier();
       multiply(team, rows, columns, width, plain(q), turned(k), s.scores, Nothing{});
       multiply(team, rows, columns, width, plain(dout), turned(v), s.gradients, Nothing{});
@@ -219,7 +283,8 @@ struct BackwardQueries {
     }
     team.team_barrier();
     const float scale = score_scale(a);
-    store_tile(team, dq, head_rows(a, t.dqkv, qkv_width(a), head * width, sequence, first, rows), [=](int) { return scale; });
+    store_tile(team, dq, head_rows(a, t.dqkv, qkv_width(a), head * width, sequence, first, rows),
+               [=](int) { return scale; });
   }
 };
 
@@ -232,18 +297,23 @@ struct BackwardKeys {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width);
-    return 4 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) + 2 * Tile::bytes(s.other, s.own) +
-           static_cast<std::size_t>(2 * s.other) * sizeof(float);
+    return 4 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) +
+           2 * Tile::bytes(s.other, s.own) + static_cast<std::size_t>(2 * s.other) * sizeof(float);
   }
 
   template <class Member>
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const std::int64_t heads = a.batch * a.kv_heads, tile = team.league_rank() / heads,
-                       group = a.heads / a.kv_heads;  // the first tiles are seen by most queries: first
-    const std::int64_t sequence = team.league_rank() % heads / a.kv_heads, kv_head = team.league_rank() % a.kv_heads, first = tile * sizes.own;
+                       group =
+                           a.heads / a.kv_heads;  // the first tiles are seen by most queries: first
+    const std::int64_t sequence = team.league_rank() % heads / a.kv_heads,
+                       kv_head = team.league_rank() % a.kv_heads, first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), keys = sizes.own, queries = sizes.other;
-    TileCutter cutter(static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>()).get_shmem(static_cast<int>(scratch))));
-    const Tile k = cutter.take(keys, width), v = cutter.take(keys, width), dk = cutter.take(keys, width), dv = cutter.take(keys, width);
+    TileCutter cutter(
+        static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>())
+                                .get_shmem(static_cast<int>(scratch))));
+    const Tile k = cutter.take(keys, width), v = cutter.take(keys, width),
+               dk = cutter.take(keys, width), dv = cutter.take(keys, width);
     const Tile q = cutter.take(queries, width), dout = cutter.take(queries, width);
     ScoreTile s{sequence,
                 0,
@@ -256,15 +326,24 @@ struct BackwardKeys {
                 cutter.take_numbers(queries),
                 cutter.take_numbers(queries)};
 
-    load_tile(team, head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, first, keys), k, keys);
-    load_tile(team, head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, first, keys), v, keys);
+    load_tile(team, head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, first, keys),
+              k, keys);
+    load_tile(team, head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, first, keys),
+              v, keys);
     fill_tile(team, dk, keys, width, 0.0f);
     fill_tile(team, dv, keys, width, 0.0f);
     for (s.head = kv_head * group; s.head < (kv_head + 1) * group; ++s.head) {
-      for (s.first_query = first / queries * queries; s.first_query < a.context; s.first_query += queries) {
+      for (s.first_query = first / queries * queries; s.first_query < a.context;
+           s.first_query += queries) {
         team.team_barrier();
-        load_tile(team, head_rows(a, t.qkv, qkv_width(a), s.head * width, sequence, s.first_query, queries), q, queries);
-        load_tile(team, head_rows(a, t.dout, out_width(a), s.head * width, sequence, s.first_query, queries), dout, queries);
+        load_tile(
+            team,
+            head_rows(a, t.qkv, qkv_width(a), s.head * width, sequence, s.first_query, queries), q,
+            queries);
+        load_tile(
+            team,
+            head_rows(a, t.dout, out_width(a), s.head * width, sequence, s.first_query, queries),
+            dout, queries);
         load_numbers(team, a, t, s);
         team.team_barrier();
         multiply(team, queries, keys, width, plain(q), turned(k), s.scores, Nothing{});
@@ -278,14 +357,19 @@ struct BackwardKeys {
     }
     team.team_barrier();
     const float scale = score_scale(a);
-    store_tile(team, dk, head_rows(a, t.dqkv, qkv_width(a), k_column(a, kv_head), sequence, first, keys), [=](int) { return scale; });
-    store_tile(team, dv, head_rows(a, t.dqkv, qkv_width(a), v_column(a, kv_head), sequence, first, keys), [=](int) { return 1.0f; });
+    store_tile(team, dk,
+               head_rows(a, t.dqkv, qkv_width(a), k_column(a, kv_head), sequence, first, keys),
+               [=](int) { return scale; });
+    store_tile(team, dv,
+               head_rows(a, t.dqkv, qkv_width(a), v_column(a, kv_head), sequence, first, keys),
+               [=](int) { return 1.0f; });
   }
 };
 
 /// A pass by the teams of `heads` heads, each with tiles as large as fit.
 template <class Pass, class Space, class Arguments>
-void run_pass(const Space& space, const std::string& label, const AttentionShape& a, const Arguments& t, std::int64_t heads) {
+void run_pass(const Space& space, const std::string& label, const AttentionShape& a,
+              const Arguments& t, std::int64_t heads) {
   const TileSizes sizes = tile_sizes([&](TileSizes s) { return Pass::bytes(a, s); });
   const std::size_t scratch = Pass::bytes(a, sizes);
   for_each_team(space, label, heads * tiles(a, sizes.own), scratch, Pass{a, t, sizes, scratch});
@@ -294,23 +378,33 @@ void run_pass(const Space& space, const std::string& label, const AttentionShape
 }  // namespace
 
 template <class T>
-void attention_forward(const Stream& stream, const AttentionShape& a, const AttentionForward<T>& t) {
-  dispatch(stream, [=](const auto& space) { run_pass<Forward<T>>(space, forward_label, a, t, a.batch * a.heads); });
+void attention_forward(const Stream& stream, const AttentionShape& a,
+                       const AttentionForward<T>& t) {
+  dispatch(stream, [=](const auto& space) {
+    run_pass<Forward<T>>(space, forward_label, a, t, a.batch * a.heads);
+  });
 }
-template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<float>&);
-template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<BFloat16>&);
-template void attention_forward(const Stream&, const AttentionShape&, const AttentionForward<Float16>&);
+template void attention_forward(const Stream&, const AttentionShape&,
+                                const AttentionForward<float>&);
+template void attention_forward(const Stream&, const AttentionShape&,
+                                const AttentionForward<BFloat16>&);
+template void attention_forward(const Stream&, const AttentionShape&,
+                                const AttentionForward<Float16>&);
 
 template <class T>
-void attention_backward(const Stream& stream, const AttentionShape& a, const AttentionBackward<T>& t) {
+void attention_backward(const Stream& stream, const AttentionShape& a,
+                        const AttentionBackward<T>& t) {
   dispatch(stream, [=](const auto& space) {
     for_each_group(space, delta_label, a.batch * a.context * a.heads, Delta<T>{a, t});
     run_pass<BackwardQueries<T>>(space, queries_label, a, t, a.batch * a.heads);
     run_pass<BackwardKeys<T>>(space, keys_label, a, t, a.batch * a.kv_heads);
   });
 }
-template void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<float>&);
-template void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<BFloat16>&);
-template void attention_backward(const Stream&, const AttentionShape&, const AttentionBackward<Float16>&);
+template void attention_backward(const Stream&, const AttentionShape&,
+                                 const AttentionBackward<float>&);
+template void attention_backward(const Stream&, const AttentionShape&,
+                                 const AttentionBackward<BFloat16>&);
+template void attention_backward(const Stream&, const AttentionShape&,
+                                 const AttentionBackward<Float16>&);
 
 }  // namespace trireme::kernels

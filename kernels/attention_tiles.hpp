@@ -1,7 +1,8 @@
 #pragma once
 
-// What attention's kernels share: tiles in a team's scratch memory (a device's shared memory), and how a team's threads fill, multiply and
-// turn them into probabilities. On the host a team is one thread and does the same steps.
+// What attention's kernels share: tiles in a team's scratch memory (a device's shared memory), and
+// how a team's threads fill, multiply and turn them into probabilities. On the host a team is one
+// thread and does the same steps.
 
 #include <cmath>
 
@@ -12,11 +13,14 @@
 
 namespace trireme::kernels {
 
-/// Rows of float32 in scratch memory. A row begins one number after the end of the one before: threads that read a column meet no bank twice.
+/// Rows of float32 in scratch memory. A row begins one number after the end of the one before:
+/// threads that read a column meet no bank twice.
 struct Tile {
   float* data = nullptr;
   int stride = 0;
-  static constexpr std::size_t bytes(int rows, int columns) { return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns + 1) * sizeof(float); }
+  static constexpr std::size_t bytes(int rows, int columns) {
+    return static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns + 1) * sizeof(float);
+  }
 };
 
 /// Cuts a team's scratch memory.
@@ -55,60 +59,82 @@ struct HeadRows {
 };
 
 template <class T>
-KOKKOS_INLINE_FUNCTION HeadRows<T> head_rows(const AttentionShape& a, T* tensor, std::int64_t tensor_width, std::int64_t column, std::int64_t sequence,
-                                             std::int64_t first, int most) {
+KOKKOS_INLINE_FUNCTION HeadRows<T> head_rows(const AttentionShape& a, T* tensor,
+                                             std::int64_t tensor_width, std::int64_t column,
+                                             std::int64_t sequence, std::int64_t first, int most) {
   const std::int64_t left = a.context - first;
-  return {tensor + (sequence * a.context + first) * tensor_width + column, tensor_width, left < most ? static_cast<int>(left) : most,
-          static_cast<int>(a.head_width)};
+  return {tensor + (sequence * a.context + first) * tensor_width + column, tensor_width,
+          left < most ? static_cast<int>(left) : most, static_cast<int>(a.head_width)};
 }
 
-KOKKOS_INLINE_FUNCTION std::int64_t qkv_width(const AttentionShape& a) { return (a.heads + 2 * a.kv_heads) * a.head_width; }
-KOKKOS_INLINE_FUNCTION std::int64_t out_width(const AttentionShape& a) { return a.heads * a.head_width; }
+KOKKOS_INLINE_FUNCTION std::int64_t qkv_width(const AttentionShape& a) {
+  return (a.heads + 2 * a.kv_heads) * a.head_width;
+}
+KOKKOS_INLINE_FUNCTION std::int64_t out_width(const AttentionShape& a) {
+  return a.heads * a.head_width;
+}
 /// First columns of the parts of qkv.
-KOKKOS_INLINE_FUNCTION std::int64_t k_column(const AttentionShape& a, std::int64_t kv_head) { return (a.heads + kv_head) * a.head_width; }
-KOKKOS_INLINE_FUNCTION std::int64_t v_column(const AttentionShape& a, std::int64_t kv_head) { return k_column(a, kv_head) + a.kv_heads * a.head_width; }
-KOKKOS_INLINE_FUNCTION float score_scale(const AttentionShape& a) { return 1.0f / sqrtf(static_cast<float>(a.head_width)); }
+KOKKOS_INLINE_FUNCTION std::int64_t k_column(const AttentionShape& a, std::int64_t kv_head) {
+  return (a.heads + kv_head) * a.head_width;
+}
+KOKKOS_INLINE_FUNCTION std::int64_t v_column(const AttentionShape& a, std::int64_t kv_head) {
+  return k_column(a, kv_head) + a.kv_heads * a.head_width;
+}
+KOKKOS_INLINE_FUNCTION float score_scale(const AttentionShape& a) {
+  return 1.0f / sqrtf(static_cast<float>(a.head_width));
+}
 
 template <class Member>
-KOKKOS_INLINE_FUNCTION void fill_tile(const Member& team, const Tile& tile, int rows, int columns, float value) {
-  for (int i = team.team_rank(); i < rows * (columns + 1); i += team.team_size()) tile.data[i] = value;
+KOKKOS_INLINE_FUNCTION void fill_tile(const Member& team, const Tile& tile, int rows, int columns,
+                                      float value) {
+  for (int i = team.team_rank(); i < rows * (columns + 1); i += team.team_size())
+    tile.data[i] = value;
 }
 
 /// tile = rows, with zeros where there are fewer than `tile_rows`.
 template <class Member, class T>
-KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& rows, const Tile& tile, int tile_rows) {
+KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& rows, const Tile& tile,
+                                      int tile_rows) {
   for (int i = team.team_rank(); i < tile_rows * rows.width; i += team.team_size()) {
     const int r = i / rows.width, c = i - r * rows.width;
-    tile.data[r * tile.stride + c] = r < rows.count ? to_float(rows.data[r * rows.stride + c]) : 0.0f;
+    tile.data[r * tile.stride + c] =
+        r < rows.count ? to_float(rows.data[r * rows.stride + c]) : 0.0f;
   }
 }
 
 /// rows = tile times a factor, of a row or of all.
 template <class Member, class T, class Factor>
-KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const Tile& tile, const HeadRows<T>& rows, const Factor& factor) {
+KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const Tile& tile,
+                                       const HeadRows<T>& rows, const Factor& factor) {
   for (int i = team.team_rank(); i < rows.count * rows.width; i += team.team_size()) {
     const int r = i / rows.width, c = i - r * rows.width;
     rows.data[r * rows.stride + c] = from_float<T>(tile.data[r * tile.stride + c] * factor(r));
   }
 }
 
-/// c [rows, columns] = before.of(c, row) + a b over `depth`. A thread makes blocks of 4 x 2 sums, whose rows and columns lie apart, so that
-/// neighbouring threads have neighbouring columns. Every sum runs over the depth in order.
+/// c [rows, columns] = before.of(c, row) + a b over `depth`. A thread makes blocks of 4 x 2 sums,
+/// whose rows and columns lie apart, so that neighbouring threads have neighbouring columns. Every
+/// sum runs over the depth in order.
 template <class Member, class Before>
-KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, int depth, const Operand& a, const Operand& b, const Tile& c,
+KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, int depth,
+                                     const Operand& a, const Operand& b, const Tile& c,
                                      const Before& before) {
   constexpr int block_rows = 4, block_columns = 2;
-  const int row_step = (rows + block_rows - 1) / block_rows, column_step = (columns + block_columns - 1) / block_columns;
+  const int row_step = (rows + block_rows - 1) / block_rows,
+            column_step = (columns + block_columns - 1) / block_columns;
   for (int block = team.team_rank(); block < row_step * column_step; block += team.team_size()) {
     const int row = block / column_step, column = block - row * column_step;
     int row_at[block_rows], column_at[block_columns];
-    for (int i = 0; i < block_rows; ++i) row_at[i] = row + i * row_step < rows ? row + i * row_step : rows - 1;
-    for (int j = 0; j < block_columns; ++j) column_at[j] = column + j * column_step < columns ? column + j * column_step : columns - 1;
+    for (int i = 0; i < block_rows; ++i)
+      row_at[i] = row + i * row_step < rows ? row + i * row_step : rows - 1;
+    for (int j = 0; j < block_columns; ++j)
+      column_at[j] = column + j * column_step < columns ? column + j * column_step : columns - 1;
     float sum[block_rows][block_columns] = {};
     for (int k = 0; k < depth; ++k) {
       float left[block_rows], right[block_columns];
       for (int i = 0; i < block_rows; ++i) left[i] = a.data[row_at[i] * a.row + k * a.column];
-      for (int j = 0; j < block_columns; ++j) right[j] = b.data[k * b.row + column_at[j] * b.column];
+      for (int j = 0; j < block_columns; ++j)
+        right[j] = b.data[k * b.row + column_at[j] * b.column];
       for (int i = 0; i < block_rows; ++i)
         for (int j = 0; j < block_columns; ++j) sum[i][j] += left[i] * right[j];
     }
@@ -134,11 +160,15 @@ struct Part {
   KOKKOS_FUNCTION float of(float before, int row) const { return before * factor[row]; }
 };
 
-/// What dropout leaves of probabilities: 0, or 1 / (1 - p), for elements that are asked for one after another.
+/// What dropout leaves of probabilities: 0, or 1 / (1 - p), for elements that are asked for one
+/// after another.
 class Keep {
  public:
-  KOKKOS_FUNCTION Keep(const AttentionShape& a, std::int64_t sequence, std::int64_t head, std::int64_t q)
-      : probability_(a.dropout), scale_(1.0f / (1.0f - a.dropout)), first_(static_cast<std::uint64_t>(((a.first_head + head) * a.context + q) * a.context)) {
+  KOKKOS_FUNCTION Keep(const AttentionShape& a, std::int64_t sequence, std::int64_t head,
+                       std::int64_t q)
+      : probability_(a.dropout),
+        scale_(1.0f / (1.0f - a.dropout)),
+        first_(static_cast<std::uint64_t>(((a.first_head + head) * a.context + q) * a.context)) {
     if (probability_ > 0) key_ = mix64(a.key ^ a.sample_keys[sequence]);
   }
   KOKKOS_FUNCTION float operator()(std::int64_t k) {
@@ -160,12 +190,13 @@ struct TileSizes {
   int own, other;
 };
 
-/// A team's threads on a device, and the scratch memory that every device gives a team without being asked for more (48 KiB), less what
-/// Kokkos itself takes of it.
+/// A team's threads on a device, and the scratch memory that every device gives a team without
+/// being asked for more (48 KiB), less what Kokkos itself takes of it.
 constexpr int attention_threads = 128;
 constexpr std::size_t scratch_limit = std::size_t{44} << 10;
 
-/// Which of Kokkos' scratch memories that is. The host has one kind of memory only, and Kokkos 5 gives a team no more than 32 KiB of level 0 there.
+/// Which of Kokkos' scratch memories that is. The host has one kind of memory only, and Kokkos 5
+/// gives a team no more than 32 KiB of level 0 there.
 template <class Space>
 KOKKOS_FUNCTION constexpr int scratch_level() {
   return on_host<Space> ? 1 : 0;
@@ -174,7 +205,8 @@ KOKKOS_FUNCTION constexpr int scratch_level() {
 /// The largest sizes whose `bytes(sizes)` fit; throws Failure where none do.
 template <class Bytes>
 TileSizes tile_sizes(const Bytes& bytes) {
-  for (const TileSizes sizes : {TileSizes{32, 32}, {32, 16}, {16, 16}, {16, 8}, {8, 8}, {4, 4}, {1, 1}}) {
+  for (const TileSizes sizes :
+       {TileSizes{32, 32}, {32, 16}, {16, 16}, {16, 8}, {8, 8}, {4, 4}, {1, 1}}) {
     if (bytes(sizes) <= scratch_limit) return sizes;
   }
   throw Failure("attention's heads are too wide for this device's kernels");
@@ -182,10 +214,16 @@ TileSizes tile_sizes(const Bytes& bytes) {
 
 /// functor(team) for `teams` teams.
 template <class Space, class Functor>
-void for_each_team(const Space& space, const std::string& label, std::int64_t teams, std::size_t scratch_bytes, const Functor& functor) {
+void for_each_team(const Space& space, const std::string& label, std::int64_t teams,
+                   std::size_t scratch_bytes, const Functor& functor) {
   if (teams <= 0) return;
-  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(teams), on_host<Space> ? 1 : team_threads(space, attention_threads));
-  Kokkos::parallel_for(Label{label}, policy.set_scratch_size(scratch_level<Space>(), Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)), functor);
+  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(teams),
+                                   on_host<Space> ? 1 : team_threads(space, attention_threads));
+  Kokkos::parallel_for(
+      Label{label},
+      policy.set_scratch_size(scratch_level<Space>(),
+                              Kokkos::PerTeam(static_cast<int>(scratch_bytes) + 64)),
+      functor);
 }
 
 }  // namespace trireme::kernels

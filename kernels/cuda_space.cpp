@@ -16,7 +16,8 @@ bool drops_at_the_end = false;  // both are arranged for in this life of Kokkos
 
 /// Few: a run has three streams. References to them hold while others come and go.
 std::list<Kept>& kept() {
-  static auto* const list = new std::list<Kept>;  // never destroyed: Kokkos does not outlive main, so neither may a space of it
+  static auto* const list = new std::list<Kept>;  // never destroyed: Kokkos does not outlive main,
+                                                  // so neither may a space of it
   return *list;
 }
 

@@ -5,9 +5,10 @@
 #include "dropout_mask.hpp"
 #include "packed_rows.hpp"
 
-// A row of the matrix lies in one sample, so in one run of the mask's elements. Each operand is read once, the result written once; the mask is drawn in
-// registers. An element is read before the same place is written. On the host a piece is a row and the mask is drawn a block at a time; on a device a thread
-// takes a pack, of two rows where both have one key.
+// A row of the matrix lies in one sample, so in one run of the mask's elements. Each operand is
+// read once, the result written once; the mask is drawn in registers. An element is read before the
+// same place is written. On the host a piece is a row and the mask is drawn a block at a time; on a
+// device a thread takes a pack, of two rows where both have one key.
 
 namespace trireme::kernels {
 namespace {
@@ -38,11 +39,14 @@ struct Apply {
     } else {
       const std::int64_t global_row = mask.first_row + row;
       const std::uint64_t key = mix64(mask.key ^ mask.sample_keys[global_row / mask.context]);
-      const std::int64_t row_element = global_row % mask.context * mask.width;  // of column 0 in its sample
+      const std::int64_t row_element =
+          global_row % mask.context * mask.width;  // of column 0 in its sample
       float numbers[4 * width];
       for (std::int64_t column = begin; column < end;) {
-        const std::int64_t element = row_element + column, call = element / 4, skipped = element - 4 * call;
-        const std::int64_t left = end - column, drawn = 4 * width - skipped, stop = column + (left < drawn ? left : drawn);
+        const std::int64_t element = row_element + column, call = element / 4,
+                           skipped = element - 4 * call;
+        const std::int64_t left = end - column, drawn = 4 * width - skipped,
+                           stop = column + (left < drawn ? left : drawn);
         draw_uniform<width>(key, static_cast<std::uint64_t>(call), numbers);
         apply(row, column, stop, numbers + skipped);
         column = stop;
@@ -51,7 +55,8 @@ struct Apply {
   }
 
   /// numbers[0] is of column `begin`.
-  KOKKOS_FUNCTION void apply(std::int64_t row, std::int64_t begin, std::int64_t end, const float* numbers) const {
+  KOKKOS_FUNCTION void apply(std::int64_t row, std::int64_t begin, std::int64_t end,
+                             const float* numbers) const {
     const float probability = mask.probability, scale = 1.0f / (1.0f - probability);
     const std::int64_t offset = row * mask.width;
     const From* x = operands.x + offset;
@@ -69,8 +74,9 @@ struct Apply {
   }
 };
 
-/// The mask of rows [first, first + rows) of samples of `context` rows each. Whether an element stays is decided on its random word: its number, the word's upper
-/// 24 bits, is not below the probability where the word is not below `threshold`.
+/// The mask of rows [first, first + rows) of samples of `context` rows each. Whether an element
+/// stays is decided on its random word: its number, the word's upper 24 bits, is not below the
+/// probability where the word is not below `threshold`.
 struct MaskWords {
   std::uint64_t key;
   const std::uint64_t* sample_keys;
@@ -80,13 +86,18 @@ struct MaskWords {
 
   explicit MaskWords(const DropoutMask& mask)
       : key(mask.key),
-        sample_keys(mask.sample_keys == nullptr ? nullptr : mask.sample_keys + mask.first_row / mask.context),
+        sample_keys(mask.sample_keys == nullptr ? nullptr
+                                                : mask.sample_keys + mask.first_row / mask.context),
         first(mask.first_row % mask.context),
         width(mask.width),
         context(mask.context),
-        threshold(static_cast<std::uint32_t>(std::ceil(static_cast<double>(mask.probability) * 0x1p24)) << 8) {}
+        threshold(
+            static_cast<std::uint32_t>(std::ceil(static_cast<double>(mask.probability) * 0x1p24))
+            << 8) {}
 
-  KOKKOS_FUNCTION std::uint64_t key_of(std::int64_t sample) const { return mix64(key ^ sample_keys[sample]); }
+  KOKKOS_FUNCTION std::uint64_t key_of(std::int64_t sample) const {
+    return mix64(key ^ sample_keys[sample]);
+  }
 };
 
 /// `keys`: of the rows that a thread takes, 1 or 2; 0: no mask.
@@ -95,7 +106,8 @@ struct ApplyPacks {
   MaskWords mask;
   Operands<From, To> operands;
   float scale;
-  static constexpr int lanes = static_cast<int>(pack_bytes / (sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To)));
+  static constexpr int lanes =
+      static_cast<int>(pack_bytes / (sizeof(From) > sizeof(To) ? sizeof(From) : sizeof(To)));
   static constexpr int rows_at_once = keys == 2 ? 1 : 2;
 
   template <int rows, int pack>
@@ -122,19 +134,25 @@ struct ApplyPacks {
   }
 
   template <int rows, int pack>
-  KOKKOS_FORCEINLINE_FUNCTION void drop(std::int64_t row, std::int64_t column, float (&value)[rows][pack]) const {
-    const std::int64_t sample = mask.context.quotient(mask.first + row), in_sample = mask.first + row - sample * mask.context.value();
+  KOKKOS_FORCEINLINE_FUNCTION void drop(std::int64_t row, std::int64_t column,
+                                        float (&value)[rows][pack]) const {
+    const std::int64_t sample = mask.context.quotient(mask.first + row),
+                       in_sample = mask.first + row - sample * mask.context.value();
     const std::uint64_t key = mask.key_of(sample);
     for (int j = 0; j < rows; ++j) {
-      const std::uint64_t element = static_cast<std::uint64_t>((in_sample + j) * mask.width + column);
+      const std::uint64_t element =
+          static_cast<std::uint64_t>((in_sample + j) * mask.width + column);
       if constexpr (pack == 1) {
         const RandomWords words = philox(key, element / 4, 0);
-        const std::uint32_t low = element % 2 == 0 ? words.word[0] : words.word[1], high = element % 2 == 0 ? words.word[2] : words.word[3];
+        const std::uint32_t low = element % 2 == 0 ? words.word[0] : words.word[1],
+                            high = element % 2 == 0 ? words.word[2] : words.word[3];
         value[j][0] = (element % 4 < 2 ? low : high) >= mask.threshold ? value[j][0] * scale : 0.0f;
       } else {  // the width is a multiple of the lanes: packs begin with a call's first word
         for (int call = 0; call < pack / 4; ++call) {
           const RandomWords words = philox(key, element / 4 + static_cast<std::uint64_t>(call), 0);
-          for (int k = 0; k < 4; ++k) value[j][4 * call + k] = words.word[k] >= mask.threshold ? value[j][4 * call + k] * scale : 0.0f;
+          for (int k = 0; k < 4; ++k)
+            value[j][4 * call + k] =
+                words.word[k] >= mask.threshold ? value[j][4 * call + k] * scale : 0.0f;
         }
       }
     }
@@ -142,16 +160,24 @@ struct ApplyPacks {
 };
 
 template <int keys, bool residual, class Space, class From, class To>
-void run_packs(const Space& space, const std::string& label, const DropoutMask& mask, const Operands<From, To>& operands) {
-  const bool packed = packs_fit(operands.x, operands.residual, operands.y) && packs_fit(operands.bias);
-  for_each_row(space, label, mask.rows, mask.width, packed, ApplyPacks<From, To, residual, keys>{MaskWords(mask), operands, 1.0f / (1.0f - mask.probability)});
+void run_packs(const Space& space, const std::string& label, const DropoutMask& mask,
+               const Operands<From, To>& operands) {
+  const bool packed =
+      packs_fit(operands.x, operands.residual, operands.y) && packs_fit(operands.bias);
+  for_each_row(space, label, mask.rows, mask.width, packed,
+               ApplyPacks<From, To, residual, keys>{MaskWords(mask), operands,
+                                                    1.0f / (1.0f - mask.probability)});
 }
 
 template <bool bias, bool residual, class Space, class From, class To>
-void run(const Space& space, const std::string& label, const DropoutMask& mask, const Operands<From, To>& operands) {
+void run(const Space& space, const std::string& label, const DropoutMask& mask,
+         const Operands<From, To>& operands) {
   if constexpr (on_host<Space>) {
-    mask.probability > 0 ? for_each_piece(space, label, mask.rows, Apply<From, To, true, bias, residual, host_calls>{mask, operands})
-                         : for_each_piece(space, label, mask.rows, Apply<From, To, false, bias, residual, host_calls>{mask, operands});
+    mask.probability > 0
+        ? for_each_piece(space, label, mask.rows,
+                         Apply<From, To, true, bias, residual, host_calls>{mask, operands})
+        : for_each_piece(space, label, mask.rows,
+                         Apply<From, To, false, bias, residual, host_calls>{mask, operands});
   } else if (mask.probability <= 0) {
     run_packs<0, residual>(space, label, mask, operands);
   } else if (mask.context % 2 == 0 && mask.first_row % 2 == 0) {
@@ -165,23 +191,32 @@ void run(const Space& space, const std::string& label, const DropoutMask& mask, 
 
 template <class T>
 void dropout(const Stream& stream, const DropoutMask& mask, const T* x, T* y) {
-  dispatch(stream, [=](const auto& space) { run<false, false>(space, dropout_label, mask, Operands<T, T>{x, nullptr, nullptr, y}); });
+  dispatch(stream, [=](const auto& space) {
+    run<false, false>(space, dropout_label, mask, Operands<T, T>{x, nullptr, nullptr, y});
+  });
 }
 template void dropout(const Stream&, const DropoutMask&, const float*, float*);
 template void dropout(const Stream&, const DropoutMask&, const BFloat16*, BFloat16*);
 template void dropout(const Stream&, const DropoutMask&, const Float16*, Float16*);
 
 template <class From, class To>
-void dropout_add(const Stream& stream, const DropoutMask& mask, const From* x, const float* bias, const To* residual, To* y) {
+void dropout_add(const Stream& stream, const DropoutMask& mask, const From* x, const float* bias,
+                 const To* residual, To* y) {
   const Operands<From, To> operands{x, bias, residual, y};
   dispatch(stream, [=](const auto& space) {
-    bias != nullptr ? run<true, true>(space, dropout_add_label, mask, operands) : run<false, true>(space, dropout_add_label, mask, operands);
+    bias != nullptr ? run<true, true>(space, dropout_add_label, mask, operands)
+                    : run<false, true>(space, dropout_add_label, mask, operands);
   });
 }
-template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*, const float*, float*);
-template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*, const BFloat16*, BFloat16*);
-template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*, const Float16*, Float16*);
-template void dropout_add(const Stream&, const DropoutMask&, const BFloat16*, const float*, const BFloat16*, BFloat16*);
-template void dropout_add(const Stream&, const DropoutMask&, const Float16*, const float*, const Float16*, Float16*);
+template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*,
+                          const float*, float*);
+template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*,
+                          const BFloat16*, BFloat16*);
+template void dropout_add(const Stream&, const DropoutMask&, const float*, const float*,
+                          const Float16*, Float16*);
+template void dropout_add(const Stream&, const DropoutMask&, const BFloat16*, const float*,
+                          const BFloat16*, BFloat16*);
+template void dropout_add(const Stream&, const DropoutMask&, const Float16*, const float*,
+                          const Float16*, Float16*);
 
 }  // namespace trireme::kernels

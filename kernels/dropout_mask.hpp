@@ -6,8 +6,9 @@
 
 namespace trireme::kernels {
 
-/// The numbers in [0, 1) of elements [4 * first, 4 * (first + calls)) under `key`: element e has uniform_unit(philox(key, e / 4, 0).word[e % 4]).
-/// The rounds of Philox (trireme/base/philox.hpp) with the calls side by side, so that they vectorise.
+/// The numbers in [0, 1) of elements [4 * first, 4 * (first + calls)) under `key`: element e has
+/// uniform_unit(philox(key, e / 4, 0).word[e % 4]). The rounds of Philox (trireme/base/philox.hpp)
+/// with the calls side by side, so that they vectorise.
 template <int calls>
 KOKKOS_INLINE_FUNCTION void draw_uniform(std::uint64_t key, std::uint64_t first, float* numbers) {
   std::uint32_t c0[calls], c1[calls], c2[calls], c3[calls];
@@ -21,7 +22,8 @@ KOKKOS_INLINE_FUNCTION void draw_uniform(std::uint64_t key, std::uint64_t first,
 #pragma omp simd
     for (int i = 0; i < calls; ++i) {
       const std::uint64_t p0 = 0xD2511F53ull * c0[i], p1 = 0xCD9E8D57ull * c2[i];
-      const std::uint32_t n0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0, n2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
+      const std::uint32_t n0 = static_cast<std::uint32_t>(p1 >> 32) ^ c1[i] ^ k0,
+                          n2 = static_cast<std::uint32_t>(p0 >> 32) ^ c3[i] ^ k1;
       c1[i] = static_cast<std::uint32_t>(p1);
       c3[i] = static_cast<std::uint32_t>(p0);
       c0[i] = n0;

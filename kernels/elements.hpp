@@ -1,7 +1,8 @@
 #pragma once
 
-// Functions of elements: of vectors, and of the rows of matrices. A function is a functor over floats that gives a float, or several as Numbers. A result
-// depends on the element's own operands only, so the cut into pieces shows nowhere, and it may lie on an operand.
+// Functions of elements: of vectors, and of the rows of matrices. A function is a functor over
+// floats that gives a float, or several as Numbers. A result depends on the element's own operands
+// only, so the cut into pieces shows nowhere, and it may lie on an operand.
 
 #include <tuple>
 #include <utility>
@@ -45,7 +46,9 @@ struct Cyclic {
   std::int64_t stride, first;
   Divisor period;
   bool packed(int lanes) const { return packs_fit(data) && stride % lanes == 0; }
-  KOKKOS_FUNCTION T* row(std::int64_t row) const { return data + (first + row - period.quotient(first + row) * period.value()) * stride; }
+  KOKKOS_FUNCTION T* row(std::int64_t row) const {
+    return data + (first + row - period.quotient(first + row) * period.value()) * stride;
+  }
 };
 
 /// Row i is row i / times of a matrix whose rows lie `stride` elements apart.
@@ -62,7 +65,8 @@ struct Repeated {
 
 /// Rows of an operand, a pack of each.
 template <class Operand, int rows, int lanes>
-KOKKOS_FORCEINLINE_FUNCTION void load_rows(const Operand& operand, std::int64_t row, std::int64_t column, float (&to)[rows][lanes]) {
+KOKKOS_FORCEINLINE_FUNCTION void load_rows(const Operand& operand, std::int64_t row,
+                                           std::int64_t column, float (&to)[rows][lanes]) {
   if constexpr (Operand::one_row) {
     load<lanes>(operand.row(row) + column, to[0]);
     for (int j = 1; j < rows; ++j) {
@@ -83,8 +87,9 @@ class Map;
 
 /// results = function(operands) over rows of `width` elements, `count` in all.
 template <class Function, class... Y, std::size_t... y, class... X, std::size_t... x>
-class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...>, std::index_sequence<x...>> : Placed<y, Y>...,
-                                                                                                                Placed<sizeof...(Y) + x, X>... {
+class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...>,
+          std::index_sequence<x...>> : Placed<y, Y>...,
+                                       Placed<sizeof...(Y) + x, X>... {
   static constexpr std::size_t results = sizeof...(Y), operands = sizeof...(X);
   template <class Operand>
   static constexpr int element_bytes = Operand::one_row ? 1 : sizeof(typename Operand::Value);
@@ -97,15 +102,25 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
   }
 
  public:
-  /// The widest elements fill 16 bytes: neighbouring threads then touch neighbouring bytes of all operands.
+  /// The widest elements fill 16 bytes: neighbouring threads then touch neighbouring bytes of all
+  /// operands.
   static constexpr int lanes = static_cast<int>(pack_bytes) / largest();
   /// So many that some 64 bytes are on their way to a thread.
-  static constexpr int rows_at_once = (0 + ... + (X::one_row ? 0 : lanes * element_bytes<X>)) >= 32 ? 2 : 4;
+  static constexpr int rows_at_once =
+      (0 + ... + (X::one_row ? 0 : lanes * element_bytes<X>)) >= 32 ? 2 : 4;
 
-  Map(const Function& function, std::int64_t count, std::int64_t width, const Y&... result, const X&... operand)
-      : Placed<y, Y>{result}..., Placed<sizeof...(Y) + x, X>{operand}..., function_(function), count_(count), width_(width) {}
+  Map(const Function& function, std::int64_t count, std::int64_t width, const Y&... result,
+      const X&... operand)
+      : Placed<y, Y>{result}...,
+        Placed<sizeof...(Y) + x, X>{operand}...,
+        function_(function),
+        count_(count),
+        width_(width) {}
 
-  bool packed() const { return (true && ... && result<y, Y>().packed(lanes)) && (true && ... && operand<x, X>().packed(lanes)); }
+  bool packed() const {
+    return (true && ... && result<y, Y>().packed(lanes)) &&
+           (true && ... && operand<x, X>().packed(lanes));
+  }
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t row) const {
     const std::int64_t left = count_ - row * width_;
@@ -142,7 +157,8 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
     return static_cast<const Placed<results + place, Operand>&>(*this).operand;
   }
 
-  KOKKOS_FUNCTION static void run(Function function, std::int64_t begin, std::int64_t end, typename Y::Value*... to, typename X::Value*... from) {
+  KOKKOS_FUNCTION static void run(Function function, std::int64_t begin, std::int64_t end,
+                                  typename Y::Value*... to, typename X::Value*... from) {
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       if constexpr (results == 1) {
@@ -159,33 +175,49 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
 };
 
 template <class Function, class... Y, class... X>
-auto map_of(const Function& function, std::int64_t count, std::int64_t width, const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
-  using Result = Map<Function, std::tuple<Y...>, std::index_sequence_for<Y...>, std::tuple<X...>, std::index_sequence_for<X...>>;
-  return std::apply([&](const auto&... y) { return std::apply([&](const auto&... x) { return Result(function, count, width, y..., x...); }, operands); },
-                    results);
+auto map_of(const Function& function, std::int64_t count, std::int64_t width,
+            const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
+  using Result = Map<Function, std::tuple<Y...>, std::index_sequence_for<Y...>, std::tuple<X...>,
+                     std::index_sequence_for<X...>>;
+  return std::apply(
+      [&](const auto&... y) {
+        return std::apply(
+            [&](const auto&... x) { return Result(function, count, width, y..., x...); }, operands);
+      },
+      results);
 }
 
 /// results = function(operands) over matrices [rows, width].
 template <class Function, class... Y, class... X>
-void for_each_element(const Stream& stream, const std::string& label, std::int64_t rows, std::int64_t width, const Function& function,
-                      const std::tuple<Y...>& results, const std::tuple<X...>& operands) {
+void for_each_element(const Stream& stream, const std::string& label, std::int64_t rows,
+                      std::int64_t width, const Function& function, const std::tuple<Y...>& results,
+                      const std::tuple<X...>& operands) {
   const auto map = map_of(function, rows * width, width, results, operands);
-  dispatch(stream, [=, &label](const auto& space) { for_each_row(space, label, rows, width, map.packed(), map); });
+  dispatch(stream, [=, &label](const auto& space) {
+    for_each_row(space, label, rows, width, map.packed(), map);
+  });
 }
 
-constexpr std::int64_t piece_elements = 16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
-constexpr std::int64_t warp_packs = 32;         // a vector's row on a device: what threads that work in step take at once
+constexpr std::int64_t piece_elements =
+    16384;  // 64 KiB of float32: some microseconds of work, many pieces for many threads
+constexpr std::int64_t warp_packs =
+    32;  // a vector's row on a device: what threads that work in step take at once
 
-/// A vector as a matrix: on the host of pieces, on a device of rows whose last elements are taken one by one where they fill no row.
+/// A vector as a matrix: on the host of pieces, on a device of rows whose last elements are taken
+/// one by one where they fill no row.
 template <class Space, class Function, class... Y, class... X>
-void run_vector(const Space& space, const std::string& label, std::int64_t count, const Function& function, const std::tuple<Y*...>& results,
+void run_vector(const Space& space, const std::string& label, std::int64_t count,
+                const Function& function, const std::tuple<Y*...>& results,
                 const std::tuple<X*...>& operands) {
   const auto with_rows_of = [&](std::int64_t width) {
-    return map_of(function, count, width, std::apply([=](auto*... y) { return std::tuple(Matrix<Y>{y, width}...); }, results),
-                  std::apply([=](auto*... x) { return std::tuple(Matrix<X>{x, width}...); }, operands));
+    return map_of(
+        function, count, width,
+        std::apply([=](auto*... y) { return std::tuple(Matrix<Y>{y, width}...); }, results),
+        std::apply([=](auto*... x) { return std::tuple(Matrix<X>{x, width}...); }, operands));
   };
   if constexpr (on_host<Space>) {
-    for_each_piece(space, label, (count + piece_elements - 1) / piece_elements, with_rows_of(piece_elements));
+    for_each_piece(space, label, (count + piece_elements - 1) / piece_elements,
+                   with_rows_of(piece_elements));
   } else {
     constexpr int lanes = decltype(with_rows_of(0))::lanes;
     const auto map = with_rows_of(warp_packs * lanes);
@@ -197,9 +229,12 @@ void run_vector(const Space& space, const std::string& label, std::int64_t count
 
 /// results = function(operands) over vectors of `count` elements.
 template <class Function, class... Y, class... X>
-void for_each_element(const Stream& stream, const std::string& label, std::int64_t count, const Function& function, const std::tuple<Y*...>& results,
+void for_each_element(const Stream& stream, const std::string& label, std::int64_t count,
+                      const Function& function, const std::tuple<Y*...>& results,
                       const std::tuple<X*...>& operands) {
-  dispatch(stream, [=, &label](const auto& space) { run_vector(space, label, count, function, results, operands); });
+  dispatch(stream, [=, &label](const auto& space) {
+    run_vector(space, label, count, function, results, operands);
+  });
 }
 
 }  // namespace trireme::kernels

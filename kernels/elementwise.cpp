@@ -92,7 +92,8 @@ struct Fill {
 
 constexpr std::int64_t piece_bytes = 4 * piece_elements;
 
-/// Bytes in pieces on the host; on a device a matrix of rows of warp_packs Units, of 16 bytes, 4 or 1.
+/// Bytes in pieces on the host; on a device a matrix of rows of warp_packs Units, of 16 bytes, 4
+/// or 1.
 template <class Unit>
 struct Copy {
   const unsigned char* x;
@@ -106,7 +107,8 @@ struct Copy {
     return left < piece_bytes ? left : piece_bytes;
   }
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    memcpy(y + piece * piece_bytes + begin, x + piece * piece_bytes + begin, static_cast<std::size_t>(end - begin));
+    memcpy(y + piece * piece_bytes + begin, x + piece * piece_bytes + begin,
+           static_cast<std::size_t>(end - begin));
   }
 
   template <int rows, int pack>
@@ -131,15 +133,18 @@ void run_fill(const Space& space, const Fill<T>& body) {
     for_each_piece(space, fill_label, (body.count + piece_elements - 1) / piece_elements, body);
   } else {
     const std::int64_t width = body.width;
-    packs_fit(body.y) ? for_each_pack<body.lanes>(space, fill_label, body.count / width, warp_packs, body.count % width, body)
-                      : for_each_pack<1>(space, fill_label, body.count / width, width, body.count % width, body);
+    packs_fit(body.y)
+        ? for_each_pack<body.lanes>(space, fill_label, body.count / width, warp_packs,
+                                    body.count % width, body)
+        : for_each_pack<1>(space, fill_label, body.count / width, width, body.count % width, body);
   }
 }
 
 template <class Unit, class Space>
 void copy_units(const Space& space, std::int64_t bytes, const unsigned char* x, unsigned char* y) {
   using Body = Copy<Unit>;
-  for_each_pack<Body::lanes>(space, copy_label, bytes / Body::width, warp_packs, bytes % Body::width, Body{x, y, bytes});
+  for_each_pack<Body::lanes>(space, copy_label, bytes / Body::width, warp_packs,
+                             bytes % Body::width, Body{x, y, bytes});
 }
 
 template <class Space>
@@ -150,7 +155,9 @@ void run_copy(const Space& space, std::int64_t bytes, const unsigned char* x, un
   } else {
     if (packs_fit(x, y)) {
       copy_units<PackWords>(space, bytes, x, y);
-    } else if ((reinterpret_cast<std::uintptr_t>(x) | reinterpret_cast<std::uintptr_t>(y)) % sizeof(std::uint32_t) == 0) {
+    } else if ((reinterpret_cast<std::uintptr_t>(x) | reinterpret_cast<std::uintptr_t>(y)) %
+                   sizeof(std::uint32_t) ==
+               0) {
       copy_units<std::uint32_t>(space, bytes, x, y);
     } else {
       copy_units<unsigned char>(space, bytes, x, y);
@@ -170,10 +177,12 @@ template void relu_forward(const Stream&, std::int64_t, const Float16*, Float16*
 
 template <class T>
 void relu_backward(const Stream& stream, std::int64_t count, const T* y, const T* dy, T* dx) {
-  for_each_element(stream, relu_backward_label, count, ReluBackward{}, std::tuple(dx), std::tuple(y, dy));
+  for_each_element(stream, relu_backward_label, count, ReluBackward{}, std::tuple(dx),
+                   std::tuple(y, dy));
 }
 template void relu_backward(const Stream&, std::int64_t, const float*, const float*, float*);
-template void relu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*, BFloat16*);
+template void relu_backward(const Stream&, std::int64_t, const BFloat16*, const BFloat16*,
+                            BFloat16*);
 template void relu_backward(const Stream&, std::int64_t, const Float16*, const Float16*, Float16*);
 
 template <class From, class To>
@@ -186,7 +195,9 @@ template void add(const Stream&, std::int64_t, const Float16*, Float16*);
 template void add(const Stream&, std::int64_t, const BFloat16*, float*);
 template <>
 void add(const Stream& stream, std::int64_t count, const std::int32_t* x, std::int32_t* y) {
-  dispatch(stream, [=](const auto& space) { for_each_index(space, add_label, count, AddCounts{x, y}); });  // some thousands of counts
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, add_label, count, AddCounts{x, y});
+  });  // some thousands of counts
 }
 
 template <class From, class To>
@@ -207,7 +218,8 @@ void fill(const Stream& stream, std::int64_t count, float value, T* y) {
     element = from_float<T>(value);
   }
   Fill<T> body{element, y, count, {}};
-  for (int k = 0; k < body.lanes; ++k) memcpy(reinterpret_cast<T*>(&body.full) + k, &element, sizeof element);
+  for (int k = 0; k < body.lanes; ++k)
+    memcpy(reinterpret_cast<T*>(&body.full) + k, &element, sizeof element);
   dispatch(stream, [=](const auto& space) { run_fill(space, body); });
 }
 template void fill(const Stream&, std::int64_t, float, float*);
@@ -216,27 +228,38 @@ template void fill(const Stream&, std::int64_t, float, Float16*);
 template void fill(const Stream&, std::int64_t, float, std::int32_t*);
 
 void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
-  dispatch(stream, [=](const auto& space) { run_copy(space, bytes, static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y)); });
+  dispatch(stream, [=](const auto& space) {
+    run_copy(space, bytes, static_cast<const unsigned char*>(x), static_cast<unsigned char*>(y));
+  });
 }
 
 void exchange(const Stream& stream, std::int64_t count, float* x, float* y) {
   for_each_element(stream, exchange_label, count, Exchange{}, std::tuple(x, y), std::tuple(x, y));
 }
 
-void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float scale, bool add, float* y) {
-  add ? for_each_element(stream, scaled_copy_label, count, AddScaled{scale}, std::tuple(y), std::tuple(y, x))
-      : for_each_element(stream, scaled_copy_label, count, Scale{scale}, std::tuple(y), std::tuple(x));
+void scaled_copy(const Stream& stream, std::int64_t count, const float* x, float scale, bool add,
+                 float* y) {
+  add ? for_each_element(stream, scaled_copy_label, count, AddScaled{scale}, std::tuple(y),
+                         std::tuple(y, x))
+      : for_each_element(stream, scaled_copy_label, count, Scale{scale}, std::tuple(y),
+                         std::tuple(x));
 }
 
 template <class From, class To>
-void add_bias(const Stream& stream, std::int64_t rows, std::int64_t width, const float* bias, const From* x, To* y) {
+void add_bias(const Stream& stream, std::int64_t rows, std::int64_t width, const float* bias,
+              const From* x, To* y) {
   for_each_element(stream, add_bias_label, rows, width, Add{}, std::tuple(Matrix<To>{y, width}),
                    std::tuple(Matrix<const From>{x, width}, Shared<const float>{bias}));
 }
-template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, float*);
-template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, BFloat16*);
-template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*, Float16*);
-template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const BFloat16*, BFloat16*);
-template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const Float16*, Float16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*,
+                       float*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*,
+                       BFloat16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const float*,
+                       Float16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const BFloat16*,
+                       BFloat16*);
+template void add_bias(const Stream&, std::int64_t, std::int64_t, const float*, const Float16*,
+                       Float16*);
 
 }  // namespace trireme::kernels

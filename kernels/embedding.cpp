@@ -2,12 +2,16 @@
 
 #include "elements.hpp"
 
-// Rows of tables. Gradients are gathered, not scattered: each element of the gradient is one thread's alone, which adds the rows of dy in ascending order of
-// their places, so nothing depends on the number of threads. dy is read once and the gradient written once (where it is added to, read as well).
-// The places of a token: on the host a list. On a device they are sorted by token: counted, the counts summed up, each place put where its token's begin in
-// whatever order the threads come, then moved to its rank among them. Of a token with many places the first `run_places` are added up as on the host, each
-// further run of as many into a partial sum, which are added in ascending order. A run that is not the first begins in at most one block of run_places sorted
-// places, for it would be the same token's next one: so partial sums are numbered by these blocks.
+// Rows of tables. Gradients are gathered, not scattered: each element of the gradient is one
+// thread's alone, which adds the rows of dy in ascending order of their places, so nothing depends
+// on the number of threads. dy is read once and the gradient written once (where it is added to,
+// read as well). The places of a token: on the host a list. On a device they are sorted by token:
+// counted, the counts summed up, each place put where its token's begin in whatever order the
+// threads come, then moved to its rank among them. Of a token with many places the first
+// `run_places` are added up as on the host, each further run of as many into a partial sum, which
+// are added in ascending order. A run that is not the first begins in at most one block of
+// run_places sorted places, for it would be the same token's next one: so partial sums are numbered
+// by these blocks.
 
 namespace trireme::kernels {
 namespace {
@@ -61,7 +65,8 @@ struct Forward {
   }
 };
 
-/// The host's lists, made by one task: a list is a few instructions a token, nothing beside the rows of dy.
+/// The host's lists, made by one task: a list is a few instructions a token, nothing beside the
+/// rows of dy.
 struct Places {
   EmbeddingShape shape;
   const std::int32_t* tokens;
@@ -106,7 +111,8 @@ struct Place {
   TokenPlaces places;
   KOKKOS_FUNCTION void operator()(std::int64_t place) const {
     const std::int64_t row = table_row(shape, tokens[place]);
-    if (row >= 0) places.next[places.first[row] + places.slots[place]] = static_cast<std::int32_t>(place);
+    if (row >= 0)
+      places.next[places.first[row] + places.slots[place]] = static_cast<std::int32_t>(place);
   }
 };
 
@@ -128,8 +134,9 @@ struct Rank {
 
 /// sum += rows sorted[begin ... end) of dy.
 template <int loads, int pack, class T>
-KOKKOS_FORCEINLINE_FUNCTION void add_places(const T* dy, std::int64_t width, const std::int32_t* sorted, std::int64_t begin, std::int64_t end,
-                                            float (&sum)[pack]) {
+KOKKOS_FORCEINLINE_FUNCTION void add_places(const T* dy, std::int64_t width,
+                                            const std::int32_t* sorted, std::int64_t begin,
+                                            std::int64_t end, float (&sum)[pack]) {
   std::int64_t at = begin;
   TRIREME_ROLLED
   for (; at + loads <= end; at += loads) {
@@ -144,7 +151,8 @@ KOKKOS_FORCEINLINE_FUNCTION void add_places(const T* dy, std::int64_t width, con
 
 constexpr int gradient_lanes = pack_lanes<float>;
 
-/// The partial sum of a block of run_places sorted places: of the run that begins in it and is not the first of its token.
+/// The partial sum of a block of run_places sorted places: of the run that begins in it and is not
+/// the first of its token.
 template <class T>
 struct Runs {
   EmbeddingShape shape;
@@ -157,11 +165,13 @@ struct Runs {
   KOKKOS_FUNCTION void take(std::int64_t block, std::int64_t column) const {
     const std::int64_t from = block * run_places;
     if (from >= places.first[shape.table_rows]) return;
-    const std::int64_t row = table_row(shape, tokens[places.sorted[from]]), end = places.first[row + 1];
+    const std::int64_t row = table_row(shape, tokens[places.sorted[from]]),
+                       end = places.first[row + 1];
     const std::int64_t begin = from + places.first[row] % run_places;
     if (begin >= end || begin < places.first[row] + run_places) return;
     float sum[pack] = {};
-    add_places<8>(dy + column, shape.width, places.sorted, begin, begin + run_places < end ? begin + run_places : end, sum);
+    add_places<8>(dy + column, shape.width, places.sorted, begin,
+                  begin + run_places < end ? begin + run_places : end, sum);
     store<pack>(sum, places.partials + block * shape.width + column);
   }
 };
@@ -184,17 +194,20 @@ struct Gradient {
       if (begin == end) return;
       load<pack>(target, sum);
     }
-    add_places<4>(dy + column, shape.width, places.sorted, begin, begin + run_places < end ? begin + run_places : end, sum);
+    add_places<4>(dy + column, shape.width, places.sorted, begin,
+                  begin + run_places < end ? begin + run_places : end, sum);
     if (begin + run_places < end) {
       const float* partial = places.partials + column;
-      const std::int64_t first = (begin + run_places) / run_places, last = first + (end - begin - 1) / run_places;
+      const std::int64_t first = (begin + run_places) / run_places,
+                         last = first + (end - begin - 1) / run_places;
       add_rows<8>(partial, first, last, sum);
     }
     store<pack>(sum, target);
   }
 
   template <int loads, int pack>
-  KOKKOS_FORCEINLINE_FUNCTION void add_rows(const float* partial, std::int64_t at, std::int64_t end, float (&sum)[pack]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add_rows(const float* partial, std::int64_t at, std::int64_t end,
+                                            float (&sum)[pack]) const {
     TRIREME_ROLLED
     for (; at + loads <= end; at += loads) {
       float values[loads][pack];
@@ -207,8 +220,9 @@ struct Gradient {
   }
 };
 
-/// Pieces that lie side by side are given to one thread. Frequent tokens have neighbouring, low numbers: so neighbouring pieces are rows of
-/// the table that lie `stripes` apart, and each thread gets its share of the frequent ones.
+/// Pieces that lie side by side are given to one thread. Frequent tokens have neighbouring, low
+/// numbers: so neighbouring pieces are rows of the table that lie `stripes` apart, and each thread
+/// gets its share of the frequent ones.
 constexpr std::int64_t stripes = 64;
 
 template <class T, bool add>
@@ -218,9 +232,15 @@ struct Backward {
   TokenPlaces places;
   float* dtable;
 
-  KOKKOS_FUNCTION std::int64_t rows_of_stripe() const { return (shape.table_rows + stripes - 1) / stripes; }
-  KOKKOS_FUNCTION std::int64_t row_of(std::int64_t piece) const { return piece % rows_of_stripe() * stripes + piece / rows_of_stripe(); }
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const { return row_of(piece) < shape.table_rows ? shape.width : 0; }
+  KOKKOS_FUNCTION std::int64_t rows_of_stripe() const {
+    return (shape.table_rows + stripes - 1) / stripes;
+  }
+  KOKKOS_FUNCTION std::int64_t row_of(std::int64_t piece) const {
+    return piece % rows_of_stripe() * stripes + piece / rows_of_stripe();
+  }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
+    return row_of(piece) < shape.table_rows ? shape.width : 0;
+  }
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
     if (begin >= end) return;
     const std::int64_t row = row_of(piece);
@@ -248,24 +268,29 @@ struct PositionsBackward {
     float* target = dtable + position * shape.width + column;
     float sum[pack] = {};
     if constexpr (add) load<pack>(target, sum);
-    std::int64_t row = position - shape.first_row + (position < shape.first_row ? shape.context : 0);
+    std::int64_t row =
+        position - shape.first_row + (position < shape.first_row ? shape.context : 0);
     TRIREME_ROLLED
-    for (; row + (loads - 1) * shape.context < shape.rows; row += loads * shape.context) add_rows<loads>(row, column, sum);
+    for (; row + (loads - 1) * shape.context < shape.rows; row += loads * shape.context)
+      add_rows<loads>(row, column, sum);
     TRIREME_ROLLED
     for (; row < shape.rows; row += shape.context) add_rows<1>(row, column, sum);
     store<pack>(sum, target);
   }
   template <int rows, int pack>
-  KOKKOS_FORCEINLINE_FUNCTION void add_rows(std::int64_t row, std::int64_t column, float (&sum)[pack]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void add_rows(std::int64_t row, std::int64_t column,
+                                            float (&sum)[pack]) const {
     float values[rows][pack];
-    for (int j = 0; j < rows; ++j) load<pack>(dy + (row + j * shape.context) * shape.width + column, values[j]);
+    for (int j = 0; j < rows; ++j)
+      load<pack>(dy + (row + j * shape.context) * shape.width + column, values[j]);
     for (int j = 0; j < rows; ++j) {
       for (int k = 0; k < pack; ++k) sum[k] += values[j][k];
     }
   }
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.width; }
-  KOKKOS_FUNCTION void operator()(std::int64_t position, std::int64_t begin, std::int64_t end) const {
+  KOKKOS_FUNCTION void operator()(std::int64_t position, std::int64_t begin,
+                                  std::int64_t end) const {
     float* __restrict target = dtable + position * shape.width;
     if constexpr (!add) {
       for (std::int64_t i = begin; i < end; ++i) target[i] = 0;
@@ -288,16 +313,21 @@ struct Zero {
 };
 
 template <class Space>
-void sort_places(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const TokenPlaces& places) {
+void sort_places(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens,
+                 const TokenPlaces& places) {
   for_each_index(space, places_label, shape.table_rows + 1, Zero{places.first});
   for_each_index(space, count_label, shape.count, Count{shape, tokens, places});
-  Kokkos::parallel_scan(Label{scan_label}, Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, shape.table_rows + 1), Scan{places.first});
+  Kokkos::parallel_scan(
+      Label{scan_label},
+      Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, shape.table_rows + 1),
+      Scan{places.first});
   for_each_index(space, places_label, shape.count, Place{shape, tokens, places});
   for_each_index(space, rank_label, shape.count, Rank{shape, tokens, places});
 }
 
 template <bool add, class Space, class T>
-void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, float* dtable) {
+void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens,
+                  const T* dy, const TokenPlaces& places, float* dtable) {
   if constexpr (on_host<Space>) {
     for_each_index(space, places_label, 1, Places{shape, tokens, places});
     const Backward<T, add> backward{shape, dy, places, dtable};
@@ -305,58 +335,80 @@ void run_backward(const Space& space, const EmbeddingShape& shape, const std::in
   } else {
     sort_places(space, shape, tokens, places);
     const bool packed = packs_fit(dy) && packs_fit(dtable, places.partials);
-    for_each_row(space, runs_label, embedding_runs(shape), shape.width, packed, Runs<T>{shape, tokens, dy, places});
-    for_each_row(space, backward_label, shape.table_rows, shape.width, packed, Gradient<T, add>{shape, dy, places, dtable});
+    for_each_row(space, runs_label, embedding_runs(shape), shape.width, packed,
+                 Runs<T>{shape, tokens, dy, places});
+    for_each_row(space, backward_label, shape.table_rows, shape.width, packed,
+                 Gradient<T, add>{shape, dy, places, dtable});
   }
 }
 
 template <bool add, class Space, class T>
 void run_positions_backward(const Space& space, PositionShape shape, const T* dy, float* dtable) {
   shape.first_row %= shape.context;
-  for_each_row(space, positions_backward_label, shape.context, shape.width, packs_fit(dy) && packs_fit(dtable), PositionsBackward<T, add>{shape, dy, dtable});
+  for_each_row(space, positions_backward_label, shape.context, shape.width,
+               packs_fit(dy) && packs_fit(dtable), PositionsBackward<T, add>{shape, dy, dtable});
 }
 
 }  // namespace
 
-std::int64_t embedding_runs(const EmbeddingShape& shape) { return (shape.count + run_places - 1) / run_places; }
-
-template <class T>
-void embedding_forward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* table, T* y) {
-  dispatch(stream,
-           [=](const auto& space) { for_each_row(space, forward_label, shape.count, shape.width, packs_fit(table, y), Forward<T>{shape, tokens, table, y}); });
+std::int64_t embedding_runs(const EmbeddingShape& shape) {
+  return (shape.count + run_places - 1) / run_places;
 }
-template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, float*);
-template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, BFloat16*);
-template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*, const Float16*, Float16*);
 
 template <class T>
-void embedding_backward(const Stream& stream, const EmbeddingShape& shape, const std::int32_t* tokens, const T* dy, const TokenPlaces& places, bool add,
-                        float* dtable) {
+void embedding_forward(const Stream& stream, const EmbeddingShape& shape,
+                       const std::int32_t* tokens, const T* table, T* y) {
   dispatch(stream, [=](const auto& space) {
-    add ? run_backward<true>(space, shape, tokens, dy, places, dtable) : run_backward<false>(space, shape, tokens, dy, places, dtable);
+    for_each_row(space, forward_label, shape.count, shape.width, packs_fit(table, y),
+                 Forward<T>{shape, tokens, table, y});
   });
 }
-template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const float*, const TokenPlaces&, bool, float*);
-template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const BFloat16*, const TokenPlaces&, bool, float*);
-template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*, const Float16*, const TokenPlaces&, bool, float*);
+template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*,
+                                const float*, float*);
+template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*,
+                                const BFloat16*, BFloat16*);
+template void embedding_forward(const Stream&, const EmbeddingShape&, const std::int32_t*,
+                                const Float16*, Float16*);
+
+template <class T>
+void embedding_backward(const Stream& stream, const EmbeddingShape& shape,
+                        const std::int32_t* tokens, const T* dy, const TokenPlaces& places,
+                        bool add, float* dtable) {
+  dispatch(stream, [=](const auto& space) {
+    add ? run_backward<true>(space, shape, tokens, dy, places, dtable)
+        : run_backward<false>(space, shape, tokens, dy, places, dtable);
+  });
+}
+template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*,
+                                 const float*, const TokenPlaces&, bool, float*);
+template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*,
+                                 const BFloat16*, const TokenPlaces&, bool, float*);
+template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*,
+                                 const Float16*, const TokenPlaces&, bool, float*);
 
 template <class T>
 void add_positions(const Stream& stream, const PositionShape& shape, const T* table, T* y) {
   const std::int64_t first = shape.first_row % shape.context;
-  for_each_element(stream, add_positions_label, shape.rows, shape.width, Sum{}, std::tuple(Matrix<T>{y, shape.width}),
-                   std::tuple(Matrix<const T>{y, shape.width}, Cyclic<const T>{table, shape.width, first, Divisor(shape.context)}));
+  for_each_element(stream, add_positions_label, shape.rows, shape.width, Sum{},
+                   std::tuple(Matrix<T>{y, shape.width}),
+                   std::tuple(Matrix<const T>{y, shape.width},
+                              Cyclic<const T>{table, shape.width, first, Divisor(shape.context)}));
 }
 template void add_positions(const Stream&, const PositionShape&, const float*, float*);
 template void add_positions(const Stream&, const PositionShape&, const BFloat16*, BFloat16*);
 template void add_positions(const Stream&, const PositionShape&, const Float16*, Float16*);
 
 template <class T>
-void positions_backward(const Stream& stream, const PositionShape& shape, const T* dy, bool add, float* dtable) {
-  dispatch(stream,
-           [=](const auto& space) { add ? run_positions_backward<true>(space, shape, dy, dtable) : run_positions_backward<false>(space, shape, dy, dtable); });
+void positions_backward(const Stream& stream, const PositionShape& shape, const T* dy, bool add,
+                        float* dtable) {
+  dispatch(stream, [=](const auto& space) {
+    add ? run_positions_backward<true>(space, shape, dy, dtable)
+        : run_positions_backward<false>(space, shape, dy, dtable);
+  });
 }
 template void positions_backward(const Stream&, const PositionShape&, const float*, bool, float*);
-template void positions_backward(const Stream&, const PositionShape&, const BFloat16*, bool, float*);
+template void positions_backward(const Stream&, const PositionShape&, const BFloat16*, bool,
+                                 float*);
 template void positions_backward(const Stream&, const PositionShape&, const Float16*, bool, float*);
 
 }  // namespace trireme::kernels

@@ -6,8 +6,10 @@
 #include "norm_slab.hpp"
 #include "row_group.hpp"
 
-// Bytes a number: 2 for the scale, 3 for the codes. The largest magnitude is found in pieces and then among them, in two launches; a maximum has no order.
-// A tile of codes is turned in a team's scratch memory: a thread makes the codes of 4 x 4 numbers, each column's four as a word, and then writes 16 of one column.
+// Bytes a number: 2 for the scale, 3 for the codes. The largest magnitude is found in pieces and
+// then among them, in two launches; a maximum has no order. A tile of codes is turned in a team's
+// scratch memory: a thread makes the codes of 4 x 4 numbers, each column's four as a word, and then
+// writes 16 of one column.
 
 namespace trireme::kernels {
 namespace {
@@ -32,7 +34,8 @@ struct Pieces {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t piece, const Group& group) const {
-    const std::int64_t begin = piece * each, left = args.count - begin, count = left < each ? left : each;
+    const std::int64_t begin = piece * each, left = args.count - begin,
+                       count = left < each ? left : each;
     const BFloat16* const x = args.x + begin;
     float largest = 0;
     if constexpr (std::is_same_v<Group, HostGroup>) {
@@ -52,13 +55,16 @@ struct Pieces {
  private:
   /// The packs pack, pack + step, ... of x.
   template <int packs>
-  KOKKOS_FORCEINLINE_FUNCTION static void take(const BFloat16* x, std::int64_t pack, std::int64_t step, float& largest) {
+  KOKKOS_FORCEINLINE_FUNCTION static void take(const BFloat16* x, std::int64_t pack,
+                                               std::int64_t step, float& largest) {
     float value[packs][lanes];
     for (int j = 0; j < packs; ++j) load<lanes>(x + (pack + j * step) * lanes, value[j]);
     for (int j = 0; j < packs; ++j) {
       for (int k = 0; k < lanes; ++k) {
         const float other = fabsf(value[j][k]);
-        largest = other <= largest ? largest : other < INFINITY ? other : INFINITY;  // a NaN is neither
+        largest = other <= largest   ? largest
+                  : other < INFINITY ? other
+                                     : INFINITY;  // a NaN is neither
       }
     }
   }
@@ -70,15 +76,22 @@ struct ScaleOf {
   std::int64_t pieces;
   Float8Scale* scale;
 
-  KOKKOS_FUNCTION static int exponent(std::uint32_t bits) { return static_cast<int>(bits >> 23) - 127; }
-  /// For T's greatest number and `largest` as m 2^e the difference of the e, less one where this m is larger.
+  KOKKOS_FUNCTION static int exponent(std::uint32_t bits) {
+    return static_cast<int>(bits >> 23) - 127;
+  }
+  /// For T's greatest number and `largest` as m 2^e the difference of the e, less one where this m
+  /// is larger.
   KOKKOS_FUNCTION static Float8Scale of(float largest) {
     constexpr int limit = 126;  // both powers are normal numbers
     if (!(largest > 0 && largest < INFINITY)) return {1, 1};
-    const std::uint32_t greatest = bits_of_float(to_float(T{static_cast<std::uint8_t>(T::greatest)})), bits = bits_of_float(largest);
-    int power = exponent(greatest) - exponent(bits) - ((bits & 0x7FFFFFu) > (greatest & 0x7FFFFFu) ? 1 : 0);
+    const std::uint32_t greatest =
+                            bits_of_float(to_float(T{static_cast<std::uint8_t>(T::greatest)})),
+                        bits = bits_of_float(largest);
+    int power =
+        exponent(greatest) - exponent(bits) - ((bits & 0x7FFFFFu) > (greatest & 0x7FFFFFu) ? 1 : 0);
     power = power > limit ? limit : power < -limit ? -limit : power;
-    return {float_of_bits(static_cast<std::uint32_t>(127 - power) << 23), float_of_bits(static_cast<std::uint32_t>(127 + power) << 23)};
+    return {float_of_bits(static_cast<std::uint32_t>(127 - power) << 23),
+            float_of_bits(static_cast<std::uint32_t>(127 + power) << 23)};
   }
 
   template <class Group>
@@ -87,7 +100,8 @@ struct ScaleOf {
     if constexpr (std::is_same_v<Group, HostGroup>) {
       largest = group.largest(pieces, [&](std::int64_t i) { return maxima[i]; });
     } else {
-      for (std::int64_t i = group.first(); i < pieces; i += group.step()) largest = maxima[i] > largest ? maxima[i] : largest;
+      for (std::int64_t i = group.first(); i < pieces; i += group.step())
+        largest = maxima[i] > largest ? maxima[i] : largest;
       largest = group.largest_of(largest);
     }
     if (group.leads()) *scale = of(largest);
@@ -127,11 +141,14 @@ struct Cast {
         PackWords words;
         for (int k = 0; k < 4; ++k) {
           const float* const four = value[j] + 4 * k;
-          words.word[k] = float8_pair<T>(four[0] * scale, four[1] * scale) | float8_pair<T>(four[2] * scale, four[3] * scale) << 16;
+          words.word[k] = float8_pair<T>(four[0] * scale, four[1] * scale) |
+                          float8_pair<T>(four[2] * scale, four[3] * scale) << 16;
         }
         write_words(words, codes() + at + j * width);
       } else {
-        for (int k = 0; k < pack; ++k) codes()[at + j * width + k] = {static_cast<std::uint8_t>(float8_pair<T>(value[j][k] * scale, 0))};
+        for (int k = 0; k < pack; ++k)
+          codes()[at + j * width + k] = {
+              static_cast<std::uint8_t>(float8_pair<T>(value[j][k] * scale, 0))};
       }
     }
   }
@@ -149,7 +166,8 @@ struct TurnColumns {
     T* const to = static_cast<T*>(args.codes) + piece * unit * args.rows;
     for (std::int64_t row = begin; row < end; ++row) {
       const BFloat16* const from = args.x + row * args.columns + piece * unit;
-      for (std::int64_t k = 0; k < unit; ++k) to[k * args.rows + row] = to_float8<T>(to_float(from[k]) * scale);
+      for (std::int64_t k = 0; k < unit; ++k)
+        to[k * args.rows + row] = to_float8<T>(to_float(from[k]) * scale);
     }
   }
 };
@@ -161,36 +179,43 @@ struct TurnTiles {
   static constexpr int side = 64, words = side / 4, pitch = words + 1, members = words * words;
   static_assert(members == common_team && side % unit == 0);
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-  static constexpr int scratch_bytes() { return side * pitch * static_cast<int>(sizeof(std::uint32_t)); }
+  static constexpr int scratch_bytes() {
+    return side * pitch * static_cast<int>(sizeof(std::uint32_t));
+  }
   KOKKOS_FUNCTION std::int64_t across() const { return (args.columns + side - 1) / side; }
   std::int64_t count() const { return across() * ((args.rows + side - 1) / side); }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    std::uint32_t* const tile = team_scratch<std::uint32_t>(team, side * pitch);  // [columns, words of four rows]
+    std::uint32_t* const tile =
+        team_scratch<std::uint32_t>(team, side * pitch);  // [columns, words of four rows]
     const int tiles_across = static_cast<int>(across());
     const std::int64_t first_row = std::int64_t{team.league_rank() / tiles_across} * side,
                        first_column = std::int64_t{team.league_rank() % tiles_across} * side;
-    for (int member = team.team_rank(); member < members; member += team.team_size()) read(tile, first_row, first_column, member / words, member % words);
+    for (int member = team.team_rank(); member < members; member += team.team_size())
+      read(tile, first_row, first_column, member / words, member % words);
     team.team_barrier();
     for (int member = team.team_rank(); member < members; member += team.team_size()) {
       const int column = member / 4, part = member % 4;
       if (first_column + column >= args.columns || first_row + part * unit >= args.rows) continue;
       PackWords codes;
       for (int k = 0; k < 4; ++k) codes.word[k] = tile[column * pitch + part * 4 + k];
-      write_words(codes, static_cast<T*>(args.codes) + (first_column + column) * args.rows + first_row + part * unit);
+      write_words(codes, static_cast<T*>(args.codes) + (first_column + column) * args.rows +
+                             first_row + part * unit);
     }
   }
 
   /// The four by four numbers at row 4 `down`, column 4 `right` of the tile.
-  KOKKOS_FORCEINLINE_FUNCTION void read(std::uint32_t* tile, std::int64_t first_row, std::int64_t first_column, int down, int right) const {
+  KOKKOS_FORCEINLINE_FUNCTION void read(std::uint32_t* tile, std::int64_t first_row,
+                                        std::int64_t first_column, int down, int right) const {
     const std::int64_t row = first_row + 4 * down, column = first_column + 4 * right;
     if (row >= args.rows || column >= args.columns) return;
     const float scale = args.scale->scale;
     float value[4][4];
     for (int j = 0; j < 4; ++j) load<4>(args.x + (row + j) * args.columns + column, value[j]);
     for (int k = 0; k < 4; ++k) {
-      tile[(4 * right + k) * pitch + down] = float8_pair<T>(value[0][k] * scale, value[1][k] * scale) | float8_pair<T>(value[2][k] * scale, value[3][k] * scale)
-                                                                                                            << 16;
+      tile[(4 * right + k) * pitch + down] =
+          float8_pair<T>(value[0][k] * scale, value[1][k] * scale) |
+          float8_pair<T>(value[2][k] * scale, value[3][k] * scale) << 16;
     }
   }
 };
@@ -198,7 +223,9 @@ struct TurnTiles {
 template <class T>
 struct RoundNumber {
   const Float8Scale* scale;
-  KOKKOS_FUNCTION float operator()(float x) const { return float8_to_float(to_float8<T>(x * scale->scale)) * scale->inverse; }
+  KOKKOS_FUNCTION float operator()(float x) const {
+    return float8_to_float(to_float8<T>(x * scale->scale)) * scale->inverse;
+  }
 };
 
 }  // namespace
@@ -228,7 +255,8 @@ void float8_cast(const Stream& stream, const Float8Cast& args) {
       } else {
         using Tiles = TurnTiles<Space, T>;
         const Tiles tiles{args};
-        for_each_scratch_team<Tiles::members, 4>(space, turn_label, tiles.count(), Tiles::scratch_bytes(), tiles);
+        for_each_scratch_team<Tiles::members, 4>(space, turn_label, tiles.count(),
+                                                 Tiles::scratch_bytes(), tiles);
       }
       return;
     }
@@ -246,7 +274,8 @@ void float8_cast(const Stream& stream, const Float8Cast& args) {
 
 template <class T>
 void float8_round(const Stream& stream, const Float8Round& args) {
-  for_each_element(stream, round_label, args.count, RoundNumber<T>{args.scale}, std::tuple(args.y), std::tuple(args.x));
+  for_each_element(stream, round_label, args.count, RoundNumber<T>{args.scale}, std::tuple(args.y),
+                   std::tuple(args.x));
 }
 
 template void float8_scale<Float8E4M3>(const Stream&, const Float8Range&);

@@ -4,9 +4,10 @@
 
 #include "packed_rows.hpp"
 
-// A row of an output image is a task, taken in blocks of 16 pixels: their bytes are gathered into a buffer (0 where the window leaves the
-// stored image, in reverse where it is mirrored), then converted by one vector loop. 16 pixels of 1 to 4 channels: the channel pattern repeats.
-// On a device a thread makes a pack of numbers of a row; neighbouring threads read neighbouring bytes.
+// A row of an output image is a task, taken in blocks of 16 pixels: their bytes are gathered into a
+// buffer (0 where the window leaves the stored image, in reverse where it is mirrored), then
+// converted by one vector loop. 16 pixels of 1 to 4 channels: the channel pattern repeats. On a
+// device a thread makes a pack of numbers of a row; neighbouring threads read neighbouring bytes.
 
 namespace trireme::kernels {
 namespace {
@@ -19,7 +20,9 @@ template <class T>
 struct Prepare {
   PrepareImages<T> args;
 
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return (args.width + block_pixels - 1) / block_pixels; }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const {
+    return (args.width + block_pixels - 1) / block_pixels;
+  }
 
   KOKKOS_FUNCTION void operator()(std::int64_t task, std::int64_t begin, std::int64_t end) const {
     const int channels = static_cast<int>(args.channels);
@@ -32,22 +35,27 @@ struct Prepare {
     const ImageTransform transform = args.transforms[sample];
     const std::int64_t row = transform.row + task % args.height;
     const bool inside = row >= 0 && row < args.stored_height, flip = transform.flip != 0;
-    const std::uint8_t* x = args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
+    const std::uint8_t* x =
+        args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
     T* y = args.y + task * args.width * channels;
     for (std::int64_t block = begin; block < end; ++block) {
       const std::int64_t first = block * block_pixels;
-      const int pixels = static_cast<int>(args.width - first < block_pixels ? args.width - first : block_pixels);
+      const int pixels =
+          static_cast<int>(args.width - first < block_pixels ? args.width - first : block_pixels);
       std::uint8_t bytes[block_pixels * most_channels] = {};
-      if (inside) gather(x, transform.column + (flip ? args.width - 1 - first : first), flip, pixels, bytes);
+      if (inside)
+        gather(x, transform.column + (flip ? args.width - 1 - first : first), flip, pixels, bytes);
       T* out = y + first * channels;
       const int values = pixels * channels;
 #pragma omp simd
-      for (int i = 0; i < values; ++i) out[i] = from_float<T>((static_cast<float>(bytes[i]) / 255.0f - mean[i]) * scale[i]);
+      for (int i = 0; i < values; ++i)
+        out[i] = from_float<T>((static_cast<float>(bytes[i]) / 255.0f - mean[i]) * scale[i]);
     }
   }
 
   /// `pixels` pixels of a stored row from `column` on, leftwards where mirrored.
-  KOKKOS_FUNCTION void gather(const std::uint8_t* x, std::int64_t column, bool flip, int pixels, std::uint8_t* bytes) const {
+  KOKKOS_FUNCTION void gather(const std::uint8_t* x, std::int64_t column, bool flip, int pixels,
+                              std::uint8_t* bytes) const {
     const int channels = static_cast<int>(args.channels);
     if (!flip && column >= 0 && column + pixels <= args.stored_width) {
       memcpy(bytes, x + column * channels, static_cast<std::size_t>(pixels * channels));
@@ -75,13 +83,20 @@ struct PreparePacks {
     const ImageTransform transform = args.transforms[sample];
     const std::int64_t row = transform.row + task - sample * rows.value();
     const bool inside = row >= 0 && row < args.stored_height;
-    const int first = static_cast<int>(number) / channels, phase = static_cast<int>(number) - first * channels;  // pixel, and channel of number 0
-    const int stored_width = static_cast<int>(args.stored_width), step = transform.flip != 0 ? -1 : 1;
-    int column = transform.column + (transform.flip != 0 ? static_cast<int>(args.width) - 1 - first : first), channel = phase;
-    const std::uint8_t* x = args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
+    const int first = static_cast<int>(number) / channels,
+              phase =
+                  static_cast<int>(number) - first * channels;  // pixel, and channel of number 0
+    const int stored_width = static_cast<int>(args.stored_width),
+              step = transform.flip != 0 ? -1 : 1;
+    int column = transform.column +
+                 (transform.flip != 0 ? static_cast<int>(args.width) - 1 - first : first),
+        channel = phase;
+    const std::uint8_t* x =
+        args.x + (sample * args.stored_height + (inside ? row : 0)) * args.stored_width * channels;
     std::uint32_t byte[pack];
     for (int k = 0; k < pack; ++k) {
-      byte[k] = inside && column >= 0 && column < stored_width ? x[column * channels + channel] : 0u;
+      byte[k] =
+          inside && column >= 0 && column < stored_width ? x[column * channels + channel] : 0u;
       const bool next = ++channel == channels;
       column += next ? step : 0;
       channel = next ? 0 : channel;
@@ -97,7 +112,8 @@ struct PreparePacks {
     }
     float value[pack];
     for (int k = 0; k < pack; ++k) {
-      const float level = float_of_bits(0x4B000000u | byte[k]) - 8388608.0f;  // 2^23 + byte: cheaper than a conversion
+      const float level = float_of_bits(0x4B000000u | byte[k]) -
+                          8388608.0f;  // 2^23 + byte: cheaper than a conversion
       value[k] = (level * (1.0f / 255.0f) - mean[k % channels]) * scale[k % channels];
     }
     store<pack>(value, args.y + task * args.width * channels + number);
@@ -106,7 +122,8 @@ struct PreparePacks {
 
 template <int channels, class Space, class T>
 void run_packs(const Space& space, const PrepareImages<T>& args) {
-  for_each_row(space, prepare_label, args.batch * args.height, args.width * channels, packs_fit(args.y), PreparePacks<T, channels>(args));
+  for_each_row(space, prepare_label, args.batch * args.height, args.width * channels,
+               packs_fit(args.y), PreparePacks<T, channels>(args));
 }
 
 template <class Space, class T>

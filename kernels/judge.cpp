@@ -2,8 +2,9 @@
 
 #include "row_group.hpp"
 
-// A list a group (a device's threads take some terms at once: a term is two loads, one after the other), then the whole judgement in one group, then a tensor a thread. On the host sums are made in the order in which their terms stand. Bytes: those of
-// the sums of rows, once.
+// A list a group (a device's threads take some terms at once: a term is two loads, one after the
+// other), then the whole judgement in one group, then a tensor a thread. On the host sums are made
+// in the order in which their terms stand. Bytes: those of the sums of rows, once.
 
 namespace trireme::kernels {
 namespace {
@@ -20,8 +21,12 @@ constexpr double largest_trust = 10;
 
 KOKKOS_INLINE_FUNCTION bool is_finite(double value) { return value - value == 0; }
 
-KOKKOS_INLINE_FUNCTION double at_most(double limit, double value) { return value < limit ? value : limit; }
-KOKKOS_INLINE_FUNCTION double at_least(double limit, double value) { return value > limit ? value : limit; }
+KOKKOS_INLINE_FUNCTION double at_most(double limit, double value) {
+  return value < limit ? value : limit;
+}
+KOKKOS_INLINE_FUNCTION double at_least(double limit, double value) {
+  return value > limit ? value : limit;
+}
 
 /// Whether the loss lets the step be applied.
 KOKKOS_INLINE_FUNCTION bool is_good(const Judge& args) {
@@ -33,7 +38,8 @@ KOKKOS_INLINE_FUNCTION bool is_good(const Judge& args) {
 /// Of tensor `index`; of all statistics at `tensors`.
 KOKKOS_INLINE_FUNCTION double squares_of(const SquareParts& squares, std::int64_t index) {
   double sum = 0;
-  for (std::int64_t part = 0; part < squares.parts; ++part) sum += squares.sums[part * (squares.tensors + 1) + index];
+  for (std::int64_t part = 0; part < squares.parts; ++part)
+    sum += squares.sums[part * (squares.tensors + 1) + index];
   return sum;
 }
 
@@ -44,7 +50,9 @@ struct SumOfList {
     const double* values = args.values;
     const std::int64_t begin = args.begins[list];
     const std::int64_t* places = args.places + begin;
-    const Sums<1> sum = group.add_in_double(Sums<1>(), args.begins[list + 1] - begin, [=](std::int64_t i, double* term) { term[0] = values[places[i]]; });
+    const Sums<1> sum =
+        group.add_in_double(Sums<1>(), args.begins[list + 1] - begin,
+                            [=](std::int64_t i, double* term) { term[0] = values[places[i]]; });
     args.sums[list] = sum.value[0];
   }
 };
@@ -59,7 +67,8 @@ struct SumOfListByTeam {
     Sums<1> sum;
     for (std::int64_t i = begin + group.first(); i < end; i += unroll * step) {
       double term[unroll];
-      for (int k = 0; k < unroll; ++k) term[k] = i + k * step < end ? args.values[args.places[i + k * step]] : 0.0;
+      for (int k = 0; k < unroll; ++k)
+        term[k] = i + k * step < end ? args.values[args.places[i + k * step]] : 0.0;
       for (int k = 0; k < unroll; ++k) sum.value[0] += term[k];
     }
     group.add_up(sum);
@@ -76,16 +85,22 @@ struct JudgeStep {
       if (args.rates[i].statistic == 0) args.rates[i].rate = args.rate;
     }
     const SquareParts gradient = args.gradient;
-    const Sums<1> weights = group.add_in_double(Sums<1>(), gradient.tensors, [=](std::int64_t i, double* term) { term[0] = squares_of(gradient, i); });
+    const Sums<1> weights = group.add_in_double(
+        Sums<1>(), gradient.tensors,
+        [=](std::int64_t i, double* term) { term[0] = squares_of(gradient, i); });
     if (!group.leads()) return;
     const double norm = sqrt(weights.value[0]) / args.scale;
     Judgement judgement = *args.judgement;
     const double update = static_cast<double>(judgement.updates + 1);
-    // A variance may overflow under a finite loss; then the step is dropped too, or the running statistics would never recover.
+    // A variance may overflow under a finite loss; then the step is dropped too, or the running
+    // statistics would never recover.
     const bool good = is_good(args);
-    judgement.apply = good && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
+    judgement.apply =
+        good && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
     judgement.norm = norm;
-    judgement.factor = (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) / args.scale;
+    judgement.factor =
+        (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
+        args.scale;
     judgement.gradient_factor = static_cast<float>(judgement.factor);
     judgement.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
     judgement.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
@@ -99,7 +114,8 @@ struct JudgeStep {
     judgement.overflow = too_large && args.scale > args.scaling.least ? 1 : 0;
     if (args.scaling.interval == 0) return;
     if (too_large) {
-      judgement.loss_scale = at_least(args.scaling.least, at_most(judgement.loss_scale, args.scale * args.scaling.backoff));
+      judgement.loss_scale = at_least(
+          args.scaling.least, at_most(judgement.loss_scale, args.scale * args.scaling.backoff));
       judgement.good_steps = 0;
     } else if (judgement.apply != 0 && ++judgement.good_steps >= args.scaling.interval) {
       judgement.loss_scale = at_most(args.scaling.most, judgement.loss_scale * args.scaling.growth);
@@ -110,7 +126,8 @@ struct JudgeStep {
 
 struct LarsRatio {
   double coefficient;
-  KOKKOS_FUNCTION double operator()(double weight_norm, double gradient_norm, double decay, double factor) const {
+  KOKKOS_FUNCTION double operator()(double weight_norm, double gradient_norm, double decay,
+                                    double factor) const {
     const double clipped = factor * gradient_norm;
     if (weight_norm == 0 || clipped == 0) return 1;
     return coefficient * weight_norm / (clipped + decay * weight_norm);
@@ -118,7 +135,8 @@ struct LarsRatio {
 };
 
 struct LambRatio {
-  KOKKOS_FUNCTION double operator()(double weight_norm, double direction_norm, double, double) const {
+  KOKKOS_FUNCTION double operator()(double weight_norm, double direction_norm, double,
+                                    double) const {
     if (weight_norm == 0 || direction_norm == 0) return 1;
     return at_most(largest_trust, weight_norm / direction_norm);
   }
@@ -132,14 +150,17 @@ struct TrustTensor {
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     const TrustedTensor place = args.tensors[index];
     TensorRates& rates = args.rates[place.tensor];
-    rates.trust = static_cast<float>(
-        ratio(sqrt(squares_of(args.weight, place.sum)), sqrt(squares_of(args.gradient, place.sum)), rates.weight_decay, args.judgement->factor));
+    rates.trust = static_cast<float>(ratio(sqrt(squares_of(args.weight, place.sum)),
+                                           sqrt(squares_of(args.gradient, place.sum)),
+                                           rates.weight_decay, args.judgement->factor));
   }
 };
 
 template <class Ratio>
 void trust(const Stream& stream, const std::string& label, const Trust& args, const Ratio& ratio) {
-  dispatch(stream, [=, &label](const auto& space) { for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio}); });
+  dispatch(stream, [=, &label](const auto& space) {
+    for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio});
+  });
 }
 
 template <class Space>
@@ -158,10 +179,15 @@ void sum_lists(const Stream& stream, const ListSums& args) {
 }
 
 void judge(const Stream& stream, const Judge& args) {
-  dispatch(stream, [=](const auto& space) { for_each_group(space, judge_label, 1, JudgeStep{args}); });
+  dispatch(stream,
+           [=](const auto& space) { for_each_group(space, judge_label, 1, JudgeStep{args}); });
 }
 
-void lars_trust(const Stream& stream, double coefficient, const Trust& args) { trust(stream, lars_label, args, LarsRatio{coefficient}); }
-void lamb_trust(const Stream& stream, const Trust& args) { trust(stream, lamb_label, args, LambRatio{}); }
+void lars_trust(const Stream& stream, double coefficient, const Trust& args) {
+  trust(stream, lars_label, args, LarsRatio{coefficient});
+}
+void lamb_trust(const Stream& stream, const Trust& args) {
+  trust(stream, lamb_label, args, LambRatio{});
+}
 
 }  // namespace trireme::kernels

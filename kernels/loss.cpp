@@ -4,10 +4,11 @@
 
 #include "softmax_row.hpp"
 
-// A row a group: largest logit; then the sum of exp(x - largest) and the label's rank; then, while the row is still in cache, the gradient. A device's team
-// takes the sum with the largest, and the rank with the gradient (softmax_row.hpp).
-// Row results are left in the workspace and added by one group, on the host in the order of the rows, so no number of threads shows in the sums.
-// Bytes: logits once, dlogits once.
+// A row a group: largest logit; then the sum of exp(x - largest) and the label's rank; then, while
+// the row is still in cache, the gradient. A device's team takes the sum with the largest, and the
+// rank with the gradient (softmax_row.hpp). Row results are left in the workspace and added by one
+// group, on the host in the order of the rows, so no number of threads shows in the sums. Bytes:
+// logits once, dlogits once.
 
 namespace trireme::kernels {
 namespace {
@@ -25,31 +26,41 @@ struct Row {
     const std::int64_t classes = args.classes, label = args.labels[row];
     const T* x = args.logits + row * classes;
     T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * classes;
-    if (label < 0 || label >= classes) {  // missing; or no such class: the loss says so (not finite) instead of reading beyond the row
+    if (label < 0 || label >= classes) {  // missing; or no such class: the loss says so (not
+                                          // finite) instead of reading beyond the row
       args.row_losses[row] = label < 0 ? 0 : not_a_number;
       args.row_ranks[row] = label < 0 ? -1 : last_rank;
       const T value = from_float<T>(label < 0 ? 0.0f : not_a_number);
       for (std::int64_t i = 0; dx != nullptr && i < classes; ++i) dx[i] = value;
       return;
     }
-    const float label_logit = to_float(x[label]), largest = group.largest(classes, [=](std::int64_t i) { return to_float(x[i]); });
-    const Sums<2> sums =
-        group.sum(classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]) - largest; });
-    // A class stands before the label when its logit is greater, or equal at a lower index; written so that a NaN anywhere puts the label behind.
-    const std::int32_t rank = group.count(0, label, [=](std::int64_t i) { return !(to_float(x[i]) < label_logit); }) +
-                              group.count(label, classes, [=](std::int64_t i) { return !(to_float(x[i]) <= label_logit); });
-    const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes), exponentials = sums.value[0];
+    const float label_logit = to_float(x[label]),
+                largest = group.largest(classes, [=](std::int64_t i) { return to_float(x[i]); });
+    const Sums<2> sums = group.sum(
+        classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); },
+        [=](std::int64_t i) { return to_float(x[i]) - largest; });
+    // A class stands before the label when its logit is greater, or equal at a lower index; written
+    // so that a NaN anywhere puts the label behind.
+    const std::int32_t rank =
+        group.count(0, label, [=](std::int64_t i) { return !(to_float(x[i]) < label_logit); }) +
+        group.count(label, classes,
+                    [=](std::int64_t i) { return !(to_float(x[i]) <= label_logit); });
+    const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(classes),
+                 exponentials = sums.value[0];
     const double label_difference = static_cast<double>(label_logit) - largest;
     // Where smoothing is off its term must not turn an infinite difference into a NaN.
     const double smoothed = smoothing > 0 ? even * sums.value[1] : 0;
     args.row_losses[row] = log(exponentials) - (1 - smoothing) * label_difference - smoothed;
     args.row_ranks[row] = rank;
     if (dx == nullptr) return;
-    const float scale = args.gradient_scale, inverse = static_cast<float>(args.gradient_scale / exponentials);
+    const float scale = args.gradient_scale,
+                inverse = static_cast<float>(args.gradient_scale / exponentials);
     const float level = static_cast<float>(even * scale);
-    const float at_label = static_cast<float>(scale * (exp(label_difference) / exponentials - (1 - smoothing) - even));
+    const float at_label =
+        static_cast<float>(scale * (exp(label_difference) / exponentials - (1 - smoothing) - even));
 #pragma omp simd
-    for (std::int64_t i = 0; i < classes; ++i) dx[i] = from_float<T>(fast_exp(to_float(x[i]) - largest) * inverse - level);
+    for (std::int64_t i = 0; i < classes; ++i)
+      dx[i] = from_float<T>(fast_exp(to_float(x[i]) - largest) * inverse - level);
     dx[label] = from_float<T>(at_label);
   }
 };
@@ -61,7 +72,8 @@ struct RowByTeam {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
-    const int classes = static_cast<int>(args.classes), head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+    const int classes = static_cast<int>(args.classes),
+              head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
     const std::int32_t label = args.labels[row];
     const T* x = args.logits + row * args.classes;
     T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * args.classes;
@@ -86,7 +98,9 @@ struct RowByTeam {
                                                .even = even});
     if (!group.leads()) return;
     const double difference = static_cast<double>(label_logit) - softmax.largest;
-    const double smoothed = smoothing > 0 ? even * (softmax.logits - static_cast<double>(classes) * softmax.largest) : 0;
+    const double smoothed =
+        smoothing > 0 ? even * (softmax.logits - static_cast<double>(classes) * softmax.largest)
+                      : 0;
     args.row_losses[row] = log(softmax.exponentials) - (1 - smoothing) * difference - smoothed;
     args.row_ranks[row] = rank;
   }
@@ -99,13 +113,14 @@ struct Sum {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
     const CrossEntropy<T> a = args;
-    const Sums<4> sums = group.add_in_double(Sums<4>(), args.rows, [=](std::int64_t row, double* term) {
-      const std::int32_t rank = a.row_ranks[row];
-      term[0] = rank < 0 ? 0 : a.row_losses[row];
-      term[1] = rank >= 0;
-      term[2] = rank >= 0 && rank < 1;
-      term[3] = rank >= 0 && rank < 5;
-    });
+    const Sums<4> sums =
+        group.add_in_double(Sums<4>(), args.rows, [=](std::int64_t row, double* term) {
+          const std::int32_t rank = a.row_ranks[row];
+          term[0] = rank < 0 ? 0 : a.row_losses[row];
+          term[1] = rank >= 0;
+          term[2] = rank >= 0 && rank < 1;
+          term[3] = rank >= 0 && rank < 5;
+        });
     if (!group.leads()) return;
     for (int s = 0; s < 4; ++s) args.sums[s] = sums.value[s];
   }
@@ -116,7 +131,8 @@ void run(const Space& space, const CrossEntropy<T>& args) {
   if constexpr (on_host<Space>) {
     for_each_group(space, row_label, args.rows, Row<T>{args});
   } else {
-    for_each_team(space, row_label, args.rows, softmax_team<T>(args.classes), RowByTeam<T>{args, packs_fit(args.logits, args.dlogits)});
+    for_each_team(space, row_label, args.rows, softmax_team<T>(args.classes),
+                  RowByTeam<T>{args, packs_fit(args.logits, args.dlogits)});
   }
   for_each_group(space, sum_label, 1, Sum<T>{args});
 }

@@ -2,8 +2,8 @@
 #include "norm_tile.hpp"
 #include "round.hpp"
 
-// y = act(gamma * (x - mean) * rstd + beta [+ residual]): x and residual once, y once. The mean is subtracted before the scale, so that
-// a large mean costs no digits. A NaN goes through the ReLU.
+// y = act(gamma * (x - mean) * rstd + beta [+ residual]): x and residual once, y once. The mean is
+// subtracted before the scale, so that a large mean costs no digits. A NaN goes through the ReLU.
 
 #include <cmath>
 
@@ -22,12 +22,16 @@ struct Apply {
     constexpr int capacity = tile_lanes;
     const Tile tile = tiling[index];
     constexpr bool together = rounds_lanes<Space, T>;
-    alignas(64) float mean[capacity], scale[capacity], bias[capacity], made[together ? capacity : 1];
+    alignas(64) float mean[capacity], scale[capacity], bias[capacity],
+        made[together ? capacity : 1];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int c = 0; c < tile.width; ++c) {
-      const std::int64_t channel = tile.channel + c, group = tile.segment * shape.groups + channel / group_width;
+      const std::int64_t channel = tile.channel + c,
+                         group = tile.segment * shape.groups + channel / group_width;
       mean[c] = args.mean[group];
-      const float rstd = args.variance != nullptr ? 1.0f / sqrtf(args.variance[group] + args.epsilon) : args.rstd[group];
+      const float rstd = args.variance != nullptr
+                             ? 1.0f / sqrtf(args.variance[group] + args.epsilon)
+                             : args.rstd[group];
       scale[c] = args.gamma[channel] * rstd;
       bias[c] = args.beta[channel];
     }
@@ -58,31 +62,38 @@ template <bool relu, bool add, class Space, class T>
 void run_apply(const Space& space, const NormShape& shape, const NormApply<T>& args) {
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
-    for_each_index(space, apply_label, tiling.count(), Apply<Space, T, relu, add>{shape, tiling, args});
+    for_each_index(space, apply_label, tiling.count(),
+                   Apply<Space, T, relu, add>{shape, tiling, args});
   } else {
     with_lanes<T>(shape, packs_fit(args.x, args.residual, args.y), [&](auto lanes) {
       using Work = SlabApply<Space, T, decltype(lanes)::value, relu, add>;
       const Slabs<decltype(lanes)::value> slabs(shape);
-      for_each_scratch_team<slab_members, Work::together>(space, apply_label, slabs.count(), Work::scratch_bytes(), Work{shape, slabs, args});
+      for_each_scratch_team<slab_members, Work::together>(
+          space, apply_label, slabs.count(), Work::scratch_bytes(), Work{shape, slabs, args});
     });
   }
 }
 
 }  // namespace
 
-std::int64_t norm_mask_bytes(const NormShape& shape, std::int64_t element_bytes, DeviceKind target) {
+std::int64_t norm_mask_bytes(const NormShape& shape, std::int64_t element_bytes,
+                             DeviceKind target) {
   const std::int64_t lanes = pack_bytes / element_bytes;
   const bool device = target == DeviceKind::cuda || !on_host<Kokkos::DefaultHostExecutionSpace>;
-  return device && shape.relu && shape.add && shape.channels % lanes == 0 ? shape.segments * shape.rows * shape.channels / lanes : 0;
+  return device && shape.relu && shape.add && shape.channels % lanes == 0
+             ? shape.segments * shape.rows * shape.channels / lanes
+             : 0;
 }
 
 template <class T>
 void norm_apply(const Stream& stream, const NormShape& shape, const NormApply<T>& args) {
   dispatch(stream, [=](const auto& space) {
     if (shape.relu) {
-      shape.add ? run_apply<true, true>(space, shape, args) : run_apply<true, false>(space, shape, args);
+      shape.add ? run_apply<true, true>(space, shape, args)
+                : run_apply<true, false>(space, shape, args);
     } else {
-      shape.add ? run_apply<false, true>(space, shape, args) : run_apply<false, false>(space, shape, args);
+      shape.add ? run_apply<false, true>(space, shape, args)
+                : run_apply<false, false>(space, shape, args);
     }
   });
 }

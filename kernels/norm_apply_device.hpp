@@ -1,6 +1,7 @@
 #pragma once
 
-// norm_apply.cpp on a device. Slabs are taken from the last on: the statistics read x in order, so that its end is what the second-level cache holds.
+// norm_apply.cpp on a device. Slabs are taken from the last on: the statistics read x in order, so
+// that its end is what the second-level cache holds.
 
 #include "norm_slab.hpp"
 
@@ -22,22 +23,29 @@ struct SlabApply {
     const Slab slab = slabs[team.league_size() - 1 - team.league_rank()];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
-      const std::int64_t channel = slab.channel + lane, group = slab.segment * shape.groups + channel / group_width;
+      const std::int64_t channel = slab.channel + lane,
+                         group = slab.segment * shape.groups + channel / group_width;
       parameters(0, lane) = args.mean[group];
-      parameters(1, lane) = args.gamma[channel] * (args.variance != nullptr ? 1.0f / sqrtf(args.variance[group] + args.epsilon) : args.rstd[group]);
+      parameters(1, lane) =
+          args.gamma[channel] * (args.variance != nullptr
+                                     ? 1.0f / sqrtf(args.variance[group] + args.epsilon)
+                                     : args.rstd[group]);
       parameters(2, lane) = args.beta[channel];
     }
     team.team_barrier();
-    for_each_place(team, slabs, slab, [&](int, const SlabPlace& place) { make(slab, place, parameters); });
+    for_each_place(team, slabs, slab,
+                   [&](int, const SlabPlace& place) { make(slab, place, parameters); });
   }
 
-  KOKKOS_FUNCTION void make(const Slab& slab, const SlabPlace& place, const Parameters& parameters) const {
+  KOKKOS_FUNCTION void make(const Slab& slab, const SlabPlace& place,
+                            const Parameters& parameters) const {
     float mean[lanes], scale[lanes], bias[lanes];
     load<lanes>(&parameters(0, place.lane), mean);
     load<lanes>(&parameters(1, place.lane), scale);
     load<lanes>(&parameters(2, place.lane), bias);
     const std::int64_t stride = slabs.stride();
-    std::int64_t at = slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
+    std::int64_t at =
+        slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
     for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;
       float value[count][lanes];
@@ -55,7 +63,8 @@ struct SlabApply {
         }
         store<lanes>(value[j], args.y + at + j * stride);
         if constexpr (masks<relu, add, lanes>) {
-          if (args.mask != nullptr) args.mask[pack_of<lanes>(at + j * stride)] = positive_bits<lanes>(value[j]);
+          if (args.mask != nullptr)
+            args.mask[pack_of<lanes>(at + j * stride)] = positive_bits<lanes>(value[j]);
         }
       }
       at += count * stride;

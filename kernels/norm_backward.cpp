@@ -2,10 +2,13 @@
 #include "norm_tile.hpp"
 #include "round.hpp"
 
-// With g the gradient behind the activation, n the numbers of a group and xhat = (x - mean) * rstd (Ioffe and Szegedy 2015, section 3):
-//   dbeta = sum g, dgamma = sum g * xhat, dx = rstd * (gamma * g - sum(gamma * g) / n - xhat * sum(gamma * g * xhat) / n).
-// First pass: x, y (where relu), dy read; g written to dresidual (where add), so that the second pass reads g there instead of y and dy.
-// Second pass: x and g read, dx written. Each element is read before the same place is written, so dx or dresidual may be dy.
+// With g the gradient behind the activation, n the numbers of a group and xhat = (x - mean) * rstd
+// (Ioffe and Szegedy 2015, section 3):
+//   dbeta = sum g, dgamma = sum g * xhat, dx = rstd * (gamma * g - sum(gamma * g) / n - xhat *
+//   sum(gamma * g * xhat) / n).
+// First pass: x, y (where relu), dy read; g written to dresidual (where add), so that the second
+// pass reads g there instead of y and dy. Second pass: x and g read, dx written. Each element is
+// read before the same place is written, so dx or dresidual may be dy.
 
 namespace trireme::kernels {
 namespace {
@@ -27,7 +30,8 @@ struct Partial {
     const Tile tile = tiling[index];
     alignas(64) float mean[capacity], sum[capacity], product[capacity];
     const std::int64_t group_width = shape.channels / shape.groups;
-    for (int c = 0; c < tile.width; ++c) mean[c] = args.mean[tile.segment * shape.groups + (tile.channel + c) / group_width];
+    for (int c = 0; c < tile.width; ++c)
+      mean[c] = args.mean[tile.segment * shape.groups + (tile.channel + c) / group_width];
     repeat_lanes(tile, mean);
     for (int lane = 0; lane < tile.lanes; ++lane) sum[lane] = product[lane] = 0;
     for (std::int64_t step = 0; step < tile.steps(); ++step) {
@@ -54,7 +58,8 @@ struct Partial {
         products[c] += lane_product[c];
       }
     }
-    float *out = partials + tiling.partial(tile, 0), *out_product = partials + tiling.partial(tile, 1);
+    float *out = partials + tiling.partial(tile, 0),
+          *out_product = partials + tiling.partial(tile, 1);
     for (int c = 0; c < tile.width; ++c) {
       out[c] = static_cast<float>(totals[c]);
       out_product[c] = static_cast<float>(products[c]);
@@ -62,7 +67,8 @@ struct Partial {
   }
 };
 
-/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum g, sum g * xhat.
+/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum
+/// g, sum g * xhat.
 struct Channel {
   NormShape shape;
   Tiling tiling;
@@ -71,12 +77,14 @@ struct Channel {
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
     constexpr int capacity = channel_lanes;
-    const std::int64_t channels = shape.channels, runs = ceil_div(channels, capacity), group_width = channels / shape.groups;
+    const std::int64_t channels = shape.channels, runs = ceil_div(channels, capacity),
+                       group_width = channels / shape.groups;
     const std::int64_t segment = index / runs, begin = index % runs * capacity;
     const int width = static_cast<int>(channels - begin < capacity ? channels - begin : capacity);
     double total[capacity] = {}, product[capacity] = {};
     for (std::int64_t chunk = 0; chunk < tiling.chunks; ++chunk) {
-      const float *sums = partials + (segment * tiling.chunks + chunk) * 2 * channels + begin, *products = sums + channels;
+      const float *sums = partials + (segment * tiling.chunks + chunk) * 2 * channels + begin,
+                  *products = sums + channels;
       for (int c = 0; c < width; ++c) {
         total[c] += sums[c];
         product[c] += products[c];
@@ -90,7 +98,8 @@ struct Channel {
   }
 };
 
-/// The first `channels` indices give dgamma and dbeta; the others the coefficients [segments, groups, 2] of a group's dx.
+/// The first `channels` indices give dgamma and dbeta; the others the coefficients [segments,
+/// groups, 2] of a group's dx.
 struct Finish {
   NormShape shape;
   const double* channel_sums;
@@ -99,7 +108,9 @@ struct Finish {
   bool add_parameters;
 
   KOKKOS_FUNCTION std::int64_t groups() const { return shape.segments * shape.groups; }
-  KOKKOS_FUNCTION void operator()(std::int64_t index) const { index < shape.channels ? parameters(index) : group(index - shape.channels); }
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    index < shape.channels ? parameters(index) : group(index - shape.channels);
+  }
   KOKKOS_FUNCTION void parameters(std::int64_t channel) const {
     double beta = 0, scale = 0;
     for (std::int64_t segment = 0; segment < shape.segments; ++segment) {
@@ -114,14 +125,16 @@ struct Finish {
     dgamma[channel] = static_cast<float>(scale) + (add_parameters ? dgamma[channel] : 0.0f);
   }
   KOKKOS_FUNCTION void group(std::int64_t index) const {
-    const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups, first = index % shape.groups * width;
+    const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups,
+                       first = index % shape.groups * width;
     const double* sums = channel_sums + segment * 2 * shape.channels + first;
     double mean = 0, slope = 0;
     for (std::int64_t c = 0; c < width; ++c) {
       mean += gamma[first + c] * sums[c];
       slope += gamma[first + c] * sums[shape.channels + c];
     }
-    const double scale = rstd[index] / (static_cast<double>(shape.rows) * static_cast<double>(width));
+    const double scale =
+        rstd[index] / (static_cast<double>(shape.rows) * static_cast<double>(width));
     coefficients[2 * index] = static_cast<float>(mean * scale);
     coefficients[2 * index + 1] = static_cast<float>(slope * scale * rstd[index]);
   }
@@ -139,10 +152,12 @@ struct Input {
     constexpr bool mask = relu && !add;  // with an addition the masked gradient is there already
     constexpr bool together = rounds_lanes<Space, T>;
     const Tile tile = tiling[index];
-    alignas(64) float mean[capacity], scale[capacity], level[capacity], slope[capacity], made[together ? capacity : 1];
+    alignas(64) float mean[capacity], scale[capacity], level[capacity], slope[capacity],
+        made[together ? capacity : 1];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int c = 0; c < tile.width; ++c) {
-      const std::int64_t channel = tile.channel + c, group = tile.segment * shape.groups + channel / group_width;
+      const std::int64_t channel = tile.channel + c,
+                         group = tile.segment * shape.groups + channel / group_width;
       mean[c] = args.mean[group];
       scale[c] = args.gamma[channel] * args.rstd[group];
       level[c] = coefficients[2 * group];
@@ -155,13 +170,15 @@ struct Input {
     for (std::int64_t step = 0; step < tile.steps(); ++step) {
       const std::int64_t offset = tile.offset + step * tile.stride;
       const int lanes = tile.lanes_of(step);
-      const T *x = args.x + offset, *y = mask ? args.y + offset : nullptr, *gradient = (add ? args.dresidual : args.dy) + offset;
+      const T *x = args.x + offset, *y = mask ? args.y + offset : nullptr,
+              *gradient = (add ? args.dresidual : args.dy) + offset;
       T* dx = args.dx + offset;
 #pragma omp simd
       for (int lane = 0; lane < lanes; ++lane) {
         float g = to_float(gradient[lane]);
         if constexpr (mask) g = to_float(y[lane]) > 0 ? g : 0;
-        const float value = scale[lane] * g - level[lane] - (to_float(x[lane]) - mean[lane]) * slope[lane];
+        const float value =
+            scale[lane] * g - level[lane] - (to_float(x[lane]) - mean[lane]) * slope[lane];
         if constexpr (together)
           made[lane] = value;
         else
@@ -173,56 +190,74 @@ struct Input {
 };
 
 template <bool relu, bool add, class Space, class T>
-void run_backward(const Space& space, const NormShape& shape, const NormBackward<T>& args, const NormWorkspace& workspace) {
-  const Finish finish{shape, workspace.channel_sums, args.gamma, args.rstd, workspace.coefficients, args.dgamma, args.dbeta, args.add_parameters};
+void run_backward(const Space& space, const NormShape& shape, const NormBackward<T>& args,
+                  const NormWorkspace& workspace) {
+  const Finish finish{shape,      workspace.channel_sums, args.gamma,
+                      args.rstd,  workspace.coefficients, args.dgamma,
+                      args.dbeta, args.add_parameters};
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
-    for_each_index(space, partial_label, tiling.count(), Partial<T, relu, add>{shape, tiling, args, workspace.partials});
+    for_each_index(space, partial_label, tiling.count(),
+                   Partial<T, relu, add>{shape, tiling, args, workspace.partials});
     for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes),
                    Channel{shape, tiling, workspace.partials, args.rstd, workspace.channel_sums});
     for_each_index(space, finish_label, shape.channels + finish.groups(), finish);
-    for_each_index(space, input_label, tiling.count(), Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
+    for_each_index(space, input_label, tiling.count(),
+                   Input<Space, T, relu, add>{shape, tiling, args, workspace.coefficients});
   } else {
-    with_lanes<T>(shape, packs_fit(args.x, args.y, args.dy, args.dx, args.dresidual), [&](auto lanes) {
-      constexpr int width = decltype(lanes)::value;
-      using Result = SlabInputGradient<Space, T, width, relu, add>;
-      const Slabs<width> slabs(shape);
-      const auto add_up = [&](auto mask) {
-        using Sums = SlabGradientSums<Space, T, width, relu, add, decltype(mask)::value>;
-        for_each_scratch_team<slab_members, Sums::together>(space, partial_label, slabs.count(), Sums::scratch_bytes(),
-                                                            Sums{shape, slabs, args, workspace.partials});
-      };
-      if constexpr (masks<relu, add, width>) {
-        args.mask != nullptr ? add_up(std::true_type()) : add_up(std::false_type());
-      } else {
-        add_up(std::false_type());
-      }
-      const ChannelTeams of_chunks(shape.channels, slabs.chunks);
-      for_each_scratch_team<ChannelTeams::members, 1>(
-          space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
-          SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd, workspace.channel_sums});
-      const FinishTeams<Space, Finish> finish_teams{ChannelTeams(shape.channels, shape.segments), finish};
-      for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, finish_teams.count(), ChannelTeams::scratch_bytes(), finish_teams);
-      for_each_scratch_team<slab_members, Result::together>(space, input_label, slabs.count(), Result::scratch_bytes(),
-                                                            Result{shape, slabs, args, workspace.coefficients});
-    });
+    with_lanes<T>(
+        shape, packs_fit(args.x, args.y, args.dy, args.dx, args.dresidual), [&](auto lanes) {
+          constexpr int width = decltype(lanes)::value;
+          using Result = SlabInputGradient<Space, T, width, relu, add>;
+          const Slabs<width> slabs(shape);
+          const auto add_up = [&](auto mask) {
+            using Sums = SlabGradientSums<Space, T, width, relu, add, decltype(mask)::value>;
+            for_each_scratch_team<slab_members, Sums::together>(
+                space, partial_label, slabs.count(), Sums::scratch_bytes(),
+                Sums{shape, slabs, args, workspace.partials});
+          };
+          if constexpr (masks<relu, add, width>) {
+            args.mask != nullptr ? add_up(std::true_type()) : add_up(std::false_type());
+          } else {
+            add_up(std::false_type());
+          }
+          const ChannelTeams of_chunks(shape.channels, slabs.chunks);
+          for_each_scratch_team<ChannelTeams::members, 1>(
+              space, channel_label, shape.segments * of_chunks.tiles, ChannelTeams::scratch_bytes(),
+              SegmentGradientSums<Space>{of_chunks, shape.groups, workspace.partials, args.rstd,
+                                         workspace.channel_sums});
+          const FinishTeams<Space, Finish> finish_teams{
+              ChannelTeams(shape.channels, shape.segments), finish};
+          for_each_scratch_team<ChannelTeams::members, 1>(space, finish_label, finish_teams.count(),
+                                                          ChannelTeams::scratch_bytes(),
+                                                          finish_teams);
+          for_each_scratch_team<slab_members, Result::together>(
+              space, input_label, slabs.count(), Result::scratch_bytes(),
+              Result{shape, slabs, args, workspace.coefficients});
+        });
   }
 }
 
 }  // namespace
 
 template <class T>
-void norm_backward(const Stream& stream, const NormShape& shape, const NormBackward<T>& args, const NormWorkspace& workspace) {
+void norm_backward(const Stream& stream, const NormShape& shape, const NormBackward<T>& args,
+                   const NormWorkspace& workspace) {
   dispatch(stream, [=](const auto& space) {
     if (shape.relu) {
-      shape.add ? run_backward<true, true>(space, shape, args, workspace) : run_backward<true, false>(space, shape, args, workspace);
+      shape.add ? run_backward<true, true>(space, shape, args, workspace)
+                : run_backward<true, false>(space, shape, args, workspace);
     } else {
-      shape.add ? run_backward<false, true>(space, shape, args, workspace) : run_backward<false, false>(space, shape, args, workspace);
+      shape.add ? run_backward<false, true>(space, shape, args, workspace)
+                : run_backward<false, false>(space, shape, args, workspace);
     }
   });
 }
-template void norm_backward(const Stream&, const NormShape&, const NormBackward<float>&, const NormWorkspace&);
-template void norm_backward(const Stream&, const NormShape&, const NormBackward<BFloat16>&, const NormWorkspace&);
-template void norm_backward(const Stream&, const NormShape&, const NormBackward<Float16>&, const NormWorkspace&);
+template void norm_backward(const Stream&, const NormShape&, const NormBackward<float>&,
+                            const NormWorkspace&);
+template void norm_backward(const Stream&, const NormShape&, const NormBackward<BFloat16>&,
+                            const NormWorkspace&);
+template void norm_backward(const Stream&, const NormShape&, const NormBackward<Float16>&,
+                            const NormWorkspace&);
 
 }  // namespace trireme::kernels

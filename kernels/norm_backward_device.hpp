@@ -1,8 +1,9 @@
 #pragma once
 
-// norm_backward.cpp on a device. Where nothing was added, x and the parameters tell what the ReLU let through: forward's arithmetic again in place of
-// reading y. Behind an addition forward's mask tells it, a sixteenth of y in bfloat16. The second pass takes slabs from the last on, whose x and gradient
-// the second-level cache still holds.
+// norm_backward.cpp on a device. Where nothing was added, x and the parameters tell what the ReLU
+// let through: forward's arithmetic again in place of reading y. Behind an addition forward's mask
+// tells it, a sixteenth of y in bfloat16. The second pass takes slabs from the last on, whose x and
+// gradient the second-level cache still holds.
 
 #include "norm_slab.hpp"
 
@@ -20,15 +21,19 @@ struct SlabGradientSums {
   using Parameters = SlabParameters<lanes, again ? 3 : 1>;  // mean; scale, bias
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-  static constexpr int scratch_bytes() { return Parameters::bytes() + 2 * slab_members * lanes * static_cast<int>(sizeof(float)); }
+  static constexpr int scratch_bytes() {
+    return Parameters::bytes() + 2 * slab_members * lanes * static_cast<int>(sizeof(float));
+  }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const Parameters parameters(team);
-    float *sums = team_scratch<float>(team, 2 * slab_members * lanes), *products = sums + slab_members * lanes;
+    float *sums = team_scratch<float>(team, 2 * slab_members * lanes),
+          *products = sums + slab_members * lanes;
     const Slab slab = slabs[team.league_rank()];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
-      const std::int64_t channel = slab.channel + lane, group = slab.segment * shape.groups + channel / group_width;
+      const std::int64_t channel = slab.channel + lane,
+                         group = slab.segment * shape.groups + channel / group_width;
       parameters(0, lane) = args.mean[group];
       if constexpr (again) {
         parameters(1, lane) = args.gamma[channel] * args.rstd[group];
@@ -36,8 +41,9 @@ struct SlabGradientSums {
       }
     }
     team.team_barrier();
-    for_each_place(team, slabs, slab,
-                   [&](int member, const SlabPlace& place) { add_up(slab, place, parameters, sums + member * lanes, products + member * lanes); });
+    for_each_place(team, slabs, slab, [&](int member, const SlabPlace& place) {
+      add_up(slab, place, parameters, sums + member * lanes, products + member * lanes);
+    });
     team.team_barrier();
     const int width = slabs.width_in_channels();
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
@@ -51,7 +57,8 @@ struct SlabGradientSums {
     }
   }
 
-  KOKKOS_FUNCTION void add_up(const Slab& slab, const SlabPlace& place, const Parameters& parameters, float* sums, float* products) const {
+  KOKKOS_FUNCTION void add_up(const Slab& slab, const SlabPlace& place,
+                              const Parameters& parameters, float* sums, float* products) const {
     float mean[lanes], sum[lanes], product[lanes];
     [[maybe_unused]] float scale[lanes], bias[lanes];
     load<lanes>(&parameters(0, place.lane), mean);
@@ -61,7 +68,8 @@ struct SlabGradientSums {
     }
     for (int k = 0; k < lanes; ++k) sum[k] = product[k] = 0;
     const std::int64_t stride = slabs.stride();
-    std::int64_t at = slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
+    std::int64_t at =
+        slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
     for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;
       float x[count][lanes], g[count][lanes];
@@ -91,7 +99,8 @@ struct SlabGradientSums {
   }
 };
 
-/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum g, sum g * xhat.
+/// Chunks of a channel to its two sums over a segment: channel_sums [segments, 2, channels] = sum
+/// g, sum g * xhat.
 template <class Space>
 struct SegmentGradientSums {
   ChannelTeams teams;
@@ -101,34 +110,48 @@ struct SegmentGradientSums {
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    const std::int64_t segment = team.league_rank() / teams.tiles, group_width = teams.channels / groups;
+    const std::int64_t segment = team.league_rank() / teams.tiles,
+                       group_width = teams.channels / groups;
     const float* of_segment = partials + segment * teams.count * 2 * teams.channels;
     double* out = channel_sums + segment * 2 * teams.channels;
     teams.run(
-        team, team.league_rank() % teams.tiles, [&](int channel, int first, int step) { return teams.sum(of_segment, channel, first, step); },
+        team, team.league_rank() % teams.tiles,
+        [&](int channel, int first, int step) {
+          return teams.sum(of_segment, channel, first, step);
+        },
         [&](int channel, const ChannelSums& sums) {
           out[channel] = sums.value[0];
-          out[teams.channels + channel] = sums.value[1] * rstd[segment * groups + channel / group_width];
+          out[teams.channels + channel] =
+              sums.value[1] * rstd[segment * groups + channel / group_width];
         });
   }
 };
 
-/// The first teams add dgamma and dbeta up over the segments, the others make the coefficients of the groups' dx. `Finish`: of one channel or group.
+/// The first teams add dgamma and dbeta up over the segments, the others make the coefficients of
+/// the groups' dx. `Finish`: of one channel or group.
 template <class Space, class Finish>
 struct FinishTeams {
   ChannelTeams teams;
   Finish finish;
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-  std::int64_t count() const { return teams.tiles + (finish.groups() + ChannelTeams::members - 1) / ChannelTeams::members; }
+  std::int64_t count() const {
+    return teams.tiles + (finish.groups() + ChannelTeams::members - 1) / ChannelTeams::members;
+  }
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     if (team.league_rank() < teams.tiles) {
       teams.run(
-          team, team.league_rank(), [&](int channel, int first, int step) { return teams.sum(finish.channel_sums, channel, first, step); },
-          [&](int channel, const ChannelSums& sums) { finish.parameters(channel, sums.value[0], sums.value[1]); });
+          team, team.league_rank(),
+          [&](int channel, int first, int step) {
+            return teams.sum(finish.channel_sums, channel, first, step);
+          },
+          [&](int channel, const ChannelSums& sums) {
+            finish.parameters(channel, sums.value[0], sums.value[1]);
+          });
       return;
     }
-    const std::int64_t begin = static_cast<std::int64_t>(team.league_rank() - teams.tiles) * ChannelTeams::members;
+    const std::int64_t begin =
+        static_cast<std::int64_t>(team.league_rank() - teams.tiles) * ChannelTeams::members;
     for (int i = team.team_rank(); i < ChannelTeams::members; i += team.team_size()) {
       if (begin + i < finish.groups()) finish.group(begin + i);
     }
@@ -141,8 +164,11 @@ struct SlabInputGradient {
   Slabs<lanes> slabs;
   NormBackward<T> args;
   const float* coefficients;
-  static constexpr bool again = relu && !add;               // with an addition the masked gradient is there already
-  static constexpr int batch = 4, together = 2;             // four or five parameters of eight channels: registers for two teams
+  static constexpr bool again =
+      relu && !add;  // with an addition the masked gradient is there already
+  static constexpr int batch = 4,
+                       together =
+                           2;  // four or five parameters of eight channels: registers for two teams
   using Parameters = SlabParameters<lanes, again ? 5 : 4>;  // mean, scale, level, slope; bias
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
@@ -153,7 +179,8 @@ struct SlabInputGradient {
     const Slab slab = slabs[team.league_size() - 1 - team.league_rank()];
     const std::int64_t group_width = shape.channels / shape.groups;
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
-      const std::int64_t channel = slab.channel + lane, group = slab.segment * shape.groups + channel / group_width;
+      const std::int64_t channel = slab.channel + lane,
+                         group = slab.segment * shape.groups + channel / group_width;
       parameters(0, lane) = args.mean[group];
       parameters(1, lane) = args.gamma[channel] * args.rstd[group];
       parameters(2, lane) = coefficients[2 * group];
@@ -161,10 +188,12 @@ struct SlabInputGradient {
       if constexpr (again) parameters(4, lane) = args.beta[channel];
     }
     team.team_barrier();
-    for_each_place(team, slabs, slab, [&](int, const SlabPlace& place) { make(slab, place, parameters); });
+    for_each_place(team, slabs, slab,
+                   [&](int, const SlabPlace& place) { make(slab, place, parameters); });
   }
 
-  KOKKOS_FUNCTION void make(const Slab& slab, const SlabPlace& place, const Parameters& parameters) const {
+  KOKKOS_FUNCTION void make(const Slab& slab, const SlabPlace& place,
+                            const Parameters& parameters) const {
     float mean[lanes], scale[lanes], level[lanes], slope[lanes];
     [[maybe_unused]] float bias[lanes];
     load<lanes>(&parameters(0, place.lane), mean);
@@ -173,7 +202,8 @@ struct SlabInputGradient {
     load<lanes>(&parameters(3, place.lane), slope);
     if constexpr (again) load<lanes>(&parameters(4, place.lane), bias);
     const std::int64_t stride = slabs.stride();
-    std::int64_t at = slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
+    std::int64_t at =
+        slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
     const T* gradient = add ? args.dresidual : args.dy;
     for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;

@@ -1,11 +1,15 @@
 #include "norm_statistics_device.hpp"
 
-// Mean and variance of a channel from the sums s of its n numbers and q of their squares, which a convolution's epilogue left: q / n - (s / n)^2, in double.
-// The sums are float32 and were added in an order that their maker chose. Say each is off by e of the sum of its terms' absolute values: then the variance is off by
-// at most 3 e times the mean square q / n, and 1 / sqrt(variance + epsilon) by 1.5 e times mean square / (variance + epsilon) of itself. That ratio is held to
-// `most_cancelled`; a channel above it, whose mean is more than 5.5 standard deviations, is read and added up again in double, around its first number.
-// Partial sums over a tile of some 10^2 rows that are added to each other in float32, 25000 of them, have e about 10^-5: 5 * 10^-4 of rstd, a rounding of float16.
-// Bytes: 8 a channel, and x of the channels that are read again, with the memory around them.
+// Mean and variance of a channel from the sums s of its n numbers and q of their squares, which a
+// convolution's epilogue left: q / n - (s / n)^2, in double. The sums are float32 and were added in
+// an order that their maker chose. Say each is off by e of the sum of its terms' absolute values:
+// then the variance is off by at most 3 e times the mean square q / n, and 1 / sqrt(variance +
+// epsilon) by 1.5 e times mean square / (variance + epsilon) of itself. That ratio is held to
+// `most_cancelled`; a channel above it, whose mean is more than 5.5 standard deviations, is read
+// and added up again in double, around its first number. Partial sums over a tile of some 10^2 rows
+// that are added to each other in float32, 25000 of them, have e about 10^-5: 5 * 10^-4 of rstd, a
+// rounding of float16. Bytes: 8 a channel, and x of the channels that are read again, with the
+// memory around them.
 
 #include <cmath>
 
@@ -26,22 +30,29 @@ struct OfSums {
   KOKKOS_FUNCTION double rows() const { return static_cast<double>(shape.rows); }
   /// Mean and M2 of a channel; false where the sums do not tell them, a NaN among these.
   KOKKOS_FUNCTION bool read(std::int64_t channel, ChannelSums& moments) const {
-    const double mean = sums[channel] / rows(), mean_square = sums[shape.channels + channel] / rows(), variance = mean_square - mean * mean;
+    const double mean = sums[channel] / rows(),
+                 mean_square = sums[shape.channels + channel] / rows(),
+                 variance = mean_square - mean * mean;
     moments = {{mean, variance > 0 ? variance * rows() : 0}};
     return mean_square <= most_cancelled * (variance + static_cast<double>(out.epsilon));
   }
   /// Around the channel's first number, over the rows first, first + step, ...
-  KOKKOS_FUNCTION ChannelSums add_up(std::int64_t channel, std::int64_t first, std::int64_t step) const {
+  KOKKOS_FUNCTION ChannelSums add_up(std::int64_t channel, std::int64_t first,
+                                     std::int64_t step) const {
     const double shift = to_float(x[channel]);
     ChannelSums total;
-    for (std::int64_t row = first; row < shape.rows; row += step) add_moments(total, 1, to_float(x[row * shape.channels + channel]) - shift, 0);
+    for (std::int64_t row = first; row < shape.rows; row += step)
+      add_moments(total, 1, to_float(x[row * shape.channels + channel]) - shift, 0);
     return total;
   }
-  KOKKOS_FUNCTION ChannelSums around_mean(std::int64_t channel, const ChannelSums& total) const { return combined(total, rows(), to_float(x[channel])); }
+  KOKKOS_FUNCTION ChannelSums around_mean(std::int64_t channel, const ChannelSums& total) const {
+    return combined(total, rows(), to_float(x[channel]));
+  }
   KOKKOS_FUNCTION void write(std::int64_t channel, const ChannelSums& moments) const {
     const double square = moments.value[1];
     out.mean[channel] = static_cast<float>(moments.value[0]);
-    out.rstd[channel] = static_cast<float>(1.0 / sqrt(square / rows() + static_cast<double>(out.epsilon)));
+    out.rstd[channel] =
+        static_cast<float>(1.0 / sqrt(square / rows() + static_cast<double>(out.epsilon)));
     out.unbiased_variance[channel] = static_cast<float>(square / (shape.rows > 1 ? rows() - 1 : 1));
   }
 
@@ -66,7 +77,8 @@ struct OfSumsTeam {
     ChannelSums moments;
     if (!of.read(channel, moments)) {
       ChannelSums* totals = team_scratch<ChannelSums>(team, members);
-      for (int member = team.team_rank(); member < members; member += team.team_size()) totals[member] = of.add_up(channel, member, members);
+      for (int member = team.team_rank(); member < members; member += team.team_size())
+        totals[member] = of.add_up(channel, member, members);
       team.team_barrier();
       if (team.team_rank() > 0) return;
       ChannelSums total;
@@ -82,19 +94,24 @@ struct OfSumsTeam {
 }  // namespace
 
 template <class T>
-void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, const float* sums, const NormStatistics& out) {
+void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, const float* sums,
+                  const NormStatistics& out) {
   dispatch(stream, [=]<class Space>(const Space& space) {
     const OfSums<T> of{shape, x, sums, out};
     if constexpr (on_host<Space>) {
       for_each_index(space, of_sums_label, shape.channels, of);
     } else {
       using Work = OfSumsTeam<Space, T>;
-      for_each_scratch_team<Work::members, 1>(space, of_sums_label, shape.channels, Work::scratch_bytes(), Work{of});
+      for_each_scratch_team<Work::members, 1>(space, of_sums_label, shape.channels,
+                                              Work::scratch_bytes(), Work{of});
     }
   });
 }
-template void norm_of_sums(const Stream&, const NormShape&, const float*, const float*, const NormStatistics&);
-template void norm_of_sums(const Stream&, const NormShape&, const BFloat16*, const float*, const NormStatistics&);
-template void norm_of_sums(const Stream&, const NormShape&, const Float16*, const float*, const NormStatistics&);
+template void norm_of_sums(const Stream&, const NormShape&, const float*, const float*,
+                           const NormStatistics&);
+template void norm_of_sums(const Stream&, const NormShape&, const BFloat16*, const float*,
+                           const NormStatistics&);
+template void norm_of_sums(const Stream&, const NormShape&, const Float16*, const float*,
+                           const NormStatistics&);
 
 }  // namespace trireme::kernels

@@ -1,10 +1,11 @@
 #include "norm_statistics_device.hpp"
 #include "norm_tile.hpp"
 
-// Mean and variance in one reading of x. In a tile each lane subtracts its own first number: the sum of squares of the differences is then at
-// most 1 + n times the lane's true one (n <= 128 numbers a lane; about 2 times on average), so nothing cancels however large the mean. Lanes, chunks
-// and channels of a group are combined in double by Chan, Golub and LeVeque (1983): sum of n_i * (mean_i - mean)^2 beside the sum of M2_i.
-// Bytes: x once.
+// Mean and variance in one reading of x. In a tile each lane subtracts its own first number: the
+// sum of squares of the differences is then at most 1 + n times the lane's true one (n <= 128
+// numbers a lane; about 2 times on average), so nothing cancels however large the mean. Lanes,
+// chunks and channels of a group are combined in double by Chan, Golub and LeVeque (1983): sum of
+// n_i * (mean_i - mean)^2 beside the sum of M2_i. Bytes: x once.
 
 #include <cmath>
 
@@ -52,7 +53,8 @@ struct Partial {
   /// Lanes of one channel to its mean and M2 over the tile's rows.
   KOKKOS_FUNCTION void fold(const Tile& tile, float* mean, float* offset, float* m2) const {
     constexpr int capacity = tile_lanes;
-    const float inverse_whole = 1.0f / tile.count(tile.tail), inverse_longer = 1.0f / tile.count(-1);
+    const float inverse_whole = 1.0f / tile.count(tile.tail),
+                inverse_longer = 1.0f / tile.count(-1);
 #pragma omp simd
     for (int lane = 0; lane < tile.lanes; ++lane) {
       offset[lane] *= lane < tile.tail ? inverse_longer : inverse_whole;
@@ -78,7 +80,8 @@ struct Partial {
         square[c] += lane_m2[c] + count * difference * difference;
       }
     }
-    float *means = partials + tiling.partial(tile, 0), *squares = partials + tiling.partial(tile, 1);
+    float *means = partials + tiling.partial(tile, 0),
+          *squares = partials + tiling.partial(tile, 1);
     for (int c = 0; c < tile.width; ++c) {
       means[c] = static_cast<float>(total[c]);
       squares[c] = static_cast<float>(square[c]);
@@ -126,50 +129,63 @@ struct Group {
   NormStatistics out;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups, group = index % shape.groups;
+    const std::int64_t width = shape.channels / shape.groups, segment = index / shape.groups,
+                       group = index % shape.groups;
     const double* means = channel_sums + segment * 2 * shape.channels + group * width;
     const double* squares = means + shape.channels;
     const double rows = static_cast<double>(shape.rows), count = rows * static_cast<double>(width);
     double mean = 0, square = 0;
     for (std::int64_t c = 0; c < width; ++c) mean += means[c];
     mean /= static_cast<double>(width);
-    for (std::int64_t c = 0; c < width; ++c) square += squares[c] + rows * (means[c] - mean) * (means[c] - mean);
+    for (std::int64_t c = 0; c < width; ++c)
+      square += squares[c] + rows * (means[c] - mean) * (means[c] - mean);
     out.mean[index] = static_cast<float>(mean);
-    out.rstd[index] = static_cast<float>(1.0 / sqrt(square / count + static_cast<double>(out.epsilon)));
-    if (out.unbiased_variance != nullptr) out.unbiased_variance[index] = static_cast<float>(square / (count > 1 ? count - 1 : 1));
+    out.rstd[index] =
+        static_cast<float>(1.0 / sqrt(square / count + static_cast<double>(out.epsilon)));
+    if (out.unbiased_variance != nullptr)
+      out.unbiased_variance[index] = static_cast<float>(square / (count > 1 ? count - 1 : 1));
   }
 };
 
 template <class Space, class T>
-void add_up(const Space& space, const NormShape& shape, const T* x, const NormWorkspace& workspace) {
+void add_up(const Space& space, const NormShape& shape, const T* x,
+            const NormWorkspace& workspace) {
   if constexpr (on_host<Space>) {
     const Tiling tiling(shape);
     for_each_index(space, partial_label, tiling.count(), Partial<T>{tiling, x, workspace.partials});
-    for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes), Channel{tiling, workspace.partials, workspace.channel_sums});
+    for_each_index(space, channel_label, shape.segments * ceil_div(shape.channels, channel_lanes),
+                   Channel{tiling, workspace.partials, workspace.channel_sums});
   } else {
     with_lanes<T>(shape, packs_fit(x), [&](auto lanes) {
       using Work = SlabStatistics<Space, T, decltype(lanes)::value>;
       const Slabs<decltype(lanes)::value> slabs(shape);
-      for_each_scratch_team<slab_members, Work::together>(space, partial_label, slabs.count(), Work::scratch_bytes(), Work{slabs, x, workspace.partials});
+      for_each_scratch_team<slab_members, Work::together>(space, partial_label, slabs.count(),
+                                                          Work::scratch_bytes(),
+                                                          Work{slabs, x, workspace.partials});
       const ChannelTeams teams(shape.channels, slabs.chunks);
       for_each_scratch_team<ChannelTeams::members, 1>(
           space, channel_label, shape.segments * teams.tiles, ChannelTeams::scratch_bytes(),
-          SegmentStatistics<Space>{teams, shape.rows, slabs.chunk_rows, workspace.partials, workspace.channel_sums});
+          SegmentStatistics<Space>{teams, shape.rows, slabs.chunk_rows, workspace.partials,
+                                   workspace.channel_sums});
     });
   }
 }
 
 template <class Space, class T>
-void run_statistics(const Space& space, const NormShape& shape, const T* x, const NormWorkspace& workspace, const NormStatistics& out) {
+void run_statistics(const Space& space, const NormShape& shape, const T* x,
+                    const NormWorkspace& workspace, const NormStatistics& out) {
   add_up(space, shape, x, workspace);
-  for_each_index(space, group_label, shape.segments * shape.groups, Group{shape, workspace.channel_sums, out});
+  for_each_index(space, group_label, shape.segments * shape.groups,
+                 Group{shape, workspace.channel_sums, out});
 }
 
 }  // namespace
 
 std::int64_t norm_chunk_rows(const NormShape& shape) {
-  constexpr std::int64_t chunk_elements = 16384;  // 64 KiB of float32: far more than the start of a task costs, far less than a core's L2
-  constexpr std::int64_t least_rows = 64;         // the partial sums (8 bytes a channel) stay below a sixteenth of what is read
+  constexpr std::int64_t chunk_elements = 16384;  // 64 KiB of float32: far more than the start of a
+                                                  // task costs, far less than a core's L2
+  constexpr std::int64_t least_rows =
+      64;  // the partial sums (8 bytes a channel) stay below a sixteenth of what is read
   std::int64_t rows = chunk_elements / shape.channels;
   if (rows < least_rows) rows = least_rows;
   return rows < shape.rows ? rows : shape.rows;
@@ -177,15 +193,20 @@ std::int64_t norm_chunk_rows(const NormShape& shape) {
 
 NormWorkspaceSizes norm_workspace_sizes(const NormShape& shape) {
   const std::int64_t chunks = ceil_div(shape.rows, norm_chunk_rows(shape));
-  return {2 * shape.segments * chunks * shape.channels, 2 * shape.segments * shape.channels, 2 * shape.segments * shape.groups};
+  return {2 * shape.segments * chunks * shape.channels, 2 * shape.segments * shape.channels,
+          2 * shape.segments * shape.groups};
 }
 
 template <class T>
-void norm_statistics(const Stream& stream, const NormShape& shape, const T* x, const NormWorkspace& workspace, const NormStatistics& out) {
+void norm_statistics(const Stream& stream, const NormShape& shape, const T* x,
+                     const NormWorkspace& workspace, const NormStatistics& out) {
   dispatch(stream, [=](const auto& space) { run_statistics(space, shape, x, workspace, out); });
 }
-template void norm_statistics(const Stream&, const NormShape&, const float*, const NormWorkspace&, const NormStatistics&);
-template void norm_statistics(const Stream&, const NormShape&, const BFloat16*, const NormWorkspace&, const NormStatistics&);
-template void norm_statistics(const Stream&, const NormShape&, const Float16*, const NormWorkspace&, const NormStatistics&);
+template void norm_statistics(const Stream&, const NormShape&, const float*, const NormWorkspace&,
+                              const NormStatistics&);
+template void norm_statistics(const Stream&, const NormShape&, const BFloat16*,
+                              const NormWorkspace&, const NormStatistics&);
+template void norm_statistics(const Stream&, const NormShape&, const Float16*, const NormWorkspace&,
+                              const NormStatistics&);
 
 }  // namespace trireme::kernels

@@ -1,13 +1,16 @@
 #pragma once
 
-// The statistics of norm_statistics.cpp on a device: a member's shift is its own first number; members and chunks are combined around one of them in double.
+// The statistics of norm_statistics.cpp on a device: a member's shift is its own first number;
+// members and chunks are combined around one of them in double.
 
 #include "norm_slab.hpp"
 
 namespace trireme::kernels {
 
-/// Chan, Golub and LeVeque's sums around `shift`: sum of n_i * d_i and of M2_i + n_i * d_i^2, where d_i = mean_i - shift.
-KOKKOS_INLINE_FUNCTION void add_moments(ChannelSums& sums, double count, double difference, double m2) {
+/// Chan, Golub and LeVeque's sums around `shift`: sum of n_i * d_i and of M2_i + n_i * d_i^2, where
+/// d_i = mean_i - shift.
+KOKKOS_INLINE_FUNCTION void add_moments(ChannelSums& sums, double count, double difference,
+                                        double m2) {
   sums.value[0] += count * difference;
   sums.value[1] += m2 + count * difference * difference;
 }
@@ -25,31 +28,40 @@ struct SlabStatistics {
   static constexpr int batch = 8, together = 3;
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-  static constexpr int scratch_bytes() { return 2 * slab_members * lanes * static_cast<int>(sizeof(float)); }
+  static constexpr int scratch_bytes() {
+    return 2 * slab_members * lanes * static_cast<int>(sizeof(float));
+  }
 
   KOKKOS_FUNCTION void operator()(const Member& team) const {
-    float *means = team_scratch<float>(team, 2 * slab_members * lanes), *squares = means + slab_members * lanes;
+    float *means = team_scratch<float>(team, 2 * slab_members * lanes),
+          *squares = means + slab_members * lanes;
     const Slab slab = slabs[team.league_rank()];
     for_each_place(team, slabs, slab, [&](int member, const SlabPlace& place) {
-      if (place.row < slab.rows) add_up(slab, place, means + member * lanes, squares + member * lanes);
+      if (place.row < slab.rows)
+        add_up(slab, place, means + member * lanes, squares + member * lanes);
     });
     team.team_barrier();
-    const int width = slabs.width_in_channels(), sides = slab.rows < slabs.side ? slab.rows : slabs.side;
+    const int width = slabs.width_in_channels(),
+              sides = slab.rows < slabs.side ? slab.rows : slabs.side;
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
       ChannelSums sums;
       for (int row = 0; row < sides; ++row) {
         const int count = (slab.rows - row + slabs.side - 1) / slabs.side;
-        add_moments(sums, count, static_cast<double>(means[row * width + lane]) - means[lane], squares[row * width + lane]);
+        add_moments(sums, count, static_cast<double>(means[row * width + lane]) - means[lane],
+                    squares[row * width + lane]);
       }
       const ChannelSums all = combined(sums, slab.rows, means[lane]);
-      for (int k = 0; k < 2; ++k) partials[slabs.partial(slab, k) + lane] = static_cast<float>(all.value[k]);
+      for (int k = 0; k < 2; ++k)
+        partials[slabs.partial(slab, k) + lane] = static_cast<float>(all.value[k]);
     }
   }
 
   /// Mean and M2 of the member's channels over its rows.
-  KOKKOS_FUNCTION void add_up(const Slab& slab, const SlabPlace& place, float* mean, float* m2) const {
+  KOKKOS_FUNCTION void add_up(const Slab& slab, const SlabPlace& place, float* mean,
+                              float* m2) const {
     const std::int64_t stride = slabs.stride();
-    const T* first = x + slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
+    const T* first =
+        x + slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
     float shift[lanes], sum[lanes], square[lanes];
     load<lanes>(first, shift);
     for (int k = 0; k < lanes; ++k) sum[k] = square[k] = 0;
@@ -67,7 +79,8 @@ struct SlabStatistics {
         }
       }
     });
-    const float count = static_cast<float>((slab.rows - place.row + slabs.side - 1) / slabs.side), inverse = 1.0f / count;
+    const float count = static_cast<float>((slab.rows - place.row + slabs.side - 1) / slabs.side),
+                inverse = 1.0f / count;
     for (int k = 0; k < lanes; ++k) {
       const float offset = sum[k] * inverse;
       square[k] -= offset * offset * count;
@@ -90,17 +103,20 @@ struct SegmentStatistics {
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const int segment = team.league_rank() / teams.tiles;
-    const float* of_segment = partials + static_cast<std::int64_t>(segment) * teams.count * 2 * teams.channels;
+    const float* of_segment =
+        partials + static_cast<std::int64_t>(segment) * teams.count * 2 * teams.channels;
     double* out = channel_sums + static_cast<std::int64_t>(segment) * 2 * teams.channels;
     teams.run(
         team, team.league_rank() % teams.tiles,
         [&](int channel, int first, int step) {
           const double shift = of_segment[channel];
           ChannelSums sums;
-          teams.for_partials(of_segment, channel, first, step, [&](int chunk, float mean, float m2) {
-            const std::int64_t left = rows - static_cast<std::int64_t>(chunk) * chunk_rows;
-            add_moments(sums, static_cast<double>(left < chunk_rows ? left : chunk_rows), mean - shift, m2);
-          });
+          teams.for_partials(
+              of_segment, channel, first, step, [&](int chunk, float mean, float m2) {
+                const std::int64_t left = rows - static_cast<std::int64_t>(chunk) * chunk_rows;
+                add_moments(sums, static_cast<double>(left < chunk_rows ? left : chunk_rows),
+                            mean - shift, m2);
+              });
           return sums;
         },
         [&](int channel, const ChannelSums& sums) {

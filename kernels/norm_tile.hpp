@@ -1,9 +1,10 @@
 #pragma once
 
-// How the normalisations walk over x [segments, rows, channels] on the host (on a device: norm_slab.hpp). A task is a tile: a chunk of rows
-// by a run of channels. Narrow rows are packed: `repeat` rows side by side make one wide row, whose lanes belong to channel lane % channels.
-// So inner loops are always a few hundred contiguous elements, and each lane adds only some 64 numbers, which float32 bears; lanes and chunks
-// are added in double.
+// How the normalisations walk over x [segments, rows, channels] on the host (on a device:
+// norm_slab.hpp). A task is a tile: a chunk of rows by a run of channels. Narrow rows are packed:
+// `repeat` rows side by side make one wide row, whose lanes belong to channel lane % channels. So
+// inner loops are always a few hundred contiguous elements, and each lane adds only some 64
+// numbers, which float32 bears; lanes and chunks are added in double.
 
 #include <Kokkos_Core.hpp>
 
@@ -21,9 +22,12 @@ constexpr int tile_lanes = 512;
 /// Channels that one task of the small per-channel kernels takes.
 constexpr int channel_lanes = 16;
 
-KOKKOS_INLINE_FUNCTION std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+KOKKOS_INLINE_FUNCTION std::int64_t ceil_div(std::int64_t a, std::int64_t b) {
+  return (a + b - 1) / b;
+}
 
-/// Rows packed side by side: as many as fill some 256 lanes, a multiple of 16 lanes where that fits.
+/// Rows packed side by side: as many as fill some 256 lanes, a multiple of 16 lanes where that
+/// fits.
 KOKKOS_INLINE_FUNCTION std::int64_t packed_rows(std::int64_t channels, std::int64_t lanes) {
   if (2 * channels > lanes) return 1;
   std::int64_t unit = 1;
@@ -38,14 +42,17 @@ struct Tile {
   std::int64_t offset = 0;  ///< of its first element in x
   std::int64_t stride = 0;  ///< from one packed row to the next
   std::int64_t rows = 0;    ///< of x
-  std::int64_t full = 0;    ///< packed rows that are whole; one more of `tail` lanes follows where tail > 0
-  int width = 0;            ///< channels
+  std::int64_t full =
+      0;          ///< packed rows that are whole; one more of `tail` lanes follows where tail > 0
+  int width = 0;  ///< channels
   int repeat = 1, lanes = 0, tail = 0;
 
   KOKKOS_FUNCTION std::int64_t steps() const { return full + (tail > 0 ? 1 : 0); }
   KOKKOS_FUNCTION int lanes_of(std::int64_t step) const { return step < full ? lanes : tail; }
   /// How many numbers a lane sees.
-  KOKKOS_FUNCTION float count(int lane) const { return static_cast<float>(full + (lane < tail ? 1 : 0)); }
+  KOKKOS_FUNCTION float count(int lane) const {
+    return static_cast<float>(full + (lane < tail ? 1 : 0));
+  }
 };
 
 struct Tiling {
@@ -81,19 +88,23 @@ struct Tiling {
     tile.tail = static_cast<int>(tile.rows % tile.repeat) * tile.width;
     return tile;
   }
-  /// Partial sum `which` (0 or 1) of the tile's first channel in partials [segments, chunks, 2, channels].
+  /// Partial sum `which` (0 or 1) of the tile's first channel in partials [segments, chunks, 2,
+  /// channels].
   KOKKOS_FUNCTION std::int64_t partial(const Tile& tile, int which) const {
     return ((tile.segment * chunks + tile.chunk) * 2 + which) * channels + tile.channel;
   }
 };
 
-/// Calls run(rows, offset, lanes) over the tile's packed rows, four side by side as long as there are four: what a lane keeps
-/// in memory is then loaded and stored once for four rows. `rows` is a std::integral_constant.
+/// Calls run(rows, offset, lanes) over the tile's packed rows, four side by side as long as there
+/// are four: what a lane keeps in memory is then loaded and stored once for four rows. `rows` is a
+/// std::integral_constant.
 template <class Run>
 KOKKOS_INLINE_FUNCTION void for_packed_rows(const Tile& tile, std::int64_t first, const Run& run) {
   std::int64_t step = first;
-  for (; step + 4 <= tile.full; step += 4) run(std::integral_constant<int, 4>(), tile.offset + step * tile.stride, tile.lanes);
-  for (; step < tile.steps(); ++step) run(std::integral_constant<int, 1>(), tile.offset + step * tile.stride, tile.lanes_of(step));
+  for (; step + 4 <= tile.full; step += 4)
+    run(std::integral_constant<int, 4>(), tile.offset + step * tile.stride, tile.lanes);
+  for (; step < tile.steps(); ++step)
+    run(std::integral_constant<int, 1>(), tile.offset + step * tile.stride, tile.lanes_of(step));
 }
 
 /// The first `width` lanes were set channel by channel: the same for the other packed rows.

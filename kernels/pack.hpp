@@ -1,8 +1,9 @@
 #pragma once
 
-// Neighbouring elements that one thread of a device takes at once, in float32 registers: memory gives and takes them 16 bytes at a time, which a device's
-// memory needs to be kept busy; 8 bytes where that is all of an operand that stands beside wider ones. A count whose bytes are no multiple of 8 goes
-// element by element; so `load<1>` is the element itself.
+// Neighbouring elements that one thread of a device takes at once, in float32 registers: memory
+// gives and takes them 16 bytes at a time, which a device's memory needs to be kept busy; 8 bytes
+// where that is all of an operand that stands beside wider ones. A count whose bytes are no
+// multiple of 8 goes element by element; so `load<1>` is the element itself.
 
 #include <Kokkos_Core.hpp>
 
@@ -27,9 +28,12 @@ KOKKOS_FORCEINLINE_FUNCTION Words<words> read_words(const void* from) {
   return *static_cast<const Words<words>*>(from);
 }
 
-KOKKOS_FORCEINLINE_FUNCTION std::uint64_t two_words(std::uint32_t low, std::uint32_t high) { return low | static_cast<std::uint64_t>(high) << 32; }
+KOKKOS_FORCEINLINE_FUNCTION std::uint64_t two_words(std::uint32_t low, std::uint32_t high) {
+  return low | static_cast<std::uint64_t>(high) << 32;
+}
 
-/// In one access. nvcc takes a structure of words apart and does not always put the stores together again: it gets them as one number.
+/// In one access. nvcc takes a structure of words apart and does not always put the stores together
+/// again: it gets them as one number.
 template <int words>
 KOKKOS_FORCEINLINE_FUNCTION void write_words(const Words<words>& all, void* to) {
 #if defined(__CUDA_ARCH__)
@@ -69,7 +73,9 @@ KOKKOS_FORCEINLINE_FUNCTION void split_pair(BFloat16, std::uint32_t pair, float&
 }
 KOKKOS_FORCEINLINE_FUNCTION void split_pair(Float16, std::uint32_t pair, float& low, float& high) {
 #if defined(__CUDA_ARCH__)
-  asm("{ .reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }" : "=f"(low), "=f"(high) : "r"(pair));
+  asm("{ .reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
+      : "=f"(low), "=f"(high)
+      : "r"(pair));
 #else
   low = to_float(Float16{static_cast<std::uint16_t>(pair)});
   high = to_float(Float16{static_cast<std::uint16_t>(pair >> 16)});
@@ -110,7 +116,8 @@ KOKKOS_FORCEINLINE_FUNCTION void load(const T* from, float (&to)[count]) {
   } else {
     for (int begin = 0; begin < count; begin += 2 * words) {
       const auto all = read_words<words>(from + begin);
-      for (int k = 0; k < words; ++k) split_pair(T{}, all.word[k], to[begin + 2 * k], to[begin + 2 * k + 1]);
+      for (int k = 0; k < words; ++k)
+        split_pair(T{}, all.word[k], to[begin + 2 * k], to[begin + 2 * k + 1]);
     }
   }
 }
@@ -130,7 +137,8 @@ KOKKOS_FORCEINLINE_FUNCTION void store(const float (&from)[count], T* to) {
   } else {
     for (int begin = 0; begin < count; begin += 2 * words) {
       Words<words> all;
-      for (int k = 0; k < words; ++k) all.word[k] = pair_of(T{}, from[begin + 2 * k], from[begin + 2 * k + 1]);
+      for (int k = 0; k < words; ++k)
+        all.word[k] = pair_of(T{}, from[begin + 2 * k], from[begin + 2 * k + 1]);
       write_words(all, to + begin);
     }
   }

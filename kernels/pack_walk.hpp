@@ -1,7 +1,8 @@
 #pragma once
 
-// How a team of a device walks over neighbouring elements that need not begin where a pack may: those before the first whole pack and behind the last go
-// one by one, the packs between them `unroll` a thread, all of whose operands are on their way before the first is used. A step has
+// How a team of a device walks over neighbouring elements that need not begin where a pack may:
+// those before the first whole pack and behind the last go one by one, the packs between them
+// `unroll` a thread, all of whose operands are on their way before the first is used. A step has
 //   template <int lanes> struct Operands;
 //   template <int lanes> void load(int i, Operands<lanes>&) const;  // of elements [i, i + lanes)
 //   template <int lanes> void take(int i, Operands<lanes>&);
@@ -11,20 +12,25 @@
 
 namespace trireme::kernels {
 
-/// Elements before the first whole pack of `count` elements whose first is number `place` of an array that begins with a pack.
+/// Elements before the first whole pack of `count` elements whose first is number `place` of an
+/// array that begins with a pack.
 template <int lanes>
 KOKKOS_FORCEINLINE_FUNCTION int before_packs(std::int64_t place, int count) {
   const int head = static_cast<int>((lanes - place % lanes) % lanes);
   return head < count ? head : count;
 }
 
-/// Packs pack, pack + stride ... below `packs`, the first of which begins at element `head`; what is left of whole rounds of `unroll` in smaller ones.
+/// Packs pack, pack + stride ... below `packs`, the first of which begins at element `head`; what
+/// is left of whole rounds of `unroll` in smaller ones.
 template <int lanes, int unroll, class Step>
-KOKKOS_FORCEINLINE_FUNCTION void walk_rounds(int pack, int packs, int stride, int head, Step& step) {
+KOKKOS_FORCEINLINE_FUNCTION void walk_rounds(int pack, int packs, int stride, int head,
+                                             Step& step) {
   for (; pack + (unroll - 1) * stride < packs; pack += unroll * stride) {
     typename Step::template Operands<lanes> operands[unroll];
-    for (int k = 0; k < unroll; ++k) step.template load<lanes>(head + (pack + k * stride) * lanes, operands[k]);
-    for (int k = 0; k < unroll; ++k) step.template take<lanes>(head + (pack + k * stride) * lanes, operands[k]);
+    for (int k = 0; k < unroll; ++k)
+      step.template load<lanes>(head + (pack + k * stride) * lanes, operands[k]);
+    for (int k = 0; k < unroll; ++k)
+      step.template take<lanes>(head + (pack + k * stride) * lanes, operands[k]);
   }
   if constexpr (unroll > 1) walk_rounds<lanes, unroll / 2>(pack, packs, stride, head, step);
 }

@@ -4,10 +4,12 @@
 
 #include "elements.hpp"
 
-// Max and average pooling, and sums over rows. Channels are innermost: a piece is a pixel (or a block of columns) and its inner loop
-// runs over channels, so every access is to neighbours. Every kernel reads its inputs and writes its outputs once from memory (windows
-// that overlap are read again from cache); the gradient of max pooling gathers, so no two threads write one element. On a device a thread
-// takes a pack of channels; the windows of ResNet (3 x 3, stride 2) are unrolled, all of their loads before the first use.
+// Max and average pooling, and sums over rows. Channels are innermost: a piece is a pixel (or a
+// block of columns) and its inner loop runs over channels, so every access is to neighbours. Every
+// kernel reads its inputs and writes its outputs once from memory (windows that overlap are read
+// again from cache); the gradient of max pooling gathers, so no two threads write one element. On a
+// device a thread takes a pack of channels; the windows of ResNet (3 x 3, stride 2) are unrolled,
+// all of their loads before the first use.
 
 namespace trireme::kernels {
 namespace {
@@ -18,7 +20,8 @@ const std::string sum_label = "trireme/kernels/sum_rows";
 const std::string slices_label = "trireme/kernels/sum_slices";
 const std::string broadcast_label = "trireme/kernels/broadcast_rows";
 
-constexpr int host_lanes = 64;  // elements that one call of a functor adds up side by side: some vector registers' worth
+constexpr int host_lanes =
+    64;  // elements that one call of a functor adds up side by side: some vector registers' worth
 
 template <class T>
 struct MaxPoolForward {
@@ -30,7 +33,8 @@ struct MaxPoolForward {
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
 
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t column = piece % w.out_width, row = piece / w.out_width % w.out_height, image = piece / w.out_width / w.out_height;
+    const std::int64_t column = piece % w.out_width, row = piece / w.out_width % w.out_height,
+                       image = piece / w.out_width / w.out_height;
     T* __restrict best = y + piece * w.channels;
     std::uint8_t* __restrict place = winners + piece * w.channels;
     bool first = true;
@@ -47,7 +51,8 @@ struct MaxPoolForward {
     }
   }
 
-  KOKKOS_FUNCTION static void take(const T* __restrict source, T* __restrict best, std::uint8_t* __restrict place, std::uint8_t here, bool first,
+  KOKKOS_FUNCTION static void take(const T* __restrict source, T* __restrict best,
+                                   std::uint8_t* __restrict place, std::uint8_t here, bool first,
                                    std::int64_t begin, std::int64_t end) {
     if (first) {
       for (std::int64_t c = begin; c < end; ++c) {
@@ -65,7 +70,9 @@ struct MaxPoolForward {
   }
 };
 
-KOKKOS_FORCEINLINE_FUNCTION bool inside(int i, int count) { return static_cast<unsigned>(i) < static_cast<unsigned>(count); }
+KOKKOS_FORCEINLINE_FUNCTION bool inside(int i, int count) {
+  return static_cast<unsigned>(i) < static_cast<unsigned>(count);
+}
 
 /// A device's thread, a pixel and a pack of its channels. `side`: of the window, 0: as w says.
 template <class T, int side>
@@ -78,16 +85,23 @@ struct MaxPoolForwardPacks {
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
 
   MaxPoolForwardPacks(const PoolWindows& windows, const T* from, T* to, std::uint8_t* places)
-      : w(windows), x(from), y(to), winners(places), columns(windows.out_width), rows(windows.out_height) {}
+      : w(windows),
+        x(from),
+        y(to),
+        winners(places),
+        columns(windows.out_width),
+        rows(windows.out_height) {}
 
-  /// The maximum so far. Before the first element the place is that of the first element, wherever the maximum is.
+  /// The maximum so far. Before the first element the place is that of the first element, wherever
+  /// the maximum is.
   template <int pack>
   struct Best {
     float value[pack];
     int place[pack];
     KOKKOS_FORCEINLINE_FUNCTION void take(const float (&values)[pack], int here) {
       for (int c = 0; c < pack; ++c) {
-        const bool wins = !(values[c] <= value[c]) && value[c] == value[c];  // a NaN wins, and over a NaN nobody
+        const bool wins =
+            !(values[c] <= value[c]) && value[c] == value[c];  // a NaN wins, and over a NaN nobody
         value[c] = wins ? values[c] : value[c];
         place[c] = wins ? here : place[c];
       }
@@ -99,8 +113,10 @@ struct MaxPoolForwardPacks {
     const std::int64_t over = columns.quotient(pixel), image = rows.quotient(over);
     const int row = static_cast<int>((over - image * rows.value()) * w.stride - w.padding);
     const int column = static_cast<int>((pixel - over * columns.value()) * w.stride - w.padding);
-    const int height = static_cast<int>(w.height), width = static_cast<int>(w.width), kernel = side > 0 ? side : static_cast<int>(w.kernel);
-    const T* corner = x + ((image * height + row) * width + column) * w.channels + channel;  // of the window: read where it is in the image only
+    const int height = static_cast<int>(w.height), width = static_cast<int>(w.width),
+              kernel = side > 0 ? side : static_cast<int>(w.kernel);
+    const T* corner = x + ((image * height + row) * width + column) * w.channels +
+                      channel;  // of the window: read where it is in the image only
     Best<pack> best;
     const int first = (row < 0 ? -row : 0) * kernel + (column < 0 ? -column : 0);
     for (int c = 0; c < pack; ++c) {
@@ -112,7 +128,8 @@ struct MaxPoolForwardPacks {
       for (int r = 0; r < side; ++r) {
         for (int s = 0; s < side; ++s) {
           if (inside(row + r, height) && inside(column + s, width)) {
-            load<pack>(corner + (static_cast<std::int64_t>(r) * width + s) * w.channels, values[r][s]);
+            load<pack>(corner + (static_cast<std::int64_t>(r) * width + s) * w.channels,
+                       values[r][s]);
           } else {
             for (int c = 0; c < pack; ++c) values[r][s][c] = -INFINITY;
           }
@@ -136,7 +153,9 @@ struct MaxPoolForwardPacks {
     if constexpr (pack % 4 == 0) {
       Words<pack / 4> places;
       for (int c = 0; c < pack; c += 4) {
-        places.word[c / 4] = static_cast<std::uint32_t>(best.place[c] | best.place[c + 1] << 8 | best.place[c + 2] << 16 | best.place[c + 3] << 24);
+        places.word[c / 4] =
+            static_cast<std::uint32_t>(best.place[c] | best.place[c + 1] << 8 |
+                                       best.place[c + 2] << 16 | best.place[c + 3] << 24);
       }
       write_words(places, winners + at);
     } else {
@@ -154,24 +173,32 @@ struct MaxPoolBackward {
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return w.channels; }
 
-  // Output rows (or columns) whose windows hold `position`: from `first` while they begin at or before it.
+  // Output rows (or columns) whose windows hold `position`: from `first` while they begin at or
+  // before it.
   KOKKOS_FUNCTION std::int64_t first_window(std::int64_t position) const {
     const std::int64_t past = position + w.padding - w.kernel + 1;
     return past > 0 ? (past + w.stride - 1) / w.stride : 0;
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t c = begin; c < end; c += width) gather(piece, c, end - c < width ? static_cast<int>(end - c) : width);
+    for (std::int64_t c = begin; c < end; c += width)
+      gather(piece, c, end - c < width ? static_cast<int>(end - c) : width);
   }
 
   KOKKOS_FUNCTION void gather(std::int64_t piece, std::int64_t channel, int count) const {
-    const std::int64_t column = piece % w.width, row = piece / w.width % w.height, image = piece / w.width / w.height;
+    const std::int64_t column = piece % w.width, row = piece / w.width % w.height,
+                       image = piece / w.width / w.height;
     float sum[width] = {};
-    for (std::int64_t i = first_window(row); i < w.out_height && i * w.stride <= row + w.padding; ++i) {
-      for (std::int64_t j = first_window(column); j < w.out_width && j * w.stride <= column + w.padding; ++j) {
-        const std::int64_t place = (row + w.padding - i * w.stride) * w.kernel + column + w.padding - j * w.stride;
-        const std::int64_t offset = ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
-        for (int c = 0; c < count; ++c) sum[c] += winners[offset + c] == place ? to_float(dy[offset + c]) : 0.0f;
+    for (std::int64_t i = first_window(row); i < w.out_height && i * w.stride <= row + w.padding;
+         ++i) {
+      for (std::int64_t j = first_window(column);
+           j < w.out_width && j * w.stride <= column + w.padding; ++j) {
+        const std::int64_t place =
+            (row + w.padding - i * w.stride) * w.kernel + column + w.padding - j * w.stride;
+        const std::int64_t offset =
+            ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
+        for (int c = 0; c < count; ++c)
+          sum[c] += winners[offset + c] == place ? to_float(dy[offset + c]) : 0.0f;
       }
     }
     T* __restrict target = dx + piece * w.channels + channel;
@@ -179,7 +206,8 @@ struct MaxPoolBackward {
   }
 };
 
-/// Winners and gradients of a window's pack of channels; 0 before they are read, which adds 0 wherever.
+/// Winners and gradients of a window's pack of channels; 0 before they are read, which adds 0
+/// wherever.
 template <int pack>
 struct WindowGradient {
   Words<(pack + 3) / 4> winner = {};
@@ -196,7 +224,9 @@ struct WindowGradient {
   }
   KOKKOS_FORCEINLINE_FUNCTION void add_to(float (&sum)[pack], int place) const {
     const std::uint32_t everywhere = static_cast<std::uint32_t>(place) * 0x01010101u;
-    for (int c = 0; c < pack; ++c) sum[c] += ((winner.word[c / 4] ^ everywhere) & (0xFFu << c % 4 * 8)) == 0 ? gradient[c] : 0.0f;
+    for (int c = 0; c < pack; ++c)
+      sum[c] +=
+          ((winner.word[c / 4] ^ everywhere) & (0xFFu << c % 4 * 8)) == 0 ? gradient[c] : 0.0f;
   }
 };
 
@@ -210,8 +240,15 @@ struct MaxPoolBackwardPacks {
   Divisor columns, rows, stride;
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1;
 
-  MaxPoolBackwardPacks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
-      : w(windows), dy(gradient), winners(places), dx(to), columns(windows.width), rows(windows.height), stride(windows.stride) {}
+  MaxPoolBackwardPacks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places,
+                       T* to)
+      : w(windows),
+        dy(gradient),
+        winners(places),
+        dx(to),
+        columns(windows.width),
+        rows(windows.height),
+        stride(windows.stride) {}
 
   /// Of the padded image's row (or column).
   KOKKOS_FORCEINLINE_FUNCTION int first_window(int padded) const {
@@ -222,12 +259,14 @@ struct MaxPoolBackwardPacks {
   template <int, int pack>
   KOKKOS_FUNCTION void take(std::int64_t pixel, std::int64_t channel) const {
     const std::int64_t over = columns.quotient(pixel), image = rows.quotient(over);
-    const int row = static_cast<int>(over - image * rows.value() + w.padding), column = static_cast<int>(pixel - over * columns.value() + w.padding);
+    const int row = static_cast<int>(over - image * rows.value() + w.padding),
+              column = static_cast<int>(pixel - over * columns.value() + w.padding);
     const int kernel = static_cast<int>(w.kernel), step = static_cast<int>(w.stride);
     float sum[pack] = {};
     for (int i = first_window(row); i < w.out_height && i * step <= row; ++i) {
       for (int j = first_window(column); j < w.out_width && j * step <= column; ++j) {
-        const std::int64_t at = ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
+        const std::int64_t at =
+            ((image * w.out_height + i) * w.out_width + j) * w.channels + channel;
         WindowGradient<pack> window;
         window.read(winners + at, dy + at);
         window.add_to(sum, (row - i * step) * kernel + column - j * step);
@@ -237,7 +276,8 @@ struct MaxPoolBackwardPacks {
   }
 };
 
-/// Windows of 3 x 3, stride 2: a device's thread has the four windows that hold pixels of a block of 2 x 2, counted on the padded image, a pack of channels.
+/// Windows of 3 x 3, stride 2: a device's thread has the four windows that hold pixels of a block
+/// of 2 x 2, counted on the padded image, a pack of channels.
 template <class T>
 struct MaxPoolBackwardBlocks {
   PoolWindows w;
@@ -247,7 +287,8 @@ struct MaxPoolBackwardBlocks {
   Divisor columns, rows;  ///< of blocks
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1, side = 2, kernel = 3;
 
-  MaxPoolBackwardBlocks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places, T* to)
+  MaxPoolBackwardBlocks(const PoolWindows& windows, const T* gradient, const std::uint8_t* places,
+                        T* to)
       : w(windows),
         dy(gradient),
         winners(places),
@@ -259,14 +300,19 @@ struct MaxPoolBackwardBlocks {
   template <int, int pack>
   KOKKOS_FUNCTION void take(std::int64_t block, std::int64_t channel) const {
     const std::int64_t over = columns.quotient(block), image = rows.quotient(over);
-    const int block_row = static_cast<int>(over - image * rows.value()), block_column = static_cast<int>(block - over * columns.value());
-    const int height = static_cast<int>(w.height), width = static_cast<int>(w.width), padding = static_cast<int>(w.padding);
+    const int block_row = static_cast<int>(over - image * rows.value()),
+              block_column = static_cast<int>(block - over * columns.value());
+    const int height = static_cast<int>(w.height), width = static_cast<int>(w.width),
+              padding = static_cast<int>(w.padding);
     WindowGradient<pack> window[side][side];
     for (int i = 0; i < side; ++i) {
       for (int j = 0; j < side; ++j) {
         const int row = block_row - 1 + i, column = block_column - 1 + j;
-        const std::int64_t at = ((image * w.out_height + row) * w.out_width + column) * w.channels + channel;
-        if (inside(row, static_cast<int>(w.out_height)) && inside(column, static_cast<int>(w.out_width))) window[i][j].read(winners + at, dy + at);
+        const std::int64_t at =
+            ((image * w.out_height + row) * w.out_width + column) * w.channels + channel;
+        if (inside(row, static_cast<int>(w.out_height)) &&
+            inside(column, static_cast<int>(w.out_width)))
+          window[i][j].read(winners + at, dy + at);
       }
     }
     TRIREME_UNROLLED
@@ -276,19 +322,24 @@ struct MaxPoolBackwardBlocks {
         float sum[pack] = {};
         for (int i = 0; i < side; ++i) {
           for (int j = 0; j < side; ++j) {
-            const int below = r + side * (1 - i), beside = s + side * (1 - j);  // of the window's corner
-            if (below < kernel && beside < kernel) window[i][j].add_to(sum, below * kernel + beside);
+            const int below = r + side * (1 - i),
+                      beside = s + side * (1 - j);  // of the window's corner
+            if (below < kernel && beside < kernel)
+              window[i][j].add_to(sum, below * kernel + beside);
           }
         }
         const int row = side * block_row + r - padding, column = side * block_column + s - padding;
-        if (inside(row, height) && inside(column, width)) store<pack>(sum, dx + ((image * height + row) * width + column) * w.channels + channel);
+        if (inside(row, height) && inside(column, width))
+          store<pack>(sum, dx + ((image * height + row) * width + column) * w.channels + channel);
       }
     }
   }
 };
 
-constexpr std::int64_t block_columns = 64;  // columns of a piece of sum_rows: a cache line or more of each row
-constexpr std::int64_t chunk_rows = 128;    // rows of a partial sum: the error grows with 128 + rows / 128, not with rows
+constexpr std::int64_t block_columns =
+    64;  // columns of a piece of sum_rows: a cache line or more of each row
+constexpr std::int64_t chunk_rows =
+    128;  // rows of a partial sum: the error grows with 128 + rows / 128, not with rows
 
 template <class T, class Out, int width>
 struct SumRows {
@@ -296,7 +347,9 @@ struct SumRows {
   const T* x;
   Out* y;
 
-  KOKKOS_FUNCTION std::int64_t blocks() const { return (s.columns + block_columns - 1) / block_columns; }
+  KOKKOS_FUNCTION std::int64_t blocks() const {
+    return (s.columns + block_columns - 1) / block_columns;
+  }
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
     const std::int64_t left = s.columns - piece % blocks() * block_columns;
     return left < block_columns ? left : block_columns;
@@ -316,12 +369,14 @@ struct SumRows {
       for (int c = 0; c < count; ++c) total[c] += partial[c];
     }
     Out* __restrict target = y + image * s.columns + column;
-    for (int c = 0; c < count; ++c) target[c] = from_float<Out>(s.scale * total[c] + (s.add ? to_float(target[c]) : 0.0f));
+    for (int c = 0; c < count; ++c)
+      target[c] = from_float<Out>(s.scale * total[c] + (s.add ? to_float(target[c]) : 0.0f));
   }
 };
 
-/// On a device an image's rows are cut into slices where there would be too few threads else; a thread adds a pack of columns of a slice. More than one slice:
-/// to partials [batch, slices, columns].
+/// On a device an image's rows are cut into slices where there would be too few threads else; a
+/// thread adds a pack of columns of a slice. More than one slice: to partials [batch, slices,
+/// columns].
 template <class T, class Out>
 struct SumSlices {
   RowSums s;
@@ -332,13 +387,15 @@ struct SumSlices {
   std::int64_t slice_rows;
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1, loads = 8;
 
-  SumSlices(const RowSums& sums, const T* from, Out* to, float* parts) : s(sums), x(from), y(to), partials(parts), slices(row_slices(sums)) {
+  SumSlices(const RowSums& sums, const T* from, Out* to, float* parts)
+      : s(sums), x(from), y(to), partials(parts), slices(row_slices(sums)) {
     slice_rows = (s.rows + slices.value() - 1) / slices.value();
   }
 
   template <int, int pack>
   KOKKOS_FUNCTION void take(std::int64_t image_and_slice, std::int64_t column) const {
-    const std::int64_t image = slices.quotient(image_and_slice), begin = (image_and_slice - image * slices.value()) * slice_rows;
+    const std::int64_t image = slices.quotient(image_and_slice),
+                       begin = (image_and_slice - image * slices.value()) * slice_rows;
     const std::int64_t end = begin + slice_rows < s.rows ? begin + slice_rows : s.rows;
     const T* source = x + image * s.rows * s.columns + column;
     float total[pack] = {};
@@ -376,7 +433,8 @@ struct SumSlices {
   }
 };
 
-/// y = or += the sums of the slices: a team takes some neighbouring columns of an image, a thread every so-and-so-manieth slice of one.
+/// y = or += the sums of the slices: a team takes some neighbouring columns of an image, a thread
+/// every so-and-so-manieth slice of one.
 template <class Space, class Out>
 struct AddSlices {
   RowSums s;
@@ -389,15 +447,18 @@ struct AddSlices {
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   KOKKOS_FUNCTION void operator()(const Member& member) const {
     auto* part_sums = static_cast<float*>(member.team_scratch(0).get_shmem(int{scratch_bytes}));
-    const std::int64_t blocks = (s.columns + team_columns - 1) / team_columns, image = member.league_rank() / blocks;
+    const std::int64_t blocks = (s.columns + team_columns - 1) / team_columns,
+                       image = member.league_rank() / blocks;
     const std::int64_t first = member.league_rank() % blocks * team_columns;
-    const int count = static_cast<int>(s.columns - first < team_columns ? s.columns - first : team_columns);
+    const int count =
+        static_cast<int>(s.columns - first < team_columns ? s.columns - first : team_columns);
     for (int i = member.team_rank(); i < team_columns * parts; i += member.team_size()) {
       const int column = i % team_columns, part = i / team_columns;
       float sum = 0;
       if (column < count) {
         const float* source = partials + image * slices * s.columns + first + column;
-        for (std::int64_t slice = part; slice < slices; slice += parts) sum += source[slice * s.columns];
+        for (std::int64_t slice = part; slice < slices; slice += parts)
+          sum += source[slice * s.columns];
       }
       part_sums[i] = sum;
     }
@@ -417,37 +478,47 @@ struct Scale {
 };
 
 template <class Space, class T>
-void run_forward(const Space& space, const PoolWindows& w, const T* x, T* y, std::uint8_t* winners) {
+void run_forward(const Space& space, const PoolWindows& w, const T* x, T* y,
+                 std::uint8_t* winners) {
   const std::int64_t pixels = w.batch * w.out_height * w.out_width;
   if constexpr (on_host<Space>) {
     for_each_piece(space, forward_label, pixels, MaxPoolForward<T>{w, x, y, winners});
   } else {
     const bool packed = packs_fit(x, y) && packs_fit(winners);
-    w.kernel == 3 ? for_each_row(space, forward_label, pixels, w.channels, packed, MaxPoolForwardPacks<T, 3>(w, x, y, winners))
-                  : for_each_row(space, forward_label, pixels, w.channels, packed, MaxPoolForwardPacks<T, 0>(w, x, y, winners));
+    w.kernel == 3 ? for_each_row(space, forward_label, pixels, w.channels, packed,
+                                 MaxPoolForwardPacks<T, 3>(w, x, y, winners))
+                  : for_each_row(space, forward_label, pixels, w.channels, packed,
+                                 MaxPoolForwardPacks<T, 0>(w, x, y, winners));
   }
 }
 
 template <class Space, class T>
-void run_backward(const Space& space, const PoolWindows& w, const T* dy, const std::uint8_t* winners, T* dx) {
+void run_backward(const Space& space, const PoolWindows& w, const T* dy,
+                  const std::uint8_t* winners, T* dx) {
   const std::int64_t pixels = w.batch * w.height * w.width;
   if constexpr (on_host<Space>) {
-    for_each_piece(space, backward_label, pixels, MaxPoolBackward<T, host_lanes>{w, dy, winners, dx});
+    for_each_piece(space, backward_label, pixels,
+                   MaxPoolBackward<T, host_lanes>{w, dy, winners, dx});
   } else {
     const bool packed = packs_fit(dy, dx) && packs_fit(winners);
     const MaxPoolBackwardBlocks<T> blocks(w, dy, winners, dx);
     w.kernel == blocks.kernel&& w.stride == blocks.side
         ? for_each_row(space, backward_label, blocks.blocks(), w.channels, packed, blocks)
-        : for_each_row(space, backward_label, pixels, w.channels, packed, MaxPoolBackwardPacks<T>(w, dy, winners, dx));
+        : for_each_row(space, backward_label, pixels, w.channels, packed,
+                       MaxPoolBackwardPacks<T>(w, dy, winners, dx));
   }
 }
 
 template <class Space, class Out>
-void add_slices(const Space& space, const RowSums& s, std::int64_t slices, const float* partials, Out* y) {
+void add_slices(const Space& space, const RowSums& s, std::int64_t slices, const float* partials,
+                Out* y) {
   using Body = AddSlices<Space, Out>;
   const std::int64_t blocks = (s.columns + Body::team_columns - 1) / Body::team_columns;
-  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(s.batch * blocks), team_threads(space, Body::team));
-  Kokkos::parallel_for(Label{slices_label}, policy.set_scratch_size(0, Kokkos::PerTeam(Body::scratch_bytes)), Body{s, slices, partials, y});
+  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(s.batch * blocks),
+                                   team_threads(space, Body::team));
+  Kokkos::parallel_for(Label{slices_label},
+                       policy.set_scratch_size(0, Kokkos::PerTeam(Body::scratch_bytes)),
+                       Body{s, slices, partials, y});
 }
 
 template <class Space, class T, class Out>
@@ -459,7 +530,8 @@ void run_sums(const Space& space, const RowSums& s, const T* x, float* partials,
   } else {
     if (s.batch <= 0 || s.columns <= 0) return;
     const std::int64_t slices = row_slices(s);
-    for_each_row(space, sum_label, s.batch * slices, s.columns, packs_fit(x) && packs_fit(y), SumSlices<T, Out>(s, x, y, partials));
+    for_each_row(space, sum_label, s.batch * slices, s.columns, packs_fit(x) && packs_fit(y),
+                 SumSlices<T, Out>(s, x, y, partials));
     if (slices > 1) add_slices(space, s, slices, partials, y);
   }
 }
@@ -467,29 +539,42 @@ void run_sums(const Space& space, const RowSums& s, const T* x, float* partials,
 }  // namespace
 
 template <class T>
-void max_pool_forward(const Stream& stream, const PoolWindows& w, const T* x, T* y, std::uint8_t* winners) {
+void max_pool_forward(const Stream& stream, const PoolWindows& w, const T* x, T* y,
+                      std::uint8_t* winners) {
   dispatch(stream, [=](const auto& space) { run_forward(space, w, x, y, winners); });
 }
-template void max_pool_forward(const Stream&, const PoolWindows&, const float*, float*, std::uint8_t*);
-template void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16*, BFloat16*, std::uint8_t*);
-template void max_pool_forward(const Stream&, const PoolWindows&, const Float16*, Float16*, std::uint8_t*);
+template void max_pool_forward(const Stream&, const PoolWindows&, const float*, float*,
+                               std::uint8_t*);
+template void max_pool_forward(const Stream&, const PoolWindows&, const BFloat16*, BFloat16*,
+                               std::uint8_t*);
+template void max_pool_forward(const Stream&, const PoolWindows&, const Float16*, Float16*,
+                               std::uint8_t*);
 
 template <class T>
-void max_pool_backward(const Stream& stream, const PoolWindows& w, const T* dy, const std::uint8_t* winners, T* dx) {
+void max_pool_backward(const Stream& stream, const PoolWindows& w, const T* dy,
+                       const std::uint8_t* winners, T* dx) {
   dispatch(stream, [=](const auto& space) { run_backward(space, w, dy, winners, dx); });
 }
-template void max_pool_backward(const Stream&, const PoolWindows&, const float*, const std::uint8_t*, float*);
-template void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16*, const std::uint8_t*, BFloat16*);
-template void max_pool_backward(const Stream&, const PoolWindows&, const Float16*, const std::uint8_t*, Float16*);
+template void max_pool_backward(const Stream&, const PoolWindows&, const float*,
+                                const std::uint8_t*, float*);
+template void max_pool_backward(const Stream&, const PoolWindows&, const BFloat16*,
+                                const std::uint8_t*, BFloat16*);
+template void max_pool_backward(const Stream&, const PoolWindows&, const Float16*,
+                                const std::uint8_t*, Float16*);
 
 std::int64_t row_slices(const RowSums& s) {
-  constexpr std::int64_t full_device = 65536, least_rows = 32;  // threads with a pack of 8 columns, 8 of them on their way; rows worth a slice
+  constexpr std::int64_t
+      full_device = 65536,
+      least_rows =
+          32;  // threads with a pack of 8 columns, 8 of them on their way; rows worth a slice
   const std::int64_t threads = s.batch * ((s.columns + 7) / 8), most = s.rows / least_rows;
   const std::int64_t wanted = threads > 0 ? full_device / threads : 1;
   const std::int64_t slices = wanted < most ? wanted : most;
   return slices > 1 ? slices : 1;
 }
-std::int64_t row_sum_partials(const RowSums& s) { return row_slices(s) > 1 ? row_slices(s) * s.batch * s.columns : 0; }
+std::int64_t row_sum_partials(const RowSums& s) {
+  return row_slices(s) > 1 ? row_slices(s) * s.batch * s.columns : 0;
+}
 
 template <class T, class Out>
 void sum_rows(const Stream& stream, const RowSums& s, const T* x, float* partials, Out* y) {
@@ -503,7 +588,8 @@ template void sum_rows(const Stream&, const RowSums&, const Float16*, float*, Fl
 
 template <class T>
 void broadcast_rows(const Stream& stream, const RowSums& s, const T* x, T* y) {
-  for_each_element(stream, broadcast_label, s.batch * s.rows, s.columns, Scale{s.scale}, std::tuple(Matrix<T>{y, s.columns}),
+  for_each_element(stream, broadcast_label, s.batch * s.rows, s.columns, Scale{s.scale},
+                   std::tuple(Matrix<T>{y, s.columns}),
                    std::tuple(Repeated<const T>{x, s.columns, Divisor(s.rows)}));
 }
 template void broadcast_rows(const Stream&, const RowSums&, const float*, float*);

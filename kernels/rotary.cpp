@@ -5,9 +5,10 @@
 
 #include "packed_rows.hpp"
 
-// A row's sines and cosines are made once, a block of pairs at a time, and turn that block in every head (on a device: in some heads); x is read and written once. The
-// angle and its reduction are in double: position times frequency, up to some millions of radians, is then right to 1e-9, and only the
-// sine and the cosine are rounded to float32.
+// A row's sines and cosines are made once, a block of pairs at a time, and turn that block in every
+// head (on a device: in some heads); x is read and written once. The angle and its reduction are in
+// double: position times frequency, up to some millions of radians, is then right to 1e-9, and only
+// the sine and the cosine are rounded to float32.
 
 namespace trireme::kernels {
 namespace {
@@ -15,17 +16,20 @@ namespace {
 const std::string frequency_label = "trireme/kernels/rotary_frequencies";
 const std::string rotary_label = "trireme/kernels/rotary";
 
-constexpr int host_lanes = 64;  // pairs that one call turns side by side: some vector registers' worth
+constexpr int host_lanes =
+    64;  // pairs that one call turns side by side: some vector registers' worth
 
 struct Turn {
   float sine, cosine;
 };
 
-/// Without branches or calls, so that loops over it vectorise. The angle less the nearest multiple n of pi/2 is within pi/4, where Taylor's
-/// series end with an error below (pi/4)^13 / 13! = 7e-12; n mod 4 says which of the two is which, and the signs.
+/// Without branches or calls, so that loops over it vectorise. The angle less the nearest multiple
+/// n of pi/2 is within pi/4, where Taylor's series end with an error below (pi/4)^13 / 13! = 7e-12;
+/// n mod 4 says which of the two is which, and the signs.
 KOKKOS_INLINE_FUNCTION Turn turn_by(double angle) {
   constexpr double two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
-  constexpr double to_integer = 6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
+  constexpr double to_integer =
+      6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
   const double shifted = angle * two_over_pi + to_integer;
   const double r = angle - (shifted - to_integer) * half_pi, square = r * r;
   double s = -1 / 39916800.0, c = 1 / 479001600.0;
@@ -43,14 +47,17 @@ KOKKOS_INLINE_FUNCTION Turn turn_by(double angle) {
   std::uint64_t quarter;
   memcpy(&quarter, &shifted, sizeof quarter);
   const double sine = (quarter & 1) != 0 ? c : s, cosine = (quarter & 1) != 0 ? s : c;
-  return {static_cast<float>((quarter & 2) != 0 ? -sine : sine), static_cast<float>(((quarter + 1) & 2) != 0 ? -cosine : cosine)};
+  return {static_cast<float>((quarter & 2) != 0 ? -sine : sine),
+          static_cast<float>(((quarter + 1) & 2) != 0 ? -cosine : cosine)};
 }
 
 struct Frequencies {
   double base;
   std::int64_t head_width;
   double* frequencies;
-  KOKKOS_FUNCTION void operator()(std::int64_t i) const { frequencies[i] = pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_width)); }
+  KOKKOS_FUNCTION void operator()(std::int64_t i) const {
+    frequencies[i] = pow(base, -2 * static_cast<double>(i) / static_cast<double>(head_width));
+  }
 };
 
 /// A piece is a row, an element of it one pair of all its heads.
@@ -61,7 +68,8 @@ struct Rotate {
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.head_width / 2; }
   KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
-    for (std::int64_t pair = begin; pair < end; pair += width) turn(row, pair, end - pair < width ? static_cast<int>(end - pair) : width);
+    for (std::int64_t pair = begin; pair < end; pair += width)
+      turn(row, pair, end - pair < width ? static_cast<int>(end - pair) : width);
   }
 
   KOKKOS_FUNCTION void turn(std::int64_t row, std::int64_t pair, int count) const {
@@ -75,7 +83,8 @@ struct Rotate {
       cosine[i] = t.cosine;
     }
     for (std::int64_t head = 0; head < shape.heads; ++head) {
-      T *first = x + row * shape.columns + head * shape.head_width + pair, *second = first + shape.head_width / 2;
+      T *first = x + row * shape.columns + head * shape.head_width + pair,
+        *second = first + shape.head_width / 2;
 #pragma omp simd
       for (int i = 0; i < count; ++i) {
         const float a = to_float(first[i]), b = to_float(second[i]);
@@ -86,7 +95,8 @@ struct Rotate {
   }
 };
 
-/// On a device a thread has a row, a pack of pairs and `thread_heads` heads, four of them on their way at once.
+/// On a device a thread has a row, a pack of pairs and `thread_heads` heads, four of them on their
+/// way at once.
 template <class T, int lanes>
 struct RotatePacks {
   RotaryShape shape;
@@ -95,13 +105,20 @@ struct RotatePacks {
   static constexpr int thread_heads = 8, heads_at_once = 4;
 
   RotatePacks(const RotaryShape& s, T* values)
-      : shape(s), x(values), packs(s.head_width / 2 / lanes), groups((s.heads + thread_heads - 1) / thread_heads), context(s.context) {}
+      : shape(s),
+        x(values),
+        packs(s.head_width / 2 / lanes),
+        groups((s.heads + thread_heads - 1) / thread_heads),
+        context(s.context) {}
   std::int64_t threads() const { return shape.rows * groups.value() * packs.value(); }
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
-    const std::int64_t row_and_group = packs.quotient(thread), pair = (thread - row_and_group * packs.value()) * lanes;
-    const std::int64_t row = groups.quotient(row_and_group), group = row_and_group - row * groups.value();
-    const double position = static_cast<double>(row - context.quotient(row) * context.value()) * (shape.inverse ? -1 : 1);
+    const std::int64_t row_and_group = packs.quotient(thread),
+                       pair = (thread - row_and_group * packs.value()) * lanes;
+    const std::int64_t row = groups.quotient(row_and_group),
+                       group = row_and_group - row * groups.value();
+    const double position = static_cast<double>(row - context.quotient(row) * context.value()) *
+                            (shape.inverse ? -1 : 1);
     float sine[lanes], cosine[lanes];
     for (int k = 0; k < lanes; ++k) {
       const Turn t = turn_by(position * shape.frequencies[pair + k]);
@@ -112,13 +129,16 @@ struct RotatePacks {
     const std::int64_t end = head + thread_heads < shape.heads ? head + thread_heads : shape.heads;
     T* at = x + row * shape.columns + head * shape.head_width + pair;
     TRIREME_ROLLED
-    for (; head + heads_at_once <= end; head += heads_at_once, at += heads_at_once * shape.head_width) turn<heads_at_once>(at, sine, cosine);
+    for (; head + heads_at_once <= end;
+         head += heads_at_once, at += heads_at_once * shape.head_width)
+      turn<heads_at_once>(at, sine, cosine);
     TRIREME_ROLLED
     for (; head < end; ++head, at += shape.head_width) turn<1>(at, sine, cosine);
   }
 
   template <int heads>
-  KOKKOS_FORCEINLINE_FUNCTION void turn(T* at, const float (&sine)[lanes], const float (&cosine)[lanes]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void turn(T* at, const float (&sine)[lanes],
+                                        const float (&cosine)[lanes]) const {
     const std::int64_t half = shape.head_width / 2;
     float first[heads][lanes], second[heads][lanes];
     for (int h = 0; h < heads; ++h) {
@@ -145,12 +165,14 @@ void run_packs(const Space& space, const RotaryShape& shape, T* x) {
 
 template <class Space, class T>
 void run(const Space& space, const RotaryShape& shape, T* x) {
-  for_each_index(space, frequency_label, shape.head_width / 2, Frequencies{shape.base, shape.head_width, shape.frequencies});
+  for_each_index(space, frequency_label, shape.head_width / 2,
+                 Frequencies{shape.base, shape.head_width, shape.frequencies});
   if constexpr (on_host<Space>) {
     for_each_piece(space, rotary_label, shape.rows, Rotate<T, host_lanes>{shape, x});
   } else {
     constexpr int lanes = pack_lanes<T>;
-    const bool packed = packs_fit(x) && shape.columns % lanes == 0 && shape.head_width % (2 * lanes) == 0;
+    const bool packed =
+        packs_fit(x) && shape.columns % lanes == 0 && shape.head_width % (2 * lanes) == 0;
     packed ? run_packs<lanes>(space, shape, x) : run_packs<1>(space, shape, x);
   }
 }

@@ -5,8 +5,9 @@
 #include "launch.hpp"
 #include "trireme/kernels/types.hpp"
 
-// The processor's own rounding takes one instruction for 16 numbers, the one in integers (types.hpp) some ten. nvcc's front end does not
-// read its intrinsics; there the host's kernels keep to integers.
+// The processor's own rounding takes one instruction for 16 numbers, the one in integers
+// (types.hpp) some ten. nvcc's front end does not read its intrinsics; there the host's kernels
+// keep to integers.
 #if defined(__AVX512BW__) && defined(__AVX512VL__) && !defined(__CUDACC__)
 #include <immintrin.h>
 #define TRIREME_ROUNDS_BY_INSTRUCTION 1
@@ -33,7 +34,9 @@ struct Rounding<BFloat16> {
 template <>
 struct Rounding<Float16> {
   static constexpr bool exists = true;
-  static __m256i of(__m512 values) { return _mm512_maskz_cvtps_ph(0xFFFF, values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static __m256i of(__m512 values) {
+    return _mm512_maskz_cvtps_ph(0xFFFF, values, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  }
 };
 #else
 template <class T>
@@ -42,17 +45,20 @@ struct Rounding {
 };
 #endif
 
-/// Whether a loop over lanes leaves its results in float32 for round_lanes() in place of rounding each by itself.
+/// Whether a loop over lanes leaves its results in float32 for round_lanes() in place of rounding
+/// each by itself.
 template <class Space, class T>
 constexpr bool rounds_lanes = on_host<Space> && Rounding<T>::exists;
 
 /// to[i] = values[i] to the nearest, ties to even, for i < count; where rounds_lanes.
 template <class T>
-void round_lanes([[maybe_unused]] const float* values, [[maybe_unused]] T* to, [[maybe_unused]] int count) {
+void round_lanes([[maybe_unused]] const float* values, [[maybe_unused]] T* to,
+                 [[maybe_unused]] int count) {
 #if TRIREME_ROUNDS_BY_INSTRUCTION
   for (int i = 0; i < count; i += 16) {
     const auto mask = static_cast<__mmask16>(count - i >= 16 ? 0xFFFFu : (1u << (count - i)) - 1u);
-    _mm256_mask_storeu_epi16(to + i, mask, Rounding<T>::of(_mm512_maskz_loadu_ps(mask, values + i)));
+    _mm256_mask_storeu_epi16(to + i, mask,
+                             Rounding<T>::of(_mm512_maskz_loadu_ps(mask, values + i)));
   }
 #endif
 }

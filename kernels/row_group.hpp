@@ -1,7 +1,8 @@
 #pragma once
 
-// Who works on a row (or another piece) whose parts must be added up: on the host one thread, whose loops are vectorised; on a device a
-// team, an element a thread. A functor is called as functor(index, group) and walks over [0, count) by
+// Who works on a row (or another piece) whose parts must be added up: on the host one thread, whose
+// loops are vectorised; on a device a team, an element a thread. A functor is called as
+// functor(index, group) and walks over [0, count) by
 //   for (std::int64_t i = group.first(); i < count; i += group.step())
 
 #include <utility>
@@ -26,7 +27,8 @@ class SumsReducer {
 
   KOKKOS_FUNCTION explicit SumsReducer(Value& value) : value_(&value) {}
   KOKKOS_FUNCTION void join(Value& to, const Value& other) const {
-    for (int s = 0; s < static_cast<int>(sizeof(to.value) / sizeof(to.value[0])); ++s) to.value[s] += other.value[s];
+    for (int s = 0; s < static_cast<int>(sizeof(to.value) / sizeof(to.value[0])); ++s)
+      to.value[s] += other.value[s];
   }
   KOKKOS_FUNCTION void init(Value& value) const { value = Value(); }
   KOKKOS_FUNCTION Value& reference() const { return *value_; }
@@ -41,7 +43,8 @@ class HostGroup {
   KOKKOS_FUNCTION static constexpr std::int64_t first() { return 0; }
   KOKKOS_FUNCTION static constexpr std::int64_t step() { return 1; }
 
-  /// The sum of each term(i) over [0, count), all in one pass and one order: 16 lanes in float32 over blocks of 1024 numbers, the blocks in double.
+  /// The sum of each term(i) over [0, count), all in one pass and one order: 16 lanes in float32
+  /// over blocks of 1024 numbers, the blocks in double.
   template <class... Terms>
   KOKKOS_FUNCTION Sums<sizeof...(Terms)> sum(std::int64_t count, const Terms&... terms) const {
     constexpr int lanes = 16, sums = sizeof...(Terms);
@@ -53,9 +56,11 @@ class HostGroup {
       std::int64_t i = begin;
       for (; i + lanes <= end; i += lanes) {
 #pragma omp simd
-        for (int lane = 0; lane < lanes; ++lane) add(partial, lane, i + lane, std::index_sequence_for<Terms...>(), terms...);
+        for (int lane = 0; lane < lanes; ++lane)
+          add(partial, lane, i + lane, std::index_sequence_for<Terms...>(), terms...);
       }
-      for (int lane = 0; i < end; ++i, ++lane) add(partial, lane, i, std::index_sequence_for<Terms...>(), terms...);
+      for (int lane = 0; i < end; ++i, ++lane)
+        add(partial, lane, i, std::index_sequence_for<Terms...>(), terms...);
       for (int s = 0; s < sums; ++s) {
         for (int lane = 0; lane < lanes; ++lane) total.value[s] += partial[s][lane];
       }
@@ -64,7 +69,8 @@ class HostGroup {
   }
   /// `total` and such sums with terms in double, one after the other.
   template <int sums, class Term>
-  KOKKOS_FUNCTION Sums<sums> add_in_double(Sums<sums> total, std::int64_t count, const Term& term) const {
+  KOKKOS_FUNCTION Sums<sums> add_in_double(Sums<sums> total, std::int64_t count,
+                                           const Term& term) const {
     for (std::int64_t i = 0; i < count; ++i) {
       double value[sums];
       term(i, value);
@@ -74,7 +80,8 @@ class HostGroup {
   }
   /// How many i of [begin, end) are so.
   template <class Predicate>
-  KOKKOS_FUNCTION std::int32_t count(std::int64_t begin, std::int64_t end, const Predicate& predicate) const {
+  KOKKOS_FUNCTION std::int32_t count(std::int64_t begin, std::int64_t end,
+                                     const Predicate& predicate) const {
     std::int32_t number = 0;
 #pragma omp simd reduction(+ : number)
     for (std::int64_t i = begin; i < end; ++i) number += predicate(i);
@@ -95,7 +102,8 @@ class HostGroup {
       }
     }
     for (; i < count; ++i) largest[0] = value(i) > largest[0] ? value(i) : largest[0];
-    for (int lane = 1; lane < lanes; ++lane) largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
+    for (int lane = 1; lane < lanes; ++lane)
+      largest[0] = largest[lane] > largest[0] ? largest[lane] : largest[0];
     return largest[0];
   }
   /// Whether this thread writes what is the group's.
@@ -103,7 +111,9 @@ class HostGroup {
 
  private:
   template <int sums, int lanes, std::size_t... s, class... Terms>
-  KOKKOS_FORCEINLINE_FUNCTION static void add(float (&partial)[sums][lanes], int lane, std::int64_t i, std::index_sequence<s...>, const Terms&... terms) {
+  KOKKOS_FORCEINLINE_FUNCTION static void add(float (&partial)[sums][lanes], int lane,
+                                              std::int64_t i, std::index_sequence<s...>,
+                                              const Terms&... terms) {
     ((partial[s][lane] += terms(i)), ...);
   }
 };
@@ -126,7 +136,8 @@ class TeamGroup {
     return total;
   }
   template <int sums, class Term>
-  KOKKOS_FUNCTION Sums<sums> add_in_double(const Sums<sums>& before, std::int64_t count, const Term& term) const {
+  KOKKOS_FUNCTION Sums<sums> add_in_double(const Sums<sums>& before, std::int64_t count,
+                                           const Term& term) const {
     Sums<sums> total = leads() ? before : Sums<sums>();
     for (std::int64_t i = first(); i < count; i += step()) {
       double value[sums];
@@ -137,11 +148,13 @@ class TeamGroup {
     return total;
   }
 
-  /// What each thread has, to the sums over all threads: in one go, for what a reduction costs is its latency.
+  /// What each thread has, to the sums over all threads: in one go, for what a reduction costs is
+  /// its latency.
   template <int sums, class Number>
   KOKKOS_FUNCTION void add_up(Sums<sums, Number>& total) const {
     if constexpr (sizeof(total) == sizeof(double) && sizeof(Number) < sizeof(double)) {
-      Sums<sums + 1, Number> wider;  // Kokkos takes 8 bytes from thread to thread as a double, to which two floats would go through memory
+      Sums<sums + 1, Number> wider;  // Kokkos takes 8 bytes from thread to thread as a double, to
+                                     // which two floats would go through memory
       for (int s = 0; s < sums; ++s) wider.value[s] = total.value[s];
       reduce(SumsReducer<Sums<sums + 1, Number>>(wider));
       for (int s = 0; s < sums; ++s) total.value[s] = wider.value[s];
@@ -161,7 +174,8 @@ class TeamGroup {
   KOKKOS_FUNCTION bool leads() const { return member_.team_rank() == 0; }
 
  private:
-  /// The result is every thread's. Kokkos takes the same shared memory each time: nobody may still read the last result.
+  /// The result is every thread's. Kokkos takes the same shared memory each time: nobody may still
+  /// read the last result.
   template <class Reducer>
   KOKKOS_FUNCTION void reduce(const Reducer& reducer) const {
     member_.team_barrier();
@@ -181,20 +195,26 @@ template <class Space, class Functor>
 struct OnTeamGroup {
   Functor functor;
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
-  KOKKOS_FUNCTION void operator()(const Member& member) const { functor(static_cast<std::int64_t>(member.league_rank()), TeamGroup<Member>(member)); }
+  KOKKOS_FUNCTION void operator()(const Member& member) const {
+    functor(static_cast<std::int64_t>(member.league_rank()), TeamGroup<Member>(member));
+  }
 };
 
 /// functor(index, group) for every index of [0, count), on a device by teams of `threads`.
 template <class Space, class Functor>
-void for_each_team(const Space& space, const std::string& label, std::int64_t count, int threads, const Functor& functor) {
+void for_each_team(const Space& space, const std::string& label, std::int64_t count, int threads,
+                   const Functor& functor) {
   if (count <= 0) return;
-  Kokkos::parallel_for(Label{label}, Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), team_threads(space, threads)),
-                       OnTeamGroup<Space, Functor>{functor});
+  Kokkos::parallel_for(
+      Label{label},
+      Kokkos::TeamPolicy<Space>(space, static_cast<int>(count), team_threads(space, threads)),
+      OnTeamGroup<Space, Functor>{functor});
 }
 
 /// functor(index, group) for every index of [0, count).
 template <class Space, class Functor>
-void for_each_group(const Space& space, const std::string& label, std::int64_t count, const Functor& functor) {
+void for_each_group(const Space& space, const std::string& label, std::int64_t count,
+                    const Functor& functor) {
   if constexpr (on_host<Space>) {
     for_each_index(space, label, count, OnHostGroup<Functor>{functor});
   } else {

@@ -4,12 +4,15 @@
 
 #include "row_norm_device.hpp"
 
-// The host's form; a device's: row_norm_device.hpp. Forward, a row a thread: mean, then the variance around it (a large mean costs no digits), then y; x comes from memory once, then from
+// The host's form; a device's: row_norm_device.hpp. Forward, a row a thread: mean, then the
+// variance around it (a large mean costs no digits), then y; x comes from memory once, then from
 // cache, y is written once. Backward, with g = dy * gamma and xhat = (x - mean) * rstd:
-//   dx = rstd * (g - sum(g) / width - xhat * sum(g * xhat) / width), dgamma = sum dy * xhat, dbeta = sum dy  (rms: without sum(g)).
-// A thread takes a chunk of rows: a row's two sums, then in one loop dx and the row's terms of dgamma and dbeta, which are added up in the
-// chunk's partial sums; so x, dy and dresidual come from memory once. Last, the chunks of a column are added in order, in double. Each
-// element is read before the same place is written, so dx may be dy or dresidual.
+//   dx = rstd * (g - sum(g) / width - xhat * sum(g * xhat) / width), dgamma = sum dy * xhat, dbeta
+//   = sum dy  (rms: without sum(g)).
+// A thread takes a chunk of rows: a row's two sums, then in one loop dx and the row's terms of
+// dgamma and dbeta, which are added up in the chunk's partial sums; so x, dy and dresidual come
+// from memory once. Last, the chunks of a column are added in order, in double. Each element is
+// read before the same place is written, so dx may be dy or dresidual.
 
 namespace trireme::kernels {
 namespace {
@@ -18,9 +21,12 @@ const std::string forward_label = "trireme/kernels/row_norm_forward";
 const std::string backward_label = "trireme/kernels/row_norm_backward";
 const std::string parameter_label = "trireme/kernels/row_norm_parameters";
 
-constexpr std::int64_t chunk_rows = 32;  // numbers of a float32 partial sum; the partial sums are 1/16 of an activation in float32
+constexpr std::int64_t chunk_rows =
+    32;  // numbers of a float32 partial sum; the partial sums are 1/16 of an activation in float32
 
-std::int64_t chunks_of(const RowNormShape& shape) { return (shape.rows + chunk_rows - 1) / chunk_rows; }
+std::int64_t chunks_of(const RowNormShape& shape) {
+  return (shape.rows + chunk_rows - 1) / chunk_rows;
+}
 
 template <class T, bool bias>
 struct Forward {
@@ -34,13 +40,16 @@ struct Forward {
     const float *gamma = args.gamma, *beta = args.beta;
     float mean = 0;
     if (!shape.rms) {
-      mean = static_cast<float>(group.sum(width, [=](std::int64_t i) { return to_float(x[i]); }).value[0] / static_cast<double>(width));
+      mean = static_cast<float>(
+          group.sum(width, [=](std::int64_t i) { return to_float(x[i]); }).value[0] /
+          static_cast<double>(width));
     }
     const Sums<1> squares = group.sum(width, [=](std::int64_t i) {
       const float centred = to_float(x[i]) - mean;
       return centred * centred;
     });
-    const float rstd = static_cast<float>(1 / sqrt(squares.value[0] / static_cast<double>(width) + args.epsilon));
+    const float rstd =
+        static_cast<float>(1 / sqrt(squares.value[0] / static_cast<double>(width) + args.epsilon));
     if (!shape.rms) args.mean[row] = mean;
     args.rstd[row] = rstd;
 #pragma omp simd
@@ -58,15 +67,18 @@ struct Backward {
   RowNormBackward<T> args;
 
   KOKKOS_FUNCTION void operator()(std::int64_t chunk, const HostGroup& group) const {
-    const std::int64_t width = shape.width, begin = chunk * chunk_rows, end = begin + chunk_rows < shape.rows ? begin + chunk_rows : shape.rows;
+    const std::int64_t width = shape.width, begin = chunk * chunk_rows,
+                       end = begin + chunk_rows < shape.rows ? begin + chunk_rows : shape.rows;
     float *dgamma = args.partials + chunk * 2 * width, *dbeta = dgamma + width;
     for (std::int64_t i = 0; i < width; ++i) dgamma[i] = dbeta[i] = 0;
     for (std::int64_t row = begin; row < end; ++row) take(row, group, dgamma, dbeta);
   }
 
-  KOKKOS_FUNCTION void take(std::int64_t row, const HostGroup& group, float* __restrict dgamma, float* __restrict dbeta) const {
+  KOKKOS_FUNCTION void take(std::int64_t row, const HostGroup& group, float* __restrict dgamma,
+                            float* __restrict dbeta) const {
     const std::int64_t width = shape.width;
-    const T *x = args.x + row * width, *dy = args.dy + row * width, *dresidual = residual ? args.dresidual + row * width : nullptr;
+    const T *x = args.x + row * width, *dy = args.dy + row * width,
+            *dresidual = residual ? args.dresidual + row * width : nullptr;
     T* dx = args.dx + row * width;
     const float* __restrict gamma = args.gamma;
     const float mean = shape.rms ? 0.0f : args.mean[row], rstd = args.rstd[row];
@@ -90,14 +102,17 @@ struct Backward {
 
 constexpr std::int64_t block_columns = 64;  // columns of a piece of the last kernel
 
-/// Partial sums [chunks, 2, width] to dgamma and dbeta. A piece is a block of columns of one of the two.
+/// Partial sums [chunks, 2, width] to dgamma and dbeta. A piece is a block of columns of one of the
+/// two.
 struct Parameters {
   std::int64_t chunks, width;
   const float* partials;
   float *dgamma, *dbeta;
   bool add;
 
-  KOKKOS_FUNCTION std::int64_t blocks() const { return (width + block_columns - 1) / block_columns; }
+  KOKKOS_FUNCTION std::int64_t blocks() const {
+    return (width + block_columns - 1) / block_columns;
+  }
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t piece) const {
     const std::int64_t left = width - piece % blocks() * block_columns;
     return left < block_columns ? left : block_columns;
@@ -131,10 +146,13 @@ void run_backward(const Space& space, const RowNormShape& shape, const RowNormBa
   if constexpr (!on_host<Space>) {
     row_norm_backward_by_teams(space, backward_label, parameter_label, shape, args);
   } else {
-    args.dresidual != nullptr ? for_each_group(space, backward_label, chunks_of(shape), Backward<T, true>{shape, args})
-                              : for_each_group(space, backward_label, chunks_of(shape), Backward<T, false>{shape, args});
-    const Parameters parameters{chunks_of(shape), shape.width, args.partials, args.dgamma, args.dbeta, args.add_parameters};
-    for_each_piece(space, parameter_label, parameters.blocks() * (args.dbeta != nullptr ? 2 : 1), parameters);
+    args.dresidual != nullptr
+        ? for_each_group(space, backward_label, chunks_of(shape), Backward<T, true>{shape, args})
+        : for_each_group(space, backward_label, chunks_of(shape), Backward<T, false>{shape, args});
+    const Parameters parameters{chunks_of(shape), shape.width, args.partials,
+                                args.dgamma,      args.dbeta,  args.add_parameters};
+    for_each_piece(space, parameter_label, parameters.blocks() * (args.dbeta != nullptr ? 2 : 1),
+                   parameters);
   }
 }
 
@@ -146,7 +164,8 @@ std::int64_t row_norm_partials(const RowNormShape& shape) {
 }
 
 template <class T>
-void row_norm_forward(const Stream& stream, const RowNormShape& shape, const RowNormForward<T>& args) {
+void row_norm_forward(const Stream& stream, const RowNormShape& shape,
+                      const RowNormForward<T>& args) {
   dispatch(stream, [=](const auto& space) { run_forward(space, shape, args); });
 }
 template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<float>&);
@@ -154,11 +173,14 @@ template void row_norm_forward(const Stream&, const RowNormShape&, const RowNorm
 template void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<Float16>&);
 
 template <class T>
-void row_norm_backward(const Stream& stream, const RowNormShape& shape, const RowNormBackward<T>& args) {
+void row_norm_backward(const Stream& stream, const RowNormShape& shape,
+                       const RowNormBackward<T>& args) {
   dispatch(stream, [=](const auto& space) { run_backward(space, shape, args); });
 }
 template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<float>&);
-template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<BFloat16>&);
-template void row_norm_backward(const Stream&, const RowNormShape&, const RowNormBackward<Float16>&);
+template void row_norm_backward(const Stream&, const RowNormShape&,
+                                const RowNormBackward<BFloat16>&);
+template void row_norm_backward(const Stream&, const RowNormShape&,
+                                const RowNormBackward<Float16>&);
 
 }  // namespace trireme::kernels

@@ -1,9 +1,11 @@
 #pragma once
 
-// The device's form of row norm (row_norm.cpp has the formulas): a team a row, whose threads hold their packs in registers between the sums and the result.
-// Some rows at once, which share what is read of gamma and beta, and each reduction. Backward, a team takes a share of the rows; what they give to dgamma and
-// dbeta stays in registers until its last row. The teams' shares are then added up by teams of their own. Columns that the registers of a team cannot hold are
-// read again, and added up in memory.
+// The device's form of row norm (row_norm.cpp has the formulas): a team a row, whose threads hold
+// their packs in registers between the sums and the result. Some rows at once, which share what is
+// read of gamma and beta, and each reduction. Backward, a team takes a share of the rows; what they
+// give to dgamma and dbeta stays in registers until its last row. The teams' shares are then added
+// up by teams of their own. Columns that the registers of a team cannot hold are read again, and
+// added up in memory.
 
 #include <cmath>
 #include <type_traits>
@@ -26,14 +28,17 @@ KOKKOS_FORCEINLINE_FUNCTION float sum_of_pack(const float (&value)[lanes]) {
   return sum;
 }
 
-/// A pack as it came from memory: half the registers of bfloat16 numbers, and nothing waits for it until they are needed.
+/// A pack as it came from memory: half the registers of bfloat16 numbers, and nothing waits for it
+/// until they are needed.
 template <class T, int lanes>
 class RawPack {
  public:
   KOKKOS_FORCEINLINE_FUNCTION void fetch(const T* from) {
     for (int w = 0; w < words; ++w) words_[w] = reinterpret_cast<const Word*>(from)[w];
   }
-  KOKKOS_FORCEINLINE_FUNCTION void unpack(float (&to)[lanes]) const { load<lanes>(reinterpret_cast<const T*>(words_), to); }
+  KOKKOS_FORCEINLINE_FUNCTION void unpack(float (&to)[lanes]) const {
+    load<lanes>(reinterpret_cast<const T*>(words_), to);
+  }
 
  private:
   static constexpr bool whole = lanes % pack_lanes<T> == 0;
@@ -42,7 +47,8 @@ class RawPack {
   Word words_[words];
 };
 
-/// A thread holds `held` packs of a row, of which only the last may not be there; `more`: all are there, and packs behind them.
+/// A thread holds `held` packs of a row, of which only the last may not be there; `more`: all are
+/// there, and packs behind them.
 template <class T, int lanes, int held, bool more, bool bias>
 struct ForwardByTeam {
   static constexpr int rows_at_once = 2;
@@ -56,10 +62,14 @@ struct ForwardByTeam {
     const bool two = row + 1 < shape.rows;
     const T *x0 = args.x + row * width, *x1 = two ? x0 + width : x0;
     T *y0 = args.y + row * width, *y1 = y0 + width;
-    const int packs = static_cast<int>(width / lanes), first = static_cast<int>(group.first()), step = static_cast<int>(group.step());
+    const int packs = static_cast<int>(width / lanes), first = static_cast<int>(group.first()),
+              step = static_cast<int>(group.step());
     const int last = first + (held - 1) * step;
-    const bool whole = more || last < packs;  // else the row's last pack is read in place of this thread's, and counts nothing
-    const auto pack_of = [=](int h) { return h + 1 < held || whole ? first + h * step : packs - 1; };
+    const bool whole = more || last < packs;  // else the row's last pack is read in place of this
+                                              // thread's, and counts nothing
+    const auto pack_of = [=](int h) {
+      return h + 1 < held || whole ? first + h * step : packs - 1;
+    };
     RawPack<T, lanes> raw0[held], raw1[held];
     for (int h = 0; h < held; ++h) {
       raw0[h].fetch(x0 + pack_of(h) * lanes);
@@ -71,7 +81,8 @@ struct ForwardByTeam {
       raw1[h].unpack(held1[h]);
     }
     float mean0 = 0, mean1 = 0;
-    // take(pack, whether it counts, values of the first row less its mean, of the second) for all of this thread's packs
+    // take(pack, whether it counts, values of the first row less its mean, of the second) for all
+    // of this thread's packs
     const auto each = [&](const auto& take) {
       for (int h = 0; h < held; ++h) take(pack_of(h), h + 1 < held || whole, held0[h], held1[h]);
       for (int pack = last + step; more && pack < packs; pack += step) {
@@ -119,7 +130,9 @@ struct ForwardByTeam {
     });
   }
 
-  KOKKOS_FUNCTION float rstd_of(float squares) const { return 1 / sqrtf(squares * scale + args.epsilon); }
+  KOKKOS_FUNCTION float rstd_of(float squares) const {
+    return 1 / sqrtf(squares * scale + args.epsilon);
+  }
   KOKKOS_FUNCTION void leave(std::int64_t row, float mean, float rstd) const {
     if (!shape.rms) args.mean[row] = mean;
     args.rstd[row] = rstd;
@@ -132,7 +145,9 @@ struct ForwardByTeam {
     for (int k = 0; k < lanes; ++k) sum += value[k] * value[k];
     return sum;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static void put(const float (&centred)[lanes], float rstd, const float (&gamma)[lanes], const float (&beta)[lanes], T* y) {
+  KOKKOS_FORCEINLINE_FUNCTION static void put(const float (&centred)[lanes], float rstd,
+                                              const float (&gamma)[lanes],
+                                              const float (&beta)[lanes], T* y) {
     float result[lanes];
     for (int k = 0; k < lanes; ++k) {
       result[k] = centred[k] * rstd * gamma[k];
@@ -153,7 +168,8 @@ int backward_team(const RowNormShape& shape) {
 /// So many that a GPU of some 132 multiprocessors holds all teams at once; whole steps of rows.
 inline std::int64_t rows_a_team(const RowNormShape& shape, int threads) {
   constexpr std::int64_t multiprocessors = 132, resident_threads = 448, rows_at_once = 4;
-  const std::int64_t teams = multiprocessors * (threads < resident_threads ? resident_threads / threads : 1);
+  const std::int64_t teams =
+      multiprocessors * (threads < resident_threads ? resident_threads / threads : 1);
   const std::int64_t steps = (shape.rows + teams * rows_at_once - 1) / (teams * rows_at_once);
   return (steps > 0 ? steps : 1) * rows_at_once;
 }
@@ -173,7 +189,8 @@ struct BackwardByTeam {
   std::int64_t rows;  ///< of a team
   float scale;        ///< 1 / width
 
-  /// What a thread holds for all rows: its pack, or where there are too few the last one, which it only reads; and the packs behind those of the team.
+  /// What a thread holds for all rows: its pack, or where there are too few the last one, which it
+  /// only reads; and the packs behind those of the team.
   struct Columns {
     int packs, first, step, pack;
     bool holds;
@@ -183,7 +200,8 @@ struct BackwardByTeam {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t team, const Group& group) const {
-    const std::int64_t begin = team * rows, end = begin + rows < shape.rows ? begin + rows : shape.rows;
+    const std::int64_t begin = team * rows,
+                       end = begin + rows < shape.rows ? begin + rows : shape.rows;
     Columns c;
     c.packs = static_cast<int>(shape.width / lanes);
     c.first = static_cast<int>(group.first());
@@ -250,7 +268,8 @@ struct BackwardByTeam {
       for (int r = 0; r < count; ++r) {
         float around[lanes] = {};
         if constexpr (residual) raw_around[r].unpack(around);
-        finish(x[r], dy[r], around, c.gamma, rstd[r], level[r], slope[r], c.dgamma, c.dbeta, args.dx + at + r * width);
+        finish(x[r], dy[r], around, c.gamma, rstd[r], level[r], slope[r], c.dgamma, c.dbeta,
+               args.dx + at + r * width);
       }
     }
     for (int pack = c.first + c.step; more && pack < c.packs; pack += c.step) {
@@ -265,7 +284,8 @@ struct BackwardByTeam {
         load<lanes>(args.dy + place, more_dy);
         if constexpr (residual) load<lanes>(args.dresidual + place, around);
         for (int k = 0; k < lanes; ++k) more_x[k] -= mean[r];
-        finish(more_x, more_dy, around, gamma, rstd[r], level[r], slope[r], dgamma, dbeta, args.dx + place);
+        finish(more_x, more_dy, around, gamma, rstd[r], level[r], slope[r], dgamma, dbeta,
+               args.dx + place);
       }
       store<lanes>(dgamma, c.more_dgamma + pack * lanes);
       store<lanes>(dbeta, c.more_dbeta + pack * lanes);
@@ -273,8 +293,9 @@ struct BackwardByTeam {
   }
 
   /// x -= mean; of g, and of g * x.
-  KOKKOS_FORCEINLINE_FUNCTION static void add_sums(float (&x)[lanes], const float (&dy)[lanes], const float (&gamma)[lanes], float mean, float& level,
-                                                   float& slope) {
+  KOKKOS_FORCEINLINE_FUNCTION static void add_sums(float (&x)[lanes], const float (&dy)[lanes],
+                                                   const float (&gamma)[lanes], float mean,
+                                                   float& level, float& slope) {
     float of_pack = 0, products = 0;
     for (int k = 0; k < lanes; ++k) {
       const float g = dy[k] * gamma[k];
@@ -286,8 +307,11 @@ struct BackwardByTeam {
     slope += products;
   }
 
-  KOKKOS_FORCEINLINE_FUNCTION static void finish(const float (&x)[lanes], const float (&dy)[lanes], const float (&around)[lanes], const float (&gamma)[lanes],
-                                                 float rstd, float level, float slope, float (&dgamma)[lanes], float (&dbeta)[lanes], T* dx) {
+  KOKKOS_FORCEINLINE_FUNCTION static void finish(const float (&x)[lanes], const float (&dy)[lanes],
+                                                 const float (&around)[lanes],
+                                                 const float (&gamma)[lanes], float rstd,
+                                                 float level, float slope, float (&dgamma)[lanes],
+                                                 float (&dbeta)[lanes], T* dx) {
     float value[lanes];
     for (int k = 0; k < lanes; ++k) {
       const float xhat = x[k] * rstd;
@@ -300,7 +324,8 @@ struct BackwardByTeam {
   }
 };
 
-/// The teams' shares [teams, 2, width] to dgamma and dbeta: a team takes some columns of one of the two, in `slots` runs of shares side by side.
+/// The teams' shares [teams, 2, width] to dgamma and dbeta: a team takes some columns of one of the
+/// two, in `slots` runs of shares side by side.
 template <class Space>
 struct ParametersByTeam {
   static constexpr int columns = 16, slots = 32, unroll = 4;
@@ -314,7 +339,8 @@ struct ParametersByTeam {
   KOKKOS_FUNCTION std::int64_t blocks() const { return (width + columns - 1) / columns; }
 
   KOKKOS_FUNCTION void operator()(const Member& member) const {
-    const std::int64_t which = member.league_rank() / blocks(), begin = member.league_rank() % blocks() * columns;
+    const std::int64_t which = member.league_rank() / blocks(),
+                       begin = member.league_rank() % blocks() * columns;
     const int count = static_cast<int>(width - begin < columns ? width - begin : columns);
     auto* totals = static_cast<double*>(member.team_scratch(0).get_shmem(int{scratch_bytes}));
     for (int item = member.team_rank(); item < columns * slots; item += member.team_size()) {
@@ -323,14 +349,16 @@ struct ParametersByTeam {
       const float* share = partials + which * width + begin + column;
       for (std::int64_t s = slot; column < count && s < shares; s += unroll * slots) {
         float value[unroll];
-        for (int k = 0; k < unroll; ++k) value[k] = s + k * slots < shares ? share[(s + k * slots) * 2 * width] : 0.0f;
+        for (int k = 0; k < unroll; ++k)
+          value[k] = s + k * slots < shares ? share[(s + k * slots) * 2 * width] : 0.0f;
         for (int k = 0; k < unroll; ++k) total += value[k];
       }
       totals[item] = total;
     }
     for (int half = slots / 2; half > 0; half /= 2) {
       member.team_barrier();
-      for (int item = member.team_rank(); item < columns * half; item += member.team_size()) totals[item] += totals[item + columns * half];
+      for (int item = member.team_rank(); item < columns * half; item += member.team_size())
+        totals[item] += totals[item + columns * half];
     }
     member.team_barrier();
     float* out = (which == 0 ? dgamma : dbeta) + begin;
@@ -341,23 +369,30 @@ struct ParametersByTeam {
 };
 
 template <int lanes, int held, bool more, class Space, class T>
-void row_norm_forward_held(const Space& space, const std::string& label, const RowNormShape& shape, const RowNormForward<T>& args, int threads) {
+void row_norm_forward_held(const Space& space, const std::string& label, const RowNormShape& shape,
+                           const RowNormForward<T>& args, int threads) {
   constexpr int rows = ForwardByTeam<T, lanes, held, more, true>::rows_at_once;
   const std::int64_t teams = (shape.rows + rows - 1) / rows;
   const float scale = 1 / static_cast<float>(shape.width);
-  args.beta != nullptr ? for_each_team(space, label, teams, threads, ForwardByTeam<T, lanes, held, more, true>{shape, args, scale})
-                       : for_each_team(space, label, teams, threads, ForwardByTeam<T, lanes, held, more, false>{shape, args, scale});
+  args.beta != nullptr
+      ? for_each_team(space, label, teams, threads,
+                      ForwardByTeam<T, lanes, held, more, true>{shape, args, scale})
+      : for_each_team(space, label, teams, threads,
+                      ForwardByTeam<T, lanes, held, more, false>{shape, args, scale});
 }
 
 template <class Space, class T>
-void row_norm_forward_by_teams(const Space& space, const std::string& label, const RowNormShape& shape, const RowNormForward<T>& args) {
+void row_norm_forward_by_teams(const Space& space, const std::string& label,
+                               const RowNormShape& shape, const RowNormForward<T>& args) {
   constexpr int lanes = pack_lanes<T>, most_held = 4, most_threads = 256;
-  const bool packed = row_packs_fit<T>(shape) && packs_fit(args.x, args.y) && packs_fit(args.gamma, args.beta);
+  const bool packed =
+      row_packs_fit<T>(shape) && packs_fit(args.x, args.y) && packs_fit(args.gamma, args.beta);
   const std::int64_t packs = packed ? shape.width / lanes : shape.width;
   const int threads = team_threads(space, threads_for(packs, packed ? most_held : 1, most_threads));
   const std::int64_t held = (packs + threads - 1) / threads;
   if (!packed) {
-    held == 1 ? row_norm_forward_held<1, 1, false>(space, label, shape, args, threads) : row_norm_forward_held<1, 1, true>(space, label, shape, args, threads);
+    held == 1 ? row_norm_forward_held<1, 1, false>(space, label, shape, args, threads)
+              : row_norm_forward_held<1, 1, true>(space, label, shape, args, threads);
   } else if (held == 1) {
     row_norm_forward_held<lanes, 1, false>(space, label, shape, args, threads);
   } else if (held == 2) {
@@ -372,34 +407,48 @@ void row_norm_forward_by_teams(const Space& space, const std::string& label, con
 }
 
 template <int lanes, bool more, class Space, class T>
-void row_norm_backward_held(const Space& space, const std::string& label, const RowNormShape& shape, const RowNormBackward<T>& args, int threads,
-                            std::int64_t rows, std::int64_t teams) {
+void row_norm_backward_held(const Space& space, const std::string& label, const RowNormShape& shape,
+                            const RowNormBackward<T>& args, int threads, std::int64_t rows,
+                            std::int64_t teams) {
   const float scale = 1 / static_cast<float>(shape.width);
-  args.dresidual != nullptr ? for_each_team(space, label, teams, threads, BackwardByTeam<T, lanes, more, true>{shape, args, rows, scale})
-                            : for_each_team(space, label, teams, threads, BackwardByTeam<T, lanes, more, false>{shape, args, rows, scale});
+  args.dresidual != nullptr
+      ? for_each_team(space, label, teams, threads,
+                      BackwardByTeam<T, lanes, more, true>{shape, args, rows, scale})
+      : for_each_team(space, label, teams, threads,
+                      BackwardByTeam<T, lanes, more, false>{shape, args, rows, scale});
 }
 
 /// Returns the teams.
 template <int lanes, class Space, class T>
-std::int64_t row_norm_backward_in_packs(const Space& space, const std::string& label, const RowNormShape& shape, const RowNormBackward<T>& args) {
+std::int64_t row_norm_backward_in_packs(const Space& space, const std::string& label,
+                                        const RowNormShape& shape, const RowNormBackward<T>& args) {
   const int wanted = backward_team<lanes>(shape), threads = team_threads(space, wanted);
   const std::int64_t rows = rows_a_team(shape, wanted), teams = (shape.rows + rows - 1) / rows;
-  shape.width / lanes > threads ? row_norm_backward_held<lanes, true>(space, label, shape, args, threads, rows, teams)
-                                : row_norm_backward_held<lanes, false>(space, label, shape, args, threads, rows, teams);
+  shape.width / lanes > threads
+      ? row_norm_backward_held<lanes, true>(space, label, shape, args, threads, rows, teams)
+      : row_norm_backward_held<lanes, false>(space, label, shape, args, threads, rows, teams);
   return teams;
 }
 
 template <class Space, class T>
-void row_norm_backward_by_teams(const Space& space, const std::string& label, const std::string& parameter_label, const RowNormShape& shape,
+void row_norm_backward_by_teams(const Space& space, const std::string& label,
+                                const std::string& parameter_label, const RowNormShape& shape,
                                 const RowNormBackward<T>& args) {
-  const bool packs = row_packs_fit<T>(shape) && packs_fit(args.x, args.dy, args.dresidual, args.dx) && packs_fit(args.gamma, args.partials);
+  const bool packs = row_packs_fit<T>(shape) &&
+                     packs_fit(args.x, args.dy, args.dresidual, args.dx) &&
+                     packs_fit(args.gamma, args.partials);
   const std::int64_t teams =
-      packs ? row_norm_backward_in_packs<pack_lanes<T>>(space, label, shape, args) : row_norm_backward_in_packs<1>(space, label, shape, args);
+      packs ? row_norm_backward_in_packs<pack_lanes<T>>(space, label, shape, args)
+            : row_norm_backward_in_packs<1>(space, label, shape, args);
   using Parameters = ParametersByTeam<Space>;
-  const Parameters parameters{teams, shape.width, args.partials, args.dgamma, args.dbeta, args.add_parameters};
-  Kokkos::TeamPolicy<Space> policy(space, static_cast<int>(parameters.blocks() * (args.dbeta != nullptr ? 2 : 1)),
-                                   team_threads(space, Parameters::columns * Parameters::slots));
-  Kokkos::parallel_for(Label{parameter_label}, policy.set_scratch_size(0, Kokkos::PerTeam(int{Parameters::scratch_bytes})), parameters);
+  const Parameters parameters{teams,       shape.width, args.partials,
+                              args.dgamma, args.dbeta,  args.add_parameters};
+  Kokkos::TeamPolicy<Space> policy(
+      space, static_cast<int>(parameters.blocks() * (args.dbeta != nullptr ? 2 : 1)),
+      team_threads(space, Parameters::columns * Parameters::slots));
+  Kokkos::parallel_for(Label{parameter_label},
+                       policy.set_scratch_size(0, Kokkos::PerTeam(int{Parameters::scratch_bytes})),
+                       parameters);
 }
 
 }  // namespace trireme::kernels

@@ -2,10 +2,12 @@
 
 #include "softmax_row.hpp"
 
-// A row a group. Host: statistics read its logits twice (the second time from the cache), the gradient reads them once and writes once; a device's team reads
-// them once for each (softmax_row.hpp). Sums of a row are taken on the host in lanes and blocks of a fixed size: no cut of the rows into tiles shows in them;
-// on a device by threads in packs, so a tile's rows keep their bits where it begins as many rows behind a pack's first place. Sums of rows are taken on the
-// host in their order, on a device in blocks of them. No number of threads shows.
+// A row a group. Host: statistics read its logits twice (the second time from the cache), the
+// gradient reads them once and writes once; a device's team reads them once for each
+// (softmax_row.hpp). Sums of a row are taken on the host in lanes and blocks of a fixed size: no
+// cut of the rows into tiles shows in them; on a device by threads in packs, so a tile's rows keep
+// their bits where it begins as many rows behind a pack's first place. Sums of rows are taken on
+// the host in their order, on a device in blocks of them. No number of threads shows.
 
 namespace trireme::kernels {
 namespace {
@@ -20,7 +22,9 @@ const std::string parts_label = "trireme/kernels/softmax_sums_of_blocks";
 template <class T>
 KOKKOS_INLINE_FUNCTION float label_logit(const SoftmaxStatistics<T>& args, std::int64_t row) {
   const std::int64_t label = args.labels[row] - args.first;
-  return args.labels[row] >= 0 && label >= 0 && label < args.classes ? to_float(args.logits[row * args.classes + label]) : 0.0f;
+  return args.labels[row] >= 0 && label >= 0 && label < args.classes
+             ? to_float(args.logits[row * args.classes + label])
+             : 0.0f;
 }
 
 template <class T>
@@ -29,10 +33,13 @@ struct StatisticsOfRow {
 
   KOKKOS_FUNCTION void operator()(std::int64_t row, const HostGroup& group) const {
     const T* x = args.logits + row * args.classes;
-    const float largest = group.largest(args.classes, [=](std::int64_t i) { return to_float(x[i]); });
-    const Sums<2> sums =
-        group.sum(args.classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); }, [=](std::int64_t i) { return to_float(x[i]); });
-    args.statistics[row] = {largest, static_cast<float>(sums.value[0]), static_cast<float>(sums.value[1]), label_logit(args, row)};
+    const float largest =
+        group.largest(args.classes, [=](std::int64_t i) { return to_float(x[i]); });
+    const Sums<2> sums = group.sum(
+        args.classes, [=](std::int64_t i) { return fast_exp(to_float(x[i]) - largest); },
+        [=](std::int64_t i) { return to_float(x[i]); });
+    args.statistics[row] = {largest, static_cast<float>(sums.value[0]),
+                            static_cast<float>(sums.value[1]), label_logit(args, row)};
   }
 };
 
@@ -43,10 +50,13 @@ struct StatisticsByTeam {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
-    const int classes = static_cast<int>(args.classes), head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
-    const SoftmaxOfRow softmax = softmax_of_row(group, args.logits + row * args.classes, head, classes);
+    const int classes = static_cast<int>(args.classes),
+              head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+    const SoftmaxOfRow softmax =
+        softmax_of_row(group, args.logits + row * args.classes, head, classes);
     if (group.leads())
-      args.statistics[row] = {softmax.largest, static_cast<float>(softmax.exponentials), static_cast<float>(softmax.logits), label_logit(args, row)};
+      args.statistics[row] = {softmax.largest, static_cast<float>(softmax.exponentials),
+                              static_cast<float>(softmax.logits), label_logit(args, row)};
   }
 };
 
@@ -67,7 +77,8 @@ struct MergeOfRow {
       logits += s.logits;
       label_logit += s.label_logit;
     }
-    args.merged[row] = {largest, static_cast<float>(exponentials), static_cast<float>(logits), label_logit};
+    args.merged[row] = {largest, static_cast<float>(exponentials), static_cast<float>(logits),
+                        label_logit};
   }
 };
 
@@ -79,7 +90,9 @@ struct GradientOfRow {
     const std::int64_t classes = args.classes, label = args.labels[row] - args.first;
     const T* x = args.logits + row * classes;
     G* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * classes;
-    if (args.labels[row] < 0 || args.labels[row] >= args.total_classes) {  // missing; or no such class, which the loss shows too
+    if (args.labels[row] < 0 ||
+        args.labels[row] >=
+            args.total_classes) {  // missing; or no such class, which the loss shows too
       const G value = from_float<G>(args.labels[row] < 0 ? 0.0f : not_a_number);
       for (std::int64_t i = 0; dx != nullptr && i < classes; ++i) dx[i] = value;
       return;
@@ -87,21 +100,28 @@ struct GradientOfRow {
     const RowStatistics s = args.merged[row];
     args.ranks[row] += classes_before(group, x, label, s.label_logit);
     if (dx == nullptr) return;
-    const double smoothing = args.label_smoothing, even = smoothing / static_cast<double>(args.total_classes), scale = args.gradient_scale;
-    const float inverse = static_cast<float>(scale / s.exponentials), level = static_cast<float>(even * scale), largest = s.largest;
+    const double smoothing = args.label_smoothing,
+                 even = smoothing / static_cast<double>(args.total_classes),
+                 scale = args.gradient_scale;
+    const float inverse = static_cast<float>(scale / s.exponentials),
+                level = static_cast<float>(even * scale), largest = s.largest;
 #pragma omp simd
-    for (std::int64_t i = 0; i < classes; ++i) dx[i] = from_float<G>(fast_exp(to_float(x[i]) - largest) * inverse - level);
+    for (std::int64_t i = 0; i < classes; ++i)
+      dx[i] = from_float<G>(fast_exp(to_float(x[i]) - largest) * inverse - level);
     if (label < 0 || label >= classes) return;
     const double probability = exp(static_cast<double>(s.label_logit) - s.largest) / s.exponentials;
     dx[label] = from_float<G>(static_cast<float>(scale * (probability - (1 - smoothing) - even)));
   }
 
-  /// A class stands before the label when its logit is greater, or equal at a lower number; written so that a NaN anywhere puts the label
-  /// behind. The label may be another part's: then its place is before or behind all of this one's.
-  KOKKOS_FUNCTION std::int32_t classes_before(const HostGroup& group, const T* x, std::int64_t label, float label_logit) const {
+  /// A class stands before the label when its logit is greater, or equal at a lower number; written
+  /// so that a NaN anywhere puts the label behind. The label may be another part's: then its place
+  /// is before or behind all of this one's.
+  KOKKOS_FUNCTION std::int32_t classes_before(const HostGroup& group, const T* x,
+                                              std::int64_t label, float label_logit) const {
     const std::int64_t lower = label < 0 ? 0 : label < args.classes ? label : args.classes;
     return group.count(0, lower, [=](std::int64_t i) { return !(to_float(x[i]) < label_logit); }) +
-           group.count(lower, args.classes, [=](std::int64_t i) { return !(to_float(x[i]) <= label_logit); });
+           group.count(lower, args.classes,
+                       [=](std::int64_t i) { return !(to_float(x[i]) <= label_logit); });
   }
 };
 
@@ -112,39 +132,51 @@ struct GradientByTeam {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
-    const int classes = static_cast<int>(args.classes), head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+    const int classes = static_cast<int>(args.classes),
+              head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
     const std::int64_t label = args.labels[row] - args.first;
     G* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * args.classes;
-    if (args.labels[row] < 0 || args.labels[row] >= args.total_classes) return fill_row(group, dx, classes, args.labels[row] < 0 ? 0.0f : not_a_number);
+    if (args.labels[row] < 0 || args.labels[row] >= args.total_classes)
+      return fill_row(group, dx, classes, args.labels[row] < 0 ? 0.0f : not_a_number);
     const RowStatistics s = args.merged[row];
-    const SoftmaxRow softmax{.classes = classes,
-                             .label = static_cast<int>(label < 0              ? -1
-                                                       : label < args.classes ? label
-                                                                              : args.classes),
-                             .label_logit = s.label_logit,
-                             .largest = s.largest,
-                             .exponentials = s.exponentials,
-                             .scale = args.gradient_scale,
-                             .smoothing = args.label_smoothing,
-                             .even = args.label_smoothing / static_cast<double>(args.total_classes)};
-    const std::int32_t before = gradient_of_row(group, args.logits + row * args.classes, dx, head, softmax);
+    const SoftmaxRow softmax{
+        .classes = classes,
+        .label = static_cast<int>(label < 0              ? -1
+                                  : label < args.classes ? label
+                                                         : args.classes),
+        .label_logit = s.label_logit,
+        .largest = s.largest,
+        .exponentials = s.exponentials,
+        .scale = args.gradient_scale,
+        .smoothing = args.label_smoothing,
+        .even = args.label_smoothing / static_cast<double>(args.total_classes)};
+    const std::int32_t before =
+        gradient_of_row(group, args.logits + row * args.classes, dx, head, softmax);
     if (group.leads()) args.ranks[row] += before;
   }
 };
 
-/// Rows [begin, begin + count) to sums, which start from `before`. Counts are whole numbers, exact in double.
+/// Rows [begin, begin + count) to sums, which start from `before`. Counts are whole numbers, exact
+/// in double.
 template <class Group>
-KOKKOS_FUNCTION Sums<4> sums_of_rows(const SoftmaxSums& args, const Group& group, const Sums<4>& before, std::int64_t begin, std::int64_t count) {
-  const double smoothing = args.label_smoothing, total_classes = static_cast<double>(args.total_classes);
+KOKKOS_FUNCTION Sums<4> sums_of_rows(const SoftmaxSums& args, const Group& group,
+                                     const Sums<4>& before, std::int64_t begin,
+                                     std::int64_t count) {
+  const double smoothing = args.label_smoothing,
+               total_classes = static_cast<double>(args.total_classes);
   const SoftmaxSums a = args;
   return group.add_in_double(before, count, [=](std::int64_t i, double* term) {
     const std::int64_t row = begin + i;
-    const bool counts = a.labels[row] >= 0, known = counts && a.labels[row] < a.total_classes;  // else the loss says so (not finite)
+    const bool counts = a.labels[row] >= 0,
+               known =
+                   counts && a.labels[row] < a.total_classes;  // else the loss says so (not finite)
     const RowStatistics& s = a.merged[row];
     // Where smoothing is off its term must not turn an infinite logit into a NaN.
     const double smoothed = smoothing > 0 ? smoothing * s.logits / total_classes : 0;
     const double log_sum = s.largest + log(static_cast<double>(s.exponentials));
-    term[0] = !counts ? 0.0 : known ? log_sum - (1 - smoothing) * s.label_logit - smoothed : static_cast<double>(not_a_number);
+    term[0] = !counts ? 0.0
+              : known ? log_sum - (1 - smoothing) * s.label_logit - smoothed
+                      : static_cast<double>(not_a_number);
     term[1] = counts;
     term[2] = known && a.ranks[row] < 1;
     term[3] = known && a.ranks[row] < 5;
@@ -177,7 +209,8 @@ struct SumOfBlock {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t block, const Group& group) const {
     const std::int64_t begin = block * block_rows, left = args.rows - begin;
-    const Sums<4> sums = sums_of_rows(args, group, Sums<4>(), begin, left < block_rows ? left : block_rows);
+    const Sums<4> sums =
+        sums_of_rows(args, group, Sums<4>(), begin, left < block_rows ? left : block_rows);
     if (!group.leads()) return;
     for (int s = 0; s < 4; ++s) args.block_sums[block * 4 + s] = sums.value[s];
   }
@@ -190,9 +223,10 @@ struct SumOfBlocks {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
     const double* of_blocks = args.block_sums;
-    const Sums<4> sums = group.add_in_double(sums_before(args), blocks, [=](std::int64_t block, double* term) {
-      for (int s = 0; s < 4; ++s) term[s] = of_blocks[block * 4 + s];
-    });
+    const Sums<4> sums =
+        group.add_in_double(sums_before(args), blocks, [=](std::int64_t block, double* term) {
+          for (int s = 0; s < 4; ++s) term[s] = of_blocks[block * 4 + s];
+        });
     if (!group.leads()) return;
     for (int s = 0; s < 4; ++s) args.sums[s] = sums.value[s];
   }
@@ -203,7 +237,8 @@ void run_statistics(const Space& space, const SoftmaxStatistics<T>& args) {
   if constexpr (on_host<Space>) {
     for_each_group(space, statistics_label, args.rows, StatisticsOfRow<T>{args});
   } else {
-    for_each_team(space, statistics_label, args.rows, softmax_team<T>(args.classes), StatisticsByTeam<T>{args, packs_fit(args.logits)});
+    for_each_team(space, statistics_label, args.rows, softmax_team<T>(args.classes),
+                  StatisticsByTeam<T>{args, packs_fit(args.logits)});
   }
 }
 
@@ -238,7 +273,9 @@ template void softmax_statistics(const Stream&, const SoftmaxStatistics<BFloat16
 template void softmax_statistics(const Stream&, const SoftmaxStatistics<Float16>&);
 
 void merge_statistics(const Stream& stream, const MergeStatistics& args) {
-  dispatch(stream, [=](const auto& space) { for_each_index(space, merge_label, args.rows, MergeOfRow{args}); });
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, merge_label, args.rows, MergeOfRow{args});
+  });
 }
 
 template <class T, class G>

@@ -1,6 +1,7 @@
 #pragma once
 
-// A team's two passes over a row of logits, each of which reads it once: what the softmax needs of it, and its gradient with the label's rank.
+// A team's two passes over a row of logits, each of which reads it once: what the softmax needs of
+// it, and its gradient with the label's rank.
 
 #include <cfloat>
 
@@ -9,7 +10,8 @@
 
 namespace trireme::kernels {
 
-/// Logits a pack: those of 16 bytes, where the gradient too is stored in whole words of 8 bytes or more.
+/// Logits a pack: those of 16 bytes, where the gradient too is stored in whole words of 8 bytes or
+/// more.
 template <class T>
 constexpr int logit_lanes = pack_lanes<T>;
 
@@ -19,11 +21,13 @@ int softmax_team(std::int64_t classes) {
   return threads_for(classes, 4 * logit_lanes<T>, 512);
 }
 
-/// The largest of what has come so far, and exponentials of differences to it: where it grows, what was added up shrinks.
+/// The largest of what has come so far, and exponentials of differences to it: where it grows, what
+/// was added up shrinks.
 template <class T>
 struct SoftmaxStatisticsStep {
   const T* x;
-  float largest = -FLT_MAX;  // finite: a logit of minus infinity has an exponential of 0 also where none was greater so far
+  float largest = -FLT_MAX;  // finite: a logit of minus infinity has an exponential of 0 also where
+                             // none was greater so far
   float exponentials = 0, logits = 0;
 
   template <int lanes>
@@ -72,7 +76,8 @@ KOKKOS_FUNCTION SoftmaxOfRow softmax_of_row(const Group& group, const T* x, int 
 
 /// What the gradient of a row is made with.
 struct SoftmaxRow {
-  int classes, label;  ///< label: -1 or `classes` where it is another part's, before or behind these
+  int classes,
+      label;  ///< label: -1 or `classes` where it is another part's, before or behind these
   float label_logit, largest;
   double exponentials, scale, smoothing, even;  ///< even: of smoothing, a class' share
 
@@ -82,8 +87,9 @@ struct SoftmaxRow {
   }
 };
 
-/// dx = the gradient as if there were no label, where dx is not null; `before` += classes before the label: those whose logit is greater, or equal at a lower
-/// number; written so that a NaN anywhere puts the label behind.
+/// dx = the gradient as if there were no label, where dx is not null; `before` += classes before
+/// the label: those whose logit is greater, or equal at a lower number; written so that a NaN
+/// anywhere puts the label behind.
 template <class T, class G>
 struct SoftmaxGradientStep {
   const T* x;
@@ -102,7 +108,8 @@ struct SoftmaxGradientStep {
   }
   template <int lanes>
   KOKKOS_FORCEINLINE_FUNCTION void take(int i, const Operands<lanes>& o) {
-    for (int k = 0; k < lanes; ++k) before += i + k < label ? !(o.x[k] < label_logit) : !(o.x[k] <= label_logit);
+    for (int k = 0; k < lanes; ++k)
+      before += i + k < label ? !(o.x[k] < label_logit) : !(o.x[k] <= label_logit);
     if (dx == nullptr) return;
     float value[lanes];
     for (int k = 0; k < lanes; ++k) value[k] = fast_exp(o.x[k] - largest) * inverse - level;
@@ -112,19 +119,23 @@ struct SoftmaxGradientStep {
 
 /// dx = the gradient, where it is not null. Returns the label's rank among these classes.
 template <class T, class G, class Group>
-KOKKOS_FUNCTION std::int32_t gradient_of_row(const Group& group, const T* x, G* dx, int head, const SoftmaxRow& row) {
-  const float inverse = static_cast<float>(row.scale / row.exponentials), level = static_cast<float>(row.even * row.scale);
+KOKKOS_FUNCTION std::int32_t gradient_of_row(const Group& group, const T* x, G* dx, int head,
+                                             const SoftmaxRow& row) {
+  const float inverse = static_cast<float>(row.scale / row.exponentials),
+              level = static_cast<float>(row.even * row.scale);
   SoftmaxGradientStep<T, G> step{x, dx, row.label, row.label_logit, row.largest, inverse, level};
   walk_packs<logit_lanes<T>, 4>(group, head, row.classes, step);
   const std::int32_t before = group.sum_of(step.before);  // all threads have written
-  if (dx != nullptr && group.leads() && 0 <= row.label && row.label < row.classes) dx[row.label] = from_float<G>(row.at_label());
+  if (dx != nullptr && group.leads() && 0 <= row.label && row.label < row.classes)
+    dx[row.label] = from_float<G>(row.at_label());
   return before;
 }
 
 /// The gradient of a row that has none.
 template <class G, class Group>
 KOKKOS_FUNCTION void fill_row(const Group& group, G* dx, std::int64_t classes, float value) {
-  for (std::int64_t i = group.first(); dx != nullptr && i < classes; i += group.step()) dx[i] = from_float<G>(value);
+  for (std::int64_t i = group.first(); dx != nullptr && i < classes; i += group.step())
+    dx[i] = from_float<G>(value);
 }
 
 }  // namespace trireme::kernels

@@ -3,10 +3,11 @@
 #include "row_group.hpp"
 #include "update_device.hpp"
 
-// One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the working copy written once (lamb: two passes, the
-// direction of the step written between them). A chunk lies in one tensor, so its rates are constants of the inner loop. An element's result
-// does not depend on the chunk it lies in. A functor on (chunk, begin, end) is the
-// host's form, one on (chunk, team) a device's.
+// One pass over the flat buffers: weight, gradient and slots read once, weight, slots and the
+// working copy written once (lamb: two passes, the direction of the step written between them). A
+// chunk lies in one tensor, so its rates are constants of the inner loop. An element's result does
+// not depend on the chunk it lies in. A functor on (chunk, begin, end) is the host's form, one on
+// (chunk, team) a device's.
 
 namespace trireme::kernels {
 namespace {
@@ -33,9 +34,11 @@ struct RowSquareSum {
     std::int64_t i = 0;
     for (; i + lanes <= count; i += lanes) {
 #pragma omp simd
-      for (int lane = 0; lane < lanes; ++lane) sum[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
+      for (int lane = 0; lane < lanes; ++lane)
+        sum[lane] += static_cast<double>(x[i + lane]) * static_cast<double>(x[i + lane]);
     }
-    for (int lane = 0; i < count; ++i, ++lane) sum[lane] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+    for (int lane = 0; i < count; ++i, ++lane)
+      sum[lane] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     for (int half = lanes / 2; half > 0; half /= 2) {
       for (int lane = 0; lane < half; ++lane) sum[lane] += sum[lane + half];
     }
@@ -46,7 +49,8 @@ struct RowSquareSum {
 /// What a rule does to one element; the new weight is returned. Slots are given by reference.
 struct SgdElement {
   SgdRule rule;
-  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates, const Judgement&) const {
+  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
+                                   const Judgement&) const {
     const float decayed = g + rates.weight_decay * w;
     v = rule.momentum * v + decayed;
     return w - rates.rate * (rule.nesterov ? decayed + rule.momentum * v : v);
@@ -55,7 +59,8 @@ struct SgdElement {
 
 struct LarsElement {
   LarsRule rule;
-  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates, const Judgement&) const {
+  KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
+                                   const Judgement&) const {
     v = rule.momentum * v + rates.rate * rates.trust * (g + rates.weight_decay * w);
     return w - v;
   }
@@ -64,16 +69,19 @@ struct LarsElement {
 /// PyTorch's order: decay of the weight first, then the step with both corrections.
 struct AdamWElement {
   AdamWRule rule;
-  KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v, const TensorRates& rates, const Judgement& judgement) const {
+  KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v, const TensorRates& rates,
+                                   const Judgement& judgement) const {
     m = rule.beta1 * m + (1 - rule.beta1) * g;
     v = rule.beta2 * v + (1 - rule.beta2) * (g * g);
     const float denominator = sqrtf(v / judgement.bias_correction2) + rule.epsilon;
-    return w * (1 - rates.rate * rates.weight_decay) - rates.rate / judgement.bias_correction1 * (m / denominator);
+    return w * (1 - rates.rate * rates.weight_decay) -
+           rates.rate / judgement.bias_correction1 * (m / denominator);
   }
 };
 
 struct DirectionStep {
-  static constexpr unsigned reads = weights | gradients | first_slots | second_slots, writes = gradients | first_slots | second_slots;
+  static constexpr unsigned reads = weights | gradients | first_slots | second_slots,
+                            writes = gradients | first_slots | second_slots;
   LambRule rule;
   TensorRates rates;
   Judgement judgement;
@@ -81,23 +89,28 @@ struct DirectionStep {
     const float scaled = judgement.gradient_factor * g;
     m = rule.beta1 * m + (1 - rule.beta1) * scaled;
     v = rule.beta2 * v + (1 - rule.beta2) * (scaled * scaled);
-    g = m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + rule.epsilon) + rates.weight_decay * w;
+    g = m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + rule.epsilon) +
+        rates.weight_decay * w;
   }
 };
 
-/// You et al. 2020, algorithm 2, with bias correction; the decay is part of the direction whose norm is taken.
+/// You et al. 2020, algorithm 2, with bias correction; the decay is part of the direction whose
+/// norm is taken.
 struct LambDirection {
   Update args;
   LambRule rule;
 
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const {
+    return args.chunks[chunk].elements;
+  }
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
     const Judgement judgement = *args.judgement;
     const FlatChunk chunk = args.chunks[index];
     const TensorRates rates = args.rates[chunk.tensor];
-    if (judgement.apply != 0 && rates.statistic == 0) walk_chunk(group, args, chunk, DirectionStep{rule, rates, judgement});
+    if (judgement.apply != 0 && rates.statistic == 0)
+      walk_chunk(group, args, chunk, DirectionStep{rule, rates, judgement});
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
@@ -107,7 +120,8 @@ struct LambDirection {
     if (judgement.apply == 0 || rates.statistic != 0) return;
     const LambRule local = rule;
     const float* weight = args.weight + chunk.offset;
-    float *gradient = args.gradient + chunk.offset, *first = args.slot1 + chunk.offset, *second = args.slot2 + chunk.offset;
+    float *gradient = args.gradient + chunk.offset, *first = args.slot1 + chunk.offset,
+          *second = args.slot2 + chunk.offset;
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
       const float g = judgement.gradient_factor * gradient[i];
@@ -115,31 +129,39 @@ struct LambDirection {
       const float v = local.beta2 * second[i] + (1 - local.beta2) * (g * g);
       first[i] = m;
       second[i] = v;
-      gradient[i] = m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + local.epsilon) + rates.weight_decay * weight[i];
+      gradient[i] =
+          m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + local.epsilon) +
+          rates.weight_decay * weight[i];
     }
   }
 };
 
 struct LambElement {
-  KOKKOS_FUNCTION float operator()(float w, float direction, float&, float&, const TensorRates& rates, const Judgement&) const {
+  KOKKOS_FUNCTION float operator()(float w, float direction, float&, float&,
+                                   const TensorRates& rates, const Judgement&) const {
     return w - rates.rate * rates.trust * direction;
   }
 };
 
 template <class Rule, int slots>
 struct RuleStep {
-  static constexpr unsigned reads = weights | gradients | slot_arrays(slots), writes = weights | slot_arrays(slots);
+  static constexpr unsigned reads = weights | gradients | slot_arrays(slots),
+                            writes = weights | slot_arrays(slots);
   Rule rule;
   float factor;
   TensorRates rates;
   Judgement judgement;
-  KOKKOS_FUNCTION void operator()(float& w, float& g, float& first, float& second) const { w = rule(w, factor * g, first, second, rates, judgement); }
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float& first, float& second) const {
+    w = rule(w, factor * g, first, second, rates, judgement);
+  }
 };
 
 struct StatisticStep {
   static constexpr unsigned reads = weights | gradients, writes = weights;
   float rate;
-  KOKKOS_FUNCTION void operator()(float& w, float& g, float&, float&) const { w = (1 - rate) * w + rate * g; }
+  KOKKOS_FUNCTION void operator()(float& w, float& g, float&, float&) const {
+    w = (1 - rate) * w + rate * g;
+  }
 };
 
 /// `scales`: the gradient is multiplied by its factor; else that was done before.
@@ -148,7 +170,9 @@ struct UpdateChunk {
   Update args;
   Element element;
 
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const {
+    return args.chunks[chunk].elements;
+  }
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
@@ -159,7 +183,9 @@ struct UpdateChunk {
     if (rates.statistic != 0) {
       walk_chunk(group, args, chunk, StatisticStep{rates.rate});
     } else {
-      walk_chunk(group, args, chunk, RuleStep<Element, slots>{element, scales ? judgement.gradient_factor : 1, rates, judgement});
+      walk_chunk(group, args, chunk,
+                 RuleStep<Element, slots>{element, scales ? judgement.gradient_factor : 1, rates,
+                                          judgement});
     }
   }
 
@@ -177,7 +203,8 @@ struct UpdateChunk {
     } else {
       const Element local = element;
       const float factor = scales ? judgement.gradient_factor : 1;
-      float *slot1 = slots > 0 ? args.slot1 + chunk.offset : nullptr, *slot2 = slots > 1 ? args.slot2 + chunk.offset : nullptr;
+      float *slot1 = slots > 0 ? args.slot1 + chunk.offset : nullptr,
+            *slot2 = slots > 1 ? args.slot2 + chunk.offset : nullptr;
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) {
         float first = 0, second = 0;
@@ -202,7 +229,9 @@ struct UpdateChunk {
 struct EmaStep {
   static constexpr unsigned reads = weights | first_slots, writes = first_slots;
   float take;
-  KOKKOS_FUNCTION void operator()(float& w, float&, float& average, float&) const { average += take * (w - average); }
+  KOKKOS_FUNCTION void operator()(float& w, float&, float& average, float&) const {
+    average += take * (w - average);
+  }
 };
 
 /// The weights come from cache where the update has just written them.
@@ -210,7 +239,9 @@ struct EmaChunk {
   Update args;
   float take;
 
-  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const { return args.chunks[chunk].elements; }
+  KOKKOS_FUNCTION std::int64_t extent(std::int64_t chunk) const {
+    return args.chunks[chunk].elements;
+  }
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
@@ -243,35 +274,53 @@ void run_chunks(const Stream& stream, const std::string& label, const Chunk& chu
 }
 
 template <int slots, class Element>
-void run(const Stream& stream, const std::string& label, const Element& element, const Update& args) {
+void run(const Stream& stream, const std::string& label, const Element& element,
+         const Update& args) {
   run_chunks(stream, label, UpdateChunk<Element, slots>{args, element});
 }
 
 template <class Space>
-void run_square_sums(const Space& space, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
+void run_square_sums(const Space& space, const float* flat, const FlatRow* rows,
+                     std::int64_t row_count, double* sums) {
   if constexpr (on_host<Space>) {
     for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums});
   } else {
-    constexpr std::int64_t teams = 16384, most = 32;  // some times what a GPU holds at once; a row a thread
-    const std::int64_t each = row_count < 2 * teams ? 1 : row_count < most * teams ? row_count / teams : most;
-    for_each_team(space, square_label, (row_count + each - 1) / each, RowSquareSumByTeam::threads, RowSquareSumByTeam{flat, rows, row_count, each, sums});
+    constexpr std::int64_t teams = 16384,
+                           most = 32;  // some times what a GPU holds at once; a row a thread
+    const std::int64_t each = row_count < 2 * teams      ? 1
+                              : row_count < most * teams ? row_count / teams
+                                                         : most;
+    for_each_team(space, square_label, (row_count + each - 1) / each, RowSquareSumByTeam::threads,
+                  RowSquareSumByTeam{flat, rows, row_count, each, sums});
   }
 }
 
 }  // namespace
 
-void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
+void row_square_sums(const Stream& stream, const float* flat, const FlatRow* rows,
+                     std::int64_t row_count, double* sums) {
   dispatch(stream, [=](const auto& space) { run_square_sums(space, flat, rows, row_count, sums); });
 }
 
 void update_sgd(const Stream& stream, const SgdRule& rule, const Update& args) {
   // Plain SGD keeps no slot: its buffer may be absent.
-  args.slot1 != nullptr ? run<1>(stream, sgd_label, SgdElement{rule}, args) : run<0>(stream, sgd_label, SgdElement{rule}, args);
+  args.slot1 != nullptr ? run<1>(stream, sgd_label, SgdElement{rule}, args)
+                        : run<0>(stream, sgd_label, SgdElement{rule}, args);
 }
-void update_lars(const Stream& stream, const LarsRule& rule, const Update& args) { run<1>(stream, lars_label, LarsElement{rule}, args); }
-void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& args) { run<2>(stream, adamw_label, AdamWElement{rule}, args); }
-void lamb_direction(const Stream& stream, const LambRule& rule, const Update& args) { run_chunks(stream, lamb_direction_label, LambDirection{args, rule}); }
-void update_lamb(const Stream& stream, const Update& args) { run_chunks(stream, lamb_label, UpdateChunk<LambElement, 0, false>{args, {}}); }
-void update_ema(const Stream& stream, float take, const Update& args) { run_chunks(stream, ema_label, EmaChunk{args, take}); }
+void update_lars(const Stream& stream, const LarsRule& rule, const Update& args) {
+  run<1>(stream, lars_label, LarsElement{rule}, args);
+}
+void update_adamw(const Stream& stream, const AdamWRule& rule, const Update& args) {
+  run<2>(stream, adamw_label, AdamWElement{rule}, args);
+}
+void lamb_direction(const Stream& stream, const LambRule& rule, const Update& args) {
+  run_chunks(stream, lamb_direction_label, LambDirection{args, rule});
+}
+void update_lamb(const Stream& stream, const Update& args) {
+  run_chunks(stream, lamb_label, UpdateChunk<LambElement, 0, false>{args, {}});
+}
+void update_ema(const Stream& stream, float take, const Update& args) {
+  run_chunks(stream, ema_label, EmaChunk{args, take});
+}
 
 }  // namespace trireme::kernels

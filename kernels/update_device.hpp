@@ -1,17 +1,21 @@
 #pragma once
 
-// The device's form of the update kernels (update.cpp). A team takes a chunk, some packs of each array a thread, all of them under way before the first is used;
-// the working copy is made of what stands in registers.
+// The device's form of the update kernels (update.cpp). A team takes a chunk, some packs of each
+// array a thread, all of them under way before the first is used; the working copy is made of what
+// stands in registers.
 
 #include "pack_walk.hpp"
 #include "trireme/kernels/update.hpp"
 
 namespace trireme::kernels {
 
-/// What an element's step reads and writes: it is a functor on references to the element's weight, gradient and slots.
+/// What an element's step reads and writes: it is a functor on references to the element's weight,
+/// gradient and slots.
 enum Arrays : unsigned { weights = 1, gradients = 2, first_slots = 4, second_slots = 8 };
 
-constexpr unsigned slot_arrays(int slots) { return (slots > 0 ? unsigned{first_slots} : 0) | (slots > 1 ? unsigned{second_slots} : 0); }
+constexpr unsigned slot_arrays(int slots) {
+  return (slots > 0 ? unsigned{first_slots} : 0) | (slots > 1 ? unsigned{second_slots} : 0);
+}
 
 constexpr int chunk_lanes = pack_lanes<float>;
 
@@ -19,13 +23,15 @@ constexpr int chunk_lanes = pack_lanes<float>;
 template <class Element>
 class ChunkStep {
  public:
-  KOKKOS_FUNCTION ChunkStep(const Update& args, const FlatChunk& chunk, const Element& element) : element_(element) {
+  KOKKOS_FUNCTION ChunkStep(const Update& args, const FlatChunk& chunk, const Element& element)
+      : element_(element) {
     weight_ = args.weight + chunk.offset;
     if constexpr ((arrays & gradients) != 0) gradient_ = args.gradient + chunk.offset;
     if constexpr ((arrays & first_slots) != 0) first_ = args.slot1 + chunk.offset;
     if constexpr ((arrays & second_slots) != 0) second_ = args.slot2 + chunk.offset;
     const std::int64_t place = place_of(weight_);
-    const bool agree = (gradient_ == nullptr || place_of(gradient_) == place) && (first_ == nullptr || place_of(first_) == place) &&
+    const bool agree = (gradient_ == nullptr || place_of(gradient_) == place) &&
+                       (first_ == nullptr || place_of(first_) == place) &&
                        (second_ == nullptr || place_of(second_) == place);
     head_ = agree ? before_packs<chunk_lanes>(place, chunk.elements) : chunk.elements;
     if constexpr ((Element::writes & weights) == 0) return;
@@ -33,7 +39,8 @@ class ChunkStep {
     working_ = args.working + chunk.working;
     working_type_ = chunk.type;
     const std::size_t size = size_of(working_type_);
-    working_packs_ = reinterpret_cast<std::uintptr_t>(working_ + head_ * size) % (chunk_lanes * size) == 0;
+    working_packs_ =
+        reinterpret_cast<std::uintptr_t>(working_ + head_ * size) % (chunk_lanes * size) == 0;
   }
   /// Elements before those that packs may be taken of.
   KOKKOS_FUNCTION int head() const { return head_; }
@@ -57,15 +64,19 @@ class ChunkStep {
     if constexpr ((Element::writes & first_slots) != 0) store<lanes>(o.first, first_ + i);
     if constexpr ((Element::writes & second_slots) != 0) store<lanes>(o.second, second_ + i);
     if constexpr ((Element::writes & weights) != 0) {
-      if (working_ != nullptr) with_type(working_type_, [&]<class T>(T) { copy(o.weight, reinterpret_cast<T*>(working_) + i); });
+      if (working_ != nullptr)
+        with_type(working_type_,
+                  [&]<class T>(T) { copy(o.weight, reinterpret_cast<T*>(working_) + i); });
     }
   }
 
  private:
-  static constexpr unsigned arrays = Element::reads | Element::writes | weights;  // the weights: by which the others lie
+  static constexpr unsigned arrays =
+      Element::reads | Element::writes | weights;  // the weights: by which the others lie
 
   KOKKOS_FUNCTION static std::int64_t place_of(const float* pointer) {
-    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer) / sizeof(float)) % chunk_lanes;
+    return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer) / sizeof(float)) %
+           chunk_lanes;
   }
 
   template <unsigned array, int lanes>
@@ -92,13 +103,15 @@ class ChunkStep {
 };
 
 template <class Element, class Group>
-KOKKOS_FUNCTION void walk_chunk(const Group& group, const Update& args, const FlatChunk& chunk, const Element& element) {
+KOKKOS_FUNCTION void walk_chunk(const Group& group, const Update& args, const FlatChunk& chunk,
+                                const Element& element) {
   ChunkStep<Element> step(args, chunk, element);
   walk_packs<chunk_lanes, 2>(group, step.head(), chunk.elements, step);
 }
 
-/// A warp takes some rows: short ones a thread each, the others one after the other, four neighbouring elements a thread. The order in which a row is added up
-/// is a function of its length alone: where no pack may be taken the same threads take the same elements one by one.
+/// A warp takes some rows: short ones a thread each, the others one after the other, four
+/// neighbouring elements a thread. The order in which a row is added up is a function of its length
+/// alone: where no pack may be taken the same threads take the same elements one by one.
 struct RowSquareSumByTeam {
   static constexpr int threads = 32, lanes = 4, unroll = 4;
   static constexpr std::int64_t short_row = 8;
@@ -109,12 +122,14 @@ struct RowSquareSumByTeam {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
-    const std::int64_t begin = index * rows_a_team, end = begin + rows_a_team < row_count ? begin + rows_a_team : row_count;
+    const std::int64_t begin = index * rows_a_team,
+                       end = begin + rows_a_team < row_count ? begin + rows_a_team : row_count;
     for (std::int64_t row = begin + group.first(); row < end; row += group.step()) {
       if (rows[row].elements > short_row) continue;
       const float* x = flat + rows[row].offset;
       double sum = 0;
-      for (std::int64_t i = 0; i < rows[row].elements; ++i) sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
+      for (std::int64_t i = 0; i < rows[row].elements; ++i)
+        sum += static_cast<double>(x[i]) * static_cast<double>(x[i]);
       sums[row] = sum;
     }
     for (std::int64_t row = begin; row < end; ++row) {
@@ -122,15 +137,18 @@ struct RowSquareSumByTeam {
       const float* x = flat + rows[row].offset;
       Sums<1> sum;
       const bool aligned = reinterpret_cast<std::uintptr_t>(x) % pack_bytes == 0;
-      sum.value[0] = aligned ? sum_of_thread<true>(x, rows[row].elements, group) : sum_of_thread<false>(x, rows[row].elements, group);
+      sum.value[0] = aligned ? sum_of_thread<true>(x, rows[row].elements, group)
+                             : sum_of_thread<false>(x, rows[row].elements, group);
       group.add_up(sum);
       if (group.leads()) sums[row] = sum.value[0];
     }
   }
 
   template <bool aligned, class Group>
-  KOKKOS_FUNCTION static double sum_of_thread(const float* x, std::int64_t count, const Group& group) {
-    const int stride = static_cast<int>(group.step()) * lanes, elements = static_cast<int>(count), packed = elements / lanes * lanes;
+  KOKKOS_FUNCTION static double sum_of_thread(const float* x, std::int64_t count,
+                                              const Group& group) {
+    const int stride = static_cast<int>(group.step()) * lanes, elements = static_cast<int>(count),
+              packed = elements / lanes * lanes;
     double sum[lanes] = {};
     for (int i = static_cast<int>(group.first()) * lanes; i < packed; i += unroll * stride) {
       float value[unroll][lanes];
@@ -144,10 +162,12 @@ struct RowSquareSumByTeam {
       }
       for (int k = 0; k < unroll; ++k) {
         if (i + k * stride >= packed) continue;
-        for (int lane = 0; lane < lanes; ++lane) sum[lane] += static_cast<double>(value[k][lane]) * static_cast<double>(value[k][lane]);
+        for (int lane = 0; lane < lanes; ++lane)
+          sum[lane] += static_cast<double>(value[k][lane]) * static_cast<double>(value[k][lane]);
       }
     }
-    for (int i = packed + static_cast<int>(group.first()); i < elements; i += static_cast<int>(group.step())) {
+    for (int i = packed + static_cast<int>(group.first()); i < elements;
+         i += static_cast<int>(group.step())) {
       sum[0] += static_cast<double>(x[i]) * static_cast<double>(x[i]);
     }
     return (sum[0] + sum[1]) + (sum[2] + sum[3]);

@@ -28,12 +28,14 @@
 namespace trireme::app {
 namespace {
 
-constexpr std::int64_t raw_transfer_bytes = std::int64_t{16} << 20;  // where larger ones are no faster
+constexpr std::int64_t raw_transfer_bytes = std::int64_t{16}
+                                            << 20;  // where larger ones are no faster
 constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20;
 constexpr int layers = 12, vocabulary_of_width = 64;
 
-/// A GPT-2 of 12 layers with the two slots of AdamW, as wide as `bytes` allow: a few large tensors, many small ones. Of each tensor every rank holds its
-/// equal share of the rows, as data-parallel ranks do when they write.
+/// A GPT-2 of 12 layers with the two slots of AdamW, as wide as `bytes` allow: a few large tensors,
+/// many small ones. Of each tensor every rank holds its equal share of the rows, as data-parallel
+/// ranks do when they write.
 struct State {
   std::vector<parallel::ParameterSpec> specs;
   std::vector<checkpoint::Piece> pieces;
@@ -41,14 +43,19 @@ struct State {
   std::int64_t bytes = 0;     ///< of all ranks
 
   State(std::uint64_t wanted, int rank, int size) {
-    constexpr double groups = 3, elements_a_square = vocabulary_of_width + 12 * layers;  // per width^2
-    const double square = static_cast<double>(wanted) / (groups * elements_a_square * sizeof(float));
+    constexpr double groups = 3,
+                     elements_a_square = vocabulary_of_width + 12 * layers;  // per width^2
+    const double square =
+        static_cast<double>(wanted) / (groups * elements_a_square * sizeof(float));
     declare(std::max<std::int64_t>(1, static_cast<std::int64_t>(std::sqrt(square))));
     std::int64_t own = 0;
     for (const char* group : {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"}) {
       for (const parallel::ParameterSpec& spec : specs) {
         const std::int64_t begin = spec.rows() * rank / size, end = spec.rows() * (rank + 1) / size;
-        pieces.push_back({.path = fmt::format("{}/{}", group, spec.name), .spec = &spec, .row_begin = begin, .row_end = end});
+        pieces.push_back({.path = fmt::format("{}/{}", group, spec.name),
+                          .spec = &spec,
+                          .row_begin = begin,
+                          .row_end = end});
         own += (end - begin) * spec.row_elements();
         bytes += spec.shape.elements() * static_cast<std::int64_t>(sizeof(float));
       }
@@ -56,18 +63,23 @@ struct State {
     values.resize(static_cast<std::size_t>(own));
     const std::uint64_t key = random_key(1, fmt::format("bench io {}", rank));
     for (std::size_t i = 0; i < values.size(); ++i)
-      values[i] = uniform_unit(static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
+      values[i] = uniform_unit(
+          static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
     float* next = values.data();
     for (checkpoint::Piece& piece : pieces) {
       piece.data = next;
       next += (piece.row_end - piece.row_begin) * piece.spec->row_elements();
     }
   }
-  std::int64_t own_bytes() const { return static_cast<std::int64_t>(values.size() * sizeof(float)); }
+  std::int64_t own_bytes() const {
+    return static_cast<std::int64_t>(values.size() * sizeof(float));
+  }
 
  private:
   void declare(std::int64_t width) {
-    const auto add = [&](const std::string& name, const Shape& shape) { specs.push_back({.name = name, .shape = shape}); };
+    const auto add = [&](const std::string& name, const Shape& shape) {
+      specs.push_back({.name = name, .shape = shape});
+    };
     add("wte.weight", {vocabulary_of_width * width, width});
     for (int layer = 0; layer < layers; ++layer) {
       const std::string block = fmt::format("h.{}.", layer);
@@ -76,7 +88,8 @@ struct State {
         add(block + norm + ".bias", {width});
       }
       for (const auto& [name, in, out] :
-           {std::tuple("attn.c_attn", 1, 3), std::tuple("attn.c_proj", 1, 1), std::tuple("mlp.c_fc", 1, 4), std::tuple("mlp.c_proj", 4, 1)}) {
+           {std::tuple("attn.c_attn", 1, 3), std::tuple("attn.c_proj", 1, 1),
+            std::tuple("mlp.c_fc", 1, 4), std::tuple("mlp.c_proj", 4, 1)}) {
         add(block + name + ".weight", {in * width, out * width});
         add(block + name + ".bias", {out * width});
       }
@@ -120,17 +133,24 @@ struct Way {
 class Bench {
  public:
   Bench(const BenchIoOptions& options, const comm::Communicator& world)
-      : options_(options), world_(world), state_(options.bytes, world.rank(), world.size()), folder_(options.folder, world), memory_(background_arena()) {
+      : options_(options),
+        world_(world),
+        state_(options.bytes, world.rank(), world.size()),
+        folder_(options.folder, world),
+        memory_(background_arena()) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(world.size()));
     const std::int64_t own = state_.own_bytes();
     world.all_gather(std::as_bytes(std::span(&own, 1)), std::as_writable_bytes(std::span(all)));
-    for (int rank = 0; rank < world.rank(); ++rank) raw_offset_ += all[static_cast<std::size_t>(rank)];
+    for (int rank = 0; rank < world.rank(); ++rank)
+      raw_offset_ += all[static_cast<std::size_t>(rank)];
   }
 
   void run() {
     for (int round = 0; round < options_.rounds; ++round) {
-      std::vector<std::function<void()>> turns{[&] { raw(); }, [&] { at_once(); }, [&] { in_background(); }};
-      std::rotate(turns.begin(), turns.begin() + round % 3, turns.end());  // none is always the first behind a pause
+      std::vector<std::function<void()>> turns{[&] { raw(); }, [&] { at_once(); },
+                                               [&] { in_background(); }};
+      std::rotate(turns.begin(), turns.begin() + round % 3,
+                  turns.end());  // none is always the first behind a pause
       for (const auto& turn : turns) turn();
     }
     if (world_.rank() == 0) options_.json ? print_json() : print_table();
@@ -156,7 +176,8 @@ class Bench {
     return seconds;
   }
 
-  /// What was written is on the disk, and from here on nowhere else, so that reading reads the disk.
+  /// What was written is on the disk, and from here on nowhere else, so that reading reads the
+  /// disk.
   void forget(const std::string& path) const {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return;
@@ -175,7 +196,8 @@ class Bench {
       if (world_.rank() != 0) return;
       io::File file(path, io::File::Mode::create);
       file.close();
-      std::error_code ignored;  // a file system that allocates late may refuse: then it does so while it is written
+      std::error_code ignored;  // a file system that allocates late may refuse: then it does so
+                                // while it is written
       if (const int descriptor = ::open(path.c_str(), O_RDWR | O_CLOEXEC); descriptor >= 0) {
         if (::fallocate(descriptor, 0, 0, static_cast<off_t>(state_.bytes)) != 0)
           std::filesystem::resize_file(path, static_cast<std::uintmax_t>(state_.bytes), ignored);
@@ -184,14 +206,18 @@ class Bench {
     });
     raw_write_.seconds.push_back(timed([&] {
       io::File file(path, io::File::Mode::update);
-      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) { file.write_at(raw_offset_ + at, data, bytes); });
+      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) {
+        file.write_at(raw_offset_ + at, data, bytes);
+      });
       file.sync();
       file.close();
     }));
     forget(path);
     raw_read_.seconds.push_back(timed([&] {
       const io::File file(path, io::File::Mode::read);
-      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) { file.read_at(raw_offset_ + at, data, bytes); });
+      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) {
+        file.read_at(raw_offset_ + at, data, bytes);
+      });
     }));
     remove(path);
   }
@@ -200,13 +226,15 @@ class Bench {
   void in_parts(Body&& body) {
     char* data = reinterpret_cast<char*>(state_.values.data());
     const std::int64_t own = state_.own_bytes();
-    for (std::int64_t at = 0; at < own; at += raw_transfer_bytes) body(at, data + at, std::min(raw_transfer_bytes, own - at));
+    for (std::int64_t at = 0; at < own; at += raw_transfer_bytes)
+      body(at, data + at, std::min(raw_transfer_bytes, own - at));
   }
 
   void at_once() {
     const std::string path = folder_ / "at_once.h5";
     checkpoint::WriteReport report;
-    once_whole_.seconds.push_back(timed([&] { report = checkpoint::write(world_, path, state_.pieces, {}); }));
+    once_whole_.seconds.push_back(
+        timed([&] { report = checkpoint::write(world_, path, state_.pieces, {}); }));
     once_writing_.seconds.push_back(slowest(report.writing_seconds));
     forget(path);
     read_.seconds.push_back(timed([&] { checkpoint::read(world_, path, state_.pieces); }));
@@ -237,37 +265,54 @@ class Bench {
   }
   double rate(double seconds) const { return static_cast<double>(state_.bytes) / seconds / 1e6; }
   double median_rate(const Way& way) const { return rate(median(way.seconds)); }
-  double least_rate(const Way& way) const { return rate(*std::max_element(way.seconds.begin(), way.seconds.end())); }
-  double most_rate(const Way& way) const { return rate(*std::min_element(way.seconds.begin(), way.seconds.end())); }
+  double least_rate(const Way& way) const {
+    return rate(*std::max_element(way.seconds.begin(), way.seconds.end()));
+  }
+  double most_rate(const Way& way) const {
+    return rate(*std::min_element(way.seconds.begin(), way.seconds.end()));
+  }
   /// Median over the rounds of the rate against the raw one of the same round.
   double of_raw(const Way& way) const {
     const Way& raw = way.reads ? raw_read_ : raw_write_;
     std::vector<double> ratios;
-    for (std::size_t round = 0; round < way.seconds.size(); ++round) ratios.push_back(raw.seconds[round] / way.seconds[round]);
+    for (std::size_t round = 0; round < way.seconds.size(); ++round)
+      ratios.push_back(raw.seconds[round] / way.seconds[round]);
     return median(ratios);
   }
 
-  std::vector<const Way*> ways() const { return {&raw_write_, &once_writing_, &once_whole_, &thread_writing_, &thread_whole_, &raw_read_, &read_}; }
+  std::vector<const Way*> ways() const {
+    return {&raw_write_,    &once_writing_, &once_whole_, &thread_writing_,
+            &thread_whole_, &raw_read_,     &read_};
+  }
 
   void print_table() const {
-    fmt::print("{} in {} tensors, {} {}, {}, {} rounds\n\n", format_bytes(static_cast<double>(state_.bytes)), state_.pieces.size(), world_.size(),
+    fmt::print("{} in {} tensors, {} {}, {}, {} rounds\n\n",
+               format_bytes(static_cast<double>(state_.bytes)), state_.pieces.size(), world_.size(),
                world_.size() == 1 ? "rank" : "ranks", options_.folder, options_.rounds);
     fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "least .. most", "of raw");
     for (const Way* way : ways()) {
-      fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way), fmt::format("{:.1f} .. {:.1f}", least_rate(*way), most_rate(*way)),
-                 of_raw(*way));
+      fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way),
+                 fmt::format("{:.1f} .. {:.1f}", least_rate(*way), most_rate(*way)), of_raw(*way));
     }
-    fmt::print("\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and for the thread where they need its core.\n",
-               median(copy_seconds_), median(caller_seconds_));
     fmt::print(
-        "writing: the file's layout, the values and their flush. whole: with digests, reading back, comparing, the seal and the rename.\n"
-        "of raw: median over the rounds of the rate against raw writes (reads) of the same bytes by the same ranks in that round.\n");
+        "\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and "
+        "for the thread where they need its core.\n",
+        median(copy_seconds_), median(caller_seconds_));
+    fmt::print(
+        "writing: the file's layout, the values and their flush. whole: with digests, reading "
+        "back, comparing, the seal and the rename.\n"
+        "of raw: median over the rounds of the rate against raw writes (reads) of the same bytes "
+        "by the same ranks in that round.\n");
   }
 
   void print_json() const {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
     for (const Way* way : ways()) {
-      rows.push_back({{"name", way->name}, {"mb_per_s", median_rate(*way)}, {"least", least_rate(*way)}, {"most", most_rate(*way)}, {"of_raw", of_raw(*way)}});
+      rows.push_back({{"name", way->name},
+                      {"mb_per_s", median_rate(*way)},
+                      {"least", least_rate(*way)},
+                      {"most", most_rate(*way)},
+                      {"of_raw", of_raw(*way)}});
     }
     const nlohmann::ordered_json json{{"subject", "io"},
                                       {"folder", options_.folder},
@@ -288,8 +333,9 @@ class Bench {
   Arena memory_;
   checkpoint::StateCopy copy_{memory_, {}};
   std::int64_t raw_offset_ = 0;
-  Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"}, once_whole_{"checkpoint at once: whole"},
-      thread_writing_{"checkpoint by a thread: writing"}, thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true},
+  Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"},
+      once_whole_{"checkpoint at once: whole"}, thread_writing_{"checkpoint by a thread: writing"},
+      thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true},
       read_{"checkpoint read and checked", true};
   std::vector<double> copy_seconds_, caller_seconds_;
 };
@@ -297,12 +343,15 @@ class Bench {
 }  // namespace
 
 void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
-  validate(options.bytes >= least_bytes, "--bytes {}: below {} only overheads are measured", options.bytes, format_bytes(static_cast<double>(least_bytes)));
+  validate(options.bytes >= least_bytes, "--bytes {}: below {} only overheads are measured",
+           options.bytes, format_bytes(static_cast<double>(least_bytes)));
   comm::together(world, [&] {
     std::error_code error;
-    validate(std::filesystem::is_directory(options.folder, error), "--folder {}: no such folder", options.folder);
+    validate(std::filesystem::is_directory(options.folder, error), "--folder {}: no such folder",
+             options.folder);
     const std::int64_t room = io::free_bytes(options.folder);
-    validate(options.bytes <= static_cast<std::uint64_t>(room), "--bytes {}: there are {} ({}) free in {}", options.bytes, room,
+    validate(options.bytes <= static_cast<std::uint64_t>(room),
+             "--bytes {}: there are {} ({}) free in {}", options.bytes, room,
              format_bytes(static_cast<double>(room)), options.folder);
   });
   Bench(options, world).run();

@@ -14,8 +14,9 @@ struct BenchIoOptions {
   bool json = false;
 };
 
-/// Writes a training state's worth of tensors in several ways to the same disk, in turns, and prints how fast each was. Collective. What it writes is
-/// removed, also where it fails. Throws InputError where the folder or the size cannot be.
+/// Writes a training state's worth of tensors in several ways to the same disk, in turns, and
+/// prints how fast each was. Collective. What it writes is removed, also where it fails. Throws
+/// InputError where the folder or the size cannot be.
 void bench_io(const BenchIoOptions& options, const comm::Communicator& world);
 
 }  // namespace trireme::app

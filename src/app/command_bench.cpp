@@ -23,8 +23,11 @@ struct Options {
 void validate_subject(const std::string& subject) {
   if (subject == "io") return;
   const std::vector<std::string> later{"gemm", "conv", "comm", "step"};
-  validate(std::find(later.begin(), later.end(), subject) == later.end(), "bench: {} is not available in this version; io is", subject);
-  throw InputError(fmt::format("bench: unknown subject \"{}\"; this version measures io ({} are to come)", subject, fmt::join(later, ", ")));
+  validate(std::find(later.begin(), later.end(), subject) == later.end(),
+           "bench: {} is not available in this version; io is", subject);
+  throw InputError(
+      fmt::format("bench: unknown subject \"{}\"; this version measures io ({} are to come)",
+                  subject, fmt::join(later, ", ")));
 }
 
 ExitCode bench_command(const Options& options) {
@@ -40,13 +43,22 @@ ExitCode bench_command(const Options& options) {
 }  // namespace
 
 void add_bench(CommandLine& line) {
-  Command command = line.add("bench", "Measure this machine: io writes and reads checkpoints, against raw writes and reads of the same bytes");
+  Command command = line.add("bench",
+                             "Measure this machine: io writes and reads checkpoints, against raw "
+                             "writes and reads of the same bytes");
   const auto options = std::make_shared<Options>();
   command.option("SUBJECT", options->subject, "io").required();
-  command.option("--folder", options->io.folder, "A folder on the disk that is measured").default_shown();
-  command.option("--bytes", options->io.bytes, "Size of the state that is written, over all ranks (default: 1GiB); each rank takes twice its share of memory")
+  command.option("--folder", options->io.folder, "A folder on the disk that is measured")
+      .default_shown();
+  command
+      .option("--bytes", options->io.bytes,
+              "Size of the state that is written, over all ranks (default: 1GiB); each rank takes "
+              "twice its share of memory")
       .size_in_bytes();
-  command.option("--rounds", options->io.rounds, "Every way to write is taken once a round, in turns").range(1, 1000).default_shown();
+  command
+      .option("--rounds", options->io.rounds, "Every way to write is taken once a round, in turns")
+      .range(1, 1000)
+      .default_shown();
   command.flag("--json", options->io.json, "Figures as JSON");
   command.footer("Example:\n  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");
   command.runs([options] { return bench_command(*options); });

@@ -40,7 +40,8 @@ Datasets look_at_datasets(const deck::Deck& deck) {
   };
   Datasets sets{look("data.train", deck.data.train), std::nullopt, std::nullopt};
   for (const auto& [key, folder, info] :
-       {std::tuple("data.validation", &deck.data.validation, &sets.validation), std::tuple("data.test", &deck.data.test, &sets.test)}) {
+       {std::tuple("data.validation", &deck.data.validation, &sets.validation),
+        std::tuple("data.test", &deck.data.test, &sets.test)}) {
     if (folder->empty()) continue;
     *info = look(key, *folder);
     train::validate_same_form(sets.train, **info, key, *folder);
@@ -49,15 +50,18 @@ Datasets look_at_datasets(const deck::Deck& deck) {
 }
 
 std::string describe_gpt(const model::GptOptions& gpt) {
-  std::string text = fmt::format("gpt, {} layers of width {} (mlp {}), {} heads", gpt.layers, gpt.width, gpt.mlp_width, gpt.heads);
+  std::string text = fmt::format("gpt, {} layers of width {} (mlp {}), {} heads", gpt.layers,
+                                 gpt.width, gpt.mlp_width, gpt.heads);
   if (gpt.kv_heads != gpt.heads) text += fmt::format(" ({} of keys and values)", gpt.kv_heads);
   return text + fmt::format(", context {}, vocabulary {}", gpt.context, gpt.vocabulary);
 }
 
 std::string describe_model(const model::ModelOptions& options, const model::Model& model) {
-  const std::string kind = options.kind == model::ModelKind::gpt      ? describe_gpt(options.gpt)
-                           : options.kind == model::ModelKind::resnet ? fmt::format("resnet, depth {}, width {}", options.depth, options.width)
-                                                                      : "mlp";
+  const std::string kind =
+      options.kind == model::ModelKind::gpt ? describe_gpt(options.gpt)
+      : options.kind == model::ModelKind::resnet
+          ? fmt::format("resnet, depth {}, width {}", options.depth, options.width)
+          : "mlp";
   return fmt::format("{}: {} weights in {} blocks", kind, model.weights(), model.blocks());
 }
 
@@ -66,31 +70,42 @@ std::string describe_data(const Datasets& sets) {
   if (sets.validation) text += fmt::format(", {} validation", sets.validation->samples);
   if (sets.test) text += fmt::format(", {} test", sets.test->samples);
   if (sets.train.kind == data::DatasetKind::tokens)
-    return text + fmt::format(" sequences of {} tokens, vocabulary {}", sets.train.context, sets.train.vocabulary);
-  return text + fmt::format(" images of {} x {} x {}, {} classes", sets.train.height, sets.train.width, sets.train.channels, sets.train.class_count);
+    return text + fmt::format(" sequences of {} tokens, vocabulary {}", sets.train.context,
+                              sets.train.vocabulary);
+  return text + fmt::format(" images of {} x {} x {}, {} classes", sets.train.height,
+                            sets.train.width, sets.train.channels, sets.train.class_count);
 }
 
 std::string describe_epoch(const train::ResolvedLayout& layout, const data::DatasetInfo& info) {
-  std::string text = fmt::format("{} samples, {} steps", layout.samples_per_epoch, layout.steps_per_epoch);
-  if (const std::int64_t rest = info.samples - layout.samples_per_epoch; rest > 0) text += fmt::format(" ({} samples left out)", rest);
+  std::string text =
+      fmt::format("{} samples, {} steps", layout.samples_per_epoch, layout.steps_per_epoch);
+  if (const std::int64_t rest = info.samples - layout.samples_per_epoch; rest > 0)
+    text += fmt::format(" ({} samples left out)", rest);
   return text;
 }
 
 std::string describe_rate(const deck::Deck& deck, const train::ResolvedLayout& layout) {
-  const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps, layout.scale);
+  const optim::Schedule schedule(deck.schedule, deck.batch.global, layout.schedule_steps,
+                                 layout.scale);
   std::string text = fmt::format("peak {:.6g}", schedule.peak());
-  if (deck.schedule.warmup) text += fmt::format(", warm-up over {} steps", steps_of(*deck.schedule.warmup, layout.scale));
+  if (deck.schedule.warmup)
+    text += fmt::format(", warm-up over {} steps", steps_of(*deck.schedule.warmup, layout.scale));
   return text + fmt::format(", last step {:.3g}", schedule.rate(layout.schedule_steps));
 }
 
-/// Of the rank that needs most on the device, and of the one that needs most in host memory, which may be another. Ranks of one stage need the same but for
-/// parts that are uneven by a row: the first and the last stand for all.
-train::MemoryPlan largest_plan(const train::ReplicaOptions& options, const train::ResolvedLayout& layout, DeviceKind device) {
-  const parallel::MeshShape shape{.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
+/// Of the rank that needs most on the device, and of the one that needs most in host memory, which
+/// may be another. Ranks of one stage need the same but for parts that are uneven by a row: the
+/// first and the last stand for all.
+train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
+                               const train::ResolvedLayout& layout, DeviceKind device) {
+  const parallel::MeshShape shape{
+      .data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline};
   train::MemoryPlan largest, host;
   for (int stage = 0; stage < layout.pipeline; ++stage) {
-    for (const auto& [data, tensor] : std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
-      const train::MemoryPlan plan = train::Replica::measure(options, shape, parallel::rank_of(shape, {stage, data, tensor}), device);
+    for (const auto& [data, tensor] :
+         std::set<std::pair<int, int>>{{0, 0}, {layout.data - 1, layout.tensor - 1}}) {
+      const train::MemoryPlan plan = train::Replica::measure(
+          options, shape, parallel::rank_of(shape, {stage, data, tensor}), device);
       if (plan.total() > largest.total()) largest = plan;
       if (plan.host_total() > host.host_total()) host = plan;
     }
@@ -103,19 +118,27 @@ train::MemoryPlan largest_plan(const train::ReplicaOptions& options, const train
 }
 
 ExitCode check(const CheckArguments& arguments) {
-  const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path, overrides_of(arguments.source));
+  const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path,
+                                      overrides_of(arguments.source));
   const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
   const train::ResolvedLayout layout = at_places_of(deck, [&] {
-    const std::int64_t ranks = arguments.ranks > 0 ? arguments.ranks : train::least_ranks(deck.parallel);
-    validate(ranks <= std::numeric_limits<int>::max(), "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
+    const std::int64_t ranks =
+        arguments.ranks > 0 ? arguments.ranks : train::least_ranks(deck.parallel);
+    validate(ranks <= std::numeric_limits<int>::max(),
+             "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
              deck.parallel.data, ranks);
-    return train::resolve_layout({deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, sets.train, static_cast<int>(ranks));
+    return train::resolve_layout(
+        {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, sets.train,
+        static_cast<int>(ranks));
   });
   at_places_of(deck, [&] { train::validate_precision(deck, train::planned_device(deck)); });
   const train::ReplicaOptions replica = train::replica_options(deck, sets.train, layout);
-  const Shape input =
-      replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context} : Shape{deck.batch.micro, sets.train.height, sets.train.width, sets.train.channels};
-  const model::Model model(replica.model, input, replica.classes, {.tensor_rank = 0, .tensor_size = layout.tensor, .sequence = deck.parallel.sequence});
+  const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
+                                       : Shape{deck.batch.micro, sets.train.height,
+                                               sets.train.width, sets.train.channels};
+  const model::Model model(
+      replica.model, input, replica.classes,
+      {.tensor_rank = 0, .tensor_size = layout.tensor, .sequence = deck.parallel.sequence});
 
   const std::string stop = to_string(deck.run.stop);
   std::vector<std::pair<const char*, std::string>> lines = {
@@ -125,12 +148,16 @@ ExitCode check(const CheckArguments& arguments) {
       {"layout", train::describe_layout(deck.parallel, layout)},
       {"step", train::describe_step(deck.batch, layout)},
       {"epoch", describe_epoch(layout, sets.train)},
-      {"stop", layout.total_steps > 0 && deck.run.stop.unit != Duration::Unit::steps ? fmt::format("{} = {} steps", stop, layout.total_steps) : stop},
+      {"stop", layout.total_steps > 0 && deck.run.stop.unit != Duration::Unit::steps
+                   ? fmt::format("{} = {} steps", stop, layout.total_steps)
+                   : stop},
       {"rate", describe_rate(deck, layout)},
   };
-  if (layout.pipeline > 1) lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
+  if (layout.pipeline > 1)
+    lines.emplace_back("stages", train::describe_pipeline(deck.parallel, layout));
   lines.emplace_back("memory", fmt::format("{}{}", layout.ranks() > 1 ? "a rank needs about " : "",
-                                           train::describe_memory(largest_plan(replica, layout, train::planned_device(deck)))));
+                                           train::describe_memory(largest_plan(
+                                               replica, layout, train::planned_device(deck)))));
   for (const auto& [name, text] : lines) fmt::print("{:<8}{}\n", name, text);
   fmt::print("{}: nothing is wrong\n", arguments.source.path);
   return ExitCode::done;
@@ -139,15 +166,21 @@ ExitCode check(const CheckArguments& arguments) {
 }  // namespace
 
 void add_check(CommandLine& line) {
-  Command command = line.add("check", "Validate a deck and the data it names, and print the resolved layout; starts nothing");
+  Command command = line.add(
+      "check",
+      "Validate a deck and the data it names, and print the resolved layout; starts nothing");
   const auto arguments = std::make_shared<CheckArguments>();
   add_deck_options(command, arguments->source);
-  command.option("--ranks", arguments->ranks, "Ranks the run will have (default: the fewest that the deck allows)")
+  command
+      .option("--ranks", arguments->ranks,
+              "Ranks the run will have (default: the fewest that the deck allows)")
       .range(1, std::int64_t{1} << 30)
       .type_name("N");
   command.footer(
-      "Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set batch.global=256\n"
-      "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set parallel.pipeline=2");
+      "Examples:\n  trireme check inputs/examples/fashion_resnet.toml --ranks 2 --set "
+      "batch.global=256\n"
+      "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set "
+      "parallel.pipeline=2");
   command.runs_on_one_rank([arguments] { return check(*arguments); });
 }
 

@@ -22,8 +22,10 @@ struct Options {
 
 std::string describe(const train::Metrics& metrics, bool tokens) {
   if (tokens)
-    return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss, metrics.perplexity(), 100 * metrics.top1, metrics.samples);
-  return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss, 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
+    return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss,
+                       metrics.perplexity(), 100 * metrics.top1, metrics.samples);
+  return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss,
+                     100 * metrics.top1, 100 * metrics.top5, metrics.samples);
 }
 
 ExitCode evaluate_command(const Options& options) {
@@ -32,10 +34,15 @@ ExitCode evaluate_command(const Options& options) {
   leave_together(environment, log, [&] {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     std::optional<KokkosScope> kokkos;
-    comm::together(environment.world(), [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
+    comm::together(environment.world(), [&] {
+      kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
+    });
     const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights};
-    const train::Metrics metrics = at_places_of(deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
-    if (environment.world().rank() == 0) fmt::print("{}: {}\n", options.split, describe(metrics, deck.model.kind == model::ModelKind::gpt));
+    const train::Metrics metrics =
+        at_places_of(deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
+    if (environment.world().rank() == 0)
+      fmt::print("{}: {}\n", options.split,
+                 describe(metrics, deck.model.kind == model::ModelKind::gpt));
     return ExitCode::done;
   });
 }
@@ -43,13 +50,19 @@ ExitCode evaluate_command(const Options& options) {
 }  // namespace
 
 void add_evaluate(CommandLine& line) {
-  Command command = line.add("evaluate", "Metrics of a checkpoint on a split of the deck's data, at any number of ranks");
+  Command command = line.add(
+      "evaluate", "Metrics of a checkpoint on a split of the deck's data, at any number of ranks");
   const auto options = std::make_shared<Options>();
   add_deck_options(command, options->deck);
-  command.option("--checkpoint", options->checkpoint, "The checkpoint to take weights and running statistics from").required();
+  command
+      .option("--checkpoint", options->checkpoint,
+              "The checkpoint to take weights and running statistics from")
+      .required();
   command.option("--split", options->split, "train, validation or test").default_shown();
   add_weights_option(command, options->weights, "the average where the checkpoint has one");
-  command.footer("Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint runs/fashion/checkpoints/best.h5 --split test");
+  command.footer(
+      "Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint "
+      "runs/fashion/checkpoints/best.h5 --split test");
   command.runs([options] { return evaluate_command(*options); });
 }
 

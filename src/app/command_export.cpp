@@ -27,13 +27,18 @@ ExitCode export_command(const Options& options) {
 }  // namespace
 
 void add_export(CommandLine& line) {
-  Command command = line.add("export", "Write weights and running statistics of a checkpoint as a safetensors file");
+  Command command = line.add(
+      "export", "Write weights and running statistics of a checkpoint as a safetensors file");
   const auto options = std::make_shared<Options>();
-  command.option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first").required();
-  command.option("--out", options->file, "The .safetensors file to write").type_name("FILE.safetensors").required();
+  command.option("CHECKPOINT", options->checkpoint, "The checkpoint; it is verified first")
+      .required();
+  command.option("--out", options->file, "The .safetensors file to write")
+      .type_name("FILE.safetensors")
+      .required();
   command.flag("--overwrite", options->overwrite, "Replace a file that is there");
   add_weights_option(command, options->weights, "model");
-  command.footer("Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
+  command.footer(
+      "Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
   command.runs_on_one_rank([options] { return export_command(*options); });
 }
 

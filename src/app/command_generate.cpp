@@ -14,16 +14,29 @@ void add_generate(CommandLine& line) {
   Command command = line.add("generate", "Continue a text by a language model");
   const auto request = std::make_shared<train::GenerateRequest>();
   command.option("CHECKPOINT", request->checkpoint, "A checkpoint of a language model").required();
-  command.option("--prompt", request->prompt, "The text to go on from").type_name("TEXT").required();
-  command.option("--tokens", request->tokens, "Tokens to add").range(1, std::int64_t{1} << 30).default_shown();
-  command.option("--temperature", request->temperature, "Below 1 likelier tokens are drawn more often; 0: always the likeliest")
+  command.option("--prompt", request->prompt, "The text to go on from")
+      .type_name("TEXT")
+      .required();
+  command.option("--tokens", request->tokens, "Tokens to add")
+      .range(1, std::int64_t{1} << 30)
+      .default_shown();
+  command
+      .option("--temperature", request->temperature,
+              "Below 1 likelier tokens are drawn more often; 0: always the likeliest")
       .range_of_reals(0, 1000)
       .default_shown();
-  command.option("--top-k", request->top_k, "Draw among the likeliest k tokens; 0: among all").range(0, std::int64_t{1} << 30).default_shown();
+  command.option("--top-k", request->top_k, "Draw among the likeliest k tokens; 0: among all")
+      .range(0, std::int64_t{1} << 30)
+      .default_shown();
   command.option("--seed", request->seed, "Another seed draws another text").default_shown();
-  command.option("--tokenizer", request->tokenizer, "\"bytes\" or a SentencePiece model; default: that of the training set").type_name("NAME|FILE");
+  command
+      .option("--tokenizer", request->tokenizer,
+              "\"bytes\" or a SentencePiece model; default: that of the training set")
+      .type_name("NAME|FILE");
   add_weights_option(command, request->weights, "the average where the checkpoint has one");
-  command.footer("Example:\n  trireme generate runs/bible/checkpoints/best.h5 --prompt \"In the beginning\" --tokens 200");
+  command.footer(
+      "Example:\n  trireme generate runs/bible/checkpoints/best.h5 --prompt \"In the beginning\" "
+      "--tokens 200");
   command.runs_on_one_rank([request] {
     const KokkosScope kokkos;
     train::generate(*request, [](std::string_view text) {

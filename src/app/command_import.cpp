@@ -25,12 +25,15 @@ struct Ends {
   std::int64_t classes = 0;
 };
 
-const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::string& file, const std::string& name, int rank) {
+const Shape& shape_in(const checkpoint::SafetensorsReader& reader, const std::string& file,
+                      const std::string& name, int rank) {
   const auto found = reader.entries().find(name);
-  validate(found != reader.entries().end(), "{}: {} is missing, from which the model's ends are taken", file, name);
+  validate(found != reader.entries().end(),
+           "{}: {} is missing, from which the model's ends are taken", file, name);
   const Shape& shape = found->second.shape;
-  validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0, "{}: {} has shape {}, where one of {} dimensions is meant", file, name,
-           to_string(shape), rank);
+  validate(shape.rank() == rank && *std::min_element(shape.begin(), shape.end()) > 0,
+           "{}: {} has shape {}, where one of {} dimensions is meant", file, name, to_string(shape),
+           rank);
   return shape;
 }
 
@@ -39,20 +42,28 @@ std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const st
   for (const char* name : {"wte.weight", "transformer.wte.weight", "model.embed_tokens.weight"}) {
     if (reader.entries().contains(name)) return shape_in(reader, file, name, 2)[0];
   }
-  throw InputError(fmt::format("{}: neither wte.weight nor model.embed_tokens.weight is in it, from which the vocabulary is taken", file));
+  throw InputError(
+      fmt::format("{}: neither wte.weight nor model.embed_tokens.weight is in it, from which the "
+                  "vocabulary is taken",
+                  file));
 }
 
-Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& file, const model::ModelOptions& options) {
+Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& file,
+             const model::ModelOptions& options) {
   if (options.kind == model::ModelKind::gpt) {
-    const std::int64_t vocabulary = options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(reader, file);
+    const std::int64_t vocabulary =
+        options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(reader, file);
     return {{1, options.gpt.context}, vocabulary};
   }
   if (options.kind == model::ModelKind::mlp) {
     const std::string last = fmt::format("layers.{}.weight", options.widths.size());
-    return {{1, 1, 1, shape_in(reader, file, "layers.0.weight", 2)[1]}, shape_in(reader, file, last, 2)[0]};
+    return {{1, 1, 1, shape_in(reader, file, "layers.0.weight", 2)[1]},
+            shape_in(reader, file, last, 2)[0]};
   }
-  const std::int64_t pixels = options.stem == model::ResnetStem::imagenet ? 224 : 32;  // no parameter depends on it
-  return {{1, pixels, pixels, shape_in(reader, file, "conv1.weight", 4)[1]}, shape_in(reader, file, "fc.weight", 2)[0]};
+  const std::int64_t pixels =
+      options.stem == model::ResnetStem::imagenet ? 224 : 32;  // no parameter depends on it
+  return {{1, pixels, pixels, shape_in(reader, file, "conv1.weight", 4)[1]},
+          shape_in(reader, file, "fc.weight", 2)[0]};
 }
 
 ExitCode import_command(const Options& options) {
@@ -62,8 +73,10 @@ ExitCode import_command(const Options& options) {
   model::ModelOptions model_options = deck.model;
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);
-  checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck), options.checkpoint);
-  fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n", options.checkpoint, model.parameters().entries().size(), model.weights(),
+  checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck),
+                                 options.checkpoint);
+  fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n",
+             options.checkpoint, model.parameters().entries().size(), model.weights(),
              ends.classes);
   return ExitCode::done;
 }
@@ -73,12 +86,18 @@ ExitCode import_command(const Options& options) {
 void add_import(CommandLine& line) {
   Command command = line.add("import", "Make a checkpoint from a safetensors file");
   const auto options = std::make_shared<Options>();
-  command.option("FILE", options->file, "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama").required();
+  command
+      .option("FILE", options->file,
+              "The .safetensors file, under the names of torchvision (ResNet), GPT-2 or Llama")
+      .required();
   add_deck_options(command, options->deck);
-  command.option("--out", options->checkpoint, "The checkpoint to write").type_name("CHECKPOINT").required();
+  command.option("--out", options->checkpoint, "The checkpoint to write")
+      .type_name("CHECKPOINT")
+      .required();
   command.flag("--overwrite", options->overwrite, "Replace a checkpoint that is there");
   command.footer(
-      "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml --out resnet50.h5\n"
+      "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml "
+      "--out resnet50.h5\n"
       "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
   command.runs_on_one_rank([options] { return import_command(*options); });
 }

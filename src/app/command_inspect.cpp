@@ -25,7 +25,9 @@ struct Options {
   bool json = false, digest = false;
 };
 
-Json extents_of(const Shape& shape) { return std::vector<std::int64_t>(shape.begin(), shape.end()); }
+Json extents_of(const Shape& shape) {
+  return std::vector<std::int64_t>(shape.begin(), shape.end());
+}
 
 Json describe_checkpoint(const std::string& path) {
   const checkpoint::Contents contents = checkpoint::read_contents(path);
@@ -52,7 +54,8 @@ Json describe_checkpoint(const std::string& path) {
   json["weights"] = weights;
   json["tensor_bytes"] = 4 * elements;
   Json state = Json::object();
-  for (const auto& [key, value] : info.state) std::visit([&](const auto& held) { state[key] = held; }, value);
+  for (const auto& [key, value] : info.state)
+    std::visit([&](const auto& held) { state[key] = held; }, value);
   json["state"] = state;
   json["classes"] = info.classes;
   json["deck"] = info.deck;
@@ -61,23 +64,30 @@ Json describe_checkpoint(const std::string& path) {
 }
 
 std::string checkpoint_text(const Json& json) {
-  const std::string seal = json["damage"].is_string()   ? "damaged: " + json["damage"].get<std::string>()
-                           : json["sealed"].get<bool>() ? "sealed (`trireme verify` checks every byte)"
-                                                        : "no seal (made by another program)";
-  std::string text = fmt::format("{}: checkpoint, {}, {}\n", json["path"].get<std::string>(), format_bytes(json["file_bytes"].get<double>()), seal);
-  text +=
-      fmt::format("  step {}, epoch {} (and {} samples of it), {} samples, {} updates\n", json["step"].get<std::int64_t>(), json["epoch"].get<std::int64_t>(),
-                  json["epoch_samples"].get<std::int64_t>(), json["samples"].get<std::int64_t>(), json["updates"].get<std::int64_t>());
-  text += fmt::format("  {} tensors, {}; {} weights\n", json["tensors"].size(), format_bytes(json["tensor_bytes"].get<double>()),
+  const std::string seal =
+      json["damage"].is_string()   ? "damaged: " + json["damage"].get<std::string>()
+      : json["sealed"].get<bool>() ? "sealed (`trireme verify` checks every byte)"
+                                   : "no seal (made by another program)";
+  std::string text = fmt::format("{}: checkpoint, {}, {}\n", json["path"].get<std::string>(),
+                                 format_bytes(json["file_bytes"].get<double>()), seal);
+  text += fmt::format("  step {}, epoch {} (and {} samples of it), {} samples, {} updates\n",
+                      json["step"].get<std::int64_t>(), json["epoch"].get<std::int64_t>(),
+                      json["epoch_samples"].get<std::int64_t>(),
+                      json["samples"].get<std::int64_t>(), json["updates"].get<std::int64_t>());
+  text += fmt::format("  {} tensors, {}; {} weights\n", json["tensors"].size(),
+                      format_bytes(json["tensor_bytes"].get<double>()),
                       json["weights"].get<std::int64_t>());
   if (!json["classes"].empty()) text += fmt::format("  {} classes\n", json["classes"].size());
   for (const auto& [key, value] : json["state"].items())
-    text += fmt::format("  state {} = {}\n", printable(key), value.dump(-1, ' ', false, Json::error_handler_t::replace));
-  for (const auto& [name, tensor] : json["tensors"].items()) text += fmt::format("  {} {}\n", printable(name), tensor["shape"].dump());
+    text += fmt::format("  state {} = {}\n", printable(key),
+                        value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  for (const auto& [name, tensor] : json["tensors"].items())
+    text += fmt::format("  {} {}\n", printable(name), tensor["shape"].dump());
   return text;
 }
 
-void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t documents, const std::string& tokenizer) {
+void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t documents,
+                         const std::string& tokenizer) {
   json["vocabulary"] = vocabulary;
   json["documents"] = documents;
   json["tokenizer"] = tokenizer.empty() ? Json(nullptr) : Json(tokenizer);
@@ -85,8 +95,13 @@ void describe_vocabulary(Json& json, std::int64_t vocabulary, std::int64_t docum
 
 Json describe_shard(const std::string& path) {
   const data::ShardDescription shard = data::describe_shard(path);
-  Json json{{"kind", "shard"}, {"path", path}, {"holds", data::to_string(shard.kind)}, {"version", shard.version}, {"samples", shard.samples}};
-  if (shard.kind == data::DatasetKind::images) json["shape"] = {shard.height, shard.width, shard.channels};
+  Json json{{"kind", "shard"},
+            {"path", path},
+            {"holds", data::to_string(shard.kind)},
+            {"version", shard.version},
+            {"samples", shard.samples}};
+  if (shard.kind == data::DatasetKind::images)
+    json["shape"] = {shard.height, shard.width, shard.channels};
   if (shard.kind == data::DatasetKind::tokens) {
     json["tokens"] = shard.samples;
     json.erase("samples");  // how many there are, the context of a model decides
@@ -110,7 +125,9 @@ Json describe_dataset(const std::string& path) {
     json["tokens"] = info.tokens;
     describe_vocabulary(json, info.vocabulary, info.documents, info.tokenizer);
     json["shards"] = Json::array();
-    for (const std::string& name : info.shard_names) json["shards"].push_back({{"name", name}, {"tokens", data::describe_shard(path + "/" + name).samples}});
+    for (const std::string& name : info.shard_names)
+      json["shards"].push_back(
+          {{"name", name}, {"tokens", data::describe_shard(path + "/" + name).samples}});
     return json;
   }
   json["samples"] = info.samples;
@@ -118,26 +135,36 @@ Json describe_dataset(const std::string& path) {
   json["class_count"] = info.class_count;
   json["classes"] = info.classes;
   json["shards"] = Json::array();
-  for (std::size_t i = 0; i < info.shard_names.size(); ++i) json["shards"].push_back({{"name", info.shard_names[i]}, {"samples", info.shard_samples[i]}});
+  for (std::size_t i = 0; i < info.shard_names.size(); ++i)
+    json["shards"].push_back({{"name", info.shard_names[i]}, {"samples", info.shard_samples[i]}});
   return json;
 }
 
 std::string token_set_text(const Json& json) {
-  std::string text = fmt::format("{}: dataset of tokens, {} of vocabulary {} in {} shards", json["path"].get<std::string>(), json["tokens"].get<std::int64_t>(),
-                                 json["vocabulary"].get<std::int64_t>(), json["shards"].size());
-  if (json["documents"] > 0) text += fmt::format(", {} documents", json["documents"].get<std::int64_t>());
-  if (json["tokenizer"].is_string()) text += fmt::format(", tokenizer {}", json["tokenizer"].get<std::string>());
+  std::string text =
+      fmt::format("{}: dataset of tokens, {} of vocabulary {} in {} shards",
+                  json["path"].get<std::string>(), json["tokens"].get<std::int64_t>(),
+                  json["vocabulary"].get<std::int64_t>(), json["shards"].size());
+  if (json["documents"] > 0)
+    text += fmt::format(", {} documents", json["documents"].get<std::int64_t>());
+  if (json["tokenizer"].is_string())
+    text += fmt::format(", tokenizer {}", json["tokenizer"].get<std::string>());
   text += "\n";
-  for (const Json& shard : json["shards"]) text += fmt::format("  {}: {} tokens\n", shard["name"].get<std::string>(), shard["tokens"].get<std::int64_t>());
+  for (const Json& shard : json["shards"])
+    text += fmt::format("  {}: {} tokens\n", shard["name"].get<std::string>(),
+                        shard["tokens"].get<std::int64_t>());
   return text;
 }
 
 std::string dataset_text(const Json& json) {
   if (json.contains("tokens")) return token_set_text(json);
-  std::string text =
-      fmt::format("{}: dataset of {}, {} samples {} in {} shards, {} classes\n", json["path"].get<std::string>(), json["holds"].get<std::string>(),
-                  json["samples"].get<std::int64_t>(), json["shape"].dump(), json["shards"].size(), json["class_count"].get<std::int64_t>());
-  for (const Json& shard : json["shards"]) text += fmt::format("  {}: {} samples\n", shard["name"].get<std::string>(), shard["samples"].get<std::int64_t>());
+  std::string text = fmt::format("{}: dataset of {}, {} samples {} in {} shards, {} classes\n",
+                                 json["path"].get<std::string>(), json["holds"].get<std::string>(),
+                                 json["samples"].get<std::int64_t>(), json["shape"].dump(),
+                                 json["shards"].size(), json["class_count"].get<std::int64_t>());
+  for (const Json& shard : json["shards"])
+    text += fmt::format("  {}: {} samples\n", shard["name"].get<std::string>(),
+                        shard["samples"].get<std::int64_t>());
   return text;
 }
 
@@ -147,7 +174,8 @@ Json last_rows(const std::string& path) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     const Json row = Json::parse(line, nullptr, false);
-    if (row.is_object() && row.contains("kind") && row["kind"].is_string()) rows[row["kind"].get<std::string>()] = row;
+    if (row.is_object() && row.contains("kind") && row["kind"].is_string())
+      rows[row["kind"].get<std::string>()] = row;
   }
   return rows;
 }
@@ -160,30 +188,40 @@ void describe_checkpoints(Json& json, const std::string& folder) {
   if (!fs::is_directory(folder)) return;
   const checkpoint::Choice choice = checkpoint::find_newest(comm::Communicator(), folder);
   if (!choice.path.empty()) json["newest"] = {{"path", choice.path}, {"step", choice.step}};
-  for (const std::string& file : h5_files(folder)) json["checkpoints"].push_back(fs::path(file).filename().string());
-  for (const checkpoint::Rejected& file : choice.rejected) json["damaged"].push_back({{"path", file.path}, {"why", file.why}});
+  for (const std::string& file : h5_files(folder))
+    json["checkpoints"].push_back(fs::path(file).filename().string());
+  for (const checkpoint::Rejected& file : choice.rejected)
+    json["damaged"].push_back({{"path", file.path}, {"why", file.why}});
 }
 
 Json describe_run(const std::string& path) {
   Json json{{"kind", "run"}, {"path", path}};
   describe_checkpoints(json, path + "/checkpoints");
   json["metrics"] = last_rows(path + "/metrics.jsonl");
-  if (const std::optional<std::string> record = checkpoint::read_exit_record(path)) json["exit"] = Json::parse(*record, nullptr, false);
+  if (const std::optional<std::string> record = checkpoint::read_exit_record(path))
+    json["exit"] = Json::parse(*record, nullptr, false);
   return json;
 }
 
 /// Of a run folder, or of a folder of checkpoints alone.
 std::string run_text(const Json& json) {
-  std::string text = fmt::format("{}: {}\n", json["path"].get<std::string>(), json["kind"] == "run" ? "run folder" : "folder of checkpoints");
+  std::string text = fmt::format("{}: {}\n", json["path"].get<std::string>(),
+                                 json["kind"] == "run" ? "run folder" : "folder of checkpoints");
   if (json["newest"].is_null()) {
     text += "  no valid checkpoint\n";
   } else {
-    text += fmt::format("  newest checkpoint {} (step {})\n", json["newest"]["path"].get<std::string>(), json["newest"]["step"].get<std::int64_t>());
+    text +=
+        fmt::format("  newest checkpoint {} (step {})\n", json["newest"]["path"].get<std::string>(),
+                    json["newest"]["step"].get<std::int64_t>());
   }
-  for (const Json& name : json["checkpoints"]) text += fmt::format("  {}\n", name.get<std::string>());
-  for (const Json& file : json["damaged"]) text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(), file["why"].get<std::string>());
+  for (const Json& name : json["checkpoints"])
+    text += fmt::format("  {}\n", name.get<std::string>());
+  for (const Json& file : json["damaged"])
+    text += fmt::format("  damaged: {}: {}\n", file["path"].get<std::string>(),
+                        file["why"].get<std::string>());
   if (!json.contains("metrics")) return text;
-  for (const auto& [kind, row] : json["metrics"].items()) text += fmt::format("  last {}: {}\n", kind, row.dump());
+  for (const auto& [kind, row] : json["metrics"].items())
+    text += fmt::format("  last {}: {}\n", kind, row.dump());
   if (json.contains("exit")) text += fmt::format("  last exit: {}\n", json["exit"].dump());
   return text;
 }
@@ -219,16 +257,20 @@ Description describe(const std::string& path) {
 ExitCode inspect_command(const Options& options) {
   std::string digest;
   if (options.digest) {
-    const std::vector<checkpoint::Contents::Entry> tensors = checkpoint::compute_digests(options.path);
-    const std::string wrong = checkpoint::compare_digests(checkpoint::read_contents(options.path), tensors);
+    const std::vector<checkpoint::Contents::Entry> tensors =
+        checkpoint::compute_digests(options.path);
+    const std::string wrong =
+        checkpoint::compare_digests(checkpoint::read_contents(options.path), tensors);
     validate(wrong.empty(), "{}: {}", options.path, wrong);
     digest = fmt::format("{:016x}", checkpoint::combined_digest(tensors));
-    if (!options.json) fmt::print("{}: digest of {} tensors: {}\n", options.path, tensors.size(), digest);
+    if (!options.json)
+      fmt::print("{}: digest of {} tensors: {}\n", options.path, tensors.size(), digest);
   }
   if (options.digest && !options.json) return ExitCode::done;
   Description description = describe(options.path);
   if (options.digest) description.json["digest"] = digest;
-  if (options.json) description.text = description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
+  if (options.json)
+    description.text = description.json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n";
   fmt::print("{}{}", description.text, description.text.ends_with('\n') ? "" : "\n");
   return ExitCode::done;
 }
@@ -236,12 +278,17 @@ ExitCode inspect_command(const Options& options) {
 }  // namespace
 
 void add_inspect(CommandLine& line) {
-  Command command = line.add("inspect", "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
+  Command command = line.add(
+      "inspect",
+      "Describe a shard, a dataset, a checkpoint, a folder of checkpoints or a run folder");
   const auto options = std::make_shared<Options>();
   command.option("PATH", options->path, "A file or a folder").required();
   command.flag("--json", options->json, "As one JSON object");
-  command.flag("--digest", options->digest, "Of a checkpoint: one digest over the values of all tensors, as the last word");
-  command.footer("Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest runs/fashion/checkpoints/best.h5");
+  command.flag("--digest", options->digest,
+               "Of a checkpoint: one digest over the values of all tensors, as the last word");
+  command.footer(
+      "Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest "
+      "runs/fashion/checkpoints/best.h5");
   command.runs_on_one_rank([options] { return inspect_command(*options); });
 }
 

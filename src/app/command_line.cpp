@@ -17,7 +17,9 @@ namespace {
 
 std::vector<std::string> command_names(const CLI::App& root) {
   std::vector<std::string> names;
-  for (const CLI::App* command : root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); })) names.push_back(command->get_name());
+  for (const CLI::App* command :
+       root.get_subcommands([](const CLI::App* each) { return !each->get_group().empty(); }))
+    names.push_back(command->get_name());
   return names;
 }
 
@@ -25,9 +27,12 @@ std::string unknown_command(const CLI::App& root, const std::string& word) {
   const std::vector<std::string> later = {"plan", "report", "doctor"};
   const std::vector<std::string> names = command_names(root);
   if (std::find(later.begin(), later.end(), word) != later.end())
-    return fmt::format("the command \"{}\" is not available in this version of Trireme ({}); available: {}", word, TRIREME_VERSION, fmt::join(names, ", "));
+    return fmt::format(
+        "the command \"{}\" is not available in this version of Trireme ({}); available: {}", word,
+        TRIREME_VERSION, fmt::join(names, ", "));
   const std::string guess = nearest(word, names);
-  if (!guess.empty()) return fmt::format("unknown command \"{}\", did you mean \"{}\"?", word, guess);
+  if (!guess.empty())
+    return fmt::format("unknown command \"{}\", did you mean \"{}\"?", word, guess);
   return fmt::format("unknown command \"{}\"; commands are {}", word, fmt::join(names, ", "));
 }
 
@@ -41,10 +46,14 @@ std::string unknown_option(const CLI::App& command, const std::string& word) {
 }
 
 /// What is wrong with the command line, with the nearest command or option where one was misspelt.
-std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc, const char* const* argv) {
-  const std::vector<const CLI::App*> chosen = root.get_subcommands([](const CLI::App* command) { return command->parsed(); });
+std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc,
+                    const char* const* argv) {
+  const std::vector<const CLI::App*> chosen =
+      root.get_subcommands([](const CLI::App* command) { return command->parsed(); });
   if (chosen.empty()) {
-    if (argc < 2) return fmt::format("a command is missing; commands are {} (trireme --help)", fmt::join(command_names(root), ", "));
+    if (argc < 2)
+      return fmt::format("a command is missing; commands are {} (trireme --help)",
+                         fmt::join(command_names(root), ", "));
     const std::string first = argv[1];
     return first.starts_with('-') ? unknown_option(root, first) : unknown_command(root, first);
   }
@@ -52,14 +61,16 @@ std::string explain(const CLI::App& root, const CLI::ParseError& error, int argc
   const std::string help = fmt::format(" (trireme {} --help)", command.get_name());
   for (const std::string& word : command.remaining(true))
     if (word.starts_with('-')) return unknown_option(command, word) + help;
-  if (!command.remaining(true).empty()) return fmt::format("\"{}\" is one argument too many", command.remaining(true).front()) + help;
+  if (!command.remaining(true).empty())
+    return fmt::format("\"{}\" is one argument too many", command.remaining(true).front()) + help;
   return error.what() + help;
 }
 
 /// CLI11 2.5 and newer would fill the lines of the examples into paragraphs.
 template <class Formatter>
 void keep_lines_of_footers(Formatter& formatter) {
-  if constexpr (requires { formatter.enable_footer_formatting(false); }) formatter.enable_footer_formatting(false);
+  if constexpr (requires { formatter.enable_footer_formatting(false); })
+    formatter.enable_footer_formatting(false);
 }
 
 }  // namespace
@@ -114,19 +125,33 @@ Option& Option::one_value_each() {
   return *this;
 }
 
-Option Command::option(const std::string& name, std::string& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
-Option Command::option(const std::string& name, int& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
-Option Command::option(const std::string& name, std::int64_t& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
-Option Command::option(const std::string& name, std::uint64_t& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
-Option Command::option(const std::string& name, double& value, const std::string& help) { return Option(*app_->add_option(name, value, help)); }
-Option Command::option(const std::string& name, std::vector<std::string>& values, const std::string& help) {
+Option Command::option(const std::string& name, std::string& value, const std::string& help) {
+  return Option(*app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, int& value, const std::string& help) {
+  return Option(*app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, std::int64_t& value, const std::string& help) {
+  return Option(*app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, std::uint64_t& value, const std::string& help) {
+  return Option(*app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, double& value, const std::string& help) {
+  return Option(*app_->add_option(name, value, help));
+}
+Option Command::option(const std::string& name, std::vector<std::string>& values,
+                       const std::string& help) {
   return Option(*app_->add_option(name, values, help));
 }
-Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take, const std::string& help) {
+Option Command::option(const std::string& name, const std::function<void(const std::string&)>& take,
+                       const std::string& help) {
   return Option(*app_->add_option_function<std::string>(name, take, help));
 }
 
-void Command::flag(const std::string& name, bool& given, const std::string& help) { app_->add_flag(name, given, help); }
+void Command::flag(const std::string& name, bool& given, const std::string& help) {
+  app_->add_flag(name, given, help);
+}
 
 void Command::footer(const std::string& lines) { app_->footer(lines); }
 
@@ -139,7 +164,11 @@ void Command::runs(const Run& run) {
 void Command::runs_on_one_rank(const Run& run) {
   runs([run, name = app_->get_name()] {
     if (launched_rank() == 0) return run();
-    if (launched_rank() == 1) fmt::print(stderr, "trireme: {} is work for one process: rank 0 does it, the other ranks have nothing to do\n", name);
+    if (launched_rank() == 1)
+      fmt::print(stderr,
+                 "trireme: {} is work for one process: rank 0 does it, the other ranks have "
+                 "nothing to do\n",
+                 name);
     return ExitCode::done;
   });
 }
@@ -151,16 +180,22 @@ std::vector<std::string> Command::given() const {
   return names;
 }
 
-CommandLine::CommandLine() : root_(std::make_unique<CLI::App>("Trireme trains neural networks as a batch application for supercomputers.", "trireme")) {
+CommandLine::CommandLine()
+    : root_(std::make_unique<CLI::App>(
+          "Trireme trains neural networks as a batch application for supercomputers.", "trireme")) {
   keep_lines_of_footers(*root_->get_formatter());  // the commands take it over
-  root_->footer("Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command has --help.");
+  root_->footer(
+      "Example:\n  mpirun -n 2 trireme train inputs/examples/fashion_resnet.toml\n\nEvery command "
+      "has --help.");
   root_->set_version_flag("--version", "trireme " TRIREME_VERSION);
   root_->require_subcommand(1);
 }
 
 CommandLine::~CommandLine() = default;
 
-Command CommandLine::add(const std::string& name, const std::string& what_it_does) { return {*root_->add_subcommand(name, what_it_does), chosen_}; }
+Command CommandLine::add(const std::string& name, const std::string& what_it_does) {
+  return {*root_->add_subcommand(name, what_it_does), chosen_};
+}
 
 Run CommandLine::parse(int argc, const char* const* argv) {
   try {

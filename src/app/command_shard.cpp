@@ -16,7 +16,8 @@ namespace trireme::app {
 namespace {
 
 constexpr std::int64_t usual_shard_bytes = std::int64_t{256} << 20;
-constexpr std::int64_t largest_vocabulary = (std::int64_t{1} << 31) - 1;  // tokens are int32 in memory
+constexpr std::int64_t largest_vocabulary =
+    (std::int64_t{1} << 31) - 1;  // tokens are int32 in memory
 
 struct Format {
   std::string name;
@@ -25,32 +26,43 @@ struct Format {
 };
 
 const std::vector<Format>& formats() {
-  static const std::vector<Format> all{{"idx", shard_idx, {"--range", "--classes"}},
-                                       {"text", shard_text, {"--tokenizer", "--train-tokenizer", "--hold-out", "--hold-out-out"}},
-                                       {"tokens", shard_tokens, {"--type", "--vocabulary", "--hold-out", "--hold-out-out"}},
-                                       {"cifar", nullptr, {}},
-                                       {"folder", nullptr, {}},
-                                       {"tar", nullptr, {}}};
+  static const std::vector<Format> all{
+      {"idx", shard_idx, {"--range", "--classes"}},
+      {"text", shard_text, {"--tokenizer", "--train-tokenizer", "--hold-out", "--hold-out-out"}},
+      {"tokens", shard_tokens, {"--type", "--vocabulary", "--hold-out", "--hold-out-out"}},
+      {"cifar", nullptr, {}},
+      {"folder", nullptr, {}},
+      {"tar", nullptr, {}}};
   return all;
 }
 
 /// The format of the command; an option that belongs to others only is an error.
 const Format& format_of(const ShardCommand& command, const std::vector<std::string>& given) {
-  const auto named = std::find_if(formats().begin(), formats().end(), [&](const Format& format) { return format.name == command.format; });
+  const auto named = std::find_if(formats().begin(), formats().end(), [&](const Format& format) {
+    return format.name == command.format;
+  });
   if (named == formats().end()) {
     std::vector<std::string> names;
     for (const Format& format : formats()) names.push_back(format.name);
     const std::string near = nearest(command.format, names);
-    throw InputError(fmt::format("shard: unknown format \"{}\"{}; this version makes shards from idx, text and tokens", command.format,
-                                 near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near)));
+    throw InputError(fmt::format(
+        "shard: unknown format \"{}\"{}; this version makes shards from idx, text and tokens",
+        command.format, near.empty() ? "" : fmt::format(", did you mean \"{}\"?", near)));
   }
-  validate(named->make != nullptr, "shard: format {} is not available in this version; idx (MNIST-style files), text and tokens are", command.format);
+  validate(named->make != nullptr,
+           "shard: format {} is not available in this version; idx (MNIST-style files), text and "
+           "tokens are",
+           command.format);
   for (const std::string& option : given) {
     bool of_others = false;
-    for (const Format& format : formats()) of_others = of_others || std::find(format.options.begin(), format.options.end(), option) != format.options.end();
-    const bool own = std::find(named->options.begin(), named->options.end(), option) != named->options.end();
-    validate(own || !of_others, "shard {}: {} belongs to another format; the own options of {} are {}", command.format, option, command.format,
-             fmt::join(named->options, ", "));
+    for (const Format& format : formats())
+      of_others = of_others || std::find(format.options.begin(), format.options.end(), option) !=
+                                   format.options.end();
+    const bool own =
+        std::find(named->options.begin(), named->options.end(), option) != named->options.end();
+    validate(own || !of_others,
+             "shard {}: {} belongs to another format; the own options of {} are {}", command.format,
+             option, command.format, fmt::join(named->options, ", "));
   }
   return *named;
 }
@@ -65,36 +77,61 @@ ExitCode shard_command(const ShardCommand& command, const std::vector<std::strin
 }
 
 void add_options(Command& shard, ShardCommand& command) {
-  shard.option("FORMAT", command.format, "Form of the source: idx (MNIST-style), text, tokens (numbers); idx and text plain or .gz").required();
-  shard.option("SOURCE", command.sources, "idx: IMAGES LABELS; text, tokens: files, each of which is one document of a text").required();
+  shard
+      .option("FORMAT", command.format,
+              "Form of the source: idx (MNIST-style), text, tokens (numbers); idx and text plain "
+              "or .gz")
+      .required();
+  shard
+      .option("SOURCE", command.sources,
+              "idx: IMAGES LABELS; text, tokens: files, each of which is one document of a text")
+      .required();
   shard.option("--out", command.out, "Folder of the shards").required();
-  shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)").positive();
+  shard.option("--shards", command.shards, "Number of files (default: one for each 256 MiB)")
+      .positive();
   shard.flag("--overwrite", command.overwrite, "Replace the shards that the folders hold");
-  shard.option("--range", command.range, "idx: only samples BEGIN:END of the source (END not included)");
-  shard.option("--classes", command.classes, "idx: names of the classes, separated by commas").separated_by(',');
-  shard.option("--tokenizer", command.tokenizer, "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is copied beside the shards")
+  shard.option("--range", command.range,
+               "idx: only samples BEGIN:END of the source (END not included)");
+  shard.option("--classes", command.classes, "idx: names of the classes, separated by commas")
+      .separated_by(',');
+  shard
+      .option("--tokenizer", command.tokenizer,
+              "text: \"bytes\" (default: a token is a byte) or a SentencePiece model, which is "
+              "copied beside the shards")
       .type_name("bytes|FILE.model");
   shard
       .option("--train-tokenizer", command.train_tokenizer,
-              "text: train a SentencePiece model of so many pieces on the sources, kept as tokenizer.model beside the shards")
+              "text: train a SentencePiece model of so many pieces on the sources, kept as "
+              "tokenizer.model beside the shards")
       .range(1, largest_vocabulary)
       .type_name("VOCABULARY");
-  shard.option("--type", command.type, "tokens: type of the numbers in files that are nothing else (little-endian); a .npy file says it itself")
+  shard
+      .option("--type", command.type,
+              "tokens: type of the numbers in files that are nothing else (little-endian); a .npy "
+              "file says it itself")
       .one_of({"uint8", "uint16", "uint32"});
-  shard.option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1").range(1, largest_vocabulary).type_name("N");
+  shard.option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1")
+      .range(1, largest_vocabulary)
+      .type_name("N");
   shard
       .option("--hold-out", command.hold_out,
-              "text, tokens: what is kept back for validation: the last part of every source, so long that all of them are this fraction of the "
+              "text, tokens: what is kept back for validation: the last part of every source, so "
+              "long that all of them are this fraction of the "
               "tokens (below 1) or this many tokens")
       .positive()
       .type_name("FRACTION|TOKENS");
-  shard.option("--hold-out-out", command.hold_out_folder, "text, tokens: folder of the shards held out").type_name("FOLDER");
+  shard
+      .option("--hold-out-out", command.hold_out_folder,
+              "text, tokens: folder of the shards held out")
+      .type_name("FOLDER");
 }
 
 }  // namespace
 
 std::int64_t number_of_shards(const ShardCommand& command, std::int64_t bytes) {
-  return command.shards > 0 ? command.shards : std::max<std::int64_t>(1, (bytes + usual_shard_bytes - 1) / usual_shard_bytes);
+  return command.shards > 0
+             ? command.shards
+             : std::max<std::int64_t>(1, (bytes + usual_shard_bytes - 1) / usual_shard_bytes);
 }
 
 void add_shard(CommandLine& line) {
@@ -104,14 +141,18 @@ void add_shard(CommandLine& line) {
   shard.footer(
       "Examples:\n"
       "  the last 10,000 of 60,000 images kept for validation\n"
-      "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range 0:50000 --out data/fashion/train\n"
-      "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range 50000:60000 --out data/fashion/validation\n"
+      "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range 0:50000 "
+      "--out data/fashion/train\n"
+      "  trireme shard idx train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz --range "
+      "50000:60000 --out data/fashion/validation\n"
       "  a tokenizer trained on texts, the last twentieth of each text kept for validation\n"
-      "  trireme shard text books/*.txt --train-tokenizer 8000 --out data/books/train --hold-out 0.05 --hold-out-out data/books/validation\n"
+      "  trireme shard text books/*.txt --train-tokenizer 8000 --out data/books/train --hold-out "
+      "0.05 --hold-out-out data/books/validation\n"
       "  tokens of another program\n"
       "  trireme shard tokens part0.npy part1.npy --vocabulary 50257 --out data/web\n"
       "  trireme shard tokens train.bin --type uint16 --vocabulary 50257 --out data/web\n"
-      "Under mpirun each rank writes its share of the shards (--shards), and encodes its share of the texts.");
+      "Under mpirun each rank writes its share of the shards (--shards), and encodes its share of "
+      "the texts.");
   shard.runs([shard, command] { return shard_command(*command, shard.given()); });
 }
 

@@ -30,7 +30,8 @@ constexpr bool test_build = false;
 train::RestartPolicy restart_policy(const Options& options) {
   using Kind = train::RestartPolicy::Kind;
   if (options.restart == "auto") return {};
-  if (options.restart == "required") return {.kind = Kind::required, .path = {}, .weights_only = false};
+  if (options.restart == "required")
+    return {.kind = Kind::required, .path = {}, .weights_only = false};
   if (options.restart == "none") return {.kind = Kind::none, .path = {}, .weights_only = false};
   return {.kind = Kind::path, .path = options.restart, .weights_only = options.weights_only};
 }
@@ -40,34 +41,51 @@ ExitCode train_command(const Options& options) {
   Log log(environment.world().rank() == 0);
   leave_together(environment, log, [&] {
     const train::RestartPolicy policy = restart_policy(options);
-    validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path, "--weights-only goes with --restart PATH");
+    validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path,
+             "--weights-only goes with --restart PATH");
     const deck::Deck deck = read_deck(options.deck, environment.world());
     if (!deck.debug.faults.empty() && !test_build && !options.allow_faults)
-      throw InputError(deck::placed(deck, "debug.fault kills or disturbs ranks on purpose, for tests; take the key out, or allow it with --allow-faults"));
+      throw InputError(deck::placed(deck,
+                                    "debug.fault kills or disturbs ranks on purpose, for tests; "
+                                    "take the key out, or allow it with --allow-faults"));
     if (deck.debug.device != train::DebugDevice::automatic && !test_build && !options.allow_faults)
-      throw InputError(deck::placed(deck, "debug.device puts the host in the place of a device, for tests; take the key out, or allow it with --allow-faults"));
-    comm::Engine engine(train::choose_drive(environment));  // before Kokkos, so that its thread may run on all of this rank's cores
+      throw InputError(deck::placed(deck,
+                                    "debug.device puts the host in the place of a device, for "
+                                    "tests; take the key out, or allow it with --allow-faults"));
+    comm::Engine engine(train::choose_drive(
+        environment));  // before Kokkos, so that its thread may run on all of this rank's cores
     std::optional<KokkosScope> kokkos;
-    comm::together(environment.world(), [&] { kokkos.emplace(0, train::choose_device(deck, environment.local_rank())); });
-    return at_places_of(deck, [&] { return train::train({deck, policy}, environment, engine, log); });
+    comm::together(environment.world(), [&] {
+      kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
+    });
+    return at_places_of(deck,
+                        [&] { return train::train({deck, policy}, environment, engine, log); });
   });
 }
 
 }  // namespace
 
 void add_train(CommandLine& line) {
-  Command command = line.add("train", "Train as a deck says; under mpirun or srun every rank runs this");
+  Command command =
+      line.add("train", "Train as a deck says; under mpirun or srun every rank runs this");
   const auto options = std::make_shared<Options>();
   add_deck_options(command, options->deck);
   command
       .option("--restart", options->restart,
-              "auto: go on from the newest valid checkpoint, start fresh only in a folder that holds none; required: never start fresh; "
+              "auto: go on from the newest valid checkpoint, start fresh only in a folder that "
+              "holds none; required: never start fresh; "
               "none: start a new run, old checkpoints are moved aside; PATH: go on from this file")
       .type_name("auto|required|none|PATH")
       .default_shown();
-  command.flag("--weights-only", options->weights_only, "With --restart PATH: take weights and running statistics only, and begin at step 0");
-  command.flag("--allow-faults", options->allow_faults, "For tests: let the faults of the deck's debug.fault happen, and let debug.device choose");
-  command.footer("Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set run.name=trial --set schedule.rate=0.1");
+  command.flag(
+      "--weights-only", options->weights_only,
+      "With --restart PATH: take weights and running statistics only, and begin at step 0");
+  command.flag(
+      "--allow-faults", options->allow_faults,
+      "For tests: let the faults of the deck's debug.fault happen, and let debug.device choose");
+  command.footer(
+      "Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set "
+      "run.name=trial --set schedule.rate=0.1");
   command.runs([options] { return train_command(*options); });
 }
 

@@ -11,13 +11,16 @@
 namespace trireme::app {
 namespace {
 
-/// "" when whole, "no checksums", or what is wrong and where. A file that cannot be read at all is damaged too: the others are still looked at.
+/// "" when whole, "no checksums", or what is wrong and where. A file that cannot be read at all is
+/// damaged too: the others are still looked at.
 std::string verify_file(const std::string& path) {
   try {
     // The seal first: HDF5 need not see a damaged file.
     const std::string seal = checkpoint::check_seal(path);
     if (!seal.empty() && seal != "no seal") return seal;
-    return seal.empty() || kind_of(path) == StoredKind::checkpoint ? checkpoint::verify_checkpoint(path) : data::verify_shard(path);
+    return seal.empty() || kind_of(path) == StoredKind::checkpoint
+               ? checkpoint::verify_checkpoint(path)
+               : data::verify_shard(path);
   } catch (const InputError& error) {
     const std::string words = error.what();
     return words.starts_with(path + ": ") ? words.substr(path.size() + 2) : words;
@@ -30,13 +33,15 @@ ExitCode verify_command(const std::string& path) {
   std::vector<std::string> files{path};
   if (fs::is_directory(path)) {
     files = h5_files(fs::is_directory(path + "/checkpoints") ? path + "/checkpoints" : path);
-    validate(!files.empty(), "{}: holds no *.h5 files: a dataset folder, a run folder or one file is meant", path);
+    validate(!files.empty(),
+             "{}: holds no *.h5 files: a dataset folder, a run folder or one file is meant", path);
   }
   bool damaged = false;
   for (const std::string& file : files) {
     const std::string wrong = verify_file(file);
     const bool fine = wrong.empty() || wrong == "no checksums";
-    fmt::print(fine ? stdout : stderr, "{}: {}{}\n", file, fine ? "" : "damaged: ", wrong.empty() ? "whole" : wrong);
+    fmt::print(fine ? stdout : stderr, "{}: {}{}\n", file,
+               fine ? "" : "damaged: ", wrong.empty() ? "whole" : wrong);
     damaged = damaged || !fine;
   }
   return damaged ? ExitCode::wrong_input : ExitCode::done;
@@ -45,9 +50,12 @@ ExitCode verify_command(const std::string& path) {
 }  // namespace
 
 void add_verify(CommandLine& line) {
-  Command command = line.add("verify", "Check every checksum of a checkpoint, a shard, a dataset or a run folder; exit 2 names the place of the damage");
+  Command command = line.add("verify",
+                             "Check every checksum of a checkpoint, a shard, a dataset or a run "
+                             "folder; exit 2 names the place of the damage");
   const auto path = std::make_shared<std::string>();
-  command.option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)").required();
+  command.option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)")
+      .required();
   command.footer("Example:\n  trireme verify runs/fashion/checkpoints/best.h5");
   command.runs_on_one_rank([path] { return verify_command(*path); });
 }

@@ -11,8 +11,11 @@
 namespace trireme::app {
 
 void add_deck_options(Command& command, DeckSource& source) {
-  command.option("DECK", source.path, "The deck: a TOML file that says the whole experiment").required();
-  command.option("--set", source.sets, "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")
+  command.option("DECK", source.path, "The deck: a TOML file that says the whole experiment")
+      .required();
+  command
+      .option("--set", source.sets,
+              "Override one key of the deck, as in --set optimizer.momentum=0.8; may be repeated")
       .type_name("KEY=VALUE")
       .one_value_each();
 }
@@ -21,7 +24,8 @@ std::vector<deck::Override> overrides_of(const DeckSource& source) {
   std::vector<deck::Override> overrides;
   for (const std::string& set : source.sets) {
     const std::size_t equals = set.find('=');
-    validate(equals != std::string::npos && equals > 0, "--set {}: no value; write --set table.key=value", set);
+    validate(equals != std::string::npos && equals > 0,
+             "--set {}: no value; write --set table.key=value", set);
     overrides.push_back({set.substr(0, equals), set.substr(equals + 1)});
   }
   return overrides;
@@ -35,11 +39,15 @@ deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world) 
   return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source));
 }
 
-void report(const std::string& message, bool known_to_all, const comm::Environment& environment, Log& log) {
+void report(const std::string& message, bool known_to_all, const comm::Environment& environment,
+            Log& log) {
   const int rank = environment.world().rank();
   if (known_to_all && rank != 0) return;
   log.flush();
-  fmt::print(stderr, "{}\n", known_to_all ? error_text(message) : fmt::format("trireme: rank {} on {}: error: {}", rank, environment.host(), message));
+  fmt::print(stderr, "{}\n",
+             known_to_all ? error_text(message)
+                          : fmt::format("trireme: rank {} on {}: error: {}", rank,
+                                        environment.host(), message));
 }
 
 }  // namespace trireme::app

@@ -25,7 +25,8 @@ std::vector<deck::Override> overrides_of(const DeckSource& source);
 /// Read by rank 0, broadcast as bytes, parsed by all. Throws InputError on all ranks alike.
 deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world);
 
-/// Runs what looks at the world that a deck speaks of (data, ranks, sizes): an input error about one of its keys gets the key's place.
+/// Runs what looks at the world that a deck speaks of (data, ranks, sizes): an input error about
+/// one of its keys gets the key's place.
 template <class Body>
 auto at_places_of(const deck::Deck& deck, Body&& body) {
   try {
@@ -37,12 +38,15 @@ auto at_places_of(const deck::Deck& deck, Body&& body) {
   }
 }
 
-/// Prints what went wrong: what all ranks know alike once, by rank 0; a failure that is one rank's alone on that rank, with its name.
-void report(const std::string& message, bool known_to_all, const comm::Environment& environment, Log& log);
+/// Prints what went wrong: what all ranks know alike once, by rank 0; a failure that is one rank's
+/// alone on that rank, with its name.
+void report(const std::string& message, bool known_to_all, const comm::Environment& environment,
+            Log& log);
 
-/// Runs the body of a command that uses MPI and leaves through the environment: no return, no destructor after it. Errors that all ranks have
-/// (agreed on, or wrong input, which is found before ranks part) let all leave together; any other one ends the job at once, since
-/// the other ranks may wait in a collective call.
+/// Runs the body of a command that uses MPI and leaves through the environment: no return, no
+/// destructor after it. Errors that all ranks have (agreed on, or wrong input, which is found
+/// before ranks part) let all leave together; any other one ends the job at once, since the other
+/// ranks may wait in a collective call.
 template <class Body>
 [[noreturn]] void leave_together(comm::Environment& environment, Log& log, Body&& body) {
   ExitCode code = ExitCode::failure;
@@ -51,7 +55,8 @@ template <class Body>
     code = body();
   } catch (const Error& error) {
     code = error.code();
-    known_to_all = error.agreed() || code == ExitCode::wrong_input || environment.world().size() == 1;
+    known_to_all =
+        error.agreed() || code == ExitCode::wrong_input || environment.world().size() == 1;
     report(error.what(), known_to_all, environment, log);
   } catch (const std::exception& error) {
     known_to_all = environment.world().size() == 1;

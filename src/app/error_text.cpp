@@ -8,7 +8,8 @@ namespace {
 
 /// "file:17:9: ..." in the first line.
 bool has_line_and_column(std::string_view line) {
-  for (std::size_t colon = line.find(':'); colon != std::string_view::npos; colon = line.find(':', colon + 1)) {
+  for (std::size_t colon = line.find(':'); colon != std::string_view::npos;
+       colon = line.find(':', colon + 1)) {
     std::size_t at = colon;
     int numbers = 0;
     while (numbers < 2 && at < line.size() && line[at] == ':') {
@@ -37,7 +38,9 @@ std::string error_text(const std::string& message) {
   const std::string_view line = std::string_view(message).substr(0, message.find('\n'));
   const std::size_t colon = line.find(':');
   const bool names_a_table = colon != std::string_view::npos && line.substr(colon, 3) == ": [";
-  return is_override(line) || has_line_and_column(line) || names_a_table ? message : "trireme: error: " + message;
+  return is_override(line) || has_line_and_column(line) || names_a_table
+             ? message
+             : "trireme: error: " + message;
 }
 
 }  // namespace trireme::app

@@ -14,19 +14,23 @@ namespace {
 
 using trireme::ExitCode;
 
-/// Prints an error once and not once a rank: wrong input is found by all ranks alike, so rank 0 speaks for them; a failure may be one
-/// rank's alone, and names it.
+/// Prints an error once and not once a rank: wrong input is found by all ranks alike, so rank 0
+/// speaks for them; a failure may be one rank's alone, and names it.
 ExitCode report(const std::string& message, ExitCode code) {
   const int rank = trireme::app::launched_rank();
   if (rank != 0 && code == ExitCode::wrong_input) return code;
-  fmt::print(stderr, "{}\n", rank == 0 ? trireme::app::error_text(message) : fmt::format("trireme: rank {}: error: {}", rank, message));
+  fmt::print(stderr, "{}\n",
+             rank == 0 ? trireme::app::error_text(message)
+                       : fmt::format("trireme: rank {}: error: {}", rank, message));
   return code;
 }
 
 /// What was printed may still fail to arrive, as on a full disk: then the command is not done.
 int leave(ExitCode code) {
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
-  if (!arrived) fmt::print(stderr, "{}\n", trireme::app::error_text("standard output: not all could be written"));
+  if (!arrived)
+    fmt::print(stderr, "{}\n",
+               trireme::app::error_text("standard output: not all could be written"));
   return static_cast<int>(!arrived && code == ExitCode::done ? ExitCode::failure : code);
 }
 

@@ -18,7 +18,8 @@ namespace fs = std::filesystem;
 std::vector<fs::path> shards_in(const std::string& folder) {
   std::vector<fs::path> found;
   std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     if (entry->path().extension() == ".h5") found.push_back(entry->path());
   }
   return found;
@@ -36,13 +37,18 @@ bool is_shard(const fs::path& path) {
 std::string prepare(const std::string& option, const std::string& folder, bool overwrite) {
   std::error_code error;
   fs::create_directories(folder, error);
-  validate(fs::is_directory(folder), "{} {}: no folder can be made there: {}", option, folder, error.message());
+  validate(fs::is_directory(folder), "{} {}: no folder can be made there: {}", option, folder,
+           error.message());
   const std::vector<fs::path> there = shards_in(folder);
   for (const fs::path& file : there) {
-    validate(is_shard(file), "{} {}: {} is there and is no shard, so not replaced either; name another folder", option, folder, file.filename().string());
+    validate(is_shard(file),
+             "{} {}: {} is there and is no shard, so not replaced either; name another folder",
+             option, folder, file.filename().string());
   }
-  validate(there.empty() || overwrite, "{} {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite", option, folder,
-           there.size());
+  validate(
+      there.empty() || overwrite,
+      "{} {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite",
+      option, folder, there.size());
   std::string staging = folder + "/.making-XXXXXX";
   const bool made = ::mkdtemp(staging.data()) != nullptr;
   const int reason = errno;
@@ -54,7 +60,8 @@ std::string prepare(const std::string& option, const std::string& folder, bool o
 
 }  // namespace
 
-ShardFolder::ShardFolder(const comm::Communicator& world, const std::string& option, const std::string& folder, bool overwrite)
+ShardFolder::ShardFolder(const comm::Communicator& world, const std::string& option,
+                         const std::string& folder, bool overwrite)
     : world_(world), folder_(folder) {
   std::string staging;
   comm::together(world, [&] {
@@ -78,7 +85,8 @@ void ShardFolder::publish() {
     for (const fs::path& file : made) {
       const fs::path place = fs::path(folder_) / file.filename();
       fs::rename(file, place);
-      std::erase_if(old, [&](const fs::path& other) { return other.filename() == place.filename(); });
+      std::erase_if(old,
+                    [&](const fs::path& other) { return other.filename() == place.filename(); });
     }
     for (const fs::path& file : old)
       if (is_shard(file)) fs::remove(file);

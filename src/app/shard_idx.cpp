@@ -30,7 +30,8 @@ std::int64_t parse_bound(std::string_view text, std::int64_t if_empty, const std
   if (text.empty()) return if_empty;
   std::int64_t value = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  validate(error == std::errc() && rest == text.data() + text.size() && value >= 0, "--range {}: BEGIN:END are meant, as in 0:50000", range);
+  validate(error == std::errc() && rest == text.data() + text.size() && value >= 0,
+           "--range {}: BEGIN:END are meant, as in 0:50000", range);
   return value;
 }
 
@@ -42,16 +43,20 @@ void set_range(const std::string& range, std::int64_t available, Plan& plan) {
   const std::string_view text = range;
   plan.begin = parse_bound(text.substr(0, colon), 0, range);
   plan.end = parse_bound(text.substr(colon + 1), available, range);
-  validate(plan.begin < plan.end && plan.end <= available, "--range {}: the source holds samples 0:{}, and BEGIN is to be below END", range, available);
+  validate(plan.begin < plan.end && plan.end <= available,
+           "--range {}: the source holds samples 0:{}, and BEGIN is to be below END", range,
+           available);
 }
 
 // The labels are small and every rank takes them whole; of the images only the header is read here.
 Plan make_plan(const ShardCommand& command) {
-  validate(command.sources.size() == 2, "shard idx: {} files given, where two are meant: IMAGES LABELS", command.sources.size());
+  validate(command.sources.size() == 2,
+           "shard idx: {} files given, where two are meant: IMAGES LABELS", command.sources.size());
   const data::IdxReader images(command.sources[0], 3);
   data::IdxReader labels(command.sources[1], 1);
-  validate(images.shape()[0] == labels.shape()[0], "{} holds {} images, but {} holds {} labels: they are not of one set", command.sources[0], images.shape()[0],
-           command.sources[1], labels.shape()[0]);
+  validate(images.shape()[0] == labels.shape()[0],
+           "{} holds {} images, but {} holds {} labels: they are not of one set",
+           command.sources[0], images.shape()[0], command.sources[1], labels.shape()[0]);
   Plan plan;
   plan.set.height = images.shape()[1];
   plan.set.width = images.shape()[2];
@@ -65,19 +70,24 @@ Plan make_plan(const ShardCommand& command) {
   for (std::int64_t i = plan.begin; i < plan.end; ++i) {
     const auto label = static_cast<std::int32_t>(stored[static_cast<std::size_t>(i)]);
     validate(command.classes.empty() || static_cast<std::size_t>(label) < command.classes.size(),
-             "{}: label {} of sample {} is past the {} classes of --classes", command.sources[1], label, i, command.classes.size());
+             "{}: label {} of sample {} is past the {} classes of --classes", command.sources[1],
+             label, i, command.classes.size());
     plan.labels.push_back(label);
     plan.class_count = std::max<std::int64_t>(plan.class_count, label + 1);
   }
-  if (!command.classes.empty()) plan.class_count = static_cast<std::int64_t>(command.classes.size());
+  if (!command.classes.empty())
+    plan.class_count = static_cast<std::int64_t>(command.classes.size());
 
   plan.shards = number_of_shards(command, plan.samples() * plan.sample_bytes());
-  validate(plan.shards <= plan.samples(), "--shards {}: there are only {} samples", plan.shards, plan.samples());
+  validate(plan.shards <= plan.samples(), "--shards {}: there are only {} samples", plan.shards,
+           plan.samples());
   return plan;
 }
 
-// Writes the shards of this rank: those whose number leaves `rank` when divided by `ranks`. Returns their bytes.
-std::int64_t write_shards(const ShardCommand& command, const Plan& plan, const std::filesystem::path& staging, int rank, int ranks) {
+// Writes the shards of this rank: those whose number leaves `rank` when divided by `ranks`. Returns
+// their bytes.
+std::int64_t write_shards(const ShardCommand& command, const Plan& plan,
+                          const std::filesystem::path& staging, int rank, int ranks) {
   data::IdxReader images(command.sources[0], 3);
   std::vector<std::byte> pixels;
   std::int64_t at = 0, bytes = 0;
@@ -87,10 +97,13 @@ std::int64_t write_shards(const ShardCommand& command, const Plan& plan, const s
     pixels.resize(static_cast<std::size_t>(count * plan.sample_bytes()));
     images.read(pixels);
     at = first + count;
-    const std::span<const std::int32_t> labels(plan.labels.data() + (first - plan.begin), static_cast<std::size_t>(count));
-    bytes += data::write_image_shard((staging / data::shard_file_name(shard)).string(), plan.set, pixels, labels);
+    const std::span<const std::int32_t> labels(plan.labels.data() + (first - plan.begin),
+                                               static_cast<std::size_t>(count));
+    bytes += data::write_image_shard((staging / data::shard_file_name(shard)).string(), plan.set,
+                                     pixels, labels);
   }
-  if (rank == 0) {  // one rank reads to the end, so that a source that is damaged further on is noticed
+  if (rank ==
+      0) {  // one rank reads to the end, so that a source that is damaged further on is noticed
     images.skip(images.shape()[0] - at);
     images.finish();
   }
@@ -105,13 +118,18 @@ void shard_idx(const ShardCommand& command, const comm::Communicator& world) {
   comm::together(world, [&] { plan = make_plan(command); });
   ShardFolder out(world, "--out", command.out, command.overwrite);
   std::int64_t bytes = 0;
-  comm::together(world, [&] { bytes = write_shards(command, plan, out.staging(), world.rank(), world.size()); });
+  comm::together(world, [&] {
+    bytes = write_shards(command, plan, out.staging(), world.rank(), world.size());
+  });
   bytes = world.all_reduce(bytes, comm::Reduction::sum);
   out.publish();
   if (world.rank() == 0) {
-    fmt::print("{}: {} samples of {} x {} x {} (height, width, channels), {} classes, {} shard{}, {}, {:.1f} s\n", command.out, plan.samples(), plan.set.height,
-               plan.set.width, plan.set.channels, plan.class_count, plan.shards, plan.shards == 1 ? "" : "s", format_bytes(static_cast<double>(bytes)),
-               monotonic_seconds() - began);
+    fmt::print(
+        "{}: {} samples of {} x {} x {} (height, width, channels), {} classes, {} shard{}, {}, "
+        "{:.1f} s\n",
+        command.out, plan.samples(), plan.set.height, plan.set.width, plan.set.channels,
+        plan.class_count, plan.shards, plan.shards == 1 ? "" : "s",
+        format_bytes(static_cast<double>(bytes)), monotonic_seconds() - began);
   }
 }
 

@@ -1,5 +1,6 @@
-// Datasets of tokens, from texts and from files of tokens. Every source becomes a data::TokenFile (a text that is encoded: in the staging
-// folder, by the rank whose turn it is); all of them, one after the other, are then cut into shards, which the ranks write in turn.
+// Datasets of tokens, from texts and from files of tokens. Every source becomes a data::TokenFile
+// (a text that is encoded: in the staging folder, by the rank whose turn it is); all of them, one
+// after the other, are then cut into shards, which the ranks write in turn.
 #include <cmath>
 #include <memory>
 #include <string>
@@ -20,7 +21,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t training_lines = 200'000;  // of at most 1 KiB: more does not change a vocabulary much, and the trainer's memory grows with it
+constexpr std::int64_t training_lines =
+    200'000;  // of at most 1 KiB: more does not change a vocabulary much, and the trainer's memory
+              // grows with it
 
 /// A tokenizer and, where it has one, the bytes of its model file.
 struct ChosenTokenizer {
@@ -36,10 +39,15 @@ ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Commun
     comm::together(world, [&] {
       if (world.rank() != 0) return;
       chosen.model =
-          train ? data::train_tokenizer(data::sample_lines(command.sources, training_lines), command.train_tokenizer) : io::read_text_file(command.tokenizer);
+          train ? data::train_tokenizer(data::sample_lines(command.sources, training_lines),
+                                        command.train_tokenizer)
+                : io::read_text_file(command.tokenizer);
     });
     chosen.model = world.broadcast(chosen.model, 0);
-    comm::together(world, [&] { chosen.tokenizer = data::sentencepiece_tokenizer(chosen.model, train ? "--train-tokenizer" : command.tokenizer); });
+    comm::together(world, [&] {
+      chosen.tokenizer = data::sentencepiece_tokenizer(
+          chosen.model, train ? "--train-tokenizer" : command.tokenizer);
+    });
   } else {
     chosen.tokenizer = data::byte_tokenizer();
   }
@@ -47,8 +55,11 @@ ChosenTokenizer choose_tokenizer(const ShardCommand& command, const comm::Commun
 }
 
 std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
-  const auto tokens = static_cast<std::int64_t>(command.hold_out < 1 ? std::floor(command.hold_out * static_cast<double>(total)) : command.hold_out);
-  validate(command.hold_out == 0 || (tokens > 0 && tokens < total), "--hold-out {}: that is {} of {} tokens; some are to be held out, and some to be left",
+  const auto tokens = static_cast<std::int64_t>(
+      command.hold_out < 1 ? std::floor(command.hold_out * static_cast<double>(total))
+                           : command.hold_out);
+  validate(command.hold_out == 0 || (tokens > 0 && tokens < total),
+           "--hold-out {}: that is {} of {} tokens; some are to be held out, and some to be left",
            command.hold_out, tokens, total);
   return tokens;
 }
@@ -61,33 +72,41 @@ struct Output {
 };
 
 /// Collective. Writes the shards of all outputs, the ranks in turn.
-void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenSetOptions& set, bool documents, std::vector<Output>& outputs,
-                   const comm::Communicator& world) {
+void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenSetOptions& set,
+                   bool documents, std::vector<Output>& outputs, const comm::Communicator& world) {
   comm::together(world, [&] {
     std::int64_t turn = 0;
     for (Output& output : outputs) {
       const std::int64_t total = data::count_of(output.runs);
       for (std::int64_t shard = 0; shard < output.shards; ++shard, ++turn) {
         if (turn % world.size() != world.rank()) continue;
-        const std::vector<data::TokenRun> part = data::cut(output.runs, total * shard / output.shards, total * (shard + 1) / output.shards);
-        output.bytes += data::write_token_runs((output.folder.staging() / data::shard_file_name(shard)).string(), set, files, part, documents);
+        const std::vector<data::TokenRun> part = data::cut(
+            output.runs, total * shard / output.shards, total * (shard + 1) / output.shards);
+        output.bytes += data::write_token_runs(
+            (output.folder.staging() / data::shard_file_name(shard)).string(), set, files, part,
+            documents);
       }
     }
   });
-  for (Output& output : outputs) output.bytes = world.all_reduce(output.bytes, comm::Reduction::sum);
+  for (Output& output : outputs)
+    output.bytes = world.all_reduce(output.bytes, comm::Reduction::sum);
 }
 
-/// Collective. From token files to published datasets. `model`: kept beside the shards, unless empty. `documents`: a file is one.
-void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& files, const data::TokenSetOptions& set, const std::string& model,
-               bool documents, ShardFolder& out, ShardFolder* held, const comm::Communicator& world) {
+/// Collective. From token files to published datasets. `model`: kept beside the shards, unless
+/// empty. `documents`: a file is one.
+void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& files,
+               const data::TokenSetOptions& set, const std::string& model, bool documents,
+               ShardFolder& out, ShardFolder* held, const comm::Communicator& world) {
   const double began = monotonic_seconds();
   std::vector<Output> outputs;
   comm::together(world, [&] {
     std::int64_t total = 0;
     for (const data::TokenFile& file : files) total += file.count;
-    validate(total > 0, "{}{}: there is not one token in it", files.front().path, files.size() == 1 ? "" : " and the other sources");
+    validate(total > 0, "{}{}: there is not one token in it", files.front().path,
+             files.size() == 1 ? "" : " and the other sources");
     data::TokenSplit split = data::split_ends(files, held_out_tokens(command, total));
-    const auto add = [&](const ShardFolder& folder, std::vector<data::TokenRun> runs, std::int64_t shards) {
+    const auto add = [&](const ShardFolder& folder, std::vector<data::TokenRun> runs,
+                         std::int64_t shards) {
       const std::int64_t tokens = data::count_of(runs);
       if (shards == 0) shards = number_of_shards({}, tokens * set.token_bytes());
       validate(shards <= tokens, "--shards {}: there are only {} tokens", shards, tokens);
@@ -99,31 +118,38 @@ void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& 
   write_outputs(files, set, documents, outputs, world);
   comm::together(world, [&] {
     if (world.rank() != 0 || model.empty()) return;
-    for (const Output& output : outputs) io::replace_file((output.folder.staging() / data::tokenizer_file_name).string(), model);
+    for (const Output& output : outputs)
+      io::replace_file((output.folder.staging() / data::tokenizer_file_name).string(), model);
   });
   out.publish();
   if (held != nullptr) held->publish();
   if (world.rank() != 0) return;
   for (const Output& output : outputs) {
-    fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{} shard{}, {}\n", output.folder.folder(), data::count_of(output.runs), set.vocabulary,
-               8 * set.token_bytes(), documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards, output.shards == 1 ? "" : "s",
-               format_bytes(static_cast<double>(output.bytes)));
+    fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{} shard{}, {}\n", output.folder.folder(),
+               data::count_of(output.runs), set.vocabulary, 8 * set.token_bytes(),
+               documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards,
+               output.shards == 1 ? "" : "s", format_bytes(static_cast<double>(output.bytes)));
   }
   fmt::print("written in {:.1f} s\n", monotonic_seconds() - began);
 }
 
 /// Collective. The folder of what is held out; none where nothing is.
-std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command, const comm::Communicator& world) {
-  validate((command.hold_out > 0) == !command.hold_out_folder.empty(),
-           "--hold-out says how much is held out, --hold-out-out where it goes: give both or neither");
+std::unique_ptr<ShardFolder> held_out_folder(const ShardCommand& command,
+                                             const comm::Communicator& world) {
+  validate(
+      (command.hold_out > 0) == !command.hold_out_folder.empty(),
+      "--hold-out says how much is held out, --hold-out-out where it goes: give both or neither");
   if (command.hold_out_folder.empty()) return nullptr;
-  validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out), "--hold-out-out {}: is the folder of --out too; name another",
-           command.hold_out_folder);
-  return std::make_unique<ShardFolder>(world, "--hold-out-out", command.hold_out_folder, command.overwrite);
+  validate(fs::weakly_canonical(command.hold_out_folder) != fs::weakly_canonical(command.out),
+           "--hold-out-out {}: is the folder of --out too; name another", command.hold_out_folder);
+  return std::make_unique<ShardFolder>(world, "--hold-out-out", command.hold_out_folder,
+                                       command.overwrite);
 }
 
 /// Collective. Source i is encoded by rank i mod ranks; all ranks learn what became of it.
-std::vector<data::TokenFile> encode_sources(const ShardCommand& command, const data::Tokenizer& tokenizer, const fs::path& spools,
+std::vector<data::TokenFile> encode_sources(const ShardCommand& command,
+                                            const data::Tokenizer& tokenizer,
+                                            const fs::path& spools,
                                             const comm::Communicator& world) {
   std::vector<data::TokenFile> files(command.sources.size());
   std::vector<std::int64_t> counts(files.size()), spooled(files.size());
@@ -132,7 +158,8 @@ std::vector<data::TokenFile> encode_sources(const ShardCommand& command, const d
     if (world.rank() == 0) fs::create_directory(spools);
   });
   comm::together(world, [&] {
-    for (auto i = static_cast<std::size_t>(world.rank()); i < files.size(); i += static_cast<std::size_t>(world.size())) {
+    for (auto i = static_cast<std::size_t>(world.rank()); i < files.size();
+         i += static_cast<std::size_t>(world.size())) {
       files[i] = data::encode_text_file(command.sources[i], tokenizer, spool_of(i));
       counts[i] = files[i].count;
       spooled[i] = files[i].path != command.sources[i];
@@ -140,8 +167,11 @@ std::vector<data::TokenFile> encode_sources(const ShardCommand& command, const d
   });
   world.all_reduce(counts, comm::Reduction::sum);
   world.all_reduce(spooled, comm::Reduction::sum);
-  const std::int64_t token_bytes = data::TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
-  for (std::size_t i = 0; i < files.size(); ++i) files[i] = {spooled[i] != 0 ? spool_of(i) : command.sources[i], 0, token_bytes, false, counts[i]};
+  const std::int64_t token_bytes =
+      data::TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
+  for (std::size_t i = 0; i < files.size(); ++i)
+    files[i] = {spooled[i] != 0 ? spool_of(i) : command.sources[i], 0, token_bytes, false,
+                counts[i]};
   return files;
 }
 
@@ -149,8 +179,12 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
   std::vector<data::TokenFile> files;
   for (const std::string& source : command.sources) {
     const bool npy = source.ends_with(".npy");
-    validate(!npy || command.type.empty(), "{}: a .npy file says its type itself; leave --type out", source);
-    validate(npy || !command.type.empty(), "{}: --type uint8, uint16 or uint32 is to say what it holds (a .npy file says it itself)", source);
+    validate(!npy || command.type.empty(), "{}: a .npy file says its type itself; leave --type out",
+             source);
+    validate(
+        npy || !command.type.empty(),
+        "{}: --type uint8, uint16 or uint32 is to say what it holds (a .npy file says it itself)",
+        source);
     const std::int64_t bytes = command.type == "uint8" ? 1 : command.type == "uint16" ? 2 : 4;
     files.push_back(npy ? data::npy_token_file(source) : data::raw_token_file(source, bytes));
   }
@@ -160,21 +194,27 @@ std::vector<data::TokenFile> open_token_files(const ShardCommand& command) {
 }  // namespace
 
 void shard_text(const ShardCommand& command, const comm::Communicator& world) {
-  validate(command.train_tokenizer == 0 || command.tokenizer.empty(), "--tokenizer names a tokenizer, --train-tokenizer makes one: give one of them");
+  validate(command.train_tokenizer == 0 || command.tokenizer.empty(),
+           "--tokenizer names a tokenizer, --train-tokenizer makes one: give one of them");
   const ChosenTokenizer chosen = choose_tokenizer(command, world);
   ShardFolder out(world, "--out", command.out, command.overwrite);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
-  const std::vector<data::TokenFile> files = encode_sources(command, *chosen.tokenizer, out.staging() / "encoded", world);
-  make_sets(command, files, {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()}, chosen.model, true, out, held.get(), world);
+  const std::vector<data::TokenFile> files =
+      encode_sources(command, *chosen.tokenizer, out.staging() / "encoded", world);
+  make_sets(command, files,
+            {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()},
+            chosen.model, true, out, held.get(), world);
 }
 
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world) {
-  validate(command.vocabulary > 0, "shard tokens: --vocabulary N is missing: tokens are 0 to N - 1");
+  validate(command.vocabulary > 0,
+           "shard tokens: --vocabulary N is missing: tokens are 0 to N - 1");
   std::vector<data::TokenFile> files;
   comm::together(world, [&] { files = open_token_files(command); });
   ShardFolder out(world, "--out", command.out, command.overwrite);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
-  make_sets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", false, out, held.get(), world);
+  make_sets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", false, out,
+            held.get(), world);
 }
 
 }  // namespace trireme::app

@@ -17,24 +17,31 @@ namespace trireme::app {
 StoredKind kind_of(const std::string& path) {
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
-  validate(file.has_attribute("/", "format"), "{}: has no attribute format; \"trireme-shard\" or \"trireme-checkpoint\" is meant", path);
+  validate(file.has_attribute("/", "format"),
+           "{}: has no attribute format; \"trireme-shard\" or \"trireme-checkpoint\" is meant",
+           path);
   const std::string format = file.attribute_string("/", "format");
   if (format == "trireme-shard") return StoredKind::shard;
-  validate(format == "trireme-checkpoint", "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"", path, printable(format));
+  validate(format == "trireme-checkpoint",
+           "{}: format is \"{}\", neither \"trireme-shard\" nor \"trireme-checkpoint\"", path,
+           printable(format));
   return StoredKind::checkpoint;
 }
 
 std::vector<std::string> h5_files(const std::string& folder) {
   std::vector<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.is_regular_file() && entry.path().extension() == ".h5") files.push_back(entry.path().string());
+    if (entry.is_regular_file() && entry.path().extension() == ".h5")
+      files.push_back(entry.path().string());
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
-void check_output(const std::string& output, const std::vector<std::string>& inputs, bool overwrite) {
-  for (const std::string& name : {output, output + ".tmp"}) {  // written under the second name, then renamed
+void check_output(const std::string& output, const std::vector<std::string>& inputs,
+                  bool overwrite) {
+  for (const std::string& name :
+       {output, output + ".tmp"}) {  // written under the second name, then renamed
     struct stat there{};
     if (::stat(name.c_str(), &there) != 0) {
       const int error = errno;
@@ -43,15 +50,20 @@ void check_output(const std::string& output, const std::vector<std::string>& inp
     }
     for (const std::string& input : inputs) {
       struct stat given{};
-      const bool same = ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev && given.st_ino == there.st_ino;
-      validate(!same, "--out {}: {} is the file {} that is read here; give another name", output, name, input);
+      const bool same = ::stat(input.c_str(), &given) == 0 && given.st_dev == there.st_dev &&
+                        given.st_ino == there.st_ino;
+      validate(!same, "--out {}: {} is the file {} that is read here; give another name", output,
+               name, input);
     }
     if (name != output) continue;
-    validate(S_ISREG(there.st_mode), "--out {}: is {}, where a file is meant", output, S_ISDIR(there.st_mode) ? "a folder" : "no file");
-    validate(overwrite, "--out {}: is there already; give another name, or --overwrite to replace it", output);
+    validate(S_ISREG(there.st_mode), "--out {}: is {}, where a file is meant", output,
+             S_ISDIR(there.st_mode) ? "a folder" : "no file");
+    validate(overwrite,
+             "--out {}: is there already; give another name, or --overwrite to replace it", output);
   }
   const std::filesystem::path folder = std::filesystem::path(output).parent_path();
-  validate(folder.empty() || std::filesystem::is_directory(folder), "--out {}: there is no folder {}", output, folder.string());
+  validate(folder.empty() || std::filesystem::is_directory(folder),
+           "--out {}: there is no folder {}", output, folder.string());
 }
 
 bool holds_checkpoints(const std::string& folder) {
@@ -67,7 +79,8 @@ bool holds_checkpoints(const std::string& folder) {
 }
 
 bool is_run_folder(const std::string& folder) {
-  return std::filesystem::is_directory(folder + "/checkpoints") || std::filesystem::exists(folder + "/metrics.jsonl");
+  return std::filesystem::is_directory(folder + "/checkpoints") ||
+         std::filesystem::exists(folder + "/metrics.jsonl");
 }
 
 }  // namespace trireme::app

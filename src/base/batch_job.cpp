@@ -14,13 +14,17 @@ namespace {
 struct Names {
   const char *text, *title;
 };
-constexpr std::array<Names, 4> names{{{"slurm", "Slurm"}, {"pbs", "PBS"}, {"lsf", "LSF"}, {"flux", "Flux"}}};  // by BatchJob::System
+constexpr std::array<Names, 4> names{
+    {{"slurm", "Slurm"}, {"pbs", "PBS"}, {"lsf", "LSF"}, {"flux", "Flux"}}};  // by BatchJob::System
 
 const Names& names_of(BatchJob::System system) { return names[static_cast<std::size_t>(system)]; }
 
 /// The last two are the bytes of the letter with which numbers of Flux may begin.
 bool may_be_quoted(const std::string& id) {
-  return id.find_first_not_of("0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-[]\xC6\x92") == std::string::npos && !id.starts_with('-');
+  return id.find_first_not_of(
+             "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-[]\xC6\x92") ==
+             std::string::npos &&
+         !id.starts_with('-');
 }
 
 std::string variable(const char* name) {
@@ -28,7 +32,9 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string first_word(const std::string& text) { return text.substr(0, text.find_first_of(" \t\n")); }
+std::string first_word(const std::string& text) {
+  return text.substr(0, text.find_first_of(" \t\n"));
+}
 
 std::string lsf_id() {
   const std::string id = variable("LSB_JOBID"), index = variable("LSB_JOBINDEX");
@@ -42,22 +48,29 @@ bool is_one_of(const std::string& state, std::initializer_list<std::string_view>
 /// OpenPBS tells of what is over only with -x, which means something else to Torque.
 std::string pbs_state(const std::string& id) {
   const auto state = qstat_field(output_of("qstat -f '" + id + "'"), "job_state");
-  return state ? *state : qstat_field(output_of("qstat -x -f '" + id + "'"), "job_state").value_or("");
+  return state ? *state
+               : qstat_field(output_of("qstat -x -f '" + id + "'"), "job_state").value_or("");
 }
 
-/// A job inside an allocation of Flux asks the instance around it, which is the one that knows allocations.
+/// A job inside an allocation of Flux asks the instance around it, which is the one that knows
+/// allocations.
 bool in_flux_allocation() { return !first_word(output_of("flux getattr jobid")).empty(); }
 
 }  // namespace
 
 std::string BatchJob::text() const { return names_of(system).text + (id.empty() ? "" : " " + id); }
-std::string BatchJob::title() const { return names_of(system).title + (id.empty() ? "" : " job " + id); }
+std::string BatchJob::title() const {
+  return names_of(system).title + (id.empty() ? "" : " job " + id);
+}
 
 std::optional<BatchJob> BatchJob::of(const std::string& text) {
   const std::size_t space = text.find(' ');
-  const auto known = std::find_if(names.begin(), names.end(), [&](const Names& one) { return text.substr(0, space) == one.text; });
+  const auto known = std::find_if(names.begin(), names.end(), [&](const Names& one) {
+    return text.substr(0, space) == one.text;
+  });
   if (known == names.end()) return std::nullopt;
-  BatchJob job{static_cast<System>(known - names.begin()), space == std::string::npos ? "" : text.substr(space + 1)};
+  BatchJob job{static_cast<System>(known - names.begin()),
+               space == std::string::npos ? "" : text.substr(space + 1)};
   if (!may_be_quoted(job.id)) return std::nullopt;
   return job;
 }
@@ -84,18 +97,26 @@ bool is_over(const BatchJob& job) {
   switch (job.system) {
     case BatchJob::System::slurm:
       return is_one_of(first_word(output_of("squeue -h -t all -j '" + job.id + "' -o %T")),
-                       {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"});
-    case BatchJob::System::pbs: return is_one_of(pbs_state(job.id), {"C", "F", "X"});  // Torque's completed, finished, a part of an array that is
-    case BatchJob::System::lsf: return is_one_of(first_word(output_of("bjobs -noheader -o stat '" + job.id + "'")), {"DONE", "EXIT"});
+                       {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
+                        "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"});
+    case BatchJob::System::pbs:
+      return is_one_of(
+          pbs_state(job.id),
+          {"C", "F", "X"});  // Torque's completed, finished, a part of an array that is
+    case BatchJob::System::lsf:
+      return is_one_of(first_word(output_of("bjobs -noheader -o stat '" + job.id + "'")),
+                       {"DONE", "EXIT"});
     case BatchJob::System::flux:
-      return first_word(output_of(std::string("flux ") + (in_flux_allocation() ? "--parent " : "") + "jobs -n -o '{state}' '" + job.id + "'")) == "INACTIVE";
+      return first_word(output_of(std::string("flux ") + (in_flux_allocation() ? "--parent " : "") +
+                                  "jobs -n -o '{state}' '" + job.id + "'")) == "INACTIVE";
   }
   return false;
 }
 
 std::string output_of(const std::string& command) {
   // A batch system that hangs holds nobody up for longer than this.
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(popen(("LC_ALL=C timeout 20 " + command + " 2>/dev/null").c_str(), "r"), pclose);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(
+      popen(("LC_ALL=C timeout 20 " + command + " 2>/dev/null").c_str(), "r"), pclose);
   std::string text;
   std::array<char, 4096> piece{};
   while (pipe && text.size() < (1 << 16)) {

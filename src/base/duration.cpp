@@ -44,7 +44,8 @@ std::string_view trim(std::string_view text) {
 std::optional<double> read_number(const std::string& digits) {
   double value = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value)) return std::nullopt;
+  if (error != std::errc{} || end != digits.data() + digits.size() || !std::isfinite(value))
+    return std::nullopt;
   return value;
 }
 
@@ -54,9 +55,12 @@ const UnitName* find_unit(std::string_view text) {
   return nullptr;
 }
 
-/// The decimal exponent of the size letter that stands at the front of `rest` and belongs to the number: "k steps" or "ksteps".
+/// The decimal exponent of the size letter that stands at the front of `rest` and belongs to the
+/// number: "k steps" or "ksteps".
 int size_letter_exponent(std::string_view rest) {
-  if (rest.empty() || (rest.size() > 1 && rest[1] != ' ' && rest[1] != '\t' && !find_unit(rest.substr(1)))) return 0;
+  if (rest.empty() ||
+      (rest.size() > 1 && rest[1] != ' ' && rest[1] != '\t' && !find_unit(rest.substr(1))))
+    return 0;
   switch (rest.front()) {
     case 'k': return 3;
     case 'M': return 6;
@@ -70,7 +74,8 @@ std::string unknown_unit(std::string_view unit) {
   for (const UnitName& name : unit_names) names.insert(names.end(), {name.plural, name.singular});
   const std::string guess = nearest(unit, names);
   if (!guess.empty()) return fmt::format("unknown unit \"{}\", did you mean \"{}\"?", unit, guess);
-  return fmt::format("unknown unit \"{}\"; units are {} (k, M or B may follow the number)", unit, unit_list);
+  return fmt::format("unknown unit \"{}\"; units are {} (k, M or B may follow the number)", unit,
+                     unit_list);
 }
 
 }  // namespace
@@ -81,16 +86,19 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* why_n
     return std::nullopt;
   };
   std::string_view rest = trim(text);
-  if (rest.empty()) return refuse("an empty duration; write a number and a unit, as in \"10 epochs\"");
+  if (rest.empty())
+    return refuse("an empty duration; write a number and a unit, as in \"10 epochs\"");
   if (rest.front() == '-') return refuse("a duration is not negative");
 
   std::size_t length = 0;
   while (length < rest.size() && (is_digit(rest[length]) || rest[length] == '.')) ++length;
-  if (length == 0) return refuse("a duration begins with a number, as in \"10 epochs\" or \"30 minutes\"");
+  if (length == 0)
+    return refuse("a duration begins with a number, as in \"10 epochs\" or \"30 minutes\"");
   std::string digits(rest.substr(0, length));
   rest.remove_prefix(length);
 
-  // An exponent only where digits follow: "1e6 steps", while "10 epochs" and "10epochs" keep their e.
+  // An exponent only where digits follow: "1e6 steps", while "10 epochs" and "10epochs" keep their
+  // e.
   std::size_t exponent = 0;
   if (!rest.empty() && (rest[0] == 'e' || rest[0] == 'E')) {
     exponent = 1;
@@ -103,14 +111,20 @@ std::optional<Duration> parse_duration(std::string_view text, std::string* why_n
     digits += rest.substr(0, exponent);
     rest.remove_prefix(exponent);
   } else if (const int power = size_letter_exponent(rest)) {
-    digits += fmt::format("e{}", power);  // read as one decimal number, so that "1.1M" is the double nearest to 1100000
+    digits += fmt::format(
+        "e{}",
+        power);  // read as one decimal number, so that "1.1M" is the double nearest to 1100000
     rest.remove_prefix(1);
   }
 
   const std::optional<double> value = read_number(digits);
-  if (!value) return refuse(fmt::format("\"{}\" is not a number; write for instance \"10 epochs\"", digits));
+  if (!value)
+    return refuse(fmt::format("\"{}\" is not a number; write for instance \"10 epochs\"", digits));
   const std::string_view unit = trim(rest);
-  if (unit.empty()) return refuse(fmt::format("a unit is missing; write for instance \"{0} epochs\" or \"{0} steps\" (units: {1})", trim(text), unit_list));
+  if (unit.empty())
+    return refuse(fmt::format(
+        "a unit is missing; write for instance \"{0} epochs\" or \"{0} steps\" (units: {1})",
+        trim(text), unit_list));
   if (const UnitName* name = find_unit(unit)) return Duration{*value * name->factor, name->unit};
   return refuse(unknown_unit(unit));
 }
@@ -129,7 +143,8 @@ std::string to_string(const Duration& duration) {
   }
   const UnitName& name = unit_names[index];
   const bool whole = value == std::floor(value) && value < 0x1p53;
-  const std::string number = whole ? fmt::format("{}", static_cast<std::int64_t>(value)) : fmt::format("{}", value);
+  const std::string number =
+      whole ? fmt::format("{}", static_cast<std::int64_t>(value)) : fmt::format("{}", value);
   return fmt::format("{} {}", number, value == 1 ? name.singular : name.plural);
 }
 
@@ -138,18 +153,23 @@ std::int64_t steps_of(const Duration& duration, const StepScale& scale) {
   TRIREME_EXPECT(scale.samples_per_step > 0);
   double samples = 0;
   switch (duration.unit) {
-    case Unit::epochs: samples = duration.value * static_cast<double>(scale.samples_per_epoch); break;
+    case Unit::epochs:
+      samples = duration.value * static_cast<double>(scale.samples_per_epoch);
+      break;
     case Unit::steps: samples = duration.value * static_cast<double>(scale.samples_per_step); break;
     case Unit::samples: samples = duration.value; break;
     case Unit::tokens:
-      validate(scale.tokens_per_sample > 0, "\"{}\": tokens count only for a token dataset; write epochs, steps or samples", to_string(duration));
+      validate(scale.tokens_per_sample > 0,
+               "\"{}\": tokens count only for a token dataset; write epochs, steps or samples",
+               to_string(duration));
       samples = duration.value / static_cast<double>(scale.tokens_per_sample);
       break;
     case Unit::seconds: break;
   }
   const double steps = samples / static_cast<double>(scale.samples_per_step);
   validate(steps < 0x1p62, "\"{}\" is more steps than can be counted", to_string(duration));
-  // A decimal fraction such as 0.07 is not exact in binary: a relative excess of 1e-12 is rounding (2^-53 = 1.1e-16 an operation) and no further step.
+  // A decimal fraction such as 0.07 is not exact in binary: a relative excess of 1e-12 is rounding
+  // (2^-53 = 1.1e-16 an operation) and no further step.
   return static_cast<std::int64_t>(std::ceil(steps - 1e-12 * steps));
 }
 

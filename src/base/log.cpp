@@ -49,7 +49,8 @@ void Log::write(Level level, const std::string& line) {
   const char* prefix = level == Level::info ? "" : level == Level::warn ? "warning: " : "error: ";
   const std::lock_guard lock(state_->mutex);
   // One call a line, so that lines of several ranks do not mix on a shared terminal.
-  const std::string text = fmt::format("{}{}{}\n", state_->progress_active ? "\r\033[K" : "", prefix, line);
+  const std::string text =
+      fmt::format("{}{}{}\n", state_->progress_active ? "\r\033[K" : "", prefix, line);
   std::fwrite(text.data(), 1, text.size(), stderr);
   if (!state_->file) return;
   const std::string stamped = fmt::format("{} {}{}\n", utc_timestamp(), prefix, line);

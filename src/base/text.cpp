@@ -28,7 +28,8 @@ int edit_distance(std::string_view a, std::string_view b) {
     for (std::size_t j = 1; j < columns; ++j) {
       const int change = last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
       row[j] = std::min({last[j] + 1, row[j - 1] + 1, change});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) row[j] = std::min(row[j], before_last[j - 2] + 1);
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before_last[j - 2] + 1);
     }
     before_last.swap(last);
     last.swap(row);
@@ -42,7 +43,8 @@ std::string nearest(std::string_view word, const std::vector<std::string>& choic
   int best_distance = 0;
   for (const std::string& choice : choices) {
     const int distance = edit_distance(wanted, lower(choice));
-    // A third of the letters may be wrong: two words of one language are seldom that near by chance.
+    // A third of the letters may be wrong: two words of one language are seldom that near by
+    // chance.
     const int allowed = std::max(1, static_cast<int>(std::max(wanted.size(), choice.size()) / 3));
     const bool shortened = wanted.size() >= 3 && lower(choice).starts_with(wanted);
     const bool lengthened = choice.size() >= 4 && wanted.starts_with(lower(choice));

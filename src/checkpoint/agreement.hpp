@@ -20,7 +20,8 @@ inline bool same_everywhere(const comm::Communicator& world, std::uint64_t numbe
 /// A number for the names and shapes of tensors in their order.
 inline std::uint64_t fingerprint_of(std::span<const Piece> pieces) {
   std::uint64_t hash = pieces.size();
-  for (const Piece& piece : pieces) hash = mix64(hash ^ random_key(0, piece.path + to_string(piece.spec->shape)));
+  for (const Piece& piece : pieces)
+    hash = mix64(hash ^ random_key(0, piece.path + to_string(piece.spec->shape)));
   return hash;
 }
 

@@ -26,13 +26,15 @@ std::int64_t copied_elements(std::span<const Piece> pieces) {
 
 /// What the thread turns rows and reads back through.
 std::int64_t staged_bytes(std::span<const Piece> pieces) {
-  return std::max(staging_elements(pieces) * static_cast<std::int64_t>(sizeof(float)), read_back_bytes);
+  return std::max(staging_elements(pieces) * static_cast<std::int64_t>(sizeof(float)),
+                  read_back_bytes);
 }
 
 }  // namespace
 
 BackgroundMemory take_background_memory(Arena& arena, std::span<const Piece> pieces) {
-  return {arena.allocate(DType::float32, {copied_elements(pieces)}), arena.allocate(DType::uint8, {staged_bytes(pieces)})};
+  return {arena.allocate(DType::float32, {copied_elements(pieces)}),
+          arena.allocate(DType::uint8, {staged_bytes(pieces)})};
 }
 
 struct BackgroundWrite::Work {
@@ -51,23 +53,27 @@ struct BackgroundWrite::Work {
   Placement placement;
   ReadBack found;
   WriteReport report;
-  double own_seconds = 0, thread_seconds = 0;  ///< of work, on the caller's thread and on the other; the latter is read when that is done
-  double giving_seconds = 0;                   ///< the caller's, until it had given all copies; on the CPU until they were made
+  double own_seconds = 0, thread_seconds = 0;  ///< of work, on the caller's thread and on the
+                                               ///< other; the latter is read when that is done
+  double giving_seconds =
+      0;  ///< the caller's, until it had given all copies; on the CPU until they were made
   double layout_seconds = 0, writing_seconds = 0;
   Part part = Part::digests;
   std::future<void> thread;  ///< last: waited for before the rest goes
 
-  Work(const comm::Communicator& group, StateCopy& copy) : world(group), state(copy), taken(copy.memory()) {}
+  Work(const comm::Communicator& group, StateCopy& copy)
+      : world(group), state(copy), taken(copy.memory()) {}
 
   template <class Body>
   void start(Part next, Body&& body) {
     part = next;
     // Where the machine gives no thread, it is done when it is waited for.
-    thread = std::async(std::launch::async | std::launch::deferred, [this, body = std::forward<Body>(body)] {
-      const double start = monotonic_seconds();
-      body();
-      thread_seconds += monotonic_seconds() - start;
-    });
+    thread = std::async(std::launch::async | std::launch::deferred,
+                        [this, body = std::forward<Body>(body)] {
+                          const double start = monotonic_seconds();
+                          body();
+                          thread_seconds += monotonic_seconds() - start;
+                        });
   }
 
   void give_copies(std::span<const Piece> from) {
@@ -115,8 +121,10 @@ struct BackgroundWrite::Work {
   }
 
   void read_copy_back() {
-    const std::span buffer(static_cast<char*>(staging.data), static_cast<std::size_t>(staging.bytes()));
-    found = read_share(rank, size, temporary, plan.user_block, placement.file_bytes, placement.tensors, buffer);
+    const std::span buffer(static_cast<char*>(staging.data),
+                           static_cast<std::size_t>(staging.bytes()));
+    found = read_share(rank, size, temporary, plan.user_block, placement.file_bytes,
+                       placement.tensors, buffer);
   }
 
   /// All ranks have agreed that the file holds what it should: rank 0 puts it in place.
@@ -135,7 +143,8 @@ struct BackgroundWrite::Work {
   }
 };
 
-BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info, StateCopy& copy)
+BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path,
+                                 std::span<const Piece> pieces, const Info& info, StateCopy& copy)
     : work_(std::make_unique<Work>(world, copy)) {
   come_by("checkpoint-begin");
   const double start = monotonic_seconds();
@@ -152,12 +161,16 @@ BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::str
 
 BackgroundWrite::~BackgroundWrite() = default;
 
-bool BackgroundWrite::busy() const { return work_->thread.valid() && work_->thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout; }
+bool BackgroundWrite::busy() const {
+  return work_->thread.valid() &&
+         work_->thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout;
+}
 
 bool BackgroundWrite::advance() {
   Work& work = *work_;
   if (work.part == Work::Part::done) return true;
-  if (work.thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout) work.thread.wait();
+  if (work.thread.wait_for(std::chrono::seconds(0)) == std::future_status::timeout)
+    work.thread.wait();
   const double start = monotonic_seconds();
   comm::together(work.world, [&] { work.thread.get(); });
   switch (work.part) {
@@ -175,7 +188,8 @@ bool BackgroundWrite::advance() {
       break;
     case Work::Part::read_back:
       add_up(work.world, work.found);
-      comm::together(work.world, [&] { check_read_back(work.found, work.pieces, work.plan, work.temporary); });
+      comm::together(work.world,
+                     [&] { check_read_back(work.found, work.pieces, work.plan, work.temporary); });
       work.start(Work::Part::in_place, [&work] { work.put_in_place(); });
       break;
     case Work::Part::in_place: work.finish(); break;

@@ -4,16 +4,20 @@
 
 namespace trireme::checkpoint {
 
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end, const float* rows) {
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part,
+                          std::int64_t row_begin, std::int64_t row_end, const float* rows) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const auto row_elements = static_cast<std::uint64_t>(spec.row_elements());
-  const auto first = static_cast<std::uint64_t>(part.row_begin() + row_begin), count = static_cast<std::uint64_t>(row_end - row_begin);
+  const auto first = static_cast<std::uint64_t>(part.row_begin() + row_begin),
+             count = static_cast<std::uint64_t>(row_end - row_begin);
   std::uint64_t sum = 0;
   if (spec.inner == parallel::InnerOrder::plain) {
     for (std::uint64_t row = 0; row < count; ++row, rows += part.row_elements()) {
       for (const parallel::Part::Segment& segment : part.segments()) {
-        const std::uint64_t place = (first + row) * row_elements + static_cast<std::uint64_t>(segment.file_column);
-        sum += digest_values(rows + segment.column, place, static_cast<std::uint64_t>(segment.count));
+        const std::uint64_t place =
+            (first + row) * row_elements + static_cast<std::uint64_t>(segment.file_column);
+        sum +=
+            digest_values(rows + segment.column, place, static_cast<std::uint64_t>(segment.count));
       }
     }
     return sum;
@@ -33,7 +37,8 @@ std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::P
 
 std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors) {
   std::uint64_t sum = 0;
-  for (const Contents::Entry& entry : tensors) sum += mix64(entry.digest ^ random_key(0, entry.path));
+  for (const Contents::Entry& entry : tensors)
+    sum += mix64(entry.digest ^ random_key(0, entry.path));
   return sum;
 }
 

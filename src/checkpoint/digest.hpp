@@ -7,8 +7,11 @@
 
 namespace trireme::checkpoint {
 
-/// What element `index` (row-major, from 0) of a tensor adds to its digest: `bits` are the float32's.
-inline std::uint64_t digest_term(std::uint32_t bits, std::uint64_t index) { return mix64(bits + (index + 1) * 0x9E3779B97F4A7C15ull); }
+/// What element `index` (row-major, from 0) of a tensor adds to its digest: `bits` are the
+/// float32's.
+inline std::uint64_t digest_term(std::uint32_t bits, std::uint64_t index) {
+  return mix64(bits + (index + 1) * 0x9E3779B97F4A7C15ull);
+}
 
 /// Elements [first, first + count) of a tensor in file order. `values` need not be aligned.
 inline std::uint64_t digest_values(const void* values, std::uint64_t first, std::uint64_t count) {

@@ -16,16 +16,18 @@ namespace {
 
 constexpr std::size_t most_named = 5;
 
-/// What files of other libraries hold beside weights: counters, and buffers that a model makes by itself (causal masks, rotary frequencies).
+/// What files of other libraries hold beside weights: counters, and buffers that a model makes by
+/// itself (causal masks, rotary frequencies).
 bool is_passed_over(const std::string& name, const Shape& shape) {
   const bool mask = shape.rank() == 4 && shape[0] == 1 && shape[1] == 1 && shape[2] == shape[3];
-  return name.ends_with("num_batches_tracked") || (name.ends_with(".attn.bias") && mask) || name.ends_with(".attn.masked_bias") ||
-         name.ends_with(".rotary_emb.inv_freq");
+  return name.ends_with("num_batches_tracked") || (name.ends_with(".attn.bias") && mask) ||
+         name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
 }
 
 constexpr const char* head_name = "lm_head.weight";
 
-/// Name of the embedding that a model without a head of its own uses for it; empty: the model has a head, or no embedding.
+/// Name of the embedding that a model without a head of its own uses for it; empty: the model has a
+/// head, or no embedding.
 std::string tied_embedding(const parallel::ParameterList& expected) {
   if (expected.find(head_name) >= 0) return "";
   for (const char* name : {"wte.weight", "model.embed_tokens.weight"}) {
@@ -35,18 +37,22 @@ std::string tied_embedding(const parallel::ParameterList& expected) {
 }
 
 /// Name in the model -> name in the file.
-std::map<std::string, std::string> names_of(const SafetensorsReader& reader, const std::string& file) {
+std::map<std::string, std::string> names_of(const SafetensorsReader& reader,
+                                            const std::string& file) {
   constexpr std::string_view prefix = "transformer.";
   std::map<std::string, std::string> names;
   for (const auto& [name, entry] : reader.entries()) {
     const std::string plain = name.starts_with(prefix) ? name.substr(prefix.size()) : name;
-    validate(names.emplace(plain, name).second, "{}: {} is there with and without the prefix {}", file, plain, prefix);
+    validate(names.emplace(plain, name).second, "{}: {} is there with and without the prefix {}",
+             file, plain, prefix);
   }
   return names;
 }
 
 /// What does not fit, in words: for all tensors of the model and of the file.
-std::vector<std::string> misfits(const SafetensorsReader& reader, const std::map<std::string, std::string>& names, const parallel::ParameterList& expected) {
+std::vector<std::string> misfits(const SafetensorsReader& reader,
+                                 const std::map<std::string, std::string>& names,
+                                 const parallel::ParameterList& expected) {
   std::vector<std::string> found;
   for (const parallel::ParameterList::Entry& entry : expected.entries()) {
     const parallel::ParameterSpec& spec = entry.spec;
@@ -57,20 +63,22 @@ std::vector<std::string> misfits(const SafetensorsReader& reader, const std::map
     }
     const Shape& shape = reader.entries().at(name->second).shape;
     if (!(shape == spec.shape))
-      found.push_back(fmt::format("{} has shape {} where the deck's model has {}", spec.name, to_string(shape), to_string(spec.shape)));
+      found.push_back(fmt::format("{} has shape {} where the deck's model has {}", spec.name,
+                                  to_string(shape), to_string(spec.shape)));
   }
   const bool tied = !tied_embedding(expected).empty();
   for (const auto& [plain, name] : names) {
     const Shape& shape = reader.entries().at(name).shape;
-    if (expected.find(plain) >= 0 || is_passed_over(plain, shape) || (tied && plain == head_name)) continue;
+    if (expected.find(plain) >= 0 || is_passed_over(plain, shape) || (tied && plain == head_name))
+      continue;
     found.push_back(fmt::format("{} {} is not in the deck's model", name, to_string(shape)));
   }
   return found;
 }
 
 /// A head in the file of a model that has none of its own must be its embedding, bit for bit.
-void check_tie(const SafetensorsReader& reader, const std::map<std::string, std::string>& names, const parallel::ParameterList& expected,
-               const std::string& file) {
+void check_tie(const SafetensorsReader& reader, const std::map<std::string, std::string>& names,
+               const parallel::ParameterList& expected, const std::string& file) {
   const std::string embedding = tied_embedding(expected);
   if (embedding.empty() || !names.contains(head_name)) return;
   const std::string &head = names.at(head_name), &stored = names.at(embedding);
@@ -79,19 +87,23 @@ void check_tie(const SafetensorsReader& reader, const std::map<std::string, std:
     const std::vector<float> a = reader.read_float32(head), b = reader.read_float32(stored);
     same = std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
   }
-  validate(same, "{}: {} differs from {}, but the deck's model ties them; with model.tie_embeddings = false both are kept", file, head, stored);
+  validate(same,
+           "{}: {} differs from {}, but the deck's model ties them; with model.tie_embeddings = "
+           "false both are kept",
+           file, head, stored);
 }
 
 }  // namespace
 
-void import_safetensors(const std::string& file, const parallel::ParameterList& expected, const std::string& deck, const std::string& checkpoint) {
+void import_safetensors(const std::string& file, const parallel::ParameterList& expected,
+                        const std::string& deck, const std::string& checkpoint) {
   const SafetensorsReader reader(file);
   const std::map<std::string, std::string> names = names_of(reader, file);
   std::vector<std::string> wrong = misfits(reader, names, expected);
   const std::size_t count = wrong.size();
   wrong.resize(std::min(count, most_named));
-  validate(wrong.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}", file, count, fmt::join(wrong, "\n  "),
-           count > most_named ? "\n  ..." : "");
+  validate(wrong.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}", file, count,
+           fmt::join(wrong, "\n  "), count > most_named ? "\n  ..." : "");
   check_tie(reader, names, expected, file);
 
   std::vector<parallel::ParameterSpec> specs;
@@ -100,8 +112,11 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
     specs.push_back(entry.spec);
     specs.back().inner = parallel::InnerOrder::plain;  // both files hold rows in the file's order
     values.push_back(reader.read_float32(names.at(entry.spec.name)));
-    const bool finite = std::all_of(values.back().begin(), values.back().end(), [](float value) { return std::isfinite(value); });
-    validate(finite, "{}: {} holds a value that is not finite: nothing can be trained or computed from it", file, names.at(entry.spec.name));
+    const bool finite = std::all_of(values.back().begin(), values.back().end(),
+                                    [](float value) { return std::isfinite(value); });
+    validate(finite,
+             "{}: {} holds a value that is not finite: nothing can be trained or computed from it",
+             file, names.at(entry.spec.name));
   }
   std::vector<Piece> pieces;
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -115,9 +130,13 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
 
 bool means_average(Weights weights, const Contents& contents, const std::string& path) {
   if (weights == Weights::model) return false;
-  const bool there = std::any_of(contents.tensors.begin(), contents.tensors.end(), [](const Contents::Entry& entry) { return entry.path.starts_with("ema/"); });
+  const bool there =
+      std::any_of(contents.tensors.begin(), contents.tensors.end(),
+                  [](const Contents::Entry& entry) { return entry.path.starts_with("ema/"); });
   validate(there || weights != Weights::ema,
-           "{}: holds no average of the weights (/ema): it was written without optimizer.ema; take the weights as trained (--weights model)", path);
+           "{}: holds no average of the weights (/ema): it was written without optimizer.ema; take "
+           "the weights as trained (--weights model)",
+           path);
   return there;
 }
 
@@ -125,12 +144,15 @@ void export_safetensors(const std::string& checkpoint, const std::string& file, 
   const std::string damage = verify_checkpoint(checkpoint);
   validate(damage.empty() || damage == "no checksums", "{}: {}", checkpoint, damage);
   const Contents contents = read_contents(checkpoint);
-  const std::vector<std::string> groups =
-      means_average(weights, contents, checkpoint) ? std::vector<std::string>{"ema/"} : std::vector<std::string>{"model/", "buffers/"};
+  const std::vector<std::string> groups = means_average(weights, contents, checkpoint)
+                                              ? std::vector<std::string>{"ema/"}
+                                              : std::vector<std::string>{"model/", "buffers/"};
   std::vector<SafetensorsTensor> tensors;
   for (const Contents::Entry& entry : contents.tensors) {
     for (const std::string& group : groups) {
-      if (entry.path.starts_with(group)) tensors.push_back({entry.path.substr(group.size()), entry.shape, read_tensor(checkpoint, entry.path)});
+      if (entry.path.starts_with(group))
+        tensors.push_back(
+            {entry.path.substr(group.size()), entry.shape, read_tensor(checkpoint, entry.path)});
     }
   }
   validate(!tensors.empty(), "{}: has no tensors in /model", checkpoint);

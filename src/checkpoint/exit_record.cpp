@@ -28,8 +28,11 @@ void write_exit_record(const std::string& run_folder, const ExitRecord& record) 
   json["reason"] = record.reason;
   json["step"] = record.step;
   json["checkpoint"] = record.checkpoint;
-  // Words of other programs may be in the reason: bytes that are no UTF-8 are replaced rather than lost with the record.
-  io::replace_file(record_path(run_folder), json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  // Words of other programs may be in the reason: bytes that are no UTF-8 are replaced rather than
+  // lost with the record.
+  io::replace_file(
+      record_path(run_folder),
+      json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 std::optional<std::string> read_exit_record(const std::string& run_folder) {

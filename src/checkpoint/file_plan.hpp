@@ -22,22 +22,28 @@ struct FilePlan {
   std::int64_t most_bytes = 0, user_block = 0;
 };
 
-/// Checks that the ranks name the same tensors and hold every element exactly once; digests are left 0. Collective.
-FilePlan plan_file(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info);
+/// Checks that the ranks name the same tensors and hold every element exactly once; digests are
+/// left 0. Collective.
+FilePlan plan_file(const comm::Communicator& world, const std::string& path,
+                   std::span<const Piece> pieces, const Info& info);
 
 /// Each piece's part of its tensor's digest; nothing collective.
 std::vector<std::uint64_t> digests_of(std::span<const Piece> pieces);
 
-/// Rank 0 makes the place for the file, if there is room (`staged` is empty elsewhere). Collective. Throws Failure that says what is missing.
-void prepare_folder(const comm::Communicator& world, const std::string& path, const FilePlan& plan, std::optional<io::StagedFile>& staged);
+/// Rank 0 makes the place for the file, if there is room (`staged` is empty elsewhere). Collective.
+/// Throws Failure that says what is missing.
+void prepare_folder(const comm::Communicator& world, const std::string& path, const FilePlan& plan,
+                    std::optional<io::StagedFile>& staged);
 
 /// The open file with everything in it but the tensors' values.
 struct LaidOut {
   std::optional<io::Hdf5File> file;
   std::vector<io::Hdf5Dataset> datasets;  ///< gone before the file is closed
 };
-/// By one rank, without MPI; or, where `group` has several, by all of it together, which may then write the datasets collectively. Throws Failure.
-LaidOut lay_out(const comm::Communicator& group, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan);
+/// By one rank, without MPI; or, where `group` has several, by all of it together, which may then
+/// write the datasets collectively. Throws Failure.
+LaidOut lay_out(const comm::Communicator& group, const std::string& temporary,
+                std::span<const Piece> pieces, const FilePlan& plan);
 
 /// Where everything lies in the closed file, which has its size and is yet to be flushed.
 struct Placement {
@@ -50,10 +56,12 @@ Placement close(LaidOut& laid_out, const std::string& temporary);
 void share(const comm::Communicator& world, Placement& placement, std::size_t tensors);
 
 /// Holds what was read back against memory. Throws Failure.
-void check_read_back(const ReadBack& found, std::span<const Piece> pieces, const FilePlan& plan, const std::string& temporary);
+void check_read_back(const ReadBack& found, std::span<const Piece> pieces, const FilePlan& plan,
+                     const std::string& temporary);
 
 /// Writes the seal, flushes and reads it back. By one rank.
-void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t file_bytes, std::span<const std::uint64_t> block_hashes);
+void write_seal(const std::string& temporary, const FilePlan& plan, std::int64_t file_bytes,
+                std::span<const std::uint64_t> block_hashes);
 
 /// One digest over all tensors of a file that is being written.
 std::uint64_t combined_digest(std::span<const Piece> pieces, const FilePlan& plan);

@@ -31,7 +31,9 @@ struct StepFile {
 };
 
 std::optional<std::int64_t> step_of(const std::string& name) {
-  if (!name.starts_with(prefix) || !name.ends_with(suffix) || name.size() <= prefix.size() + suffix.size()) return std::nullopt;
+  if (!name.starts_with(prefix) || !name.ends_with(suffix) ||
+      name.size() <= prefix.size() + suffix.size())
+    return std::nullopt;
   const char *begin = name.data() + prefix.size(), *end = name.data() + name.size() - suffix.size();
   std::int64_t step = 0;
   const auto [stopped, error] = std::from_chars(begin, end, step);
@@ -47,7 +49,9 @@ std::vector<StepFile> step_files(const std::string& folder) {
     const std::optional<std::int64_t> step = step_of(entry.path().filename().string());
     if (step) files.push_back({*step, entry.path()});
   }
-  std::sort(files.begin(), files.end(), [](const StepFile& a, const StepFile& b) { return a.step != b.step ? a.step > b.step : a.path > b.path; });
+  std::sort(files.begin(), files.end(), [](const StepFile& a, const StepFile& b) {
+    return a.step != b.step ? a.step > b.step : a.path > b.path;
+  });
   return files;
 }
 
@@ -57,18 +61,23 @@ std::string what_is_wrong_with(const std::string& path, std::int64_t step, Conte
     const std::string damage = check_seal(path);
     if (!damage.empty() && damage != "no seal") return damage;
     contents = read_contents(path);
-    // A run that went on from it would write files that are older by name than it, and never take them up.
-    if (contents.info.step != step) return fmt::format("its name says step {}, its attribute step is {}", step, contents.info.step);
+    // A run that went on from it would write files that are older by name than it, and never take
+    // them up.
+    if (contents.info.step != step)
+      return fmt::format("its name says step {}, its attribute step is {}", step,
+                         contents.info.step);
     return contents.tensors.empty() ? "it holds no tensors" : "";
   } catch (const NewerFormat&) {
     throw;
-  } catch (const std::exception& error) {  // whatever a damaged file leads to, the next older one may be whole
+  } catch (const std::exception&
+               error) {  // whatever a damaged file leads to, the next older one may be whole
     return error.what();
   }
 }
 
 /// The newest valid one older than `before`.
-Choice look_for_newest(const std::string& folder, std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
+Choice look_for_newest(const std::string& folder,
+                       std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
   Choice choice;
   for (const StepFile& file : step_files(folder)) {
     if (file.step >= before) continue;
@@ -91,7 +100,8 @@ void remove_half_written(const std::string& folder) {
   if (!fs::is_directory(folder, ignored)) return;
   std::vector<fs::path> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp")) files.push_back(entry.path());
+    if (entry.is_regular_file(ignored) && entry.path().filename().string().ends_with(".h5.tmp"))
+      files.push_back(entry.path());
   }
   for (const fs::path& file : files) fs::remove(file, ignored);
 }
@@ -99,7 +109,8 @@ void remove_half_written(const std::string& folder) {
 std::string to_bytes(const Choice& choice) {  // all but the contents
   nlohmann::json rejected = nlohmann::json::array();
   for (const Rejected& file : choice.rejected) rejected.push_back({file.path, file.why});
-  const std::vector<std::uint8_t> bytes = nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected}));
+  const std::vector<std::uint8_t> bytes =
+      nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected}));
   return {bytes.begin(), bytes.end()};
 }
 
@@ -153,17 +164,20 @@ Attempts read_attempts(const comm::Communicator& world, const std::string& run_f
   });
   const nlohmann::json json = nlohmann::json::parse(world.broadcast(text, 0), nullptr, false);
   Attempts attempts;
-  if (json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() && json.contains("starts") && json["starts"].is_number_integer()) {
+  if (json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
+      json.contains("starts") && json["starts"].is_number_integer()) {
     attempts = {json["checkpoint"], json["starts"]};
   }
   return attempts;
 }
 
-void count_attempt(const comm::Communicator& world, const std::string& run_folder, const std::string& checkpoint) {
+void count_attempt(const comm::Communicator& world, const std::string& run_folder,
+                   const std::string& checkpoint) {
   const Attempts before = read_attempts(world, run_folder);
   at_rank_zero(world, [&] {
     const int starts = before.checkpoint == checkpoint ? before.starts + 1 : 1;
-    io::replace_file(run_folder + "/" + attempts_name, nlohmann::json{{"checkpoint", checkpoint}, {"starts", starts}}.dump() + "\n");
+    io::replace_file(run_folder + "/" + attempts_name,
+                     nlohmann::json{{"checkpoint", checkpoint}, {"starts", starts}}.dump() + "\n");
   });
 }
 
@@ -172,19 +186,26 @@ void forget_attempts(const comm::Communicator& world, const std::string& run_fol
   if (world.rank() == 0) fs::remove(run_folder + "/" + attempts_name, ignored);
 }
 
-Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder, const Choice& newest, Log& log) {
+Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder,
+                        const Choice& newest, Log& log) {
   const std::string name = fs::path(newest.path).filename().string();
   const Attempts attempts = read_attempts(world, run_folder);
-  if (name.empty() || attempts.checkpoint != name || attempts.starts < attempts_allowed) return newest;
-  Choice older = choose(world, [&] { return look_for_newest(run_folder + "/checkpoints", newest.step); });
+  if (name.empty() || attempts.checkpoint != name || attempts.starts < attempts_allowed)
+    return newest;
+  Choice older =
+      choose(world, [&] { return look_for_newest(run_folder + "/checkpoints", newest.step); });
   if (older.path.empty()) {
-    log.warn("{} starts in a row from {} came to no step; there is no older checkpoint, so it is tried again", attempts.starts, newest.path);
+    log.warn(
+        "{} starts in a row from {} came to no step; there is no older checkpoint, so it is tried "
+        "again",
+        attempts.starts, newest.path);
     return newest;
   }
   at_rank_zero(world, [&] {
     const fs::path aside = free_name(newest.path + ".failed");
     io::rename_durably(newest.path, aside.string());
-    log.warn("{} is passed over and kept as {}: {} starts in a row from it came to no step", newest.path, aside.filename().string(), attempts.starts);
+    log.warn("{} is passed over and kept as {}: {} starts in a row from it came to no step",
+             newest.path, aside.filename().string(), attempts.starts);
   });
   older.rejected.insert(older.rejected.begin(), newest.rejected.begin(), newest.rejected.end());
   return older;
@@ -210,7 +231,9 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
-      if (entry.is_regular_file() && (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos || name.find(".h5.failed") != std::string::npos))
+      if (entry.is_regular_file() &&
+          (name.ends_with(suffix) || name.find(".h5.damaged") != std::string::npos ||
+           name.find(".h5.failed") != std::string::npos))
         files.push_back(entry.path());
     }
     if (files.empty()) return;
@@ -236,11 +259,13 @@ void rotate(const std::string& folder, const Keep& keep, const std::string& prot
     return std::floor(static_cast<double>(files[i].step) / keep.every_steps + 1e-9);
   };  // that quotients of fractions round
   const auto first_past_multiple = [&](std::size_t i) {
-    return keep.every_steps > 0 && multiple(i) >= 1 && (i + 1 == files.size() || multiple(i + 1) < multiple(i));
+    return keep.every_steps > 0 && multiple(i) >= 1 &&
+           (i + 1 == files.size() || multiple(i + 1) < multiple(i));
   };
   std::vector<fs::path> leave;
   for (std::size_t i = static_cast<std::size_t>(std::max(keep.newest, 0)); i < files.size(); ++i) {
-    if (files[i].path.filename() != kept_name && !first_past_multiple(i)) leave.push_back(files[i].path);
+    if (files[i].path.filename() != kept_name && !first_past_multiple(i))
+      leave.push_back(files[i].path);
   }
   for (const fs::path& path : leave) fs::remove(path);
   come_by("checkpoint-rotate");

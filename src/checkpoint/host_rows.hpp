@@ -9,17 +9,21 @@
 
 namespace trireme::checkpoint {
 
-/// Rows of pieces as the host reads and writes them: in place where they lie in its memory, else through a buffer that grows to what is asked for at once.
+/// Rows of pieces as the host reads and writes them: in place where they lie in its memory, else
+/// through a buffer that grows to what is asked for at once.
 class HostRows {
  public:
-  /// The host waits for what the pieces' devices were given so far: it may still change them, also where they lie in host memory.
+  /// The host waits for what the pieces' devices were given so far: it may still change them, also
+  /// where they lie in host memory.
   explicit HostRows(std::span<const Piece> pieces);
 
-  /// Of a piece, how many rows to ask for at once, so that memory beside it stays bounded: all where none is needed.
+  /// Of a piece, how many rows to ask for at once, so that memory beside it stays bounded: all
+  /// where none is needed.
   static std::int64_t at_once(const Piece& piece);
   /// Local rows [begin, end) of a piece; good until the next call.
   const float* read(const Piece& piece, std::int64_t begin, std::int64_t end);
-  /// Where to write local rows [begin, end) of a piece, which are there when close() of the same returns.
+  /// Where to write local rows [begin, end) of a piece, which are there when close() of the same
+  /// returns.
   float* open(const Piece& piece, std::int64_t begin, std::int64_t end);
   void close(const Piece& piece, std::int64_t begin, std::int64_t end);
 
@@ -31,7 +35,8 @@ class HostRows {
 /// Calls body(begin, end) for all rows of a piece, at most `step` at a time.
 template <class Body>
 void for_each_round(const Piece& piece, std::int64_t step, Body&& body) {
-  for (std::int64_t begin = piece.row_begin; begin < piece.row_end; begin += step) body(begin, begin + std::min(step, piece.row_end - begin));
+  for (std::int64_t begin = piece.row_begin; begin < piece.row_end; begin += step)
+    body(begin, begin + std::min(step, piece.row_end - begin));
 }
 
 /// What the rows of a piece add to its tensor's digest.

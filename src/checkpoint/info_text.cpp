@@ -12,11 +12,17 @@ std::string to_cbor(const nlohmann::json& json) {
 
 // CBOR, since it holds numbers that are not finite and 64-bit integers as they are.
 nlohmann::json to_json(const Info& info) {
-  nlohmann::json json{
-      {"step", info.step}, {"epoch", info.epoch},     {"epoch_samples", info.epoch_samples}, {"samples", info.samples}, {"updates", info.updates},
-      {"deck", info.deck}, {"classes", info.classes}, {"state", nlohmann::json::object()}};
+  nlohmann::json json{{"step", info.step},
+                      {"epoch", info.epoch},
+                      {"epoch_samples", info.epoch_samples},
+                      {"samples", info.samples},
+                      {"updates", info.updates},
+                      {"deck", info.deck},
+                      {"classes", info.classes},
+                      {"state", nlohmann::json::object()}};
   for (const auto& [key, value] : info.state) {
-    json["state"][key] = std::visit([&](const auto& held) { return nlohmann::json::array({value.index(), held}); }, value);
+    json["state"][key] = std::visit(
+        [&](const auto& held) { return nlohmann::json::array({value.index(), held}); }, value);
   }
   return json;
 }
@@ -49,8 +55,11 @@ Info info_of_bytes(const std::string& bytes) { return info_of(nlohmann::json::fr
 std::string to_bytes(const Contents& contents) {
   nlohmann::json tensors = nlohmann::json::array();
   for (const Contents::Entry& entry : contents.tensors)
-    tensors.push_back({entry.path, std::vector<std::int64_t>(entry.shape.begin(), entry.shape.end()), entry.digest, entry.has_digest});
-  return to_cbor({{"info", to_json(contents.info)}, {"tensors", tensors}, {"sealed", contents.sealed}});
+    tensors.push_back({entry.path,
+                       std::vector<std::int64_t>(entry.shape.begin(), entry.shape.end()),
+                       entry.digest, entry.has_digest});
+  return to_cbor(
+      {{"info", to_json(contents.info)}, {"tensors", tensors}, {"sealed", contents.sealed}});
 }
 
 Contents contents_of_bytes(const std::string& bytes) {
@@ -59,7 +68,8 @@ Contents contents_of_bytes(const std::string& bytes) {
   for (const nlohmann::json& entry : json["tensors"]) {
     Shape shape;
     for (const std::int64_t extent : entry[1]) shape.push_back(extent);
-    contents.tensors.push_back({.path = entry[0], .shape = shape, .digest = entry[2], .has_digest = entry[3]});
+    contents.tensors.push_back(
+        {.path = entry[0], .shape = shape, .digest = entry[2], .has_digest = entry[3]});
   }
   return contents;
 }

@@ -6,7 +6,8 @@
 
 namespace trireme::checkpoint {
 
-/// Info as bytes and back: what goes into a file's metadata must be the same on all ranks, so rank 0's is sent to the others.
+/// Info as bytes and back: what goes into a file's metadata must be the same on all ranks, so rank
+/// 0's is sent to the others.
 std::string to_bytes(const Info& info);
 Info info_of_bytes(const std::string& bytes);
 

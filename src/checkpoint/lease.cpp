@@ -27,18 +27,21 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Ranks outlive a launcher that was killed by a second or two: so long a restart at once waits for them.
+// Ranks outlive a launcher that was killed by a second or two: so long a restart at once waits for
+// them.
 constexpr double leaving_seconds = 5;
 
 struct Holder {
   std::string host, job;
   std::string system;  ///< where a pid means something: hosts and containers of one name differ
   std::int64_t pid = 0;
-  std::string process_start;  ///< clock ticks since boot: a number of another process that has the same pid differs
+  std::string process_start;  ///< clock ticks since boot: a number of another process that has the
+                              ///< same pid differs
   double heartbeat = 0;       ///< wall seconds
 
   bool same_process(const Holder& other) const {
-    return host == other.host && system == other.system && pid == other.pid && process_start == other.process_start;
+    return host == other.host && system == other.system && pid == other.pid &&
+           process_start == other.process_start;
   }
 };
 
@@ -64,10 +67,12 @@ const std::string& operating_system() {
   return name;
 }
 
-/// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for a parent to ask.
+/// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for
+/// a parent to ask.
 std::string process_start(std::int64_t pid) {
   const std::string text = text_of_proc(fmt::format("/proc/{}/stat", pid));
-  std::size_t at = text.rfind(')');  // the name before it may hold spaces; the field after it is the third
+  std::size_t at =
+      text.rfind(')');  // the name before it may hold spaces; the field after it is the third
   if (at == std::string::npos) return "";
   ++at;
   for (int field = 3; field <= 22; ++field) {
@@ -82,17 +87,25 @@ std::string process_start(std::int64_t pid) {
 }
 
 Holder this_process() {
-  static const std::vector<BatchJob> jobs = batch_jobs();  // asked once: Flux tells its job's number by a command
-  return {host_name(), jobs.empty() ? "" : jobs.front().text(), operating_system(), ::getpid(), process_start(::getpid()), wall_seconds()};
+  static const std::vector<BatchJob> jobs =
+      batch_jobs();  // asked once: Flux tells its job's number by a command
+  return {host_name(),
+          jobs.empty() ? "" : jobs.front().text(),
+          operating_system(),
+          ::getpid(),
+          process_start(::getpid()),
+          wall_seconds()};
 }
 
 std::string text_of(const Holder& holder) {
-  const nlohmann::ordered_json json{{"host", holder.host}, {"system", holder.system},      {"pid", holder.pid}, {"process_start", holder.process_start},
+  const nlohmann::ordered_json json{{"host", holder.host}, {"system", holder.system},
+                                    {"pid", holder.pid},   {"process_start", holder.process_start},
                                     {"job", holder.job},   {"heartbeat", holder.heartbeat}};
   return json.dump() + "\n";
 }
 
-/// None where the file is gone; a holder without host where it cannot be read (its age still counts).
+/// None where the file is gone; a holder without host where it cannot be read (its age still
+/// counts).
 std::optional<Holder> read_holder(const std::string& path) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return std::nullopt;
@@ -108,63 +121,81 @@ std::optional<Holder> read_holder(const std::string& path) {
   } catch (const std::exception&) {
     if (!std::filesystem::exists(path, error)) return std::nullopt;
     holder = {};
-    holder.heartbeat = wall_seconds();  // unreadable: waited for as for a fresh one, then taken over
+    holder.heartbeat =
+        wall_seconds();  // unreadable: waited for as for a fresh one, then taken over
   }
   return holder;
 }
 
 /// Whether this host can tell if the process runs; else only its heartbeat can.
 bool is_known_here(const Holder& holder) {
-  return holder.host == host_name() && holder.system == operating_system() && holder.pid > 0 && !holder.process_start.empty();
+  return holder.host == host_name() && holder.system == operating_system() && holder.pid > 0 &&
+         !holder.process_start.empty();
 }
 
-bool is_gone(const Holder& holder) { return is_known_here(holder) && process_start(holder.pid) != holder.process_start; }
+bool is_gone(const Holder& holder) {
+  return is_known_here(holder) && process_start(holder.pid) != holder.process_start;
+}
 
 [[noreturn]] void refuse(const std::string& path, const Holder& holder, double age) {
-  throw InputError(fmt::format(
-      "{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s ago); one run folder belongs to one job at a time: wait for it, "
-      "stop it, or give another run.folder",
-      path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host, holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age)));
+  throw InputError(
+      fmt::format("{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s "
+                  "ago); one run folder belongs to one job at a time: wait for it, "
+                  "stop it, or give another run.folder",
+                  path, holder.pid, holder.host.empty() ? "(unknown)" : holder.host,
+                  holder.job.empty() ? "" : ", " + holder.job, std::max(0.0, age)));
 }
 
 /// Waits until the holder is surely gone; throws where it is alive.
 void wait_out(const std::string& path, const Holder& first, const LeaseTimes& times, Log& log) {
   if (is_known_here(first)) {
     const double until = monotonic_seconds() + leaving_seconds;
-    while (!is_gone(first) && monotonic_seconds() < until) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    while (!is_gone(first) && monotonic_seconds() < until)
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     if (!is_gone(first)) refuse(path, first, wall_seconds() - first.heartbeat);
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
   if (const std::optional<BatchJob> job = BatchJob::of(first.job); job && is_over(*job)) {
-    log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(), first.pid, first.host);
+    log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(),
+             first.pid, first.host);
     return;
   }
-  // Clocks of hosts differ, and are set while a job runs: a heartbeat that looks old is watched for longer than the next one takes, none for longer than the full time.
+  // Clocks of hosts differ, and are set while a job runs: a heartbeat that looks old is watched for
+  // longer than the next one takes, none for longer than the full time.
   const double age = wall_seconds() - first.heartbeat;
-  const double wait = std::clamp(times.stale_seconds - age, std::min(1.5 * times.renewal_seconds, times.stale_seconds), times.stale_seconds);
+  const double wait =
+      std::clamp(times.stale_seconds - age,
+                 std::min(1.5 * times.renewal_seconds, times.stale_seconds), times.stale_seconds);
   const std::string host = first.host.empty() ? "an unknown host" : first.host;
-  log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid, host, first.job.empty() ? "" : ", " + first.job, wait);
+  log.info("{}: held by process {} on {}{}; waiting {:.0f} s for a sign of life", path, first.pid,
+           host, first.job.empty() ? "" : ", " + first.job, wait);
   for (const double until = monotonic_seconds() + wait; monotonic_seconds() < until;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     const std::optional<Holder> now = read_holder(path);
     if (!now) return;
-    if (!now->host.empty() && (!now->same_process(first) || now->heartbeat != first.heartbeat)) refuse(path, *now, wall_seconds() - now->heartbeat);
+    if (!now->host.empty() && (!now->same_process(first) || now->heartbeat != first.heartbeat))
+      refuse(path, *now, wall_seconds() - now->heartbeat);
   }
-  log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path, first.pid, host);
+  log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path,
+           first.pid, host);
 }
 
-/// Beside the file, and of this process alone: numbers of processes are, like names of hosts, the same in several containers.
+/// Beside the file, and of this process alone: numbers of processes are, like names of hosts, the
+/// same in several containers.
 std::string own_name(const std::string& path, const char* suffix) {
-  return fmt::format("{}.{}.{}.{:08x}.{}", path, host_name(), ::getpid(), std::random_device{}(), suffix);
+  return fmt::format("{}.{}.{}.{:08x}.{}", path, host_name(), ::getpid(), std::random_device{}(),
+                     suffix);
 }
 
-/// Where the file system knows no second names: only one job makes the name, but whoever reads at that moment may see less than the text.
+/// Where the file system knows no second names: only one job makes the name, but whoever reads at
+/// that moment may see less than the text.
 bool create_alone(const std::string& path, const std::string& text) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
-  ensure(descriptor >= 0 || error == EEXIST, "{}: the lease cannot be made: {}", path, std::strerror(error));
+  ensure(descriptor >= 0 || error == EEXIST, "{}: the lease cannot be made: {}", path,
+         std::strerror(error));
   if (descriptor < 0) return false;
   try {
     io::replace_file(path, text);
@@ -175,7 +206,8 @@ bool create_alone(const std::string& path, const std::string& text) {
   return true;
 }
 
-/// A name that appears whole or not at all: written aside, then linked. False where somebody else was first.
+/// A name that appears whole or not at all: written aside, then linked. False where somebody else
+/// was first.
 bool create_whole(const std::string& path, const std::string& text) {
   const std::string temporary = own_name(path, "tmp");
   try {
@@ -190,7 +222,8 @@ bool create_whole(const std::string& path, const std::string& text) {
   const int error = errno;
   ::unlink(temporary.c_str());
   if (result != 0 && io::has_no_links(error)) return create_alone(path, text);
-  ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path, std::strerror(error));
+  ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path,
+         std::strerror(error));
   return result == 0;
 }
 
@@ -199,20 +232,28 @@ void take_away(const std::string& path, const Holder& old) {
   const std::string aside = own_name(path, "old");
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Holder> taken = read_holder(aside);
-  const bool other = taken && !taken->same_process(old);           // of two that cannot be read one is as good as the other
-  if (other) (void)create_whole(path, io::read_text_file(aside));  // somebody had just taken it over: given back
+  const bool other =
+      taken && !taken->same_process(old);  // of two that cannot be read one is as good as the other
+  if (other)
+    (void)create_whole(path,
+                       io::read_text_file(aside));  // somebody had just taken it over: given back
   ::unlink(aside.c_str());
   if (other) refuse(path, *taken, wall_seconds() - taken->heartbeat);
 }
 
-/// A link that leads nowhere can neither be read nor made, and a folder not be taken over: no lease of ours.
+/// A link that leads nowhere can neither be read nor made, and a folder not be taken over: no lease
+/// of ours.
 void check_place(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(path, ignored);
   if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
-    validate(std::filesystem::exists(there), "{}: is a symbolic link that leads nowhere, where the lease of a job is meant; remove it", path);
+    validate(
+        std::filesystem::exists(there),
+        "{}: is a symbolic link that leads nowhere, where the lease of a job is meant; remove it",
+        path);
   const bool free = !std::filesystem::exists(there);
-  validate(free || std::filesystem::is_regular_file(there), "{}: is no file, where the lease of a job is meant; remove it", path);
+  validate(free || std::filesystem::is_regular_file(there),
+           "{}: is no file, where the lease of a job is meant; remove it", path);
 }
 
 void acquire(const std::string& path, const LeaseTimes& times, Log& log) {
@@ -232,7 +273,8 @@ void acquire(const std::string& path, const LeaseTimes& times, Log& log) {
 
 /// The thread that renews the heartbeat; what ends the run is thrown by check().
 struct Lease::Heart {
-  Heart(std::string path_in, const LeaseTimes& times_in, Log& log_in) : path(std::move(path_in)), times(times_in), log(log_in), thread([this] { beat(); }) {}
+  Heart(std::string path_in, const LeaseTimes& times_in, Log& log_in)
+      : path(std::move(path_in)), times(times_in), log(log_in), thread([this] { beat(); }) {}
   ~Heart() {
     {
       const std::lock_guard lock(mutex);
@@ -244,7 +286,9 @@ struct Lease::Heart {
 
   void beat() {
     std::unique_lock lock(mutex);
-    while (trouble.empty() && !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds), [this] { return ending; })) {
+    while (trouble.empty() &&
+           !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds),
+                          [this] { return ending; })) {
       lock.unlock();  // a disk that does not answer holds up this thread, and no step
       const std::string found = renewed();
       lock.lock();
@@ -257,8 +301,10 @@ struct Lease::Heart {
     try {
       const std::optional<Holder> holder = read_holder(path);
       if (holder && !holder->host.empty() && !holder->same_process(this_process()))
-        return fmt::format("{}: this job's lease was taken over by process {} on host {}: another job writes in this run folder; this one stops", path,
-                           holder->pid, holder->host);
+        return fmt::format(
+            "{}: this job's lease was taken over by process {} on host {}: another job writes in "
+            "this run folder; this one stops",
+            path, holder->pid, holder->host);
       io::replace_file(path, text_of(this_process()));
       if (std::exchange(behind, false)) log.info("{}: the heartbeat is written again", path);
       return "";
@@ -267,12 +313,16 @@ struct Lease::Heart {
     }
   }
 
-  /// A folder that is gone ends the run. A disk that is full, or fails for a while, may pass, and another job that takes the lease meanwhile is seen then.
+  /// A folder that is gone ends the run. A disk that is full, or fails for a while, may pass, and
+  /// another job that takes the lease meanwhile is seen then.
   std::string failed(const std::string& why) {
     std::error_code error;
-    if (!std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error) return why;
+    if (!std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error)
+      return why;
     if (!std::exchange(behind, true))
-      log.warn("{}; the heartbeat of this job stands still meanwhile, it is tried again every {:.0f} s", why, times.renewal_seconds);
+      log.warn(
+          "{}; the heartbeat of this job stands still meanwhile, it is tried again every {:.0f} s",
+          why, times.renewal_seconds);
     return "";
   }
 
@@ -288,7 +338,8 @@ struct Lease::Heart {
 
 Lease::Lease() = default;
 
-Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log& log, const LeaseTimes& times) {
+Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log& log,
+             const LeaseTimes& times) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     const std::string path = run_folder + "/run.lock";

@@ -19,10 +19,12 @@ namespace {
 
 constexpr const char* tensor_groups[] = {"buffers", "ema", "model", "optimizer"};
 
-std::int64_t count_of(const io::Hdf5File& file, const std::string& name, const std::string& object = "/") {
+std::int64_t count_of(const io::Hdf5File& file, const std::string& name,
+                      const std::string& object = "/") {
   if (!file.has(object) || !file.has_attribute(object, name)) return 0;
   const std::int64_t count = file.attribute_int(object, name);
-  validate(count >= 0, "{}: attribute {} of {} is {}; it counts from 0", file.path(), name, object, count);
+  validate(count >= 0, "{}: attribute {} of {} is {}; it counts from 0", file.path(), name, object,
+           count);
   return count;
 }
 
@@ -30,16 +32,22 @@ std::int64_t count_of(const io::Hdf5File& file, const std::string& name, const s
 io::Hdf5File open_checkpoint(const std::string& path) {
   refuse_folder(path);
   io::Hdf5File file = io::Hdf5File::open(path);
-  validate(file.has_attribute("/", "format"), "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
+  validate(file.has_attribute("/", "format"),
+           "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
   const std::string format = file.attribute_string("/", "format");
-  validate(format == "trireme-checkpoint", "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path, printable(format));
+  validate(format == "trireme-checkpoint",
+           "{}: format is \"{}\", where a checkpoint has \"trireme-checkpoint\"", path,
+           printable(format));
   const std::int64_t version = file.attribute_int("/", "version");
   if (version > 1)
-    throw NewerFormat(fmt::format("{}: version {} of the checkpoint format is not known here (1 is): a newer program wrote it; start that one, or move it away",
-                                  path, version));
-  validate(version == 1, "{}: version {} of the checkpoint format is not known here (1 is)", path, version);
-  validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1, "{}: attribute complete is not 1: it was not written to its end",
-           path);
+    throw NewerFormat(
+        fmt::format("{}: version {} of the checkpoint format is not known here (1 is): a newer "
+                    "program wrote it; start that one, or move it away",
+                    path, version));
+  validate(version == 1, "{}: version {} of the checkpoint format is not known here (1 is)", path,
+           version);
+  validate(file.has_attribute("/", "complete") && file.attribute_int("/", "complete") == 1,
+           "{}: attribute complete is not 1: it was not written to its end", path);
   return file;
 }
 
@@ -56,44 +64,55 @@ std::vector<std::string> tensor_paths(const io::Hdf5File& file) {
 
 Shape shape_of(const io::Hdf5Dataset& dataset) {
   const std::vector<std::int64_t>& extents = dataset.description().shape;
-  validate(extents.size() <= Shape::max_rank, "{}: has {} dimensions; a tensor has at most {}", dataset.place(), extents.size(), Shape::max_rank);
+  validate(extents.size() <= Shape::max_rank, "{}: has {} dimensions; a tensor has at most {}",
+           dataset.place(), extents.size(), Shape::max_rank);
   Shape shape;
   for (const std::int64_t extent : extents) shape.push_back(extent);
   return shape;
 }
 
-/// A digest is over float32 as it stands in the file: other types are converted, and their digest says nothing here.
+/// A digest is over float32 as it stands in the file: other types are converted, and their digest
+/// says nothing here.
 bool has_digest(const io::Hdf5File& file, const io::Hdf5Dataset& dataset, const std::string& path) {
-  return dataset.description().kind == io::Hdf5Description::Kind::real && dataset.description().element_bytes == 4 && file.has_attribute(path, "digest");
+  return dataset.description().kind == io::Hdf5Description::Kind::real &&
+         dataset.description().element_bytes == 4 && file.has_attribute(path, "digest");
 }
 
 Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
   const io::Hdf5Dataset dataset = file.dataset(path);
-  validate(dataset.description().kind == io::Hdf5Description::Kind::real, "{}: is not of real numbers", dataset.place());
+  validate(dataset.description().kind == io::Hdf5Description::Kind::real,
+           "{}: is not of real numbers", dataset.place());
   Contents::Entry entry{path, shape_of(dataset), 0, has_digest(file, dataset, path)};
   if (entry.has_digest) entry.digest = file.attribute_uint(path, "digest");
   return entry;
 }
 
 /// Reads the rows of a piece in rounds of bounded size.
-void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, HostRows& host, std::vector<float>& staging) {
+void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, HostRows& host,
+               std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
   const parallel::Part part = part_of(piece);
   const bool plain = spec.inner == parallel::InnerOrder::plain;
-  for_each_round(piece, rows_a_round(part.row_elements()), [&](std::int64_t begin, std::int64_t end) {
-    float* rows = host.open(piece, begin, end);
-    if (!plain) staging.resize(std::max(staging.size(), static_cast<std::size_t>((end - begin) * part.row_elements())));
-    dataset.read(boxes_of_rows(spec, part, begin, end), io::Hdf5Number::float32, plain ? rows : staging.data());
-    if (!plain) to_memory_order(spec, end - begin, staging.data(), rows);
-    host.close(piece, begin, end);
-  });
+  for_each_round(
+      piece, rows_a_round(part.row_elements()), [&](std::int64_t begin, std::int64_t end) {
+        float* rows = host.open(piece, begin, end);
+        if (!plain)
+          staging.resize(std::max(staging.size(),
+                                  static_cast<std::size_t>((end - begin) * part.row_elements())));
+        dataset.read(boxes_of_rows(spec, part, begin, end), io::Hdf5Number::float32,
+                     plain ? rows : staging.data());
+        if (!plain) to_memory_order(spec, end - begin, staging.data(), rows);
+        host.close(piece, begin, end);
+      });
 }
 
-/// What all ranks together have read of the tensors of a file that have a digest, in the order of their paths: ranks may name different ones.
+/// What all ranks together have read of the tensors of a file that have a digest, in the order of
+/// their paths: ranks may name different ones.
 struct Tally {
-  explicit Tally(std::size_t tensors) : elements(tensors), cover(tensors), sum(tensors), stored(tensors) {}
+  explicit Tally(std::size_t tensors)
+      : elements(tensors), cover(tensors), sum(tensors), stored(tensors) {}
   std::vector<std::uint64_t> elements, cover;  ///< Coverage
-  std::vector<std::uint64_t> sum, stored;      ///< digest of what has arrived in memory, and the file's
+  std::vector<std::uint64_t> sum, stored;  ///< digest of what has arrived in memory, and the file's
 
   void add(std::size_t tensor, const Piece& piece, HostRows& host, std::uint64_t digest) {
     const Coverage held = coverage_of(part_of(piece), piece.row_begin, piece.row_end);
@@ -103,27 +122,34 @@ struct Tally {
     stored[tensor] = digest;
   }
   void add_up(const comm::Communicator& world) {
-    for (std::vector<std::uint64_t>* numbers : {&elements, &cover, &sum}) world.all_reduce(std::span(*numbers), comm::Reduction::sum);
+    for (std::vector<std::uint64_t>* numbers : {&elements, &cover, &sum})
+      world.all_reduce(std::span(*numbers), comm::Reduction::sum);
     world.all_reduce(std::span(stored), comm::Reduction::max);
   }
 };
 
 /// Reads this rank's pieces from the tensors of a file, which are at `paths`, in order.
-Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& paths, std::span<const Piece> pieces, HostRows& host) {
+Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& paths,
+                  std::span<const Piece> pieces, HostRows& host) {
   Tally tally(paths.size());
   std::vector<float> staging;
   for (const Piece& piece : pieces) {
     if (piece.row_begin >= piece.row_end) continue;
     const auto found = std::lower_bound(paths.begin(), paths.end(), piece.path);
-    validate(found != paths.end() && *found == piece.path, "{}: has no tensor {}, which the model of the deck needs (another model?)", file.path(), piece.path);
+    validate(found != paths.end() && *found == piece.path,
+             "{}: has no tensor {}, which the model of the deck needs (another model?)",
+             file.path(), piece.path);
     const io::Hdf5Dataset dataset = file.dataset(piece.path);
     const Shape shape = shape_of(dataset);
-    validate(shape == piece.spec->shape, "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path, to_string(shape),
-             to_string(piece.spec->shape));
-    validate(dataset.description().kind == io::Hdf5Description::Kind::real, "{}: is not of real numbers", dataset.place());
+    validate(shape == piece.spec->shape,
+             "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path,
+             to_string(shape), to_string(piece.spec->shape));
+    validate(dataset.description().kind == io::Hdf5Description::Kind::real,
+             "{}: is not of real numbers", dataset.place());
     read_rows(dataset, piece, host, staging);
     if (!has_digest(file, dataset, piece.path)) continue;
-    tally.add(static_cast<std::size_t>(found - paths.begin()), piece, host, file.attribute_uint(piece.path, "digest"));
+    tally.add(static_cast<std::size_t>(found - paths.begin()), piece, host,
+              file.attribute_uint(piece.path, "digest"));
   }
   return tally;
 }
@@ -135,7 +161,8 @@ std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Commun
   spec.split.along = parallel::Split::Along::rows;
   const parallel::Part part(spec, world.rank(), world.size());
   const std::int64_t step = rows_a_round(part.row_elements());
-  std::vector<float> values(static_cast<std::size_t>(std::min(step, part.rows()) * part.row_elements()));
+  std::vector<float> values(
+      static_cast<std::size_t>(std::min(step, part.rows()) * part.row_elements()));
   std::uint64_t sum = 0;
   for (std::int64_t begin = 0; begin < part.rows(); begin += step) {
     const std::int64_t end = std::min(part.rows(), begin + step);
@@ -146,7 +173,8 @@ std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Commun
 }
 
 /// Holds what was read against the file's digests. Collective.
-void check_digests(const comm::Communicator& world, const io::Hdf5File& file, const std::vector<std::string>& paths, const Tally& tally) {
+void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
+                   const std::vector<std::string>& paths, const Tally& tally) {
   std::vector<std::uint64_t> found(paths.size()), expected(paths.size());
   comm::together(world, [&] {
     for (std::size_t i = 0; i < paths.size(); ++i) {
@@ -166,21 +194,29 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file, co
   });
   world.all_reduce(std::span(found), comm::Reduction::sum);
   for (std::size_t i = 0; i < paths.size(); ++i) {
-    validate(found[i] == expected[i], "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` says where", file.path(),
-             printable(paths[i]));
+    validate(found[i] == expected[i],
+             "{}: the values of {} do not match its digest: the file is damaged; `trireme verify` "
+             "says where",
+             file.path(), printable(paths[i]));
   }
 }
 
 /// Refuses values that no training can go on from. Collective.
-void check_finite(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, HostRows& host) {
+void check_finite(const comm::Communicator& world, const std::string& path,
+                  std::span<const Piece> pieces, HostRows& host) {
   comm::together(world, [&] {
     for (const Piece& piece : pieces) {
       if (piece.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
       for_each_round(piece, HostRows::at_once(piece), [&](std::int64_t begin, std::int64_t end) {
-        const std::span values(host.read(piece, begin, end), static_cast<std::size_t>((end - begin) * part_of(piece).row_elements()));
-        const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
-        validate(bad == values.end(), "{}: {} holds a value that is not finite ({}): nothing can be trained or computed from it; use an older checkpoint", path,
-                 piece.path, bad == values.end() ? 0.0f : *bad);
+        const std::span values(
+            host.read(piece, begin, end),
+            static_cast<std::size_t>((end - begin) * part_of(piece).row_elements()));
+        const auto bad = std::find_if(values.begin(), values.end(),
+                                      [](float value) { return !std::isfinite(value); });
+        validate(bad == values.end(),
+                 "{}: {} holds a value that is not finite ({}): nothing can be trained or computed "
+                 "from it; use an older checkpoint",
+                 path, piece.path, bad == values.end() ? 0.0f : *bad);
       });
     }
   });
@@ -200,7 +236,8 @@ Contents read_contents(const std::string& path) {
   if (file.has("state")) contents.info.state = file.attributes("state");
   contents.info.updates = count_of(file, "updates", "/optimizer");
   if (file.has("classes")) contents.info.classes = file.read_strings("classes");
-  for (const std::string& tensor : tensor_paths(file)) contents.tensors.push_back(entry_of(file, tensor));
+  for (const std::string& tensor : tensor_paths(file))
+    contents.tensors.push_back(entry_of(file, tensor));
   return contents;
 }
 
@@ -221,7 +258,8 @@ void read(const comm::Communicator& world, const std::string& path, std::span<co
   });
   std::uint64_t names = paths.size();
   for (const std::string& name : paths) names = mix64(names ^ random_key(0, name));
-  ensure(same_everywhere(world, names), "{}: the ranks find different tensors in it: the file system shows different files", path);
+  ensure(same_everywhere(world, names),
+         "{}: the ranks find different tensors in it: the file system shows different files", path);
   HostRows host(pieces);
   std::optional<Tally> tally;
   comm::together(world, [&] { tally = read_pieces(*file, paths, pieces, host); });

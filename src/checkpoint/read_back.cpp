@@ -12,30 +12,42 @@ namespace {
 
 constexpr std::int64_t element_bytes = 4;
 
-/// What the bytes [begin, end) of the file, and the few after them in `data`, add to a tensor's digest: elements that begin in them.
-std::uint64_t part_of(const Extent& tensor, std::int64_t begin, std::int64_t end, const char* data) {
+/// What the bytes [begin, end) of the file, and the few after them in `data`, add to a tensor's
+/// digest: elements that begin in them.
+std::uint64_t part_of(const Extent& tensor, std::int64_t begin, std::int64_t end,
+                      const char* data) {
   const auto first_at_or_after = [&](std::int64_t position) {
-    return std::clamp<std::int64_t>((position - tensor.offset + element_bytes - 1) / element_bytes, 0, tensor.elements);
+    return std::clamp<std::int64_t>((position - tensor.offset + element_bytes - 1) / element_bytes,
+                                    0, tensor.elements);
   };
   if (tensor.offset >= end || tensor.offset + tensor.elements * element_bytes <= begin) return 0;
-  const std::int64_t first = tensor.offset >= begin ? 0 : first_at_or_after(begin), last = first_at_or_after(end);
+  const std::int64_t first = tensor.offset >= begin ? 0 : first_at_or_after(begin),
+                     last = first_at_or_after(end);
   if (first >= last) return 0;
-  return digest_values(data + (tensor.offset + first * element_bytes - begin), static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last - first));
+  return digest_values(data + (tensor.offset + first * element_bytes - begin),
+                       static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(last - first));
 }
 
 }  // namespace
 
-ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block, std::int64_t file_bytes, std::span<const Extent> tensors,
+ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block,
+                    std::int64_t file_bytes, std::span<const Extent> tensors,
                     std::span<char> buffer) {
   const std::int64_t blocks = seal_blocks(file_bytes - user_block);
-  ReadBack found{std::vector<std::uint64_t>(static_cast<std::size_t>(blocks)), std::vector<std::uint64_t>(tensors.size())};
+  ReadBack found{std::vector<std::uint64_t>(static_cast<std::size_t>(blocks)),
+                 std::vector<std::uint64_t>(tensors.size())};
   const io::File file(path, io::File::Mode::read);
-  ensure(file.size() == file_bytes, "{}: has {} bytes on one rank, {} on another: the file system shows different files", path, file.size(), file_bytes);
+  ensure(file.size() == file_bytes,
+         "{}: has {} bytes on one rank, {} on another: the file system shows different files", path,
+         file.size(), file_bytes);
   for (std::int64_t block = blocks * rank / size; block < blocks * (rank + 1) / size; ++block) {
-    const std::int64_t begin = user_block + block * seal_block_bytes, end = std::min(begin + seal_block_bytes, file_bytes);
+    const std::int64_t begin = user_block + block * seal_block_bytes,
+                       end = std::min(begin + seal_block_bytes, file_bytes);
     file.read_at(begin, buffer.data(), std::min(end + element_bytes - 1, file_bytes) - begin);
-    found.block_hashes[static_cast<std::size_t>(block)] = io::xxh3(buffer.data(), static_cast<std::size_t>(end - begin));
-    for (std::size_t i = 0; i < tensors.size(); ++i) found.digests[i] += part_of(tensors[i], begin, end, buffer.data());
+    found.block_hashes[static_cast<std::size_t>(block)] =
+        io::xxh3(buffer.data(), static_cast<std::size_t>(end - begin));
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      found.digests[i] += part_of(tensors[i], begin, end, buffer.data());
   }
   return found;
 }

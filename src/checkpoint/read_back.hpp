@@ -20,11 +20,14 @@ struct ReadBack {
   std::vector<std::uint64_t> block_hashes, digests;
 };
 
-/// What reading back goes through: a block, and a few bytes more, since its last element may go on in the next one.
+/// What reading back goes through: a block, and a few bytes more, since its last element may go on
+/// in the next one.
 constexpr std::int64_t read_back_bytes = seal_block_bytes + 4;
 
-/// What rank `rank` of `size` adds to it: its share of the file's blocks, read in one pass through `buffer`, of read_back_bytes. Calls no MPI.
-ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block, std::int64_t file_bytes, std::span<const Extent> tensors,
+/// What rank `rank` of `size` adds to it: its share of the file's blocks, read in one pass through
+/// `buffer`, of read_back_bytes. Calls no MPI.
+ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block,
+                    std::int64_t file_bytes, std::span<const Extent> tensors,
                     std::span<char> buffer);
 /// The shares of all ranks together, on every rank. Collective.
 void add_up(const comm::Communicator& world, ReadBack& found);

@@ -7,11 +7,13 @@
 namespace trireme::checkpoint {
 namespace {
 
-// Bounds the memory that a checkpoint takes beside the tensors, and keeps each transfer far below MPI's 2 GiB.
+// Bounds the memory that a checkpoint takes beside the tensors, and keeps each transfer far below
+// MPI's 2 GiB.
 constexpr std::int64_t staging_bytes = std::int64_t{64} << 20;
 
 // [rows][a][b] -> [rows][b][a]
-void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const float* in, float* out) {
+void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const float* in,
+                    float* out) {
   for (std::int64_t row = 0; row < rows; ++row, in += a * b, out += a * b) {
     for (std::int64_t i = 0; i < a; ++i) {
       for (std::int64_t j = 0; j < b; ++j) out[j * a + i] = in[i * b + j];
@@ -21,7 +23,9 @@ void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const flo
 
 }  // namespace
 
-std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec, const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end) {
+std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
+                                       const parallel::Part& part, std::int64_t row_begin,
+                                       std::int64_t row_end) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   std::vector<io::Hdf5Box> boxes;
   if (row_begin == row_end) return boxes;
@@ -32,7 +36,8 @@ std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec, cons
       box.start[0] = part.row_begin() + row_begin;
       box.count[0] = row_end - row_begin;
     }
-    if (segment.count != spec.row_elements()) {  // only of tensors whose columns are their last dimension
+    if (segment.count !=
+        spec.row_elements()) {  // only of tensors whose columns are their last dimension
       box.start[rank - 1] = segment.file_column;
       box.count[rank - 1] = segment.count;
     }
@@ -43,12 +48,18 @@ std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec, cons
 
 Coverage coverage_of(const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
-  const auto random = [&](const char* purpose, std::int64_t place) { return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose)); };
-  const auto between = [&](const char* purpose, std::int64_t begin, std::int64_t end) { return random(purpose, end) - random(purpose, begin); };
+  const auto random = [&](const char* purpose, std::int64_t place) {
+    return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose));
+  };
+  const auto between = [&](const char* purpose, std::int64_t begin, std::int64_t end) {
+    return random(purpose, end) - random(purpose, begin);
+  };
   std::uint64_t columns = 0;
-  for (const parallel::Part::Segment& segment : part.segments()) columns += between("columns", segment.file_column, segment.file_column + segment.count);
+  for (const parallel::Part::Segment& segment : part.segments())
+    columns += between("columns", segment.file_column, segment.file_column + segment.count);
   const std::int64_t first = part.row_begin() + row_begin, rows = row_end - row_begin;
-  return {static_cast<std::uint64_t>(rows * part.row_elements()), between("rows", first, first + rows) * columns};
+  return {static_cast<std::uint64_t>(rows * part.row_elements()),
+          between("rows", first, first + rows) * columns};
 }
 
 std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& sum) {
@@ -57,7 +68,8 @@ std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& su
   return sum.elements == times * whole.elements && sum.hash == times * whole.hash ? times : 0;
 }
 
-void to_file_order(const parallel::ParameterSpec& spec, std::int64_t rows, const float* in, float* out) {
+void to_file_order(const parallel::ParameterSpec& spec, std::int64_t rows, const float* in,
+                   float* out) {
   if (spec.inner == parallel::InnerOrder::plain) {
     std::copy_n(in, rows * spec.row_elements(), out);
   } else {
@@ -65,7 +77,8 @@ void to_file_order(const parallel::ParameterSpec& spec, std::int64_t rows, const
   }
 }
 
-void to_memory_order(const parallel::ParameterSpec& spec, std::int64_t rows, const float* in, float* out) {
+void to_memory_order(const parallel::ParameterSpec& spec, std::int64_t rows, const float* in,
+                     float* out) {
   if (spec.inner == parallel::InnerOrder::plain) {
     std::copy_n(in, rows * spec.row_elements(), out);
   } else {
@@ -74,7 +87,8 @@ void to_memory_order(const parallel::ParameterSpec& spec, std::int64_t rows, con
 }
 
 std::int64_t rows_a_round(std::int64_t row_elements) {
-  return std::max<std::int64_t>(1, staging_bytes / (std::max<std::int64_t>(1, row_elements) * static_cast<std::int64_t>(sizeof(float))));
+  return std::max<std::int64_t>(1, staging_bytes / (std::max<std::int64_t>(1, row_elements) *
+                                                    static_cast<std::int64_t>(sizeof(float))));
 }
 
 }  // namespace trireme::checkpoint

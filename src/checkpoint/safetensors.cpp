@@ -19,30 +19,36 @@ using Json = nlohmann::json;
 
 constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of the format's own library
 constexpr std::int64_t piece_elements = 1 << 20;
-constexpr std::size_t most_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes and more of memory, and 2 of the header
-constexpr int deepest_nesting = 4;              // header, tensor, shape: one level more than there is
+constexpr std::size_t most_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes and
+                                                // more of memory, and 2 of the header
+constexpr int deepest_nesting = 4;  // header, tensor, shape: one level more than there is
 
 /// Bytes of an element of any type the format knows; 0: unknown.
 std::uint64_t bytes_of(const std::string& type) {
   if (type == "F64" || type == "I64" || type == "U64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
   if (type == "F16" || type == "BF16" || type == "I16" || type == "U16") return 2;
-  if (type == "BOOL" || type == "I8" || type == "U8" || type == "F8_E4M3" || type == "F8_E5M2") return 1;
+  if (type == "BOOL" || type == "I8" || type == "U8" || type == "F8_E4M3" || type == "F8_E5M2")
+    return 1;
   return 0;
 }
 
-/// The header parsed; two keys of one name in an object are refused (a parser would keep one of them in silence), and deep nesting, which no
-/// header has and which recursion over it would not survive.
+/// The header parsed; two keys of one name in an object are refused (a parser would keep one of
+/// them in silence), and deep nesting, which no header has and which recursion over it would not
+/// survive.
 Json parse_header(const std::string& text, const std::string& path) {
   std::vector<std::set<std::string>> open;
   std::string twice;
   std::size_t values = 0;
   const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    validate(++values <= most_values, "{}: the header holds more than {} values", path, most_values);
-    validate(depth < deepest_nesting, "{}: the header is nested more than {} levels deep", path, deepest_nesting);
+    validate(++values <= most_values, "{}: the header holds more than {} values", path,
+             most_values);
+    validate(depth < deepest_nesting, "{}: the header is nested more than {} levels deep", path,
+             deepest_nesting);
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
-    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second) twice = value.get<std::string>();
+    if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
     return true;
   };
   try {
@@ -57,14 +63,20 @@ Json parse_header(const std::string& text, const std::string& path) {
 
 SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   const auto is_count = [](const Json& value) { return value.is_number_unsigned(); };
-  validate(json.is_object() && json.contains("dtype") && json.contains("shape") && json.contains("data_offsets"), "{}: dtype, shape and data_offsets are meant",
-           place);
+  validate(json.is_object() && json.contains("dtype") && json.contains("shape") &&
+               json.contains("data_offsets"),
+           "{}: dtype, shape and data_offsets are meant", place);
   const Json &type = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
-  validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place, type.type_name());
-  validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place, printable(type.get<std::string>()));
-  validate(shape.is_array() && shape.size() <= Shape::max_rank && std::all_of(shape.begin(), shape.end(), is_count),
+  validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place,
+           type.type_name());
+  validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place,
+           printable(type.get<std::string>()));
+  validate(shape.is_array() && shape.size() <= Shape::max_rank &&
+               std::all_of(shape.begin(), shape.end(), is_count),
            "{}: shape must be a list of at most {} whole numbers", place, Shape::max_rank);
-  validate(offsets.is_array() && offsets.size() == 2 && is_count(offsets[0]) && is_count(offsets[1]), "{}: data_offsets must be [begin, end]", place);
+  validate(
+      offsets.is_array() && offsets.size() == 2 && is_count(offsets[0]) && is_count(offsets[1]),
+      "{}: data_offsets must be [begin, end]", place);
   SafetensorsReader::Entry entry;
   entry.type = type.get<std::string>();
   entry.begin = offsets[0];
@@ -72,27 +84,37 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   std::uint64_t bytes = bytes_of(entry.type);
   for (const Json& extent : shape) {
     const auto count = extent.get<std::uint64_t>();
-    validate(count < (std::uint64_t{1} << 62) && !__builtin_mul_overflow(bytes, count, &bytes), "{}: its shape has more elements than can be counted", place);
+    validate(count < (std::uint64_t{1} << 62) && !__builtin_mul_overflow(bytes, count, &bytes),
+             "{}: its shape has more elements than can be counted", place);
     entry.shape.push_back(static_cast<std::int64_t>(count));
   }
-  validate(entry.begin <= entry.end && entry.end - entry.begin == bytes, "{}: shape and dtype make {} bytes, data_offsets [{}, {}] do not", place, bytes,
+  validate(entry.begin <= entry.end && entry.end - entry.begin == bytes,
+           "{}: shape and dtype make {} bytes, data_offsets [{}, {}] do not", place, bytes,
            entry.begin, entry.end);
   return entry;
 }
 
 /// Tensors one after the other, from the first byte to the last: no overlap, no hole.
-void check_offsets(const std::map<std::string, SafetensorsReader::Entry>& entries, std::uint64_t data_bytes, const std::string& path) {
-  std::vector<std::pair<std::string, SafetensorsReader::Entry>> order(entries.begin(), entries.end());
+void check_offsets(const std::map<std::string, SafetensorsReader::Entry>& entries,
+                   std::uint64_t data_bytes, const std::string& path) {
+  std::vector<std::pair<std::string, SafetensorsReader::Entry>> order(entries.begin(),
+                                                                      entries.end());
   std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return a.second.begin != b.second.begin ? a.second.begin < b.second.begin : a.second.end < b.second.end;
+    return a.second.begin != b.second.begin ? a.second.begin < b.second.begin
+                                            : a.second.end < b.second.end;
   });
   std::uint64_t end = 0;
   for (const auto& [name, entry] : order) {
-    validate(entry.begin == end, "{}: {} begins at byte {} of the data where the tensor before it ends at {}: {}", path, printable(name), entry.begin, end,
+    validate(entry.begin == end,
+             "{}: {} begins at byte {} of the data where the tensor before it ends at {}: {}", path,
+             printable(name), entry.begin, end,
              entry.begin < end ? "they overlap" : "there is a hole");
     end = entry.end;
   }
-  validate(end == data_bytes, "{}: its tensors end at byte {} of the data, which has {}: it is cut short, or the header lies", path, end, data_bytes);
+  validate(end == data_bytes,
+           "{}: its tensors end at byte {} of the data, which has {}: it is cut short, or the "
+           "header lies",
+           path, end, data_bytes);
 }
 
 float half_to_float(std::uint16_t half) {
@@ -101,7 +123,8 @@ float half_to_float(std::uint16_t half) {
   if (exponent == 31) {
     value = fraction != 0 ? std::nanf("") : INFINITY;
   } else {
-    value = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24) : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
+    value = exponent == 0 ? std::ldexp(static_cast<float>(fraction), -24)
+                          : std::ldexp(static_cast<float>(1024 + fraction), exponent - 25);
   }
   return (half & 0x8000) != 0 ? -value : value;
 }
@@ -117,17 +140,22 @@ float to_float(const std::string& type, const std::string& bytes, std::size_t in
   if (type == "F32") return element<float>(bytes, index);
   if (type == "F64") return static_cast<float>(element<double>(bytes, index));
   const auto half = element<std::uint16_t>(bytes, index);
-  return type == "BF16" ? std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16) : half_to_float(half);
+  return type == "BF16" ? std::bit_cast<float>(static_cast<std::uint32_t>(half) << 16)
+                        : half_to_float(half);
 }
 
-Json header_of(const std::vector<SafetensorsTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+Json header_of(const std::vector<SafetensorsTensor>& tensors,
+               const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::uint64_t offset = 0;
   for (const SafetensorsTensor& tensor : tensors) {
     TRIREME_EXPECT(static_cast<std::int64_t>(tensor.values.size()) == tensor.shape.elements());
     const std::uint64_t end = offset + tensor.values.size() * sizeof(float);
-    header[tensor.name] = {{"dtype", "F32"}, {"shape", std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())}, {"data_offsets", {offset, end}}};
+    header[tensor.name] = {
+        {"dtype", "F32"},
+        {"shape", std::vector<std::int64_t>(tensor.shape.begin(), tensor.shape.end())},
+        {"data_offsets", {offset, end}}};
     offset = end;
   }
   return header;
@@ -141,14 +169,17 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   validate(size >= 8, "{}: has {} bytes, too few for a safetensors file", path, size);
   std::uint64_t header_bytes = 0;
   file.read_at(0, &header_bytes, 8);
-  validate(header_bytes <= most_header_bytes && header_bytes <= size - 8,
-           "{}: the header claims {} bytes, the file has {}: it is cut short, or no safetensors file", path, header_bytes, size);
+  validate(
+      header_bytes <= most_header_bytes && header_bytes <= size - 8,
+      "{}: the header claims {} bytes, the file has {}: it is cut short, or no safetensors file",
+      path, header_bytes, size);
   std::string text(header_bytes, '\0');
   file.read_at(8, text.data(), static_cast<std::int64_t>(header_bytes));
   data_offset_ = 8 + header_bytes;
   const Json header = parse_header(text, path);
   for (const auto& [name, json] : header.items()) {
-    if (name != "__metadata__") entries_.emplace(name, entry_of(json, path + ": " + printable(name)));
+    if (name != "__metadata__")
+      entries_.emplace(name, entry_of(json, path + ": " + printable(name)));
   }
   check_offsets(entries_, size - data_offset_, path);
 }
@@ -157,8 +188,9 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
   const auto found = entries_.find(name);
   validate(found != entries_.end(), "{}: has no tensor {}", path_, name);
   const Entry& entry = found->second;
-  validate(entry.type == "F32" || entry.type == "F16" || entry.type == "BF16" || entry.type == "F64", "{}: {} is of type {}; F32, F16, BF16 and F64 are read",
-           path_, name, entry.type);
+  validate(
+      entry.type == "F32" || entry.type == "F16" || entry.type == "BF16" || entry.type == "F64",
+      "{}: {} is of type {}; F32, F16, BF16 and F64 are read", path_, name, entry.type);
   const io::File file(path_, io::File::Mode::read);
   const auto element_bytes = static_cast<std::int64_t>(bytes_of(entry.type));
   const std::int64_t elements = entry.shape.elements();
@@ -167,15 +199,20 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
   for (std::int64_t first = 0; first < elements; first += piece_elements) {
     const std::int64_t count = std::min(piece_elements, elements - first);
     bytes.resize(static_cast<std::size_t>(count * element_bytes));
-    file.read_at(static_cast<std::int64_t>(data_offset_ + entry.begin) + first * element_bytes, bytes.data(), static_cast<std::int64_t>(bytes.size()));
-    for (std::int64_t i = 0; i < count; ++i) values[static_cast<std::size_t>(first + i)] = to_float(entry.type, bytes, static_cast<std::size_t>(i));
+    file.read_at(static_cast<std::int64_t>(data_offset_ + entry.begin) + first * element_bytes,
+                 bytes.data(), static_cast<std::int64_t>(bytes.size()));
+    for (std::int64_t i = 0; i < count; ++i)
+      values[static_cast<std::size_t>(first + i)] =
+          to_float(entry.type, bytes, static_cast<std::size_t>(i));
   }
   return values;
 }
 
-void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors, const std::map<std::string, std::string>& metadata) {
+void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata) {
   std::string header = header_of(tensors, metadata).dump();
-  header.resize((header.size() + 7) / 8 * 8, ' ');  // the data begin at a multiple of 8, as the format's own writer does it
+  header.resize((header.size() + 7) / 8 * 8,
+                ' ');  // the data begin at a multiple of 8, as the format's own writer does it
   const std::uint64_t header_bytes = header.size();
   io::StagedFile staged(path);
   io::File file(staged.temporary(), io::File::Mode::create);

@@ -15,7 +15,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "the seal is written as this machine holds numbers");
+static_assert(std::endian::native == std::endian::little,
+              "the seal is written as this machine holds numbers");
 
 constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
 constexpr std::int64_t smallest_user_block = 512, head_bytes = 16;
@@ -26,9 +27,13 @@ std::uint64_t number_at(const std::string& bytes, std::int64_t offset) {
   return number;
 }
 
-void put_number(std::string& bytes, std::int64_t offset, std::uint64_t number) { std::memcpy(bytes.data() + offset, &number, sizeof number); }
+void put_number(std::string& bytes, std::int64_t offset, std::uint64_t number) {
+  std::memcpy(bytes.data() + offset, &number, sizeof number);
+}
 
-std::int64_t seal_bytes(std::int64_t rest_bytes) { return head_bytes + 8 * seal_blocks(rest_bytes) + 8; }
+std::int64_t seal_bytes(std::int64_t rest_bytes) {
+  return head_bytes + 8 * seal_blocks(rest_bytes) + 8;
+}
 
 /// Where HDF5 begins behind a user block; 0 where it does not.
 std::int64_t hdf5_begin(const io::File& file, std::int64_t size) {
@@ -41,14 +46,19 @@ std::int64_t hdf5_begin(const io::File& file, std::int64_t size) {
 }
 
 std::string check_blocks(const io::File& file, const std::string& user_block, std::int64_t rest) {
-  const std::int64_t begin = static_cast<std::int64_t>(user_block.size()), blocks = seal_blocks(rest);
+  const std::int64_t begin = static_cast<std::int64_t>(user_block.size()),
+                     blocks = seal_blocks(rest);
   std::string buffer(static_cast<std::size_t>(std::min(rest, seal_block_bytes)), '\0');
   for (std::int64_t block = 0; block < blocks; ++block) {
-    const std::int64_t offset = begin + block * seal_block_bytes, bytes = std::min(seal_block_bytes, begin + rest - offset);
+    const std::int64_t offset = begin + block * seal_block_bytes,
+                       bytes = std::min(seal_block_bytes, begin + rest - offset);
     file.read_at(offset, buffer.data(), bytes);
-    if (io::xxh3(buffer.data(), static_cast<std::size_t>(bytes)) != number_at(user_block, head_bytes + 8 * block)) {
-      return fmt::format("bytes {} to {} (block {} of {}) are not those that were sealed: the file is damaged there", offset, offset + bytes, block + 1,
-                         blocks);
+    if (io::xxh3(buffer.data(), static_cast<std::size_t>(bytes)) !=
+        number_at(user_block, head_bytes + 8 * block)) {
+      return fmt::format(
+          "bytes {} to {} (block {} of {}) are not those that were sealed: the file is damaged "
+          "there",
+          offset, offset + bytes, block + 1, blocks);
     }
   }
   return "";
@@ -56,19 +66,26 @@ std::string check_blocks(const io::File& file, const std::string& user_block, st
 
 }  // namespace
 
-std::int64_t seal_blocks(std::int64_t rest_bytes) { return (rest_bytes + seal_block_bytes - 1) / seal_block_bytes; }
-
-std::int64_t user_block_bytes(std::int64_t rest_bytes) {
-  return std::max(smallest_user_block, static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(seal_bytes(rest_bytes)))));
+std::int64_t seal_blocks(std::int64_t rest_bytes) {
+  return (rest_bytes + seal_block_bytes - 1) / seal_block_bytes;
 }
 
-std::string make_user_block(std::int64_t bytes, std::int64_t rest_bytes, std::span<const std::uint64_t> block_hashes) {
-  ensure(seal_bytes(rest_bytes) <= bytes, "the seal of {} bytes does not fit in a user block of {}", rest_bytes, bytes);
+std::int64_t user_block_bytes(std::int64_t rest_bytes) {
+  return std::max(
+      smallest_user_block,
+      static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(seal_bytes(rest_bytes)))));
+}
+
+std::string make_user_block(std::int64_t bytes, std::int64_t rest_bytes,
+                            std::span<const std::uint64_t> block_hashes) {
+  ensure(seal_bytes(rest_bytes) <= bytes, "the seal of {} bytes does not fit in a user block of {}",
+         rest_bytes, bytes);
   TRIREME_EXPECT(static_cast<std::int64_t>(block_hashes.size()) == seal_blocks(rest_bytes));
   std::string block(static_cast<std::size_t>(bytes), '\0');
   std::copy(seal_magic.begin(), seal_magic.end(), block.begin());
   put_number(block, 8, static_cast<std::uint64_t>(rest_bytes));
-  for (std::size_t i = 0; i < block_hashes.size(); ++i) put_number(block, head_bytes + 8 * static_cast<std::int64_t>(i), block_hashes[i]);
+  for (std::size_t i = 0; i < block_hashes.size(); ++i)
+    put_number(block, head_bytes + 8 * static_cast<std::int64_t>(i), block_hashes[i]);
   put_number(block, seal_bytes(rest_bytes) - 8, io::xxh3(block.data(), block.size()));
   return block;
 }
@@ -84,7 +101,10 @@ bool has_seal(const std::string& path) {
 void refuse_folder(const std::string& path) {
   std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
   const bool folder = std::filesystem::is_directory(path, ignored);
-  validate(!folder, "{}: is a folder, where a file is meant; of a run folder give one of its checkpoints/*.h5", path);
+  validate(
+      !folder,
+      "{}: is a folder, where a file is meant; of a run folder give one of its checkpoints/*.h5",
+      path);
 }
 
 std::string check_seal(const std::string& path, SealCheck check) {
@@ -100,14 +120,22 @@ std::string check_seal(const std::string& path, SealCheck check) {
   }
   const bool magic = head.starts_with(seal_magic);
   const std::uint64_t said = number_at(head, 8);
-  const std::int64_t rest = said < static_cast<std::uint64_t>(size) ? static_cast<std::int64_t>(said) : 0, begin = size - rest;
-  const bool fits = rest > 0 && begin >= smallest_user_block && std::has_single_bit(static_cast<std::uint64_t>(begin)) && seal_bytes(rest) <= begin;
+  const std::int64_t rest = said < static_cast<std::uint64_t>(size)
+                                ? static_cast<std::int64_t>(said)
+                                : 0,
+                     begin = size - rest;
+  const bool fits = rest > 0 && begin >= smallest_user_block &&
+                    std::has_single_bit(static_cast<std::uint64_t>(begin)) &&
+                    seal_bytes(rest) <= begin;
   if (!fits) {
     const std::int64_t found = hdf5_begin(file, size);
-    if (!magic && found == 0) return "bytes 0 to 8 are neither a seal nor HDF5: not a checkpoint, or its beginning is damaged";
+    if (!magic && found == 0)
+      return "bytes 0 to 8 are neither a seal nor HDF5: not a checkpoint, or its beginning is "
+             "damaged";
     if (!magic) return fmt::format("bytes 0 to {}: the seal is damaged", found);
     return fmt::format(
-        "the file has {} bytes where its seal (bytes 8 to 16) counts {} behind the user block of {}: it was cut short or extended, or the seal is "
+        "the file has {} bytes where its seal (bytes 8 to 16) counts {} behind the user block of "
+        "{}: it was cut short or extended, or the seal is "
         "damaged",
         size, said, found);
   }
@@ -116,7 +144,8 @@ std::string check_seal(const std::string& path, SealCheck check) {
   const std::int64_t hash_at = seal_bytes(rest) - 8;
   const std::uint64_t hash = number_at(user_block, hash_at);
   put_number(user_block, hash_at, 0);
-  if (!magic || hash != io::xxh3(user_block.data(), user_block.size())) return fmt::format("bytes 0 to {}: the seal itself is damaged", begin);
+  if (!magic || hash != io::xxh3(user_block.data(), user_block.size()))
+    return fmt::format("bytes 0 to {}: the seal itself is damaged", begin);
   return check == SealCheck::head ? "" : check_blocks(file, user_block, rest);
 }
 

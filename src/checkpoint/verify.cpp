@@ -8,11 +8,13 @@
 
 namespace trireme::checkpoint {
 
-std::string compare_digests(const Contents& contents, const std::vector<Contents::Entry>& computed) {
+std::string compare_digests(const Contents& contents,
+                            const std::vector<Contents::Entry>& computed) {
   for (std::size_t i = 0; i < computed.size(); ++i) {
     const Contents::Entry& stored = contents.tensors[i];
     if (stored.has_digest && stored.digest != computed[i].digest)
-      return fmt::format("the values of {} do not match its digest ({:016x}, stored {:016x})", printable(stored.path), computed[i].digest, stored.digest);
+      return fmt::format("the values of {} do not match its digest ({:016x}, stored {:016x})",
+                         printable(stored.path), computed[i].digest, stored.digest);
   }
   return "";
 }
@@ -23,8 +25,9 @@ std::string verify_checkpoint(const std::string& path) {
   const Contents contents = read_contents(path);
   const std::string wrong = compare_digests(contents, compute_digests(path));
   if (!wrong.empty()) return wrong;
-  const bool any =
-      damage.empty() || std::any_of(contents.tensors.begin(), contents.tensors.end(), [](const Contents::Entry& tensor) { return tensor.has_digest; });
+  const bool any = damage.empty() ||
+                   std::any_of(contents.tensors.begin(), contents.tensors.end(),
+                               [](const Contents::Entry& tensor) { return tensor.has_digest; });
   return any ? "" : "no checksums";
 }
 

@@ -12,10 +12,12 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// Tensors of which a rank holds columns: their bytes lie scattered, and MPI's collective buffers gather them before they go to the disk.
+/// Tensors of which a rank holds columns: their bytes lie scattered, and MPI's collective buffers
+/// gather them before they go to the disk.
 struct Scattered {
   std::vector<char> tensors;         ///< whether it is one, the same on all ranks
-  std::vector<std::int64_t> rounds;  ///< of bounded size, as many as the rank with the most rows needs: all ranks take part in each
+  std::vector<std::int64_t> rounds;  ///< of bounded size, as many as the rank with the most rows
+                                     ///< needs: all ranks take part in each
 };
 
 Scattered scattered_of(const comm::Communicator& world, std::span<const Piece> pieces) {
@@ -31,13 +33,15 @@ Scattered scattered_of(const comm::Communicator& world, std::span<const Piece> p
   return {{most.begin(), middle}, {middle, most.end()}};
 }
 
-void write_columns(const comm::Communicator& world, const Piece& piece, std::int64_t rounds, const io::Hdf5Dataset& dataset) {
+void write_columns(const comm::Communicator& world, const Piece& piece, std::int64_t rounds,
+                   const io::Hdf5Dataset& dataset) {
   const parallel::ParameterSpec& spec = *piece.spec;
   const parallel::Part part = part_of(piece);
   const std::int64_t step = rows_a_round(part.row_elements());
   HostRows host({&piece, 1});
   for (std::int64_t round = 0; round < rounds; ++round) {
-    const std::int64_t begin = std::min(piece.row_end, piece.row_begin + round * step), end = std::min(piece.row_end, begin + step);
+    const std::int64_t begin = std::min(piece.row_end, piece.row_begin + round * step),
+                       end = std::min(piece.row_end, begin + step);
     const std::vector<io::Hdf5Box> boxes = boxes_of_rows(spec, part, begin, end);
     const float none = 0;
     const float* rows = piece.data == nullptr ? &none : host.read(piece, begin, end);
@@ -45,16 +49,21 @@ void write_columns(const comm::Communicator& world, const Piece& piece, std::int
   }
 }
 
-/// Lays the file out and writes every tensor, flushed by every rank: each sees to what its own node has written. Returns where everything lies.
-Placement write_payload(const comm::Communicator& world, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan) {
+/// Lays the file out and writes every tensor, flushed by every rank: each sees to what its own node
+/// has written. Returns where everything lies.
+Placement write_payload(const comm::Communicator& world, const std::string& temporary,
+                        std::span<const Piece> pieces, const FilePlan& plan) {
   const Scattered scattered = scattered_of(world, pieces);
-  const bool gathers = std::find(scattered.tensors.begin(), scattered.tensors.end(), 1) != scattered.tensors.end();
+  const bool gathers =
+      std::find(scattered.tensors.begin(), scattered.tensors.end(), 1) != scattered.tensors.end();
   LaidOut laid_out;
   comm::together(world, [&] {
-    if (gathers || world.rank() == 0) laid_out = lay_out(gathers ? world : comm::Communicator(), temporary, pieces, plan);
+    if (gathers || world.rank() == 0)
+      laid_out = lay_out(gathers ? world : comm::Communicator(), temporary, pieces, plan);
   });
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (scattered.tensors[i] != 0) write_columns(world, pieces[i], scattered.rounds[i], laid_out.datasets[i]);
+    if (scattered.tensors[i] != 0)
+      write_columns(world, pieces[i], scattered.rounds[i], laid_out.datasets[i]);
   }
   Placement placement;
   comm::together(world, [&] {
@@ -70,11 +79,13 @@ Placement write_payload(const comm::Communicator& world, const std::string& temp
 }
 
 /// Read back, compared with memory, sealed.
-void seal_file(const comm::Communicator& world, const std::string& temporary, std::span<const Piece> pieces, const FilePlan& plan, const Placement& placement) {
+void seal_file(const comm::Communicator& world, const std::string& temporary,
+               std::span<const Piece> pieces, const FilePlan& plan, const Placement& placement) {
   ReadBack found;
   comm::together(world, [&] {
     std::vector<char> buffer(static_cast<std::size_t>(read_back_bytes));
-    found = read_share(world.rank(), world.size(), temporary, plan.user_block, placement.file_bytes, placement.tensors, buffer);
+    found = read_share(world.rank(), world.size(), temporary, plan.user_block, placement.file_bytes,
+                       placement.tensors, buffer);
   });
   add_up(world, found);
   comm::together(world, [&] {
@@ -85,7 +96,8 @@ void seal_file(const comm::Communicator& world, const std::string& temporary, st
 
 }  // namespace
 
-WriteReport write(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces, const Info& info) {
+WriteReport write(const comm::Communicator& world, const std::string& path,
+                  std::span<const Piece> pieces, const Info& info) {
   const double began = monotonic_seconds();
   come_by("checkpoint-begin");
   const std::string temporary = path + io::StagedFile::default_suffix;

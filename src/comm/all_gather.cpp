@@ -22,6 +22,8 @@ void AllGather::post(Calls& calls, int step) const {
   calls.send(std::span(data_ + given.begin, data_ + given.end), to);
 }
 
-std::string AllGather::describe() const { return fmt::format("{} bytes over {} ranks", bytes_, group_.size); }
+std::string AllGather::describe() const {
+  return fmt::format("{} bytes over {} ranks", bytes_, group_.size);
+}
 
 }  // namespace trireme::comm

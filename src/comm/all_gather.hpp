@@ -9,8 +9,9 @@
 
 namespace trireme::comm {
 
-/// Each rank's part, to every rank, in place, as a chain of steps. Groups of a power of two: at level k the partners give each other all they
-/// hold, 2^k neighbouring parts; others: the parts go round the ring.
+/// Each rank's part, to every rank, in place, as a chain of steps. Groups of a power of two: at
+/// level k the partners give each other all they hold, 2^k neighbouring parts; others: the parts go
+/// round the ring.
 class AllGather {
  public:
   static constexpr const char* kind = "all_gather";
@@ -25,7 +26,8 @@ class AllGather {
 
  private:
   Range parts(int first, int count) const {
-    return {bounds_[static_cast<std::size_t>(first)] - bounds_.front(), bounds_[static_cast<std::size_t>(first + count)] - bounds_.front()};
+    return {bounds_[static_cast<std::size_t>(first)] - bounds_.front(),
+            bounds_[static_cast<std::size_t>(first + count)] - bounds_.front()};
   }
 
   Pairs group_;

@@ -10,7 +10,8 @@ constexpr std::int64_t halving_elements = 4096;
 
 }  // namespace
 
-AllReduce::AllReduce(const Pairs& group, float* data, float* scratch, std::int64_t count, SumOrder order)
+AllReduce::AllReduce(const Pairs& group, float* data, float* scratch, std::int64_t count,
+                     SumOrder order)
     : group_(group), data_(data), scratch_(scratch), count_(count) {
   if (order == SumOrder::library)
     way_ = Way::library;
@@ -83,7 +84,8 @@ void AllReduce::complete(Calls& calls, int step) const {
 }
 
 std::string AllReduce::describe() const {
-  return fmt::format("{} bytes over {} ranks, {} order", count_ * std::int64_t{sizeof(float)}, group_.size, way_ == Way::library ? "library" : "tree");
+  return fmt::format("{} bytes over {} ranks, {} order", count_ * std::int64_t{sizeof(float)},
+                     group_.size, way_ == Way::library ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

@@ -9,7 +9,8 @@
 
 namespace trireme::comm {
 
-/// A sum over a group, on every rank, as a chain of steps: each posts calls, and completes when they have ended.
+/// A sum over a group, on every rank, as a chain of steps: each posts calls, and completes when
+/// they have ended.
 class AllReduce {
  public:
   static constexpr const char* kind = "all_reduce";
@@ -21,9 +22,11 @@ class AllReduce {
   std::string describe() const;
 
  private:
-  /// library: MPI's own. exchange: whole vectors with rank^1, rank^2, ... halving: at each of these levels a rank keeps one half of what it
-  /// held (reduce-scatter), then the halves come back the same way; every element is added up exactly as by `exchange`, with 2 vectors sent
-  /// instead of log2(ranks). chain: groups that are no power of two: rank 0's part travels up, each rank adds its own, the sum travels down.
+  /// library: MPI's own. exchange: whole vectors with rank^1, rank^2, ... halving: at each of these
+  /// levels a rank keeps one half of what it held (reduce-scatter), then the halves come back the
+  /// same way; every element is added up exactly as by `exchange`, with 2 vectors sent instead of
+  /// log2(ranks). chain: groups that are no power of two: rank 0's part travels up, each rank adds
+  /// its own, the sum travels down.
   enum class Way : std::uint8_t { library, exchange, halving, chain };
 
   void post_halving(Calls& calls, int step) const;
@@ -32,7 +35,9 @@ class AllReduce {
   Range half(const Range& whole, int level, bool partners) const;
   /// Halving: what this rank holds before a level.
   Range held(int level) const;
-  void add_received(Calls& calls, const Range& range) const { calls.add(scratch_ + range.begin, data_ + range.begin, range.size()); }
+  void add_received(Calls& calls, const Range& range) const {
+    calls.add(scratch_ + range.begin, data_ + range.begin, range.size());
+  }
   Range all() const { return {0, count_}; }
 
   Pairs group_;

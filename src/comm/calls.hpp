@@ -9,8 +9,10 @@
 
 namespace trireme::comm {
 
-/// What the steps of a request post: messages to and from ranks of its group, a library's sum, and work on its own memory. What is posted by one step may go at
-/// once and in any order, but that a rank's messages to another arrive in the order posted; sums and copies of memory are made in the order of the calls.
+/// What the steps of a request post: messages to and from ranks of its group, a library's sum, and
+/// work on its own memory. What is posted by one step may go at once and in any order, but that a
+/// rank's messages to another arrive in the order posted; sums and copies of memory are made in the
+/// order of the calls.
 class Calls {
  public:
   virtual ~Calls() = default;
@@ -28,8 +30,12 @@ class Calls {
   virtual void narrow(const float* from, BFloat16* to, std::int64_t count) = 0;
   virtual void widen(const BFloat16* from, float* to, std::int64_t count) = 0;
 
-  void send(const float* data, const Range& range, int to) { send(std::as_bytes(std::span(data + range.begin, data + range.end)), to); }
-  void receive(float* data, const Range& range, int from) { receive(std::as_writable_bytes(std::span(data + range.begin, data + range.end)), from); }
+  void send(const float* data, const Range& range, int to) {
+    send(std::as_bytes(std::span(data + range.begin, data + range.end)), to);
+  }
+  void receive(float* data, const Range& range, int from) {
+    receive(std::as_writable_bytes(std::span(data + range.begin, data + range.end)), from);
+  }
 };
 
 }  // namespace trireme::comm

@@ -10,24 +10,34 @@
 namespace trireme::comm {
 namespace {
 
-/// Self (size 1), and meta (a rank of a group that is not here: its calls are counted, and what would come from others is left as it is).
+/// Self (size 1), and meta (a rank of a group that is not here: its calls are counted, and what
+/// would come from others is left as it is).
 struct LocalForm final : Communicator::Form {
   using Form::Form;
 
   void barrier() override {}
   void broadcast(std::span<std::byte> data, int) override { count(data.size()); }
   void all_gather(std::span<const std::byte> mine, std::span<std::byte> all) override {
-    if (!mine.empty()) std::memmove(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(), mine.size());
+    if (!mine.empty())
+      std::memmove(all.data() + mine.size() * static_cast<std::size_t>(rank), mine.data(),
+                   mine.size());
     count(mine.size() * static_cast<std::size_t>(size - 1));
   }
-  void all_reduce(void*, std::size_t elements, Element, Reduction) override { count(elements * sizeof(double)); }
+  void all_reduce(void*, std::size_t elements, Element, Reduction) override {
+    count(elements * sizeof(double));
+  }
   void send(std::span<const std::byte> data, int to, int) override {
     ensure(size > 1, "a group of one rank has no rank {} to send to", to);
     count(data.size());
   }
-  void receive(std::span<std::byte>, int from, int) override { ensure(size > 1, "a group of one rank has no rank {} to receive from", from); }
+  void receive(std::span<std::byte>, int from, int) override {
+    ensure(size > 1, "a group of one rank has no rank {} to receive from", from);
+  }
   std::shared_ptr<Form> split(int, int) override {
-    ensure(size == 1, "a group of {} ranks that is not here cannot be split: nothing is known of the colours of the others", size);
+    ensure(size == 1,
+           "a group of {} ranks that is not here cannot be split: nothing is known of the colours "
+           "of the others",
+           size);
     return std::make_shared<LocalForm>(0, 1);
   }
 
@@ -51,7 +61,9 @@ struct LocalForm final : Communicator::Form {
 
 Communicator::Communicator() : form_(std::make_shared<LocalForm>(0, 1)) {}
 
-Communicator::Communicator(std::shared_ptr<Form> form) : form_(std::move(form)) { TRIREME_EXPECT(form_ != nullptr); }
+Communicator::Communicator(std::shared_ptr<Form> form) : form_(std::move(form)) {
+  TRIREME_EXPECT(form_ != nullptr);
+}
 
 Communicator Communicator::meta(int rank, int size) {
   TRIREME_EXPECT(0 <= rank && rank < size);
@@ -81,7 +93,9 @@ void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::by
   form_->all_gather(mine, all);
 }
 
-void Communicator::all_reduce(std::span<double> data, Reduction reduction) const { form_->all_reduce(data.data(), data.size(), Element::float64, reduction); }
+void Communicator::all_reduce(std::span<double> data, Reduction reduction) const {
+  form_->all_reduce(data.data(), data.size(), Element::float64, reduction);
+}
 
 void Communicator::all_reduce(std::span<std::int64_t> data, Reduction reduction) const {
   form_->all_reduce(data.data(), data.size(), Element::int64, reduction);
@@ -96,8 +110,12 @@ std::int64_t Communicator::all_reduce(std::int64_t value, Reduction reduction) c
   return value;
 }
 
-void Communicator::send(std::span<const std::byte> data, int to, int tag) const { form_->send(data, to, tag); }
-void Communicator::receive(std::span<std::byte> data, int from, int tag) const { form_->receive(data, from, tag); }
+void Communicator::send(std::span<const std::byte> data, int to, int tag) const {
+  form_->send(data, to, tag);
+}
+void Communicator::receive(std::span<std::byte> data, int from, int tag) const {
+  form_->receive(data, from, tag);
+}
 
 Communicator Communicator::split(int color, int key) const {
   const std::shared_ptr<Form> part = form_->split(color, key);
@@ -109,14 +127,16 @@ const void* Communicator::mpi_handle() const { return form_->mpi_handle(); }
 
 void agree(const Communicator& group, const std::string& message, ExitCode code) {
   const bool failed = !message.empty() || code != ExitCode::done;
-  const std::int64_t first = group.all_reduce(std::int64_t{failed ? group.rank() : group.size()}, Reduction::min);
+  const std::int64_t first =
+      group.all_reduce(std::int64_t{failed ? group.rank() : group.size()}, Reduction::min);
   if (first == group.size()) return;
   const int root = static_cast<int>(first);
   const std::string words = group.broadcast(message, root);
   std::int64_t first_code = static_cast<std::int64_t>(code);
   group.broadcast(std::as_writable_bytes(std::span(&first_code, 1)), root);
   if (failed) throw_agreed(code, message);
-  throw_agreed(static_cast<ExitCode>(first_code), fmt::format("rank {} of {}: {}", first, group.size(), words));
+  throw_agreed(static_cast<ExitCode>(first_code),
+               fmt::format("rank {} of {}: {}", first, group.size(), words));
 }
 
 }  // namespace trireme::comm

@@ -26,7 +26,8 @@ struct Header {
   std::int64_t from = 0;
 };
 
-/// Where rank 0 may be reached: a host has several networks, and not each is seen from everywhere. IPv4, as the launchers and MPI's own TCP use it.
+/// Where rank 0 may be reached: a host has several networks, and not each is seen from everywhere.
+/// IPv4, as the launchers and MPI's own TCP use it.
 struct Meeting {
   std::uint64_t key = 0;
   std::uint16_t port = 0;  ///< network order; 0: nowhere
@@ -42,16 +43,20 @@ sockaddr_in address_of(std::uint32_t address, std::uint16_t port) {
   return place;
 }
 
-bool same(const sockaddr_in& a, const sockaddr_in& b) { return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port; }
+bool same(const sockaddr_in& a, const sockaddr_in& b) {
+  return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
+}
 
 void add_own_addresses(Meeting& meeting) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
-  for (const ifaddrs* entry = list; entry != nullptr && meeting.count < meeting.addresses.size(); entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list; entry != nullptr && meeting.count < meeting.addresses.size();
+       entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     sockaddr_in place{};
     std::memcpy(&place, entry->ifa_addr, sizeof place);
-    meeting.addresses[meeting.count++] = place.sin_addr.s_addr;  // loopback too: ranks of the same host
+    meeting.addresses[meeting.count++] =
+        place.sin_addr.s_addr;  // loopback too: ranks of the same host
   }
   freeifaddrs(list);
 }
@@ -60,7 +65,10 @@ void add_own_addresses(Meeting& meeting) {
 
 struct Datagrams::State {
   int rank = 0, socket = -1;
-  int bell = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);  // readable once nobody shall wait any more; none: a wait lasts its time
+  int bell = ::eventfd(
+      0,
+      EFD_CLOEXEC |
+          EFD_NONBLOCK);  // readable once nobody shall wait any more; none: a wait lasts its time
   std::uint64_t key = 0;
   std::vector<sockaddr_in> meeting;  // not rank 0: where it may be; one place once it has answered
   std::vector<sockaddr_in> peers;    // rank 0: by rank; port 0: not heard yet
@@ -76,8 +84,10 @@ Datagrams::Datagrams(const Communicator& world) : state_(std::make_unique<State>
     meeting.key = std::uint64_t{random()} << 32 | random();
     sockaddr_in place = address_of(htonl(INADDR_ANY), 0);
     socklen_t length = sizeof place;
-    const bool bound = state_->socket >= 0 && ::bind(state_->socket, reinterpret_cast<sockaddr*>(&place), sizeof place) == 0 &&
-                       ::getsockname(state_->socket, reinterpret_cast<sockaddr*>(&place), &length) == 0;
+    const bool bound =
+        state_->socket >= 0 &&
+        ::bind(state_->socket, reinterpret_cast<sockaddr*>(&place), sizeof place) == 0 &&
+        ::getsockname(state_->socket, reinterpret_cast<sockaddr*>(&place), &length) == 0;
     if (bound) {
       meeting.port = place.sin_port;
       add_own_addresses(meeting);
@@ -86,7 +96,8 @@ Datagrams::Datagrams(const Communicator& world) : state_(std::make_unique<State>
   world.broadcast(std::as_writable_bytes(std::span(&meeting, 1)), 0);
   state_->key = meeting.key;
   state_->peers.resize(static_cast<std::size_t>(world.size()));
-  for (std::size_t i = 0; i < meeting.count; ++i) state_->meeting.push_back(address_of(meeting.addresses[i], meeting.port));
+  for (std::size_t i = 0; i < meeting.count; ++i)
+    state_->meeting.push_back(address_of(meeting.addresses[i], meeting.port));
 }
 
 Datagrams::~Datagrams() {
@@ -105,7 +116,8 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
   std::memcpy(packet.data(), &header, sizeof header);
   std::memcpy(packet.data() + sizeof header, data.data(), data.size());
   const auto post = [&](const sockaddr_in& place) {  // what cannot go is as good as lost
-    (void)!::sendto(state_->socket, packet.data(), sizeof header + data.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&place), sizeof place);
+    (void)!::sendto(state_->socket, packet.data(), sizeof header + data.size(), MSG_NOSIGNAL,
+                    reinterpret_cast<const sockaddr*>(&place), sizeof place);
   };
   if (state_->rank == 0) {
     const sockaddr_in& peer = state_->peers[static_cast<std::size_t>(to)];
@@ -118,19 +130,26 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
 std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds) {
   TRIREME_EXPECT(data.size() <= longest);
   std::array<pollfd, 2> wanted{
-      {{.fd = state_->socket, .events = POLLIN, .revents = 0}, {.fd = state_->bell, .events = POLLIN, .revents = 0}}};  // negative: of no matter
-  if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 || wanted[0].revents == 0) return std::nullopt;
+      {{.fd = state_->socket, .events = POLLIN, .revents = 0},
+       {.fd = state_->bell, .events = POLLIN, .revents = 0}}};  // negative: of no matter
+  if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 ||
+      wanted[0].revents == 0)
+    return std::nullopt;
   std::array<std::byte, sizeof(Header) + longest> packet{};
   sockaddr_in place{};
   socklen_t length = sizeof place;
-  const ssize_t got = ::recvfrom(state_->socket, packet.data(), packet.size(), 0, reinterpret_cast<sockaddr*>(&place), &length);
+  const ssize_t got = ::recvfrom(state_->socket, packet.data(), packet.size(), 0,
+                                 reinterpret_cast<sockaddr*>(&place), &length);
   if (got != static_cast<ssize_t>(sizeof(Header) + data.size())) return std::nullopt;
   Header header;
   std::memcpy(&header, packet.data(), sizeof header);
-  if (header.key != state_->key || header.from < 0 || header.from >= static_cast<std::int64_t>(state_->peers.size())) return std::nullopt;
+  if (header.key != state_->key || header.from < 0 ||
+      header.from >= static_cast<std::int64_t>(state_->peers.size()))
+    return std::nullopt;
   if (state_->rank == 0)
     state_->peers[static_cast<std::size_t>(header.from)] = place;
-  else if (std::any_of(state_->meeting.begin(), state_->meeting.end(), [&](const sockaddr_in& known) { return same(known, place); }))
+  else if (std::any_of(state_->meeting.begin(), state_->meeting.end(),
+                       [&](const sockaddr_in& known) { return same(known, place); }))
     state_->meeting = {place};
   std::memcpy(data.data(), packet.data() + sizeof header, data.size());
   return static_cast<int>(header.from);

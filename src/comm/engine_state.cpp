@@ -18,19 +18,22 @@ constexpr std::size_t usual_groups = 16;
 // The number of a slot within a ticket.
 constexpr int slot_bits = 20;
 
-/// Between two looks at what is under way: gives the core away at once, and sleeps when it takes longer, for a few percent of the time waited so
-/// far: many ranks on few cores leave them to those that have work.
+/// Between two looks at what is under way: gives the core away at once, and sleeps when it takes
+/// longer, for a few percent of the time waited so far: many ranks on few cores leave them to those
+/// that have work.
 void pause(int idle) {
   constexpr int yields = 64, longest_us = 1000;
   if (idle < yields)
     std::this_thread::yield();
   else
-    std::this_thread::sleep_for(std::chrono::microseconds(std::min(20 + 4 * (idle - yields), longest_us)));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(std::min(20 + 4 * (idle - yields), longest_us)));
 }
 
 }  // namespace
 
-Engine::State::State(Drive drive_in, std::int64_t longest_in) : drive(drive_in), longest(longest_in) {
+Engine::State::State(Drive drive_in, std::int64_t longest_in)
+    : drive(drive_in), longest(longest_in) {
   while (slots.size() < usual_requests) free.push(slots.emplace_back(slots.size()));
   under_way.reserve(usual_requests);
   staged.reserve(usual_requests);
@@ -45,7 +48,8 @@ Engine::State::Slot& Engine::State::take_slot() {
 }
 
 Engine::State::Group& Engine::State::group_of(const Communicator& ranks, MpiForm& form) {
-  const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) { return group.form == &form; });
+  const auto known = std::find_if(groups.begin(), groups.end(),
+                                  [&](const Group& group) { return group.form == &form; });
   return known != groups.end() ? *known : groups.emplace_back(Group{ranks, &form, {}, {}, 0});
 }
 
@@ -61,7 +65,9 @@ Passage Engine::State::passage_of(const void* place, std::size_t bytes, std::siz
   return {*staging, bytes + parts * Passage::alignment};
 }
 
-Engine::Ticket Engine::State::ask(const Communicator& ranks, MpiForm& form, int tag, std::string_view label, const Work& work, const Passage& passage) {
+Engine::Ticket Engine::State::ask(const Communicator& ranks, MpiForm& form, int tag,
+                                  std::string_view label, const Work& work,
+                                  const Passage& passage) {
   Slot& slot = take_slot();
   slot.turn = ++requests;
   slot.work = work;
@@ -90,14 +96,19 @@ Engine::Ticket Engine::State::ask(const Communicator& ranks, MpiForm& form, int 
 }
 
 Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& group) const {
-  return nccl == nullptr || in_host_memory(device_of(place).kind) ? nullptr : nccl->channel_of(group);
+  return nccl == nullptr || in_host_memory(device_of(place).kind) ? nullptr
+                                                                  : nccl->channel_of(group);
 }
 
-Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& group, int from, int to, int tag) const {
-  return nccl == nullptr || in_host_memory(device_of(place).kind) ? nullptr : nccl->channel_of(group, from, to, tag);
+Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& group, int from,
+                                         int to, int tag) const {
+  return nccl == nullptr || in_host_memory(device_of(place).kind)
+             ? nullptr
+             : nccl->channel_of(group, from, to, tag);
 }
 
-Engine::Ticket Engine::State::ask(Nccl::Channel& channel, std::string_view label, const Work& work) {
+Engine::Ticket Engine::State::ask(Nccl::Channel& channel, std::string_view label,
+                                  const Work& work) {
   retire_enqueued();
   Slot& slot = take_slot();
   slot.turn = ++requests;
@@ -140,7 +151,8 @@ void Engine::State::progress() {
   if (drive == Drive::polled) drive_once();
 }
 
-/// One look at all that is under way; true where something ended. By the holder of `driving`, or where there is no other thread.
+/// One look at all that is under way; true where something ended. By the holder of `driving`, or
+/// where there is no other thread.
 bool Engine::State::drive_once() {
   if (error) std::rethrow_exception(error);
   if (pending == 0) return false;
@@ -176,17 +188,19 @@ bool Engine::State::advance() {
     return ended;
   });
   if (done.empty()) return false;
-  for (Slot* slot = done.first; slot != nullptr; slot = slot->next) slot->group->under_way -= slot->in_order;
+  for (Slot* slot = done.first; slot != nullptr; slot = slot->next)
+    slot->group->under_way -= slot->in_order;
   retire(done);
   start();
   return true;
 }
 
-/// What is on its way from a device holds back what its group was asked for later, also on host memory: MPI matches a group's sums, and messages of one
-/// tag, by the order of the calls.
+/// What is on its way from a device holds back what its group was asked for later, also on host
+/// memory: MPI matches a group's sums, and messages of one tag, by the order of the calls.
 void Engine::State::start() {
   std::erase_if(to_start, [&](Group* group) {
-    while (!group->sums.empty() && group->under_way < window && group->sums.first->passage.ready()) begin(group->sums.pop());
+    while (!group->sums.empty() && group->under_way < window && group->sums.first->passage.ready())
+      begin(group->sums.pop());
     while (!group->sends.empty() && group->sends.first->passage.ready()) begin(group->sends.pop());
     return group->sums.empty() && group->sends.empty();
   });
@@ -264,7 +278,8 @@ void Engine::State::run() {
   }
 }
 
-/// The main thread drives until done(): it would have nothing else to do, and a thread that had to be woken up costs time.
+/// The main thread drives until done(): it would have nothing else to do, and a thread that had to
+/// be woken up costs time.
 template <class Done>
 void Engine::State::wait_until(Done&& done) {
   if (done()) return;
@@ -295,7 +310,8 @@ void Engine::State::wait(Ticket ticket) {
     return retire_enqueued();
   }
   // What the compute stream was asked for behind the request is worked on while the host waits.
-  if (staging != nullptr && staging->compute().graphs != nullptr) staging->compute().graphs->flush();
+  if (staging != nullptr && staging->compute().graphs != nullptr)
+    staging->compute().graphs->flush();
   wait_until([&] { return ticket == 0 || slot.ticket != ticket || slot.arrived; });
   if (ticket == 0 || slot.ticket != ticket) return;
   std::erase(staged, &slot);

@@ -25,8 +25,9 @@
 
 namespace trireme::comm {
 
-/// Requests stand in slots, which are used again and again. One thread drives at a time, the holder of `driving`: the main one where it waits,
-/// else the engine's own; without it, the main one whenever it calls. What both touch is guarded by `mutex`, or atomic.
+/// Requests stand in slots, which are used again and again. One thread drives at a time, the holder
+/// of `driving`: the main one where it waits, else the engine's own; without it, the main one
+/// whenever it calls. What both touch is guarded by `mutex`, or atomic.
 struct Engine::State {
   using Work = std::variant<AllReduce, ReduceScatter, WiredSum, AllGather, Send, Receive>;
   struct Group;
@@ -36,9 +37,11 @@ struct Engine::State {
 
     const std::size_t number;
     std::uint64_t uses = 0, turn = 0;  // how often it was used; which request of the engine this is
-    std::atomic<Ticket> ticket{0};     // 0: free. A ticket is (use, number of the slot): it is done once another stands here
+    std::atomic<Ticket> ticket{
+        0};  // 0: free. A ticket is (use, number of the slot): it is done once another stands here
     std::atomic<bool> under_way{false};
-    std::atomic<bool> arrived{false};  // staged: what comes in is on its way, and the slot is free once the main thread has waited for it
+    std::atomic<bool> arrived{false};  // staged: what comes in is on its way, and the slot is free
+                                       // once the main thread has waited for it
     std::optional<Work> work;
     Passage passage;
     bool by_nccl = false;
@@ -48,7 +51,8 @@ struct Engine::State {
     int tag = 0, step = 0, steps = 0;
     double begun = 0;  // monotonic_seconds()
     MpiCalls calls;
-    std::optional<Event> passed_when;  // by NCCL: its end, recorded anew by each request that stands here, and what it sends
+    std::optional<Event> passed_when;  // by NCCL: its end, recorded anew by each request that
+                                       // stands here, and what it sends
     double bytes_by_nccl = 0;
     Slot* next = nullptr;  // in the one list in which it stands
   };
@@ -71,23 +75,28 @@ struct Engine::State {
   struct Group {
     Communicator ranks;  // keeps it alive
     MpiForm* form = nullptr;
-    List sums, sends;   // not started: sums and gathers, and what is sent, which start in the order asked for
+    List sums, sends;   // not started: sums and gathers, and what is sent, which start in the order
+                        // asked for
     int under_way = 0;  // of those in order
   };
 
   State(Drive drive_in, std::int64_t longest_in);
 
-  Ticket ask(const Communicator& ranks, MpiForm& form, int tag, std::string_view label, const Work& work, const Passage& passage);
+  Ticket ask(const Communicator& ranks, MpiForm& form, int tag, std::string_view label,
+             const Work& work, const Passage& passage);
   /// The same by NCCL, of what stands in `plan`.
   Ticket ask(Nccl::Channel& channel, std::string_view label, const Work& work);
   /// By which a request on memory at `place` goes; null: by MPI.
   Nccl::Channel* channel_of(const void* place, const Communicator& group) const;
-  Nccl::Channel* channel_of(const void* place, const Communicator& group, int from, int to, int tag) const;
+  Nccl::Channel* channel_of(const void* place, const Communicator& group, int from, int to,
+                            int tag) const;
   /// The stream that works on memory at `place`.
   Stream stream_of(const void* place) const;
-  /// The way for memory at `place`: for `parts` pieces that are `bytes` together, where it is a device's.
+  /// The way for memory at `place`: for `parts` pieces that are `bytes` together, where it is a
+  /// device's.
   Passage passage_of(const void* place, std::size_t bytes, std::size_t parts);
-  /// Until the request is done, and for what the compute stream is given from now on, its memory is there.
+  /// Until the request is done, and for what the compute stream is given from now on, its memory is
+  /// there.
   void wait(Ticket ticket);
   void quiesce();
   void progress();

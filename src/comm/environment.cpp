@@ -44,7 +44,8 @@ struct Launch {
 
 Launch find_launch() {
   Launch launch;
-  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"}) launch.by_launcher |= variable(name) != nullptr;
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"})
+    launch.by_launcher |= variable(name) != nullptr;
   launch.slurm_step = variable("SLURM_STEP_ID") != nullptr && variable("SLURM_PROCID") != nullptr;
   // mpirun in a job leaves Slurm's own counts standing beside its own: its own rule.
   if (variable("OMPI_COMM_WORLD_SIZE") != nullptr)
@@ -52,51 +53,61 @@ Launch find_launch() {
   else if (variable("PMI_SIZE") != nullptr)
     launch.tasks = number("PMI_SIZE");
   else if (launch.slurm_step)
-    launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS");
+    launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS"
+                                                                      : "SLURM_NTASKS");
   return launch;
 }
 
-/// The process that started this one, where that is an MPI launcher or its part on this host (and no shell, debugger, or init after the launcher's death).
+/// The process that started this one, where that is an MPI launcher or its part on this host (and
+/// no shell, debugger, or init after the launcher's death).
 std::optional<pid_t> launcher_process() {
   const pid_t parent = ::getppid();
   std::string name;
   std::getline(std::ifstream("/proc/" + std::to_string(parent) + "/comm"), name);
   // No more than 15 letters, as the system keeps them.
-  static const std::set<std::string> known{"mpirun",        "mpirun.openmpi", "mpirun.mpich",    "mpiexec",        "mpiexec.openmpi",
-                                           "mpiexec.mpich", "mpiexec.hydra",  "orterun",         "orted",          "prterun",
-                                           "prted",         "prte",           "hydra_pmi_proxy", "hydra_bstrap_pr"};
+  static const std::set<std::string> known{
+      "mpirun",        "mpirun.openmpi", "mpirun.mpich",    "mpiexec",        "mpiexec.openmpi",
+      "mpiexec.mpich", "mpiexec.hydra",  "orterun",         "orted",          "prterun",
+      "prted",         "prte",           "hydra_pmi_proxy", "hydra_bstrap_pr"};
   return known.contains(name) ? std::optional(parent) : std::nullopt;
 }
 
-/// Leaves a process behind that ends the launcher, should it still be there after a while: one that ends a job waits without end for its own part on a host
-/// that does not answer any more.
+/// Leaves a process behind that ends the launcher, should it still be there after a while: one that
+/// ends a job waits without end for its own part on a host that does not answer any more.
 void end_launcher_later(pid_t process) {
-  const std::string script = fmt::format("i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; esac; sleep 0.1; done",
-                                         launcher_looks, launcher_looks_at_most);
+  const std::string script = fmt::format(
+      "i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; "
+      "esac; sleep 0.1; done",
+      launcher_looks, launcher_looks_at_most);
   const std::string launcher = std::to_string(process);
   std::string sh = "sh", option = "-c", body = script, pid = launcher;
   char* words[] = {sh.data(), option.data(), body.data(), pid.data(), nullptr};
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_t files;
-  if (::posix_spawnattr_init(&attributes) != 0 || ::posix_spawn_file_actions_init(&files) != 0) return;
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);  // launchers kill the groups of their ranks
-  for (const int file : {0, 1, 2}) ::posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
+  if (::posix_spawnattr_init(&attributes) != 0 || ::posix_spawn_file_actions_init(&files) != 0)
+    return;
+  ::posix_spawnattr_setflags(&attributes,
+                             POSIX_SPAWN_SETSID);  // launchers kill the groups of their ranks
+  for (const int file : {0, 1, 2})
+    ::posix_spawn_file_actions_addopen(&files, file, "/dev/null", O_RDWR, 0);
   pid_t child = 0;
-  (void)::posix_spawnp(&child, "sh", &files, &attributes, words, environ);  // what cannot be started ends nothing
+  (void)::posix_spawnp(&child, "sh", &files, &attributes, words,
+                       environ);  // what cannot be started ends nothing
 }
 
 /// Many processes that each believe to be alone would write one run folder: refused.
 void validate_world(const Launch& launch, int world_size) {
   if (world_size > 1 || launch.tasks <= 1) return;
-  validate(
-      !launch.slurm_step || variable("OMPI_COMM_WORLD_SIZE") != nullptr,
-      "srun started {} tasks, but MPI sees a world of one: each would train by itself. This MPI was not told of its peers: `srun --mpi=list` "
-      "shows the kinds that this Slurm has; take the one that the MPI library was built for, as in `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)",
-      launch.tasks);
-  throw InputError(
-      fmt::format("the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
-                  "Start with the mpirun of the MPI library that this program is linked with",
-                  launch.tasks));
+  validate(!launch.slurm_step || variable("OMPI_COMM_WORLD_SIZE") != nullptr,
+           "srun started {} tasks, but MPI sees a world of one: each would train by itself. This "
+           "MPI was not told of its peers: `srun --mpi=list` "
+           "shows the kinds that this Slurm has; take the one that the MPI library was built for, "
+           "as in `srun --mpi=pmix` (Open MPI) or `srun --mpi=pmi2` (MPICH)",
+           launch.tasks);
+  throw InputError(fmt::format(
+      "the launcher started {} processes, but MPI sees a world of one: each would train by itself. "
+      "Start with the mpirun of the MPI library that this program is linked with",
+      launch.tasks));
 }
 
 }  // namespace
@@ -123,13 +134,16 @@ Environment::Environment() : host_(host_name()) {
   world_ = Communicator(MpiForm::duplicate(MPI_COMM_WORLD));
   validate_world(launch, world_.size());
   MPI_Comm host = MPI_COMM_NULL;
-  mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL, &host), "MPI_Comm_split_type");
+  mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
+                              &host),
+          "MPI_Comm_split_type");
   mpi_try(MPI_Comm_rank(host, &local_rank_), "MPI_Comm_rank");
   mpi_try(MPI_Comm_size(host, &local_size_), "MPI_Comm_size");
   mpi_try(MPI_Comm_free(&host), "MPI_Comm_free");
 }
 
-// MPI_Finalize is collective: it stands in leave(), where all ranks come together; a rank that unwinds alone would wait here for ever.
+// MPI_Finalize is collective: it stands in leave(), where all ranks come together; a rank that
+// unwinds alone would wait here for ever.
 Environment::~Environment() = default;
 
 bool Environment::launcher_gone() const { return launcher_ != 0 && ::getppid() != launcher_; }
@@ -140,11 +154,13 @@ std::string Environment::library() const {
   int length = 0;
   mpi_try(MPI_Get_library_version(text, &length), "MPI_Get_library_version");
   const std::string_view version(text, static_cast<std::size_t>(length));
-  return std::string(version.substr(0, version.find_first_of(",\n")));  // the rest is package and build
+  return std::string(
+      version.substr(0, version.find_first_of(",\n")));  // the rest is package and build
 }
 
 void Environment::leave(ExitCode code) {
-  std::fflush(stdout);  // before any rank is gone: newer launchers end the others once one leaves with a code
+  std::fflush(stdout);  // before any rank is gone: newer launchers end the others once one leaves
+                        // with a code
   if (initialized_) {
     // Error codes are not looked at: there is no other way out than this one.
     MPI_Barrier(MPI_COMM_WORLD);
@@ -162,7 +178,9 @@ void Environment::leave(ExitCode code) {
 void Environment::abort(ExitCode code) {
   std::fflush(nullptr);
   if (initialized_) {
-    const bool task_of_srun = find_launch().slurm_step && variable("OMPI_COMM_WORLD_SIZE") == nullptr;  // Slurm itself looks after lost nodes
+    const bool task_of_srun =
+        find_launch().slurm_step &&
+        variable("OMPI_COMM_WORLD_SIZE") == nullptr;  // Slurm itself looks after lost nodes
     if (!task_of_srun && launcher_ != 0 && !launcher_gone()) end_launcher_later(launcher_);
     try {
       std::thread([code] {
@@ -170,7 +188,8 @@ void Environment::abort(ExitCode code) {
         _exit(static_cast<int>(code));
       }).detach();
     } catch (const std::system_error&) {
-      alarm(abort_seconds);  // no thread to be had: the signal ends the process, though with its own code
+      alarm(abort_seconds);  // no thread to be had: the signal ends the process, though with its
+                             // own code
     }
     MPI_Abort(MPI_COMM_WORLD, static_cast<int>(code));
   }

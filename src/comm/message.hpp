@@ -18,7 +18,9 @@ class Send {
   int steps() const { return 1; }
   void post(Calls& calls, int) const { calls.send(data_, to_); }
   void complete(Calls&, int) const {}
-  std::string describe() const { return fmt::format("{} bytes to rank {}, tag {}", data_.size(), to_, tag_); }
+  std::string describe() const {
+    return fmt::format("{} bytes to rank {}, tag {}", data_.size(), to_, tag_);
+  }
 
  private:
   std::span<const std::byte> data_;
@@ -34,7 +36,9 @@ class Receive {
   int steps() const { return 1; }
   void post(Calls& calls, int) const { calls.receive(data_, from_); }
   void complete(Calls&, int) const {}
-  std::string describe() const { return fmt::format("{} bytes from rank {}, tag {}", data_.size(), from_, tag_); }
+  std::string describe() const {
+    return fmt::format("{} bytes from rank {}, tag {}", data_.size(), from_, tag_);
+  }
 
  private:
   std::span<std::byte> data_;

@@ -12,12 +12,14 @@
 
 namespace trireme::comm {
 
-/// The MPI calls of one step of a request that are under way, on host memory. MPI counts are int: what is longer than `longest` goes in several calls, which are
-/// posted at once, in order, and cut alike on all ranks. Nothing here waits.
+/// The MPI calls of one step of a request that are under way, on host memory. MPI counts are int:
+/// what is longer than `longest` goes in several calls, which are posted at once, in order, and cut
+/// alike on all ranks. Nothing here waits.
 class MpiCalls final : public Calls {
  public:
   MpiCalls();
-  /// A request begins: on this group, its messages under this tag. `longest`: bytes of a message, elements of a sum.
+  /// A request begins: on this group, its messages under this tag. `longest`: bytes of a message,
+  /// elements of a sum.
   void begin(const MpiForm& group, int tag, std::int64_t longest);
 
   using Calls::receive;
@@ -31,7 +33,8 @@ class MpiCalls final : public Calls {
   void narrow(const float* from, BFloat16* to, std::int64_t count) override;
   void widen(const BFloat16* from, float* to, std::int64_t count) override;
 
-  /// Whether all of them have ended. Throws Failure where MPI failed, or a message was of another length.
+  /// Whether all of them have ended. Throws Failure where MPI failed, or a message was of another
+  /// length.
   bool ended();
   /// Bytes that the request sent so far (MPI's own sum: as a ring would).
   double bytes_sent() const { return bytes_sent_; }

@@ -38,7 +38,8 @@ void turn_highest_bits(std::span<std::uint64_t> words) {
 /// Calls piece(begin, count) for [0, elements) in pieces that MPI can count.
 template <class Piece>
 void in_pieces(std::size_t elements, Piece&& piece) {
-  for (std::size_t begin = 0; begin < elements; begin += longest) piece(begin, static_cast<int>(std::min(longest, elements - begin)));
+  for (std::size_t begin = 0; begin < elements; begin += longest)
+    piece(begin, static_cast<int>(std::min(longest, elements - begin)));
 }
 
 }  // namespace
@@ -68,39 +69,50 @@ std::shared_ptr<MpiForm> MpiForm::duplicate(MPI_Comm parent) {
 void MpiForm::barrier() { mpi_try(MPI_Barrier(main), "MPI_Barrier"); }
 
 void MpiForm::broadcast(std::span<std::byte> data, int root) {
-  in_pieces(data.size(), [&](std::size_t begin, int count) { mpi_try(MPI_Bcast(data.data() + begin, count, MPI_BYTE, root, main), "MPI_Bcast"); });
+  in_pieces(data.size(), [&](std::size_t begin, int count) {
+    mpi_try(MPI_Bcast(data.data() + begin, count, MPI_BYTE, root, main), "MPI_Bcast");
+  });
 }
 
 void MpiForm::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
   if (mine.empty()) return;
   if (mine.size() <= longest) {
     const int count = static_cast<int>(mine.size());
-    mpi_try(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, main), "MPI_Allgather");
+    mpi_try(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, main),
+            "MPI_Allgather");
     return;
   }
   for (int root = 0; root < size; ++root) {
-    const std::span<std::byte> part = all.subspan(mine.size() * static_cast<std::size_t>(root), mine.size());
-    if (root == rank) in_pieces(mine.size(), [&](std::size_t begin, int count) { std::memcpy(&part[begin], &mine[begin], static_cast<std::size_t>(count)); });
+    const std::span<std::byte> part =
+        all.subspan(mine.size() * static_cast<std::size_t>(root), mine.size());
+    if (root == rank)
+      in_pieces(mine.size(), [&](std::size_t begin, int count) {
+        std::memcpy(&part[begin], &mine[begin], static_cast<std::size_t>(count));
+      });
     broadcast(part, root);
   }
 }
 
 void MpiForm::all_reduce(void* data, std::size_t count, Element element, Reduction reduction) {
   static_assert(sizeof(double) == 8 && sizeof(std::int64_t) == 8);  // all elements are 8 bytes long
-  // Several libraries compare unsigned numbers as if they were signed: MPICH 4.0.2 does, and Open MPI 4.1.4 does with MPI_UNSIGNED_LONG.
+  // Several libraries compare unsigned numbers as if they were signed: MPICH 4.0.2 does, and Open
+  // MPI 4.1.4 does with MPI_UNSIGNED_LONG.
   const bool turned = element == Element::uint64 && reduction != Reduction::sum;
   const std::span<std::uint64_t> words(static_cast<std::uint64_t*>(data), turned ? count : 0);
   turn_highest_bits(words);
   const MPI_Datatype type = datatype(turned ? Element::int64 : element);
   in_pieces(count, [&](std::size_t begin, int piece) {
     std::byte* part = static_cast<std::byte*>(data) + begin * sizeof(double);
-    mpi_try(MPI_Allreduce(MPI_IN_PLACE, part, piece, type, operation(reduction), main), "MPI_Allreduce");
+    mpi_try(MPI_Allreduce(MPI_IN_PLACE, part, piece, type, operation(reduction), main),
+            "MPI_Allreduce");
   });
   turn_highest_bits(words);
 }
 
 void MpiForm::send(std::span<const std::byte> data, int to, int tag) {
-  in_pieces(data.size(), [&](std::size_t begin, int count) { mpi_try(MPI_Send(data.data() + begin, count, MPI_BYTE, to, tag, main), "MPI_Send"); });
+  in_pieces(data.size(), [&](std::size_t begin, int count) {
+    mpi_try(MPI_Send(data.data() + begin, count, MPI_BYTE, to, tag, main), "MPI_Send");
+  });
 }
 
 void MpiForm::receive(std::span<std::byte> data, int from, int tag) {
@@ -109,7 +121,9 @@ void MpiForm::receive(std::span<std::byte> data, int from, int tag) {
     mpi_try(MPI_Recv(data.data() + begin, count, MPI_BYTE, from, tag, main, &status), "MPI_Recv");
     int received = 0;
     mpi_try(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
-    ensure(received == count, "a message of {} bytes came from rank {} with tag {} where {} were due", received, from, tag, count);
+    ensure(received == count,
+           "a message of {} bytes came from rank {} with tag {} where {} were due", received, from,
+           tag, count);
   });
 }
 

@@ -12,8 +12,8 @@ namespace trireme::comm {
 /// Turns an MPI error code into a Failure that names the call.
 void mpi_try(int code, std::string_view call);
 
-/// Ranks that speak MPI on host memory. Its communicators are never freed (MPI_Comm_free is collective, a destructor must not be):
-/// there are few of them, and MPI_Finalize ends them all.
+/// Ranks that speak MPI on host memory. Its communicators are never freed (MPI_Comm_free is
+/// collective, a destructor must not be): there are few of them, and MPI_Finalize ends them all.
 struct MpiForm final : Communicator::Form {
   /// Collective over `parent`: makes two duplicates of it.
   static std::shared_ptr<MpiForm> duplicate(MPI_Comm parent);
@@ -27,12 +27,14 @@ struct MpiForm final : Communicator::Form {
   std::shared_ptr<Form> split(int color, int key) override;
   const void* mpi_handle() const override { return &main; }
 
-  MPI_Comm main;                      ///< blocking calls of Communicator
-  MPI_Comm engine;                    ///< the engine's traffic, which therefore never meets the main thread's
-  std::uint64_t engine_requests = 0;  ///< sums and gathers of the engine on this group so far: their tags, alike on all its ranks
+  MPI_Comm main;    ///< blocking calls of Communicator
+  MPI_Comm engine;  ///< the engine's traffic, which therefore never meets the main thread's
+  std::uint64_t engine_requests = 0;  ///< sums and gathers of the engine on this group so far:
+                                      ///< their tags, alike on all its ranks
 
  private:
-  MpiForm(int rank_in, int size_in, MPI_Comm main_in, MPI_Comm engine_in) : Form(rank_in, size_in), main(main_in), engine(engine_in) {}
+  MpiForm(int rank_in, int size_in, MPI_Comm main_in, MPI_Comm engine_in)
+      : Form(rank_in, size_in), main(main_in), engine(engine_in) {}
 };
 
 }  // namespace trireme::comm

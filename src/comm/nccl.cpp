@@ -24,11 +24,14 @@ static_assert(NCCL_VERSION_CODE >= NCCL_VERSION(2, 20, 0), "NCCL 2.20 or newer i
 namespace trireme::comm {
 namespace {
 
-// Until all ranks of a group have come and are connected: 1000 ranks take less than a minute. A lost rank is found by the watchdog before that.
+// Until all ranks of a group have come and are connected: 1000 ranks take less than a minute. A
+// lost rank is found by the watchdog before that.
 constexpr double connect_seconds = 600;
-// NCCL's abort has been seen to stand still where a network does; the process is on its way out then.
+// NCCL's abort has been seen to stand still where a network does; the process is on its way out
+// then.
 constexpr double abort_seconds = 10;
-// Thread blocks of a communicator's kernels. Those of a rank's communicators (mostly under eight) fit on a device side by side.
+// Thread blocks of a communicator's kernels. Those of a rank's communicators (mostly under eight)
+// fit on a device side by side.
 constexpr int most_blocks = 16;
 
 void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
@@ -45,9 +48,13 @@ struct Nccl::Channel {
 };
 
 struct Nccl::State {
-  explicit State(const Stream& compute_in) : compute(compute_in), asked(compute_in.device), first(compute_in.device, 4096, "NCCL: a first exchange") {}
+  explicit State(const Stream& compute_in)
+      : compute(compute_in),
+        asked(compute_in.device),
+        first(compute_in.device, 4096, "NCCL: a first exchange") {}
 
-  void make(Channel& channel, const ncclUniqueId& id, int rank, int size, const Plan& first_exchange);
+  void make(Channel& channel, const ncclUniqueId& id, int rank, int size,
+            const Plan& first_exchange);
   void enqueue(Channel& channel, const Plan& plan);
   void post(const Channel& channel, const Plan::Call& call);
   void settle(const Channel& channel, double until);
@@ -64,7 +71,8 @@ struct Nccl::State {
   std::size_t registered_bytes = 0;
 };
 
-/// Ends all communicators of this rank, whose kernels on the device end too: without it a rank that waits for the device would wait for ever.
+/// Ends all communicators of this rank, whose kernels on the device end too: without it a rank that
+/// waits for the device would wait for ever.
 void Nccl::State::abort() {
   std::vector<ncclComm_t> handles;
   for (Channel& channel : channels) {
@@ -82,13 +90,16 @@ void Nccl::State::abort() {
   } catch (const std::system_error&) {
     return;  // no thread to be had: the process's end will do
   }
-  for (const double until = monotonic_seconds() + abort_seconds; !*ended && monotonic_seconds() < until;) pause();
+  for (const double until = monotonic_seconds() + abort_seconds;
+       !*ended && monotonic_seconds() < until;)
+    pause();
 }
 
 void Nccl::State::fail(const Channel& channel, ncclResult_t result, const char* call) {
   const std::string detail = channel.handle == nullptr ? "" : ncclGetLastError(channel.handle);
   abort();
-  throw Failure(fmt::format("{} failed: {}{}{}", call, ncclGetErrorString(result), detail.empty() ? "" : ": ", detail));
+  throw Failure(fmt::format("{} failed: {}{}{}", call, ncclGetErrorString(result),
+                            detail.empty() ? "" : ": ", detail));
 }
 
 void Nccl::State::attempt(const Channel& channel, ncclResult_t result, const char* call) {
@@ -99,7 +110,8 @@ void Nccl::State::expect_before(double until) {
   if (monotonic_seconds() < until) return;
   abort();
   throw Failure(
-      fmt::format("NCCL: not all ranks of a group were connected within {} s; does NCCL find the network between these nodes? "
+      fmt::format("NCCL: not all ranks of a group were connected within {} s; does NCCL find the "
+                  "network between these nodes? "
                   "(NCCL_DEBUG=INFO tells)",
                   connect_seconds));
 }
@@ -116,7 +128,8 @@ void Nccl::State::settle(const Channel& channel, double until) {
   }
 }
 
-void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int size, const Plan& first_exchange) {
+void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int size,
+                       const Plan& first_exchange) {
   const double until = monotonic_seconds() + connect_seconds;
   const cudaError_t error = cudaSetDevice(compute.device.index);
   ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
@@ -124,9 +137,11 @@ void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int s
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.maxCTAs = most_blocks;
-  attempt(channel, ncclCommInitRankConfig(&channel.handle, size, id, rank, &config), "ncclCommInitRankConfig");
+  attempt(channel, ncclCommInitRankConfig(&channel.handle, size, id, rank, &config),
+          "ncclCommInitRankConfig");
   settle(channel, until);
-  // NCCL opens connections when they are first used, by calls of both sides: now, and not in a step, where one side may come late.
+  // NCCL opens connections when they are first used, by calls of both sides: now, and not in a
+  // step, where one side may come late.
   enqueue(channel, first_exchange);
   Event done(compute.device);
   done.record(channel.stream);
@@ -143,18 +158,45 @@ void Nccl::State::post(const Channel& channel, const Plan::Call& call) {
   const ncclComm_t comm = channel.handle;
   const ncclDataType_t summed = call.wired ? ncclBfloat16 : ncclFloat;
   switch (call.kind) {
-    case Plan::Kind::send: return attempt(channel, ncclSend(call.from, count, ncclInt8, call.peer, comm, stream), "ncclSend");
-    case Plan::Kind::receive: return attempt(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream), "ncclRecv");
-    case Plan::Kind::all_reduce: return attempt(channel, ncclAllReduce(call.from, call.to, count, summed, ncclSum, comm, stream), "ncclAllReduce");
-    case Plan::Kind::reduce: return attempt(channel, ncclReduce(call.from, call.to, count, summed, ncclSum, call.peer, comm, stream), "ncclReduce");
-    case Plan::Kind::reduce_scatter: return attempt(channel, ncclReduceScatter(call.from, call.to, count, summed, ncclSum, comm, stream), "ncclReduceScatter");
-    case Plan::Kind::all_gather: return attempt(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream), "ncclAllGather");
-    case Plan::Kind::broadcast: return attempt(channel, ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream), "ncclBroadcast");
-    case Plan::Kind::add: return kernels::add(channel.stream, call.count, static_cast<const float*>(call.from), static_cast<float*>(call.to));
-    case Plan::Kind::add_narrow: return kernels::add(channel.stream, call.count, static_cast<const BFloat16*>(call.from), static_cast<float*>(call.to));
-    case Plan::Kind::narrow: return kernels::cast(channel.stream, call.count, static_cast<const float*>(call.from), static_cast<BFloat16*>(call.to));
-    case Plan::Kind::widen: return kernels::cast(channel.stream, call.count, static_cast<const BFloat16*>(call.from), static_cast<float*>(call.to));
-    case Plan::Kind::copy: return copy_bytes(channel.stream, call.to, call.from, count * sizeof(float));
+    case Plan::Kind::send:
+      return attempt(channel, ncclSend(call.from, count, ncclInt8, call.peer, comm, stream),
+                     "ncclSend");
+    case Plan::Kind::receive:
+      return attempt(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream),
+                     "ncclRecv");
+    case Plan::Kind::all_reduce:
+      return attempt(channel,
+                     ncclAllReduce(call.from, call.to, count, summed, ncclSum, comm, stream),
+                     "ncclAllReduce");
+    case Plan::Kind::reduce:
+      return attempt(
+          channel, ncclReduce(call.from, call.to, count, summed, ncclSum, call.peer, comm, stream),
+          "ncclReduce");
+    case Plan::Kind::reduce_scatter:
+      return attempt(channel,
+                     ncclReduceScatter(call.from, call.to, count, summed, ncclSum, comm, stream),
+                     "ncclReduceScatter");
+    case Plan::Kind::all_gather:
+      return attempt(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream),
+                     "ncclAllGather");
+    case Plan::Kind::broadcast:
+      return attempt(channel,
+                     ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream),
+                     "ncclBroadcast");
+    case Plan::Kind::add:
+      return kernels::add(channel.stream, call.count, static_cast<const float*>(call.from),
+                          static_cast<float*>(call.to));
+    case Plan::Kind::add_narrow:
+      return kernels::add(channel.stream, call.count, static_cast<const BFloat16*>(call.from),
+                          static_cast<float*>(call.to));
+    case Plan::Kind::narrow:
+      return kernels::cast(channel.stream, call.count, static_cast<const float*>(call.from),
+                           static_cast<BFloat16*>(call.to));
+    case Plan::Kind::widen:
+      return kernels::cast(channel.stream, call.count, static_cast<const BFloat16*>(call.from),
+                           static_cast<float*>(call.to));
+    case Plan::Kind::copy:
+      return copy_bytes(channel.stream, call.to, call.from, count * sizeof(float));
     case Plan::Kind::end: return;
   }
 }
@@ -193,12 +235,14 @@ void Nccl::connect(const Communicator& group) {
     ensure(result == ncclSuccess, "ncclGetUniqueId failed: {}", ncclGetErrorString(result));
   });
   group.broadcast(std::as_writable_bytes(std::span(&id, 1)), 0);
-  group.barrier();  // some MPI libraries stand still in a broadcast while other ranks are in NCCL already (NVIDIA/cuDecomp, issue 24)
+  group.barrier();  // some MPI libraries stand still in a broadcast while other ranks are in NCCL
+                    // already (NVIDIA/cuDecomp, issue 24)
   together(group, [&] {
     Channel& channel = state_->channels.emplace_back();
     channel.group = group;
     state_->plan.clear();
-    state_->plan.library_all_reduce({group.rank(), group.size()}, reinterpret_cast<float*>(state_->first.data()), 1);
+    state_->plan.library_all_reduce({group.rank(), group.size()},
+                                    reinterpret_cast<float*>(state_->first.data()), 1);
     state_->make(channel, id, group.rank(), group.size(), state_->plan);
   });
 }
@@ -213,12 +257,15 @@ void Nccl::connect(const Communicator& group, std::span<const Engine::Lane> lane
       ensure(result == ncclSuccess, "ncclGetUniqueId failed: {}", ncclGetErrorString(result));
     }
   });
-  for (std::size_t i = 0; i < lanes.size(); ++i) group.broadcast(std::as_writable_bytes(std::span(&ids[i], 1)), lanes[i].from);
+  for (std::size_t i = 0; i < lanes.size(); ++i)
+    group.broadcast(std::as_writable_bytes(std::span(&ids[i], 1)), lanes[i].from);
   group.barrier();
-  // In one order on all ranks, so that none waits in a circle; those of even senders first, so that neighbours do not wait in a chain.
+  // In one order on all ranks, so that none waits in a circle; those of even senders first, so that
+  // neighbours do not wait in a chain.
   std::vector<std::size_t> order(lanes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_partition(order.begin(), order.end(), [&](std::size_t i) { return lanes[i].from % 2 == 0; });
+  std::stable_partition(order.begin(), order.end(),
+                        [&](std::size_t i) { return lanes[i].from % 2 == 0; });
   together(group, [&] {
     for (const std::size_t i : order) {
       const Engine::Lane& lane = lanes[i];
@@ -245,7 +292,8 @@ std::string Nccl::register_memory() {
     bool known = !state_->channels.empty();
     for (Channel& channel : state_->channels) {
       void* handle = nullptr;
-      const ncclResult_t result = ncclCommRegister(channel.handle, memory.data(), memory.size(), &handle);
+      const ncclResult_t result =
+          ncclCommRegister(channel.handle, memory.data(), memory.size(), &handle);
       if (result == ncclInProgress)
         state_->settle(channel, monotonic_seconds() + connect_seconds);
       else if (result != ncclSuccess)
@@ -269,15 +317,18 @@ void Nccl::deregister_memory() {
 std::size_t Nccl::registered_bytes() const { return state_->registered_bytes; }
 
 Nccl::Channel* Nccl::channel_of(const Communicator& group) const {
-  const auto channel =
-      std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) { return c.tags.empty() && &c.group.form() == &group.form(); });
+  const auto channel = std::find_if(
+      state_->channels.begin(), state_->channels.end(),
+      [&](const Channel& c) { return c.tags.empty() && &c.group.form() == &group.form(); });
   return channel == state_->channels.end() ? nullptr : &*channel;
 }
 
 Nccl::Channel* Nccl::channel_of(const Communicator& group, int from, int to, int tag) const {
-  const auto channel = std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) {
-    return &c.group.form() == &group.form() && c.from == from && c.to == to && std::find(c.tags.begin(), c.tags.end(), tag) != c.tags.end();
-  });
+  const auto channel =
+      std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) {
+        return &c.group.form() == &group.form() && c.from == from && c.to == to &&
+               std::find(c.tags.begin(), c.tags.end(), tag) != c.tags.end();
+      });
   return channel == state_->channels.end() ? nullptr : &*channel;
 }
 
@@ -293,7 +344,8 @@ void Nccl::check() {
   for (const Channel& channel : state_->channels) {
     if (channel.handle == nullptr) continue;
     ncclResult_t result = ncclSuccess;
-    state_->attempt(channel, ncclCommGetAsyncError(channel.handle, &result), "ncclCommGetAsyncError");
+    state_->attempt(channel, ncclCommGetAsyncError(channel.handle, &result),
+                    "ncclCommGetAsyncError");
     state_->attempt(channel, result, "NCCL");
   }
 }

@@ -7,7 +7,9 @@
 namespace trireme::comm {
 namespace {
 
-[[noreturn]] void refuse() { throw Failure("NCCL: this program was built without CUDA (preset cuda-release has it)"); }
+[[noreturn]] void refuse() {
+  throw Failure("NCCL: this program was built without CUDA (preset cuda-release has it)");
+}
 
 }  // namespace
 

@@ -6,7 +6,8 @@
 
 namespace trireme::comm {
 
-/// A rank of a group and its partners in pairwise exchange: at level k they are the two whose numbers differ in bit k alone.
+/// A rank of a group and its partners in pairwise exchange: at level k they are the two whose
+/// numbers differ in bit k alone.
 struct Pairs {
   int rank = 0, size = 1;
 

@@ -9,14 +9,30 @@
 
 namespace trireme::comm {
 
-/// A request as a list of calls, made before any of them, for a library that takes them one after the other in the order of a stream (NCCL). Pure: made alike
-/// without a device. Memory is given by where it stands.
+/// A request as a list of calls, made before any of them, for a library that takes them one after
+/// the other in the order of a stream (NCCL). Pure: made alike without a device. Memory is given by
+/// where it stands.
 class Plan final : public Calls {
  public:
-  /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums and copies are of elements, which are floats, in a library's
-  /// sum bfloat16 where `wired`, and in add_narrow (to += from), narrow and widen one and the other; all else is of bytes. `peer` of a reduce or broadcast is
-  /// its root. reduce_scatter and all_gather: `count` is one rank's.
-  enum class Kind : std::uint8_t { send, receive, all_reduce, reduce, reduce_scatter, all_gather, broadcast, add, add_narrow, copy, narrow, widen, end };
+  /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums
+  /// and copies are of elements, which are floats, in a library's sum bfloat16 where `wired`, and
+  /// in add_narrow (to += from), narrow and widen one and the other; all else is of bytes. `peer`
+  /// of a reduce or broadcast is its root. reduce_scatter and all_gather: `count` is one rank's.
+  enum class Kind : std::uint8_t {
+    send,
+    receive,
+    all_reduce,
+    reduce,
+    reduce_scatter,
+    all_gather,
+    broadcast,
+    add,
+    add_narrow,
+    copy,
+    narrow,
+    widen,
+    end
+  };
   struct Call {
     Kind kind;
     const void* from = nullptr;
@@ -25,7 +41,10 @@ class Plan final : public Calls {
     int peer = 0;
     bool wired = false;
     /// Work on this rank's own memory.
-    bool local() const { return kind == Kind::add || kind == Kind::add_narrow || kind == Kind::copy || kind == Kind::narrow || kind == Kind::widen; }
+    bool local() const {
+      return kind == Kind::add || kind == Kind::add_narrow || kind == Kind::copy ||
+             kind == Kind::narrow || kind == Kind::widen;
+    }
   };
 
   /// Another request begins. Memory is kept.
@@ -45,11 +64,15 @@ class Plan final : public Calls {
   }
   /// What was posted since the last one goes together.
   void end();
-  /// By the library's own calls; `bounds` as of the engine's requests, `data` at bounds.front(). Parts of one length go in one call, others in one a rank.
-  /// `wire`, as long as data: the sum is made there, in bfloat16, and brought back.
-  void library_all_reduce(const Pairs& group, float* data, std::int64_t count, BFloat16* wire = nullptr);
-  void library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds, float* result, BFloat16* wire = nullptr);
-  void library_all_gather(const Pairs& group, std::byte* data, std::span<const std::int64_t> bounds);
+  /// By the library's own calls; `bounds` as of the engine's requests, `data` at bounds.front().
+  /// Parts of one length go in one call, others in one a rank. `wire`, as long as data: the sum is
+  /// made there, in bfloat16, and brought back.
+  void library_all_reduce(const Pairs& group, float* data, std::int64_t count,
+                          BFloat16* wire = nullptr);
+  void library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds,
+                              float* result, BFloat16* wire = nullptr);
+  void library_all_gather(const Pairs& group, std::byte* data,
+                          std::span<const std::int64_t> bounds);
 
   using Calls::receive;
   using Calls::send;

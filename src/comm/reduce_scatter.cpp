@@ -4,8 +4,14 @@
 
 namespace trireme::comm {
 
-ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch, std::span<const std::int64_t> bounds, float* result, SumOrder order)
-    : group_(group), data_(data), scratch_(scratch), result_(result), bounds_(bounds), elements_(bounds.back() - bounds.front()) {
+ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch,
+                             std::span<const std::int64_t> bounds, float* result, SumOrder order)
+    : group_(group),
+      data_(data),
+      scratch_(scratch),
+      result_(result),
+      bounds_(bounds),
+      elements_(bounds.back() - bounds.front()) {
   if (order == SumOrder::library)
     way_ = Way::direct;
   else
@@ -60,7 +66,8 @@ void ReduceScatter::post_direct(Calls& calls, int step) const {
 
 template <class Body>
 void ReduceScatter::each_shard(int level, bool partners, Body&& body) const {
-  const int stride = 1 << level;  // before this level a rank holds the shards whose owners have its own bits below
+  const int stride =
+      1 << level;  // before this level a rank holds the shards whose owners have its own bits below
   const int first = (partners ? group_.partner(level) : group_.rank) % (2 * stride);
   for (int owner = first; owner < group_.size; owner += 2 * stride) body(shard(owner));
 }
@@ -71,7 +78,8 @@ std::int64_t ReduceScatter::elements_of(int level, bool partners) const {
   return sum;
 }
 
-// What is given lies packed at the start of scratch, what comes behind it: together what was held. At the last level it is one shard each way.
+// What is given lies packed at the start of scratch, what comes behind it: together what was held.
+// At the last level it is one shard each way.
 void ReduceScatter::post_halving(Calls& calls, int level) const {
   const int partner = group_.partner(level);
   if (level + 1 == group_.levels()) {
@@ -105,7 +113,8 @@ void ReduceScatter::post_chain(Calls& calls, int step) const {
 }
 
 std::string ReduceScatter::describe() const {
-  return fmt::format("{} bytes over {} ranks, {} order", elements_ * std::int64_t{sizeof(float)}, group_.size, way_ == Way::direct ? "library" : "tree");
+  return fmt::format("{} bytes over {} ranks, {} order", elements_ * std::int64_t{sizeof(float)},
+                     group_.size, way_ == Way::direct ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

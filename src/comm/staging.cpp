@@ -11,7 +11,9 @@
 namespace trireme::comm {
 
 Staging::Staging(const Stream& compute)
-    : compute_(compute), out_(compute.device, OwnedStream::Priority::urgent), in_(compute.device, OwnedStream::Priority::urgent) {}
+    : compute_(compute),
+      out_(compute.device, OwnedStream::Priority::urgent),
+      in_(compute.device, OwnedStream::Priority::urgent) {}
 
 Staging::Buffer& Staging::take(std::size_t bytes) {
   auto best = free_.end();
@@ -31,7 +33,8 @@ Staging::Buffer& Staging::take(std::size_t bytes) {
   return buffer;
 }
 
-// The device of a thread is a number of the CUDA runtime's; a thread that has told none would wake up device 0.
+// The device of a thread is a number of the CUDA runtime's; a thread that has told none would wake
+// up device 0.
 void Staging::enter() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (compute_.device.kind != DeviceKind::cuda) return;
@@ -79,7 +82,8 @@ void Passage::arrive() {
   if (!staged() || coming_in_ == 0) return;
   staging_->enter();
   buffer_->asked.hold_back(staging_->in());
-  for (std::size_t i = 0; i < coming_in_; ++i) copy_bytes(staging_->in(), in_[i].to, in_[i].from, in_[i].bytes);
+  for (std::size_t i = 0; i < coming_in_; ++i)
+    copy_bytes(staging_->in(), in_[i].to, in_[i].from, in_[i].bytes);
   buffer_->copied_in.record(staging_->in());
 }
 

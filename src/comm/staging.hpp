@@ -10,14 +10,19 @@
 
 namespace trireme::comm {
 
-/// Pinned host memory through which device memory comes to MPI and back. Copies out and copies in go on streams of their own, one each way: a device's
-/// link carries both at once, and what comes in does not stand behind what has still to be computed before it can go out.
+/// Pinned host memory through which device memory comes to MPI and back. Copies out and copies in
+/// go on streams of their own, one each way: a device's link carries both at once, and what comes
+/// in does not stand behind what has still to be computed before it can go out.
 class Staging {
  public:
-  /// Host memory of one request at a time. Taken, given back and grown by the main thread; between, it is its request's.
+  /// Host memory of one request at a time. Taken, given back and grown by the main thread; between,
+  /// it is its request's.
   struct Buffer {
     Buffer(Device device, std::size_t bytes)
-        : memory({}, bytes, "communication: staging", Pages::pinned), asked(device), copied_out(device), copied_in(device) {}
+        : memory({}, bytes, "communication: staging", Pages::pinned),
+          asked(device),
+          copied_out(device),
+          copied_in(device) {}
 
     Allocation memory;
     Event asked;                  ///< the end of what the compute stream had been given
@@ -30,7 +35,8 @@ class Staging {
   const Stream& out() const { return out_; }
   const Stream& in() const { return in_; }
 
-  /// The smallest one that is free and large enough, else a new one. Its last copies have been waited for.
+  /// The smallest one that is free and large enough, else a new one. Its last copies have been
+  /// waited for.
   Buffer& take(std::size_t bytes);
   void give_back(Buffer& buffer) { free_.push_back(&buffer); }
   std::size_t bytes() const { return bytes_; }
@@ -45,22 +51,25 @@ class Staging {
   std::size_t bytes_ = 0;
 };
 
-/// The way of one request's memory to the host and back. One made without staging is of a request on host memory: all stays where it is.
-/// The main thread opens it, says what stands where, departs, and joins; who drives asks whether it is ready, and brings it back.
+/// The way of one request's memory to the host and back. One made without staging is of a request
+/// on host memory: all stays where it is. The main thread opens it, says what stands where,
+/// departs, and joins; who drives asks whether it is ready, and brings it back.
 class Passage {
  public:
   static constexpr std::size_t alignment = 64;  // of what stands in a buffer side by side
 
   Passage() = default;
   /// `bytes`: of all that will be placed, each rounded up to `alignment`.
-  Passage(Staging& staging, std::size_t bytes) : staging_(&staging), buffer_(&staging.take(bytes)) {}
+  Passage(Staging& staging, std::size_t bytes)
+      : staging_(&staging), buffer_(&staging.take(bytes)) {}
 
   bool staged() const { return staging_ != nullptr; }
   /// Where on the host the device's memory at `place` will stand.
   std::byte* place(std::byte* place, std::size_t bytes);
   template <class T>
   T* place(T* at, std::int64_t count) {
-    return reinterpret_cast<T*>(place(reinterpret_cast<std::byte*>(at), static_cast<std::size_t>(count) * sizeof(T)));
+    return reinterpret_cast<T*>(
+        place(reinterpret_cast<std::byte*>(at), static_cast<std::size_t>(count) * sizeof(T)));
   }
   /// To be copied to the host before the request begins, to the device when it has ended.
   void take_out(void* host, const void* device, std::size_t bytes);

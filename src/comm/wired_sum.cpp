@@ -11,9 +11,15 @@ constexpr std::int64_t pack = 32;
 }  // namespace
 
 WiredSum::WiredSum(const Pairs& group, float* data, BFloat16* wire, std::int64_t count)
-    : kind("all_reduce"), group_(group), data_(data), wire_(wire), count_(count), scatters_(false) {}
+    : kind("all_reduce"),
+      group_(group),
+      data_(data),
+      wire_(wire),
+      count_(count),
+      scatters_(false) {}
 
-WiredSum::WiredSum(const Pairs& group, float* data, BFloat16* wire, std::span<const std::int64_t> bounds, float* result)
+WiredSum::WiredSum(const Pairs& group, float* data, BFloat16* wire,
+                   std::span<const std::int64_t> bounds, float* result)
     : kind("reduce_scatter"),
       group_(group),
       data_(data),
@@ -25,7 +31,9 @@ WiredSum::WiredSum(const Pairs& group, float* data, BFloat16* wire, std::span<co
 
 Range WiredSum::shard(int owner) const {
   if (scatters_) return part_of(bounds_, owner);
-  const auto bound = [&](int rank) { return rank == group_.size ? count_ : count_ * rank / group_.size / pack * pack; };
+  const auto bound = [&](int rank) {
+    return rank == group_.size ? count_ : count_ * rank / group_.size / pack * pack;
+  };
   return {bound(owner), bound(owner + 1)};
 }
 
@@ -55,7 +63,8 @@ void WiredSum::complete(Calls& calls, int step) const {
 }
 
 std::string WiredSum::describe() const {
-  return fmt::format("{} bytes over {} ranks, as bfloat16", count_ * static_cast<std::int64_t>(sizeof(BFloat16)), group_.size);
+  return fmt::format("{} bytes over {} ranks, as bfloat16",
+                     count_ * static_cast<std::int64_t>(sizeof(BFloat16)), group_.size);
 }
 
 }  // namespace trireme::comm

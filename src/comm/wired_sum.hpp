@@ -9,16 +9,19 @@
 
 namespace trireme::comm {
 
-/// A sum over a group whose parts travel as bfloat16 (Wire::bfloat16), on every rank or to each its shard, as a chain of steps. Each rank adds up one shard: it
-/// gets the others' parts of it one after the other, from the rank before it, the one before that, ..., and sends each other rank its own. A sum for all then goes
-/// round the ring. So a part is rounded once, and a sum that goes round once.
+/// A sum over a group whose parts travel as bfloat16 (Wire::bfloat16), on every rank or to each its
+/// shard, as a chain of steps. Each rank adds up one shard: it gets the others' parts of it one
+/// after the other, from the rank before it, the one before that, ..., and sends each other rank
+/// its own. A sum for all then goes round the ring. So a part is rounded once, and a sum that goes
+/// round once.
 class WiredSum {
  public:
   const char* kind;
   /// To every rank, in place. `wire`: count elements.
   WiredSum(const Pairs& group, float* data, BFloat16* wire, std::int64_t count);
   /// `data` stands at bounds.front(), and has as many elements as `wire`.
-  WiredSum(const Pairs& group, float* data, BFloat16* wire, std::span<const std::int64_t> bounds, float* result);
+  WiredSum(const Pairs& group, float* data, BFloat16* wire, std::span<const std::int64_t> bounds,
+           float* result);
 
   int steps() const { return scatters_ ? others() : 2 * others(); }
   void post(Calls& calls, int step) const;
@@ -28,7 +31,9 @@ class WiredSum {
  private:
   int others() const { return group_.size - 1; }
   Range shard(int owner) const;
-  void send(Calls& calls, const Range& range, int to) const { calls.send(std::as_bytes(std::span(wire_ + range.begin, wire_ + range.end)), to); }
+  void send(Calls& calls, const Range& range, int to) const {
+    calls.send(std::as_bytes(std::span(wire_ + range.begin, wire_ + range.end)), to);
+  }
   void receive(Calls& calls, const Range& range, int from) const {
     calls.receive(std::as_writable_bytes(std::span(wire_ + range.begin, wire_ + range.end)), from);
   }

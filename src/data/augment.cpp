@@ -6,9 +6,13 @@ namespace trireme::data {
 ops::ImageTransform Augmentation::at(std::int64_t epoch, std::int64_t sample) const {
   ops::ImageTransform transform;
   if (crop_padding == 0 && !flip) return transform;
-  const RandomWords random = philox(random_key(seed, "augment"), static_cast<std::uint64_t>(sample), static_cast<std::uint64_t>(epoch));
+  const RandomWords random = philox(random_key(seed, "augment"), static_cast<std::uint64_t>(sample),
+                                    static_cast<std::uint64_t>(epoch));
   const std::uint64_t shifts = static_cast<std::uint64_t>(2 * crop_padding + 1);
-  const auto shift = [&](std::uint32_t word) { return static_cast<std::int16_t>(static_cast<std::int64_t>((word * shifts) >> 32) - crop_padding); };
+  const auto shift = [&](std::uint32_t word) {
+    return static_cast<std::int16_t>(static_cast<std::int64_t>((word * shifts) >> 32) -
+                                     crop_padding);
+  };
   transform.row = shift(random.word[0]);
   transform.column = shift(random.word[1]);
   transform.flip = flip ? static_cast<std::uint8_t>(random.word[2] >> 31) : std::uint8_t{0};

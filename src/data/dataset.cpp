@@ -14,8 +14,9 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t cache_budget_bytes = std::int64_t{512} << 20;  // of uncompressed rows, where shards are chunked
-constexpr std::int64_t most_channels = 4;                             // what the preparation of images takes
+constexpr std::int64_t cache_budget_bytes =
+    std::int64_t{512} << 20;               // of uncompressed rows, where shards are chunked
+constexpr std::int64_t most_channels = 4;  // what the preparation of images takes
 
 std::uint64_t identity_of(const DatasetInfo& info) {
   io::Xxh3 hash;
@@ -44,7 +45,9 @@ struct Dataset::Shard {
       case DatasetKind::encoded_images: break;
     }
     throw InputError(
-        fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path, to_string(header.kind)));
+        fmt::format("{}: holds {}, which this version does not read; it reads shards of images "
+                    "(uint8 pixels) and of tokens",
+                    path, to_string(header.kind)));
   }
 };
 
@@ -56,7 +59,9 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
   for (const std::string& path : paths) {
     shards_.push_back(std::make_unique<Shard>(path, cache));
     const DatasetKind kind = shards_.back()->header.kind, first = shards_.front()->header.kind;
-    validate(kind == first, "{}: holds {}, where {} holds {}: all shards of a folder are of one kind", path, to_string(kind), paths.front(), to_string(first));
+    validate(kind == first,
+             "{}: holds {}, where {} holds {}: all shards of a folder are of one kind", path,
+             to_string(kind), paths.front(), to_string(first));
     info_.shard_names.push_back(std::filesystem::path(path).filename().string());
   }
   info_.kind = shards_.front()->header.kind;
@@ -68,10 +73,12 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
     first_sample_.push_back(info_.samples);
     info_.samples += samples;
   }
-  validate(info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0), "{}: its {} shards hold no sample{}", folder, paths.size(),
+  validate(info_.samples > 0 || (info_.kind == DatasetKind::tokens && context == 0),
+           "{}: its {} shards hold no sample{}", folder, paths.size(),
            context == 0 ? ""
-                        : fmt::format(" of context {}: a shard of at least {} tokens is needed, and the {} tokens are in shorter ones", context, context + 1,
-                                      info_.tokens));
+                        : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
+                                      "and the {} tokens are in shorter ones",
+                                      context, context + 1, info_.tokens));
   info_.identity = identity_of(info_);
 }
 
@@ -82,23 +89,31 @@ void Dataset::gather_images(const std::string& folder, const std::vector<std::st
   info_.height = first.height;
   info_.width = first.width;
   info_.channels = first.channels;
-  validate(first.channels <= most_channels, "{}: images of {} channels; 1 to {} can be", paths.front(), first.channels, most_channels);
+  validate(first.channels <= most_channels, "{}: images of {} channels; 1 to {} can be",
+           paths.front(), first.channels, most_channels);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const ShardDescription& header = shards_[i]->header;
-    validate(header.height == info_.height && header.width == info_.width && header.channels == info_.channels,
-             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder hold one size", paths[i], header.height, header.width,
-             header.channels, info_.height, info_.width, info_.channels, paths.front());
+    validate(header.height == info_.height && header.width == info_.width &&
+                 header.channels == info_.channels,
+             "{}: images of {} x {} x {} among images of {} x {} x {} ({}): all shards of a folder "
+             "hold one size",
+             paths[i], header.height, header.width, header.channels, info_.height, info_.width,
+             info_.channels, paths.front());
     if (!header.classes.empty()) {
-      validate(classes_from.empty() || header.classes == info_.classes, "{}: /classes differs from that of {}", paths[i], classes_from);
+      validate(classes_from.empty() || header.classes == info_.classes,
+               "{}: /classes differs from that of {}", paths[i], classes_from);
       info_.classes = header.classes;
       classes_from = paths[i];
     }
-    for (const std::int32_t label : shards_[i]->images->labels()) largest_label = std::max(largest_label, label);
+    for (const std::int32_t label : shards_[i]->images->labels())
+      largest_label = std::max(largest_label, label);
     info_.shard_samples.push_back(header.samples);
   }
-  validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()), "{}: a label {} stands among {} classes (/classes of {})",
-           folder, largest_label, info_.classes.size(), classes_from);
-  info_.class_count = info_.classes.empty() ? std::int64_t{largest_label} + 1 : static_cast<std::int64_t>(info_.classes.size());
+  validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()),
+           "{}: a label {} stands among {} classes (/classes of {})", folder, largest_label,
+           info_.classes.size(), classes_from);
+  info_.class_count = info_.classes.empty() ? std::int64_t{largest_label} + 1
+                                            : static_cast<std::int64_t>(info_.classes.size());
 }
 
 void Dataset::gather_tokens(const std::vector<std::string>& paths, std::int64_t context) {
@@ -109,12 +124,15 @@ void Dataset::gather_tokens(const std::vector<std::string>& paths, std::int64_t 
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const ShardDescription& header = shards_[i]->header;
     validate(header.vocabulary == info_.vocabulary && header.tokenizer == info_.tokenizer,
-             "{}: tokens of vocabulary {} (tokenizer \"{}\") among tokens of vocabulary {} (tokenizer \"{}\", {}): all shards of a folder are of one "
+             "{}: tokens of vocabulary {} (tokenizer \"{}\") among tokens of vocabulary {} "
+             "(tokenizer \"{}\", {}): all shards of a folder are of one "
              "vocabulary",
-             paths[i], header.vocabulary, header.tokenizer, info_.vocabulary, info_.tokenizer, paths.front());
+             paths[i], header.vocabulary, header.tokenizer, info_.vocabulary, info_.tokenizer,
+             paths.front());
     info_.tokens += header.samples;
     info_.documents += header.documents;
-    info_.shard_samples.push_back(context == 0 ? 0 : std::max<std::int64_t>(header.samples - 1, 0) / context);
+    info_.shard_samples.push_back(
+        context == 0 ? 0 : std::max<std::int64_t>(header.samples - 1, 0) / context);
   }
 }
 
@@ -122,10 +140,13 @@ Dataset::~Dataset() = default;
 Dataset::Dataset(Dataset&&) noexcept = default;
 
 std::int64_t Dataset::sample_bytes() const {
-  return info_.kind == DatasetKind::images ? info_.height * info_.width * info_.channels : info_.context * size_of(DType::int32);
+  return info_.kind == DatasetKind::images ? info_.height * info_.width * info_.channels
+                                           : info_.context * size_of(DType::int32);
 }
 
-std::int64_t Dataset::sample_labels() const { return info_.kind == DatasetKind::images ? 1 : info_.context; }
+std::int64_t Dataset::sample_labels() const {
+  return info_.kind == DatasetKind::images ? 1 : info_.context;
+}
 
 Dataset::Place Dataset::locate(std::int64_t index) const {
   TRIREME_EXPECT(index >= 0 && index < info_.samples);

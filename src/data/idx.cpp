@@ -10,11 +10,13 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t best_deflate_ratio = 1032;  // zlib's own limit: what a header may claim of a compressed file
+constexpr std::int64_t best_deflate_ratio =
+    1032;  // zlib's own limit: what a header may claim of a compressed file
 
 }  // namespace
 
-IdxReader::IdxReader(const std::string& path, int rank) : path_(path), file_(std::make_unique<PackedFile>(path)) {
+IdxReader::IdxReader(const std::string& path, int rank)
+    : path_(path), file_(std::make_unique<PackedFile>(path)) {
   const std::int64_t file_bytes = file_->file_bytes();
 
   const auto header_bytes = static_cast<std::size_t>(4 + 4 * rank);
@@ -22,22 +24,28 @@ IdxReader::IdxReader(const std::string& path, int rank) : path_(path), file_(std
   TRIREME_EXPECT(rank >= 1 && rank <= 8);
   read({reinterpret_cast<std::byte*>(header), header_bytes});
   validate(header[0] == 0 && header[1] == 0 && header[2] == 8 && header[3] == rank,
-           "{}: begins with the bytes {:02x} {:02x} {:02x} {:02x}, where an idx file of {} begins with 00 00 08 {:02x}", path, header[0], header[1], header[2],
-           header[3], rank == 3 ? "images" : "labels", rank);
+           "{}: begins with the bytes {:02x} {:02x} {:02x} {:02x}, where an idx file of {} begins "
+           "with 00 00 08 {:02x}",
+           path, header[0], header[1], header[2], header[3], rank == 3 ? "images" : "labels", rank);
   std::int64_t bytes = 1;
   for (int i = 0; i < rank; ++i) {
     const unsigned char* at = header + 4 + 4 * i;
-    shape_.push_back((std::int64_t{at[0]} << 24) | (std::int64_t{at[1]} << 16) | (std::int64_t{at[2]} << 8) | std::int64_t{at[3]});
+    shape_.push_back((std::int64_t{at[0]} << 24) | (std::int64_t{at[1]} << 16) |
+                     (std::int64_t{at[2]} << 8) | std::int64_t{at[3]});
     const bool overflow = __builtin_mul_overflow(bytes, shape_.back(), &bytes);
-    validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which cannot be", path, fmt::join(shape_, ", "));
+    validate(!overflow && shape_.back() > 0, "{}: its header says extents [{}], which cannot be",
+             path, fmt::join(shape_, ", "));
   }
   const auto head = static_cast<std::int64_t>(header_bytes);
   if (file_->compressed()) {
-    validate(bytes / best_deflate_ratio <= file_bytes, "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,
+    validate(bytes / best_deflate_ratio <= file_bytes,
+             "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,
              fmt::join(shape_, ", "), bytes, file_bytes);
   } else {
-    validate(bytes == file_bytes - head, "{}: its header says [{}], {} bytes, but {} follow it: the file is {}", path, fmt::join(shape_, ", "), bytes,
-             file_bytes - head, bytes > file_bytes - head ? "cut short" : "longer than its header says");
+    validate(bytes == file_bytes - head,
+             "{}: its header says [{}], {} bytes, but {} follow it: the file is {}", path,
+             fmt::join(shape_, ", "), bytes, file_bytes - head,
+             bytes > file_bytes - head ? "cut short" : "longer than its header says");
   }
   taken_ = 0;
 }
@@ -54,7 +62,8 @@ std::int64_t IdxReader::item_bytes() const {
 void IdxReader::read(std::span<std::byte> out) {
   const std::size_t got = file_->read(out);
   taken_ += static_cast<std::int64_t>(got);
-  validate(got == out.size(), "{}: is cut short: {} bytes are missing after {} of its data", path_, out.size() - got, taken_);
+  validate(got == out.size(), "{}: is cut short: {} bytes are missing after {} of its data", path_,
+           out.size() - got, taken_);
 }
 
 void IdxReader::skip(std::int64_t items) {
@@ -68,7 +77,8 @@ void IdxReader::skip(std::int64_t items) {
 
 void IdxReader::finish() {
   std::byte beyond{};
-  validate(file_->read({&beyond, 1}) == 0, "{}: holds more bytes than its header says ([{}])", path_, fmt::join(shape_, ", "));
+  validate(file_->read({&beyond, 1}) == 0, "{}: holds more bytes than its header says ([{}])",
+           path_, fmt::join(shape_, ", "));
 }
 
 }  // namespace trireme::data

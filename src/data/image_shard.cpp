@@ -7,21 +7,28 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t largest_label = (std::int64_t{1} << 24) - 1;  // a classifier of more classes does not fit anywhere; a damaged label does
+constexpr std::int64_t largest_label =
+    (std::int64_t{1} << 24) -
+    1;  // a classifier of more classes does not fit anywhere; a damaged label does
 
 std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescription& header) {
   const io::Hdf5Dataset stored = file.dataset("labels");
   const io::Hdf5Description& description = stored.description();
-  validate(description.kind == io::Hdf5Description::Kind::integer, "{}: labels are whole numbers (int32)", stored.place());
-  validate(description.shape.size() == 1 && description.shape[0] == header.samples, "{}: extents [{}] do not fit the {} images", stored.place(),
+  validate(description.kind == io::Hdf5Description::Kind::integer,
+           "{}: labels are whole numbers (int32)", stored.place());
+  validate(description.shape.size() == 1 && description.shape[0] == header.samples,
+           "{}: extents [{}] do not fit the {} images", stored.place(),
            fmt::join(description.shape, ", "), header.samples);
   std::vector<std::int64_t> wide(static_cast<std::size_t>(header.samples));
   if (!wide.empty()) stored.read_all(io::Hdf5Number::int64, wide.data());
-  const std::int64_t most = header.classes.empty() ? largest_label : static_cast<std::int64_t>(header.classes.size()) - 1;
+  const std::int64_t most =
+      header.classes.empty() ? largest_label : static_cast<std::int64_t>(header.classes.size()) - 1;
   std::vector<std::int32_t> labels;
   labels.reserve(wide.size());
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    validate(wide[i] >= 0 && wide[i] <= most, "{}: label {} of sample {} is no class; labels are 0 to {}", stored.place(), wide[i], i, most);
+    validate(wide[i] >= 0 && wide[i] <= most,
+             "{}: label {} of sample {} is no class; labels are 0 to {}", stored.place(), wide[i],
+             i, most);
     labels.push_back(static_cast<std::int32_t>(wide[i]));
   }
   return labels;
@@ -29,7 +36,8 @@ std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescr
 
 }  // namespace
 
-ImageShard::ImageShard(io::Hdf5File file, const ShardDescription& header, std::shared_ptr<RowCache> cache)
+ImageShard::ImageShard(io::Hdf5File file, const ShardDescription& header,
+                       std::shared_ptr<RowCache> cache)
     : labels_(read_labels(file, header)), images_(std::move(file), "images", std::move(cache)) {}
 
 }  // namespace trireme::data

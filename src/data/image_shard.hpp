@@ -19,7 +19,9 @@ class ImageShard {
   const std::vector<std::int32_t>& labels() const { return labels_; }
   std::int64_t sample_bytes() const { return images_.row_bytes(); }
   /// Copies the images of samples [first, first + count).
-  void read(std::int64_t first, std::int64_t count, std::byte* images) const { images_.read(first, count, images); }
+  void read(std::int64_t first, std::int64_t count, std::byte* images) const {
+    images_.read(first, count, images);
+  }
 
  private:
   std::vector<std::int32_t> labels_;

@@ -17,12 +17,15 @@
 namespace trireme::data {
 namespace {
 
-std::int64_t rounded_up(std::int64_t bytes) { return (bytes + 63) / 64 * 64; }  // no two parts share a cache line
+std::int64_t rounded_up(std::int64_t bytes) {
+  return (bytes + 63) / 64 * 64;
+}  // no two parts share a cache line
 
 }  // namespace
 
-// Micro-batch k of a pass is filled into slot k mod slots by the reader that took ticket k. Tickets are handed out in order and only as
-// far as slots are free, so what a ticket stands for (step, part of the step) is known without a table.
+// Micro-batch k of a pass is filled into slot k mod slots by the reader that took ticket k. Tickets
+// are handed out in order and only as far as slots are free, so what a ticket stands for (step,
+// part of the step) is known without a table.
 struct Loader::State {
   struct Slot {
     MicroBatch batch;
@@ -58,7 +61,9 @@ struct Loader::State {
   void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const;
   void clear_row(std::int64_t row, Slot& slot) const;
   Row row_of(std::int64_t row, const Slot& slot) const;
-  Slot& slot_of(std::int64_t index) { return slots[static_cast<std::size_t>(index) % slots.size()]; }
+  Slot& slot_of(std::int64_t index) {
+    return slots[static_cast<std::size_t>(index) % slots.size()];
+  }
 
   const Dataset& dataset;
   const LoaderOptions options;
@@ -79,17 +84,23 @@ struct Loader::State {
   std::vector<std::thread> readers;
 };
 
-Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in) : dataset(dataset_in), options(options_in) {
+Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
+    : dataset(dataset_in), options(options_in) {
   const std::int64_t samples = dataset.info().samples, micro = options.micro;
-  TRIREME_EXPECT(micro >= 1 && options.data_size >= 1 && options.data_rank >= 0 && options.data_rank < options.data_size);
+  TRIREME_EXPECT(micro >= 1 && options.data_size >= 1 && options.data_rank >= 0 &&
+                 options.data_rank < options.data_size);
   const std::int64_t together = micro * options.data_size;
   if (options.training) {
     const std::int64_t global = options.cutter.global;
     TRIREME_EXPECT(options.cutter.samples == samples && options.order.samples == samples);
-    validate(global > 0 && global % together == 0, "batch.global = {} does not divide into micro-batches of {} on {} replicas; multiples of {} do", global,
-             micro, options.data_size, together);
+    validate(global > 0 && global % together == 0,
+             "batch.global = {} does not divide into micro-batches of {} on {} replicas; multiples "
+             "of {} do",
+             global, micro, options.data_size, together);
     validate(!options.cutter.drop_last || global <= samples,
-             "batch.global = {} is more than the {} training samples, and data.drop_last leaves incomplete steps out: no step would be left", global, samples);
+             "batch.global = {} is more than the {} training samples, and data.drop_last leaves "
+             "incomplete steps out: no step would be left",
+             global, samples);
     parts = global / together;
   } else {
     rounds = (samples + together - 1) / together;
@@ -99,7 +110,8 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
     for (int i = 0; i < std::max(options.workers, 1); ++i) readers.emplace_back([this] { work(); });
   } catch (const std::system_error& error) {
     end_readers();
-    throw Failure(fmt::format("data.workers = {}: this host gives no more threads: {}", options.workers, error.what()));
+    throw Failure(fmt::format("data.workers = {}: this host gives no more threads: {}",
+                              options.workers, error.what()));
   }
 }
 
@@ -107,25 +119,36 @@ void Loader::State::take_memory() {
   const DatasetInfo& info = dataset.info();
   const std::int64_t micro = options.micro;
   const bool images = info.kind == DatasetKind::images;
-  const Shape inputs = images ? Shape{micro, info.height, info.width, info.channels} : Shape{micro, info.context};
+  const Shape inputs =
+      images ? Shape{micro, info.height, info.width, info.channels} : Shape{micro, info.context};
   const Shape labels = images ? Shape{micro} : Shape{micro, info.context};
   const std::int64_t input_bytes = options.inputs ? rounded_up(micro * dataset.sample_bytes()) : 0;
-  const std::int64_t label_bytes = options.labels ? rounded_up(labels.elements() * size_of(DType::int32)) : 0;
-  const std::int64_t transform_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
-  const std::int64_t index_bytes = rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
+  const std::int64_t label_bytes =
+      options.labels ? rounded_up(labels.elements() * size_of(DType::int32)) : 0;
+  const std::int64_t transform_bytes =
+      rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
+  const std::int64_t index_bytes =
+      rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
   const std::int64_t id_bytes = images ? 0 : rounded_up((info.context + 1) * size_of(DType::int32));
-  const std::int64_t slot_bytes = input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
-  slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) + 1);  // one more is in the caller's hands
-  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes), "batches read ahead (data.prefetch)",
+  const std::int64_t slot_bytes =
+      input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
+  slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) +
+               1);  // one more is in the caller's hands
+  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes),
+                      "batches read ahead (data.prefetch)",
                       in_host_memory(options.device.kind) ? Pages::ordinary : Pages::pinned);
   std::byte* at = memory.data();
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, at + bytes); };
   for (Slot& slot : slots) {
     slot.copied = Event(options.device);
     slot.batch.copied = &slot.copied;
-    if (options.inputs) slot.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32, DeviceKind::cpu, inputs};
-    if (options.labels) slot.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
-    slot.batch.transforms = slot.transforms = reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
+    if (options.inputs)
+      slot.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32, DeviceKind::cpu,
+                           inputs};
+    if (options.labels)
+      slot.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
+    slot.batch.transforms = slot.transforms =
+        reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
     slot.batch.samples = slot.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
     slot.batch.sample_keys = slot.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
     slot.ids = reinterpret_cast<std::int32_t*>(take(id_bytes));
@@ -188,7 +211,10 @@ Loader::State::Ticket Loader::State::take_ticket() {
 
 void Loader::State::work() {
   std::unique_lock lock(mutex);
-  const auto has_work = [this] { return !paused && next_ticket < pass_end && next_ticket < released + static_cast<std::int64_t>(slots.size()); };
+  const auto has_work = [this] {
+    return !paused && next_ticket < pass_end &&
+           next_ticket < released + static_cast<std::int64_t>(slots.size());
+  };
   while (true) {
     work_may_go_on.wait(lock, [&] { return ending || has_work(); });
     if (ending) return;
@@ -212,7 +238,8 @@ void Loader::State::work() {
 
 void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
   if (options.training) {
-    const std::int64_t first_row = options.data_rank * (options.cutter.global / options.data_size) + ticket.part * options.micro;
+    const std::int64_t first_row = options.data_rank * (options.cutter.global / options.data_size) +
+                                   ticket.part * options.micro;
     for (std::int64_t row = 0; row < options.micro; ++row) {
       const Cursor place = options.cutter.locate(ticket.step, first_row + row);
       fill_row(row, options.order.sample(place.epoch, place.taken), place.epoch, slot);
@@ -232,7 +259,8 @@ void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
   }
 }
 
-void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const {
+void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
+                             Slot& slot) const {
   const Row data = row_of(row, slot);
   if (data.inputs != nullptr || data.labels != nullptr) {
     if (dataset.info().kind == DatasetKind::images) {
@@ -240,18 +268,21 @@ void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t
     } else {
       dataset.read_tokens(sample, slot.ids);
       const std::int64_t context = dataset.info().context;
-      if (data.inputs != nullptr) std::copy_n(slot.ids, context, reinterpret_cast<std::int32_t*>(data.inputs));
+      if (data.inputs != nullptr)
+        std::copy_n(slot.ids, context, reinterpret_cast<std::int32_t*>(data.inputs));
       if (data.labels != nullptr) std::copy_n(slot.ids + 1, context, data.labels);
     }
   }
-  slot.transforms[row] = options.training ? options.augmentation.at(epoch, sample) : ops::ImageTransform{};
+  slot.transforms[row] =
+      options.training ? options.augmentation.at(epoch, sample) : ops::ImageTransform{};
   slot.samples[row] = sample;
   slot.keys[row] = sample_key(epoch, sample);
 }
 
 void Loader::State::clear_row(std::int64_t row, Slot& slot) const {
   const Row data = row_of(row, slot);
-  if (data.inputs != nullptr) std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample_bytes()));
+  if (data.inputs != nullptr)
+    std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample_bytes()));
   if (data.labels != nullptr) std::fill_n(data.labels, dataset.sample_labels(), -1);
   slot.transforms[row] = {};
   slot.samples[row] = -1;
@@ -260,16 +291,20 @@ void Loader::State::clear_row(std::int64_t row, Slot& slot) const {
 
 Loader::State::Row Loader::State::row_of(std::int64_t row, const Slot& slot) const {
   Row data;
-  if (options.inputs) data.inputs = static_cast<std::byte*>(slot.batch.inputs.data) + row * dataset.sample_bytes();
-  if (options.labels) data.labels = slot.batch.labels.as<std::int32_t>() + row * dataset.sample_labels();
+  if (options.inputs)
+    data.inputs = static_cast<std::byte*>(slot.batch.inputs.data) + row * dataset.sample_bytes();
+  if (options.labels)
+    data.labels = slot.batch.labels.as<std::int32_t>() + row * dataset.sample_labels();
   return data;
 }
 
 std::uint64_t sample_key(std::int64_t epoch, std::int64_t sample) {
-  return mix64(mix64(static_cast<std::uint64_t>(epoch) + 0x9E3779B97F4A7C15ull) ^ static_cast<std::uint64_t>(sample));
+  return mix64(mix64(static_cast<std::uint64_t>(epoch) + 0x9E3779B97F4A7C15ull) ^
+               static_cast<std::uint64_t>(sample));
 }
 
-Loader::Loader(const Dataset& dataset, const LoaderOptions& options) : state_(std::make_unique<State>(dataset, options)) {}
+Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
+    : state_(std::make_unique<State>(dataset, options)) {}
 Loader::~Loader() = default;
 void Loader::start(Cursor cursor) { state_->start(cursor); }
 const MicroBatch& Loader::next() { return state_->next(); }

@@ -16,7 +16,10 @@ struct PackedFile::Source {
   }
 };
 
-PackedFile::PackedFile(const std::string& path) : path_(path), file_bytes_(io::File(path, io::File::Mode::read).size()), source_(std::make_unique<Source>()) {
+PackedFile::PackedFile(const std::string& path)
+    : path_(path),
+      file_bytes_(io::File(path, io::File::Mode::read).size()),
+      source_(std::make_unique<Source>()) {
   source_->file = gzopen(path.c_str(), "rb");
   ensure(source_->file != nullptr, "{}: cannot be opened", path);
   gzbuffer(source_->file, 1 << 18);
@@ -32,7 +35,8 @@ std::size_t PackedFile::read(std::span<std::byte> out) {
   while (done < out.size()) {
     const auto part = static_cast<unsigned>(std::min<std::size_t>(out.size() - done, 1u << 30));
     const int got = gzread(source_->file, out.data() + done, part);
-    int fault = Z_OK;  // looked at after each call: zlib 1.3.2 forgets at the next one that the stream was cut short
+    int fault = Z_OK;  // looked at after each call: zlib 1.3.2 forgets at the next one that the
+                       // stream was cut short
     const char* words = gzerror(source_->file, &fault);
     validate(fault != Z_BUF_ERROR, "{}: is damaged: its compressed data are cut short", path_);
     validate(got >= 0 && fault == Z_OK, "{}: is damaged: {}", path_, words);

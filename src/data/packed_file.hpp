@@ -8,7 +8,8 @@
 
 namespace trireme::data {
 
-/// A file that is read from front to back, plain or compressed with gzip. Throws InputError naming file and fault.
+/// A file that is read from front to back, plain or compressed with gzip. Throws InputError naming
+/// file and fault.
 class PackedFile {
  public:
   explicit PackedFile(const std::string& path);
@@ -18,8 +19,8 @@ class PackedFile {
   const std::string& path() const { return path_; }
   bool compressed() const;
   std::int64_t file_bytes() const { return file_bytes_; }  ///< as it lies on the disk
-  /// Fills `out` as far as the file goes and returns the bytes given: fewer only at its end. Throws where the compressed data are damaged
-  /// or cut short.
+  /// Fills `out` as far as the file goes and returns the bytes given: fewer only at its end. Throws
+  /// where the compressed data are damaged or cut short.
   std::size_t read(std::span<std::byte> out);
 
  private:

@@ -11,7 +11,8 @@
 namespace trireme::data {
 namespace {
 
-using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>().status());  // its own, or since 0.2.1 Abseil's
+using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>()
+                            .status());  // its own, or since 0.2.1 Abseil's
 
 template <class AnyStatus>
 std::string words_of(const AnyStatus& status) {
@@ -40,7 +41,8 @@ class SentencePieceTokenizer : public Tokenizer {
   std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
   std::vector<std::int32_t> encode(std::string_view text) const override {
     const std::size_t wrong = first_invalid(text);
-    validate(wrong == text.size(), "byte {} of the text is no UTF-8, which a SentencePiece model needs", wrong);
+    validate(wrong == text.size(),
+             "byte {} of the text is no UTF-8, which a SentencePiece model needs", wrong);
     std::vector<int> ids;
     const Status status = processor_.Encode(text, &ids);
     ensure(status.ok(), "SentencePiece: {}", words_of(status));
@@ -77,27 +79,32 @@ class Lines : public sentencepiece::SentenceIterator {
 
 bool has_sentencepiece() { return true; }
 
-std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model, const std::string& place) {
+std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model,
+                                                   const std::string& place) {
   return std::make_unique<SentencePieceTokenizer>(model, place);
 }
 
 std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t vocabulary) {
   for (const std::string& line : lines)
     validate(first_invalid(line) == line.size(),
-             "the text is no UTF-8 throughout, which a SentencePiece model needs; convert it (iconv), or take bytes as tokens");
+             "the text is no UTF-8 throughout, which a SentencePiece model needs; convert it "
+             "(iconv), or take bytes as tokens");
   Lines sentences(lines);
   std::string model;
-  // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the text back.
-  const Status status = sentencepiece::SentencePieceTrainer::Train({{"model_type", "unigram"},
-                                                                    {"vocab_size", std::to_string(vocabulary)},
-                                                                    {"byte_fallback", "true"},
-                                                                    {"normalization_rule_name", "identity"},
-                                                                    {"remove_extra_whitespaces", "false"},
-                                                                    {"add_dummy_prefix", "false"},
-                                                                    {"num_threads", "4"},  // always: sums over threads are part of the result
-                                                                    {"minloglevel", "3"}},
-                                                                   &sentences, &model);
-  validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary, words_of(status));
+  // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the
+  // text back.
+  const Status status = sentencepiece::SentencePieceTrainer::Train(
+      {{"model_type", "unigram"},
+       {"vocab_size", std::to_string(vocabulary)},
+       {"byte_fallback", "true"},
+       {"normalization_rule_name", "identity"},
+       {"remove_extra_whitespaces", "false"},
+       {"add_dummy_prefix", "false"},
+       {"num_threads", "4"},  // always: sums over threads are part of the result
+       {"minloglevel", "3"}},
+      &sentences, &model);
+  validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary,
+           words_of(status));
   return model;
 }
 

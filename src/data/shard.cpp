@@ -16,24 +16,30 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t largest_extent = 1 << 20;  // pixels of a side: what no image has, and what no product of sizes overflows with
+constexpr std::int64_t largest_extent =
+    1 << 20;  // pixels of a side: what no image has, and what no product of sizes overflows with
 constexpr std::size_t most_classes = 1 << 24;
 
-constexpr std::int64_t largest_vocabulary = std::numeric_limits<std::int32_t>::max();  // tokens are int32 in memory
+constexpr std::int64_t largest_vocabulary =
+    std::numeric_limits<std::int32_t>::max();  // tokens are int32 in memory
 
 std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
   const io::Hdf5Dataset dataset = file.dataset(name);
-  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant", dataset.place(), dataset.description().shape.size());
+  validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant",
+           dataset.place(), dataset.description().shape.size());
   return dataset.description().shape[0];
 }
 
 DatasetKind kind_of(const io::Hdf5File& file) {
   if (file.has_attribute("/", "kind")) {
     const std::string kind = file.attribute_string("/", "kind");
-    for (const DatasetKind known : {DatasetKind::images, DatasetKind::encoded_images, DatasetKind::tokens}) {
+    for (const DatasetKind known :
+         {DatasetKind::images, DatasetKind::encoded_images, DatasetKind::tokens}) {
       if (kind == to_string(known)) return known;
     }
-    throw InputError(fmt::format("{}: attribute kind = \"{}\" is unknown; images, encoded-images and tokens are meant", file.path(), printable(kind)));
+    throw InputError(fmt::format(
+        "{}: attribute kind = \"{}\" is unknown; images, encoded-images and tokens are meant",
+        file.path(), printable(kind)));
   }
   if (file.has("images")) return DatasetKind::images;
   if (file.has("bytes")) return DatasetKind::encoded_images;
@@ -44,19 +50,25 @@ DatasetKind kind_of(const io::Hdf5File& file) {
 std::int64_t version_of(const io::Hdf5File& file) {
   if (!file.has_attribute("/", "version")) return 1;
   const double version = file.attribute_double("/", "version");
-  validate(version == 1, "{}: version {} of the shard format is not known to this program; it reads version 1", file.path(), version);
+  validate(version == 1,
+           "{}: version {} of the shard format is not known to this program; it reads version 1",
+           file.path(), version);
   return 1;
 }
 
 void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
   const io::Hdf5Dataset images = file.dataset("images");
   const io::Hdf5Description& stored = images.description();
-  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 && !stored.is_signed,
+  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 &&
+               !stored.is_signed,
            "{}: is not uint8; images are uint8 [samples, height, width, channels]", images.place());
-  validate(stored.shape.size() == 4, "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: channels = 1)", images.place(),
-           stored.shape.size(), fmt::join(stored.shape, ", "));
+  validate(stored.shape.size() == 4,
+           "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: "
+           "channels = 1)",
+           images.place(), stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
-    validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent, "{}: extents [{}] cannot be those of images", images.place(),
+    validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent,
+             "{}: extents [{}] cannot be those of images", images.place(),
              fmt::join(stored.shape, ", "));
   }
   shard.samples = stored.shape[0];
@@ -68,11 +80,13 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
 
 // The attribute may stand on /tokens or on the file.
 std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
-  const std::int64_t most = token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : largest_vocabulary;
+  const std::int64_t most =
+      token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : largest_vocabulary;
   const std::string owner = file.has_attribute("tokens", "vocabulary") ? "tokens" : "/";
   if (!file.has_attribute(owner, "vocabulary")) return most;
   const std::int64_t vocabulary = file.attribute_int(owner, "vocabulary");
-  validate(vocabulary >= 1 && vocabulary <= largest_vocabulary, "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, and it is 1 to {}",
+  validate(vocabulary >= 1 && vocabulary <= largest_vocabulary,
+           "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, and it is 1 to {}",
            file.path(), vocabulary, largest_vocabulary);
   return vocabulary;
 }
@@ -80,25 +94,31 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
 /// How many documents there are; where they begin, check_documents() looks at.
 std::int64_t documents_of(const io::Hdf5File& file) {
   const io::Hdf5Dataset dataset = file.dataset("documents");
-  validate(dataset.description().kind == io::Hdf5Description::Kind::integer, "{}: offsets are whole numbers (uint64)", dataset.place());
+  validate(dataset.description().kind == io::Hdf5Description::Kind::integer,
+           "{}: offsets are whole numbers (uint64)", dataset.place());
   const std::int64_t count = length_of(file, "documents");
-  validate(count >= 1, "{}: is empty; it is [documents + 1], the last one the count of tokens", dataset.place());
+  validate(count >= 1, "{}: is empty; it is [documents + 1], the last one the count of tokens",
+           dataset.place());
   return count - 1;
 }
 
 void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
   const io::Hdf5Dataset tokens = file.dataset("tokens");
   const io::Hdf5Description& stored = tokens.description();
-  const bool right_type = stored.kind == io::Hdf5Description::Kind::integer && !stored.is_signed &&
-                          (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
-  validate(right_type, "{}: tokens are uint8, uint16 or uint32, which these are not", tokens.place());
-  validate(stored.shape.size() == 1, "{}: has {} dimensions [{}]; tokens are one row of numbers [count]", tokens.place(), stored.shape.size(),
-           fmt::join(stored.shape, ", "));
+  const bool right_type =
+      stored.kind == io::Hdf5Description::Kind::integer && !stored.is_signed &&
+      (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
+  validate(right_type, "{}: tokens are uint8, uint16 or uint32, which these are not",
+           tokens.place());
+  validate(stored.shape.size() == 1,
+           "{}: has {} dimensions [{}]; tokens are one row of numbers [count]", tokens.place(),
+           stored.shape.size(), fmt::join(stored.shape, ", "));
   shard.samples = stored.shape[0];
   shard.token_bytes = stored.element_bytes;
   shard.vocabulary = vocabulary_of(file, stored.element_bytes);
   shard.storage = stored.chunk.empty() ? "contiguous" : "chunked";
-  if (file.has_attribute("/", "tokenizer")) shard.tokenizer = file.attribute_string("/", "tokenizer");
+  if (file.has_attribute("/", "tokenizer"))
+    shard.tokenizer = file.attribute_string("/", "tokenizer");
   if (file.has("documents")) shard.documents = documents_of(file);
 }
 
@@ -114,9 +134,12 @@ std::string_view to_string(DatasetKind kind) {
 }
 
 ShardDescription read_header(const io::Hdf5File& file) {
-  validate(file.has_attribute("/", "format"), "{}: the attribute format = \"trireme-shard\" of the root group is missing", file.path());
+  validate(file.has_attribute("/", "format"),
+           "{}: the attribute format = \"trireme-shard\" of the root group is missing",
+           file.path());
   const std::string format = file.attribute_string("/", "format");
-  validate(format == "trireme-shard", "{}: is of format \"{}\", where \"trireme-shard\" is meant", file.path(), printable(format));
+  validate(format == "trireme-shard", "{}: is of format \"{}\", where \"trireme-shard\" is meant",
+           file.path(), printable(format));
   ShardDescription shard;
   shard.version = version_of(file);
   shard.kind = kind_of(file);
@@ -130,7 +153,8 @@ ShardDescription read_header(const io::Hdf5File& file) {
   } else if (file.has_attribute("/", "classes")) {
     shard.classes = file.attribute_strings("/", "classes");
   }
-  validate(shard.classes.size() <= most_classes, "{}: {} classes are more than can be meant", file.path(), shard.classes.size());
+  validate(shard.classes.size() <= most_classes, "{}: {} classes are more than can be meant",
+           file.path(), shard.classes.size());
   shard.checksums = file.has("checksums");
   shard.file_bytes = io::File(file.path(), io::File::Mode::read).size();
   return shard;
@@ -146,15 +170,19 @@ void check_documents(const io::Hdf5File& file, const ShardDescription& shard) {
   for (std::int64_t first = 0; first < count; first += piece) {
     const std::int64_t rows = std::min(piece, count - first);
     dataset.read(std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64, offsets.data());
-    validate(first > 0 || offsets[0] == 0, "{}: its first offset is {}; the first document begins at token 0", dataset.place(), offsets[0]);
+    validate(first > 0 || offsets[0] == 0,
+             "{}: its first offset is {}; the first document begins at token 0", dataset.place(),
+             offsets[0]);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
-      validate(last <= offset && offset <= tokens, "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens", dataset.place(), first + i, offset,
-               last, tokens);
+      validate(last <= offset && offset <= tokens,
+               "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens",
+               dataset.place(), first + i, offset, last, tokens);
       last = offset;
     }
   }
-  validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens", dataset.place(), last, tokens);
+  validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens",
+           dataset.place(), last, tokens);
 }
 
 ShardDescription describe_shard(const std::string& path) {
@@ -177,11 +205,16 @@ void probe_shards(const std::string& folder) {
 std::vector<std::string> shard_paths(const std::string& folder) {
   namespace fs = std::filesystem;
   std::error_code error;
-  validate(fs::is_directory(folder, error), "{}: there is no such folder (a folder of *.h5 shards is meant; `trireme shard` makes one)", folder);
+  validate(
+      fs::is_directory(folder, error),
+      "{}: there is no such folder (a folder of *.h5 shards is meant; `trireme shard` makes one)",
+      folder);
   std::vector<std::string> paths;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
     const fs::path& path = entry->path();
-    if (path.extension() == ".h5" && !path.filename().string().starts_with('.')) paths.push_back(path.string());
+    if (path.extension() == ".h5" && !path.filename().string().starts_with('.'))
+      paths.push_back(path.string());
   }
   validate(!error, "{}: cannot be listed: {}", folder, error.message());
   validate(!paths.empty(), "{}: holds no *.h5 shard (`trireme shard` makes them)", folder);
@@ -191,17 +224,23 @@ std::vector<std::string> shard_paths(const std::string& folder) {
 
 std::string to_text(const ShardDescription& shard) {
   std::string text = fmt::format("shard of {}, version {}\n", to_string(shard.kind), shard.version);
-  text += fmt::format("{}: {}\n", shard.kind == DatasetKind::tokens ? "tokens" : "samples", shard.samples);
+  text += fmt::format("{}: {}\n", shard.kind == DatasetKind::tokens ? "tokens" : "samples",
+                      shard.samples);
   if (shard.kind == DatasetKind::images) {
-    text += fmt::format("images: uint8, {} x {} x {} (height, width, channels), {}\n", shard.height, shard.width, shard.channels, shard.storage);
+    text += fmt::format("images: uint8, {} x {} x {} (height, width, channels), {}\n", shard.height,
+                        shard.width, shard.channels, shard.storage);
   }
   if (shard.kind == DatasetKind::tokens) {
-    text += fmt::format("type: uint{}, {}\nvocabulary: {}\n", 8 * shard.token_bytes, shard.storage, shard.vocabulary);
-    text += fmt::format("documents: {}\ntokenizer: {}\n", shard.documents > 0 ? std::to_string(shard.documents) : "not named",
+    text += fmt::format("type: uint{}, {}\nvocabulary: {}\n", 8 * shard.token_bytes, shard.storage,
+                        shard.vocabulary);
+    text += fmt::format("documents: {}\ntokenizer: {}\n",
+                        shard.documents > 0 ? std::to_string(shard.documents) : "not named",
                         shard.tokenizer.empty() ? "not named" : shard.tokenizer);
   }
-  if (!shard.classes.empty()) text += fmt::format("classes: {} ({})\n", shard.classes.size(), fmt::join(shard.classes, ", "));
-  text += fmt::format("checksums: {}\nfile: {}\n", shard.checksums ? "yes" : "none", format_bytes(static_cast<double>(shard.file_bytes)));
+  if (!shard.classes.empty())
+    text += fmt::format("classes: {} ({})\n", shard.classes.size(), fmt::join(shard.classes, ", "));
+  text += fmt::format("checksums: {}\nfile: {}\n", shard.checksums ? "yes" : "none",
+                      format_bytes(static_cast<double>(shard.file_bytes)));
   return text;
 }
 

@@ -13,19 +13,28 @@
 namespace trireme::data {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are hashed as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are hashed as they lie in memory");
 
-constexpr std::int64_t page_bytes = 4096;            // large datasets begin on a page, so that direct reads are possible
-constexpr std::int64_t header_room_bytes = 1 << 20;  // what the file holds beside samples, generously
+constexpr std::int64_t page_bytes =
+    4096;  // large datasets begin on a page, so that direct reads are possible
+constexpr std::int64_t header_room_bytes = 1
+                                           << 20;  // what the file holds beside samples, generously
 
-/// Makes the file under a temporary name, lets `fill` write what is in it, and gives it its name once it is whole.
-std::int64_t write_shard(const std::string& path, const std::string& kind, std::int64_t content_bytes, const std::function<void(io::Hdf5File&)>& fill) {
+/// Makes the file under a temporary name, lets `fill` write what is in it, and gives it its name
+/// once it is whole.
+std::int64_t write_shard(const std::string& path, const std::string& kind,
+                         std::int64_t content_bytes,
+                         const std::function<void(io::Hdf5File&)>& fill) {
   const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const std::int64_t needed = content_bytes + header_room_bytes, available = io::free_bytes(folder.empty() ? "." : folder.string());
-  ensure(available >= needed, "{}: needs {}, the disk has {}", path, format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
+  const std::int64_t needed = content_bytes + header_room_bytes,
+                     available = io::free_bytes(folder.empty() ? "." : folder.string());
+  ensure(available >= needed, "{}: needs {}, the disk has {}", path,
+         format_bytes(static_cast<double>(needed)), format_bytes(static_cast<double>(available)));
   const std::string temporary = path + ".tmp";
   try {
-    io::Hdf5File file = io::Hdf5File::create(temporary, {.communicator = nullptr, .user_block_bytes = 0, .alignment = page_bytes});
+    io::Hdf5File file = io::Hdf5File::create(
+        temporary, {.communicator = nullptr, .user_block_bytes = 0, .alignment = page_bytes});
     file.write_attribute("/", "format", std::string("trireme-shard"));
     file.write_attribute("/", "version", std::int64_t{1});
     file.write_attribute("/", "kind", kind);
@@ -42,12 +51,15 @@ std::int64_t write_shard(const std::string& path, const std::string& kind, std::
   }
 }
 
-void write_uint64s(io::Hdf5File& file, const std::string& name, std::span<const std::uint64_t> values) {
+void write_uint64s(io::Hdf5File& file, const std::string& name,
+                   std::span<const std::uint64_t> values) {
   const std::int64_t shape[1] = {static_cast<std::int64_t>(values.size())};
-  file.create_dataset(name, io::Hdf5Number::uint64, shape).write_all(io::Hdf5Number::uint64, values.data());
+  file.create_dataset(name, io::Hdf5Number::uint64, shape)
+      .write_all(io::Hdf5Number::uint64, values.data());
 }
 
-void write_checksums(io::Hdf5File& file, std::span<const std::uint64_t> checksums, std::int64_t block) {
+void write_checksums(io::Hdf5File& file, std::span<const std::uint64_t> checksums,
+                     std::int64_t block) {
   write_uint64s(file, "checksums", checksums);
   file.write_attribute("checksums", "block", block);
 }
@@ -55,7 +67,8 @@ void write_checksums(io::Hdf5File& file, std::span<const std::uint64_t> checksum
 /// The checksum of every `block` bytes of a stream that comes in pieces.
 class BlockChecksums {
  public:
-  explicit BlockChecksums(std::int64_t block_bytes) : block_bytes_(static_cast<std::size_t>(block_bytes)) {}
+  explicit BlockChecksums(std::int64_t block_bytes)
+      : block_bytes_(static_cast<std::size_t>(block_bytes)) {}
   void add(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const std::size_t part = std::min(bytes.size(), block_bytes_ - held_);
@@ -85,8 +98,9 @@ class BlockChecksums {
 
 std::string shard_file_name(std::int64_t index) { return fmt::format("shard_{:05}.h5", index); }
 
-std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images, std::span<const std::int32_t> labels, std::int64_t sample_bytes,
-                                           std::int64_t block) {
+std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images,
+                                           std::span<const std::int32_t> labels,
+                                           std::int64_t sample_bytes, std::int64_t block) {
   std::vector<std::uint64_t> checksums;
   io::Xxh3 hash;
   const auto step = static_cast<std::size_t>(block), bytes = static_cast<std::size_t>(sample_bytes);
@@ -100,51 +114,74 @@ std::vector<std::uint64_t> image_checksums(std::span<const std::byte> images, st
   return checksums;
 }
 
-std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options, std::span<const std::byte> images,
+std::int64_t write_image_shard(const std::string& path, const ImageSetOptions& options,
+                               std::span<const std::byte> images,
                                std::span<const std::int32_t> labels) {
   const std::int64_t sample_bytes = options.height * options.width * options.channels;
   TRIREME_EXPECT(images.size() == labels.size() * static_cast<std::size_t>(sample_bytes));
   for (std::size_t i = 0; i < labels.size(); ++i) {
     validate(labels[i] >= 0, "{}: label {} of sample {} is below 0", path, labels[i], i);
-    validate(options.classes.empty() || static_cast<std::size_t>(labels[i]) < options.classes.size(), "{}: label {} of sample {} is past the {} classes", path,
-             labels[i], i, options.classes.size());
+    validate(
+        options.classes.empty() || static_cast<std::size_t>(labels[i]) < options.classes.size(),
+        "{}: label {} of sample {} is past the {} classes", path, labels[i], i,
+        options.classes.size());
   }
-  return write_shard(path, "images", static_cast<std::int64_t>(images.size() + labels.size_bytes()), [&](io::Hdf5File& file) {
-    const std::int64_t image_shape[4] = {static_cast<std::int64_t>(labels.size()), options.height, options.width, options.channels};
-    file.create_dataset("images", io::Hdf5Number::uint8, image_shape).write_all(io::Hdf5Number::uint8, images.data());
-    file.create_dataset("labels", io::Hdf5Number::int32, {image_shape, 1}).write_all(io::Hdf5Number::int32, labels.data());
-    if (!options.classes.empty()) file.write_strings("classes", options.classes);
-    if (options.checksum_block > 0) write_checksums(file, image_checksums(images, labels, sample_bytes, options.checksum_block), options.checksum_block);
-  });
+  return write_shard(
+      path, "images", static_cast<std::int64_t>(images.size() + labels.size_bytes()),
+      [&](io::Hdf5File& file) {
+        const std::int64_t image_shape[4] = {static_cast<std::int64_t>(labels.size()),
+                                             options.height, options.width, options.channels};
+        file.create_dataset("images", io::Hdf5Number::uint8, image_shape)
+            .write_all(io::Hdf5Number::uint8, images.data());
+        file.create_dataset("labels", io::Hdf5Number::int32, {image_shape, 1})
+            .write_all(io::Hdf5Number::int32, labels.data());
+        if (!options.classes.empty()) file.write_strings("classes", options.classes);
+        if (options.checksum_block > 0)
+          write_checksums(file,
+                          image_checksums(images, labels, sample_bytes, options.checksum_block),
+                          options.checksum_block);
+      });
 }
 
-std::int64_t TokenSetOptions::token_bytes() const { return vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4; }
+std::int64_t TokenSetOptions::token_bytes() const {
+  return vocabulary <= 1 << 8 ? 1 : vocabulary <= 1 << 16 ? 2 : 4;
+}
 
-std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& options, std::int64_t count, std::span<const std::uint64_t> documents,
+std::int64_t write_token_shard(const std::string& path, const TokenSetOptions& options,
+                               std::int64_t count, std::span<const std::uint64_t> documents,
                                const std::function<void(std::span<std::byte>)>& next) {
   constexpr std::int64_t piece_tokens = 1 << 20;
   const std::int64_t token_bytes = options.token_bytes();
-  const io::Hdf5Number number = token_bytes == 1 ? io::Hdf5Number::uint8 : token_bytes == 2 ? io::Hdf5Number::uint16 : io::Hdf5Number::uint32;
-  TRIREME_EXPECT(documents.empty() || (documents.front() == 0 && documents.back() == static_cast<std::uint64_t>(count)));
-  return write_shard(path, "tokens", count * token_bytes + static_cast<std::int64_t>(documents.size_bytes()), [&](io::Hdf5File& file) {
-    const std::int64_t shape[1] = {count};
-    {
-      const io::Hdf5Dataset tokens = file.create_dataset("tokens", number, shape);
-      BlockChecksums checksums(std::max<std::int64_t>(options.checksum_block, 1) * token_bytes);
-      std::vector<std::byte> piece;
-      for (std::int64_t first = 0; first < count; first += piece_tokens) {
-        const std::int64_t start[1] = {first}, extent[1] = {std::min(piece_tokens, count - first)};
-        piece.resize(static_cast<std::size_t>(extent[0] * token_bytes));
-        next(piece);
-        if (options.checksum_block > 0) checksums.add(piece);
-        tokens.write(start, extent, number, piece.data());
-      }
-      if (options.checksum_block > 0) write_checksums(file, checksums.finish(), options.checksum_block);
-    }
-    for (const char* owner : {"/", "tokens"}) file.write_attribute(owner, "vocabulary", options.vocabulary);  // readers look for it at either
-    if (!options.tokenizer.empty()) file.write_attribute("/", "tokenizer", options.tokenizer);
-    if (!documents.empty()) write_uint64s(file, "documents", documents);
-  });
+  const io::Hdf5Number number = token_bytes == 1   ? io::Hdf5Number::uint8
+                                : token_bytes == 2 ? io::Hdf5Number::uint16
+                                                   : io::Hdf5Number::uint32;
+  TRIREME_EXPECT(documents.empty() ||
+                 (documents.front() == 0 && documents.back() == static_cast<std::uint64_t>(count)));
+  return write_shard(
+      path, "tokens", count * token_bytes + static_cast<std::int64_t>(documents.size_bytes()),
+      [&](io::Hdf5File& file) {
+        const std::int64_t shape[1] = {count};
+        {
+          const io::Hdf5Dataset tokens = file.create_dataset("tokens", number, shape);
+          BlockChecksums checksums(std::max<std::int64_t>(options.checksum_block, 1) * token_bytes);
+          std::vector<std::byte> piece;
+          for (std::int64_t first = 0; first < count; first += piece_tokens) {
+            const std::int64_t start[1] = {first},
+                               extent[1] = {std::min(piece_tokens, count - first)};
+            piece.resize(static_cast<std::size_t>(extent[0] * token_bytes));
+            next(piece);
+            if (options.checksum_block > 0) checksums.add(piece);
+            tokens.write(start, extent, number, piece.data());
+          }
+          if (options.checksum_block > 0)
+            write_checksums(file, checksums.finish(), options.checksum_block);
+        }
+        for (const char* owner : {"/", "tokens"})
+          file.write_attribute(owner, "vocabulary",
+                               options.vocabulary);  // readers look for it at either
+        if (!options.tokenizer.empty()) file.write_attribute("/", "tokenizer", options.tokenizer);
+        if (!documents.empty()) write_uint64s(file, "documents", documents);
+      });
 }
 
 }  // namespace trireme::data

@@ -9,11 +9,14 @@ namespace trireme::data {
 namespace {
 
 constexpr std::int64_t largest_run_bytes = std::int64_t{64} << 20;
-constexpr std::int64_t smallest_run_bytes = 64 << 10;  // below it the call costs more than the bytes
+constexpr std::int64_t smallest_run_bytes = 64
+                                            << 10;  // below it the call costs more than the bytes
 
 io::Hdf5Number unsigned_number(std::int64_t bytes) {
   TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4);
-  return bytes == 1 ? io::Hdf5Number::uint8 : bytes == 2 ? io::Hdf5Number::uint16 : io::Hdf5Number::uint32;
+  return bytes == 1   ? io::Hdf5Number::uint8
+         : bytes == 2 ? io::Hdf5Number::uint16
+                      : io::Hdf5Number::uint32;
 }
 
 }  // namespace
@@ -36,7 +39,9 @@ RowCache::Rows RowCache::get(const void* owner, std::int64_t run, Read&& read) {
   return rows;
 }
 
-StoredRows::StoredRows(io::Hdf5File file, const std::string& dataset, std::shared_ptr<RowCache> cache) : cache_(std::move(cache)) {
+StoredRows::StoredRows(io::Hdf5File file, const std::string& dataset,
+                       std::shared_ptr<RowCache> cache)
+    : cache_(std::move(cache)) {
   io::Hdf5Dataset stored = file.dataset(dataset);
   const io::Hdf5Description& description = stored.description();
   shape_ = description.shape;
@@ -49,9 +54,12 @@ StoredRows::StoredRows(io::Hdf5File file, const std::string& dataset, std::share
     return;
   }
   const std::int64_t chunk_rows =
-      std::clamp<std::int64_t>(description.chunk.empty() ? shape_[0] : description.chunk[0], 1, std::max<std::int64_t>(shape_[0], 1));
-  const std::int64_t chunks = std::max<std::int64_t>(1, smallest_run_bytes / (chunk_rows * row_bytes_));
-  run_rows_ = std::min(chunk_rows * chunks, std::max<std::int64_t>(1, largest_run_bytes / row_bytes_));
+      std::clamp<std::int64_t>(description.chunk.empty() ? shape_[0] : description.chunk[0], 1,
+                               std::max<std::int64_t>(shape_[0], 1));
+  const std::int64_t chunks =
+      std::max<std::int64_t>(1, smallest_run_bytes / (chunk_rows * row_bytes_));
+  run_rows_ =
+      std::min(chunk_rows * chunks, std::max<std::int64_t>(1, largest_run_bytes / row_bytes_));
   dataset_.emplace(std::move(stored));
   container_.emplace(std::move(file));
 }
@@ -61,7 +69,8 @@ RowCache::Rows StoredRows::run_of_rows(std::int64_t run) const {
     std::vector<std::int64_t> start(shape_.size(), 0), extent = shape_;
     start[0] = run * run_rows_;
     extent[0] = std::min(run_rows_, shape_[0] - start[0]);
-    auto rows = std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(extent[0] * row_bytes_));
+    auto rows =
+        std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(extent[0] * row_bytes_));
     dataset_->read(start, extent, number_, rows->data());
     return RowCache::Rows(std::move(rows));
   });
@@ -77,7 +86,8 @@ void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) c
     const std::int64_t run = (first + done) / run_rows_, inside = (first + done) % run_rows_;
     const std::int64_t part = std::min(count - done, run_rows_ - inside);
     const RowCache::Rows held = run_of_rows(run);
-    std::memcpy(rows + done * row_bytes_, held->data() + inside * row_bytes_, static_cast<std::size_t>(part * row_bytes_));
+    std::memcpy(rows + done * row_bytes_, held->data() + inside * row_bytes_,
+                static_cast<std::size_t>(part * row_bytes_));
     done += part;
   }
 }

@@ -14,7 +14,8 @@
 
 namespace trireme::data {
 
-/// Runs of rows of chunked datasets, uncompressed, most recently used first: one for all shards of a dataset. Thread-safe.
+/// Runs of rows of chunked datasets, uncompressed, most recently used first: one for all shards of
+/// a dataset. Thread-safe.
 class RowCache {
  public:
   using Rows = std::shared_ptr<const std::vector<std::byte>>;
@@ -34,8 +35,8 @@ class RowCache {
   std::int64_t budget_bytes_, held_bytes_ = 0;
 };
 
-/// Rows of a dataset of unsigned numbers (a row: one index of its first dimension), by positioned reads where they are contiguous and lie as
-/// in memory, else through HDF5. Reads are thread-safe.
+/// Rows of a dataset of unsigned numbers (a row: one index of its first dimension), by positioned
+/// reads where they are contiguous and lie as in memory, else through HDF5. Reads are thread-safe.
 class StoredRows {
  public:
   /// `file` is kept open where HDF5 does the reading.
@@ -44,7 +45,8 @@ class StoredRows {
 
   std::int64_t count() const { return shape_[0]; }
   std::int64_t row_bytes() const { return row_bytes_; }
-  /// Copies rows [first, first + count), numbers in the machine's order. Throws InputError (the file ends before), Failure (the disk).
+  /// Copies rows [first, first + count), numbers in the machine's order. Throws InputError (the
+  /// file ends before), Failure (the disk).
   void read(std::int64_t first, std::int64_t count, std::byte* rows) const;
 
  private:

@@ -11,10 +11,13 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::size_t piece_bytes = 8 << 10;         // of text that is encoded at once: SentencePiece adds up scores in float, which long texts blur
-constexpr std::size_t longest_training_line = 1024;  // bytes; longer ones are cut, since a model is learnt from what stands inside lines
+constexpr std::size_t piece_bytes = 8 << 10;  // of text that is encoded at once: SentencePiece adds
+                                              // up scores in float, which long texts blur
+constexpr std::size_t longest_training_line =
+    1024;  // bytes; longer ones are cut, since a model is learnt from what stands inside lines
 
-/// A text in pieces of at most `piece_bytes`, cut behind the last line end of each, else behind its last blank, else between characters.
+/// A text in pieces of at most `piece_bytes`, cut behind the last line end of each, else behind its
+/// last blank, else between characters.
 class TextPieces {
  public:
   explicit TextPieces(PackedFile& file) : file_(file) {}
@@ -58,27 +61,32 @@ void narrow(const std::vector<std::int32_t>& ids, std::vector<std::byte>& out) {
 
 }  // namespace
 
-TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer, const std::string& spool) {
+TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
+                           const std::string& spool) {
   PackedFile source(path);
   const bool bytes = tokenizer.name() == "bytes";
   if (bytes && !source.compressed()) return raw_token_file(path, 1);
   TokenFile tokens;
   tokens.path = spool;
-  tokens.token_bytes = TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
+  tokens.token_bytes =
+      TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
   io::File out(spool, io::File::Mode::create);
   TextPieces pieces(source);
   std::vector<std::byte> stored;
   for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
     const std::size_t wrong = bytes ? piece.size() : first_invalid(piece);
-    validate(wrong == piece.size(), "{}: byte {} is no UTF-8, which the tokenizer needs; convert the text (iconv), or use --tokenizer bytes", path,
-             pieces.first() + static_cast<std::int64_t>(wrong));
+    validate(wrong == piece.size(),
+             "{}: byte {} is no UTF-8, which the tokenizer needs; convert the text (iconv), or use "
+             "--tokenizer bytes",
+             path, pieces.first() + static_cast<std::int64_t>(wrong));
     const std::vector<std::int32_t> ids = tokenizer.encode(piece);
     switch (tokens.token_bytes) {
       case 1: narrow<std::uint8_t>(ids, stored); break;
       case 2: narrow<std::uint16_t>(ids, stored); break;
       default: narrow<std::uint32_t>(ids, stored);
     }
-    out.write_at(tokens.count * tokens.token_bytes, stored.data(), static_cast<std::int64_t>(stored.size()));
+    out.write_at(tokens.count * tokens.token_bytes, stored.data(),
+                 static_cast<std::int64_t>(stored.size()));
     tokens.count += static_cast<std::int64_t>(ids.size());
   }
   out.close();
@@ -91,7 +99,10 @@ std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std
   std::uint64_t seen = 0;
   const auto add = [&](std::string_view line) {
     if (line.empty()) return;
-    const std::uint64_t place = seen < static_cast<std::uint64_t>(count) ? seen : mix64(key ^ mix64(seen)) % (seen + 1);  // Vitter 1985, algorithm R
+    const std::uint64_t place =
+        seen < static_cast<std::uint64_t>(count)
+            ? seen
+            : mix64(key ^ mix64(seen)) % (seen + 1);  // Vitter 1985, algorithm R
     ++seen;
     if (place == lines.size())
       lines.emplace_back(line);
@@ -105,9 +116,12 @@ std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std
       while (!piece.empty()) {
         const std::size_t end = piece.find('\n');
         const std::string_view line = piece.substr(0, end);
-        const std::size_t taken = line.size() <= longest_training_line ? line.size() : whole_characters(line, longest_training_line);
+        const std::size_t taken = line.size() <= longest_training_line
+                                      ? line.size()
+                                      : whole_characters(line, longest_training_line);
         add(line.substr(0, taken));
-        piece.remove_prefix(taken == line.size() && end != std::string_view::npos ? taken + 1 : taken);
+        piece.remove_prefix(taken == line.size() && end != std::string_view::npos ? taken + 1
+                                                                                  : taken);
       }
     }
   }

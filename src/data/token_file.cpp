@@ -11,19 +11,23 @@
 namespace trireme::data {
 namespace {
 
-// The text of a .npy file's header: a Python literal, {'descr': '<u2', 'fortran_order': False, 'shape': (1000,), }.
+// The text of a .npy file's header: a Python literal, {'descr': '<u2', 'fortran_order': False,
+// 'shape': (1000,), }.
 std::string npy_header(const io::File& file, std::int64_t& end) {
   constexpr std::int64_t longest_header = 1 << 16;
   unsigned char start[12];
   const std::int64_t bytes = file.size();
   validate(bytes >= 12, "{}: is too short for a .npy file", file.path());
   file.read_at(0, start, sizeof start);
-  validate(std::memcmp(start, "\x93NUMPY", 6) == 0, "{}: does not begin as a .npy file does (numpy.save makes one)", file.path());
-  validate(start[6] >= 1 && start[6] <= 3, "{}: version {} of the .npy format is not known; 1 to 3 are", file.path(), start[6]);
+  validate(std::memcmp(start, "\x93NUMPY", 6) == 0,
+           "{}: does not begin as a .npy file does (numpy.save makes one)", file.path());
+  validate(start[6] >= 1 && start[6] <= 3,
+           "{}: version {} of the .npy format is not known; 1 to 3 are", file.path(), start[6]);
   const std::int64_t begin = start[6] == 1 ? 10 : 12;
   std::int64_t length = start[8] | start[9] << 8;
   if (start[6] > 1) length |= std::int64_t{start[10]} << 16 | std::int64_t{start[11]} << 24;
-  validate(length <= longest_header && begin + length <= bytes, "{}: its header of {} bytes cannot be", file.path(), length);
+  validate(length <= longest_header && begin + length <= bytes,
+           "{}: its header of {} bytes cannot be", file.path(), length);
   std::string header(static_cast<std::size_t>(length), ' ');
   file.read_at(begin, header.data(), length);
   end = begin + length;
@@ -41,21 +45,25 @@ std::string_view value_of(std::string_view header, std::string_view key, const s
 
 /// Copies tokens of type Stored as Wanted, each checked.
 template <class Stored, class Wanted>
-void convert(const TokenFile& file, std::int64_t first, std::int64_t vocabulary, const std::vector<std::byte>& stored, std::span<std::byte> out) {
+void convert(const TokenFile& file, std::int64_t first, std::int64_t vocabulary,
+             const std::vector<std::byte>& stored, std::span<std::byte> out) {
   for (std::size_t i = 0; i < out.size() / sizeof(Wanted); ++i) {
     Stored token;
     std::memcpy(&token, stored.data() + i * sizeof token, sizeof token);
-    bool inside = static_cast<std::uint64_t>(token) < static_cast<std::uint64_t>(vocabulary);  // a negative one becomes huge
+    bool inside = static_cast<std::uint64_t>(token) <
+                  static_cast<std::uint64_t>(vocabulary);  // a negative one becomes huge
     if constexpr (std::is_signed_v<Stored>) inside = inside && token >= 0;
-    validate(inside, "{}: token {} at position {} is outside the vocabulary of {} (tokens are 0 to {})", file.path, token, first + static_cast<std::int64_t>(i),
-             vocabulary, vocabulary - 1);
+    validate(inside,
+             "{}: token {} at position {} is outside the vocabulary of {} (tokens are 0 to {})",
+             file.path, token, first + static_cast<std::int64_t>(i), vocabulary, vocabulary - 1);
     const auto narrow = static_cast<Wanted>(token);
     std::memcpy(out.data() + i * sizeof narrow, &narrow, sizeof narrow);
   }
 }
 
 template <class Stored>
-void convert_to(std::int64_t token_bytes, const TokenFile& file, std::int64_t first, std::int64_t vocabulary, const std::vector<std::byte>& stored,
+void convert_to(std::int64_t token_bytes, const TokenFile& file, std::int64_t first,
+                std::int64_t vocabulary, const std::vector<std::byte>& stored,
                 std::span<std::byte> out) {
   switch (token_bytes) {
     case 1: return convert<Stored, std::uint8_t>(file, first, vocabulary, stored, out);
@@ -67,7 +75,8 @@ void convert_to(std::int64_t token_bytes, const TokenFile& file, std::int64_t fi
 /// Reads runs of several files, one after the other.
 class RunReader {
  public:
-  RunReader(const TokenSetOptions& options, const std::vector<TokenFile>& files, const std::vector<TokenRun>& runs)
+  RunReader(const TokenSetOptions& options, const std::vector<TokenFile>& files,
+            const std::vector<TokenRun>& runs)
       : options_(options), files_(files), runs_(runs) {}
 
   void next(std::span<std::byte> out) {
@@ -80,7 +89,8 @@ class RunReader {
         taken_ = 0;
         continue;
       }
-      const std::int64_t count = std::min(run.count - taken_, static_cast<std::int64_t>(out.size()) / token_bytes);
+      const std::int64_t count =
+          std::min(run.count - taken_, static_cast<std::int64_t>(out.size()) / token_bytes);
       const auto bytes = static_cast<std::size_t>(count * token_bytes);
       read(files_[run.file], run.first + taken_, count, out.first(bytes));
       out = out.subspan(bytes);
@@ -89,24 +99,29 @@ class RunReader {
   }
 
  private:
-  void read(const TokenFile& file, std::int64_t first, std::int64_t count, std::span<std::byte> out) {
+  void read(const TokenFile& file, std::int64_t first, std::int64_t count,
+            std::span<std::byte> out) {
     if (open_.path() != file.path) open_ = io::File(file.path, io::File::Mode::read);
     stored_.resize(static_cast<std::size_t>(count * file.token_bytes));
     open_.read_at(file.offset + first * file.token_bytes, stored_.data(), count * file.token_bytes);
     const std::int64_t bytes = options_.token_bytes(), vocabulary = options_.vocabulary;
     switch (file.token_bytes) {
       case 1:
-        return file.is_signed ? convert_to<std::int8_t>(bytes, file, first, vocabulary, stored_, out)
-                              : convert_to<std::uint8_t>(bytes, file, first, vocabulary, stored_, out);
+        return file.is_signed
+                   ? convert_to<std::int8_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to<std::uint8_t>(bytes, file, first, vocabulary, stored_, out);
       case 2:
-        return file.is_signed ? convert_to<std::int16_t>(bytes, file, first, vocabulary, stored_, out)
-                              : convert_to<std::uint16_t>(bytes, file, first, vocabulary, stored_, out);
+        return file.is_signed
+                   ? convert_to<std::int16_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to<std::uint16_t>(bytes, file, first, vocabulary, stored_, out);
       case 4:
-        return file.is_signed ? convert_to<std::int32_t>(bytes, file, first, vocabulary, stored_, out)
-                              : convert_to<std::uint32_t>(bytes, file, first, vocabulary, stored_, out);
+        return file.is_signed
+                   ? convert_to<std::int32_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to<std::uint32_t>(bytes, file, first, vocabulary, stored_, out);
       default:
-        return file.is_signed ? convert_to<std::int64_t>(bytes, file, first, vocabulary, stored_, out)
-                              : convert_to<std::uint64_t>(bytes, file, first, vocabulary, stored_, out);
+        return file.is_signed
+                   ? convert_to<std::int64_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to<std::uint64_t>(bytes, file, first, vocabulary, stored_, out);
     }
   }
 
@@ -123,7 +138,9 @@ class RunReader {
 
 TokenFile raw_token_file(const std::string& path, std::int64_t token_bytes) {
   const std::int64_t bytes = io::File(path, io::File::Mode::read).size();
-  validate(bytes % token_bytes == 0, "{}: {} bytes are no whole number of tokens of {} bytes (uint{})", path, bytes, token_bytes, 8 * token_bytes);
+  validate(bytes % token_bytes == 0,
+           "{}: {} bytes are no whole number of tokens of {} bytes (uint{})", path, bytes,
+           token_bytes, 8 * token_bytes);
   return {path, 0, token_bytes, false, bytes / token_bytes};
 }
 
@@ -135,21 +152,32 @@ TokenFile npy_token_file(const std::string& path) {
 
   const std::string_view type = value_of(header, "descr", path);
   const std::string_view name = type.substr(0, 5);
-  const bool known = name.size() == 5 && name[0] == '\'' && (name[1] == '<' || name[1] == '|') && (name[2] == 'u' || name[2] == 'i') &&
-                     std::string_view("1248").find(name[3]) != std::string_view::npos && name[4] == '\'';
-  validate(known, "{}: is of type {}; whole numbers, little-endian, are meant, as numpy.uint16 and numpy.uint32 are", path, type.substr(0, type.find(',')));
+  const bool known = name.size() == 5 && name[0] == '\'' && (name[1] == '<' || name[1] == '|') &&
+                     (name[2] == 'u' || name[2] == 'i') &&
+                     std::string_view("1248").find(name[3]) != std::string_view::npos &&
+                     name[4] == '\'';
+  validate(known,
+           "{}: is of type {}; whole numbers, little-endian, are meant, as numpy.uint16 and "
+           "numpy.uint32 are",
+           path, type.substr(0, type.find(',')));
   tokens.is_signed = name[2] == 'i';
   tokens.token_bytes = name[3] - '0';
 
   const std::string_view shape = value_of(header, "shape", path);
-  const std::string_view extents = shape.substr(0, std::min(shape.find(')'), shape.size()));  // "(1000,"
-  const char *begin = extents.data() + std::min<std::size_t>(1, extents.size()), *end = extents.data() + extents.size();
+  const std::string_view extents =
+      shape.substr(0, std::min(shape.find(')'), shape.size()));  // "(1000,"
+  const char *begin = extents.data() + std::min<std::size_t>(1, extents.size()),
+             *end = extents.data() + extents.size();
   const auto [rest, error] = std::from_chars(begin, end, tokens.count);
-  const bool one_dimension = extents.starts_with('(') && error == std::errc() && tokens.count >= 0 && end - rest == 1 && *rest == ',';
-  validate(one_dimension, "{}: its shape is {}); one dimension, (count,), is meant: array.reshape(-1)", path, extents);
+  const bool one_dimension = extents.starts_with('(') && error == std::errc() &&
+                             tokens.count >= 0 && end - rest == 1 && *rest == ',';
+  validate(one_dimension,
+           "{}: its shape is {}); one dimension, (count,), is meant: array.reshape(-1)", path,
+           extents);
   const std::int64_t bytes = file.size() - tokens.offset;
-  validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count, "{}: its header says {} tokens of {} bytes, but {} bytes follow it",
-           path, tokens.count, tokens.token_bytes, bytes);
+  validate(bytes % tokens.token_bytes == 0 && bytes / tokens.token_bytes == tokens.count,
+           "{}: its header says {} tokens of {} bytes, but {} bytes follow it", path, tokens.count,
+           tokens.token_bytes, bytes);
   return tokens;
 }
 
@@ -167,7 +195,9 @@ TokenSplit split_ends(const std::vector<TokenFile>& files, std::int64_t held_out
   for (std::size_t i = 0; i < files.size(); ++i) {
     before += files[i].count;
     // Rounded by what has gone before, so that the parts add up. 128 bits: tokens times tokens.
-    const auto held_by_now = total == 0 ? 0 : static_cast<std::int64_t>(static_cast<__int128>(held_out) * before / total);
+    const auto held_by_now =
+        total == 0 ? 0
+                   : static_cast<std::int64_t>(static_cast<__int128>(held_out) * before / total);
     const std::int64_t here = std::min(held_by_now - held, files[i].count);
     held = held_by_now;
     if (files[i].count > here) split.rest.push_back({i, 0, files[i].count - here});
@@ -187,15 +217,18 @@ std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, std::int64_t begin,
   return part;
 }
 
-std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options, const std::vector<TokenFile>& files, const std::vector<TokenRun>& runs,
-                              bool documents) {
+std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options,
+                              const std::vector<TokenFile>& files,
+                              const std::vector<TokenRun>& runs, bool documents) {
   std::vector<std::uint64_t> offsets;
   if (documents) {
     offsets.push_back(0);
-    for (const TokenRun& run : runs) offsets.push_back(offsets.back() + static_cast<std::uint64_t>(run.count));
+    for (const TokenRun& run : runs)
+      offsets.push_back(offsets.back() + static_cast<std::uint64_t>(run.count));
   }
   RunReader reader(options, files, runs);
-  return write_token_shard(path, options, count_of(runs), offsets, [&](std::span<std::byte> out) { reader.next(out); });
+  return write_token_shard(path, options, count_of(runs), offsets,
+                           [&](std::span<std::byte> out) { reader.next(out); });
 }
 
 }  // namespace trireme::data

@@ -6,7 +6,8 @@
 
 namespace trireme::data {
 
-// The narrow numbers lie at the end of `ids`, so that going forward a number is taken before its place is written to.
+// The narrow numbers lie at the end of `ids`, so that going forward a number is taken before its
+// place is written to.
 template <class Stored>
 void TokenShard::widen(std::int64_t first, std::int64_t count, std::int32_t* ids) const {
   std::byte* stored = reinterpret_cast<std::byte*>(ids + count) - count * token_bytes();
@@ -14,7 +15,9 @@ void TokenShard::widen(std::int64_t first, std::int64_t count, std::int32_t* ids
   for (std::int64_t i = 0; i < count; ++i) {
     Stored token;
     std::memcpy(&token, stored + i * static_cast<std::int64_t>(sizeof token), sizeof token);
-    validate(token < vocabulary_, "{}: /tokens: token {} at position {} is not below the vocabulary of {}", path_, token, first + i, vocabulary_);
+    validate(token < vocabulary_,
+             "{}: /tokens: token {} at position {} is not below the vocabulary of {}", path_, token,
+             first + i, vocabulary_);
     ids[i] = static_cast<std::int32_t>(token);
   }
 }

@@ -30,16 +30,19 @@ class ByteTokenizer : public Tokenizer {
 std::unique_ptr<Tokenizer> byte_tokenizer() { return std::make_unique<ByteTokenizer>(); }
 
 std::unique_ptr<Tokenizer> open_tokenizer(const std::string& name) {
-  return name == "bytes" ? byte_tokenizer() : sentencepiece_tokenizer(io::read_text_file(name), name);
+  return name == "bytes" ? byte_tokenizer()
+                         : sentencepiece_tokenizer(io::read_text_file(name), name);
 }
 
 std::unique_ptr<Tokenizer> tokenizer_of_dataset(const std::string& folder) {
   const std::string first = shard_paths(folder).front();
   const ShardDescription shard = describe_shard(first);
-  validate(shard.kind == DatasetKind::tokens, "{}: holds {}, where tokens are meant", first, to_string(shard.kind));
+  validate(shard.kind == DatasetKind::tokens, "{}: holds {}, where tokens are meant", first,
+           to_string(shard.kind));
   validate(shard.tokenizer == "bytes" || shard.tokenizer == "sentencepiece",
-           "{}: its attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" are known: which text its tokens stand for cannot be told", first,
-           shard.tokenizer);
+           "{}: its attribute tokenizer is \"{}\"; \"bytes\" and \"sentencepiece\" are known: "
+           "which text its tokens stand for cannot be told",
+           first, shard.tokenizer);
   return open_tokenizer(shard.tokenizer == "bytes" ? "bytes" : folder + "/" + tokenizer_file_name);
 }
 

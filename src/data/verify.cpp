@@ -19,32 +19,40 @@ constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
 std::int64_t block_of(const io::Hdf5File& file) {
   const std::string owner = file.has_attribute("checksums", "block") ? "checksums" : "/";
   const std::int64_t block = file.attribute_int(owner, "block");
-  validate(block >= 1, "{}: attribute block of /checksums is {}; it counts the samples of a checksum", file.path(), block);
+  validate(block >= 1,
+           "{}: attribute block of /checksums is {}; it counts the samples of a checksum",
+           file.path(), block);
   return block;
 }
 
 std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64_t expected) {
   const io::Hdf5Dataset dataset = file.dataset("checksums");
   const io::Hdf5Description& stored = dataset.description();
-  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 && stored.shape.size() == 1, "{}: checksums are uint64 [blocks]",
-           dataset.place());
-  validate(stored.shape[0] == expected, "{}: holds {} checksums, where the samples make {} blocks", dataset.place(), stored.shape[0], expected);
+  validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 &&
+               stored.shape.size() == 1,
+           "{}: checksums are uint64 [blocks]", dataset.place());
+  validate(stored.shape[0] == expected, "{}: holds {} checksums, where the samples make {} blocks",
+           dataset.place(), stored.shape[0], expected);
   std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
   if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
   return values;
 }
 
-/// Goes through the blocks; `checksum(first, count)` is that of samples [first, first + count). `what` and `unit` are for the message.
+/// Goes through the blocks; `checksum(first, count)` is that of samples [first, first + count).
+/// `what` and `unit` are for the message.
 template <class Checksum>
-std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what, const char* unit, Checksum&& checksum) {
+std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what,
+                           const char* unit, Checksum&& checksum) {
   const std::int64_t block = std::min(block_of(file), std::max<std::int64_t>(samples, 1));
   const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
   for (std::int64_t begin = 0; begin < samples; begin += block) {
     const std::int64_t count = std::min(block, samples - begin);
-    const std::uint64_t found = checksum(begin, count), meant = stored[static_cast<std::size_t>(begin / block)];
+    const std::uint64_t found = checksum(begin, count),
+                        meant = stored[static_cast<std::size_t>(begin / block)];
     if (found != meant) {
-      return fmt::format("block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}", begin / block, what, unit, begin, begin + count - 1,
-                         found, meant);
+      return fmt::format(
+          "block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}",
+          begin / block, what, unit, begin, begin + count - 1, found, meant);
     }
   }
   return "";
@@ -52,42 +60,49 @@ std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const
 
 std::string verify_images(const io::Hdf5File& file, const ImageShard& shard, std::int64_t samples) {
   std::vector<std::byte> images;
-  return compare_blocks(file, samples, "/images and /labels", "samples", [&](std::int64_t first, std::int64_t count) {
-    images.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
-    shard.read(first, count, images.data());
-    const std::span<const std::int32_t> labels(shard.labels().data() + first, static_cast<std::size_t>(count));
-    return image_checksums(images, labels, shard.sample_bytes(), count).at(0);
-  });
+  return compare_blocks(file, samples, "/images and /labels", "samples",
+                        [&](std::int64_t first, std::int64_t count) {
+                          images.resize(static_cast<std::size_t>(count * shard.sample_bytes()));
+                          shard.read(first, count, images.data());
+                          const std::span<const std::int32_t> labels(
+                              shard.labels().data() + first, static_cast<std::size_t>(count));
+                          return image_checksums(images, labels, shard.sample_bytes(), count).at(0);
+                        });
 }
 
 std::string verify_tokens(const io::Hdf5File& file, const TokenShard& shard, std::int64_t count) {
   constexpr std::int64_t piece_tokens = 1 << 20;
   std::vector<std::byte> piece;
   io::Xxh3 hash;
-  return compare_blocks(file, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
-    hash.reset();
-    for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
-      const std::int64_t part = std::min(piece_tokens, end - first);
-      piece.resize(static_cast<std::size_t>(part * shard.token_bytes()));
-      shard.read(first, part, piece.data());
-      hash.update(piece.data(), piece.size());
-    }
-    return hash.digest();
-  });
+  return compare_blocks(
+      file, count, "/tokens", "tokens", [&](std::int64_t first, std::int64_t tokens) {
+        hash.reset();
+        for (const std::int64_t end = first + tokens; first < end; first += piece_tokens) {
+          const std::int64_t part = std::min(piece_tokens, end - first);
+          piece.resize(static_cast<std::size_t>(part * shard.token_bytes()));
+          shard.read(first, part, piece.data());
+          hash.update(piece.data(), piece.size());
+        }
+        return hash.digest();
+      });
 }
 
 /// Without checksums: whether all images can be read.
 void read_images(const ImageShard& shard, std::int64_t samples) {
   const std::int64_t piece = std::max<std::int64_t>(1, piece_bytes / shard.sample_bytes());
-  std::vector<std::byte> images(static_cast<std::size_t>(std::min(piece, samples) * shard.sample_bytes()));
-  for (std::int64_t first = 0; first < samples; first += piece) shard.read(first, std::min(piece, samples - first), images.data());
+  std::vector<std::byte> images(
+      static_cast<std::size_t>(std::min(piece, samples) * shard.sample_bytes()));
+  for (std::int64_t first = 0; first < samples; first += piece)
+    shard.read(first, std::min(piece, samples - first), images.data());
 }
 
-/// Whether all tokens are of the vocabulary, checksums or not: they only say that the tokens are those that were written.
+/// Whether all tokens are of the vocabulary, checksums or not: they only say that the tokens are
+/// those that were written.
 void read_tokens(const TokenShard& shard, std::int64_t count) {
   constexpr std::int64_t piece = piece_bytes / static_cast<std::int64_t>(sizeof(std::int32_t));
   std::vector<std::int32_t> ids(static_cast<std::size_t>(std::min(piece, count)));
-  for (std::int64_t first = 0; first < count; first += piece) shard.read_ids(first, std::min(piece, count - first), ids.data());
+  for (std::int64_t first = 0; first < count; first += piece)
+    shard.read_ids(first, std::min(piece, count - first), ids.data());
 }
 
 }  // namespace
@@ -117,7 +132,9 @@ std::string verify_shard(const std::string& path) {
     case DatasetKind::encoded_images: break;
   }
   throw InputError(
-      fmt::format("{}: holds {}, which this version does not read; it reads shards of images (uint8 pixels) and of tokens", path, to_string(header.kind)));
+      fmt::format("{}: holds {}, which this version does not read; it reads shards of images "
+                  "(uint8 pixels) and of tokens",
+                  path, to_string(header.kind)));
 }
 
 }  // namespace trireme::data

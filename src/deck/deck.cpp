@@ -20,18 +20,23 @@ namespace {
 void fill_in(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
   const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
-  if (!reader.given("checkpoint.best")) deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
+  if (!reader.given("checkpoint.best"))
+    deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
   if (!is_gpt) return;
   model::GptOptions& gpt = deck.model.gpt;
   if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;
-  // SwiGLU has three matrices where GELU has two, so 2/3 of the width has the same weights (Shazeer 2020, section 2); 64 divides well.
-  if (gpt.mlp_width == 0) gpt.mlp_width = gpt.mlp == model::GptMlp::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
+  // SwiGLU has three matrices where GELU has two, so 2/3 of the width has the same weights (Shazeer
+  // 2020, section 2); 64 divides well.
+  if (gpt.mlp_width == 0)
+    gpt.mlp_width =
+        gpt.mlp == model::GptMlp::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
   if (!reader.given("model.bias")) gpt.bias = gpt.positions == model::GptPositions::learned;
 }
 
 }  // namespace
 
-Deck parse(const std::string& text, const std::string& file, const std::vector<Override>& overrides) {
+Deck parse(const std::string& text, const std::string& file,
+           const std::vector<Override>& overrides) {
   Reader reader(text, file, overrides);
   Deck deck;
   visit(reader, deck);
@@ -50,7 +55,8 @@ std::string placed(const Deck& deck, const std::string& message) {
 
 std::string read_file(const std::string& path) {
   std::error_code unreadable;  // the opening below says why
-  validate(!std::filesystem::is_directory(path, unreadable), "{}: is a folder; give the deck's file", path);
+  validate(!std::filesystem::is_directory(path, unreadable),
+           "{}: is a folder; give the deck's file", path);
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   validate(file.good(), "{}: cannot be read: {}", path, std::strerror(errno));
@@ -58,7 +64,9 @@ std::string read_file(const std::string& path) {
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   validate(!file.bad(), "{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  validate(text.size() <= most_deck_bytes, "{}: is longer than {} bytes, so it is no deck; give a text file in TOML", path, most_deck_bytes);
+  validate(text.size() <= most_deck_bytes,
+           "{}: is longer than {} bytes, so it is no deck; give a text file in TOML", path,
+           most_deck_bytes);
   return text;
 }
 

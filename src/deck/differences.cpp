@@ -8,12 +8,15 @@ namespace {
 
 std::string path_of(const Entry& entry) { return entry.table + "." + entry.key; }
 
-/// What decides the tensors, the numbers drawn, the order of samples and what waits in a checkpoint between steps may not change at a restart.
+/// What decides the tensors, the numbers drawn, the order of samples and what waits in a checkpoint
+/// between steps may not change at a restart.
 bool is_forbidden(const std::string& path) {
-  return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") || path == "optimizer.kind" || path == "parallel.sync";
+  return path.starts_with("model.") || path == "run.seed" || path.starts_with("data.shuffle") ||
+         path == "optimizer.kind" || path == "parallel.sync";
 }
 
-/// A vocabulary that one of the decks leaves to the data is no change: the data may not change either.
+/// A vocabulary that one of the decks leaves to the data is no change: the data may not change
+/// either.
 bool is_same(const std::string& path, const std::string& before, const std::string& after) {
   return before == after || (path == "model.vocabulary" && (before.empty() || after.empty()));
 }
@@ -25,13 +28,16 @@ std::vector<Difference> differences(const Deck& before, const Deck& after) {
   std::vector<Difference> result;
   for (const Entry& entry : entries(after)) {
     const std::string path = path_of(entry);
-    const auto old = std::find_if(old_entries.begin(), old_entries.end(), [&](const Entry& e) { return path_of(e) == path; });
+    const auto old = std::find_if(old_entries.begin(), old_entries.end(),
+                                  [&](const Entry& e) { return path_of(e) == path; });
     const std::string value = old == old_entries.end() ? "" : old->value;
     if (old != old_entries.end()) old_entries.erase(old);
-    if (!is_same(path, value, entry.value)) result.push_back({path, value, entry.value, is_forbidden(path)});
+    if (!is_same(path, value, entry.value))
+      result.push_back({path, value, entry.value, is_forbidden(path)});
   }
   for (const Entry& entry : old_entries)
-    if (const std::string path = path_of(entry); !is_same(path, entry.value, "")) result.push_back({path, entry.value, "", is_forbidden(path)});
+    if (const std::string path = path_of(entry); !is_same(path, entry.value, ""))
+      result.push_back({path, entry.value, "", is_forbidden(path)});
   return result;
 }
 

@@ -18,9 +18,14 @@ namespace {
 
 using Kind = train::Fault::Kind;
 
-constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {
-    {{"kill", Kind::kill}, {"stop", Kind::stop}, {"sleep", Kind::sleep}, {"nan", Kind::nan}, {"flip", Kind::flip}}};
-constexpr const char* demand = "must be as \"kill rank 2 step 17 phase checkpoint-write\" (kill, stop, sleep SECONDS, nan, flip; a step or a range as 3..9)";
+constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {{{"kill", Kind::kill},
+                                                                {"stop", Kind::stop},
+                                                                {"sleep", Kind::sleep},
+                                                                {"nan", Kind::nan},
+                                                                {"flip", Kind::flip}}};
+constexpr const char* demand =
+    "must be as \"kill rank 2 step 17 phase checkpoint-write\" (kill, stop, sleep SECONDS, nan, "
+    "flip; a step or a range as 3..9)";
 
 template <class T>
 bool is_number(std::string_view text, T& number) {
@@ -40,7 +45,9 @@ bool is_range(std::string_view text, std::int64_t& first, std::int64_t& last) {
 std::string read_fault(const std::string& text, train::Fault& fault) {
   std::istringstream stream(text);
   const std::vector<std::string> words{std::istream_iterator<std::string>(stream), {}};
-  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return !words.empty() && words.front() == known.first; });
+  const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) {
+    return !words.empty() && words.front() == known.first;
+  });
   if (kind == kinds.end()) return fmt::format("{}: {}", quoted(text), demand);
   fault.kind = kind->second;
   std::size_t at = 1;
@@ -57,8 +64,11 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
     else if (name == "step")
       right = step = is_range(value, fault.first, fault.last);
     else if (name == "phase") {
-      right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) != std::end(train::fault_phases);
-      if (!right) return fmt::format("{}: no phase {}; phases: {}", quoted(text), value, fmt::join(train::fault_phases, ", "));
+      right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) !=
+              std::end(train::fault_phases);
+      if (!right)
+        return fmt::format("{}: no phase {}; phases: {}", quoted(text), value,
+                           fmt::join(train::fault_phases, ", "));
       fault.phase = value;
     } else
       right = false;
@@ -66,13 +76,17 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
   }
   const bool touches = fault.kind == Kind::flip || fault.kind == Kind::nan;
   if (touches && fault.phase.starts_with("checkpoint"))
-    return fmt::format("{}: {} changes what a step works on, and in phase {} another thread may be there; use phase step", quoted(text), words[0], fault.phase);
+    return fmt::format(
+        "{}: {} changes what a step works on, and in phase {} another thread may be there; use "
+        "phase step",
+        quoted(text), words[0], fault.phase);
   if (at != words.size() || !rank || !step) return fmt::format("{}: {}", quoted(text), demand);
   return "";
 }
 
 std::string text_of(const train::Fault& fault) {
-  const auto* kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) { return known.second == fault.kind; });
+  const auto* kind = std::find_if(kinds.begin(), kinds.end(),
+                                  [&](const auto& known) { return known.second == fault.kind; });
   std::string text = kind->first;
   if (fault.kind == Kind::sleep) text += fmt::format(" {}", fault.seconds);
   text += fmt::format(" rank {} step {}", fault.rank, fault.first);
@@ -99,7 +113,8 @@ Field faults(std::vector<train::Fault>& value) {
   return {read, [&value] {
             std::vector<std::string> given;
             for (const train::Fault& fault : value) given.push_back(text_of(fault));
-            return given.empty() ? std::string() : quoted(fmt::format("{}", fmt::join(given, "; ")));
+            return given.empty() ? std::string()
+                                 : quoted(fmt::format("{}", fmt::join(given, "; ")));
           }};
 }
 

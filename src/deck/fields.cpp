@@ -15,10 +15,12 @@ namespace trireme::deck {
 
 namespace {
 
-/// The text of a string value, or of a number or date of a --set where a string is wanted (--set run.name=2024).
+/// The text of a string value, or of a number or date of a --set where a string is wanted (--set
+/// run.name=2024).
 std::optional<std::string> text_of(const Given& given) {
   if (const auto* string = given.node.as_string()) return string->get();
-  if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table()) return *given.raw;
+  if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table())
+    return *given.raw;
   return std::nullopt;
 }
 
@@ -28,9 +30,11 @@ std::string shown(double number) {
   return whole ? fmt::format("{}", static_cast<std::int64_t>(number)) : fmt::format("{}", number);
 }
 
-/// What is wrong with a value that should be a number of that range. A --set's number too large for TOML reaches us as a string.
+/// What is wrong with a value that should be a number of that range. A --set's number too large for
+/// TOML reaches us as a string.
 std::string wrong_number(const char* wanted, const Given& given, const Range& range) {
-  const bool digits_only = given.raw && given.node.is_string() && given.raw->find_first_not_of("+-0123456789_.eE") == std::string::npos;
+  const bool digits_only = given.raw && given.node.is_string() &&
+                           given.raw->find_first_not_of("+-0123456789_.eE") == std::string::npos;
   if (digits_only) {
     char* end = nullptr;
     std::string plain = *given.raw;
@@ -38,7 +42,8 @@ std::string wrong_number(const char* wanted, const Given& given, const Range& ra
     const double number = std::strtod(plain.c_str(), &end);
     const bool is_number = !plain.empty() && *end == '\0';
     if (is_number && std::abs(number) >= 0x1p63)
-      return fmt::format("{} is too {}; must be {}", *given.raw, number > 0 ? "large" : "far below 0", range.demand(number));
+      return fmt::format("{} is too {}; must be {}", *given.raw,
+                         number > 0 ? "large" : "far below 0", range.demand(number));
     if (is_number && std::abs(number) < std::numeric_limits<double>::min())
       return fmt::format("{} is too near to 0 for a number; write 0 or a larger one", *given.raw);
   }
@@ -47,7 +52,8 @@ std::string wrong_number(const char* wanted, const Given& given, const Range& ra
 
 // The system would take a path with it for a shorter one.
 constexpr const char* holds_zero = "must not hold the character U+0000";
-// More than the steps of any run, and far from where a product with a dataset's samples would overflow.
+// More than the steps of any run, and far from where a product with a dataset's samples would
+// overflow.
 constexpr double longest_duration = 1e15;
 constexpr std::int64_t largest_extent = 1 << 20;
 constexpr std::size_t most_layers = 1024;
@@ -67,10 +73,13 @@ std::string quoted_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(list, ", "));
 }
 
-std::string no_such_choice(const std::string& given, const std::vector<std::string>& names, const std::vector<std::string>& all) {
+std::string no_such_choice(const std::string& given, const std::vector<std::string>& names,
+                           const std::vector<std::string>& all) {
   const std::string guess = nearest(given, all);
-  if (guess.empty()) return fmt::format("{} is no choice; choices: {}", quoted(given), quoted_list(names));
-  return fmt::format("{} is no choice, did you mean {}? choices: {}", quoted(given), quoted(guess), quoted_list(names));
+  if (guess.empty())
+    return fmt::format("{} is no choice; choices: {}", quoted(given), quoted_list(names));
+  return fmt::format("{} is no choice, did you mean {}? choices: {}", quoted(given), quoted(guess),
+                     quoted_list(names));
 }
 
 bool same_value(const toml::node& a, const toml::node& b) {
@@ -81,8 +90,10 @@ bool same_value(const toml::node& a, const toml::node& b) {
 }
 
 std::string wrong_units(const Duration& duration, Units units) {
-  if (units == Units::counts && duration.is_time()) return "must be counted in epochs, steps or samples, not in time";
-  if (units == Units::times && !duration.is_time()) return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
+  if (units == Units::counts && duration.is_time())
+    return "must be counted in epochs, steps or samples, not in time";
+  if (units == Units::times && !duration.is_time())
+    return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
   return "";
 }
 
@@ -90,10 +101,12 @@ std::string read_duration(const std::string& text, Units units, bool positive, D
   std::string why;
   const std::optional<Duration> duration = parse_duration(text, &why);
   if (!duration) return fmt::format("{}: {}", quoted(text), why);
-  if (const std::string wrong = wrong_units(*duration, units); !wrong.empty()) return fmt::format("{}: {}", quoted(text), wrong);
+  if (const std::string wrong = wrong_units(*duration, units); !wrong.empty())
+    return fmt::format("{}: {}", quoted(text), wrong);
   if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
   if (duration->value > longest_duration)
-    return fmt::format("{}: is too long; must be at most {}", quoted(text), to_string({longest_duration, duration->unit}));
+    return fmt::format("{}: is too long; must be at most {}", quoted(text),
+                       to_string({longest_duration, duration->unit}));
   value = *duration;
   return "";
 }
@@ -103,7 +116,8 @@ std::string read_numbers(const toml::node* node, const char* name, std::vector<d
   if (!array || array->empty()) return fmt::format("needs {} = [..], one number a channel", name);
   for (const toml::node& element : *array) {
     const auto number = element.value<double>();
-    if (!element.is_number() || !std::isfinite(*number)) return fmt::format("{} must hold numbers only", name);
+    if (!element.is_number() || !std::isfinite(*number))
+      return fmt::format("{} must hold numbers only", name);
     values.push_back(*number);
   }
   return "";
@@ -163,17 +177,22 @@ std::string literal(double value) {
 
 std::string Range::demand(double value) const {
   std::vector<std::string> parts;
-  if (std::isfinite(min)) parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", shown(min)));
+  if (std::isfinite(min))
+    parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", shown(min)));
   // The largest number of an option's type interests only whom it concerns.
   if (max < std::numeric_limits<int>::max() || value >= max)
-    parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most", std::isfinite(max) ? shown(max) : "1.7e308"));
+    parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most",
+                                std::isfinite(max) ? shown(max) : "1.7e308"));
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-std::string Range::refusal(double value) const { return fmt::format("{} is out of range; must be {}", value, demand(value)); }
+std::string Range::refusal(double value) const {
+  return fmt::format("{} is out of range; must be {}", value, demand(value));
+}
 
 std::string not_available(const std::string& available) {
-  return fmt::format("not available in this version of Trireme ({}); available: {}", TRIREME_VERSION_SHORT, available);
+  return fmt::format("not available in this version of Trireme ({}); available: {}",
+                     TRIREME_VERSION_SHORT, available);
 }
 
 Field flag(bool& value) {
@@ -207,14 +226,16 @@ Field power_of_two(double& value, Range range) {
     std::vector<std::string> powers;
     for (const double power : {std::ldexp(1.0, exponent - 1), std::ldexp(1.0, exponent)})
       if (range.holds(power)) powers.push_back(fmt::format("{}", power));
-    wrong = fmt::format("{} is no power of two, and by others numbers would be rounded; use {}", value, fmt::join(powers, " or "));
+    wrong = fmt::format("{} is no power of two, and by others numbers would be rounded; use {}",
+                        value, fmt::join(powers, " or "));
     value = before;
     return wrong;
   };
   return field;
 }
 
-Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range) {
+Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set,
+                 Range range) {
   const auto read = [set = std::move(set), range](const Given& given) -> std::string {
     const auto* integer = given.node.as_integer();
     if (!integer) return wrong_number("an integer", given, range);
@@ -229,12 +250,15 @@ Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int6
 Field one_of(int& value, std::vector<int> choices) {
   const auto read = [&value, choices](const Given& given) -> std::string {
     const auto* integer = given.node.as_integer();
-    if (!integer) return wrong_number("an integer", given, between(choices.front(), choices.back()));
+    if (!integer)
+      return wrong_number("an integer", given, between(choices.front(), choices.back()));
     if (std::find(choices.begin(), choices.end(), integer->get()) == choices.end()) {
       const int closest = *std::min_element(choices.begin(), choices.end(), [&](int a, int b) {
-        return std::abs(static_cast<double>(integer->get()) - a) < std::abs(static_cast<double>(integer->get()) - b);
+        return std::abs(static_cast<double>(integer->get()) - a) <
+               std::abs(static_cast<double>(integer->get()) - b);
       });
-      return fmt::format("{} is no choice, the nearest is {}; choices: {}", integer->get(), closest, fmt::join(choices, ", "));
+      return fmt::format("{} is no choice, the nearest is {}; choices: {}", integer->get(), closest,
+                         fmt::join(choices, ", "));
     }
     value = static_cast<int>(integer->get());
     return "";
@@ -271,13 +295,17 @@ Field extents(std::vector<std::int64_t>& values) {
   const auto read = [&values](const Given& given) -> std::string {
     const toml::array* array = given.node.as_array();
     if (!array) return wrong_type("an array of integers, as in [512, 256]", given.node);
-    if (array->size() > most_layers) return fmt::format("{} layers are too many; at most {}", array->size(), most_layers);
+    if (array->size() > most_layers)
+      return fmt::format("{} layers are too many; at most {}", array->size(), most_layers);
     std::vector<std::int64_t> list;
     for (const toml::node& element : *array) {
       const auto* integer = element.as_integer();
-      if (!integer) return "must hold integers only, as in [512, 256]; here it holds " + std::string(type_name(element));
+      if (!integer)
+        return "must hold integers only, as in [512, 256]; here it holds " +
+               std::string(type_name(element));
       if (integer->get() < 1 || integer->get() > largest_extent)
-        return fmt::format("{} is out of range; every extent must be at least 1 and at most {}", integer->get(), largest_extent);
+        return fmt::format("{} is out of range; every extent must be at least 1 and at most {}",
+                           integer->get(), largest_extent);
       list.push_back(integer->get());
     }
     values = std::move(list);
@@ -298,13 +326,15 @@ Field duration(Duration& value, Units units, bool positive) {
 Field optional_duration(std::optional<Duration>& value, Units units, bool positive) {
   const auto read = [&value, units, positive](const Given& given) -> std::string {
     const auto string = text_of(given);
-    if (!string) return wrong_type("a duration in quotes, as in \"10 epochs\", or \"none\"", given.node);
+    if (!string)
+      return wrong_type("a duration in quotes, as in \"10 epochs\", or \"none\"", given.node);
     Duration duration;
     if (*string == "none") {
       value.reset();
       return "";
     }
-    if (std::string wrong = read_duration(*string, units, positive, duration); !wrong.empty()) return wrong;
+    if (std::string wrong = read_duration(*string, units, positive, duration); !wrong.empty())
+      return wrong;
     value = duration;
     return "";
   };
@@ -317,7 +347,8 @@ Field walltime(bool& automatic, std::optional<Duration>& value) {
     if (!string) return wrong_type("\"auto\", \"none\" or a time as \"8 hours\"", given.node);
     Duration duration;
     if (*string != "auto" && *string != "none") {
-      if (std::string wrong = read_duration(*string, Units::times, true, duration); !wrong.empty()) return wrong + " (or \"auto\", \"none\")";
+      if (std::string wrong = read_duration(*string, Units::times, true, duration); !wrong.empty())
+        return wrong + " (or \"auto\", \"none\")";
       value = duration;
     } else {
       value.reset();
@@ -325,7 +356,9 @@ Field walltime(bool& automatic, std::optional<Duration>& value) {
     automatic = *string == "auto";
     return "";
   };
-  return {read, [&automatic, &value] { return quoted(automatic ? "auto" : value ? to_string(*value) : "none"); }};
+  return {read, [&automatic, &value] {
+            return quoted(automatic ? "auto" : value ? to_string(*value) : "none");
+          }};
 }
 
 Field data_ranks(int& value) {
@@ -337,42 +370,59 @@ Field data_ranks(int& value) {
     } else if (!integer) {
       return wrong_number("\"auto\" or an integer", given, between(1, most_ranks));
     } else if (integer->get() < 1 || integer->get() > most_ranks) {
-      return fmt::format("{} is out of range; must be \"auto\" or 1 to {}", integer->get(), most_ranks);
+      return fmt::format("{} is out of range; must be \"auto\" or 1 to {}", integer->get(),
+                         most_ranks);
     } else {
       value = static_cast<int>(integer->get());
     }
     return "";
   };
-  return {read, [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); }};
+  return {read,
+          [&value] { return value == 0 ? std::string("\"auto\"") : fmt::format("{}", value); }};
 }
 
 Field recompute(int& value) {
   const auto read = [&value](const Given& given) -> std::string {
     constexpr std::string_view every = "every ";
-    constexpr const char* demand = "\"none\", \"all\" or \"every n\" (each n-th block), as in \"every 2\"";
+    constexpr const char* demand =
+        "\"none\", \"all\" or \"every n\" (each n-th block), as in \"every 2\"";
     const auto string = text_of(given);
     if (!string) return wrong_type(demand, given.node);
-    const int blocks = *string == "all" ? 1 : string->starts_with(every) ? count_of(std::string_view(*string).substr(every.size())) : 0;
-    if (blocks == 0 && *string != "none") return fmt::format("{}: must be {}", quoted(*string), demand);
+    const int blocks = *string == "all" ? 1
+                       : string->starts_with(every)
+                           ? count_of(std::string_view(*string).substr(every.size()))
+                           : 0;
+    if (blocks == 0 && *string != "none")
+      return fmt::format("{}: must be {}", quoted(*string), demand);
     value = blocks;
     return "";
   };
-  return {read, [&value] { return quoted(value == 0 ? "none" : value == 1 ? "all" : fmt::format("every {}", value)); }};
+  return {
+      read, [&value] {
+        return quoted(value == 0 ? "none" : value == 1 ? "all" : fmt::format("every {}", value));
+      }};
 }
 
 Field offload(parallel::Offload& value) {
   static const std::vector<std::pair<std::string, bool parallel::Offload::*>> parts = {
-      {"optimizer", &parallel::Offload::optimizer}, {"parameters", &parallel::Offload::parameters}, {"activations", &parallel::Offload::activations}};
+      {"optimizer", &parallel::Offload::optimizer},
+      {"parameters", &parallel::Offload::parameters},
+      {"activations", &parallel::Offload::activations}};
   const auto read = [&value](const Given& given) -> std::string {
     std::vector<std::string> names;
     for (const auto& part : parts) names.push_back(part.first);
     const toml::array* list = given.node.as_array();
-    if (!list) return wrong_type(fmt::format("a list of {}, as in [\"optimizer\"]", quoted_list(names)).c_str(), given.node);
+    if (!list)
+      return wrong_type(
+          fmt::format("a list of {}, as in [\"optimizer\"]", quoted_list(names)).c_str(),
+          given.node);
     parallel::Offload read_value;
     for (const toml::node& node : *list) {
       const auto* string = node.as_string();
       if (!string) return wrong_type(fmt::format("a list of {}", quoted_list(names)).c_str(), node);
-      const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) { return known.first == string->get(); });
+      const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) {
+        return known.first == string->get();
+      });
       if (part == parts.end()) return no_such_choice(string->get(), names, names);
       read_value.*(part->second) = true;
     }
@@ -391,38 +441,55 @@ Field sync(parallel::SyncKind& kind, int& every) {
   using parallel::SyncKind;
   const auto read = [&kind, &every](const Given& given) -> std::string {
     constexpr std::string_view begin = "every ", end = " steps";
-    constexpr const char* demand = "\"step\", \"delayed\" or \"every n steps\", as in \"every 8 steps\"";
+    constexpr const char* demand =
+        "\"step\", \"delayed\" or \"every n steps\", as in \"every 8 steps\"";
     const auto string = text_of(given);
     if (!string) return wrong_type(demand, given.node);
     std::string_view number = *string;
-    const bool periodic = number.size() > begin.size() + end.size() && number.starts_with(begin) && number.ends_with(end);
+    const bool periodic = number.size() > begin.size() + end.size() && number.starts_with(begin) &&
+                          number.ends_with(end);
     if (periodic) number = number.substr(begin.size(), number.size() - begin.size() - end.size());
     const int steps = periodic ? count_of(number) : 1;
-    if (steps == 0 || (!periodic && number != "step" && number != "delayed")) return fmt::format("{}: must be {}", quoted(*string), demand);
-    kind = *string == "delayed" ? SyncKind::delayed : steps > 1 ? SyncKind::periodic : SyncKind::step;
+    if (steps == 0 || (!periodic && number != "step" && number != "delayed"))
+      return fmt::format("{}: must be {}", quoted(*string), demand);
+    kind = *string == "delayed" ? SyncKind::delayed
+           : steps > 1          ? SyncKind::periodic
+                                : SyncKind::step;
     every = steps;
     return "";
   };
   return {read, [&kind, &every] {
-            return quoted(kind == SyncKind::periodic ? fmt::format("every {} steps", every) : kind == SyncKind::delayed ? "delayed" : "step");
+            return quoted(kind == SyncKind::periodic  ? fmt::format("every {} steps", every)
+                          : kind == SyncKind::delayed ? "delayed"
+                                                      : "step");
           }};
 }
 
 Field step_range(std::optional<monitor::StepRange>& value) {
   const auto read = [&value](const Given& given) -> std::string {
     const auto string = text_of(given);
-    if (!string) return wrong_type("a range of steps in quotes, as in \"10..12\", or \"none\"", given.node);
+    if (!string)
+      return wrong_type("a range of steps in quotes, as in \"10..12\", or \"none\"", given.node);
     value.reset();
     if (*string == "none") return "";
     const std::size_t dots = string->find("..");
     const int first = count_of(std::string_view(*string).substr(0, dots)),
-              last = dots == std::string::npos ? 0 : count_of(std::string_view(*string).substr(dots + 2));
-    if (first < 1 || last < 1) return fmt::format("{}: must be a range of steps, the first of which is 1, as in \"10..12\", or \"none\"", quoted(*string));
-    if (last < first) return fmt::format("{}: ends before it begins; must be as \"{}..{}\"", quoted(*string), last, first);
+              last = dots == std::string::npos
+                         ? 0
+                         : count_of(std::string_view(*string).substr(dots + 2));
+    if (first < 1 || last < 1)
+      return fmt::format(
+          "{}: must be a range of steps, the first of which is 1, as in \"10..12\", or \"none\"",
+          quoted(*string));
+    if (last < first)
+      return fmt::format("{}: ends before it begins; must be as \"{}..{}\"", quoted(*string), last,
+                         first);
     value = monitor::StepRange{first, last};
     return "";
   };
-  return {read, [&value] { return quoted(value ? fmt::format("{}..{}", value->first, value->last) : "none"); }};
+  return {read, [&value] {
+            return quoted(value ? fmt::format("{}..{}", value->first, value->last) : "none");
+          }};
 }
 
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
@@ -430,19 +497,28 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
     const toml::table* table = given.node.as_table();
     if (!table) return wrong_type("a table { mean = [..], std = [..] }", given.node);
     for (const auto& [key, node] : *table)
-      if (key != "mean" && key != "std") return fmt::format("{}: unknown key; the keys are \"mean\" and \"std\"", quoted(std::string(key.str())));
+      if (key != "mean" && key != "std")
+        return fmt::format("{}: unknown key; the keys are \"mean\" and \"std\"",
+                           quoted(std::string(key.str())));
     std::vector<double> means, deviations;
-    if (std::string wrong = read_numbers(table->get("mean"), "mean", means); !wrong.empty()) return wrong;
-    if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty()) return wrong;
-    if (means.size() != deviations.size()) return fmt::format("mean has {} numbers, std {}; give one a channel in both", means.size(), deviations.size());
+    if (std::string wrong = read_numbers(table->get("mean"), "mean", means); !wrong.empty())
+      return wrong;
+    if (std::string wrong = read_numbers(table->get("std"), "std", deviations); !wrong.empty())
+      return wrong;
+    if (means.size() != deviations.size())
+      return fmt::format("mean has {} numbers, std {}; give one a channel in both", means.size(),
+                         deviations.size());
     for (const double value : deviations)
       if (value <= 0) return fmt::format("std = {} is out of range; must be more than 0", value);
     mean = std::move(means);
     deviation = std::move(deviations);
     return "";
   };
-  return {read,
-          [&mean, &deviation] { return mean.empty() ? std::string() : fmt::format("{{ mean = {}, std = {} }}", literal_list(mean), literal_list(deviation)); }};
+  return {read, [&mean, &deviation] {
+            return mean.empty() ? std::string()
+                                : fmt::format("{{ mean = {}, std = {} }}", literal_list(mean),
+                                              literal_list(deviation));
+          }};
 }
 
 Field random_crop(std::int64_t& padding) {
@@ -450,7 +526,8 @@ Field random_crop(std::int64_t& padding) {
     const toml::node* node = &given.node;
     if (const toml::table* table = node->as_table()) {
       node = table->get("padding");
-      if (!node || table->size() != 1) return "must be the padding in pixels, as in 4 or { padding = 4 }";
+      if (!node || table->size() != 1)
+        return "must be the padding in pixels, as in 4 or { padding = 4 }";
     }
     return integer(padding, between(0, 1024)).read({*node, given.raw});
   };
@@ -458,7 +535,8 @@ Field random_crop(std::int64_t& padding) {
 }
 
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known) {
-  const auto read = [off = std::move(off), known = std::move(known)](const Given& given) -> std::string {
+  const auto read = [off = std::move(off),
+                     known = std::move(known)](const Given& given) -> std::string {
     for (const std::string& value : off) {
       const toml::table parsed = toml::parse("off = " + value);
       if (same_value(given.node, *parsed.get("off"))) return "";
@@ -473,17 +551,22 @@ Field unavailable(std::vector<std::string> off, std::vector<std::string> known) 
   return {read, [] { return std::string(); }};
 }
 
-Field choice_of(std::vector<std::string> names, std::vector<std::string> missing, std::function<std::size_t()> get, std::function<void(std::size_t)> set) {
-  const auto read = [names, missing = std::move(missing), set = std::move(set)](const Given& given) -> std::string {
+Field choice_of(std::vector<std::string> names, std::vector<std::string> missing,
+                std::function<std::size_t()> get, std::function<void(std::size_t)> set) {
+  const auto read = [names, missing = std::move(missing),
+                     set = std::move(set)](const Given& given) -> std::string {
     const auto string = text_of(given);
-    if (!string) return wrong_type(fmt::format("one of {}", quoted_list(names)).c_str(), given.node);
+    if (!string)
+      return wrong_type(fmt::format("one of {}", quoted_list(names)).c_str(), given.node);
     const auto place = std::find(names.begin(), names.end(), *string);
     if (place != names.end()) {
       set(static_cast<std::size_t>(place - names.begin()));
       return "";
     }
-    if (std::find(missing.begin(), missing.end(), *string) != missing.end()) return fmt::format("{}: {}", quoted(*string), not_available(quoted_list(names)));
-    // A misspelling of a choice that is not there yet is named too: the user hears the truth about it at the next try.
+    if (std::find(missing.begin(), missing.end(), *string) != missing.end())
+      return fmt::format("{}: {}", quoted(*string), not_available(quoted_list(names)));
+    // A misspelling of a choice that is not there yet is named too: the user hears the truth about
+    // it at the next try.
     std::vector<std::string> all = names;
     all.insert(all.end(), missing.begin(), missing.end());
     return no_such_choice(*string, names, all);

@@ -35,11 +35,14 @@ struct Owner {
 struct Key {
   const char* name;
   Owner owner = {};
-  const char* required = nullptr;  ///< what to write where the key is missing; null: it has a default
-  bool value_by_kind = false;      ///< which values are right depends on the table's kind, so none is judged where that is wrong
+  const char* required =
+      nullptr;                 ///< what to write where the key is missing; null: it has a default
+  bool value_by_kind = false;  ///< which values are right depends on the table's kind, so none is
+                               ///< judged where that is wrong
 };
 
-/// Goes over the tables and keys of a deck, each declared once in tables.cpp: to read them, or to write them back.
+/// Goes over the tables and keys of a deck, each declared once in tables.cpp: to read them, or to
+/// write them back.
 class Visitor {
  public:
   virtual ~Visitor() = default;
@@ -50,10 +53,13 @@ class Visitor {
 
 /// Which numbers are right.
 struct Range {
-  double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
+  double min = -std::numeric_limits<double>::infinity(),
+         max = std::numeric_limits<double>::infinity();
   bool min_open = false, max_open = false;  ///< whether the bound itself is outside
 
-  bool holds(double value) const { return (min_open ? value > min : value >= min) && (max_open ? value < max : value <= max); }
+  bool holds(double value) const {
+    return (min_open ? value > min : value >= min) && (max_open ? value < max : value <= max);
+  }
   /// "must be at least 0 and below 1".
   std::string demand(double value) const;
   /// "1.5 is out of range; must be at least 0 and below 1".
@@ -61,7 +67,9 @@ struct Range {
 };
 inline Range at_least(double min) { return {.min = min}; }
 inline Range above(double min) { return {.min = min, .min_open = true}; }
-inline Range from_below(double min, double max) { return {.min = min, .max = max, .max_open = true}; }
+inline Range from_below(double min, double max) {
+  return {.min = min, .max = max, .max_open = true};
+}
 inline Range between(double min, double max) { return {.min = min, .max = max}; }
 
 enum class Units { counts, times, counts_or_times };
@@ -92,30 +100,37 @@ Field offload(parallel::Offload& value);
 Field sync(parallel::SyncKind& kind, int& every);
 /// "none" or "first..last".
 Field step_range(std::optional<monitor::StepRange>& value);
-/// "kill rank 2 step 17 phase checkpoint-write", several divided by ";"; left out where there is none.
+/// "kill rank 2 step 17 phase checkpoint-write", several divided by ";"; left out where there is
+/// none.
 Field faults(std::vector<train::Fault>& value);
 /// normalize = { mean = [..], std = [..] }.
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation);
 /// Padding in pixels, or { padding = .. }.
 Field random_crop(std::int64_t& padding);
 
-/// A key that the contract names and this version does not do: only the values that mean "off" (TOML, the first is shown) are taken, and
-/// nothing is stored. `known`: the contract's other choices, which are refused as not available and not as misspelt.
+/// A key that the contract names and this version does not do: only the values that mean "off"
+/// (TOML, the first is shown) are taken, and nothing is stored. `known`: the contract's other
+/// choices, which are refused as not available and not as misspelt.
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known = {});
 /// "not available in this version of Trireme (0.1); available: ..."
 std::string not_available(const std::string& available);
 
-Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set, Range range);
+Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set,
+                 Range range);
 template <class T>
 Field integer(T& value, Range range) {
-  constexpr double largest = sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max()) : 0x1p62;
+  constexpr double largest =
+      sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max()) : 0x1p62;
   if (range.max > largest) range.max = largest;
-  return integer_of([&value] { return static_cast<std::int64_t>(value); }, [&value](std::int64_t given) { value = static_cast<T>(given); }, range);
+  return integer_of([&value] { return static_cast<std::int64_t>(value); },
+                    [&value](std::int64_t given) { value = static_cast<T>(given); }, range);
 }
 /// The field, left out of what is written where it is at its default.
 template <class T>
 Field written_unless(const T& value, T usual, Field field) {
-  field.write = [&value, usual, write = std::move(field.write)] { return value == usual ? std::string() : write(); };
+  field.write = [&value, usual, write = std::move(field.write)] {
+    return value == usual ? std::string() : write();
+  };
   return field;
 }
 /// A number that may be left out: 0, and then not written.
@@ -126,10 +141,12 @@ Field optional_integer(T& value, Range range) {
 /// One number of a list.
 Field one_of(int& value, std::vector<int> choices);
 
-Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available, std::function<std::size_t()> get, std::function<void(std::size_t)> set);
+Field choice_of(std::vector<std::string> names, std::vector<std::string> not_available,
+                std::function<std::size_t()> get, std::function<void(std::size_t)> set);
 /// One word of a list; `not_available`: the contract's words that this version does not do.
 template <class T>
-Field choice(T& value, std::vector<std::pair<std::string, T>> choices, std::vector<std::string> not_available = {}) {
+Field choice(T& value, std::vector<std::pair<std::string, T>> choices,
+             std::vector<std::string> not_available = {}) {
   std::vector<std::string> names;
   for (const auto& [name, meaning] : choices) names.push_back(name);
   const auto get = [&value, choices] {
@@ -137,7 +154,8 @@ Field choice(T& value, std::vector<std::pair<std::string, T>> choices, std::vect
     while (index + 1 < choices.size() && !(choices[index].second == value)) ++index;
     return index;
   };
-  return choice_of(std::move(names), std::move(not_available), get, [&value, choices](std::size_t index) { value = choices[index].second; });
+  return choice_of(std::move(names), std::move(not_available), get,
+                   [&value, choices](std::size_t index) { value = choices[index].second; });
 }
 
 }  // namespace trireme::deck

@@ -6,7 +6,8 @@
 
 namespace trireme::deck {
 
-/// A value as the deck gives it. `raw`: the text after the = of a --set, where it comes from one; else null.
+/// A value as the deck gives it. `raw`: the text after the = of a --set, where it comes from one;
+/// else null.
 struct Given {
   const toml::node& node;
   const std::string* raw = nullptr;

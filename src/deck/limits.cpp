@@ -60,9 +60,15 @@ std::size_t line_of_deep_key(std::string_view text) {
 
 bool is_utf8(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t place) { return place < text.size() ? static_cast<unsigned char>(text[place]) : 0u; };
+    const auto byte = [&](std::size_t place) {
+      return place < text.size() ? static_cast<unsigned char>(text[place]) : 0u;
+    };
     const unsigned first = byte(i);
-    const std::size_t length = first < 0x80 ? 1 : first >> 5 == 0x6 ? 2 : first >> 4 == 0xe ? 3 : first >> 3 == 0x1e ? 4 : 0;
+    const std::size_t length = first < 0x80         ? 1
+                               : first >> 5 == 0x6  ? 2
+                               : first >> 4 == 0xe  ? 3
+                               : first >> 3 == 0x1e ? 4
+                                                    : 0;
     if (length == 0) return false;
     unsigned point = length == 1 ? first : first & (0x7fu >> length);
     for (std::size_t k = 1; k < length; ++k) {
@@ -70,7 +76,8 @@ bool is_utf8(std::string_view text) {
       point = point << 6 | (byte(i + k) & 0x3f);
     }
     // Longer than need be, half of a UTF-16 pair, or beyond the last code point.
-    const bool overlong = (length == 2 && point < 0x80) || (length == 3 && point < 0x800) || (length == 4 && point < 0x10000);
+    const bool overlong = (length == 2 && point < 0x80) || (length == 3 && point < 0x800) ||
+                          (length == 4 && point < 0x10000);
     if (overlong || (point >= 0xd800 && point < 0xe000) || point > 0x10ffff) return false;
     i += length;
   }

@@ -8,10 +8,12 @@ namespace trireme::deck {
 
 /// No file longer than this is a deck.
 inline constexpr std::size_t most_deck_bytes = 1 << 20;
-/// The keys of a deck have three parts at most (a.b.c). A key of very many parts is a tree so deep that it could not be taken down on the stack.
+/// The keys of a deck have three parts at most (a.b.c). A key of very many parts is a tree so deep
+/// that it could not be taken down on the stack.
 inline constexpr int most_key_parts = 64;
 
-/// The line (from 1) of the first key or header of more than most_key_parts parts; 0 where there is none.
+/// The line (from 1) of the first key or header of more than most_key_parts parts; 0 where there is
+/// none.
 std::size_t line_of_deep_key(std::string_view text);
 
 bool is_utf8(std::string_view text);

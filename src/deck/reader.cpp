@@ -14,7 +14,9 @@ namespace trireme::deck {
 
 namespace {
 
-std::string join_path(const std::string& table, const std::string& key) { return table.empty() ? key : table + "." + key; }
+std::string join_path(const std::string& table, const std::string& key) {
+  return table.empty() ? key : table + "." + key;
+}
 
 std::pair<std::string, std::string> split_path(const std::string& path) {
   const std::size_t dot = path.rfind('.');
@@ -69,12 +71,16 @@ struct Reader::Document {
 Reader::Reader(const std::string& text, std::string file, const std::vector<Override>& overrides)
     : file_(std::move(file)), document_(std::make_unique<Document>()) {
   if (const std::size_t line = line_of_deep_key(text); line > 0)
-    throw InputError(fmt::format("{}:{}: a key of more than {} parts; a deck's keys have three at most, as in data.augment.flip", file_, line, most_key_parts));
+    throw InputError(
+        fmt::format("{}:{}: a key of more than {} parts; a deck's keys have three at most, as in "
+                    "data.augment.flip",
+                    file_, line, most_key_parts));
   try {
     document_->root = toml::parse(text, file_);
   } catch (const toml::parse_error& error) {
     const auto place = error.source().begin;
-    throw InputError(fmt::format("{}:{}:{}: not valid TOML: {}", file_, place.line, place.column, error.description()));
+    throw InputError(fmt::format("{}:{}:{}: not valid TOML: {}", file_, place.line, place.column,
+                                 error.description()));
   }
   for (const Override& given : overrides) apply(given);
 }
@@ -83,11 +89,19 @@ Reader::~Reader() = default;
 
 void Reader::apply(const Override& given) {
   const std::vector<std::string> parts = parts_of(given.key);
-  const auto refuse = [&](const std::string& why) { mistakes_.push_back({fmt::format("--set {}={}", printable(given.key), printable(given.value)), why}); };
-  if (!is_utf8(given.key) || !is_utf8(given.value)) return refuse("is not UTF-8 text; a deck can hold no other");
-  if (std::find(parts.begin(), parts.end(), "") != parts.end()) return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
+  const auto refuse = [&](const std::string& why) {
+    mistakes_.push_back(
+        {fmt::format("--set {}={}", printable(given.key), printable(given.value)), why});
+  };
+  if (!is_utf8(given.key) || !is_utf8(given.value))
+    return refuse("is not UTF-8 text; a deck can hold no other");
+  if (std::find(parts.begin(), parts.end(), "") != parts.end())
+    return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
   constexpr std::size_t most_parts = 8;
-  if (parts.size() > most_parts) return refuse(fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip", parts.size()));
+  if (parts.size() > most_parts)
+    return refuse(
+        fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip",
+                    parts.size()));
   toml::table* table = &document_->root;
   for (std::size_t i = 0; i + 1 < parts.size(); ++i) {
     if (!table->contains(parts[i])) table->insert(parts[i], toml::table{});
@@ -105,7 +119,8 @@ void Reader::table(const char* path) {
   const auto [parent, name] = split_path(current_);
   tables_[parent].tables.push_back(name);
   const toml::node* node = document_->find(current_);
-  if (node && !node->is_table()) mistake(current_, wrong_type(fmt::format("a table [{}]", current_).c_str(), *node));
+  if (node && !node->is_table())
+    mistake(current_, wrong_type(fmt::format("a table [{}]", current_).c_str(), *node));
 }
 
 void Reader::field(const Key& key, const Field& field) {
@@ -115,15 +130,19 @@ void Reader::field(const Key& key, const Field& field) {
   (key.owner.holds ? table.keys : table.foreign).push_back(key.name);
   const toml::node* node = document_->find(path);
   if (!node) {
-    if (key.owner.holds && key.required && !(table.kind_wrong && owned)) mistake(path, fmt::format("missing; {}", key.required));
+    if (key.owner.holds && key.required && !(table.kind_wrong && owned))
+      mistake(path, fmt::format("missing; {}", key.required));
     return;
   }
-  // Whether a key belongs cannot be told where the kind is wrong; its value is judged all the same, so that all mistakes come at once.
-  if (!key.owner.holds && !table.kind_wrong) return mistake(path, fmt::format("belongs to {}; remove it", key.owner.text));
+  // Whether a key belongs cannot be told where the kind is wrong; its value is judged all the same,
+  // so that all mistakes come at once.
+  if (!key.owner.holds && !table.kind_wrong)
+    return mistake(path, fmt::format("belongs to {}; remove it", key.owner.text));
   if (!field.read || (table.kind_wrong && key.value_by_kind)) return;
   const auto raw = overrides_.find(path);
   const toml::source_position at = node->source().begin;
-  places_[path] = raw != overrides_.end() ? fmt::format("--set {}={}", path, raw->second) : fmt::format("{}:{}:{}", file_, at.line, at.column);
+  places_[path] = raw != overrides_.end() ? fmt::format("--set {}={}", path, raw->second)
+                                          : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
   if (why.empty()) return;
   mistake(path, why);
@@ -135,20 +154,25 @@ bool Reader::given(const std::string& path) const { return document_->find(path)
 void Reader::mistake(const std::string& path, const std::string& message) {
   wrong_.insert(path);
   const auto [table, key] = split_path(path);
-  const std::string name = table.empty() ? fmt::format("[{}]", path) : fmt::format("[{}] {}", table, key);
+  const std::string name =
+      table.empty() ? fmt::format("[{}]", path) : fmt::format("[{}] {}", table, key);
   for (std::string part = path; !part.empty(); part = split_path(part).first) {
     const auto found = overrides_.find(part);
     if (found == overrides_.end() || !given(path)) continue;
     // The argument names the key already, unless it gave a whole table.
-    mistakes_.push_back({fmt::format("--set {}={}", part, found->second), part == path ? message : fmt::format("{}: {}", name, message)});
+    mistakes_.push_back({fmt::format("--set {}={}", part, found->second),
+                         part == path ? message : fmt::format("{}: {}", name, message)});
     return;
   }
   const toml::node* node = document_->find(path);
   if (node && node->source().begin.line == 0)  // a table that an override made
     for (const auto& [key_of_it, value] : overrides_)
-      if (key_of_it.starts_with(path + ".")) return mistakes_.push_back({fmt::format("--set {}={}", key_of_it, value), fmt::format("{}: {}", name, message)});
+      if (key_of_it.starts_with(path + "."))
+        return mistakes_.push_back(
+            {fmt::format("--set {}={}", key_of_it, value), fmt::format("{}: {}", name, message)});
   if (!node) node = document_->find(table);
-  const toml::source_position place = node && node != &document_->root ? node->source().begin : toml::source_position{};
+  const toml::source_position place =
+      node && node != &document_->root ? node->source().begin : toml::source_position{};
   mistakes_.push_back({file_, fmt::format("{}: {}", name, message), place.line, place.column});
 }
 
@@ -157,8 +181,11 @@ std::string Reader::unknown_key(const std::string& table, const std::string& key
   if (table.empty()) {
     std::vector<std::string> homes;
     for (const auto& [name, other] : tables_)
-      if (!name.empty() && std::find(other.keys.begin(), other.keys.end(), key) != other.keys.end()) homes.push_back(fmt::format("[{}]", name));
-    if (!homes.empty()) return fmt::format("unknown table or key; {} is a key of {}", key, fmt::join(homes, " and of "));
+      if (!name.empty() && std::find(other.keys.begin(), other.keys.end(), key) != other.keys.end())
+        homes.push_back(fmt::format("[{}]", name));
+    if (!homes.empty())
+      return fmt::format("unknown table or key; {} is a key of {}", key,
+                         fmt::join(homes, " and of "));
     const std::string guess = nearest(key, known.tables);
     if (!guess.empty()) return fmt::format("unknown table, did you mean [{}]?", guess);
     return fmt::format("unknown table; tables are {}", fmt::join(known.tables, ", "));
@@ -167,7 +194,8 @@ std::string Reader::unknown_key(const std::string& table, const std::string& key
   names.insert(names.end(), known.tables.begin(), known.tables.end());
   std::string guess = nearest(key, names);
   for (const auto& [name, other] : tables_) {
-    if (name == table || std::find(other.keys.begin(), other.keys.end(), key) == other.keys.end()) continue;
+    if (name == table || std::find(other.keys.begin(), other.keys.end(), key) == other.keys.end())
+      continue;
     return fmt::format("unknown key; {} is a key of [{}]", key, name);
   }
   if (guess.empty()) guess = nearest(key, known.foreign);
@@ -181,7 +209,9 @@ void Reader::add_unknown_keys() {
     if (!node || !node->is_table()) continue;
     for (const auto& [key, value] : *node->as_table()) {
       const std::string name(key.str());
-      const auto knows = [&](const std::vector<std::string>& names) { return std::find(names.begin(), names.end(), name) != names.end(); };
+      const auto knows = [&](const std::vector<std::string>& names) {
+        return std::find(names.begin(), names.end(), name) != names.end();
+      };
       if (knows(table.keys) || knows(table.foreign) || knows(table.tables)) continue;
       mistake(join_path(path, name), unknown_key(path, name));
       // The place of an unknown key is the key's, not its value's.
@@ -196,11 +226,16 @@ void Reader::add_unknown_keys() {
 void Reader::finish() {
   add_unknown_keys();
   if (mistakes_.empty()) return;
-  const auto order = [this](const Mistake& m) { return std::make_tuple(m.source != file_, m.line == 0, m.line, m.column); };
-  std::stable_sort(mistakes_.begin(), mistakes_.end(), [&](const Mistake& a, const Mistake& b) { return order(a) < order(b); });
+  const auto order = [this](const Mistake& m) {
+    return std::make_tuple(m.source != file_, m.line == 0, m.line, m.column);
+  };
+  std::stable_sort(mistakes_.begin(), mistakes_.end(),
+                   [&](const Mistake& a, const Mistake& b) { return order(a) < order(b); });
   std::vector<std::string> lines;
   for (const Mistake& m : mistakes_)
-    lines.push_back(shortened(m.line > 0 ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text) : fmt::format("{}: {}", m.source, m.text)));
+    lines.push_back(shortened(m.line > 0
+                                  ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text)
+                                  : fmt::format("{}: {}", m.source, m.text)));
   throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 

@@ -29,7 +29,8 @@ class Reader final : public Visitor {
   const std::map<std::string, std::string>& places() const { return places_; }
   /// Adds a mistake at the place of that key.
   void mistake(const std::string& path, const std::string& message);
-  /// Once all tables are visited: throws all mistakes, unknown keys among them, in the order of the deck.
+  /// Once all tables are visited: throws all mistakes, unknown keys among them, in the order of the
+  /// deck.
   void finish();
 
  private:

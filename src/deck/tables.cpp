@@ -15,20 +15,27 @@ void foreign(Visitor& visitor, const char* owner, std::initializer_list<const ch
 
 std::string wrong_run_name(const std::string& name) {
   for (const char c : name) {
-    const bool right = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-';
-    if (!right) return fmt::format("{}: a run's name holds letters, digits, '.', '_' and '-' only", quoted(name));
+    const bool right = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+                       c == '.' || c == '_' || c == '-';
+    if (!right)
+      return fmt::format("{}: a run's name holds letters, digits, '.', '_' and '-' only",
+                         quoted(name));
   }
-  if (name == "." || name == "..") return fmt::format("{}: a run's name is not a folder's special name", quoted(name));
+  if (name == "." || name == "..")
+    return fmt::format("{}: a run's name is not a folder's special name", quoted(name));
   return "";
 }
 
 void visit_run(Visitor& v, train::RunOptions& run) {
   using train::DeviceChoice;
   v.table("run");
-  v.field({"name", {}, "give the run a name, as in name = \"fashion\""}, text(run.name, wrong_run_name));
+  v.field({"name", {}, "give the run a name, as in name = \"fashion\""},
+          text(run.name, wrong_run_name));
   v.field({"folder"}, text(run.folder));
   v.field({"seed"}, integer(run.seed, at_least(0)));
-  v.field({"device"}, choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic}, {"cpu", DeviceChoice::cpu}, {"cuda", DeviceChoice::cuda}}));
+  v.field({"device"}, choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic},
+                                                        {"cpu", DeviceChoice::cpu},
+                                                        {"cuda", DeviceChoice::cuda}}));
   v.field({"deterministic"}, flag(run.deterministic));
   v.field({"graphs"}, flag(run.graphs));
   v.field({"stop"}, duration(run.stop, Units::counts_or_times, true));
@@ -47,8 +54,11 @@ void visit_gpt(Visitor& v, const Owner& owner, model::GptOptions& gpt) {
   v.field({"mlp_width", owner}, optional_integer(gpt.mlp_width, between(1, longest)));
   v.field({"context", owner}, integer(gpt.context, between(1, longest)));
   v.field({"vocabulary", owner}, optional_integer(gpt.vocabulary, between(2, most_words)));
-  v.field({"mlp", owner}, choice<GptMlp>(gpt.mlp, {{"gelu", GptMlp::gelu}, {"swiglu", GptMlp::swiglu}}));
-  v.field({"positions", owner}, choice<GptPositions>(gpt.positions, {{"learned", GptPositions::learned}, {"rope", GptPositions::rope}}));
+  v.field({"mlp", owner},
+          choice<GptMlp>(gpt.mlp, {{"gelu", GptMlp::gelu}, {"swiglu", GptMlp::swiglu}}));
+  v.field({"positions", owner},
+          choice<GptPositions>(gpt.positions,
+                               {{"learned", GptPositions::learned}, {"rope", GptPositions::rope}}));
   v.field({"bias", owner}, flag(gpt.bias));
   v.field({"tie_embeddings", owner}, flag(gpt.tie_embeddings));
   v.field({"dropout", owner}, real(gpt.dropout, from_below(0, 1)));
@@ -57,30 +67,49 @@ void visit_gpt(Visitor& v, const Owner& owner, model::GptOptions& gpt) {
 void visit_model(Visitor& v, model::ModelOptions& model) {
   using namespace model;
   v.table("model");
-  v.field({"kind"}, choice<ModelKind>(model.kind, {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}}, {"vit"}));
+  v.field({"kind"},
+          choice<ModelKind>(
+              model.kind,
+              {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}},
+              {"vit"}));
   const bool is_resnet = model.kind == ModelKind::resnet, is_gpt = model.kind == ModelKind::gpt;
-  const Owner resnet{is_resnet, "kind = \"resnet\""}, mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""}, gpt{is_gpt, "kind = \"gpt\""};
+  const Owner resnet{is_resnet, "kind = \"resnet\""},
+      mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""}, gpt{is_gpt, "kind = \"gpt\""};
   const Owner resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
-  // The CIFAR form has three stages of (depth - 2) / 6 blocks; the others are the ImageNet form's (He et al. 2016, table 1).
+  // The CIFAR form has three stages of (depth - 2) / 6 blocks; the others are the ImageNet form's
+  // (He et al. 2016, table 1).
   v.field({"depth", resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
           one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
-  v.field({"width", resnet_or_gpt}, integer(is_gpt ? model.gpt.width : model.width, between(1, widest)));
-  v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet}, {"small", ResnetStem::small}}));
-  v.field({"norm", resnet_or_gpt, nullptr, true}, is_gpt ? choice<GptNorm>(model.gpt.norm, {{"layer", GptNorm::layer}, {"rms", GptNorm::rms}})
-                                                         : choice<ResnetNorm>(model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
+  v.field({"width", resnet_or_gpt},
+          integer(is_gpt ? model.gpt.width : model.width, between(1, widest)));
+  v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet},
+                                                            {"small", ResnetStem::small}}));
+  v.field({"norm", resnet_or_gpt, nullptr, true},
+          is_gpt
+              ? choice<GptNorm>(model.gpt.norm, {{"layer", GptNorm::layer}, {"rms", GptNorm::rms}})
+              : choice<ResnetNorm>(model.norm,
+                                   {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
   v.field({"zero_init_residual", resnet}, flag(model.zero_init_residual));
-  v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"}, extents(model.widths));
+  v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"},
+          extents(model.widths));
   visit_gpt(v, gpt, model.gpt);
-  foreign(v, "kind = \"vit\", which is not available in this version of Trireme", {"patch", "mlp_ratio"});
+  foreign(v, "kind = \"vit\", which is not available in this version of Trireme",
+          {"patch", "mlp_ratio"});
 }
 
 void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   using data::Shuffle;
   v.table("data");
-  v.field({"train", {}, "name the folder of the training set, as in train = \"data/fashion/train\" (trireme shard makes one)"}, text(data.train));
+  v.field({"train",
+           {},
+           "name the folder of the training set, as in train = \"data/fashion/train\" (trireme "
+           "shard makes one)"},
+          text(data.train));
   v.field({"validation"}, optional_text(data.validation));
   v.field({"test"}, optional_text(data.test));
-  v.field({"shuffle"}, choice<Shuffle>(data.shuffle, {{"full", Shuffle::full}, {"blocks", Shuffle::blocks}, {"none", Shuffle::none}}));
+  v.field({"shuffle"}, choice<Shuffle>(data.shuffle, {{"full", Shuffle::full},
+                                                      {"blocks", Shuffle::blocks},
+                                                      {"none", Shuffle::none}}));
   const Owner blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\""};
   v.field({"shuffle_block", blocks}, integer(data.shuffle_block, at_least(1)));
   v.field({"shuffle_window", blocks}, integer(data.shuffle_window, at_least(1)));
@@ -89,15 +118,18 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   v.field({"drop_last"}, flag(data.drop_last));
 
   v.table("data.augment");
-  const Owner images{kind != model::ModelKind::gpt, "models of images (model.kind = \"resnet\" or \"mlp\")"};
+  const Owner images{kind != model::ModelKind::gpt,
+                     "models of images (model.kind = \"resnet\" or \"mlp\")"};
   v.field({"normalize", images}, normalize(data.augment.mean, data.augment.std));
   v.field({"random_crop", images}, random_crop(data.augment.random_crop));
   v.field({"flip", images}, flag(data.augment.flip));
-  for (const char* name : {"random_resized_crop", "color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
+  for (const char* name :
+       {"random_resized_crop", "color_jitter", "rand_augment", "erase", "mixup", "cutmix"})
     v.field({name, images}, unavailable({"false", "0"}));
 }
 
-// Far beyond any batch in use, and far from where products of a batch and a number of ranks would overflow.
+// Far beyond any batch in use, and far from where products of a batch and a number of ranks would
+// overflow.
 constexpr double most_samples = 1 << 30;
 
 void visit_batch(Visitor& v, train::BatchOptions& batch) {
@@ -118,12 +150,14 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   v.field({"pipeline"}, integer(parallel.pipeline, between(1, most_parts)));
   v.field({"pipeline_schedule"},
           choice<PipelineKind>(parallel.pipeline_schedule,
-                               {{"gpipe", PipelineKind::gpipe}, {"1f1b", PipelineKind::one_forward_one_backward}, {"interleaved", PipelineKind::interleaved}}));
+                               {{"gpipe", PipelineKind::gpipe},
+                                {"1f1b", PipelineKind::one_forward_one_backward},
+                                {"interleaved", PipelineKind::interleaved}}));
   v.field({"pipeline_chunks"}, integer(parallel.pipeline_chunks, between(1, most_parts)));
-  v.field({"shard"},
-          choice<ShardKind>(
-              parallel.shard,
-              {{"none", ShardKind::none}, {"optimizer", ShardKind::optimizer}, {"gradients", ShardKind::gradients}, {"parameters", ShardKind::parameters}}));
+  v.field({"shard"}, choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
+                                                        {"optimizer", ShardKind::optimizer},
+                                                        {"gradients", ShardKind::gradients},
+                                                        {"parameters", ShardKind::parameters}}));
   v.field({"sequence"}, flag(parallel.sequence));
   v.field({"recompute"}, recompute(parallel.recompute));
   v.field({"offload"}, offload(parallel.offload));
@@ -136,31 +170,43 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
 void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision");
   using train::ComputePrecision;
-  v.field({"compute"}, choice<ComputePrecision>(precision.compute, {{"float32", ComputePrecision::float32},
-                                                                    {"tfloat32", ComputePrecision::tfloat32},
-                                                                    {"bfloat16", ComputePrecision::bfloat16},
-                                                                    {"float16", ComputePrecision::float16},
-                                                                    {"float8", ComputePrecision::float8}}));
-  v.field({"reduce"}, choice<DType>(precision.reduce, {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"float16"}));
+  v.field({"compute"},
+          choice<ComputePrecision>(precision.compute, {{"float32", ComputePrecision::float32},
+                                                       {"tfloat32", ComputePrecision::tfloat32},
+                                                       {"bfloat16", ComputePrecision::bfloat16},
+                                                       {"float16", ComputePrecision::float16},
+                                                       {"float8", ComputePrecision::float8}}));
+  v.field({"reduce"},
+          choice<DType>(precision.reduce,
+                        {{"float32", DType::float32}, {"bfloat16", DType::bfloat16}}, {"float16"}));
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;
-  const Owner float16{precision.compute == ComputePrecision::float16, "precision.compute = \"float16\""};
-  v.field({"initial", float16}, power_of_two(scale.initial, between(LossScaleOptions::least, LossScaleOptions::most)));
-  v.field({"growth", float16}, power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::most, .min_open = true}));
-  v.field({"backoff", float16}, power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
+  const Owner float16{precision.compute == ComputePrecision::float16,
+                      "precision.compute = \"float16\""};
+  v.field({"initial", float16},
+          power_of_two(scale.initial, between(LossScaleOptions::least, LossScaleOptions::most)));
+  v.field({"growth", float16},
+          power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::most, .min_open = true}));
+  v.field({"backoff", float16},
+          power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
   v.field({"interval", float16}, integer(scale.interval, at_least(1)));
 }
 
 void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
   using optim::OptimizerKind;
   v.table("optimizer");
-  v.field({"kind"},
-          choice<OptimizerKind>(optimizer.kind,
-                                {{"sgd", OptimizerKind::sgd}, {"adamw", OptimizerKind::adamw}, {"lars", OptimizerKind::lars}, {"lamb", OptimizerKind::lamb}}));
-  const bool is_sgd = optimizer.kind == OptimizerKind::sgd, is_lars = optimizer.kind == OptimizerKind::lars;
-  const Owner with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""}, sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
-  const Owner adaptive{optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb, "kind = \"adamw\" or \"lamb\""};
+  v.field({"kind"}, choice<OptimizerKind>(optimizer.kind, {{"sgd", OptimizerKind::sgd},
+                                                           {"adamw", OptimizerKind::adamw},
+                                                           {"lars", OptimizerKind::lars},
+                                                           {"lamb", OptimizerKind::lamb}}));
+  const bool is_sgd = optimizer.kind == OptimizerKind::sgd,
+             is_lars = optimizer.kind == OptimizerKind::lars;
+  const Owner with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""},
+      sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
+  const Owner adaptive{
+      optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb,
+      "kind = \"adamw\" or \"lamb\""};
   v.field({"weight_decay"}, real(optimizer.weight_decay, at_least(0)));
   v.field({"decay_all"}, flag(optimizer.decay_all));
   v.field({"momentum", with_momentum}, real(optimizer.momentum, from_below(0, 1)));
@@ -177,16 +223,23 @@ void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
   using optim::RateScaling;
   using optim::ScheduleKind;
   v.table("schedule");
-  v.field({"kind"}, choice<ScheduleKind>(schedule.kind, {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}},
-                                         {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
+  v.field({"kind"}, choice<ScheduleKind>(
+                        schedule.kind,
+                        {{"constant", ScheduleKind::constant}, {"cosine", ScheduleKind::cosine}},
+                        {"step", "exponential", "restarts", "plateau", "one-cycle", "polynomial"}));
   v.field({"rate"}, real(schedule.rate, above(0)));
   v.field({"base_batch"}, integer(schedule.base_batch, at_least(1)));
-  v.field({"scaling"}, choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none}, {"linear", RateScaling::linear}, {"sqrt", RateScaling::sqrt}}));
+  v.field({"scaling"}, choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
+                                                              {"linear", RateScaling::linear},
+                                                              {"sqrt", RateScaling::sqrt}}));
   v.field({"warmup"}, optional_duration(schedule.warmup, Units::counts, false));
   v.field({"length"}, optional_duration(schedule.length, Units::counts, true));
-  v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}}, real(schedule.min_ratio, between(0, 1)));
-  foreign(v, "kind = \"step\", which is not available in this version of Trireme", {"milestones", "gamma"});
-  foreign(v, "kind = \"plateau\", which is not available in this version of Trireme", {"patience", "factor"});
+  v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}},
+          real(schedule.min_ratio, between(0, 1)));
+  foreign(v, "kind = \"step\", which is not available in this version of Trireme",
+          {"milestones", "gamma"});
+  foreign(v, "kind = \"plateau\", which is not available in this version of Trireme",
+          {"patience", "factor"});
 }
 
 void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
@@ -194,7 +247,10 @@ void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
   v.field({"every"}, duration(checkpoint.every, Units::counts_or_times, true));
   v.field({"keep"}, integer(checkpoint.keep, at_least(1)));
   v.field({"keep_every"}, optional_duration(checkpoint.keep_every, Units::counts, true));
-  v.field({"best"}, choice<std::string>(checkpoint.best, {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
+  v.field({"best"},
+          choice<std::string>(
+              checkpoint.best,
+              {{"none", ""}, {"top1", "top1"}, {"loss", "loss"}, {"perplexity", "perplexity"}}));
   v.field({"async"}, flag(checkpoint.asynchronous));
 }
 
@@ -244,7 +300,9 @@ void visit(Visitor& v, Deck& deck) {
   v.field({"fault"}, faults(deck.debug.faults));
   v.field({"device"},
           written_unless(deck.debug.device, train::DebugDevice::automatic,
-                         choice<train::DebugDevice>(deck.debug.device, {{"auto", train::DebugDevice::automatic}, {"emulated", train::DebugDevice::emulated}})));
+                         choice<train::DebugDevice>(deck.debug.device,
+                                                    {{"auto", train::DebugDevice::automatic},
+                                                     {"emulated", train::DebugDevice::emulated}})));
 }
 
 }  // namespace trireme::deck

@@ -5,7 +5,8 @@
 
 namespace trireme::deck {
 
-/// Goes over all tables and keys of a deck, in the order in which they are written. Every key is declared here and nowhere else.
+/// Goes over all tables and keys of a deck, in the order in which they are written. Every key is
+/// declared here and nowhere else.
 void visit(Visitor& visitor, Deck& deck);
 
 }  // namespace trireme::deck

@@ -12,7 +12,8 @@ class Writer final : public Visitor {
   void table(const char* path) override { table_ = path; }
   void field(const Key& key, const Field& field) override {
     if (!key.owner.holds) return;
-    if (std::string value = field.write(); !value.empty()) entries.push_back({table_, key.name, std::move(value)});
+    if (std::string value = field.write(); !value.empty())
+      entries.push_back({table_, key.name, std::move(value)});
   }
   std::vector<Entry> entries;
 

@@ -25,8 +25,10 @@ std::byte* allocate_host(std::size_t bytes) {
   const std::size_t align = bytes >= huge_page_bytes ? huge_page_bytes : alignment;
   void* data = std::aligned_alloc(align, (bytes + align - 1) / align * align);
   if (data == nullptr) return nullptr;
-  if (align == huge_page_bytes) madvise(data, bytes, MADV_HUGEPAGE);  // only a wish: page faults cost a tenth
-  std::memset(data, 0, bytes);  // gaps of flat buffers and slots start at 0; and every page is there before the first step
+  if (align == huge_page_bytes)
+    madvise(data, bytes, MADV_HUGEPAGE);  // only a wish: page faults cost a tenth
+  std::memset(data, 0, bytes);  // gaps of flat buffers and slots start at 0; and every page is
+                                // there before the first step
   return static_cast<std::byte*>(data);
 }
 
@@ -37,7 +39,9 @@ std::byte* allocate_cuda(Device device, std::size_t bytes, std::string& why) {
   cudaError_t error = cuda::select(device.index);
   if (error == cudaSuccess) error = cudaMalloc(&data, bytes);
   if (error == cudaSuccess) error = cudaMemset(data, 0, bytes);
-  if (error == cudaSuccess) error = cudaStreamSynchronize(nullptr);  // no stream of ours waits for the one that writes the zeros
+  if (error == cudaSuccess)
+    error = cudaStreamSynchronize(
+        nullptr);  // no stream of ours waits for the one that writes the zeros
   if (error == cudaSuccess) return static_cast<std::byte*>(data);
   cudaFree(data);
   cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
@@ -60,7 +64,9 @@ std::byte* allocate_pinned(std::size_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
-void free_pinned(std::byte* data) { cuda_device_count() == 0 ? std::free(data) : static_cast<void>(cudaFreeHost(data)); }
+void free_pinned(std::byte* data) {
+  cuda_device_count() == 0 ? std::free(data) : static_cast<void>(cudaFreeHost(data));
+}
 
 #else
 
@@ -77,22 +83,29 @@ void free_pinned(std::byte* data) { std::free(data); }
 
 #endif
 
-bool is_pinned_host(Device device, Pages pages) { return device.kind == DeviceKind::cpu && pages == Pages::pinned; }
+bool is_pinned_host(Device device, Pages pages) {
+  return device.kind == DeviceKind::cpu && pages == Pages::pinned;
+}
 
 }  // namespace
 
-Allocation::Allocation(Device device, std::size_t bytes, const std::string& what, Pages pages) : device_(device), bytes_(bytes), pages_(pages) {
+Allocation::Allocation(Device device, std::size_t bytes, const std::string& what, Pages pages)
+    : device_(device), bytes_(bytes), pages_(pages) {
   if (bytes == 0 || device.kind == DeviceKind::meta) return;
   std::string why;
   switch (device.kind) {
     case DeviceKind::meta: break;
-    case DeviceKind::cpu: data_ = pages == Pages::pinned ? allocate_pinned(bytes) : allocate_host(bytes); break;
+    case DeviceKind::cpu:
+      data_ = pages == Pages::pinned ? allocate_pinned(bytes) : allocate_host(bytes);
+      break;
     case DeviceKind::cuda: data_ = allocate_cuda(device, bytes, why); break;
     case DeviceKind::emulated: data_ = emulated::allocate(device, bytes); break;
   }
   const std::string where = device.kind == DeviceKind::cpu ? "this host" : to_string(device);
-  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what, format_bytes(static_cast<double>(bytes)), where, why);
-  if (device.kind == DeviceKind::cuda || is_pinned_host(device, pages)) remember_range({data_, bytes, device});
+  ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what,
+         format_bytes(static_cast<double>(bytes)), where, why);
+  if (device.kind == DeviceKind::cuda || is_pinned_host(device, pages))
+    remember_range({data_, bytes, device});
 }
 
 Allocation::~Allocation() {

@@ -12,7 +12,9 @@ thread_local int chosen_here = -1;
 
 }  // namespace
 
-void check(cudaError_t error, const char* what) { ensure(error == cudaSuccess, "CUDA: {}: {}", what, cudaGetErrorString(error)); }
+void check(cudaError_t error, const char* what) {
+  ensure(error == cudaSuccess, "CUDA: {}: {}", what, cudaGetErrorString(error));
+}
 
 cudaError_t select(int index) {
   if (chosen_here == index) return cudaSuccess;
@@ -32,6 +34,8 @@ std::string pci_bus_id(int index) {
   return text;
 }
 
-std::string release_of(int version) { return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10); }
+std::string release_of(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
 
 }  // namespace trireme::cuda

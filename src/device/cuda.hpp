@@ -9,8 +9,9 @@ namespace trireme::cuda {
 /// Throws Failure: "CUDA: `what`: CUDA's own sentence".
 void check(cudaError_t error, const char* what);
 
-/// This thread's calls of CUDA go to the device from now on. A thread that never chose is at device 0, and its first call would make a context
-/// there, half a gigabyte, also where the rank works on another one.
+/// This thread's calls of CUDA go to the device from now on. A thread that never chose is at device
+/// 0, and its first call would make a context there, half a gigabyte, also where the rank works on
+/// another one.
 cudaError_t select(int index);
 /// The device that a thread of this process chose last: a process works on one.
 cudaError_t select_again();

@@ -28,7 +28,8 @@ struct Work {
   std::byte* to = nullptr;
   const std::byte* from = nullptr;
   std::size_t bytes = 0;
-  std::vector<std::byte> values = {};  // of a source on the host as they were when the copy was given; of a pinned target, those that the host will find
+  std::vector<std::byte> values = {};  // of a source on the host as they were when the copy was
+                                       // given; of a pinned target, those that the host will find
   bool writes_pinned = false, reads_pinned = false;  // until the host has waited
 
   void* other = nullptr;
@@ -38,7 +39,9 @@ struct Work {
   bool awaited = false;  // by the host
 
   bool touches_pinned(const std::byte* begin, std::size_t size) const {
-    const auto overlaps = [&](const std::byte* mine) { return mine < begin + size && begin < mine + bytes; };
+    const auto overlaps = [&](const std::byte* mine) {
+      return mine < begin + size && begin < mine + bytes;
+    };
     return (writes_pinned && overlaps(to)) || (reads_pinned && overlaps(from));
   }
   bool is_over() const { return awaited || (made && bytes > 0 && !writes_pinned && !reads_pinned); }
@@ -52,13 +55,16 @@ std::uintptr_t streams = 0;
 
 /// In the order in which it was given.
 std::list<Work>& works() {
-  static auto* const list = new std::list<Work>;  // never destroyed: statics give memory back after it would be
+  static auto* const list =
+      new std::list<Work>;  // never destroyed: statics give memory back after it would be
   return *list;
 }
 
 void protect_all(int protection) {
   for (const MemoryRange& range : ranges_of(DeviceKind::emulated))
-    ensure(mprotect(range.begin, range.bytes, protection) == 0, "emulated device: the protection of its memory could not be changed: {}", std::strerror(errno));
+    ensure(mprotect(range.begin, range.bytes, protection) == 0,
+           "emulated device: the protection of its memory could not be changed: {}",
+           std::strerror(errno));
 }
 
 void open_memory() {
@@ -89,7 +95,8 @@ void make(Work& work) {
     work.values.assign(work.from, work.from + work.bytes);
 }
 
-/// The device makes what the stream was given until then. What it comes behind has a smaller number, so this ends.
+/// The device makes what the stream was given until then. What it comes behind has a smaller
+/// number, so this ends.
 void make(void* stream, std::uint64_t until) {
   for (Work& work : works()) {
     if (work.stream == stream && work.number <= until) make(work);
@@ -103,9 +110,12 @@ void make_all() {
 /// The host finds what a copy has written, and is told where it changed what one was reading.
 void hand_over(Work& work) {
   const bool was_read = std::exchange(work.reads_pinned, false);
-  if (std::exchange(work.writes_pinned, false)) std::memcpy(work.to, work.values.data(), work.bytes);
-  ensure(!was_read || std::memcmp(work.from, work.values.data(), work.bytes) == 0,
-         "emulated device: {} bytes of pinned memory changed before the copy from them was waited for", work.bytes);
+  if (std::exchange(work.writes_pinned, false))
+    std::memcpy(work.to, work.values.data(), work.bytes);
+  ensure(
+      !was_read || std::memcmp(work.from, work.values.data(), work.bytes) == 0,
+      "emulated device: {} bytes of pinned memory changed before the copy from them was waited for",
+      work.bytes);
 }
 
 void hand_over(void* stream, std::uint64_t until) {
@@ -129,10 +139,13 @@ void wait_for(void* stream, std::uint64_t until) {
   drop_what_is_over();
 }
 
-/// Copies may follow each other through the same pinned memory without the host: those that the stream comes behind are made and handed over,
-/// before it reads what they write, or writes what they write or read.
+/// Copies may follow each other through the same pinned memory without the host: those that the
+/// stream comes behind are made and handed over, before it reads what they write, or writes what
+/// they write or read.
 void settle(void* stream, const std::byte* begin, std::size_t bytes, bool to_write) {
-  const auto concerns = [&](const Work& work) { return (to_write || work.writes_pinned) && work.touches_pinned(begin, bytes); };
+  const auto concerns = [&](const Work& work) {
+    return (to_write || work.writes_pinned) && work.touches_pinned(begin, bytes);
+  };
   if (std::none_of(works().begin(), works().end(), concerns)) return;
   make(stream, all);
   for (Work& work : works()) {
@@ -144,7 +157,8 @@ void settle(void* stream, const std::byte* begin, std::size_t bytes, bool to_wri
 
 std::byte* allocate(Device device, std::size_t bytes) {
   const std::lock_guard lock(mutex);
-  void* data = mmap(nullptr, bytes, opened > 0 ? PROT_READ | PROT_WRITE : PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* data = mmap(nullptr, bytes, opened > 0 ? PROT_READ | PROT_WRITE : PROT_NONE,
+                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (data == MAP_FAILED) return nullptr;
   remember_range({static_cast<std::byte*>(data), bytes, device});
   return static_cast<std::byte*>(data);
@@ -183,7 +197,9 @@ std::uint64_t now() {
 
 void hold_back(void* stream, void* other, std::uint64_t until) {
   const std::lock_guard lock(mutex);
-  const auto is_meant = [&](const Work& work) { return work.stream == other && work.number <= until; };
+  const auto is_meant = [&](const Work& work) {
+    return work.stream == other && work.number <= until;
+  };
   if (stream == other || std::none_of(works().begin(), works().end(), is_meant)) return;
   works().push_back({.stream = stream, .number = ++given, .other = other, .until = until});
 }
@@ -202,10 +218,14 @@ std::uint64_t waits() {
 }
 
 void copy(void* stream, void* to, const void* from, std::size_t bytes) {
-  const bool from_host = in_host_memory(device_of(from).kind), to_host = in_host_memory(device_of(to).kind);
+  const bool from_host = in_host_memory(device_of(from).kind),
+             to_host = in_host_memory(device_of(to).kind);
   const std::lock_guard lock(mutex);
   const OpenMemory memory;
-  Work work{.stream = stream, .to = static_cast<std::byte*>(to), .from = static_cast<const std::byte*>(from), .bytes = bytes};
+  Work work{.stream = stream,
+            .to = static_cast<std::byte*>(to),
+            .from = static_cast<const std::byte*>(from),
+            .bytes = bytes};
   work.writes_pinned = is_pinned(to);
   work.reads_pinned = is_pinned(from);
   if (work.reads_pinned) settle(stream, work.from, bytes, false);

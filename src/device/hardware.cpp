@@ -33,7 +33,8 @@ DeviceDescription describe_host(Device device) {
   DeviceDescription description;
   description.device = device;
   description.name = host_processor();
-  description.memory_bytes = static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  description.memory_bytes =
+      static_cast<std::int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
   description.compute_units = KokkosScope::threads();
   return description;
 }
@@ -44,7 +45,8 @@ std::string identity_of_cuda(int index) {
   cudaDeviceProp properties{};
   cuda::check(cudaGetDeviceProperties(&properties, index), "asking what the device is");
   std::string uuid;
-  for (const char byte : properties.uuid.bytes) uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
+  for (const char byte : properties.uuid.bytes)
+    uuid += fmt::format("{:02x}", static_cast<unsigned char>(byte));
   return fmt::format("{} {} on {}", cuda::pci_bus_id(index), uuid, host_name());
 }
 
@@ -70,7 +72,8 @@ DeviceDescription describe_cuda(Device device) {
 #else
 
 [[noreturn]] void refuse(Device device) {
-  throw Failure("no device " + to_string(device) + ": this program was built without CUDA (preset cuda-release has it)");
+  throw Failure("no device " + to_string(device) +
+                ": this program was built without CUDA (preset cuda-release has it)");
 }
 std::string identity_of_cuda(int index) { refuse({DeviceKind::cuda, index}); }
 DeviceDescription describe_cuda(Device device) { refuse(device); }
@@ -89,7 +92,8 @@ Device choose_cuda_device(int local_rank) {
 std::string identity_of(Device device) {
   switch (device.kind) {
     case DeviceKind::cuda: return identity_of_cuda(device.index);
-    case DeviceKind::emulated: return fmt::format("{} of process {} on {}", to_string(device), getpid(), host_name());
+    case DeviceKind::emulated:
+      return fmt::format("{} of process {} on {}", to_string(device), getpid(), host_name());
     case DeviceKind::meta:
     case DeviceKind::cpu: break;
   }
@@ -105,9 +109,13 @@ std::string to_string(const DeviceDescription& description) {
   std::string text = to_string(description.device);
   if (!description.name.empty()) text += " " + description.name;
   const bool cuda = description.device.kind == DeviceKind::cuda;
-  if (cuda && !description.compute_capability.empty()) text += ", compute capability " + description.compute_capability;
-  if (!cuda && description.compute_units > 0) text += fmt::format(", {} thread{}", description.compute_units, description.compute_units == 1 ? "" : "s");
-  if (description.memory_bytes > 0) text += ", " + format_bytes(static_cast<double>(description.memory_bytes));
+  if (cuda && !description.compute_capability.empty())
+    text += ", compute capability " + description.compute_capability;
+  if (!cuda && description.compute_units > 0)
+    text += fmt::format(", {} thread{}", description.compute_units,
+                        description.compute_units == 1 ? "" : "s");
+  if (description.memory_bytes > 0)
+    text += ", " + format_bytes(static_cast<double>(description.memory_bytes));
   if (!description.driver.empty()) text += ", driver " + description.driver;
   if (!description.runtime.empty()) text += ", runtime " + description.runtime;
   return text;

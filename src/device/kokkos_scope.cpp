@@ -17,8 +17,9 @@ namespace trireme {
 
 namespace {
 
-/// The number of threads in an environment variable, of a list the first; 0 where it is not set. The libraries that read these variables end the
-/// process on a wrong one, or take another number in silence. Throws InputError.
+/// The number of threads in an environment variable, of a list the first; 0 where it is not set.
+/// The libraries that read these variables end the process on a wrong one, or take another number
+/// in silence. Throws InputError.
 int threads_of(const char* variable, bool may_be_list) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;
@@ -31,8 +32,10 @@ int threads_of(const char* variable, bool may_be_list) {
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
   if (error != std::errc{} || end != text.data() + text.size() || threads < 1 || threads > most)
-    throw InputError(std::string("environment variable ") + variable + " = \"" + value +
-                     "\" is no number of threads for this machine; it must be an integer from 1 to " + std::to_string(most) + ", or not be set");
+    throw InputError(
+        std::string("environment variable ") + variable + " = \"" + value +
+        "\" is no number of threads for this machine; it must be an integer from 1 to " +
+        std::to_string(most) + ", or not be set");
   return threads;
 }
 
@@ -47,14 +50,18 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   std::string why;
   if (cuda_device_count(&why) == 0)
     throw Failure("no CUDA device: " + why +
-                  ". This program was built for CUDA (preset cuda-release) and trains only where there is one, whatever "
-                  "run.device says; the program of the preset release trains on the CPU. check, shard, inspect and verify work on this machine");
-  if (device.kind == DeviceKind::cuda && cuda::select(device.index) != cudaSuccess) throw Failure("the device " + to_string(device) + " cannot be used");
+                  ". This program was built for CUDA (preset cuda-release) and trains only where "
+                  "there is one, whatever "
+                  "run.device says; the program of the preset release trains on the CPU. check, "
+                  "shard, inspect and verify work on this machine");
+  if (device.kind == DeviceKind::cuda && cuda::select(device.index) != cudaSuccess)
+    throw Failure("the device " + to_string(device) + " cannot be used");
 #endif
 #if KOKKOS_VERSION >= 40000
   Kokkos::InitializationSettings settings;
   settings.set_num_threads(threads).set_disable_warnings(true);
-  if (device.kind == DeviceKind::cuda) settings.set_device_id(device.index);  // else Kokkos takes one by a rule of its own
+  if (device.kind == DeviceKind::cuda)
+    settings.set_device_id(device.index);  // else Kokkos takes one by a rule of its own
   Kokkos::initialize(settings);
 #else
   Kokkos::InitArguments arguments;
@@ -68,7 +75,8 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
 KokkosScope::~KokkosScope() { Kokkos::finalize(); }
 
 int KokkosScope::default_threads() {
-  const int openmp = threads_of("OMP_NUM_THREADS", true), kokkos = threads_of("KOKKOS_NUM_THREADS", false);
+  const int openmp = threads_of("OMP_NUM_THREADS", true),
+            kokkos = threads_of("KOKKOS_NUM_THREADS", false);
   return kokkos > 0 ? kokkos : openmp > 0 ? openmp : available_cores();
 }
 

@@ -15,7 +15,8 @@ namespace trireme {
 namespace {
 
 constexpr std::size_t least_launches = 4;  // of a graph: with fewer nothing is won
-constexpr int most_patience = 5;           // a part of which graphs were made in vain must have been the same so many times, as a power of two
+constexpr int most_patience = 5;  // a part of which graphs were made in vain must have been the
+                                  // same so many times, as a power of two
 
 }  // namespace
 
@@ -27,12 +28,13 @@ struct LaunchGraphs::Part {
   };
   std::vector<Launch> launches;
   std::vector<std::byte> calls;
-  bool changed = true;    ///< since it was given last
-  int same = 0;           ///< times in a row that it was not
-  int made = 0;           ///< graphs so far
-  bool refused = false;   ///< the device takes none of it
-  bool whole = false;     ///< there is a graph
-  void* graph = nullptr;  ///< CUDA's (cudaGraphExec_t); an emulated device goes by the launches themselves
+  bool changed = true;   ///< since it was given last
+  int same = 0;          ///< times in a row that it was not
+  int made = 0;          ///< graphs so far
+  bool refused = false;  ///< the device takes none of it
+  bool whole = false;    ///< there is a graph
+  void* graph =
+      nullptr;  ///< CUDA's (cudaGraphExec_t); an emulated device goes by the launches themselves
 
   Part() = default;
   Part(Part&& other) noexcept
@@ -97,7 +99,9 @@ void LaunchGraphs::keep(Run run, const void* call, std::size_t bytes) {
   const std::size_t index = next_++;
   if (index < part.launches.size()) {
     const Part::Launch& known = part.launches[index];
-    if (known.run == run && known.bytes == bytes && std::memcmp(part.calls.data() + known.begin, call, bytes) == 0) return;
+    if (known.run == run && known.bytes == bytes &&
+        std::memcmp(part.calls.data() + known.begin, call, bytes) == 0)
+      return;
     part.cut(index);
   }
   constexpr std::size_t alignment = alignof(std::max_align_t);
@@ -133,14 +137,18 @@ void LaunchGraphs::give(Part& part) {
   by_graph_ += static_cast<std::int64_t>(part.launches.size());
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda)
-    return cuda::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(part.graph), static_cast<cudaStream_t>(stream_.handle)), "giving a graph");
+    return cuda::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(part.graph),
+                                       static_cast<cudaStream_t>(stream_.handle)),
+                       "giving a graph");
 #endif
   part.run(stream_);
 }
 
 /// False where there is to be none.
 bool LaunchGraphs::make_graph(Part& part) {
-  if (part.refused || part.launches.size() < least_launches || part.same < 1 << std::min(part.made, most_patience)) return false;
+  if (part.refused || part.launches.size() < least_launches ||
+      part.same < 1 << std::min(part.made, most_patience))
+    return false;
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda) {
     const auto stream = static_cast<cudaStream_t>(stream_.handle);
@@ -156,7 +164,8 @@ bool LaunchGraphs::make_graph(Part& part) {
       }
       error = cudaStreamEndCapture(stream, &graph);
       if (error == cudaSuccess) error = cudaGraphInstantiate(&made, graph, 0);
-      if (error == cudaSuccess) error = cudaGraphUpload(made, stream);  // what memory it takes it has now
+      if (error == cudaSuccess)
+        error = cudaGraphUpload(made, stream);  // what memory it takes it has now
       if (graph != nullptr) cudaGraphDestroy(graph);
     }
     if (error != cudaSuccess && failure.empty()) failure = cudaGetErrorString(error);
@@ -190,7 +199,8 @@ void LaunchSection::end() {
   if (graphs_ != nullptr) std::exchange(graphs_, nullptr)->end();
 }
 
-DirectLaunches::DirectLaunches(const Stream& stream) : graphs_(stream.graphs != nullptr && stream.graphs->open() ? stream.graphs : nullptr) {
+DirectLaunches::DirectLaunches(const Stream& stream)
+    : graphs_(stream.graphs != nullptr && stream.graphs->open() ? stream.graphs : nullptr) {
   if (graphs_ == nullptr) return;
   graphs_->flush();
   graphs_->open_ = false;

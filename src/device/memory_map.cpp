@@ -15,7 +15,9 @@ std::mutex mutex;
 
 /// By address.
 std::map<const std::byte*, MemoryRange>& ranges() {
-  static auto* const all = new std::map<const std::byte*, MemoryRange>;  // never destroyed: statics give memory back after it would be
+  static auto* const all =
+      new std::map<const std::byte*,
+                   MemoryRange>;  // never destroyed: statics give memory back after it would be
   return *all;
 }
 

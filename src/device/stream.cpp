@@ -20,7 +20,9 @@ using cuda::check;
 cudaStream_t native(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
 cudaEvent_t native(void* event) { return static_cast<cudaEvent_t>(event); }
 
-bool is_ordinary_host(const void* address) { return in_host_memory(device_of(address).kind) && !is_pinned(address); }
+bool is_ordinary_host(const void* address) {
+  return in_host_memory(device_of(address).kind) && !is_pinned(address);
+}
 #endif
 
 std::atomic<void (*)(void*)> before_end{nullptr};
@@ -40,7 +42,8 @@ Point* point(void* handle) { return static_cast<Point*>(handle); }
 
 }  // namespace
 
-OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, LaunchGraphs* graphs) : stream_{device, nullptr, graphs} {
+OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, LaunchGraphs* graphs)
+    : stream_{device, nullptr, graphs} {
   if (device.kind == DeviceKind::emulated) stream_.handle = emulated::make_stream();
 #if defined(TRIREME_ENABLE_CUDA)
   if (device.kind != DeviceKind::cuda) return;
@@ -48,7 +51,9 @@ OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, Laun
   cudaStream_t stream = nullptr;
   check(cuda::select(device.index), "choosing the device");
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "making a stream");
-  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, priority == Priority::urgent ? greatest : least), "making a stream");
+  check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
+                                     priority == Priority::urgent ? greatest : least),
+        "making a stream");
   stream_.handle = stream;
 #endif
 }
@@ -69,7 +74,8 @@ Event::Event(Device device, [[maybe_unused]] bool timed) : device_(device) {
   if (device.kind != DeviceKind::cuda) return;
   cudaEvent_t event = nullptr;
   check(cuda::select(device.index), "choosing the device");
-  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming), "making an event");
+  check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
+        "making an event");
   handle_ = event;
 #endif
 }
@@ -82,7 +88,8 @@ Event::~Event() {
 #endif
 }
 
-Event::Event(Event&& other) noexcept : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
+Event::Event(Event&& other) noexcept
+    : device_(other.device_), handle_(std::exchange(other.handle_, nullptr)) {}
 
 Event& Event::operator=(Event&& other) noexcept {
   std::swap(device_, other.device_);
@@ -95,16 +102,19 @@ void Event::record(const Stream& stream) {
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated) *point(handle_) = {stream.handle, emulated::now()};
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) check(cudaEventRecord(native(handle_), native(stream)), "recording an event");
+  if (device_.kind == DeviceKind::cuda)
+    check(cudaEventRecord(native(handle_), native(stream)), "recording an event");
 #endif
 }
 
 void Event::hold_back(const Stream& stream) const {
   flush(stream);
   if (handle_ == nullptr) return;
-  if (device_.kind == DeviceKind::emulated) emulated::hold_back(stream.handle, point(handle_)->stream, point(handle_)->number);
+  if (device_.kind == DeviceKind::emulated)
+    emulated::hold_back(stream.handle, point(handle_)->stream, point(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) check(cudaStreamWaitEvent(native(stream), native(handle_), 0), "waiting for an event");
+  if (device_.kind == DeviceKind::cuda)
+    check(cudaStreamWaitEvent(native(stream), native(handle_), 0), "waiting for an event");
 #endif
 }
 
@@ -126,10 +136,12 @@ bool Event::passed() const {
 
 void Event::wait() const {
   if (handle_ == nullptr) return;
-  if (device_.kind == DeviceKind::emulated) emulated::wait(point(handle_)->stream, point(handle_)->number);
+  if (device_.kind == DeviceKind::emulated)
+    emulated::wait(point(handle_)->stream, point(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind != DeviceKind::cuda) return;
-  check(cuda::select(device_.index), "choosing the device");  // the thread may be another one than the stream's
+  check(cuda::select(device_.index),
+        "choosing the device");  // the thread may be another one than the stream's
   check(cudaEventSynchronize(native(handle_)), "waiting for an event");
 #endif
 }
@@ -148,7 +160,8 @@ double Stopwatch::seconds() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (stop_.device_.kind == DeviceKind::cuda) {
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, native(start_.handle_), native(stop_.handle_)), "reading a stopwatch");
+    check(cudaEventElapsedTime(&milliseconds, native(start_.handle_), native(stop_.handle_)),
+          "reading a stopwatch");
     return 1e-3 * milliseconds;
   }
 #endif
@@ -167,7 +180,8 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
 #if defined(TRIREME_ENABLE_CUDA)
   check(cuda::select(stream.device.index), "choosing the device");
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)), "a copy");
-  if (is_ordinary_host(to) || is_ordinary_host(from)) synchronize(stream);  // CUDA itself promises it for some of these
+  if (is_ordinary_host(to) || is_ordinary_host(from))
+    synchronize(stream);  // CUDA itself promises it for some of these
 #endif
 }
 
@@ -175,11 +189,13 @@ void synchronize(const Stream& stream) {
   flush(stream);
   if (stream.device.kind == DeviceKind::emulated) emulated::wait(stream.handle, emulated::now());
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stream.device.kind == DeviceKind::cuda) check(cudaStreamSynchronize(native(stream)), "waiting for the device");
+  if (stream.device.kind == DeviceKind::cuda)
+    check(cudaStreamSynchronize(native(stream)), "waiting for the device");
 #endif
 }
 
-DeviceAccess::DeviceAccess(const Stream& stream) : opened_(stream.device.kind == DeviceKind::emulated) {
+DeviceAccess::DeviceAccess(const Stream& stream)
+    : opened_(stream.device.kind == DeviceKind::emulated) {
   if (opened_) emulated::open(stream.handle);
 }
 

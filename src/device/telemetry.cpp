@@ -11,8 +11,8 @@
 
 namespace trireme {
 
-// The part of nvml.h that is used: the header comes with few toolkits. Functions return 0 where all is well.
-// https://docs.nvidia.com/deploy/nvml-api
+// The part of nvml.h that is used: the header comes with few toolkits. Functions return 0 where all
+// is well. https://docs.nvidia.com/deploy/nvml-api
 struct Telemetry::Library {
   using Gpu = void*;
   struct Utilisation {
@@ -53,8 +53,8 @@ struct Telemetry::Library {
   std::string load(const std::string& path, const std::string& pci_bus_id) {
     file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (file == nullptr) return dlerror();
-    if (!look_up(begin, "nvmlInit_v2") || !look_up(end, "nvmlShutdown") || !look_up(sentence, "nvmlErrorString") ||
-        !look_up(find, "nvmlDeviceGetHandleByPciBusId_v2"))
+    if (!look_up(begin, "nvmlInit_v2") || !look_up(end, "nvmlShutdown") ||
+        !look_up(sentence, "nvmlErrorString") || !look_up(find, "nvmlDeviceGetHandleByPciBusId_v2"))
       return path + " is no NVML";
     look_up(driver_version, "nvmlSystemGetDriverVersion");
     look_up(power_milliwatts, "nvmlDeviceGetPowerUsage");
@@ -83,7 +83,8 @@ Telemetry::~Telemetry() = default;
 Telemetry::Telemetry(Telemetry&&) noexcept = default;
 Telemetry& Telemetry::operator=(Telemetry&&) noexcept = default;
 
-Telemetry::Telemetry(const std::string& pci_bus_id, const std::string& library) : library_(std::make_unique<Library>()) {
+Telemetry::Telemetry(const std::string& pci_bus_id, const std::string& library)
+    : library_(std::make_unique<Library>()) {
   why_not_ = library_->load(library, pci_bus_id);
   if (!why_not_.empty()) library_.reset();
 }
@@ -95,7 +96,8 @@ Telemetry::Telemetry(Device device) {
   }
 #if defined(TRIREME_ENABLE_CUDA)
   char pci_bus_id[32] = {};
-  if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id, device.index) == cudaSuccess) *this = Telemetry(pci_bus_id, "libnvidia-ml.so.1");
+  if (cudaDeviceGetPCIBusId(pci_bus_id, sizeof pci_bus_id, device.index) == cudaSuccess)
+    *this = Telemetry(pci_bus_id, "libnvidia-ml.so.1");
 #endif
 }
 
@@ -106,15 +108,19 @@ DeviceReading Telemetry::read() const {
   unsigned value = 0;
   Library::Utilisation utilisation{};
   if (call(nvml.power_milliwatts, nvml.gpu, &value)) reading.power_watts = value / 1000.0;
-  if (call(nvml.temperature, nvml.gpu, Library::sensor_of_the_gpu, &value)) reading.temperature_celsius = value;
-  if (call(nvml.clock, nvml.gpu, Library::clock_of_multiprocessors, &value)) reading.clock_megahertz = value;
+  if (call(nvml.temperature, nvml.gpu, Library::sensor_of_the_gpu, &value))
+    reading.temperature_celsius = value;
+  if (call(nvml.clock, nvml.gpu, Library::clock_of_multiprocessors, &value))
+    reading.clock_megahertz = value;
   if (call(nvml.utilisation, nvml.gpu, &utilisation)) reading.utilisation_percent = utilisation.gpu;
   return reading;
 }
 
 std::string Telemetry::driver_version() const {
   std::array<char, 96> text{};
-  if (library_ == nullptr || !call(library_->driver_version, text.data(), static_cast<unsigned>(text.size() - 1))) return "";
+  if (library_ == nullptr ||
+      !call(library_->driver_version, text.data(), static_cast<unsigned>(text.size() - 1)))
+    return "";
   return text.data();
 }
 

@@ -28,7 +28,9 @@ const char* reason(int error) { return std::strerror(error); }
 
 int flags_of(File::Mode mode) {
   switch (mode) {
-    case File::Mode::read: return O_RDONLY | O_CLOEXEC | O_NONBLOCK;  // a pipe without a writer is to be refused, not waited for
+    case File::Mode::read:
+      return O_RDONLY | O_CLOEXEC |
+             O_NONBLOCK;  // a pipe without a writer is to be refused, not waited for
     case File::Mode::create: return O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC;
     case File::Mode::update: return O_RDWR | O_CLOEXEC;
   }
@@ -45,28 +47,35 @@ int sync_descriptor(int descriptor) {
 }  // namespace
 
 bool is_of_the_path(int error) {
-  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR || error == ELOOP || error == ENAMETOOLONG || error == EROFS;
+  return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR ||
+         error == ELOOP || error == ENAMETOOLONG || error == EROFS;
 }
 
-bool has_no_links(int error) { return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK; }
+bool has_no_links(int error) {
+  return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
+}
 
 File::File(const std::string& path, Mode mode) : path_(path) {
   do descriptor_ = ::open(path.c_str(), flags_of(mode), 0666);
   while (descriptor_ < 0 && errno == EINTR);
   const int error = errno;
-  if (descriptor_ < 0) refuse(error, fmt::format("{}: cannot be {}: {}", path, mode == Mode::create ? "created" : "opened", reason(error)));
+  if (descriptor_ < 0)
+    refuse(error, fmt::format("{}: cannot be {}: {}", path,
+                              mode == Mode::create ? "created" : "opened", reason(error)));
   if (mode != Mode::read) return;
   struct stat status{};
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
   ::close(std::exchange(descriptor_, -1));  // no destructor runs for what was not made
-  throw InputError(fmt::format("{}: is {}, where a file is meant", path, S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device"));
+  throw InputError(fmt::format("{}: is {}, where a file is meant", path,
+                               S_ISDIR(status.st_mode) ? "a folder" : "a pipe or a device"));
 }
 
 File::~File() {
   if (descriptor_ >= 0) ::close(descriptor_);
 }
 
-File::File(File&& other) noexcept : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
+File::File(File&& other) noexcept
+    : path_(std::move(other.path_)), descriptor_(std::exchange(other.descriptor_, -1)) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(path_, other.path_);
@@ -84,10 +93,15 @@ std::int64_t File::size() const {
 void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
   char* out = static_cast<char*>(data);
   for (std::int64_t done = 0; done < bytes;) {
-    const ssize_t got = ::pread(descriptor_, out + done, static_cast<std::size_t>(bytes - done), static_cast<off_t>(offset + done));
+    const ssize_t got = ::pread(descriptor_, out + done, static_cast<std::size_t>(bytes - done),
+                                static_cast<off_t>(offset + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw Failure(fmt::format("{}: reading {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
-    validate(got > 0, "{}: ends at byte {}, where bytes {} to {} were to be read: the file is cut short", path_, offset + done, offset, offset + bytes);
+    if (got < 0)
+      throw Failure(
+          fmt::format("{}: reading {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
+    validate(got > 0,
+             "{}: ends at byte {}, where bytes {} to {} were to be read: the file is cut short",
+             path_, offset + done, offset, offset + bytes);
     done += got;
   }
 }
@@ -95,9 +109,12 @@ void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
 void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) const {
   const char* in = static_cast<const char*>(data);
   for (std::int64_t done = 0; done < bytes;) {
-    const ssize_t put = ::pwrite(descriptor_, in + done, static_cast<std::size_t>(bytes - done), static_cast<off_t>(offset + done));
+    const ssize_t put = ::pwrite(descriptor_, in + done, static_cast<std::size_t>(bytes - done),
+                                 static_cast<off_t>(offset + done));
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) throw Failure(fmt::format("{}: writing {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
+    if (put < 0)
+      throw Failure(
+          fmt::format("{}: writing {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
     done += put;
   }
 }
@@ -125,13 +142,17 @@ void File::close() {
 std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
   const File file(path, File::Mode::read);
   const std::int64_t bytes = file.size();
-  validate(bytes <= most_bytes, "{}: {} bytes are more than the {} that make sense here", path, bytes, most_bytes);
+  validate(bytes <= most_bytes, "{}: {} bytes are more than the {} that make sense here", path,
+           bytes, most_bytes);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read_at(0, text.data(), bytes);
   return text;
 }
 
-StagedFile::StagedFile(std::string path, const std::string& suffix) : path_(std::move(path)), temporary_(path_ + suffix) { ::unlink(temporary_.c_str()); }
+StagedFile::StagedFile(std::string path, const std::string& suffix)
+    : path_(std::move(path)), temporary_(path_ + suffix) {
+  ::unlink(temporary_.c_str());
+}
 
 StagedFile::~StagedFile() {
   if (!committed_) ::unlink(temporary_.c_str());
@@ -159,7 +180,8 @@ void copy_file(const std::string& from, const std::string& to) {
 }
 
 void replace_file(const std::string& path, std::string_view text) {
-  StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix, ::getpid()));  // a lease may be renewed by two jobs at once
+  StagedFile staged(path, fmt::format("{}{}", StagedFile::default_suffix,
+                                      ::getpid()));  // a lease may be renewed by two jobs at once
   File file(staged.temporary(), File::Mode::create);
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
   file.close();
@@ -192,7 +214,8 @@ void allow_open_files(std::int64_t files) {
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
   const rlim_t wanted = static_cast<rlim_t>(files) + others;
   if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= wanted ? wanted : limit.rlim_max;
+  limit.rlim_cur =
+      limit.rlim_max == RLIM_INFINITY || limit.rlim_max >= wanted ? wanted : limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -200,7 +223,8 @@ std::int64_t free_bytes(const std::string& path) {
   struct statvfs status{};
   const bool known = ::statvfs(path.c_str(), &status) == 0;
   ensure(known, "{}: {}", path, reason(errno));
-  const __int128 bytes = static_cast<__int128>(status.f_bavail) * static_cast<__int128>(status.f_frsize);
+  const __int128 bytes =
+      static_cast<__int128>(status.f_bavail) * static_cast<__int128>(status.f_frsize);
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   return bytes > most ? most : static_cast<std::int64_t>(bytes);
 }

@@ -15,10 +15,16 @@ Xxh3::Xxh3() : state_(XXH3_createState()) {
 
 void Xxh3::reset() { XXH3_64bits_reset(static_cast<XXH3_state_t*>(state_.get())); }
 
-void Xxh3::update(const void* data, std::size_t bytes) { XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), data, bytes); }
+void Xxh3::update(const void* data, std::size_t bytes) {
+  XXH3_64bits_update(static_cast<XXH3_state_t*>(state_.get()), data, bytes);
+}
 
-std::uint64_t Xxh3::digest() const { return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get())); }
+std::uint64_t Xxh3::digest() const {
+  return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get()));
+}
 
-void Xxh3::Free::operator()(void* state) const { XXH3_freeState(static_cast<XXH3_state_t*>(state)); }
+void Xxh3::Free::operator()(void* state) const {
+  XXH3_freeState(static_cast<XXH3_state_t*>(state));
+}
 
 }  // namespace trireme::io

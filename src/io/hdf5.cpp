@@ -16,7 +16,8 @@ std::recursive_mutex& hdf5_mutex() {
   return mutex;
 }
 
-/// Without time, addresses and sizes, of which the driver's words have two lines where a system call has failed.
+/// Without time, addresses and sizes, of which the driver's words have two lines where a system
+/// call has failed.
 std::string short_words(const std::string& words) {
   constexpr std::string_view before_reason = "error message = '";
   const std::size_t details = words.find(": time = "), reason = words.find(before_reason);
@@ -74,7 +75,9 @@ hid_t file_type(Hdf5Number number) {
 
 Hdf5Lock::Hdf5Lock() {
   detail::hdf5_mutex().lock();
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);  // a build that knows threads keeps this per thread; messages go into exceptions
+  H5Eset_auto2(
+      H5E_DEFAULT, nullptr,
+      nullptr);  // a build that knows threads keeps this per thread; messages go into exceptions
 }
 
 Hdf5Lock::~Hdf5Lock() { detail::hdf5_mutex().unlock(); }
@@ -124,17 +127,27 @@ std::int64_t Hdf5Description::elements() const {
   return product;
 }
 
-Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description, bool collective)
-    : handle_(std::move(handle)), place_(std::move(place)), description_(std::move(description)), collective_(collective) {}
+Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description,
+                         bool collective)
+    : handle_(std::move(handle)),
+      place_(std::move(place)),
+      description_(std::move(description)),
+      collective_(collective) {}
 
 Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::int64_t file_bytes)
-    : handle_(std::move(handle)), path_(std::move(path)), collective_(collective), file_bytes_(file_bytes) {}
+    : handle_(std::move(handle)),
+      path_(std::move(path)),
+      collective_(collective),
+      file_bytes_(file_bytes) {}
 
-std::string Hdf5File::place_of(const std::string& object) const { return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object); }
+std::string Hdf5File::place_of(const std::string& object) const {
+  return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object);
+}
 
 void Hdf5File::flush() {
   const Hdf5Lock lock;
-  detail::hdf5_try<Failure>(H5Fflush(handle_.id(), H5F_SCOPE_GLOBAL), "{}: cannot be flushed", path_);
+  detail::hdf5_try<Failure>(H5Fflush(handle_.id(), H5F_SCOPE_GLOBAL), "{}: cannot be flushed",
+                            path_);
 }
 
 void Hdf5File::close() {

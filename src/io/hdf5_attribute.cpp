@@ -11,7 +11,8 @@ namespace trireme::io {
 namespace detail {
 namespace {
 
-constexpr std::int64_t largest_text_bytes = std::int64_t{128} << 20;  // of all strings of one object: class names and decks are far below
+constexpr std::int64_t largest_text_bytes =
+    std::int64_t{128} << 20;  // of all strings of one object: class names and decks are far below
 
 // HDF5 hands out memory for strings of variable length: given back however reading ends.
 struct VariableStrings {
@@ -21,35 +22,46 @@ struct VariableStrings {
 };
 
 herr_t read_into(const StringSource& source, hid_t memory, void* out) {
-  return source.is_attribute ? H5Aread(source.object, memory, out) : H5Dread(source.object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
+  return source.is_attribute ? H5Aread(source.object, memory, out)
+                             : H5Dread(source.object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
 }
 
 }  // namespace
 
 std::vector<std::string> read_string_elements(const StringSource& source) {
-  const hssize_t count = hdf5_try<InputError>(H5Sget_simple_extent_npoints(source.space), "{}: extents", source.place);
+  const hssize_t count =
+      hdf5_try<InputError>(H5Sget_simple_extent_npoints(source.space), "{}: extents", source.place);
   std::vector<std::string> strings;
   if (count == 0) return strings;
   const Hdf5Handle memory(hdf5_try<InputError>(H5Tcopy(source.type), "{}: type", source.place));
-  const bool variable = hdf5_try<InputError>(H5Tis_variable_str(source.type), "{}: type", source.place) > 0;
-  const std::int64_t width = variable ? static_cast<std::int64_t>(sizeof(char*)) : static_cast<std::int64_t>(H5Tget_size(source.type));
+  const bool variable =
+      hdf5_try<InputError>(H5Tis_variable_str(source.type), "{}: type", source.place) > 0;
+  const std::int64_t width = variable ? static_cast<std::int64_t>(sizeof(char*))
+                                      : static_cast<std::int64_t>(H5Tget_size(source.type));
   const std::int64_t taken = static_cast<std::int64_t>(sizeof(std::string)) + width;
-  validate(width > 0 && width < largest_text_bytes && count <= largest_text_bytes / taken, "{}: {} strings of {} bytes are more than can be meant",
-           source.place, count, width);
+  validate(width > 0 && width < largest_text_bytes && count <= largest_text_bytes / taken,
+           "{}: {} strings of {} bytes are more than can be meant", source.place, count, width);
   if (variable) {
     hsize_t bytes = 0;  // many strings may be one in the file
-    if (!source.is_attribute) hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes), "{}: lengths", source.place);
-    validate(bytes <= static_cast<hsize_t>(largest_text_bytes), "{}: {} bytes of text are more than can be meant", source.place, bytes);
-    VariableStrings held{std::vector<char*>(static_cast<std::size_t>(count), nullptr), memory.id(), source.space};
-    hdf5_try<InputError>(read_into(source, memory.id(), held.texts.data()), "{}: cannot be read", source.place);
+    if (!source.is_attribute)
+      hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes),
+                           "{}: lengths", source.place);
+    validate(bytes <= static_cast<hsize_t>(largest_text_bytes),
+             "{}: {} bytes of text are more than can be meant", source.place, bytes);
+    VariableStrings held{std::vector<char*>(static_cast<std::size_t>(count), nullptr), memory.id(),
+                         source.space};
+    hdf5_try<InputError>(read_into(source, memory.id(), held.texts.data()), "{}: cannot be read",
+                         source.place);
     for (const char* text : held.texts) strings.emplace_back(text == nullptr ? "" : text);
     return strings;
   }
   const bool space_padded = H5Tget_strpad(source.type) == H5T_STR_SPACEPAD;
   std::string packed(static_cast<std::size_t>(count * width), '\0');
-  hdf5_try<InputError>(read_into(source, memory.id(), packed.data()), "{}: cannot be read", source.place);
+  hdf5_try<InputError>(read_into(source, memory.id(), packed.data()), "{}: cannot be read",
+                       source.place);
   for (hssize_t i = 0; i < count; ++i) {
-    std::string text = packed.substr(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width));
+    std::string text =
+        packed.substr(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width));
     text.resize(std::min(text.find('\0'), text.size()));
     if (space_padded) text.resize(text.find_last_not_of(' ') + 1);
     strings.push_back(std::move(text));
@@ -69,28 +81,37 @@ Hdf5Value read_value(hid_t attribute, const std::string& place) {
   const hssize_t count = H5Sget_simple_extent_npoints(space.id());
   validate(count == 1, "{}: has {} values where one is meant", place, count);
   switch (H5Tget_class(type.id())) {
-    case H5T_STRING: return detail::read_string_elements({attribute, true, type.id(), space.id(), place}).at(0);
+    case H5T_STRING:
+      return detail::read_string_elements({attribute, true, type.id(), space.id(), place}).at(0);
     case H5T_FLOAT: {
       double value = 0;
-      hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_DOUBLE, &value), "{}: cannot be read", place);
+      hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_DOUBLE, &value), "{}: cannot be read",
+                           place);
       return value;
     }
     case H5T_ENUM:
     case H5T_INTEGER: {
       validate(H5Tget_size(type.id()) <= 8, "{}: an integer of more than 64 bits", place);
-      const bool unsigned_eight = H5Tget_class(type.id()) == H5T_INTEGER && H5Tget_size(type.id()) == 8 && H5Tget_sign(type.id()) == H5T_SGN_NONE;
+      const bool unsigned_eight = H5Tget_class(type.id()) == H5T_INTEGER &&
+                                  H5Tget_size(type.id()) == 8 &&
+                                  H5Tget_sign(type.id()) == H5T_SGN_NONE;
       std::uint64_t natural = 0;
-      if (unsigned_eight) hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_UINT64, &natural), "{}: cannot be read", place);
-      if (natural > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) return natural;
+      if (unsigned_eight)
+        hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_UINT64, &natural), "{}: cannot be read",
+                             place);
+      if (natural > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        return natural;
       std::int64_t value = 0;
-      hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_INT64, &value), "{}: cannot be read", place);
+      hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_INT64, &value), "{}: cannot be read",
+                           place);
       return value;
     }
     default: throw InputError(place + ": is neither a number nor a string");
   }
 }
 
-std::string attribute_place(const std::string& path, const std::string& object, const std::string& name) {
+std::string attribute_place(const std::string& path, const std::string& object,
+                            const std::string& name) {
   return fmt::format("{}: attribute {} of {}", path, printable(name), printable(object));
 }
 
@@ -99,15 +120,19 @@ std::string attribute_place(const std::string& path, const std::string& object, 
 bool Hdf5File::has_attribute(const std::string& object, const std::string& name) const {
   const Hdf5Lock lock;
   const Hdf5Handle owner = open_object(object);
-  return hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}", attribute_place(path_, object, name)) > 0;
+  return hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}",
+                              attribute_place(path_, object, name)) > 0;
 }
 
-std::optional<Hdf5Value> Hdf5File::attribute(const std::string& object, const std::string& name) const {
+std::optional<Hdf5Value> Hdf5File::attribute(const std::string& object,
+                                             const std::string& name) const {
   const Hdf5Lock lock;
   const std::string place = attribute_place(path_, object, name);
   const Hdf5Handle owner = open_object(object);
-  if (hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}", place) == 0) return std::nullopt;
-  const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT), "{}: cannot be opened", place));
+  if (hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}", place) == 0)
+    return std::nullopt;
+  const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT),
+                                               "{}: cannot be opened", place));
   return read_value(handle.id(), place);
 }
 
@@ -119,7 +144,8 @@ std::vector<std::string> Hdf5File::attribute_names(const std::string& object) co
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
     return 0;
   };
-  hdf5_try<InputError>(H5Aiterate2(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names), "{}: attributes of {}", path_, printable(object));
+  hdf5_try<InputError>(H5Aiterate2(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
+                       "{}: attributes of {}", path_, printable(object));
   return names;
 }
 
@@ -129,7 +155,8 @@ std::map<std::string, Hdf5Value> Hdf5File::attributes(const std::string& object)
   std::map<std::string, Hdf5Value> values;
   for (const std::string& name : attribute_names(object)) {
     const std::string place = attribute_place(path_, object, name);
-    const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT), "{}: cannot be opened", place));
+    const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT),
+                                                 "{}: cannot be opened", place));
     values.emplace(name, read_value(handle.id(), place));
   }
   return values;
@@ -177,18 +204,21 @@ std::vector<std::string> Hdf5File::read_strings(const std::string& object) const
   const Hdf5Lock lock;
   const std::string place = place_of(object);
   const Hdf5Description description = describe(object);
-  validate(description.kind == Hdf5Description::Kind::text && description.shape.size() <= 1, "{}: a list of strings is meant", place);
+  validate(description.kind == Hdf5Description::Kind::text && description.shape.size() <= 1,
+           "{}: a list of strings is meant", place);
   const Hdf5Handle handle = open_object(object);
   const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", place));
   const Hdf5Handle space(hdf5_try<InputError>(H5Dget_space(handle.id()), "{}: no extents", place));
   return detail::read_string_elements({handle.id(), false, type.id(), space.id(), place});
 }
 
-std::vector<std::string> Hdf5File::attribute_strings(const std::string& object, const std::string& name) const {
+std::vector<std::string> Hdf5File::attribute_strings(const std::string& object,
+                                                     const std::string& name) const {
   const Hdf5Lock lock;
   const std::string place = attribute_place(path_, object, name);
   const Hdf5Handle owner = open_object(object);
-  const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT), "{}: cannot be opened", place));
+  const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT),
+                                               "{}: cannot be opened", place));
   const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(handle.id()), "{}: no type", place));
   const Hdf5Handle space(hdf5_try<InputError>(H5Aget_space(handle.id()), "{}: no extents", place));
   validate(H5Tget_class(type.id()) == H5T_STRING, "{}: strings are meant", place);

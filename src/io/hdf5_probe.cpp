@@ -30,9 +30,10 @@ namespace {
 constexpr std::size_t paths_a_process = 256;  // their names fit on a command line
 // What looking over an honest file takes is far below: its large data are not read.
 constexpr rlim_t most_bytes = rlim_t{448} << 20, least_seconds = 4, most_seconds = 60;
-constexpr std::int64_t bytes_a_second = std::int64_t{4} << 20;  // of a file that is all objects, on a slow machine
-constexpr unsigned slow_machine = 15;                           // the clock may run so many times faster than a process
-constexpr std::int64_t values_bytes = std::int64_t{16} << 20;   // of each dataset, so many are read
+constexpr std::int64_t bytes_a_second = std::int64_t{4}
+                                        << 20;  // of a file that is all objects, on a slow machine
+constexpr unsigned slow_machine = 15;  // the clock may run so many times faster than a process
+constexpr std::int64_t values_bytes = std::int64_t{16} << 20;  // of each dataset, so many are read
 
 struct Stamp {
   std::int64_t bytes = -1, seconds = 0, nanoseconds = 0;
@@ -60,7 +61,9 @@ Stamp stamp_of(const std::string& path) {
 
 class Pipe {
  public:
-  Pipe() { ensure(::pipe2(ends_, O_CLOEXEC) == 0, "no pipe can be made: {}", std::strerror(errno)); }
+  Pipe() {
+    ensure(::pipe2(ends_, O_CLOEXEC) == 0, "no pipe can be made: {}", std::strerror(errno));
+  }
   ~Pipe() {
     close_write();
     ::close(ends_[0]);
@@ -96,11 +99,14 @@ pid_t start(const std::vector<std::string>& words, const Pipe& pipe) {
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, pipe.write_end(), STDOUT_FILENO);
-  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);  // the C library's last words are not the user's
+  posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY,
+                                   0);  // the C library's last words are not the user's
   pid_t child = -1;
-  const int error = ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
+  const int error =
+      ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  ensure(error == 0, "{}: cannot be started to look over foreign files: {}", words[0], std::strerror(error));
+  ensure(error == 0, "{}: cannot be started to look over foreign files: {}", words[0],
+         std::strerror(error));
   return child;
 }
 
@@ -109,36 +115,51 @@ int status_of(pid_t child) {
   pid_t ended = -1;
   do ended = ::waitpid(child, &status, 0);
   while (ended < 0 && errno == EINTR);
-  ensure(ended == child, "the process that looks over foreign files is lost: {}", std::strerror(errno));
+  ensure(ended == child, "the process that looks over foreign files is lost: {}",
+         std::strerror(errno));
   return status;
 }
 
 /// Signals by which a process ends itself, not others it.
 bool is_own(int signal) {
-  return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE || signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE ||
+         signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
 }
 
-std::string library_version() { return fmt::format("HDF5 {}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE); }
+std::string library_version() {
+  return fmt::format("HDF5 {}.{}.{}", H5_VERS_MAJOR, H5_VERS_MINOR, H5_VERS_RELEASE);
+}
 
 /// `path` is the one at which the process ended.
 void judge(int status, const std::string& path) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
-    throw InputError(fmt::format("{}: what it says of itself does not fit in {} MiB of memory: it is damaged or hostile", path, most_bytes >> 20));
+    throw InputError(fmt::format(
+        "{}: what it says of itself does not fit in {} MiB of memory: it is damaged or hostile",
+        path, most_bytes >> 20));
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::failure)) {  // a build that watches its memory ends so
-    throw InputError(fmt::format("{}: {} itself fails on it: it is damaged or hostile", path, library_version()));
+  if (WIFEXITED(status) &&
+      WEXITSTATUS(status) ==
+          static_cast<int>(ExitCode::failure)) {  // a build that watches its memory ends so
+    throw InputError(fmt::format("{}: {} itself fails on it: it is damaged or hostile", path,
+                                 library_version()));
   }
-  ensure(WIFSIGNALED(status), "{}: the process that looks over foreign files ended with {}", path, WEXITSTATUS(status));
+  ensure(WIFSIGNALED(status), "{}: the process that looks over foreign files ended with {}", path,
+         WEXITSTATUS(status));
   const int signal = WTERMSIG(status);
   if (signal == SIGXCPU || signal == SIGALRM)
-    throw InputError(fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile", path, library_version()));
-  ensure(is_own(signal), "{}: the process that looks over foreign files was ended by signal {}", path, signal);
-  throw InputError(fmt::format("{}: {} itself fails on it ({}): it is damaged or hostile", path, library_version(), strsignal(signal)));
+    throw InputError(
+        fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile",
+                    path, library_version()));
+  ensure(is_own(signal), "{}: the process that looks over foreign files was ended by signal {}",
+         path, signal);
+  throw InputError(fmt::format("{}: {} itself fails on it ({}): it is damaged or hostile", path,
+                               library_version(), strsignal(signal)));
 }
 
 void probe_some(const std::vector<std::string>& command, std::span<const std::string> paths) {
   std::vector<std::string> words = command;
-  for (const std::string& path : paths) words.push_back(path.starts_with('-') ? "./" + path : path);  // no option
+  for (const std::string& path : paths)
+    words.push_back(path.starts_with('-') ? "./" + path : path);  // no option
   Pipe pipe;
   const pid_t child = start(words, pipe);
   pipe.close_write();
@@ -157,10 +178,12 @@ void limit(Resource resource, rlim_t most) {
   ::setrlimit(resource, &now);
 }
 
-/// What this process has taken. With CUDA's libraries that is hundreds of MiB before it looks at anything.
+/// What this process has taken. With CUDA's libraries that is hundreds of MiB before it looks at
+/// anything.
 struct Memory {
   rlim_t data = 0,
-         most_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage would count what the process held that started this one)
+         most_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage
+                             ///< would count what the process held that started this one)
 
   static Memory now() {
     Memory memory;
@@ -172,18 +195,26 @@ struct Memory {
     return memory;
   }
   /// "VmData:    1234 kB"
-  static rlim_t bytes_of(const std::string& line) { return std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024; }
+  static rlim_t bytes_of(const std::string& line) {
+    return std::strtoull(line.c_str() + line.find(':') + 1, nullptr, 10) * 1024;
+  }
 };
 
-/// Whether this process may have come to its limit: HDF5 takes a failed allocation for an error like any other, and a reader without the limit would go on.
-/// A block that grows by doubling fails when a third is in use; an honest file takes less than a quarter.
-bool is_near_limit(const Memory& start) { return Memory::now().most_resident > start.most_resident + most_bytes / 3; }
+/// Whether this process may have come to its limit: HDF5 takes a failed allocation for an error
+/// like any other, and a reader without the limit would go on. A block that grows by doubling fails
+/// when a third is in use; an honest file takes less than a quarter.
+bool is_near_limit(const Memory& start) {
+  return Memory::now().most_resident > start.most_resident + most_bytes / 3;
+}
 
-/// Seconds of processor time from now on; and by the clock, where a broken heap leaves a process waiting for itself.
+/// Seconds of processor time from now on; and by the clock, where a broken heap leaves a process
+/// waiting for itself.
 void limit_time(std::int64_t file_bytes) {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
-  const rlim_t seconds = std::clamp<rlim_t>(static_cast<rlim_t>(std::max<std::int64_t>(file_bytes, 0) / bytes_a_second), least_seconds, most_seconds);
+  const rlim_t seconds = std::clamp<rlim_t>(
+      static_cast<rlim_t>(std::max<std::int64_t>(file_bytes, 0) / bytes_a_second), least_seconds,
+      most_seconds);
   limit(RLIMIT_CPU, static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1 + seconds);
   ::alarm(static_cast<unsigned>(seconds) * slow_machine);
 }
@@ -200,7 +231,8 @@ void pass_over(Body&& body) {
 /// Values up to a bound: conversions, chunks and filters take part.
 void look_at_values(const Hdf5Dataset& dataset) {
   const Hdf5Description& description = dataset.description();
-  const bool number = description.kind == Hdf5Description::Kind::integer || description.kind == Hdf5Description::Kind::real;
+  const bool number = description.kind == Hdf5Description::Kind::integer ||
+                      description.kind == Hdf5Description::Kind::real;
   if (!number || description.bytes == 0) return;
   if (description.shape.empty()) {
     double value = 0;
@@ -220,11 +252,14 @@ void look_at_values(const Hdf5Dataset& dataset) {
   }
 }
 
-// What readers ask for by name goes another way through HDF5 than what is listed, and may be found where listing fails.
-constexpr const char* known_attributes[] = {"format", "version", "kind",   "complete",   "step",      "epoch",   "epoch_samples", "samples",
-                                            "deck",   "updates", "digest", "vocabulary", "tokenizer", "classes", "block"};
-constexpr const char* known_objects[] = {"model",  "buffers", "ema",     "optimizer", "state",     "classes",  "images",
-                                         "labels", "bytes",   "offsets", "tokens",    "documents", "checksums"};
+// What readers ask for by name goes another way through HDF5 than what is listed, and may be found
+// where listing fails.
+constexpr const char* known_attributes[] = {
+    "format", "version", "kind",   "complete",   "step",      "epoch",   "epoch_samples", "samples",
+    "deck",   "updates", "digest", "vocabulary", "tokenizer", "classes", "block"};
+constexpr const char* known_objects[] = {"model",   "buffers",   "ema",      "optimizer", "state",
+                                         "classes", "images",    "labels",   "bytes",     "offsets",
+                                         "tokens",  "documents", "checksums"};
 
 void look_at_attribute(const Hdf5File& file, const std::string& object, const std::string& name) {
   pass_over([&] {
@@ -238,7 +273,8 @@ void look_at_attribute(const Hdf5File& file, const std::string& object, const st
 void look_at_object(const Hdf5File& file, const std::string& object) {
   for (const char* name : known_attributes) look_at_attribute(file, object, name);
   pass_over([&] {
-    for (const std::string& name : file.attribute_names(object)) look_at_attribute(file, object, name);
+    for (const std::string& name : file.attribute_names(object))
+      look_at_attribute(file, object, name);
   });
   if (file.is_group(object)) return;
   const Hdf5Dataset dataset = file.dataset(object);
@@ -260,7 +296,8 @@ void look_over(const std::string& path) {
     if (depth == deepest) continue;
     pass_over([&] {
       if (!file.is_group(object)) return;
-      for (const std::string& name : file.list(object)) waiting.emplace_back(object == "/" ? "/" + name : object + "/" + name, depth + 1);
+      for (const std::string& name : file.list(object))
+        waiting.emplace_back(object == "/" ? "/" + name : object + "/" + name, depth + 1);
     });
   }
 }

@@ -15,27 +15,33 @@ namespace {
 
 using detail::hdf5_try;
 
-// A file of strangers can claim any extent for compressed data. Deflate reaches 1032 : 1 at best, other usual filters less.
+// A file of strangers can claim any extent for compressed data. Deflate reaches 1032 : 1 at best,
+// other usual filters less.
 constexpr std::int64_t largest_compression = 2000, always_allowed_bytes = 1 << 20;
 
 std::vector<std::int64_t> extents_of(hid_t space, const std::string& place) {
   const int rank = hdf5_try<InputError>(H5Sget_simple_extent_ndims(space), "{}: no extents", place);
   std::vector<hsize_t> dims(static_cast<std::size_t>(rank));
-  if (rank > 0) hdf5_try<InputError>(H5Sget_simple_extent_dims(space, dims.data(), nullptr), "{}: no extents", place);
+  if (rank > 0)
+    hdf5_try<InputError>(H5Sget_simple_extent_dims(space, dims.data(), nullptr), "{}: no extents",
+                         place);
   std::vector<std::int64_t> shape;
   for (const hsize_t extent : dims) {
-    validate(extent <= static_cast<hsize_t>(std::numeric_limits<std::int64_t>::max()), "{}: an extent of {} elements cannot be", place, extent);
+    validate(extent <= static_cast<hsize_t>(std::numeric_limits<std::int64_t>::max()),
+             "{}: an extent of {} elements cannot be", place, extent);
     shape.push_back(static_cast<std::int64_t>(extent));
   }
   return shape;
 }
 
-std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t element_bytes, const std::string& place) {
+std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t element_bytes,
+                           const std::string& place) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::int64_t bytes = element_bytes;
   for (const std::int64_t extent : shape) {
     const bool overflow = __builtin_mul_overflow(bytes, extent, &bytes);
-    validate(!overflow, "{}: its extents [{}] are more bytes than can be counted", place, fmt::join(shape, ", "));
+    validate(!overflow, "{}: its extents [{}] are more bytes than can be counted", place,
+             fmt::join(shape, ", "));
   }
   return bytes;
 }
@@ -49,13 +55,15 @@ void describe_type(hid_t type, Hdf5Description& description) {
       const Hdf5Handle owner(number);
       description.kind = Hdf5Description::Kind::integer;
       description.is_signed = H5Tget_sign(number) == H5T_SGN_2;
-      description.native_order = description.element_bytes == 1 || H5Tget_order(number) == H5Tget_order(H5T_NATIVE_INT);
+      description.native_order =
+          description.element_bytes == 1 || H5Tget_order(number) == H5Tget_order(H5T_NATIVE_INT);
       break;
     }
     case H5T_FLOAT:
       description.kind = Hdf5Description::Kind::real;
       description.is_signed = true;
-      description.native_order = H5Tequal(type, H5T_NATIVE_FLOAT) > 0 || H5Tequal(type, H5T_NATIVE_DOUBLE) > 0;
+      description.native_order =
+          H5Tequal(type, H5T_NATIVE_FLOAT) > 0 || H5Tequal(type, H5T_NATIVE_DOUBLE) > 0;
       break;
     case H5T_STRING: description.kind = Hdf5Description::Kind::text; break;
     default: description.kind = Hdf5Description::Kind::other;
@@ -63,17 +71,27 @@ void describe_type(hid_t type, Hdf5Description& description) {
 }
 
 // Where the elements are, and whether the file can hold them at all.
-void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string& place, Hdf5Description& description) {
-  const Hdf5Handle layout(hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", place));
+void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string& place,
+                      Hdf5Description& description) {
+  const Hdf5Handle layout(
+      hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", place));
   const H5D_layout_t kind = H5Pget_layout(layout.id());
   validate(kind == H5D_CONTIGUOUS || kind == H5D_CHUNKED || kind == H5D_COMPACT,
-           "{}: a virtual dataset (its data lie in other files) is not read; copy it into a plain dataset", place);
-  validate(H5Pget_external_count(layout.id()) == 0, "{}: its data lie in another file (external storage), which is not read; copy it into a plain dataset",
+           "{}: a virtual dataset (its data lie in other files) is not read; copy it into a plain "
+           "dataset",
+           place);
+  validate(H5Pget_external_count(layout.id()) == 0,
+           "{}: its data lie in another file (external storage), which is not read; copy it into a "
+           "plain dataset",
            place);
   if (kind == H5D_CHUNKED) {
     std::vector<hsize_t> chunk(std::max<std::size_t>(description.shape.size(), 1));
-    const int rank = hdf5_try<InputError>(H5Pget_chunk(layout.id(), static_cast<int>(chunk.size()), chunk.data()), "{}: no chunks", place);
-    description.chunk.assign(chunk.begin(), chunk.begin() + std::min<std::ptrdiff_t>(rank, static_cast<std::ptrdiff_t>(chunk.size())));
+    const int rank = hdf5_try<InputError>(
+        H5Pget_chunk(layout.id(), static_cast<int>(chunk.size()), chunk.data()), "{}: no chunks",
+        place);
+    description.chunk.assign(
+        chunk.begin(),
+        chunk.begin() + std::min<std::ptrdiff_t>(rank, static_cast<std::ptrdiff_t>(chunk.size())));
   }
   if (file_bytes < 0 || description.bytes == 0) return;
   const std::int64_t stored = static_cast<std::int64_t>(H5Dget_storage_size(dataset));
@@ -81,18 +99,27 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
     const haddr_t offset = H5Dget_offset(dataset);
     validate(offset != HADDR_UNDEF, "{}: was made but never written", place);
     description.offset = static_cast<std::int64_t>(offset);
-    validate(description.offset >= 0 && description.offset <= file_bytes && description.bytes <= file_bytes - description.offset,
-             "{}: its {} bytes from byte {} on do not fit in the file of {} bytes: the file is cut short or damaged", place, description.bytes,
-             description.offset, file_bytes);
+    validate(description.offset >= 0 && description.offset <= file_bytes &&
+                 description.bytes <= file_bytes - description.offset,
+             "{}: its {} bytes from byte {} on do not fit in the file of {} bytes: the file is cut "
+             "short or damaged",
+             place, description.bytes, description.offset, file_bytes);
   } else if (kind == H5D_CHUNKED) {
-    validate(stored > 0 && stored <= file_bytes, "{}: {} bytes are stored of it in a file of {} bytes: it was never written or is damaged", place, stored,
-             file_bytes);
-    const std::int64_t allowed =
-        std::max(always_allowed_bytes, largest_compression * std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / largest_compression));
-    validate(description.bytes <= allowed, "{}: claims {} bytes, which {} stored bytes cannot hold", place, description.bytes, stored);
+    validate(
+        stored > 0 && stored <= file_bytes,
+        "{}: {} bytes are stored of it in a file of {} bytes: it was never written or is damaged",
+        place, stored, file_bytes);
+    const std::int64_t allowed = std::max(
+        always_allowed_bytes,
+        largest_compression *
+            std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / largest_compression));
+    validate(description.bytes <= allowed, "{}: claims {} bytes, which {} stored bytes cannot hold",
+             place, description.bytes, stored);
     // One chunk is taken into memory whole.
-    const std::int64_t chunk_bytes = checked_bytes(description.chunk, description.element_bytes, place);
-    validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", place, chunk_bytes, file_bytes);
+    const std::int64_t chunk_bytes =
+        checked_bytes(description.chunk, description.element_bytes, place);
+    validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", place,
+             chunk_bytes, file_bytes);
   }
 }
 
@@ -119,32 +146,44 @@ Hdf5File Hdf5File::open(const std::string& path) {
   validate(::stat(path.c_str(), &status) == 0, "{}: no such file, or it may not be read", path);
   validate(S_ISREG(status.st_mode), "{}: not a file", path);
   const Hdf5Lock lock;
-  const Hdf5Handle access(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
+  const Hdf5Handle access(
+      hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
 #if H5_VERSION_GE(1, 10, 7)
-  H5Pset_file_locking(access.id(), false, true);  // many parallel file systems refuse locks, and readers need none
+  H5Pset_file_locking(access.id(), false,
+                      true);  // many parallel file systems refuse locks, and readers need none
 #endif
-  const hid_t file = hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()), "{}: not an HDF5 file that can be read", path);
+  const hid_t file = hdf5_try<InputError>(H5Fopen(path.c_str(), H5F_ACC_RDONLY, access.id()),
+                                          "{}: not an HDF5 file that can be read", path);
   return Hdf5File(Hdf5Handle(file), path, false, static_cast<std::int64_t>(status.st_size));
 }
 
-// The path of an object through hard links only: soft links are followed here, so that none leaves the file. Empty: not there.
+// The path of an object through hard links only: soft links are followed here, so that none leaves
+// the file. Empty: not there.
 std::string Hdf5File::resolve(const std::string& object, int depth) const {
   validate(depth < deepest_link, "{}: links lead in a circle", place_of(object));
   std::string found = "/";
   for (const std::string& part : components(object)) {
     const std::string next = found == "/" ? found + part : found + "/" + part;
     H5O_info_t owner;
-    if (H5Oget_info_by_name(handle_.id(), found.c_str(), &owner, H5P_DEFAULT) < 0 || owner.type != H5O_TYPE_GROUP) return H5Eclear2(H5E_DEFAULT), "";
+    if (H5Oget_info_by_name(handle_.id(), found.c_str(), &owner, H5P_DEFAULT) < 0 ||
+        owner.type != H5O_TYPE_GROUP)
+      return H5Eclear2(H5E_DEFAULT), "";
     if (H5Lexists(handle_.id(), next.c_str(), H5P_DEFAULT) <= 0) return H5Eclear2(H5E_DEFAULT), "";
     H5L_info_t link;
-    hdf5_try<InputError>(H5Lget_info(handle_.id(), next.c_str(), &link, H5P_DEFAULT), "{}: link {}", path_, printable(next));
+    hdf5_try<InputError>(H5Lget_info(handle_.id(), next.c_str(), &link, H5P_DEFAULT), "{}: link {}",
+                         path_, printable(next));
     if (link.type == H5L_TYPE_HARD) {
       found = next;
       continue;
     }
-    validate(link.type == H5L_TYPE_SOFT, "{}: {} is a link into another file, which is not followed; copy the data into this file", path_, printable(next));
+    validate(
+        link.type == H5L_TYPE_SOFT,
+        "{}: {} is a link into another file, which is not followed; copy the data into this file",
+        path_, printable(next));
     std::string target(link.u.val_size, '\0');
-    hdf5_try<InputError>(H5Lget_val(handle_.id(), next.c_str(), target.data(), target.size(), H5P_DEFAULT), "{}: link {}", path_, printable(next));
+    hdf5_try<InputError>(
+        H5Lget_val(handle_.id(), next.c_str(), target.data(), target.size(), H5P_DEFAULT),
+        "{}: link {}", path_, printable(next));
     target.resize(std::min(target.find('\0'), target.size()));
     found = resolve(target.starts_with('/') ? target : found + "/" + target, depth + 1);
     if (found.empty()) return found;
@@ -162,14 +201,16 @@ bool Hdf5File::is_group(const std::string& object) const {
   const std::string found = resolve(object, 0);
   if (found.empty()) return false;
   H5O_info_t info;
-  hdf5_try<InputError>(H5Oget_info_by_name(handle_.id(), found.c_str(), &info, H5P_DEFAULT), "{}", place_of(object));
+  hdf5_try<InputError>(H5Oget_info_by_name(handle_.id(), found.c_str(), &info, H5P_DEFAULT), "{}",
+                       place_of(object));
   return info.type == H5O_TYPE_GROUP;
 }
 
 Hdf5Handle Hdf5File::open_object(const std::string& object) const {
   const std::string found = resolve(object, 0);
   validate(!found.empty(), "{} is missing", place_of(object));
-  return Hdf5Handle(hdf5_try<InputError>(H5Oopen(handle_.id(), found.c_str(), H5P_DEFAULT), "{}: cannot be opened", place_of(object)));
+  return Hdf5Handle(hdf5_try<InputError>(H5Oopen(handle_.id(), found.c_str(), H5P_DEFAULT),
+                                         "{}: cannot be opened", place_of(object)));
 }
 
 std::vector<std::string> Hdf5File::list(const std::string& group) const {
@@ -181,7 +222,8 @@ std::vector<std::string> Hdf5File::list(const std::string& group) const {
     static_cast<std::vector<std::string>*>(out)->emplace_back(name);
     return 0;
   };
-  hdf5_try<InputError>(H5Literate(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names), "{}: cannot be listed", place_of(group));
+  hdf5_try<InputError>(H5Literate(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
+                       "{}: cannot be listed", place_of(group));
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -191,13 +233,17 @@ std::vector<std::string> Hdf5File::list_datasets(const std::string& group) const
   std::size_t seen = 0;
   const Hdf5Lock lock;
   std::vector<std::string> datasets;
-  const auto join = [](const std::string& parent, const std::string& name) { return parent.empty() ? name : parent + "/" + name; };
+  const auto join = [](const std::string& parent, const std::string& name) {
+    return parent.empty() ? name : parent + "/" + name;
+  };
   const std::vector<std::string> top = components(group);
   std::vector<std::string> waiting{fmt::format("{}", fmt::join(top, "/"))};
   while (!waiting.empty()) {
     const std::string current = waiting.back();
     waiting.pop_back();
-    validate(components(current).size() <= top.size() + deepest, "{}: groups are nested deeper than {} levels at {}", path_, deepest, printable(current));
+    validate(components(current).size() <= top.size() + deepest,
+             "{}: groups are nested deeper than {} levels at {}", path_, deepest,
+             printable(current));
     for (const std::string& name : list(current)) {
       const std::string child = join(current, name);
       (is_group(child) ? waiting : datasets).push_back(child);
@@ -224,7 +270,8 @@ Hdf5Dataset Hdf5File::dataset(const std::string& object) const {
   return Hdf5Dataset(std::move(handle), place, std::move(description), collective_);
 }
 
-void Hdf5Dataset::read(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, void* out) const {
+void Hdf5Dataset::read(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
+                       Hdf5Number memory, void* out) const {
   const Hdf5Box box{{start.begin(), start.end()}, {count.begin(), count.end()}};
   read({&box, 1}, memory, out);
 }
@@ -232,20 +279,25 @@ void Hdf5Dataset::read(std::span<const std::int64_t> start, std::span<const std:
 void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* out) const {
   const Hdf5Lock lock;
   const std::size_t rank = description_.shape.size();
-  validate(description_.kind == Hdf5Description::Kind::integer || description_.kind == Hdf5Description::Kind::real, "{}: is not numbers", place_);
+  validate(description_.kind == Hdf5Description::Kind::integer ||
+               description_.kind == Hdf5Description::Kind::real,
+           "{}: is not numbers", place_);
   std::int64_t elements = 0;
   for (const Hdf5Box& box : boxes) {
     TRIREME_EXPECT(box.start.size() == rank && box.count.size() == rank);
     elements += box.elements();
     for (std::size_t i = 0; i < rank && box.elements() != 0; ++i) {
-      validate(box.start[i] >= 0 && box.count[i] > 0 && box.start[i] <= description_.shape[i] - box.count[i], "{}: rows {} to {} asked of {}", place_,
-               box.start[i], box.start[i] + box.count[i], description_.shape[i]);
+      validate(box.start[i] >= 0 && box.count[i] > 0 &&
+                   box.start[i] <= description_.shape[i] - box.count[i],
+               "{}: rows {} to {} asked of {}", place_, box.start[i], box.start[i] + box.count[i],
+               description_.shape[i]);
     }
   }
   if (elements == 0) return;
   const detail::Selection chosen = detail::select<InputError>(handle_.id(), boxes, place_);
-  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(), chosen.in_file.id(), H5P_DEFAULT, out), "{}: cannot be read",
-                       place_);
+  hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(),
+                               chosen.in_file.id(), H5P_DEFAULT, out),
+                       "{}: cannot be read", place_);
 }
 
 void Hdf5Dataset::read_all(Hdf5Number memory, void* out) const {

@@ -14,35 +14,43 @@ Hdf5Handle access_list(const std::string& path, const Hdf5Creation& creation) {
   if (creation.communicator != nullptr) {
 #if defined(H5_HAVE_PARALLEL)
     const MPI_Comm communicator = *static_cast<const MPI_Comm*>(creation.communicator);
-    // ROMIO would write the gaps between pieces of metadata too, with what its buffer happens to hold: the same input gives the same bytes.
+    // ROMIO would write the gaps between pieces of metadata too, with what its buffer happens to
+    // hold: the same input gives the same bytes.
     MPI_Info hints = MPI_INFO_NULL;
     MPI_Info_create(&hints);
     MPI_Info_set(hints, "romio_ds_write", "disable");
     const herr_t taken = H5Pset_fapl_mpio(list.id(), communicator, hints);
     MPI_Info_free(&hints);
     hdf5_try<Failure>(taken, "{}: HDF5's MPI driver refused", path);
-    hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true), "{}: collective metadata refused", path);
+    hdf5_try<Failure>(H5Pset_coll_metadata_write(list.id(), true),
+                      "{}: collective metadata refused", path);
 #else
     throw Failure(path + ": this HDF5 was built without MPI");
 #endif
   }
   if (creation.alignment > 0) {
     const hsize_t alignment = static_cast<hsize_t>(creation.alignment);
-    hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment), "{}: alignment {} refused", path, creation.alignment);
+    hdf5_try<Failure>(H5Pset_alignment(list.id(), alignment, alignment), "{}: alignment {} refused",
+                      path, creation.alignment);
   }
   // Files that every HDF5 since 1.8 reads, with checksums on their metadata.
-  hdf5_try<Failure>(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V18, H5F_LIBVER_V18), "{}: version bounds refused", path);
+  hdf5_try<Failure>(H5Pset_libver_bounds(list.id(), H5F_LIBVER_V18, H5F_LIBVER_V18),
+                    "{}: version bounds refused", path);
   return list;
 }
 
-std::vector<hsize_t> extents(std::span<const std::int64_t> values) { return {values.begin(), values.end()}; }
+std::vector<hsize_t> extents(std::span<const std::int64_t> values) {
+  return {values.begin(), values.end()};
+}
 
 Hdf5Handle contiguous_layout(const std::string& place) {
   Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_CREATE), "{}: no property list", place));
   hdf5_try<Failure>(H5Pset_layout(list.id(), H5D_CONTIGUOUS), "{}: layout", place);
-  hdf5_try<Failure>(H5Pset_alloc_time(list.id(), H5D_ALLOC_TIME_EARLY), "{}: early allocation", place);
+  hdf5_try<Failure>(H5Pset_alloc_time(list.id(), H5D_ALLOC_TIME_EARLY), "{}: early allocation",
+                    place);
   hdf5_try<Failure>(H5Pset_fill_time(list.id(), H5D_FILL_TIME_NEVER), "{}: no fill", place);
-  hdf5_try<Failure>(H5Pset_obj_track_times(list.id(), false), "{}: times", place);  // the same input gives the same bytes
+  hdf5_try<Failure>(H5Pset_obj_track_times(list.id(), false), "{}: times",
+                    place);  // the same input gives the same bytes
   return list;
 }
 
@@ -50,14 +58,17 @@ Hdf5Handle string_type(std::size_t bytes, const std::string& place) {
   Hdf5Handle type(hdf5_try<Failure>(H5Tcopy(H5T_C_S1), "{}: string type", place));
   hdf5_try<Failure>(H5Tset_size(type.id(), bytes), "{}: string type", place);
   hdf5_try<Failure>(H5Tset_cset(type.id(), H5T_CSET_UTF8), "{}: string type", place);
-  if (bytes != H5T_VARIABLE) hdf5_try<Failure>(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "{}: string type", place);
+  if (bytes != H5T_VARIABLE)
+    hdf5_try<Failure>(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "{}: string type", place);
   return type;
 }
 
 Hdf5Handle transfer_list(bool collective, const std::string& place) {
   Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_XFER), "{}: no property list", place));
 #if defined(H5_HAVE_PARALLEL)
-  if (collective) hdf5_try<Failure>(H5Pset_dxpl_mpio(list.id(), H5FD_MPIO_COLLECTIVE), "{}: collective transfer refused", place);
+  if (collective)
+    hdf5_try<Failure>(H5Pset_dxpl_mpio(list.id(), H5FD_MPIO_COLLECTIVE),
+                      "{}: collective transfer refused", place);
 #else
   (void)collective;
 #endif
@@ -69,13 +80,18 @@ Hdf5Handle transfer_list(bool collective, const std::string& place) {
 Hdf5File Hdf5File::create(const std::string& path, const Hdf5Creation& creation) {
   const Hdf5Lock lock;
   const Hdf5Handle access = access_list(path, creation);
-  const Hdf5Handle layout(hdf5_try<Failure>(H5Pcreate(H5P_FILE_CREATE), "{}: no property list", path));
-  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", path);  // of the root group
+  const Hdf5Handle layout(
+      hdf5_try<Failure>(H5Pcreate(H5P_FILE_CREATE), "{}: no property list", path));
+  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times",
+                    path);  // of the root group
   if (creation.user_block_bytes > 0) {
-    hdf5_try<Failure>(H5Pset_userblock(layout.id(), static_cast<hsize_t>(creation.user_block_bytes)), "{}: a user block of {} bytes refused", path,
-                      creation.user_block_bytes);
+    hdf5_try<Failure>(
+        H5Pset_userblock(layout.id(), static_cast<hsize_t>(creation.user_block_bytes)),
+        "{}: a user block of {} bytes refused", path, creation.user_block_bytes);
   }
-  const hid_t file = hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()), "{}: cannot be created", path);
+  const hid_t file =
+      hdf5_try<Failure>(H5Fcreate(path.c_str(), H5F_ACC_TRUNC, layout.id(), access.id()),
+                        "{}: cannot be created", path);
   return Hdf5File(Hdf5Handle(file), path, creation.communicator != nullptr, -1);
 }
 
@@ -83,10 +99,12 @@ void Hdf5File::create_group(const std::string& group) {
   const Hdf5Lock lock;
   if (has(group)) return;
   create_groups_above(group);  // not by HDF5: those that it makes by itself carry the time
-  const Hdf5Handle layout(hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", place_of(group)));
+  const Hdf5Handle layout(
+      hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", place_of(group)));
   hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", place_of(group));
-  const Hdf5Handle made(
-      hdf5_try<Failure>(H5Gcreate2(handle_.id(), group.c_str(), H5P_DEFAULT, layout.id(), H5P_DEFAULT), "{}: cannot be created", place_of(group)));
+  const Hdf5Handle made(hdf5_try<Failure>(
+      H5Gcreate2(handle_.id(), group.c_str(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
+      "{}: cannot be created", place_of(group)));
 }
 
 void Hdf5File::create_groups_above(const std::string& object) {
@@ -94,18 +112,25 @@ void Hdf5File::create_groups_above(const std::string& object) {
   if (slash != std::string::npos && slash > 0) create_group(object.substr(0, slash));
 }
 
-Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type, std::span<const std::int64_t> shape) {
+Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
+                                     std::span<const std::int64_t> shape) {
   const Hdf5Lock lock;
   const std::string place = place_of(object);
   const std::vector<hsize_t> dims = extents(shape);
-  const Hdf5Handle space(hdf5_try<Failure>(dims.empty() ? H5Screate(H5S_SCALAR) : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
-                                           "{}: extents refused", place));
+  const Hdf5Handle space(hdf5_try<Failure>(
+      dims.empty() ? H5Screate(H5S_SCALAR)
+                   : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
+      "{}: extents refused", place));
   create_groups_above(object);
   const Hdf5Handle layout = contiguous_layout(place);
-  Hdf5Handle dataset(hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
-                                       "{}: cannot be created", place));
+  Hdf5Handle dataset(
+      hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type),
+                                   space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
+                        "{}: cannot be created", place));
   Hdf5Description description;
-  description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64 ? Hdf5Description::Kind::real : Hdf5Description::Kind::integer;
+  description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64
+                         ? Hdf5Description::Kind::real
+                         : Hdf5Description::Kind::integer;
   description.element_bytes = size_of(type);
   description.is_signed = type == Hdf5Number::int32 || type == Hdf5Number::int64;
   description.native_order = H5Tequal(detail::file_type(type), detail::memory_type(type)) > 0;
@@ -122,26 +147,37 @@ void Hdf5File::write_strings(const std::string& object, const std::vector<std::s
   std::size_t width = 1;
   for (const std::string& text : strings) width = std::max(width, text.size());
   std::string packed(width * strings.size(), '\0');
-  for (std::size_t i = 0; i < strings.size(); ++i) std::copy(strings[i].begin(), strings[i].end(), packed.begin() + static_cast<std::ptrdiff_t>(i * width));
+  for (std::size_t i = 0; i < strings.size(); ++i)
+    std::copy(strings[i].begin(), strings[i].end(),
+              packed.begin() + static_cast<std::ptrdiff_t>(i * width));
   const hsize_t count = strings.size();
   create_groups_above(object);
   const Hdf5Handle type = string_type(width, place), layout = contiguous_layout(place);
-  const Hdf5Handle space(hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", place));
-  const Hdf5Handle dataset(hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
-                                             "{}: cannot be created", place));
+  const Hdf5Handle space(
+      hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", place));
+  const Hdf5Handle dataset(
+      hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT,
+                                   layout.id(), H5P_DEFAULT),
+                        "{}: cannot be created", place));
   const Hdf5Handle transfer = transfer_list(collective_, place);
-  hdf5_try<Failure>(H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()), "{}: cannot be written", place);
+  hdf5_try<Failure>(
+      H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()),
+      "{}: cannot be written", place);
 }
 
-void Hdf5File::write_attribute(const std::string& object, const std::string& name, const Hdf5Value& value) {
+void Hdf5File::write_attribute(const std::string& object, const std::string& name,
+                               const Hdf5Value& value) {
   const Hdf5Lock lock;
   const std::string place = fmt::format("{}: attribute {} of {}", path_, name, object);
-  const Hdf5Handle owner(hdf5_try<Failure>(H5Oopen(handle_.id(), object.c_str(), H5P_DEFAULT), "{}: no such object", place));
+  const Hdf5Handle owner(hdf5_try<Failure>(H5Oopen(handle_.id(), object.c_str(), H5P_DEFAULT),
+                                           "{}: no such object", place));
   const Hdf5Handle space(hdf5_try<Failure>(H5Screate(H5S_SCALAR), "{}: extents", place));
   const auto put = [&](hid_t stored, hid_t memory, const void* data) {
-    if (H5Aexists(owner.id(), name.c_str()) > 0) hdf5_try<Failure>(H5Adelete(owner.id(), name.c_str()), "{}: cannot be replaced", place);
-    const Hdf5Handle made(
-        hdf5_try<Failure>(H5Acreate2(owner.id(), name.c_str(), stored, space.id(), H5P_DEFAULT, H5P_DEFAULT), "{}: cannot be created", place));
+    if (H5Aexists(owner.id(), name.c_str()) > 0)
+      hdf5_try<Failure>(H5Adelete(owner.id(), name.c_str()), "{}: cannot be replaced", place);
+    const Hdf5Handle made(hdf5_try<Failure>(
+        H5Acreate2(owner.id(), name.c_str(), stored, space.id(), H5P_DEFAULT, H5P_DEFAULT),
+        "{}: cannot be created", place));
     hdf5_try<Failure>(H5Awrite(made.id(), memory, data), "{}: cannot be written", place);
   };
   if (const auto* text = std::get_if<std::string>(&value)) {
@@ -157,17 +193,21 @@ void Hdf5File::write_attribute(const std::string& object, const std::string& nam
   }
 }
 
-void Hdf5Dataset::write(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, const void* data) const {
+void Hdf5Dataset::write(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
+                        Hdf5Number memory, const void* data) const {
   const Hdf5Box box{{start.begin(), start.end()}, {count.begin(), count.end()}};
   write({&box, 1}, memory, data);
 }
 
 void Hdf5Dataset::write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const void* data) const {
   const Hdf5Lock lock;
-  for (const Hdf5Box& box : boxes) TRIREME_EXPECT(box.start.size() == description_.shape.size() && box.count.size() == box.start.size());
+  for (const Hdf5Box& box : boxes)
+    TRIREME_EXPECT(box.start.size() == description_.shape.size() &&
+                   box.count.size() == box.start.size());
   const detail::Selection chosen = detail::select<Failure>(handle_.id(), boxes, place_);
   const Hdf5Handle transfer = transfer_list(collective_, place_);
-  hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(), chosen.in_file.id(), transfer.id(), data),
+  hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(),
+                             chosen.in_file.id(), transfer.id(), data),
                     "{}: cannot be written", place_);
 }
 

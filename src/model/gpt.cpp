@@ -23,30 +23,42 @@ std::string multiples(std::int64_t value, std::int64_t part) {
 }  // namespace
 
 void validate_gpt(const GptOptions& o, int tensor_size) {
-  TRIREME_EXPECT(o.layers > 0 && o.heads > 0 && o.kv_heads > 0 && o.width > 0 && o.mlp_width > 0 && o.context > 0 && o.vocabulary > 0 && tensor_size > 0);
-  validate(o.width % o.heads == 0, "model.width = {} does not divide over model.heads = {} (heads are of one width); use width = {}", o.width, o.heads,
-           multiples(o.width, o.heads));
-  validate(o.heads % o.kv_heads == 0, "model.heads = {} does not divide over model.kv_heads = {} (each serves as many heads); use kv_heads = {}", o.heads,
-           o.kv_heads, divisor(o.heads, o.kv_heads));
+  TRIREME_EXPECT(o.layers > 0 && o.heads > 0 && o.kv_heads > 0 && o.width > 0 && o.mlp_width > 0 &&
+                 o.context > 0 && o.vocabulary > 0 && tensor_size > 0);
+  validate(o.width % o.heads == 0,
+           "model.width = {} does not divide over model.heads = {} (heads are of one width); use "
+           "width = {}",
+           o.width, o.heads, multiples(o.width, o.heads));
+  validate(o.heads % o.kv_heads == 0,
+           "model.heads = {} does not divide over model.kv_heads = {} (each serves as many heads); "
+           "use kv_heads = {}",
+           o.heads, o.kv_heads, divisor(o.heads, o.kv_heads));
   validate(o.positions != GptPositions::rope || o.head_width() % 2 == 0,
-           "model.width / model.heads = {} / {} = {} is odd, but positions = \"rope\" turns pairs of a head's elements; use width = {}", o.width, o.heads,
-           o.head_width(), multiples(o.width, 2 * o.heads));
+           "model.width / model.heads = {} / {} = {} is odd, but positions = \"rope\" turns pairs "
+           "of a head's elements; use width = {}",
+           o.width, o.heads, o.head_width(), multiples(o.width, 2 * o.heads));
   const auto split = [&](std::int64_t extent, const char* key, const char* what) {
-    validate(extent % tensor_size == 0, "model.{} = {} does not divide over parallel.tensor = {} ({}); use tensor = {}, or {} = {}", key, extent, tensor_size,
-             what, divisor(extent, tensor_size), key, multiples(extent, tensor_size));
+    validate(
+        extent % tensor_size == 0,
+        "model.{} = {} does not divide over parallel.tensor = {} ({}); use tensor = {}, or {} = {}",
+        key, extent, tensor_size, what, divisor(extent, tensor_size), key,
+        multiples(extent, tensor_size));
   };
   split(o.heads, "heads", "attention is split by heads");
   split(o.kv_heads, "kv_heads", "attention is split by heads");
   split(o.mlp_width, "mlp_width", "each rank has as many columns of the mlp");
-  validate(o.vocabulary >= tensor_size, "model.vocabulary = {} is less than parallel.tensor = {}, over which it is split; use tensor = {}", o.vocabulary,
-           tensor_size, o.vocabulary);
+  validate(o.vocabulary >= tensor_size,
+           "model.vocabulary = {} is less than parallel.tensor = {}, over which it is split; use "
+           "tensor = {}",
+           o.vocabulary, tensor_size, o.vocabulary);
 }
 
 Chain make_gpt(const GptOptions& options, const Placement& placement) {
   Chain chain;
   const auto tie = std::make_shared<Tie>();
   chain.blocks.push_back(make_embedding(options, placement, tie));
-  for (std::int64_t layer = 0; layer < options.layers; ++layer) chain.blocks.push_back(make_transformer_block(options, layer));
+  for (std::int64_t layer = 0; layer < options.layers; ++layer)
+    chain.blocks.push_back(make_transformer_block(options, layer));
   chain.head = make_gpt_head(options, tie);
   return chain;
 }

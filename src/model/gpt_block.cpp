@@ -10,7 +10,8 @@
 namespace trireme::model {
 namespace {
 
-/// A layer of a transformer, norms in front (Xiong et al. 2020): x + attention(norm(x)), then that + mlp(norm(that)). Rows [held, C].
+/// A layer of a transformer, norms in front (Xiong et al. 2020): x + attention(norm(x)), then that
+/// + mlp(norm(that)). Rows [held, C].
 class TransformerBlock final : public Block {
  public:
   TransformerBlock(const GptOptions& options, const GptNames& names, const GptNames::Layer& layer)
@@ -18,7 +19,11 @@ class TransformerBlock final : public Block {
         name_(layer.block),
         attention_dropout_(layer.block + ".attention"),
         attention_norm_(layer.attention_norm, options.norm, options.width),
-        qkv_({.names = layer.qkv, .sections = qkv_sections(options), .in = options.width, .order = names.order, .bias = options.bias}),
+        qkv_({.names = layer.qkv,
+              .sections = qkv_sections(options),
+              .in = options.width,
+              .order = names.order,
+              .bias = options.bias}),
         projection_(residual(options, names, layer.projection, options.width)),
         mlp_norm_(layer.mlp_norm, options.norm, options.width),
         up_({.names = layer.up,
@@ -46,7 +51,8 @@ class TransformerBlock final : public Block {
   Tensor forward(Pass& pass, const Tensor& x) override {
     const Tensor attended = attention(pass, qkv_.forward(pass, attention_norm_.forward(pass, x)));
     const Tensor middle = projection_.forward(pass, attended, x);
-    const Tensor up = up_.forward(pass, mlp_norm_.forward(pass, middle), between()), active = gated() ? swiglu(pass, up) : up;
+    const Tensor up = up_.forward(pass, mlp_norm_.forward(pass, middle), between()),
+                 active = gated() ? swiglu(pass, up) : up;
     return down_.forward(pass, active, middle);
   }
 
@@ -55,8 +61,10 @@ class TransformerBlock final : public Block {
     const Tensor dx = pass.gradient(dy.dtype, dy.shape);
     {
       const ArenaScope scope(context.workspace());
-      const Tensor dactive = down_.backward(pass, dy, between()), dup = gated() ? swiglu_backward(pass, dactive) : dactive;
-      mlp_norm_.backward(pass, up_.backward(pass, dup), dy, dy);  // dy: from here on of what lies between attention and mlp
+      const Tensor dactive = down_.backward(pass, dy, between()),
+                   dup = gated() ? swiglu_backward(pass, dactive) : dactive;
+      mlp_norm_.backward(pass, up_.backward(pass, dup), dy,
+                         dy);  // dy: from here on of what lies between attention and mlp
     }
     const ArenaScope scope(context.workspace());
     const Tensor dqkv = attention_backward(pass, projection_.backward(pass, dy));
@@ -68,7 +76,8 @@ class TransformerBlock final : public Block {
   static std::vector<std::int64_t> qkv_sections(const GptOptions& o) {
     return {o.heads * o.head_width(), o.kv_heads * o.head_width(), o.kv_heads * o.head_width()};
   }
-  static RowParallelLinear::Options residual(const GptOptions& options, const GptNames& names, const std::string& name, std::int64_t in) {
+  static RowParallelLinear::Options residual(const GptOptions& options, const GptNames& names,
+                                             const std::string& name, std::int64_t in) {
     return {.name = name,
             .in = in,
             .out = options.width,
@@ -96,8 +105,12 @@ class TransformerBlock final : public Block {
   void turn(Pass& pass, const Tensor& qkv, bool inverse) const {
     if (options_.positions != GptPositions::rope) return;
     const ops::Attention op = problem(pass, qkv);
-    const ops::Rotary rotary{
-        .rows = qkv.shape[0], .columns = qkv.shape[1], .heads = op.heads + op.kv_heads, .head_width = op.head_width, .context = op.context, .dtype = qkv.dtype};
+    const ops::Rotary rotary{.rows = qkv.shape[0],
+                             .columns = qkv.shape[1],
+                             .heads = op.heads + op.kv_heads,
+                             .head_width = op.head_width,
+                             .context = op.context,
+                             .dtype = qkv.dtype};
     ops::rotary(pass.context(), rotary, qkv, inverse);
   }
 
@@ -130,7 +143,8 @@ class TransformerBlock final : public Block {
   }
   Tensor swiglu_backward(Pass& pass, const Tensor& dy) const {
     const Tensor up = pass.restore();
-    ops::swiglu_backward(pass.context(), up, dy, up);  // over forward's input, which nothing reads any more
+    ops::swiglu_backward(pass.context(), up, dy,
+                         up);  // over forward's input, which nothing reads any more
     return up;
   }
 

@@ -8,7 +8,8 @@
 namespace trireme::model {
 
 parallel::ParameterSpec embedding_spec(const GptOptions& options) {
-  parallel::ParameterSpec spec = matrix_spec(GptNames(options).embedding + ".weight", {options.vocabulary, options.width});
+  parallel::ParameterSpec spec =
+      matrix_spec(GptNames(options).embedding + ".weight", {options.vocabulary, options.width});
   spec.split.along = parallel::Split::Along::rows;
   spec.tied = options.tie_embeddings;
   return spec;
@@ -16,23 +17,31 @@ parallel::ParameterSpec embedding_spec(const GptOptions& options) {
 
 namespace {
 
-/// Tokens [B, T] to rows [held, C]: the vocabulary is split over the tensor group, a rank gives 0 for the others' tokens, and the sum is whole.
+/// Tokens [B, T] to rows [held, C]: the vocabulary is split over the tensor group, a rank gives 0
+/// for the others' tokens, and the sum is whole.
 class EmbeddingBlock final : public Block {
  public:
   EmbeddingBlock(const GptOptions& options, const Placement& placement, std::shared_ptr<Tie> tie)
-      : options_(options), names_(options), placement_(placement), tie_(std::move(tie)), dropout_("embedding") {}
+      : options_(options),
+        names_(options),
+        placement_(placement),
+        tie_(std::move(tie)),
+        dropout_("embedding") {}
   std::string name() const override { return "embedding"; }
 
   void declare(parallel::ParameterList& list) override {
     table_ = list.declare(embedding_spec(options_));
     first_ = list.part(table_).row_begin();
     tie_->one_buffer = false;  // until the head says otherwise
-    if (learned()) positions_ = list.declare(matrix_spec(names_.positions + ".weight", {options_.context, options_.width}));
+    if (learned())
+      positions_ = list.declare(
+          matrix_spec(names_.positions + ".weight", {options_.context, options_.width}));
   }
 
   Shape output_shape(const Shape& input) const override {
     TRIREME_EXPECT(input.rank() == 2 && input[1] == options_.context);
-    return {placement_.sequence ? input.elements() / placement_.tensor_size : input.elements(), options_.width};
+    return {placement_.sequence ? input.elements() / placement_.tensor_size : input.elements(),
+            options_.width};
   }
 
   Tensor forward(Pass& pass, const Tensor& x) override {
@@ -47,11 +56,13 @@ class EmbeddingBlock final : public Block {
     } else {
       const Tensor mine = context.workspace().allocate(table.dtype, {rows, options_.width});
       ops::embedding_forward(context, tokens, table, first_, mine);
-      ops::cast(context, summed(pass, converted(pass, mine, DType::float32)), y);  // exact: one rank of the group has the token
+      ops::cast(context, summed(pass, converted(pass, mine, DType::float32)),
+                y);  // exact: one rank of the group has the token
     }
     if (learned()) {
       each_piece(group, y, [&](const parallel::RowChunk& piece) {
-        ops::add_positions(context, pass.store().weight(positions_), piece.first_held, y.rows(piece.held_begin, piece.held_end));
+        ops::add_positions(context, pass.store().weight(positions_), piece.first_held,
+                           y.rows(piece.held_begin, piece.held_end));
       });
     }
     dropout_.apply(pass, options_.dropout, options_.context, y, y);
@@ -66,8 +77,10 @@ class EmbeddingBlock final : public Block {
     dropout_.apply(pass, options_.dropout, options_.context, dy, dy);
     const Tensor whole = gathered(pass, dy);
     // Every rank of the group sees all rows: the positions' gradient is whole on each.
-    if (learned()) ops::positions_backward(context, whole, 0, pass.store().gradient(positions_), pass.write());
-    ops::embedding_backward(context, tokens, whole, first_, pass.store().gradient(table_), tie_->one_buffer ? ops::Write::add : pass.write());
+    if (learned())
+      ops::positions_backward(context, whole, 0, pass.store().gradient(positions_), pass.write());
+    ops::embedding_backward(context, tokens, whole, first_, pass.store().gradient(table_),
+                            tie_->one_buffer ? ops::Write::add : pass.write());
     return {};
   }
 
@@ -84,7 +97,8 @@ class EmbeddingBlock final : public Block {
 
 }  // namespace
 
-std::unique_ptr<Block> make_embedding(const GptOptions& options, const Placement& placement, std::shared_ptr<Tie> tie) {
+std::unique_ptr<Block> make_embedding(const GptOptions& options, const Placement& placement,
+                                      std::shared_ptr<Tie> tie) {
   return std::make_unique<EmbeddingBlock>(options, placement, std::move(tie));
 }
 

@@ -9,15 +9,17 @@
 namespace trireme::model {
 namespace {
 
-/// How the loss walks over its rows. Logits are made, judged and turned into their gradient a tile at a time, so that they are still in the device's last
-/// cache when they are read; products with that gradient take a group of tiles at once: the gradient of the table, which is as large as the table in
-/// float32, is read and written once a group.
+/// How the loss walks over its rows. Logits are made, judged and turned into their gradient a tile
+/// at a time, so that they are still in the device's last cache when they are read; products with
+/// that gradient take a group of tiles at once: the gradient of the table, which is as large as the
+/// table in float32, is read and written once a group.
 struct Cut {
   std::int64_t tile, group;  ///< rows
 };
 
-/// Most bytes of float32 logits of either. A tile has enough rows for its products to be as fast as those of whole matrices; a group's gradient, in
-/// bfloat16 half of this, is small against the activations of any model that fills the device.
+/// Most bytes of float32 logits of either. A tile has enough rows for its products to be as fast as
+/// those of whole matrices; a group's gradient, in bfloat16 half of this, is small against the
+/// activations of any model that fills the device.
 struct CutBytes {
   std::int64_t tile, group;
 };
@@ -25,9 +27,10 @@ constexpr CutBytes host_bytes{std::int64_t{32} << 20, std::int64_t{256} << 20};
 constexpr CutBytes gpu_bytes{std::int64_t{64} << 20, std::int64_t{1} << 30};
 constexpr std::int64_t least_tile_rows = 64;
 
-/// The largest multiple of `unit` up to `most` whose parts of `rows` are equal, as long as it is `least` or more: a product prepares its weight for one
-/// number of rows.
-std::int64_t part_rows(std::int64_t rows, std::int64_t most, std::int64_t unit, std::int64_t least) {
+/// The largest multiple of `unit` up to `most` whose parts of `rows` are equal, as long as it is
+/// `least` or more: a product prepares its weight for one number of rows.
+std::int64_t part_rows(std::int64_t rows, std::int64_t most, std::int64_t unit,
+                       std::int64_t least) {
   const std::int64_t largest = std::min(rows, most / unit * unit);
   for (std::int64_t part = largest; part >= std::min(largest, least); part -= unit) {
     if (rows % part == 0) return part;
@@ -38,16 +41,22 @@ std::int64_t part_rows(std::int64_t rows, std::int64_t most, std::int64_t unit, 
 Cut cut_of(std::int64_t rows, std::int64_t classes, DeviceKind target) {
   const CutBytes& bytes = target == DeviceKind::cuda ? gpu_bytes : host_bytes;
   const std::int64_t row = classes * size_of(DType::float32);
-  const std::int64_t tile = part_rows(rows, std::max(least_tile_rows, bytes.tile / row), 1, least_tile_rows);
-  return {tile, part_rows(rows, std::max(tile, bytes.group / row), tile, std::max(tile, bytes.group / row / 2))};
+  const std::int64_t tile =
+      part_rows(rows, std::max(least_tile_rows, bytes.tile / row), 1, least_tile_rows);
+  return {tile, part_rows(rows, std::max(tile, bytes.group / row), tile,
+                          std::max(tile, bytes.group / row / 2))};
 }
 
-/// The final norm, the projection to the vocabulary (split over the tensor group) and the loss, in tiles and groups of rows: the logits of a micro-batch
-/// never exist at one time, nor those of the other ranks here.
+/// The final norm, the projection to the vocabulary (split over the tensor group) and the loss, in
+/// tiles and groups of rows: the logits of a micro-batch never exist at one time, nor those of the
+/// other ranks here.
 class GptHead final : public Head {
  public:
   GptHead(const GptOptions& options, std::shared_ptr<Tie> tie)
-      : options_(options), names_(options), tie_(std::move(tie)), norm_(names_.final_norm, options.norm, options.width) {}
+      : options_(options),
+        names_(options),
+        tie_(std::move(tie)),
+        norm_(names_.final_norm, options.norm, options.width) {}
   std::string name() const override { return "head"; }
 
   void declare(parallel::ParameterList& list) override {
@@ -63,29 +72,38 @@ class GptHead final : public Head {
     classes_ = list.part(table_).rows();
   }
 
-  Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale, const Tensor& sums) override {
+  Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale,
+              const Tensor& sums) override {
     ops::Context& context = pass.context();
     Arena& workspace = context.workspace();
     const bool training = pass.training(), split = pass.tensor().size() > 1;
     const std::int64_t rows = labels.elements();
-    const Tensor targets = labels.reshaped({rows}), dx = training ? pass.gradient(x.dtype, x.shape) : Tensor{};
+    const Tensor targets = labels.reshaped({rows}),
+                 dx = training ? pass.gradient(x.dtype, x.shape) : Tensor{};
 
     const ArenaScope scope(workspace);
     const RowNormLayer::Normed normed = normalize(pass, x);
     const Tensor input = gathered(pass, normed.y);
-    // A tensor group of one: gradients are written over their rows of the input, which nothing reads any more.
-    const Tensor dinput = training && split ? workspace.allocate(DType::float32, input.shape) : input;
-    const Rows row{workspace.allocate(DType::float32, {rows, 4}), workspace.allocate(DType::int32, {rows})};
+    // A tensor group of one: gradients are written over their rows of the input, which nothing
+    // reads any more.
+    const Tensor dinput =
+        training && split ? workspace.allocate(DType::float32, input.shape) : input;
+    const Rows row{workspace.allocate(DType::float32, {rows, 4}),
+                   workspace.allocate(DType::int32, {rows})};
     ops::fill(context, row.ranks, 0);
     const Cut cut = cut_of(rows, classes_, context.target());
     for (std::int64_t begin = 0; begin < rows; begin += cut.group) {
       const std::int64_t end = std::min(begin + cut.group, rows);
-      const Part group{input.rows(begin, end), targets.rows(begin, end), row.merged.rows(begin, end), row.ranks.rows(begin, end)};
-      loss_of_group(pass, group, cut.tile, scale, dinput.rows(begin, end), begin == 0 ? pass.write() : ops::Write::add);
+      const Part group{input.rows(begin, end), targets.rows(begin, end),
+                       row.merged.rows(begin, end), row.ranks.rows(begin, end)};
+      loss_of_group(pass, group, cut.tile, scale, dinput.rows(begin, end),
+                    begin == 0 ? pass.write() : ops::Write::add);
     }
     if (split) add_ranks(pass, row.ranks);
-    ops::softmax_sums(context, row.merged, targets, row.ranks, options_.vocabulary, scale.label_smoothing, sums, ops::Write::assign);
-    if (training) norm_.gradients(pass, x, normed, converted(pass, summed(pass, dinput), x.dtype), {}, dx);
+    ops::softmax_sums(context, row.merged, targets, row.ranks, options_.vocabulary,
+                      scale.label_smoothing, sums, ops::Write::assign);
+    if (training)
+      norm_.gradients(pass, x, normed, converted(pass, summed(pass, dinput), x.dtype), {}, dx);
     return dx;
   }
 
@@ -96,7 +114,10 @@ class GptHead final : public Head {
     const ArenaScope scope(context.workspace());
     const ops::Linear linear = problem(1, x.dtype);
     const Tensor input = the_row(pass, x, row);
-    const Tensor mine{all.data == nullptr ? nullptr : all.as<float>() + first_, all.dtype, all.device, {1, classes_}};
+    const Tensor mine{all.data == nullptr ? nullptr : all.as<float>() + first_,
+                      all.dtype,
+                      all.device,
+                      {1, classes_}};
     if (group.size() > 1) ops::fill(context, all, 0);
     ops::linear_forward(context, linear, input, weight(pass), {}, mine);
     if (group.size() > 1) group.all_reduce(context, all);  // each rank's classes, zeros elsewhere
@@ -112,33 +133,42 @@ class GptHead final : public Head {
   struct Part {
     Tensor input, labels, merged, ranks;
     Part rows(std::int64_t begin, std::int64_t end) const {
-      return {input.rows(begin, end), labels.rows(begin, end), merged.rows(begin, end), ranks.rows(begin, end)};
+      return {input.rows(begin, end), labels.rows(begin, end), merged.rows(begin, end),
+              ranks.rows(begin, end)};
     }
   };
 
-  ops::Linear problem(std::int64_t rows, DType dtype) const { return {.rows = rows, .in = options_.width, .out = classes_, .dtype = dtype, .wide = true}; }
+  ops::Linear problem(std::int64_t rows, DType dtype) const {
+    return {.rows = rows, .in = options_.width, .out = classes_, .dtype = dtype, .wide = true};
+  }
   ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(table_), prepared_); }
 
   RowNormLayer::Normed normalize(Pass& pass, const Tensor& x) {
     Arena& workspace = pass.context().workspace();
-    const Tensor y = workspace.allocate(x.dtype, x.shape), rstd = workspace.allocate(DType::float32, {x.shape[0]});
-    const Tensor mean = options_.norm == GptNorm::rms ? Tensor{} : workspace.allocate(DType::float32, {x.shape[0]});
+    const Tensor y = workspace.allocate(x.dtype, x.shape),
+                 rstd = workspace.allocate(DType::float32, {x.shape[0]});
+    const Tensor mean =
+        options_.norm == GptNorm::rms ? Tensor{} : workspace.allocate(DType::float32, {x.shape[0]});
     return norm_.normalize(pass, x, {y, mean, rstd});
   }
 
-  void loss_of_group(Pass& pass, const Part& group, std::int64_t tile_rows, const LossScale& scale, const Tensor& dinput, ops::Write write) {
+  void loss_of_group(Pass& pass, const Part& group, std::int64_t tile_rows, const LossScale& scale,
+                     const Tensor& dinput, ops::Write write) {
     ops::Context& context = pass.context();
     const ArenaScope scope(context.workspace());
     const std::int64_t rows = group.input.shape[0];
     ops::Linear linear = problem(rows, group.input.dtype);
-    const Tensor dlogits = pass.training() ? context.workspace().allocate(linear.dtype, {rows, classes_}) : Tensor{};
+    const Tensor dlogits =
+        pass.training() ? context.workspace().allocate(linear.dtype, {rows, classes_}) : Tensor{};
     for (std::int64_t begin = 0; begin < rows; begin += tile_rows) {
       const std::int64_t end = std::min(begin + tile_rows, rows);
-      loss_of_tile(pass, group.rows(begin, end), scale, dlogits.defined() ? dlogits.rows(begin, end) : Tensor{});
+      loss_of_tile(pass, group.rows(begin, end), scale,
+                   dlogits.defined() ? dlogits.rows(begin, end) : Tensor{});
     }
     if (!pass.training()) return;
     linear.wide = false;
-    ops::linear_backward_weight(context, linear, group.input, dlogits, pass.store().gradient(table_), {}, write);
+    ops::linear_backward_weight(context, linear, group.input, dlogits,
+                                pass.store().gradient(table_), {}, write);
     linear.wide = pass.tensor().size() > 1;
     ops::linear_backward_data(context, linear, dlogits, weight(pass), dinput);
   }
@@ -149,11 +179,15 @@ class GptHead final : public Head {
     const ArenaScope scope(context.workspace());
     const std::int64_t rows = tile.input.shape[0];
     const bool in_place = dlogits.defined() && dlogits.dtype == DType::float32;
-    const Tensor logits = in_place ? dlogits : context.workspace().allocate(DType::float32, {rows, classes_});
-    ops::linear_forward(context, problem(rows, tile.input.dtype), tile.input, weight(pass), {}, logits);
+    const Tensor logits =
+        in_place ? dlogits : context.workspace().allocate(DType::float32, {rows, classes_});
+    ops::linear_forward(context, problem(rows, tile.input.dtype), tile.input, weight(pass), {},
+                        logits);
     statistics(pass, tile, logits);
-    const ops::SoftmaxGradient gradient{
-        .first = first_, .total_classes = options_.vocabulary, .label_smoothing = scale.label_smoothing, .gradient_scale = scale.gradient};
+    const ops::SoftmaxGradient gradient{.first = first_,
+                                        .total_classes = options_.vocabulary,
+                                        .label_smoothing = scale.label_smoothing,
+                                        .gradient_scale = scale.gradient};
     ops::softmax_gradient(context, gradient, logits, tile.labels, tile.merged, dlogits, tile.ranks);
   }
 
@@ -161,9 +195,11 @@ class GptHead final : public Head {
   void statistics(Pass& pass, const Part& tile, const Tensor& logits) const {
     ops::Context& context = pass.context();
     const std::int64_t size = pass.tensor().size(), rows = logits.shape[0];
-    if (size == 1) return ops::softmax_statistics(context, logits, tile.labels, first_, tile.merged);
+    if (size == 1)
+      return ops::softmax_statistics(context, logits, tile.labels, first_, tile.merged);
     const ArenaScope scope(context.workspace());
-    const Tensor mine = context.workspace().allocate(DType::float32, {rows, 4}), all = context.workspace().allocate(DType::float32, {size, rows, 4});
+    const Tensor mine = context.workspace().allocate(DType::float32, {rows, 4}),
+                 all = context.workspace().allocate(DType::float32, {size, rows, 4});
     ops::softmax_statistics(context, logits, tile.labels, first_, mine);
     pass.tensor().gather(context, mine, all);
     ops::merge_statistics(context, all, tile.merged);
@@ -177,7 +213,8 @@ class GptHead final : public Head {
     const Tensor all = context.workspace().allocate(DType::int32, {size, ranks.shape[0]});
     pass.tensor().gather(context, ranks, all);
     ops::fill(context, ranks, 0);
-    for (std::int64_t part = 0; part < size; ++part) ops::add(context, all.rows(part, part + 1), ranks);
+    for (std::int64_t part = 0; part < size; ++part)
+      ops::add(context, all.rows(part, part + 1), ranks);
   }
 
   /// Row `row` of all rows, normalised, in the workspace: [1, C].
@@ -203,6 +240,8 @@ class GptHead final : public Head {
 
 }  // namespace
 
-std::unique_ptr<Head> make_gpt_head(const GptOptions& options, std::shared_ptr<Tie> tie) { return std::make_unique<GptHead>(options, std::move(tie)); }
+std::unique_ptr<Head> make_gpt_head(const GptOptions& options, std::shared_ptr<Tie> tie) {
+  return std::make_unique<GptHead>(options, std::move(tie));
+}
 
 }  // namespace trireme::model

@@ -21,7 +21,9 @@ using parallel::RowSum;
 namespace {
 
 ParameterSpec vector_spec(std::string name, std::int64_t size, double value) {
-  ParameterSpec spec{.name = std::move(name), .shape = {size}, .initializer = {Initializer::Kind::constant, value}};
+  ParameterSpec spec{.name = std::move(name),
+                     .shape = {size},
+                     .initializer = {Initializer::Kind::constant, value}};
   spec.decay = spec.trust = spec.compute_copy = false;
   return spec;
 }
@@ -29,7 +31,9 @@ ParameterSpec vector_spec(std::string name, std::int64_t size, double value) {
 }  // namespace
 
 ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation) {
-  return {.name = std::move(name), .shape = shape, .initializer = {Initializer::Kind::normal, deviation}};
+  return {.name = std::move(name),
+          .shape = shape,
+          .initializer = {Initializer::Kind::normal, deviation}};
 }
 
 Tensor gathered(Pass& pass, const Tensor& x) {
@@ -61,7 +65,8 @@ Tensor converted(Pass& pass, const Tensor& x, DType dtype) {
 
 DropoutKey::DropoutKey(const std::string& name) : name_key_(random_key(0, "dropout/" + name)) {}
 
-ops::Dropout DropoutKey::mask(const Pass& pass, double probability, std::int64_t context, std::int64_t first_row) const {
+ops::Dropout DropoutKey::mask(const Pass& pass, double probability, std::int64_t context,
+                              std::int64_t first_row) const {
   return {.probability = pass.training() ? static_cast<float>(probability) : 0.0f,
           .key = of(pass),
           .sample_keys = pass.sample_keys(),
@@ -69,9 +74,11 @@ ops::Dropout DropoutKey::mask(const Pass& pass, double probability, std::int64_t
           .context = context};
 }
 
-void DropoutKey::apply(Pass& pass, double probability, std::int64_t context, const Tensor& x, const Tensor& y) const {
+void DropoutKey::apply(Pass& pass, double probability, std::int64_t context, const Tensor& x,
+                       const Tensor& y) const {
   each_piece(pass.tensor(), x, [&](const RowChunk& piece) {
-    ops::dropout(pass.context(), mask(pass, probability, context, piece.first_held), x.rows(piece.held_begin, piece.held_end),
+    ops::dropout(pass.context(), mask(pass, probability, context, piece.first_held),
+                 x.rows(piece.held_begin, piece.held_end),
                  y.rows(piece.held_begin, piece.held_end));
   });
 }
@@ -79,7 +86,8 @@ void DropoutKey::apply(Pass& pass, double probability, std::int64_t context, con
 void RowNormLayer::declare(parallel::ParameterList& list) {
   const auto declare_one = [&](const char* suffix, double value) {
     ParameterSpec spec = vector_spec(name_ + suffix, width_, value);
-    spec.partial_gradient = true;  // with sequence parallelism a norm sees only the rows that the rank holds
+    spec.partial_gradient =
+        true;  // with sequence parallelism a norm sees only the rows that the rank holds
     return list.declare(std::move(spec));
   };
   scale_ = declare_one(".weight", 1);
@@ -88,18 +96,22 @@ void RowNormLayer::declare(parallel::ParameterList& list) {
 
 RowNormLayer::Normed RowNormLayer::normalize(Pass& pass, const Tensor& x, const Normed& to) {
   const ops::RowNorm norm{.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype};
-  ops::row_norm_forward(pass.context(), norm, x, pass.store().weight(scale_), rms() ? Tensor{} : pass.store().weight(shift_), to.y, to.mean, to.rstd);
+  ops::row_norm_forward(pass.context(), norm, x, pass.store().weight(scale_),
+                        rms() ? Tensor{} : pass.store().weight(shift_), to.y, to.mean, to.rstd);
   return to;
 }
 
-void RowNormLayer::gradients(Pass& pass, const Tensor& x, const Normed& normed, const Tensor& dy, const Tensor& dresidual, const Tensor& dx) {
+void RowNormLayer::gradients(Pass& pass, const Tensor& x, const Normed& normed, const Tensor& dy,
+                             const Tensor& dresidual, const Tensor& dx) {
   const ops::RowNorm norm{.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype};
-  ops::row_norm_backward(pass.context(), norm, x, dy, pass.store().weight(scale_), normed.mean, normed.rstd, dresidual, dx, pass.store().gradient(scale_),
+  ops::row_norm_backward(pass.context(), norm, x, dy, pass.store().weight(scale_), normed.mean,
+                         normed.rstd, dresidual, dx, pass.store().gradient(scale_),
                          rms() ? Tensor{} : pass.store().gradient(shift_), pass.write());
 }
 
 Tensor RowNormLayer::forward(Pass& pass, const Tensor& x) {
-  const Tensor y = pass.activation(x.dtype, x.shape), rstd = pass.activation(DType::float32, {x.shape[0]});
+  const Tensor y = pass.activation(x.dtype, x.shape),
+               rstd = pass.activation(DType::float32, {x.shape[0]});
   const Tensor mean = rms() ? Tensor{} : pass.activation(DType::float32, {x.shape[0]});
   normalize(pass, x, {y, mean, rstd});
   pass.save(x);
@@ -108,19 +120,23 @@ Tensor RowNormLayer::forward(Pass& pass, const Tensor& x) {
   return y;
 }
 
-void RowNormLayer::backward(Pass& pass, const Tensor& dy, const Tensor& dresidual, const Tensor& dx) {
+void RowNormLayer::backward(Pass& pass, const Tensor& dy, const Tensor& dresidual,
+                            const Tensor& dx) {
   const Tensor rstd = pass.restore(), mean = pass.restore(), x = pass.restore();
   gradients(pass, x, {{}, mean, rstd}, dy, dresidual, dx);
 }
 
 ColumnParallelLinear::ColumnParallelLinear(Options options) : options_(std::move(options)) {
-  TRIREME_EXPECT(options_.names.size() == (options_.order == MatrixOrder::in_out ? 1 : options_.sections.size()));
+  TRIREME_EXPECT(options_.names.size() ==
+                 (options_.order == MatrixOrder::in_out ? 1 : options_.sections.size()));
 }
 
 void ColumnParallelLinear::declare(parallel::ParameterList& list) {
   const bool in_out = options_.order == MatrixOrder::in_out;
-  const std::vector<std::int64_t> sections = in_out ? options_.sections : std::vector<std::int64_t>{};
-  const std::int64_t all = std::accumulate(options_.sections.begin(), options_.sections.end(), std::int64_t{0});
+  const std::vector<std::int64_t> sections =
+      in_out ? options_.sections : std::vector<std::int64_t>{};
+  const std::int64_t all =
+      std::accumulate(options_.sections.begin(), options_.sections.end(), std::int64_t{0});
   const auto declare_all = [&](const char* suffix, const auto& spec_of) {
     parallel::ParameterId first;
     for (std::size_t i = 0; i < options_.names.size(); ++i) {
@@ -132,7 +148,8 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
     return first;
   };
   weight_ = declare_all(".weight", [&](std::string name, std::int64_t outputs) {
-    ParameterSpec spec = matrix_spec(std::move(name), in_out ? Shape{options_.in, outputs} : Shape{outputs, options_.in});
+    ParameterSpec spec = matrix_spec(
+        std::move(name), in_out ? Shape{options_.in, outputs} : Shape{outputs, options_.in});
     spec.split = {in_out ? Along::columns : Along::rows, sections};
     return spec;
   });
@@ -147,11 +164,17 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
 ops::Linear ColumnParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtype) const {
   std::int64_t out = 0;
   for (const std::int64_t section : options_.sections) out += section / pass.tensor().size();
-  return {.rows = rows, .in = options_.in, .out = out, .order = options_.order, .dtype = dtype, .float8 = pass.context().float8()};
+  return {.rows = rows,
+          .in = options_.in,
+          .out = out,
+          .order = options_.order,
+          .dtype = dtype,
+          .float8 = pass.context().float8()};
 }
 
 Tensor ColumnParallelLinear::as_matrix(const ops::Linear& linear, const Tensor& joined) const {
-  return joined.reshaped(options_.order == MatrixOrder::in_out ? Shape{linear.in, linear.out} : Shape{linear.out, linear.in});
+  return joined.reshaped(options_.order == MatrixOrder::in_out ? Shape{linear.in, linear.out}
+                                                               : Shape{linear.out, linear.in});
 }
 
 ops::Weight ColumnParallelLinear::weight(Pass& pass, const ops::Linear& linear) {
@@ -160,17 +183,20 @@ ops::Weight ColumnParallelLinear::weight(Pass& pass, const ops::Linear& linear) 
 
 Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind) {
   ops::Linear linear = problem(pass, all_rows(pass.tensor(), x), x.dtype);
-  const Tensor z = pass.activation(x.dtype, {linear.rows, linear.out}), y = behind == Between::gelu ? pass.activation(z.dtype, z.shape) : z;
+  const Tensor z = pass.activation(x.dtype, {linear.rows, linear.out}),
+               y = behind == Between::gelu ? pass.activation(z.dtype, z.shape) : z;
   const ArenaScope scope(pass.context().workspace());
   const Tensor bias = options_.bias ? pass.store().weight(bias_, tensors()) : Tensor{};
   RowGather rows(pass.context(), pass.tensor(), x);
   for (int number = 0; number < rows.chunks(); ++number) {
     const RowChunk chunk = rows.chunk(number);
-    const Tensor in = rows.whole().rows(chunk.begin, chunk.end), out = z.rows(chunk.begin, chunk.end);
+    const Tensor in = rows.whole().rows(chunk.begin, chunk.end),
+                 out = z.rows(chunk.begin, chunk.end);
     linear.rows = chunk.rows();
     rows.wait(number);
     if (behind == Between::gelu)
-      ops::linear_gelu_forward(pass.context(), linear, in, weight(pass, linear), bias, out, y.rows(chunk.begin, chunk.end));
+      ops::linear_gelu_forward(pass.context(), linear, in, weight(pass, linear), bias, out,
+                               y.rows(chunk.begin, chunk.end));
     else
       ops::linear_forward(pass.context(), linear, in, weight(pass, linear), bias, out);
   }
@@ -184,23 +210,29 @@ Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
   ops::Linear linear = problem(pass, dy.shape[0], dy.dtype);
   linear.wide = pass.tensor().size() > 1;
   ops::Context& context = pass.context();
-  const Tensor partial = context.workspace().allocate(linear.result_dtype(), {linear.rows, linear.in}), dx = RowSum::room(context, pass.tensor(), partial);
+  const Tensor partial =
+                   context.workspace().allocate(linear.result_dtype(), {linear.rows, linear.in}),
+               dx = RowSum::room(context, pass.tensor(), partial);
   {
-    // What the weight's gradient reads comes while dx is made, and the sum of dx goes while the weight's gradient is.
+    // What the weight's gradient reads comes while dx is made, and the sum of dx goes while the
+    // weight's gradient is.
     const ArenaScope scope(context.workspace());
     RowGather rows(context, pass.tensor(), x);
     RowSum sum(context, pass.tensor(), partial, dx);
     for (int number = 0; number < sum.chunks(); ++number) {
       const RowChunk chunk = sum.chunk(number);
       linear.rows = chunk.rows();
-      ops::linear_backward_data(context, linear, dy.rows(chunk.begin, chunk.end), weight(pass, linear), partial.rows(chunk.begin, chunk.end));
+      ops::linear_backward_data(context, linear, dy.rows(chunk.begin, chunk.end),
+                                weight(pass, linear), partial.rows(chunk.begin, chunk.end));
       sum.begin(number);
     }
     rows.wait();
     linear.rows = dy.shape[0];
     linear.wide = false;
     const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensors()) : Tensor{};
-    ops::linear_backward_weight(context, linear, rows.whole(), dy, as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias, pass.write());
+    ops::linear_backward_weight(context, linear, rows.whole(), dy,
+                                as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias,
+                                pass.write());
     sum.wait();
   }
   return converted(pass, dx, dy.dtype);
@@ -208,15 +240,22 @@ Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
 
 void RowParallelLinear::declare(parallel::ParameterList& list) {
   const bool in_out = options_.order == MatrixOrder::in_out;
-  ParameterSpec spec = matrix_spec(options_.name + ".weight", in_out ? Shape{options_.in, options_.out} : Shape{options_.out, options_.in}, options_.deviation);
+  ParameterSpec spec =
+      matrix_spec(options_.name + ".weight",
+                  in_out ? Shape{options_.in, options_.out} : Shape{options_.out, options_.in},
+                  options_.deviation);
   spec.split.along = in_out ? Along::rows : Along::columns;
   weight_ = list.declare(std::move(spec));
   if (options_.bias) bias_ = list.declare(vector_spec(options_.name + ".bias", options_.out, 0));
 }
 
 ops::Linear RowParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtype) const {
-  return {
-      .rows = rows, .in = options_.in / pass.tensor().size(), .out = options_.out, .order = options_.order, .dtype = dtype, .float8 = pass.context().float8()};
+  return {.rows = rows,
+          .in = options_.in / pass.tensor().size(),
+          .out = options_.out,
+          .order = options_.order,
+          .dtype = dtype,
+          .float8 = pass.context().float8()};
 }
 
 Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
@@ -229,21 +268,27 @@ Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& res
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
     return y;
   }
-  const Tensor partial = linear.wide ? pass.context().workspace().allocate(DType::float32, {linear.rows, linear.out}) : y;
+  const Tensor partial =
+      linear.wide ? pass.context().workspace().allocate(DType::float32, {linear.rows, linear.out})
+                  : y;
   const Tensor held = RowSum::room(pass.context(), pass.tensor(), partial);
   RowSum sum(pass.context(), pass.tensor(), partial, held);
   for (int number = 0; number < sum.chunks(); ++number) {
     const RowChunk chunk = sum.chunk(number);
     linear.rows = chunk.rows();
-    ops::linear_forward(pass.context(), linear, x.rows(chunk.begin, chunk.end), weight(pass), {}, partial.rows(chunk.begin, chunk.end));
+    ops::linear_forward(pass.context(), linear, x.rows(chunk.begin, chunk.end), weight(pass), {},
+                        partial.rows(chunk.begin, chunk.end));
     sum.begin(number);
   }
   for (int number = 0; number < sum.chunks(); ++number) {
     const RowChunk chunk = sum.chunk(number);
-    const auto mine = [&](const Tensor& tensor) { return tensor.rows(chunk.held_begin, chunk.held_end); };
+    const auto mine = [&](const Tensor& tensor) {
+      return tensor.rows(chunk.held_begin, chunk.held_end);
+    };
     sum.wait(number);
-    ops::dropout_add(pass.context(), dropout_.mask(pass, options_.dropout, options_.context, chunk.first_held), mine(held), bias(pass), mine(residual),
-                     mine(y));
+    ops::dropout_add(pass.context(),
+                     dropout_.mask(pass, options_.dropout, options_.context, chunk.first_held),
+                     mine(held), bias(pass), mine(residual), mine(y));
   }
   return y;
 }
@@ -266,14 +311,17 @@ Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy, Between before)
     linear.rows = chunk.rows();
     rows.wait(number);
     if (before == Between::gelu)
-      ops::linear_backward_data_gelu(pass.context(), linear, these(rows.whole()), weight(pass), these(z), these(dx));
+      ops::linear_backward_data_gelu(pass.context(), linear, these(rows.whole()), weight(pass),
+                                     these(z), these(dx));
     else
-      ops::linear_backward_data(pass.context(), linear, these(rows.whole()), weight(pass), these(dx));
+      ops::linear_backward_data(pass.context(), linear, these(rows.whole()), weight(pass),
+                                these(dx));
   }
   // Every rank of the group sees all rows here: the bias's gradient is whole on each.
   linear.rows = x.shape[0];
-  ops::linear_backward_weight(pass.context(), linear, x, rows.whole(), pass.store().gradient(weight_), options_.bias ? pass.store().gradient(bias_) : Tensor{},
-                              pass.write());
+  ops::linear_backward_weight(
+      pass.context(), linear, x, rows.whole(), pass.store().gradient(weight_),
+      options_.bias ? pass.store().gradient(bias_) : Tensor{}, pass.write());
   return dx;
 }
 

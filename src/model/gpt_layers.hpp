@@ -11,12 +11,15 @@
 
 namespace trireme::model {
 
-// The layers of a transformer. Activations are matrices; `rows` are all rows of the micro-batch, `held` those that a rank has between two
-// parallel regions: its part of them with sequence parallelism, else all. Temporaries, and what a backward returns, lie in the workspace: the
-// caller opens a scope there.
+// The layers of a transformer. Activations are matrices; `rows` are all rows of the micro-batch,
+// `held` those that a rank has between two parallel regions: its part of them with sequence
+// parallelism, else all. Temporaries, and what a backward returns, lie in the workspace: the caller
+// opens a scope there.
 
 /// All rows of the micro-batch, of which x has those that this rank holds.
-inline std::int64_t all_rows(const parallel::TensorGroup& group, const Tensor& x) { return group.rows_are_split() ? x.shape[0] * group.size() : x.shape[0]; }
+inline std::int64_t all_rows(const parallel::TensorGroup& group, const Tensor& x) {
+  return group.rows_are_split() ? x.shape[0] * group.size() : x.shape[0];
+}
 /// Calls body(chunk) for each piece of neighbouring rows that this rank holds of x [held, columns].
 template <class Body>
 void each_piece(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
@@ -27,7 +30,8 @@ void each_piece(const parallel::TensorGroup& group, const Tensor& x, Body&& body
 
 /// All rows of x [held, ..]: x itself where the rank holds all.
 Tensor gathered(Pass& pass, const Tensor& x);
-/// Sum over the tensor group of `partial` [rows, ..] (float32; destroyed), the rows that this rank holds. A group of one: `partial` itself.
+/// Sum over the tensor group of `partial` [rows, ..] (float32; destroyed), the rows that this rank
+/// holds. A group of one: `partial` itself.
 Tensor summed(Pass& pass, const Tensor& partial);
 /// x in this dtype: x itself where it has it.
 Tensor converted(Pass& pass, const Tensor& x, DType dtype);
@@ -37,10 +41,13 @@ class DropoutKey {
  public:
   explicit DropoutKey(const std::string& name);
   std::uint64_t of(const Pass& pass) const { return pass.layer_key(name_key_); }
-  /// For rows from `first_row` of all on, of sequences of `context` rows; nothing is dropped in evaluation.
-  ops::Dropout mask(const Pass& pass, double probability, std::int64_t context, std::int64_t first_row) const;
+  /// For rows from `first_row` of all on, of sequences of `context` rows; nothing is dropped in
+  /// evaluation.
+  ops::Dropout mask(const Pass& pass, double probability, std::int64_t context,
+                    std::int64_t first_row) const;
   /// y = x masked: [held, width], of all rows those that this rank holds. y may be x.
-  void apply(Pass& pass, double probability, std::int64_t context, const Tensor& x, const Tensor& y) const;
+  void apply(Pass& pass, double probability, std::int64_t context, const Tensor& x,
+             const Tensor& y) const;
 
  private:
   std::uint64_t name_key_;
@@ -49,7 +56,8 @@ class DropoutKey {
 /// Layer or RMS norm: `<name>.weight`, and for layer norm `.bias`.
 class RowNormLayer {
  public:
-  RowNormLayer(std::string name, GptNorm kind, std::int64_t width) : name_(std::move(name)), kind_(kind), width_(width) {}
+  RowNormLayer(std::string name, GptNorm kind, std::int64_t width)
+      : name_(std::move(name)), kind_(kind), width_(width) {}
   void declare(parallel::ParameterList& list);
   /// y [held, width]; leaves what backward needs on the stack.
   Tensor forward(Pass& pass, const Tensor& x);
@@ -61,7 +69,8 @@ class RowNormLayer {
   };
   /// The same without the stack.
   Normed normalize(Pass& pass, const Tensor& x, const Normed& to);
-  void gradients(Pass& pass, const Tensor& x, const Normed& normed, const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
+  void gradients(Pass& pass, const Tensor& x, const Normed& normed, const Tensor& dy,
+                 const Tensor& dresidual, const Tensor& dx);
 
  private:
   bool rms() const { return kind_ == GptNorm::rms; }
@@ -71,11 +80,13 @@ class RowNormLayer {
   parallel::ParameterId scale_, shift_;
 };
 
-/// What stands between two linear layers is one op with either where it is GELU: the first gives gelu(z), z saved, the second, backward, z's gradient.
+/// What stands between two linear layers is one op with either where it is GELU: the first gives
+/// gelu(z), z saved, the second, backward, z's gradient.
 enum class Between : std::uint8_t { other, gelu };
 
-/// A linear layer whose outputs are split over the tensor group: each rank has a part of every section of them. In out_in order each section is
-/// a tensor of its own, `<name>.weight` [section, in], one behind the other; in in_out order all are columns of one [in, outputs]. Biases alike.
+/// A linear layer whose outputs are split over the tensor group: each rank has a part of every
+/// section of them. In out_in order each section is a tensor of its own, `<name>.weight` [section,
+/// in], one behind the other; in in_out order all are columns of one [in, outputs]. Biases alike.
 class ColumnParallelLinear {
  public:
   struct Options {
@@ -102,7 +113,8 @@ class ColumnParallelLinear {
   ops::PreparedWeight prepared_;
 };
 
-/// A linear layer whose inputs are split over the tensor group, with what follows it on a residual branch: y = dropout(x w + bias) + residual.
+/// A linear layer whose inputs are split over the tensor group, with what follows it on a residual
+/// branch: y = dropout(x w + bias) + residual.
 /// `<name>.weight` ([out, in], or [in, out]), `<name>.bias`.
 class RowParallelLinear {
  public:
@@ -115,11 +127,13 @@ class RowParallelLinear {
     double dropout = 0;
     std::int64_t context = 1;
   };
-  explicit RowParallelLinear(Options options) : options_(std::move(options)), dropout_(options_.name) {}
+  explicit RowParallelLinear(Options options)
+      : options_(std::move(options)), dropout_(options_.name) {}
   void declare(parallel::ParameterList& list);
   /// y [held, out] of x [rows, this rank's inputs] and residual [held, out].
   Tensor forward(Pass& pass, const Tensor& x, const Tensor& residual);
-  /// dx [rows, this rank's inputs] of dy [held, out], which is the residual's gradient too; z's where GELU is before.
+  /// dx [rows, this rank's inputs] of dy [held, out], which is the residual's gradient too; z's
+  /// where GELU is before.
   Tensor backward(Pass& pass, const Tensor& dy, Between before = Between::other);
 
  private:

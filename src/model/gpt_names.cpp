@@ -12,12 +12,25 @@ GptNames::GptNames(const GptOptions& options)
       head("lm_head") {}
 
 GptNames::Layer GptNames::layer(std::int64_t index) const {
-  const std::string block = (gpt2 ? "h." : "model.layers.") + std::to_string(index), prefix = block + ".";
+  const std::string block = (gpt2 ? "h." : "model.layers.") + std::to_string(index),
+                    prefix = block + ".";
   if (gpt2) {
-    return {block, prefix + "ln_1", prefix + "attn.c_proj", prefix + "ln_2", prefix + "mlp.c_proj", {prefix + "attn.c_attn"}, {prefix + "mlp.c_fc"}};
+    return {block,
+            prefix + "ln_1",
+            prefix + "attn.c_proj",
+            prefix + "ln_2",
+            prefix + "mlp.c_proj",
+            {prefix + "attn.c_attn"},
+            {prefix + "mlp.c_fc"}};
   }
   const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-  Layer layer{block, prefix + "input_layernorm", attention + "o_proj", prefix + "post_attention_layernorm", mlp + "down_proj", {}, {}};
+  Layer layer{block,
+              prefix + "input_layernorm",
+              attention + "o_proj",
+              prefix + "post_attention_layernorm",
+              mlp + "down_proj",
+              {},
+              {}};
   for (const char* name : {"q_proj", "k_proj", "v_proj"}) layer.qkv.push_back(attention + name);
   if (gated) layer.up.push_back(mlp + "gate_proj");
   layer.up.push_back(mlp + "up_proj");

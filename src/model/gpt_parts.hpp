@@ -9,10 +9,11 @@
 
 namespace trireme::model {
 
-/// What the tensors of a transformer are called (without .weight, .bias) and how its matrices lie. Learned positions: GPT-2's names, matrices
-/// [in, out], products of one input joined in one tensor; rope: Llama's names, matrices [out, in], a tensor a product. Forms that neither library
-/// has: a GPT-2 with swiglu has gate | up side by side in c_fc, as c_attn has q | k | v; a Llama with gelu has up_proj without gate_proj;
-/// a layer norm has .bias in either.
+/// What the tensors of a transformer are called (without .weight, .bias) and how its matrices lie.
+/// Learned positions: GPT-2's names, matrices [in, out], products of one input joined in one
+/// tensor; rope: Llama's names, matrices [out, in], a tensor a product. Forms that neither library
+/// has: a GPT-2 with swiglu has gate | up side by side in c_fc, as c_attn has q | k | v; a Llama
+/// with gelu has up_proj without gate_proj; a layer norm has .bias in either.
 struct GptNames {
   explicit GptNames(const GptOptions& options);
   struct Layer {
@@ -28,10 +29,12 @@ struct GptNames {
 
 /// What the embedding and the head know of each other on a rank.
 struct Tie {
-  bool one_buffer = false;  ///< both read one table: the head writes its gradient first, the embedding adds
+  bool one_buffer =
+      false;  ///< both read one table: the head writes its gradient first, the embedding adds
 };
 
-std::unique_ptr<Block> make_embedding(const GptOptions& options, const Placement& placement, std::shared_ptr<Tie> tie);
+std::unique_ptr<Block> make_embedding(const GptOptions& options, const Placement& placement,
+                                      std::shared_ptr<Tie> tie);
 std::unique_ptr<Block> make_transformer_block(const GptOptions& options, std::int64_t layer);
 std::unique_ptr<Head> make_gpt_head(const GptOptions& options, std::shared_ptr<Tie> tie);
 

@@ -17,8 +17,10 @@ using parallel::Role;
 
 namespace {
 
-ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initializer, Role role = Role::weight) {
-  ParameterSpec spec{.name = std::move(name), .shape = {size}, .initializer = initializer, .role = role};
+ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initializer,
+                          Role role = Role::weight) {
+  ParameterSpec spec{
+      .name = std::move(name), .shape = {size}, .initializer = initializer, .role = role};
   spec.decay = spec.trust = spec.compute_copy = false;
   return spec;
 }
@@ -27,11 +29,14 @@ ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initi
 std::int64_t pixel_rows(const Tensor& x) { return x.elements() / x.shape.back(); }
 
 /// Where forward leaves a mask for backward; undefined where there is none.
-Tensor mask_of(Pass& pass, std::int64_t elements) { return elements > 0 ? pass.activation(DType::uint8, {elements}) : Tensor{}; }
+Tensor mask_of(Pass& pass, std::int64_t elements) {
+  return elements > 0 ? pass.activation(DType::uint8, {elements}) : Tensor{};
+}
 
 }  // namespace
 
-Convolution2d::Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride)
+Convolution2d::Convolution2d(std::string name, std::int64_t in, std::int64_t out,
+                             std::int64_t kernel, std::int64_t stride)
     : name_(std::move(name)), in_(in), out_(out), kernel_(kernel), stride_(stride) {}
 
 void Convolution2d::declare(parallel::ParameterList& list) {
@@ -44,7 +49,8 @@ void Convolution2d::declare(parallel::ParameterList& list) {
 
 namespace {
 
-ops::Convolution problem(const Shape& input, DType dtype, std::int64_t out, std::int64_t kernel, std::int64_t stride) {
+ops::Convolution problem(const Shape& input, DType dtype, std::int64_t out, std::int64_t kernel,
+                         std::int64_t stride) {
   return {.batch = input[0],
           .height = input[1],
           .width = input[2],
@@ -67,7 +73,8 @@ Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStati
   const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
   const Tensor y = pass.activation(x.dtype, convolution.output_shape());
   if (statistics != nullptr)
-    ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y, *statistics);
+    ops::convolution_statistics_forward(pass.context(), convolution, x, weight(pass), y,
+                                        *statistics);
   else
     ops::convolution_forward(pass.context(), convolution, x, weight(pass), y);
   pass.save(x);
@@ -77,35 +84,49 @@ Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStati
 Tensor Convolution2d::backward(Pass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.restore();
   const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
-  ops::convolution_backward_weight(pass.context(), convolution, x, dy, pass.store().gradient(weight_), pass.write());
+  ops::convolution_backward_weight(pass.context(), convolution, x, dy,
+                                   pass.store().gradient(weight_), pass.write());
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
   ops::convolution_backward_data(pass.context(), convolution, dy, weight(pass), dx);
   return dx;
 }
 
-ImageNorm::ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then, bool zero_scale)
-    : name_(std::move(name)), kind_(kind), channels_(channels), groups_(std::min<std::int64_t>(32, channels)), then_(then), zero_scale_(zero_scale) {
+ImageNorm::ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then,
+                     bool zero_scale)
+    : name_(std::move(name)),
+      kind_(kind),
+      channels_(channels),
+      groups_(std::min<std::int64_t>(32, channels)),
+      then_(then),
+      zero_scale_(zero_scale) {
   while (channels_ % groups_ != 0) --groups_;
 }
 
 void ImageNorm::declare(parallel::ParameterList& list) {
-  scale_ = list.declare(vector_spec(name_ + ".weight", channels_, {Initializer::Kind::constant, zero_scale_ ? 0.0 : 1.0}));
-  shift_ = list.declare(vector_spec(name_ + ".bias", channels_, {Initializer::Kind::constant, 0.0}));
+  scale_ = list.declare(vector_spec(name_ + ".weight", channels_,
+                                    {Initializer::Kind::constant, zero_scale_ ? 0.0 : 1.0}));
+  shift_ =
+      list.declare(vector_spec(name_ + ".bias", channels_, {Initializer::Kind::constant, 0.0}));
   if (kind_ == ResnetNorm::group) return;
-  running_mean_ = list.declare(vector_spec(name_ + ".running_mean", channels_, {Initializer::Kind::constant, 0.0}, Role::statistic));
-  running_variance_ = list.declare(vector_spec(name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
+  running_mean_ = list.declare(vector_spec(name_ + ".running_mean", channels_,
+                                           {Initializer::Kind::constant, 0.0}, Role::statistic));
+  running_variance_ = list.declare(vector_spec(
+      name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
 }
 
-Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& input, const Tensor& residual) {
+Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& input,
+                          const Tensor& residual) {
   parallel::ParameterStore& store = pass.store();
   const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
   const auto batch_norm = [&](const Tensor& x) {
-    return ops::BatchNorm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
+    return ops::BatchNorm{
+        .rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
   };
   if (kind_ == ResnetNorm::batch && !pass.training()) {
     const Tensor x = convolution.forward(pass, input), y = pass.activation(x.dtype, x.shape);
-    ops::batch_norm_inference(pass.context(), batch_norm(x), x, store.weight(scale_), store.weight(shift_), residual, store.weight(running_mean_),
+    ops::batch_norm_inference(pass.context(), batch_norm(x), x, store.weight(scale_),
+                              store.weight(shift_), residual, store.weight(running_mean_),
                               store.weight(running_variance_), y);
     return y;
   }
@@ -118,15 +139,22 @@ Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& 
     x = convolution.forward(pass, input, &statistics);
     y = pass.activation(x.dtype, x.shape);
     mask = mask_of(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
-    ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_), store.weight(shift_), residual, y, statistics, mask);
+    ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_),
+                          store.weight(shift_), residual, y, statistics, mask);
     pass.save(statistics.unbiased_variance);
   } else {
     x = convolution.forward(pass, input);
     y = pass.activation(x.dtype, x.shape);
-    const ops::GroupNorm norm{
-        .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
+    const ops::GroupNorm norm{.batch = x.shape[0],
+                              .pixels = pixel_rows(x) / x.shape[0],
+                              .channels = channels_,
+                              .groups = groups_,
+                              .relu = relu,
+                              .add = add,
+                              .dtype = x.dtype};
     mask = mask_of(pass, ops::group_norm_mask_elements(pass.context(), norm));
-    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_), residual, y, statistics.mean, statistics.rstd, mask);
+    ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_),
+                            residual, y, statistics.mean, statistics.rstd, mask);
   }
   pass.save(x);
   pass.save(y);
@@ -138,31 +166,46 @@ Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& 
 
 ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
   parallel::ParameterStore& store = pass.store();
-  const Tensor mask = pass.restore(), rstd = pass.restore(), mean = pass.restore(), y = pass.restore(), x = pass.restore();
+  const Tensor mask = pass.restore(), rstd = pass.restore(), mean = pass.restore(),
+               y = pass.restore(), x = pass.restore();
   const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
   const Tensor dx = add ? pass.gradient(dy.dtype, dy.shape) : dy;
   const Tensor dresidual = add ? dy : Tensor{};
   if (kind_ == ResnetNorm::batch) {
-    const ops::BatchNorm norm{.rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), store.weight(shift_), mean, rstd, dx, dresidual, store.gradient(scale_),
-                             store.gradient(shift_), mask, pass.write());
-    // The gradients of the running statistics: this batch's own, averaged over the micro-batches of the step.
-    ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_), pass.write());
-    ops::scaled_copy(pass.context(), pass.restore(), pass.statistic_scale(), store.gradient(running_variance_), pass.write());
+    const ops::BatchNorm norm{
+        .rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
+    ops::batch_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_),
+                             store.weight(shift_), mean, rstd, dx, dresidual,
+                             store.gradient(scale_), store.gradient(shift_), mask, pass.write());
+    // The gradients of the running statistics: this batch's own, averaged over the micro-batches of
+    // the step.
+    ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_),
+                     pass.write());
+    ops::scaled_copy(pass.context(), pass.restore(), pass.statistic_scale(),
+                     store.gradient(running_variance_), pass.write());
   } else {
-    const ops::GroupNorm norm{
-        .batch = x.shape[0], .pixels = pixel_rows(x) / x.shape[0], .channels = channels_, .groups = groups_, .relu = relu, .add = add, .dtype = x.dtype};
-    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_), store.weight(shift_), mean, rstd, dx, dresidual, store.gradient(scale_),
-                             store.gradient(shift_), mask, pass.write());
+    const ops::GroupNorm norm{.batch = x.shape[0],
+                              .pixels = pixel_rows(x) / x.shape[0],
+                              .channels = channels_,
+                              .groups = groups_,
+                              .relu = relu,
+                              .add = add,
+                              .dtype = x.dtype};
+    ops::group_norm_backward(pass.context(), norm, x, y, dy, store.weight(scale_),
+                             store.weight(shift_), mean, rstd, dx, dresidual,
+                             store.gradient(scale_), store.gradient(shift_), mask, pass.write());
   }
   return {dx, dresidual};
 }
 
-LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out) : name_(std::move(name)), in_(in), out_(out) {}
+LinearLayer::LinearLayer(std::string name, std::int64_t in, std::int64_t out)
+    : name_(std::move(name)), in_(in), out_(out) {}
 
 void LinearLayer::declare(parallel::ParameterList& list) {
   const double bound = 1.0 / std::sqrt(static_cast<double>(in_));
-  weight_ = list.declare({.name = name_ + ".weight", .shape = {out_, in_}, .initializer = {Initializer::Kind::uniform, bound}});
+  weight_ = list.declare({.name = name_ + ".weight",
+                          .shape = {out_, in_},
+                          .initializer = {Initializer::Kind::uniform, bound}});
   bias_ = list.declare(vector_spec(name_ + ".bias", out_, {Initializer::Kind::uniform, bound}));
 }
 
@@ -177,21 +220,24 @@ Tensor LinearLayer::forward(Pass& pass, const Tensor& x) {
 Tensor LinearLayer::backward(Pass& pass, const Tensor& dy, bool want_dx) {
   const Tensor x = pass.restore();
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
-  ops::linear_backward_weight(pass.context(), linear, x, dy, pass.store().gradient(weight_), pass.store().gradient(bias_), pass.write());
+  ops::linear_backward_weight(pass.context(), linear, x, dy, pass.store().gradient(weight_),
+                              pass.store().gradient(bias_), pass.write());
   if (!want_dx) return {};
   const Tensor dx = pass.gradient(x.dtype, x.shape);
   ops::linear_backward_data(pass.context(), linear, dy, weight(pass), dx);
   return dx;
 }
 
-Tensor ClassifierHead::loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale, const Tensor& sums) {
+Tensor ClassifierHead::loss(Pass& pass, const Tensor& x, const Tensor& labels,
+                            const LossScale& scale, const Tensor& sums) {
   const Tensor logits = forward(pass, x);
   if (!pass.training()) {
     ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, 0, sums, {});
     return {};
   }
   const Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
-  ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, scale.gradient, sums, dlogits);
+  ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, scale.gradient, sums,
+                     dlogits);
   return backward(pass, dlogits);
 }
 

@@ -39,13 +39,18 @@ class MlpBlock final : public Block {
 /// The last linear layer.
 class MlpHead final : public ClassifierHead {
  public:
-  MlpHead(std::string name, std::int64_t in, std::int64_t classes, bool first) : name_(std::move(name)), in_(in), first_(first), linear_(name_, in, classes) {}
+  MlpHead(std::string name, std::int64_t in, std::int64_t classes, bool first)
+      : name_(std::move(name)), in_(in), first_(first), linear_(name_, in, classes) {}
   std::string name() const override { return name_; }
   void declare(parallel::ParameterList& list) override { linear_.declare(list); }
 
  private:
-  Tensor forward(Pass& pass, const Tensor& x) override { return linear_.forward(pass, x.reshaped({x.shape[0], in_})); }
-  Tensor backward(Pass& pass, const Tensor& dlogits) override { return linear_.backward(pass, dlogits, !first_); }
+  Tensor forward(Pass& pass, const Tensor& x) override {
+    return linear_.forward(pass, x.reshaped({x.shape[0], in_}));
+  }
+  Tensor backward(Pass& pass, const Tensor& dlogits) override {
+    return linear_.backward(pass, dlogits, !first_);
+  }
 
   std::string name_;
   std::int64_t in_;

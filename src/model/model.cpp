@@ -8,7 +8,8 @@ namespace trireme::model {
 
 namespace {
 
-// 4 TiB in float32, with gradients and optimizer state more than any machine holds for one replica; byte counts below stay far from overflow.
+// 4 TiB in float32, with gradients and optimizer state more than any machine holds for one replica;
+// byte counts below stay far from overflow.
 constexpr double most_weights = 0x1p40;
 
 /// In double, which does not overflow.
@@ -27,28 +28,38 @@ const char* remedy(ModelKind kind) {
   return "";
 }
 
-void validate_size(const parallel::ParameterList& list, const ModelOptions& options, std::int64_t classes) {
+void validate_size(const parallel::ParameterList& list, const ModelOptions& options,
+                   std::int64_t classes) {
   double count = 0;
-  for (const parallel::ParameterList::Entry& entry : list.entries()) count += count_of(entry.spec.shape);
-  validate(count <= most_weights, "[model] makes {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}", count, classes, most_weights,
-           remedy(options.kind));
+  for (const parallel::ParameterList::Entry& entry : list.entries())
+    count += count_of(entry.spec.shape);
+  validate(
+      count <= most_weights,
+      "[model] makes {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}",
+      count, classes, most_weights, remedy(options.kind));
 }
 
-void validate_split(const ModelOptions& options, const Shape& input, std::int64_t classes, const Placement& placement) {
+void validate_split(const ModelOptions& options, const Shape& input, std::int64_t classes,
+                    const Placement& placement) {
   const int size = placement.tensor_size;
   if (options.kind != ModelKind::gpt) {
-    validate(size == 1, "model.kind = \"{}\" cannot be split over parallel.tensor = {} ranks; use tensor = 1 with parallel.data or parallel.pipeline",
+    validate(size == 1,
+             "model.kind = \"{}\" cannot be split over parallel.tensor = {} ranks; use tensor = 1 "
+             "with parallel.data or parallel.pipeline",
              options.kind == ModelKind::resnet ? "resnet" : "mlp", size);
     return;
   }
-  TRIREME_EXPECT(input.rank() == 2 && input[1] == options.gpt.context && classes == options.gpt.vocabulary);
+  TRIREME_EXPECT(input.rank() == 2 && input[1] == options.gpt.context &&
+                 classes == options.gpt.vocabulary);
   validate_gpt(options.gpt, size);
   validate(!placement.sequence || input.elements() % size == 0,
-           "batch.micro = {} x model.context = {} rows do not divide over parallel.tensor = {} (sequence = true gives each rank as many); use a multiple of {}",
+           "batch.micro = {} x model.context = {} rows do not divide over parallel.tensor = {} "
+           "(sequence = true gives each rank as many); use a multiple of {}",
            input[0], input[1], size, size);
 }
 
-Chain make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes, const Placement& placement) {
+Chain make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes,
+                 const Placement& placement) {
   switch (options.kind) {
     case ModelKind::resnet: return make_resnet(options, input, classes);
     case ModelKind::mlp: return make_mlp(options, input, classes);
@@ -59,7 +70,8 @@ Chain make_chain(const ModelOptions& options, const Shape& input, std::int64_t c
 
 }  // namespace
 
-Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes, const Placement& placement)
+Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
+             const Placement& placement)
     : list_(placement.tensor_rank, placement.tensor_size) {
   validate_split(options, input, classes, placement);
   Chain chain = make_chain(options, input, classes, placement);

@@ -8,7 +8,8 @@ void Pass::begin_forward(bool training, const std::uint64_t* sample_keys) {
   saved_.clear();
   kept_->rewind(0);
   arena_ = kept_;
-  around_.flow.rewind();  // every micro-batch takes the two sides alike, so that one tells what all need
+  around_.flow
+      .rewind();  // every micro-batch takes the two sides alike, so that one tells what all need
 }
 
 void Pass::begin_backward(ops::Write write, float statistic_scale) {

@@ -16,7 +16,8 @@ namespace {
 
 using Then = ImageNorm::Then;
 
-/// First convolution, norm and ReLU; `imagenet` with 7x7 stride 2 and a 3x3 maximum pooling of stride 2, `small` with 3x3 stride 1 alone.
+/// First convolution, norm and ReLU; `imagenet` with 7x7 stride 2 and a 3x3 maximum pooling of
+/// stride 2, `small` with 3x3 stride 1 alone.
 class StemBlock final : public Block {
  public:
   StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
@@ -50,36 +51,49 @@ class StemBlock final : public Block {
     if (pool_) {
       const Tensor winners = pass.restore(), activated = pass.restore();
       d = pass.gradient(activated.dtype, activated.shape);
-      ops::max_pool_backward(pass.context(), pooling(activated.shape, activated.dtype), dy, winners, d);
+      ops::max_pool_backward(pass.context(), pooling(activated.shape, activated.dtype), dy, winners,
+                             d);
     }
     return convolution_.backward(pass, norm_.backward(pass, d).dx, false);
   }
 
  private:
   static ops::MaxPool pooling(const Shape& x, DType dtype) {
-    return {.batch = x[0], .height = x[1], .width = x[2], .channels = x[3], .kernel = 3, .stride = 2, .padding = 1, .dtype = dtype};
+    return {.batch = x[0],
+            .height = x[1],
+            .width = x[2],
+            .channels = x[3],
+            .kernel = 3,
+            .stride = 2,
+            .padding = 1,
+            .dtype = dtype};
   }
   bool pool_;
   Convolution2d convolution_;
   ImageNorm norm_;
 };
 
-/// What stands beside the main branch: nothing (identity), or a 1x1 convolution and norm where extents change.
+/// What stands beside the main branch: nothing (identity), or a 1x1 convolution and norm where
+/// extents change.
 struct Shortcut {
   Convolution2d convolution;
   ImageNorm norm;
 };
 
-/// A residual block: basic (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the width).
+/// A residual block: basic (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the
+/// width).
 class ResidualBlock final : public Block {
  public:
-  ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width, std::int64_t stride, bool bottleneck)
+  ResidualBlock(const ModelOptions& options, std::string name, std::int64_t in, std::int64_t width,
+                std::int64_t stride, bool bottleneck)
       : name_(std::move(name)) {
     const std::int64_t out = bottleneck ? 4 * width : width;
-    const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step, bool last) {
+    const auto add = [&](std::int64_t from, std::int64_t to, std::int64_t kernel, std::int64_t step,
+                         bool last) {
       const std::string number = std::to_string(convolutions_.size() + 1);
       convolutions_.emplace_back(name_ + ".conv" + number, from, to, kernel, step);
-      norms_.emplace_back(name_ + ".bn" + number, options.norm, to, last ? Then::add_relu : Then::relu, last && options.zero_init_residual);
+      norms_.emplace_back(name_ + ".bn" + number, options.norm, to,
+                          last ? Then::add_relu : Then::relu, last && options.zero_init_residual);
     };
     if (bottleneck) {
       add(in, width, 1, 1, false);
@@ -90,7 +104,8 @@ class ResidualBlock final : public Block {
       add(width, width, 3, 1, true);
     }
     if (stride != 1 || in != out) {
-      shortcut_.emplace(Shortcut{{name_ + ".downsample.0", in, out, 1, stride}, {name_ + ".downsample.1", options.norm, out, Then::nothing}});
+      shortcut_.emplace(Shortcut{{name_ + ".downsample.0", in, out, 1, stride},
+                                 {name_ + ".downsample.1", options.norm, out, Then::nothing}});
     }
   }
   std::string name() const override { return name_; }
@@ -113,7 +128,8 @@ class ResidualBlock final : public Block {
   }
 
   Tensor forward(Pass& pass, const Tensor& x) override {
-    const Tensor residual = shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
+    const Tensor residual =
+        shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
     Tensor y = x;
     for (std::size_t i = 0; i < convolutions_.size(); ++i) {
       const bool last = i + 1 == convolutions_.size();
@@ -129,7 +145,9 @@ class ResidualBlock final : public Block {
       if (through.dresidual.defined()) dresidual = through.dresidual;
       dx = convolutions_[i].backward(pass, through.dx);
     }
-    if (shortcut_) dresidual = shortcut_->convolution.backward(pass, shortcut_->norm.backward(pass, dresidual).dx);
+    if (shortcut_)
+      dresidual =
+          shortcut_->convolution.backward(pass, shortcut_->norm.backward(pass, dresidual).dx);
     ops::add(pass.context(), dresidual, dx);
     return dx;
   }
@@ -175,11 +193,16 @@ struct Stages {
 };
 
 Stages stages_of(int depth) {
-  static const std::map<int, Stages> imagenet = {
-      {18, {{2, 2, 2, 2}, false}}, {34, {{3, 4, 6, 3}, false}}, {50, {{3, 4, 6, 3}, true}}, {101, {{3, 4, 23, 3}, true}}, {152, {{3, 8, 36, 3}, true}}};
+  static const std::map<int, Stages> imagenet = {{18, {{2, 2, 2, 2}, false}},
+                                                 {34, {{3, 4, 6, 3}, false}},
+                                                 {50, {{3, 4, 6, 3}, true}},
+                                                 {101, {{3, 4, 23, 3}, true}},
+                                                 {152, {{3, 8, 36, 3}, true}}};
   if (const auto found = imagenet.find(depth); found != imagenet.end()) return found->second;
-  validate(depth >= 8 && depth <= 56 && (depth - 2) % 6 == 0, "[model] depth = {}: no such residual network; 8, 14, 20, 32, 44, 56 or 18, 34, 50, 101, 152",
-           depth);
+  validate(
+      depth >= 8 && depth <= 56 && (depth - 2) % 6 == 0,
+      "[model] depth = {}: no such residual network; 8, 14, 20, 32, 44, 56 or 18, 34, 50, 101, 152",
+      depth);
   return {std::vector<int>(3, (depth - 2) / 6), false};
 }
 
@@ -194,8 +217,9 @@ Chain make_resnet(const ModelOptions& options, const Shape& input, std::int64_t 
     const std::int64_t width = options.width << stage;
     for (int i = 0; i < stages.blocks[stage]; ++i) {
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-      blocks.push_back(
-          std::make_unique<ResidualBlock>(options, "layer" + std::to_string(stage + 1) + "." + std::to_string(i), channels, width, stride, stages.bottleneck));
+      blocks.push_back(std::make_unique<ResidualBlock>(
+          options, "layer" + std::to_string(stage + 1) + "." + std::to_string(i), channels, width,
+          stride, stages.bottleneck));
       channels = stages.bottleneck ? 4 * width : width;
     }
   }

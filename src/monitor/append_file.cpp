@@ -20,10 +20,13 @@ std::int64_t whole_lines(int file, std::int64_t size, const std::string& path) {
   char buffer[4096];
   std::int64_t end = size;
   while (end > 0) {
-    const std::int64_t begin = std::max<std::int64_t>(0, end - static_cast<std::int64_t>(sizeof buffer));
-    const ssize_t got = ::pread(file, buffer, static_cast<std::size_t>(end - begin), static_cast<off_t>(begin));
+    const std::int64_t begin =
+        std::max<std::int64_t>(0, end - static_cast<std::int64_t>(sizeof buffer));
+    const ssize_t got =
+        ::pread(file, buffer, static_cast<std::size_t>(end - begin), static_cast<off_t>(begin));
     if (got < 0 && errno == EINTR) continue;
-    ensure(got == end - begin, "cannot read {}: {}", path, got < 0 ? std::strerror(errno) : "it changed while it was read");
+    ensure(got == end - begin, "cannot read {}: {}", path,
+           got < 0 ? std::strerror(errno) : "it changed while it was read");
     for (std::int64_t i = got; i > 0; --i) {
       if (buffer[i - 1] == '\n') return begin + i;
     }
@@ -35,7 +38,9 @@ std::int64_t whole_lines(int file, std::int64_t size, const std::string& path) {
 }  // namespace
 
 std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::fresh ? O_EXCL : 0), 0666);
+  const int descriptor =
+      ::open(path.c_str(),
+             O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::fresh ? O_EXCL : 0), 0666);
   if (descriptor < 0 && errno == EEXIST) return nullptr;
   ensure(descriptor >= 0, "cannot open {}: {}", path, std::strerror(errno));
   return std::unique_ptr<AppendFile>(new AppendFile(path, descriptor));
@@ -48,7 +53,8 @@ void AppendFile::cut_torn_line() {
   ensure(::fstat(descriptor_, &status) == 0, "cannot look at {}: {}", path_, std::strerror(errno));
   const std::int64_t whole = whole_lines(descriptor_, status.st_size, path_);
   if (whole < status.st_size)
-    ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0, "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
+    ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0,
+           "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
 }
 
 std::size_t AppendFile::write_some(std::string_view bytes) {
@@ -57,7 +63,8 @@ std::size_t AppendFile::write_some(std::string_view bytes) {
     const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      trouble_ = fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_, written < 0 ? std::strerror(errno) : "the system takes none");
+      trouble_ = fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_,
+                             written < 0 ? std::strerror(errno) : "the system takes none");
       return done;
     }
     done += static_cast<std::size_t>(written);

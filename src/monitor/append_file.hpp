@@ -22,8 +22,9 @@ class AppendFile {
 
   /// Cuts what stands behind the last newline.
   void cut_torn_line();
-  /// With one write (more only where the system takes a part). What the disk does not take, since it is full or fails, is kept and goes first the next time. Throws where
-  /// that is more than 4 MiB.
+  /// With one write (more only where the system takes a part). What the disk does not take, since
+  /// it is full or fails, is kept and goes first the next time. Throws where that is more than 4
+  /// MiB.
   void append(std::string_view bytes);
   /// Why bytes are kept back; empty where all have arrived.
   const std::string& trouble() const { return trouble_; }

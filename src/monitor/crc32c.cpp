@@ -22,7 +22,8 @@ constexpr std::array<std::uint32_t, 256> table = make_table();
 
 std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = 0xFFFFFFFFu;
-  for (const char byte : bytes) crc = (crc >> 8) ^ table[(crc ^ static_cast<unsigned char>(byte)) & 0xFF];
+  for (const char byte : bytes)
+    crc = (crc >> 8) ^ table[(crc ^ static_cast<unsigned char>(byte)) & 0xFF];
   return ~crc;
 }
 

@@ -39,7 +39,8 @@ nlohmann::ordered_json to_json(const EnvironmentEntry& entry) {
 
 nlohmann::ordered_json earlier_entries(const std::string& path) {
   if (!std::filesystem::exists(path)) return nlohmann::ordered_json::array();
-  nlohmann::ordered_json entries = nlohmann::ordered_json::parse(io::read_text_file(path), nullptr, false);
+  nlohmann::ordered_json entries =
+      nlohmann::ordered_json::parse(io::read_text_file(path), nullptr, false);
   if (entries.is_array()) return entries;
   io::rename_durably(path, path + ".damaged");
   return nlohmann::ordered_json::array();
@@ -50,7 +51,8 @@ nlohmann::ordered_json earlier_entries(const std::string& path) {
 void append_environment(const std::string& path, const EnvironmentEntry& entry) {
   nlohmann::ordered_json entries = earlier_entries(path);
   entries.push_back(to_json(entry));
-  io::replace_file(path, entries.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
+  io::replace_file(
+      path, entries.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
 }
 
 }  // namespace trireme::monitor

@@ -11,7 +11,9 @@
 namespace trireme::monitor {
 namespace {
 
-std::string json_string(const std::string& text) { return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace); }
+std::string json_string(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
 
 }  // namespace
 
@@ -22,16 +24,28 @@ Row& Row::add_json(const std::string& key, const std::string& json) {
   return *this;
 }
 
-Row& Row::add(const std::string& key, double value) { return add_json(key, std::isfinite(value) ? fmt::format("{}", value) : "null"); }
-Row& Row::add(const std::string& key, std::int64_t value) { return add_json(key, std::to_string(value)); }
-Row& Row::add(const std::string& key, bool value) { return add_json(key, value ? "true" : "false"); }
-Row& Row::add(const std::string& key, const std::string& value) { return add_json(key, json_string(value)); }
-Row& Row::add(const std::string& key, const char* value) { return add_json(key, json_string(value)); }
+Row& Row::add(const std::string& key, double value) {
+  return add_json(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
+}
+Row& Row::add(const std::string& key, std::int64_t value) {
+  return add_json(key, std::to_string(value));
+}
+Row& Row::add(const std::string& key, bool value) {
+  return add_json(key, value ? "true" : "false");
+}
+Row& Row::add(const std::string& key, const std::string& value) {
+  return add_json(key, json_string(value));
+}
+Row& Row::add(const std::string& key, const char* value) {
+  return add_json(key, json_string(value));
+}
 
 std::string Row::line() const { return "{" + text_ + "}\n"; }
 
 Metrics::Metrics() = default;
-Metrics::Metrics(const std::string& path) : file_(AppendFile::open(path, AppendFile::Mode::go_on)) { file_->cut_torn_line(); }
+Metrics::Metrics(const std::string& path) : file_(AppendFile::open(path, AppendFile::Mode::go_on)) {
+  file_->cut_torn_line();
+}
 Metrics::~Metrics() = default;
 Metrics::Metrics(Metrics&&) noexcept = default;
 Metrics& Metrics::operator=(Metrics&&) noexcept = default;

@@ -14,17 +14,21 @@
 namespace trireme::monitor {
 namespace {
 
-constexpr double least_seconds_between = 0.1;  // more than a person can read, and cheap on a slow connection
+constexpr double least_seconds_between =
+    0.1;  // more than a person can read, and cheap on a slow connection
 constexpr const char* clear_line = "\r\033[K";
 
 /// A line longer than the terminal would wrap, and "\r" would then clear its last part only.
 std::string fitted(std::string line) {
   winsize size{};
-  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1) line.resize(std::min<std::size_t>(line.size(), size.ws_col - 1));
+  if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
+    line.resize(std::min<std::size_t>(line.size(), size.ws_col - 1));
   return line;
 }
 
-std::string format_rate(double per_second) { return per_second < 100 ? fmt::format("{:.1f}", per_second) : fmt::format("{:.0f}", per_second); }
+std::string format_rate(double per_second) {
+  return per_second < 100 ? fmt::format("{:.1f}", per_second) : fmt::format("{:.0f}", per_second);
+}
 
 }  // namespace
 
@@ -35,13 +39,18 @@ std::string progress_line(const Progress::State& state) {
   if (state.total_epochs > 0) line += fmt::format("/{:.4g}", state.total_epochs);
   line += fmt::format(", loss {:.4f}", state.loss);
   if (state.accuracy >= 0) line += fmt::format(", accuracy {:.2f} %", 100 * state.accuracy);
-  if (state.per_second > 0) line += fmt::format(", {} {}/s", format_rate(state.per_second), state.tokens ? "tokens" : "images");
+  if (state.per_second > 0)
+    line +=
+        fmt::format(", {} {}/s", format_rate(state.per_second), state.tokens ? "tokens" : "images");
   if (state.seconds_left >= 0) line += fmt::format(", {} left", format_seconds(state.seconds_left));
   return line;
 }
 
 Progress::Progress(Log& log, bool enabled, std::int64_t every_steps)
-    : log_(log), enabled_(enabled), terminal_(::isatty(STDERR_FILENO) == 1), every_steps_(std::max<std::int64_t>(1, every_steps)) {}
+    : log_(log),
+      enabled_(enabled),
+      terminal_(::isatty(STDERR_FILENO) == 1),
+      every_steps_(std::max<std::int64_t>(1, every_steps)) {}
 
 Progress::~Progress() { clear(); }
 
@@ -49,7 +58,8 @@ void Progress::show(const State& state) {
   if (!enabled_) return;
   const bool last = state.total_steps > 0 && state.step == state.total_steps;
   if (!terminal_) {
-    const bool due = last_step_ < 0 ? state.step % every_steps_ == 0 : state.step / every_steps_ > last_step_ / every_steps_;
+    const bool due = last_step_ < 0 ? state.step % every_steps_ == 0
+                                    : state.step / every_steps_ > last_step_ / every_steps_;
     last_step_ = state.step;
     if (due || last) log_.info("{}", progress_line(state));
     return;

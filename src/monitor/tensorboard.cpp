@@ -23,7 +23,8 @@ void put(std::string& out, T value) {
   out.append(bytes, sizeof value);
 }
 
-/// Protocol buffers (encoding guide): a field's key is number * 8 + wire type; 0 varint, 1 eight bytes, 2 length and bytes, 5 four bytes.
+/// Protocol buffers (encoding guide): a field's key is number * 8 + wire type; 0 varint, 1 eight
+/// bytes, 2 length and bytes, 5 four bytes.
 enum class Wire : unsigned { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
 
 void put_varint(std::string& out, std::uint64_t value) {
@@ -31,7 +32,9 @@ void put_varint(std::string& out, std::uint64_t value) {
   out.push_back(static_cast<char>(value));
 }
 
-void put_key(std::string& out, unsigned field, Wire wire) { put_varint(out, field << 3 | static_cast<unsigned>(wire)); }
+void put_key(std::string& out, unsigned field, Wire wire) {
+  put_varint(out, field << 3 | static_cast<unsigned>(wire));
+}
 
 void put_bytes(std::string& out, unsigned field, const std::string& bytes) {
   put_key(out, field, Wire::bytes);
@@ -49,7 +52,8 @@ std::string event_head(std::int64_t step) {
   return event;
 }
 
-/// TFRecord keeps a checksum of data that may hold checksums: rotated and shifted by a constant (TensorFlow's crc32c.h).
+/// TFRecord keeps a checksum of data that may hold checksums: rotated and shifted by a constant
+/// (TensorFlow's crc32c.h).
 std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
 
 }  // namespace
@@ -58,10 +62,13 @@ TensorBoard::TensorBoard(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   ensure(!error, "cannot create the folder {}: {}", folder, error.message());
-  const std::string base = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder, static_cast<std::int64_t>(wall_seconds()), host_name());
-  // Two starts within a second: an event file is never gone on with, since a reader may have passed its end.
+  const std::string base = fmt::format("{}/events.out.tfevents.{:010d}.{}", folder,
+                                       static_cast<std::int64_t>(wall_seconds()), host_name());
+  // Two starts within a second: an event file is never gone on with, since a reader may have passed
+  // its end.
   file_ = AppendFile::open(base, AppendFile::Mode::fresh);
-  for (int attempt = 1; !file_ && attempt < 1000; ++attempt) file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::fresh);
+  for (int attempt = 1; !file_ && attempt < 1000; ++attempt)
+    file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::fresh);
   ensure(file_ != nullptr, "cannot create {}: it is there, and so are 999 others", base);
   std::string event = event_head(0);
   put_bytes(event, 3, "brain.Event:2");

@@ -9,7 +9,8 @@
 
 namespace trireme::monitor {
 
-Trace::Trace(int rank, std::int64_t first, std::int64_t last, std::size_t most_events) : ring_(most_events), first_(first), last_(last), rank_(rank) {
+Trace::Trace(int rank, std::int64_t first, std::int64_t last, std::size_t most_events)
+    : ring_(most_events), first_(first), last_(last), rank_(rank) {
   TRIREME_EXPECT(most_events > 0);
 }
 
@@ -18,11 +19,14 @@ void Trace::begin(std::int64_t step) {
   recording_ = step >= first_ && step <= last_;
 }
 
-void Trace::event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch, int chunk) {
+void Trace::event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch,
+                  int chunk) {
   record(name, {{}, begin_seconds, end_seconds, step_, micro_batch, chunk, false});
 }
 
-void Trace::beside(std::string_view name, double begin_seconds, double end_seconds) { record(name, {{}, begin_seconds, end_seconds, step_, -1, -1, true}); }
+void Trace::beside(std::string_view name, double begin_seconds, double end_seconds) {
+  record(name, {{}, begin_seconds, end_seconds, step_, -1, -1, true});
+}
 
 void Trace::record(std::string_view name, const Event& event) {
   if (!recording_) return;
@@ -36,17 +40,22 @@ std::string Trace::json() const {
   const std::size_t kept = std::min(recorded_, ring_.size());
   for (std::size_t i = recorded_ - kept; i < recorded_; ++i) {
     const Event& event = ring_[i % ring_.size()];
-    const std::string name = nlohmann::json(event.name.data()).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+    const std::string name = nlohmann::json(event.name.data())
+                                 .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
     if (event.beside) {
       const auto end = [&](char phase, double seconds) {
-        return fmt::format(R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", "pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})", name,
-                           phase, rank_, i, rank_, seconds * 1e6, event.step);
+        return fmt::format(
+            R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", "pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})",
+            name, phase, rank_, i, rank_, seconds * 1e6, event.step);
       };
-      text += fmt::format("{}{},\n{}", text.empty() ? "" : ",\n", end('b', event.begin_seconds), end('e', event.end_seconds));
+      text += fmt::format("{}{},\n{}", text.empty() ? "" : ",\n", end('b', event.begin_seconds),
+                          end('e', event.end_seconds));
       continue;
     }
-    text += fmt::format(R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})", text.empty() ? "" : ",\n", name,
-                        rank_, event.begin_seconds * 1e6, (event.end_seconds - event.begin_seconds) * 1e6, event.step);
+    text += fmt::format(
+        R"({}{{"name": {}, "ph": "X", "pid": {}, "tid": 0, "ts": {:.3f}, "dur": {:.3f}, "args": {{"step": {})",
+        text.empty() ? "" : ",\n", name, rank_, event.begin_seconds * 1e6,
+        (event.end_seconds - event.begin_seconds) * 1e6, event.step);
     if (event.micro_batch >= 0) text += fmt::format(R"(, "micro_batch": {})", event.micro_batch);
     if (event.chunk >= 0) text += fmt::format(R"(, "chunk": {})", event.chunk);
     text += "}}";

@@ -7,12 +7,14 @@ namespace trireme::ops {
 namespace {
 
 bool alike(const Context& context, const Tensor& a, const Tensor& b) {
-  return a.defined() && b.defined() && a.elements() == b.elements() && a.dtype == b.dtype && a.device == context.stream().device.kind && b.device == a.device;
+  return a.defined() && b.defined() && a.elements() == b.elements() && a.dtype == b.dtype &&
+         a.device == context.stream().device.kind && b.device == a.device;
 }
 
 /// gated [rows, 2 w] and y [rows, w].
 bool halves(const Context& context, const Tensor& gated, const Tensor& y) {
-  return gated.defined() && y.defined() && gated.shape.back() == 2 * y.shape.back() && gated.elements() == 2 * y.elements() && gated.dtype == y.dtype &&
+  return gated.defined() && y.defined() && gated.shape.back() == 2 * y.shape.back() &&
+         gated.elements() == 2 * y.elements() && gated.dtype == y.dtype &&
          gated.device == context.stream().device.kind && y.device == gated.device;
 }
 
@@ -24,28 +26,37 @@ void gelu_forward(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(alike(context, x, y) && (context.meta() || x.data != y.data));
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;
-  with_element_type(x.dtype, [&]<class T>(T) { kernels::gelu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>()); });
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::gelu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>());
+  });
 }
 
 void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   TRIREME_EXPECT(alike(context, x, dy) && alike(context, x, dx));
   context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
   if (context.meta()) return;
-  with_element_type(x.dtype, [&]<class T>(T) { kernels::gelu_backward(context.stream(), x.elements(), x.as<T>(), dy.as<T>(), dx.as<T>()); });
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::gelu_backward(context.stream(), x.elements(), x.as<T>(), dy.as<T>(), dx.as<T>());
+  });
 }
 
 void swiglu_forward(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(halves(context, x, y));
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;
-  with_element_type(x.dtype, [&]<class T>(T) { kernels::swiglu_forward(context.stream(), rows_of(y), y.shape.back(), x.as<T>(), y.as<T>()); });
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::swiglu_forward(context.stream(), rows_of(y), y.shape.back(), x.as<T>(), y.as<T>());
+  });
 }
 
 void swiglu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
   TRIREME_EXPECT(halves(context, x, dy) && alike(context, x, dx));
   context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
   if (context.meta()) return;
-  with_element_type(x.dtype, [&]<class T>(T) { kernels::swiglu_backward(context.stream(), rows_of(dy), dy.shape.back(), x.as<T>(), dy.as<T>(), dx.as<T>()); });
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::swiglu_backward(context.stream(), rows_of(dy), dy.shape.back(), x.as<T>(), dy.as<T>(),
+                             dx.as<T>());
+  });
 }
 
 }  // namespace trireme::ops

@@ -14,10 +14,14 @@ namespace {
 constexpr std::string_view first_line = "trireme-algorithms 1";
 
 /// Of a line without its checksum: a hash of 64 bits, in 16 digits.
-std::string checksum_of(std::string_view line) { return fmt::format("{:016x}", random_key(0, line)); }
+std::string checksum_of(std::string_view line) {
+  return fmt::format("{:016x}", random_key(0, line));
+}
 
 [[maybe_unused]] bool is_name(std::string_view text) {
-  return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
 }
 
 }  // namespace
@@ -30,12 +34,17 @@ Algorithms Algorithms::read(std::string_view text) {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
     if (line_number == 1) {
-      validate(line == first_line, "line 1: no list of algorithms, whose first line would be \"{}\"", first_line);
+      validate(line == first_line,
+               "line 1: no list of algorithms, whose first line would be \"{}\"", first_line);
       continue;
     }
-    const std::size_t first = line.find('\t'), second = first == std::string_view::npos ? first : line.find('\t', first + 1);
-    validate(second != std::string_view::npos && checksum_of(line.substr(first + 1)) == line.substr(0, first), "line {}: damaged", line_number);
-    found.keep(std::string(line.substr(first + 1, second - first - 1)), std::string(line.substr(second + 1)));
+    const std::size_t first = line.find('\t'),
+                      second = first == std::string_view::npos ? first : line.find('\t', first + 1);
+    validate(second != std::string_view::npos &&
+                 checksum_of(line.substr(first + 1)) == line.substr(0, first),
+             "line {}: damaged", line_number);
+    found.keep(std::string(line.substr(first + 1, second - first - 1)),
+               std::string(line.substr(second + 1)));
   }
   return found;
 }
@@ -67,6 +76,8 @@ void Algorithms::keep(const std::string& problem, const std::string& algorithm) 
   known_[problem] = algorithm;
 }
 
-void Algorithms::add(const Algorithms& others) { known_.insert(others.known_.begin(), others.known_.end()); }
+void Algorithms::add(const Algorithms& others) {
+  known_.insert(others.known_.begin(), others.known_.end());
+}
 
 }  // namespace trireme::ops

@@ -9,58 +9,89 @@
 namespace trireme::ops {
 namespace {
 
-void expect_matrix(const Context& context, const Attention& a, const Tensor& tensor, std::int64_t columns) {
-  TRIREME_EXPECT(tensor.defined() && tensor.elements() == a.batch * a.context * columns && tensor.shape.back() == columns);
+void expect_matrix(const Context& context, const Attention& a, const Tensor& tensor,
+                   std::int64_t columns) {
+  TRIREME_EXPECT(tensor.defined() && tensor.elements() == a.batch * a.context * columns &&
+                 tensor.shape.back() == columns);
   TRIREME_EXPECT(tensor.dtype == a.dtype && tensor.device == context.stream().device.kind);
 }
 
-void expect_problem(const Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
+void expect_problem(const Context& context, const Attention& a, const Tensor& qkv,
+                    const Tensor& out, const Tensor& log_sum) {
   TRIREME_EXPECT(is_compute_type(a.dtype));
   TRIREME_EXPECT(a.kv_heads > 0 && a.heads % a.kv_heads == 0 && a.head_width > 0);
-  TRIREME_EXPECT(a.dropout >= 0 && a.dropout < 1 && (a.dropout == 0 || context.meta() || a.sample_keys != nullptr));
+  TRIREME_EXPECT(a.dropout >= 0 && a.dropout < 1 &&
+                 (a.dropout == 0 || context.meta() || a.sample_keys != nullptr));
   TRIREME_EXPECT(a.dropout == 0 || readable(context, a.sample_keys));
-  TRIREME_EXPECT(log_sum.dtype == DType::float32 && log_sum.elements() == a.batch * a.heads * a.context);
+  TRIREME_EXPECT(log_sum.dtype == DType::float32 &&
+                 log_sum.elements() == a.batch * a.heads * a.context);
   expect_matrix(context, a, qkv, a.qkv_width());
   expect_matrix(context, a, out, a.out_width());
 }
 
 template <class T>
-void forward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& workspace) {
+void forward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum,
+             const Tensor& workspace) {
   cpu::attention_forward<T>(a, {qkv.as<T>(), out.as<T>(), log_sum.as<float>()}, workspace.data);
 }
 
 template <class T>
-void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout, const Tensor& dqkv,
-              const Tensor& workspace) {
-  cpu::attention_backward<T>(a, {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>()}, workspace.data);
+void backward(const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum,
+              const Tensor& dout, const Tensor& dqkv, const Tensor& workspace) {
+  cpu::attention_backward<T>(
+      a, {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>()},
+      workspace.data);
 }
 
 }  // namespace
 
-void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum) {
+void attention_forward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out,
+                       const Tensor& log_sum) {
   expect_problem(context, a, qkv, out, log_sum);
   context.count(a.flops(), static_cast<double>(qkv.bytes() + out.bytes() + log_sum.bytes()));
   if (context.target() == DeviceKind::cuda)
-    return cuda::attention_forward(context, a, {.qkv = qkv, .out = out, .log_sum = log_sum, .dout = {}, .dqkv = {}, .dq_sum = {}, .delta = {}});
+    return cuda::attention_forward(context, a,
+                                   {.qkv = qkv,
+                                    .out = out,
+                                    .log_sum = log_sum,
+                                    .dout = {},
+                                    .dqkv = {},
+                                    .dq_sum = {},
+                                    .delta = {}});
   const ArenaScope scope(context.workspace());
-  const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
+  const Tensor workspace =
+      context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
-  cpu::launch_here(context.stream(), [=] { with_element_type(a.dtype, [&]<class T>(T) { forward<T>(a, qkv, out, log_sum, workspace); }); });
+  cpu::launch_here(context.stream(), [=] {
+    with_element_type(a.dtype, [&]<class T>(T) { forward<T>(a, qkv, out, log_sum, workspace); });
+  });
 }
 
-void attention_backward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out, const Tensor& log_sum, const Tensor& dout,
-                        const Tensor& dqkv) {
+void attention_backward(Context& context, const Attention& a, const Tensor& qkv, const Tensor& out,
+                        const Tensor& log_sum, const Tensor& dout, const Tensor& dqkv) {
   expect_problem(context, a, qkv, out, log_sum);
   expect_matrix(context, a, dout, a.out_width());
   expect_matrix(context, a, dqkv, a.qkv_width());
-  context.count(2.5 * a.flops(), static_cast<double>(2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
+  context.count(2.5 * a.flops(),
+                static_cast<double>(2 * qkv.bytes() + 2 * out.bytes() + log_sum.bytes()));
   if (context.target() == DeviceKind::cuda) {
-    return cuda::attention_backward(context, a, {.qkv = qkv, .out = out, .log_sum = log_sum, .dout = dout, .dqkv = dqkv, .dq_sum = {}, .delta = {}});
+    return cuda::attention_backward(context, a,
+                                    {.qkv = qkv,
+                                     .out = out,
+                                     .log_sum = log_sum,
+                                     .dout = dout,
+                                     .dqkv = dqkv,
+                                     .dq_sum = {},
+                                     .delta = {}});
   }
   const ArenaScope scope(context.workspace());
-  const Tensor workspace = context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
+  const Tensor workspace =
+      context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;
-  cpu::launch_here(context.stream(), [=] { with_element_type(a.dtype, [&]<class T>(T) { backward<T>(a, qkv, out, log_sum, dout, dqkv, workspace); }); });
+  cpu::launch_here(context.stream(), [=] {
+    with_element_type(
+        a.dtype, [&]<class T>(T) { backward<T>(a, qkv, out, log_sum, dout, dqkv, workspace); });
+  });
 }
 
 }  // namespace trireme::ops

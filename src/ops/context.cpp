@@ -4,11 +4,19 @@
 
 namespace trireme::ops {
 
-Context::Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target, ContextOptions options)
-    : stream_(stream), workspace_(workspace), library_(library), target_(target), options_(options), backend_(std::make_unique<Backend>()) {
-  TRIREME_EXPECT(workspace.device().kind == stream.device.kind && library.device().kind == stream.device.kind);
+Context::Context(Stream stream, Arena& workspace, Arena& library, DeviceKind target,
+                 ContextOptions options)
+    : stream_(stream),
+      workspace_(workspace),
+      library_(library),
+      target_(target),
+      options_(options),
+      backend_(std::make_unique<Backend>()) {
+  TRIREME_EXPECT(workspace.device().kind == stream.device.kind &&
+                 library.device().kind == stream.device.kind);
   if (target == DeviceKind::cpu) backend_->cpu.emplace();
-  if (stream.device.kind == DeviceKind::cuda) backend_->cuda = cuda::make_library(stream, options, algorithms_);
+  if (stream.device.kind == DeviceKind::cuda)
+    backend_->cuda = cuda::make_library(stream, options, algorithms_);
 }
 
 Context::~Context() = default;

@@ -10,36 +10,47 @@ namespace trireme::ops {
 namespace {
 
 bool fits(const Context& context, const Tensor& tensor, const Shape& shape, DType dtype) {
-  return tensor.shape == shape && tensor.dtype == dtype && tensor.device == context.stream().device.kind;
+  return tensor.shape == shape && tensor.dtype == dtype &&
+         tensor.device == context.stream().device.kind;
 }
 
-double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) { return static_cast<double>(a.bytes() + b.bytes() + c.bytes()); }
+double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
+  return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
+}
 
-void backward_weight_by_columns(Context& context, const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
+void backward_weight_by_columns(Context& context, const Convolution& c, const Tensor& x,
+                                const Tensor& dy, const Tensor& dw, Write write) {
   const Linear layer = cpu::layer_of_columns(c);
   const ArenaScope scope(context.workspace());
   Tensor columns = x;
   if (!cpu::are_columns(c)) {
     columns = context.workspace().allocate(c.dtype, {layer.rows, layer.in});
-    if (!context.meta()) cpu::launch_here(context.stream(), [=] { cpu::take_columns(c, x, columns); });
+    if (!context.meta())
+      cpu::launch_here(context.stream(), [=] { cpu::take_columns(c, x, columns); });
   }
-  cpu::run(context, cpu::linear_backward_weight(cpu::library_of(context), layer, write), {dy, columns, dw, {}, false});
+  cpu::run(context, cpu::linear_backward_weight(cpu::library_of(context), layer, write),
+           {dy, columns, dw, {}, false});
 }
 
 }  // namespace
 
-void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Weight& w, const Tensor& y) {
+void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Weight& w,
+                         const Tensor& y) {
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, y, c.output_shape(), c.dtype));
   context.count(c.flops(), bytes_of(x, w.value, y));
-  if (context.target() == DeviceKind::cuda) return cuda::convolution_forward(context, c, x, w.value, y);
+  if (context.target() == DeviceKind::cuda)
+    return cuda::convolution_forward(context, c, x, w.value, y);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::convolution_forward(cpu::library_of(context), c);
-  cpu::run(context, product, {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, {}, true});
+  cpu::run(
+      context, product,
+      {x, cpu::prepared_weight(context, product.second, w, &PreparedWeight::forward), y, {}, true});
 }
 
-void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x, const Weight& w, const Tensor& y,
+void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x,
+                                    const Weight& w, const Tensor& y,
                                     const BatchStatistics& statistics) {
   if (context.target() != DeviceKind::cuda) {
     convolution_forward(context, c, x, w, y);
@@ -53,23 +64,32 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   cuda::convolution_statistics_forward(context, c, x, w.value, y, statistics);
 }
 
-void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy, const Weight& w, const Tensor& dx) {
+void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
+                               const Weight& w, const Tensor& dx) {
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dx, c.input_shape(), c.dtype));
   context.count(c.flops(), bytes_of(dy, w.value, dx));
-  if (context.target() == DeviceKind::cuda) return cuda::convolution_backward_data(context, c, dy, w.value, dx);
+  if (context.target() == DeviceKind::cuda)
+    return cuda::convolution_backward_data(context, c, dy, w.value, dx);
   const ArenaScope scope(context.workspace());
   const cpu::Product& product = cpu::convolution_backward_data(cpu::library_of(context), c);
-  cpu::run(context, product, {dy, cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward), dx, {}, true});
+  cpu::run(context, product,
+           {dy,
+            cpu::prepared_weight(context, product.second, w, &PreparedWeight::backward),
+            dx,
+            {},
+            true});
 }
 
-void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
+void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x,
+                                 const Tensor& dy, const Tensor& dw, Write write) {
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dy, c.output_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, dw, c.weight_shape(), DType::float32));
   context.count(c.flops(), bytes_of(x, dy, dw));
-  if (context.target() == DeviceKind::cuda) return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
+  if (context.target() == DeviceKind::cuda)
+    return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
   if (cpu::gradient_by_columns(c)) return backward_weight_by_columns(context, c, x, dy, dw, write);
   const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);
   cpu::run(context, product, {x, dy, dw, {}, false}, write);

@@ -8,15 +8,18 @@ namespace trireme::ops {
 namespace {
 
 bool same_size(const Context& context, const Tensor& a, const Tensor& b) {
-  return a.defined() && b.defined() && a.elements() == b.elements() && a.shape.back() == b.shape.back() && a.device == context.stream().device.kind &&
+  return a.defined() && b.defined() && a.elements() == b.elements() &&
+         a.shape.back() == b.shape.back() && a.device == context.stream().device.kind &&
          b.device == a.device;
 }
 
-kernels::DropoutMask mask_of([[maybe_unused]] const Context& context, const Dropout& op, const Tensor& y) {
+kernels::DropoutMask mask_of([[maybe_unused]] const Context& context, const Dropout& op,
+                             const Tensor& y) {
   TRIREME_EXPECT(op.probability >= 0 && op.probability < 1 && op.first_row >= 0 && op.context > 0);
   TRIREME_EXPECT(op.probability == 0 || readable(context, op.sample_keys));
   const std::int64_t width = y.shape.back();
-  return {y.elements() / width, width, op.first_row, op.context, op.probability, op.key, op.sample_keys};
+  return {y.elements() / width, width,  op.first_row,  op.context,
+          op.probability,       op.key, op.sample_keys};
 }
 
 }  // namespace
@@ -26,20 +29,26 @@ void dropout(Context& context, const Dropout& op, const Tensor& x, const Tensor&
   const kernels::DropoutMask mask = mask_of(context, op, y);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta() || (op.probability == 0 && x.data == y.data)) return;
-  with_element_type(y.dtype, [&]<class T>(T) { kernels::dropout(context.stream(), mask, x.as<T>(), y.as<T>()); });
+  with_element_type(
+      y.dtype, [&]<class T>(T) { kernels::dropout(context.stream(), mask, x.as<T>(), y.as<T>()); });
 }
 
-void dropout_add(Context& context, const Dropout& op, const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y) {
-  TRIREME_EXPECT(same_size(context, x, y) && same_size(context, residual, y) && residual.dtype == y.dtype);
+void dropout_add(Context& context, const Dropout& op, const Tensor& x, const Tensor& bias,
+                 const Tensor& residual, const Tensor& y) {
+  TRIREME_EXPECT(same_size(context, x, y) && same_size(context, residual, y) &&
+                 residual.dtype == y.dtype);
   TRIREME_EXPECT(x.dtype == y.dtype || x.dtype == DType::float32);
-  TRIREME_EXPECT(!bias.defined() || (bias.elements() == y.shape.back() && bias.dtype == DType::float32 && bias.device == y.device));
+  TRIREME_EXPECT(!bias.defined() || (bias.elements() == y.shape.back() &&
+                                     bias.dtype == DType::float32 && bias.device == y.device));
   const kernels::DropoutMask mask = mask_of(context, op, y);
   context.count(0, static_cast<double>(x.bytes() + residual.bytes() + y.bytes()));
   if (context.meta()) return;
   const float* shift = bias.defined() ? bias.as<float>() : nullptr;
   with_element_type(y.dtype, [&]<class T>(T) {
-    x.dtype == y.dtype ? kernels::dropout_add(context.stream(), mask, x.as<T>(), shift, residual.as<T>(), y.as<T>())
-                       : kernels::dropout_add(context.stream(), mask, x.as<float>(), shift, residual.as<T>(), y.as<T>());
+    x.dtype == y.dtype ? kernels::dropout_add(context.stream(), mask, x.as<T>(), shift,
+                                              residual.as<T>(), y.as<T>())
+                       : kernels::dropout_add(context.stream(), mask, x.as<float>(), shift,
+                                              residual.as<T>(), y.as<T>());
   });
 }
 

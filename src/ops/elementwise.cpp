@@ -23,7 +23,9 @@ void relu_forward(Context& context, const Tensor& x, const Tensor& y) {
   expect_alike(x, y);
   count(context, x.bytes() + y.bytes());
   if (context.meta()) return;
-  with_element_type(x.dtype, [&]<class T>(T) { kernels::relu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>()); });
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::relu_forward(context.stream(), x.elements(), x.as<T>(), y.as<T>());
+  });
 }
 
 void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Tensor& dx) {
@@ -31,15 +33,20 @@ void relu_backward(Context& context, const Tensor& y, const Tensor& dy, const Te
   expect_alike(y, dx);
   count(context, y.bytes() + dy.bytes() + dx.bytes());
   if (context.meta()) return;
-  with_element_type(y.dtype, [&]<class T>(T) { kernels::relu_backward(context.stream(), y.elements(), y.as<T>(), dy.as<T>(), dx.as<T>()); });
+  with_element_type(y.dtype, [&]<class T>(T) {
+    kernels::relu_backward(context.stream(), y.elements(), y.as<T>(), dy.as<T>(), dx.as<T>());
+  });
 }
 
 void add(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.elements() == y.elements() && x.dtype == y.dtype);
   count(context, x.bytes() + 2 * y.bytes());
   if (context.meta()) return;
-  if (x.dtype == DType::int32) return kernels::add(context.stream(), x.elements(), x.as<std::int32_t>(), y.as<std::int32_t>());
-  with_element_type(x.dtype, [&]<class T>(T) { kernels::add(context.stream(), x.elements(), x.as<T>(), y.as<T>()); });
+  if (x.dtype == DType::int32)
+    return kernels::add(context.stream(), x.elements(), x.as<std::int32_t>(), y.as<std::int32_t>());
+  with_element_type(x.dtype, [&]<class T>(T) {
+    kernels::add(context.stream(), x.elements(), x.as<T>(), y.as<T>());
+  });
 }
 
 void cast(Context& context, const Tensor& x, const Tensor& y) {
@@ -60,15 +67,19 @@ void cast(Context& context, const Tensor& x, const Tensor& y) {
 void fill(Context& context, const Tensor& y, float value) {
   count(context, y.bytes());
   if (context.meta()) return;
-  if (y.dtype == DType::int32) return kernels::fill(context.stream(), y.elements(), value, y.as<std::int32_t>());
-  with_element_type(y.dtype, [&]<class T>(T) { kernels::fill(context.stream(), y.elements(), value, y.as<T>()); });
+  if (y.dtype == DType::int32)
+    return kernels::fill(context.stream(), y.elements(), value, y.as<std::int32_t>());
+  with_element_type(y.dtype, [&]<class T>(T) {
+    kernels::fill(context.stream(), y.elements(), value, y.as<T>());
+  });
 }
 
 void copy(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.bytes() == y.bytes() && x.dtype == y.dtype);
   count(context, x.bytes() + y.bytes());
   if (context.meta()) return;
-  if (x.device != y.device) return copy_bytes(context.stream(), y.data, x.data, static_cast<std::size_t>(x.bytes()));
+  if (x.device != y.device)
+    return copy_bytes(context.stream(), y.data, x.data, static_cast<std::size_t>(x.bytes()));
   kernels::copy(context.stream(), x.bytes(), x.data, y.data);
 }
 
@@ -85,7 +96,8 @@ void scaled_copy(Context& context, const Tensor& x, float scale, const Tensor& y
   TRIREME_EXPECT(y.dtype == DType::float32);
   count(context, x.bytes() + y.bytes() * (write == Write::add ? 2 : 1));
   if (context.meta()) return;
-  kernels::scaled_copy(context.stream(), x.elements(), x.as<float>(), scale, write == Write::add, y.as<float>());
+  kernels::scaled_copy(context.stream(), x.elements(), x.as<float>(), scale, write == Write::add,
+                       y.as<float>());
 }
 
 void add_bias(Context& context, const Tensor& bias, const Tensor& x, const Tensor& y) {
@@ -95,8 +107,10 @@ void add_bias(Context& context, const Tensor& bias, const Tensor& x, const Tenso
   if (context.meta()) return;
   const std::int64_t width = y.shape.back(), rows = y.elements() / width;
   with_element_type(y.dtype, [&]<class T>(T) {
-    x.dtype == y.dtype ? kernels::add_bias(context.stream(), rows, width, bias.as<float>(), x.as<T>(), y.as<T>())
-                       : kernels::add_bias(context.stream(), rows, width, bias.as<float>(), x.as<float>(), y.as<T>());
+    x.dtype == y.dtype
+        ? kernels::add_bias(context.stream(), rows, width, bias.as<float>(), x.as<T>(), y.as<T>())
+        : kernels::add_bias(context.stream(), rows, width, bias.as<float>(), x.as<float>(),
+                            y.as<T>());
   });
 }
 
@@ -106,9 +120,12 @@ void column_sums(Context& context, const Tensor& dy, const Tensor& sums, Write w
   const std::int64_t width = dy.shape.back();
   const kernels::RowSums rows{1, dy.elements() / width, width, 1.0f, write == Write::add};
   const ArenaScope scope(context.workspace());
-  const Tensor partials = context.workspace().allocate(DType::float32, {kernels::row_sum_partials(rows)});
+  const Tensor partials =
+      context.workspace().allocate(DType::float32, {kernels::row_sum_partials(rows)});
   if (context.meta()) return;
-  with_element_type(dy.dtype, [&]<class T>(T) { kernels::sum_rows(context.stream(), rows, dy.as<T>(), partials.as<float>(), sums.as<float>()); });
+  with_element_type(dy.dtype, [&]<class T>(T) {
+    kernels::sum_rows(context.stream(), rows, dy.as<T>(), partials.as<float>(), sums.as<float>());
+  });
 }
 
 }  // namespace trireme::ops

@@ -8,49 +8,68 @@ namespace {
 
 /// A matrix of rows [.., width]: leading dimensions count as one.
 bool is_matrix(const Context& context, const Tensor& t, std::int64_t rows, std::int64_t width) {
-  return t.defined() && t.shape.back() == width && t.elements() == rows * width && t.device == context.stream().device.kind;
+  return t.defined() && t.shape.back() == width && t.elements() == rows * width &&
+         t.device == context.stream().device.kind;
 }
 
-kernels::EmbeddingShape shape_of([[maybe_unused]] const Context& context, const Tensor& tokens, const Tensor& table, std::int64_t first,
+kernels::EmbeddingShape shape_of([[maybe_unused]] const Context& context, const Tensor& tokens,
+                                 const Tensor& table, std::int64_t first,
                                  [[maybe_unused]] const Tensor& y) {
-  TRIREME_EXPECT(tokens.defined() && tokens.dtype == DType::int32 && tokens.device == context.stream().device.kind);
-  TRIREME_EXPECT(table.shape.rank() == 2 && is_matrix(context, table, table.shape[0], table.shape[1]));
-  TRIREME_EXPECT(is_matrix(context, y, tokens.elements(), table.shape[1]) && is_compute_type(y.dtype));
+  TRIREME_EXPECT(tokens.defined() && tokens.dtype == DType::int32 &&
+                 tokens.device == context.stream().device.kind);
+  TRIREME_EXPECT(table.shape.rank() == 2 &&
+                 is_matrix(context, table, table.shape[0], table.shape[1]));
+  TRIREME_EXPECT(is_matrix(context, y, tokens.elements(), table.shape[1]) &&
+                 is_compute_type(y.dtype));
   return {tokens.elements(), table.shape[0], table.shape[1], first};
 }
 
-kernels::PositionShape shape_of([[maybe_unused]] const Context& context, const Tensor& table, std::int64_t first_row, const Tensor& y) {
-  TRIREME_EXPECT(table.shape.rank() == 2 && is_matrix(context, table, table.shape[0], table.shape[1]));
+kernels::PositionShape shape_of([[maybe_unused]] const Context& context, const Tensor& table,
+                                std::int64_t first_row, const Tensor& y) {
+  TRIREME_EXPECT(table.shape.rank() == 2 &&
+                 is_matrix(context, table, table.shape[0], table.shape[1]));
   const std::int64_t rows = y.elements() / table.shape[1];
-  TRIREME_EXPECT(is_matrix(context, y, rows, table.shape[1]) && is_compute_type(y.dtype) && first_row >= 0);
+  TRIREME_EXPECT(is_matrix(context, y, rows, table.shape[1]) && is_compute_type(y.dtype) &&
+                 first_row >= 0);
   return {rows, table.shape[1], table.shape[0], first_row};
 }
 
-std::int64_t gradient_bytes(const Tensor& dtable, Write write) { return dtable.bytes() * (write == Write::add ? 2 : 1); }
+std::int64_t gradient_bytes(const Tensor& dtable, Write write) {
+  return dtable.bytes() * (write == Write::add ? 2 : 1);
+}
 
 }  // namespace
 
-void embedding_forward(Context& context, const Tensor& tokens, const Tensor& table, std::int64_t first, const Tensor& y) {
+void embedding_forward(Context& context, const Tensor& tokens, const Tensor& table,
+                       std::int64_t first, const Tensor& y) {
   const kernels::EmbeddingShape shape = shape_of(context, tokens, table, first, y);
   TRIREME_EXPECT(table.dtype == y.dtype);
   context.count(0, static_cast<double>(tokens.bytes() + 2 * y.bytes()));
   if (context.meta()) return;
-  with_element_type(y.dtype, [&]<class T>(T) { kernels::embedding_forward(context.stream(), shape, tokens.as<std::int32_t>(), table.as<T>(), y.as<T>()); });
+  with_element_type(y.dtype, [&]<class T>(T) {
+    kernels::embedding_forward(context.stream(), shape, tokens.as<std::int32_t>(), table.as<T>(),
+                               y.as<T>());
+  });
 }
 
-void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy, std::int64_t first, const Tensor& dtable, Write write) {
+void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy,
+                        std::int64_t first, const Tensor& dtable, Write write) {
   const kernels::EmbeddingShape shape = shape_of(context, tokens, dtable, first, dy);
   TRIREME_EXPECT(dtable.dtype == DType::float32);
-  context.count(0, static_cast<double>(tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write)));
+  context.count(0,
+                static_cast<double>(tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write)));
   const ArenaScope scope(context.workspace());
   const Tensor begins = context.workspace().allocate(DType::int32, {shape.table_rows + 1});
   const Tensor of_places = context.workspace().allocate(DType::int32, {3, shape.count});
-  const Tensor partials = context.workspace().allocate(DType::float32, {kernels::embedding_runs(shape), shape.width});
+  const Tensor partials =
+      context.workspace().allocate(DType::float32, {kernels::embedding_runs(shape), shape.width});
   if (context.meta()) return;
   auto* const places_of = of_places.as<std::int32_t>();
-  const kernels::TokenPlaces places{begins.as<std::int32_t>(), places_of, places_of + shape.count, places_of + 2 * shape.count, partials.as<float>()};
+  const kernels::TokenPlaces places{begins.as<std::int32_t>(), places_of, places_of + shape.count,
+                                    places_of + 2 * shape.count, partials.as<float>()};
   with_element_type(dy.dtype, [&]<class T>(T) {
-    kernels::embedding_backward(context.stream(), shape, tokens.as<std::int32_t>(), dy.as<T>(), places, write == Write::add, dtable.as<float>());
+    kernels::embedding_backward(context.stream(), shape, tokens.as<std::int32_t>(), dy.as<T>(),
+                                places, write == Write::add, dtable.as<float>());
   });
 }
 
@@ -59,15 +78,21 @@ void add_positions(Context& context, const Tensor& table, std::int64_t first_row
   TRIREME_EXPECT(table.dtype == y.dtype);
   context.count(0, static_cast<double>(table.bytes() + 2 * y.bytes()));
   if (context.meta()) return;
-  with_element_type(y.dtype, [&]<class T>(T) { kernels::add_positions(context.stream(), shape, table.as<T>(), y.as<T>()); });
+  with_element_type(y.dtype, [&]<class T>(T) {
+    kernels::add_positions(context.stream(), shape, table.as<T>(), y.as<T>());
+  });
 }
 
-void positions_backward(Context& context, const Tensor& dy, std::int64_t first_row, const Tensor& dtable, Write write) {
+void positions_backward(Context& context, const Tensor& dy, std::int64_t first_row,
+                        const Tensor& dtable, Write write) {
   const kernels::PositionShape shape = shape_of(context, dtable, first_row, dy);
   TRIREME_EXPECT(dtable.dtype == DType::float32);
   context.count(0, static_cast<double>(dy.bytes() + gradient_bytes(dtable, write)));
   if (context.meta()) return;
-  with_element_type(dy.dtype, [&]<class T>(T) { kernels::positions_backward(context.stream(), shape, dy.as<T>(), write == Write::add, dtable.as<float>()); });
+  with_element_type(dy.dtype, [&]<class T>(T) {
+    kernels::positions_backward(context.stream(), shape, dy.as<T>(), write == Write::add,
+                                dtable.as<float>());
+  });
 }
 
 }  // namespace trireme::ops

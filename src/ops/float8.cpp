@@ -9,7 +9,9 @@ template <class T>
 void find_scale(Context& context, const Tensor& tensor, kernels::Float8Scale* scale) {
   const ArenaScope scope(context.workspace());
   const Tensor maxima = context.workspace().allocate(DType::float32, {kernels::float8_pieces});
-  if (!context.meta()) kernels::float8_scale<T>(context.stream(), {tensor.as<BFloat16>(), tensor.elements(), maxima.as<float>(), scale});
+  if (!context.meta())
+    kernels::float8_scale<T>(context.stream(),
+                             {tensor.as<BFloat16>(), tensor.elements(), maxima.as<float>(), scale});
 }
 
 std::int64_t code_bytes(const Tensor& tensor) { return float8_header_bytes + tensor.elements(); }
@@ -20,8 +22,9 @@ void encode(Context& context, const Tensor& tensor, bool turned, const Tensor& c
   find_scale<T>(context, tensor, scale);
   if (context.meta()) return;
   const std::int64_t columns = tensor.shape.back();
-  kernels::float8_cast<T>(context.stream(), {tensor.as<BFloat16>(), tensor.elements() / columns, columns, scale,
-                                             static_cast<std::byte*>(codes.data) + float8_header_bytes, turned});
+  kernels::float8_cast<T>(context.stream(),
+                          {tensor.as<BFloat16>(), tensor.elements() / columns, columns, scale,
+                           static_cast<std::byte*>(codes.data) + float8_header_bytes, turned});
 }
 
 template <class T>
@@ -31,7 +34,9 @@ Tensor rounded(Context& context, const Tensor& tensor) {
   const Tensor place = context.workspace().allocate(DType::uint8, {float8_header_bytes});
   auto* const scale = static_cast<kernels::Float8Scale*>(place.data);
   find_scale<T>(context, tensor, scale);
-  if (!context.meta()) kernels::float8_round<T>(context.stream(), {tensor.as<BFloat16>(), tensor.elements(), scale, result.as<BFloat16>()});
+  if (!context.meta())
+    kernels::float8_round<T>(
+        context.stream(), {tensor.as<BFloat16>(), tensor.elements(), scale, result.as<BFloat16>()});
   return result;
 }
 
@@ -45,15 +50,20 @@ Tensor operand(Context& context, const Tensor& tensor, bool turned) {
 
 }  // namespace
 
-Tensor float8_operand(Context& context, const Linear& linear, const Tensor& tensor, Float8 kind, bool turned) {
+Tensor float8_operand(Context& context, const Linear& linear, const Tensor& tensor, Float8 kind,
+                      bool turned) {
   if (!linear.in_float8()) return tensor;
-  return kind == Float8::e4m3 ? operand<Float8E4M3>(context, tensor, turned) : operand<Float8E5M2>(context, tensor, turned);
+  return kind == Float8::e4m3 ? operand<Float8E4M3>(context, tensor, turned)
+                              : operand<Float8E5M2>(context, tensor, turned);
 }
 
-Weight float8_weight(Context& context, const Linear& linear, const Weight& weight, PreparedWeight::Form PreparedWeight::* place) {
+Weight float8_weight(Context& context, const Linear& linear, const Weight& weight,
+                     PreparedWeight::Form PreparedWeight::* place) {
   if (!linear.in_float8()) return weight;
-  // Not prepared beyond this product: the library's form does not say whether it is of rounded numbers, and a product of other extents may be of the others.
-  if (context.target() != DeviceKind::cuda) return {rounded<Float8E4M3>(context, weight.value), weight.version, nullptr};
+  // Not prepared beyond this product: the library's form does not say whether it is of rounded
+  // numbers, and a product of other extents may be of the others.
+  if (context.target() != DeviceKind::cuda)
+    return {rounded<Float8E4M3>(context, weight.value), weight.version, nullptr};
   PreparedWeight::Form temporary;
   PreparedWeight::Form& form = weight.prepared != nullptr ? weight.prepared->*place : temporary;
   if (!form.bytes.defined()) {
@@ -61,8 +71,10 @@ Weight float8_weight(Context& context, const Linear& linear, const Weight& weigh
     form.bytes = arena.allocate(DType::uint8, {code_bytes(weight.value)});
   }
   if (form.version != weight.version) {
-    const bool forward = place == &PreparedWeight::forward, turned = forward == (linear.order == MatrixOrder::in_out);
-    const Shape matrix = linear.order == MatrixOrder::out_in ? Shape{linear.out, linear.in} : Shape{linear.in, linear.out};
+    const bool forward = place == &PreparedWeight::forward,
+               turned = forward == (linear.order == MatrixOrder::in_out);
+    const Shape matrix = linear.order == MatrixOrder::out_in ? Shape{linear.out, linear.in}
+                                                             : Shape{linear.in, linear.out};
     encode<Float8E4M3>(context, weight.value.reshaped(matrix), turned, form.bytes);
     form.version = weight.version;
   }

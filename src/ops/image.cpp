@@ -11,7 +11,8 @@ namespace trireme::ops {
 namespace {
 
 template <class T>
-void run(Context& context, const ImagePreparation& preparation, const Tensor& x, const ImageTransform* transforms, const Tensor& y) {
+void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
+         const ImageTransform* transforms, const Tensor& y) {
   kernels::PrepareImages<T> args;
   args.batch = x.shape[0];
   args.channels = x.shape[3];
@@ -20,7 +21,8 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
   args.height = y.shape[1];
   args.width = y.shape[2];
   std::copy(std::begin(preparation.mean), std::end(preparation.mean), args.mean);
-  std::copy(std::begin(preparation.inverse_std), std::end(preparation.inverse_std), args.inverse_std);
+  std::copy(std::begin(preparation.inverse_std), std::end(preparation.inverse_std),
+            args.inverse_std);
   args.x = x.as<std::uint8_t>();
   args.transforms = transforms;
   args.y = y.as<T>();
@@ -29,11 +31,14 @@ void run(Context& context, const ImagePreparation& preparation, const Tensor& x,
 
 }  // namespace
 
-void prepare_images(Context& context, const ImagePreparation& preparation, const Tensor& x, const ImageTransform* transforms, const Tensor& y) {
-  TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] && x.shape[3] == y.shape[3]);
+void prepare_images(Context& context, const ImagePreparation& preparation, const Tensor& x,
+                    const ImageTransform* transforms, const Tensor& y) {
+  TRIREME_EXPECT(x.shape.rank() == 4 && y.shape.rank() == 4 && x.shape[0] == y.shape[0] &&
+                 x.shape[3] == y.shape[3]);
   TRIREME_EXPECT(x.dtype == DType::uint8 && is_compute_type(y.dtype));
   TRIREME_EXPECT(readable(context, transforms));
-  validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported", x.shape[3]);
+  validate(x.shape[3] >= 1 && x.shape[3] <= 4, "images of {} channels: 1 to 4 are supported",
+           x.shape[3]);
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;
   with_element_type(y.dtype, [&]<class T>(T) { run<T>(context, preparation, x, transforms, y); });

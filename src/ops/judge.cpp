@@ -10,26 +10,35 @@ constexpr auto size_of_sum = static_cast<double>(sizeof(double));
 /// Norms of both, a trust ratio.
 void count(Context& context, const Trust& args) {
   const double sums = static_cast<double>(args.weight.parts + args.gradient.parts) * size_of_sum;
-  context.count(0, static_cast<double>(args.count) * (sums + static_cast<double>(sizeof(TrustedTensor) + sizeof(float))));
-  TRIREME_EXPECT(args.count == 0 || (readable(context, args.weight.sums) && readable(context, args.gradient.sums) && readable(context, args.tensors) &&
-                                     readable(context, args.rates) && readable(context, args.judgement)));
+  context.count(0, static_cast<double>(args.count) *
+                       (sums + static_cast<double>(sizeof(TrustedTensor) + sizeof(float))));
+  TRIREME_EXPECT(args.count == 0 ||
+                 (readable(context, args.weight.sums) && readable(context, args.gradient.sums) &&
+                  readable(context, args.tensors) && readable(context, args.rates) &&
+                  readable(context, args.judgement)));
 }
 
 }  // namespace
 
 void sum_lists(Context& context, const ListSums& args) {
-  context.count(0, static_cast<double>(args.terms) * (size_of_sum + sizeof(std::int64_t)) + static_cast<double>(args.lists) * size_of_sum);
+  context.count(0, static_cast<double>(args.terms) * (size_of_sum + sizeof(std::int64_t)) +
+                       static_cast<double>(args.lists) * size_of_sum);
   if (context.meta()) return;
-  TRIREME_EXPECT(args.terms == 0 || (readable(context, args.values) && readable(context, args.places)));
-  TRIREME_EXPECT(args.lists == 0 || (readable(context, args.begins) && readable(context, args.sums)));
+  TRIREME_EXPECT(args.terms == 0 ||
+                 (readable(context, args.values) && readable(context, args.places)));
+  TRIREME_EXPECT(args.lists == 0 ||
+                 (readable(context, args.begins) && readable(context, args.sums)));
   kernels::sum_lists(context.stream(), args);
 }
 
 void judge(Context& context, const Judge& args) {
-  context.count(0, static_cast<double>(args.gradient.parts * (args.gradient.tensors + 1)) * size_of_sum +
-                       static_cast<double>(args.tensors) * static_cast<double>(sizeof(TensorRates)) + 2 * static_cast<double>(sizeof(Judgement)));
+  context.count(
+      0, static_cast<double>(args.gradient.parts * (args.gradient.tensors + 1)) * size_of_sum +
+             static_cast<double>(args.tensors) * static_cast<double>(sizeof(TensorRates)) +
+             2 * static_cast<double>(sizeof(Judgement)));
   if (context.meta()) return;
-  TRIREME_EXPECT(readable(context, args.gradient.sums) && readable(context, args.judgement) && (args.tensors == 0 || readable(context, args.rates)));
+  TRIREME_EXPECT(readable(context, args.gradient.sums) && readable(context, args.judgement) &&
+                 (args.tensors == 0 || readable(context, args.rates)));
   TRIREME_EXPECT(args.loss == nullptr || readable(context, args.loss));
   kernels::judge(context.stream(), args);
 }

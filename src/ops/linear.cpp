@@ -11,46 +11,66 @@ namespace trireme::ops {
 namespace {
 
 // A matrix of rows [.., columns]: leading dimensions count as one.
-bool fits(const Context& context, const Tensor& tensor, std::int64_t rows, std::int64_t columns, DType dtype) {
-  return tensor.defined() && tensor.shape.back() == columns && tensor.elements() == rows * columns && tensor.dtype == dtype &&
+bool fits(const Context& context, const Tensor& tensor, std::int64_t rows, std::int64_t columns,
+          DType dtype) {
+  return tensor.defined() && tensor.shape.back() == columns &&
+         tensor.elements() == rows * columns && tensor.dtype == dtype &&
          tensor.device == context.stream().device.kind;
 }
 
 bool weight_fits(const Context& context, const Tensor& tensor, const Linear& l, DType dtype) {
-  return l.order == MatrixOrder::out_in ? fits(context, tensor, l.out, l.in, dtype) : fits(context, tensor, l.in, l.out, dtype);
+  return l.order == MatrixOrder::out_in ? fits(context, tensor, l.out, l.in, dtype)
+                                        : fits(context, tensor, l.in, l.out, dtype);
 }
 
-double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) { return static_cast<double>(a.bytes() + b.bytes() + c.bytes()); }
+double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
+  return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
+}
 
 }  // namespace
 
-void linear_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& y) {
-  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, y, l.rows, l.out, l.result_dtype()));
+void linear_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
+                    const Tensor& bias, const Tensor& y) {
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
+                 fits(context, y, l.rows, l.out, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, y));
   const ArenaScope scope(context.workspace());
   const Tensor from = float8_operand(context, l, x, Float8::e4m3);
   const Weight by = float8_weight(context, l, w, &PreparedWeight::forward);
-  if (context.target() == DeviceKind::cuda) return cuda::linear_forward(context, l, from, by.value, bias, {}, y);
+  if (context.target() == DeviceKind::cuda)
+    return cuda::linear_forward(context, l, from, by.value, bias, {}, y);
   const cpu::Product& product = cpu::linear_forward(cpu::library_of(context), l, bias.defined());
-  cpu::run(context, product, {from, cpu::prepared_weight(context, product.second, by, &PreparedWeight::forward), y, bias, true});
+  cpu::run(context, product,
+           {from, cpu::prepared_weight(context, product.second, by, &PreparedWeight::forward), y,
+            bias, true});
 }
 
-void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& dx) {
-  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && fits(context, dx, l.rows, l.in, l.result_dtype()));
+void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w,
+                          const Tensor& dx) {
+  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
+                 fits(context, dx, l.rows, l.in, l.result_dtype()));
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   context.count(l.flops(), bytes_of(dy, w.value, dx));
   const ArenaScope scope(context.workspace());
   const Tensor from = float8_operand(context, l, dy, Float8::e5m2);
   const Weight by = float8_weight(context, l, w, &PreparedWeight::backward);
-  if (context.target() == DeviceKind::cuda) return cuda::linear_backward_data(context, l, from, by.value, dx);
+  if (context.target() == DeviceKind::cuda)
+    return cuda::linear_backward_data(context, l, from, by.value, dx);
   const cpu::Product& product = cpu::linear_backward_data(cpu::library_of(context), l);
-  cpu::run(context, product, {from, cpu::prepared_weight(context, product.second, by, &PreparedWeight::backward), dx, {}, true});
+  cpu::run(context, product,
+           {from,
+            cpu::prepared_weight(context, product.second, by, &PreparedWeight::backward),
+            dx,
+            {},
+            true});
 }
 
-void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write write) {
-  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && fits(context, dy, l.rows, l.out, l.dtype));
+void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy,
+                            const Tensor& dw, const Tensor& dbias, Write write) {
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
+                 fits(context, dy, l.rows, l.out, l.dtype));
   TRIREME_EXPECT(weight_fits(context, dw, l, DType::float32));
   TRIREME_EXPECT(!dbias.defined() || fits(context, dbias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, dy, dw));
@@ -60,55 +80,72 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
   }
   {
     const ArenaScope scope(context.workspace());
-    const Tensor left = float8_operand(context, l, x, Float8::e4m3, true), right = float8_operand(context, l, dy, Float8::e5m2, true);
+    const Tensor left = float8_operand(context, l, x, Float8::e4m3, true),
+                 right = float8_operand(context, l, dy, Float8::e5m2, true);
     if (context.target() == DeviceKind::cuda) {
       cuda::linear_backward_weight(context, l, left, right, dw, {}, write);
     } else {
       const cpu::Product& product = cpu::linear_backward_weight(cpu::library_of(context), l, write);
       const bool out_in = l.order == MatrixOrder::out_in;
-      cpu::run(context, product, {out_in ? right : left, out_in ? left : right, dw, {}, false});  // the product itself writes or adds
+      cpu::run(context, product,
+               {out_in ? right : left,
+                out_in ? left : right,
+                dw,
+                {},
+                false});  // the product itself writes or adds
     }
   }
   if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 
-void linear_add_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& residual, const Tensor& y) {
-  TRIREME_EXPECT(!l.wide && fits(context, residual, l.rows, l.out, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
+void linear_add_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
+                        const Tensor& bias, const Tensor& residual, const Tensor& y) {
+  TRIREME_EXPECT(!l.wide && fits(context, residual, l.rows, l.out, l.dtype) &&
+                 fits(context, y, l.rows, l.out, l.dtype));
   TRIREME_EXPECT(context.meta() || residual.data != y.data);
   if (context.target() != DeviceKind::cuda) {
     linear_forward(context, l, x, w, {}, y);
     return dropout_add(context, {}, y, bias, residual, y);
   }
-  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && weight_fits(context, w.value, l, l.dtype));
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
+                 weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, y));
   context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
   const ArenaScope scope(context.workspace());
   const Tensor from = float8_operand(context, l, x, Float8::e4m3);
-  cuda::linear_forward(context, l, from, float8_weight(context, l, w, &PreparedWeight::forward).value, bias, residual, y);
+  cuda::linear_forward(context, l, from,
+                       float8_weight(context, l, w, &PreparedWeight::forward).value, bias, residual,
+                       y);
 }
 
-void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w, const Tensor& bias, const Tensor& z, const Tensor& y) {
-  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.out, l.dtype) && fits(context, y, l.rows, l.out, l.dtype));
+void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
+                         const Tensor& bias, const Tensor& z, const Tensor& y) {
+  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.out, l.dtype) &&
+                 fits(context, y, l.rows, l.out, l.dtype));
   if (context.target() != DeviceKind::cuda || l.in_float8()) {
     linear_forward(context, l, x, w, bias, z);
     return gelu_forward(context, z, y);
   }
-  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) && weight_fits(context, w.value, l, l.dtype));
+  TRIREME_EXPECT(fits(context, x, l.rows, l.in, l.dtype) &&
+                 weight_fits(context, w.value, l, l.dtype));
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, z));
   context.count(0, static_cast<double>(z.bytes() + y.bytes()));
   cuda::linear_gelu_forward(context, l, x, w.value, bias, z, y);
 }
 
-void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Weight& w, const Tensor& z, const Tensor& dz) {
-  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.in, l.dtype) && fits(context, dz, l.rows, l.in, l.dtype));
+void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Weight& w,
+                               const Tensor& z, const Tensor& dz) {
+  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.in, l.dtype) &&
+                 fits(context, dz, l.rows, l.in, l.dtype));
   TRIREME_EXPECT(context.meta() || z.data != dz.data);
   if (context.target() != DeviceKind::cuda || l.in_float8()) {
     linear_backward_data(context, l, dy, w, dz);
     return gelu_backward(context, z, dz, dz);
   }
-  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) && weight_fits(context, w.value, l, l.dtype));
+  TRIREME_EXPECT(fits(context, dy, l.rows, l.out, l.dtype) &&
+                 weight_fits(context, w.value, l, l.dtype));
   context.count(l.flops(), bytes_of(dy, w.value, dz));
   context.count(0, static_cast<double>(z.bytes() + 2 * dz.bytes()));
   cuda::linear_backward_data_gelu(context, l, dy, w.value, z, dz);

@@ -7,8 +7,9 @@ namespace trireme::ops {
 namespace {
 
 template <class T>
-void run(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums, const Tensor& dlogits,
-         const Tensor& row_losses, const Tensor& row_ranks) {
+void run(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing,
+         float gradient_scale, const Tensor& sums, const Tensor& dlogits, const Tensor& row_losses,
+         const Tensor& row_ranks) {
   kernels::CrossEntropy<T> args;
   args.rows = logits.shape[0];
   args.classes = logits.shape[1];
@@ -25,18 +26,24 @@ void run(Context& context, const Tensor& logits, const Tensor& labels, float lab
 
 }  // namespace
 
-void cross_entropy(Context& context, const Tensor& logits, const Tensor& labels, float label_smoothing, float gradient_scale, const Tensor& sums,
+void cross_entropy(Context& context, const Tensor& logits, const Tensor& labels,
+                   float label_smoothing, float gradient_scale, const Tensor& sums,
                    const Tensor& dlogits) {
   TRIREME_EXPECT(logits.shape.rank() == 2 && is_compute_type(logits.dtype));
   TRIREME_EXPECT(labels.dtype == DType::int32 && labels.elements() == logits.shape[0]);
   TRIREME_EXPECT(sums.dtype == DType::float64 && sums.elements() == 4);
-  TRIREME_EXPECT(!dlogits.defined() || (dlogits.dtype == logits.dtype && dlogits.elements() == logits.elements()));
-  context.count(0, static_cast<double>(logits.bytes() + labels.bytes() + (dlogits.defined() ? dlogits.bytes() : 0)));
+  TRIREME_EXPECT(!dlogits.defined() ||
+                 (dlogits.dtype == logits.dtype && dlogits.elements() == logits.elements()));
+  context.count(0, static_cast<double>(logits.bytes() + labels.bytes() +
+                                       (dlogits.defined() ? dlogits.bytes() : 0)));
   ArenaScope scope(context.workspace());
   const Tensor row_losses = context.workspace().allocate(DType::float64, {logits.shape[0]});
   const Tensor row_ranks = context.workspace().allocate(DType::int32, {logits.shape[0]});
   if (context.meta()) return;
-  with_element_type(logits.dtype, [&]<class T>(T) { run<T>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses, row_ranks); });
+  with_element_type(logits.dtype, [&]<class T>(T) {
+    run<T>(context, logits, labels, label_smoothing, gradient_scale, sums, dlogits, row_losses,
+           row_ranks);
+  });
 }
 
 }  // namespace trireme::ops

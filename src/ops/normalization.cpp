@@ -9,19 +9,27 @@ namespace {
 
 using kernels::NormShape;
 
-NormShape batch_shape(const BatchNorm& op) { return {1, op.rows, op.channels, op.channels, op.relu, op.add}; }
+NormShape batch_shape(const BatchNorm& op) {
+  return {1, op.rows, op.channels, op.channels, op.relu, op.add};
+}
 
 NormShape group_shape(const GroupNorm& op) {
   validate(op.groups > 0 && op.channels % op.groups == 0,
-           "group norm: {} channels do not divide into {} groups of equal size; use a number of groups that divides the channels", op.channels, op.groups);
+           "group norm: {} channels do not divide into {} groups of equal size; use a number of "
+           "groups that divides the channels",
+           op.channels, op.groups);
   return {op.batch, op.pixels, op.channels, op.groups, op.relu, op.add};
 }
 
-std::int64_t elements(const NormShape& shape) { return shape.segments * shape.rows * shape.channels; }
+std::int64_t elements(const NormShape& shape) {
+  return shape.segments * shape.rows * shape.channels;
+}
 
-void expect_activations([[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype, [[maybe_unused]] const Tensor& t) {
+void expect_activations([[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype,
+                        [[maybe_unused]] const Tensor& t) {
   TRIREME_EXPECT(is_compute_type(dtype));
-  TRIREME_EXPECT(t.dtype == dtype && t.shape.back() == shape.channels && t.elements() == elements(shape));
+  TRIREME_EXPECT(t.dtype == dtype && t.shape.back() == shape.channels &&
+                 t.elements() == elements(shape));
 }
 void expect_parameters([[maybe_unused]] std::int64_t count, [[maybe_unused]] const Tensor& t) {
   TRIREME_EXPECT(t.dtype == DType::float32 && t.elements() == count);
@@ -30,12 +38,14 @@ void expect_parameters([[maybe_unused]] std::int64_t count, [[maybe_unused]] con
 std::int64_t mask_elements(const Context& context, const NormShape& shape, DType dtype) {
   return kernels::norm_mask_bytes(shape, size_of(dtype), context.target());
 }
-void expect_mask([[maybe_unused]] const Context& context, [[maybe_unused]] const NormShape& shape, [[maybe_unused]] DType dtype,
-                 [[maybe_unused]] const Tensor& mask) {
-  TRIREME_EXPECT(!mask.defined() || (mask.dtype == DType::uint8 && mask.elements() == mask_elements(context, shape, dtype)));
+void expect_mask([[maybe_unused]] const Context& context, [[maybe_unused]] const NormShape& shape,
+                 [[maybe_unused]] DType dtype, [[maybe_unused]] const Tensor& mask) {
+  TRIREME_EXPECT(!mask.defined() || (mask.dtype == DType::uint8 &&
+                                     mask.elements() == mask_elements(context, shape, dtype)));
 }
 
-/// One size for forward and backward: what is taken from the workspace does not depend on the direction.
+/// One size for forward and backward: what is taken from the workspace does not depend on the
+/// direction.
 kernels::NormWorkspace take_workspace(Context& context, const NormShape& shape) {
   const kernels::NormWorkspaceSizes sizes = kernels::norm_workspace_sizes(shape);
   const Tensor partials = context.workspace().allocate(DType::float32, {sizes.partials});
@@ -50,33 +60,42 @@ void count(Context& context, const NormShape& shape, DType dtype, int tensors) {
 }
 
 template <class T>
-void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& mean,
-           const Tensor& rstd, const Tensor& variance, const Tensor& y, const Tensor& mask) {
-  kernels::norm_apply<T>(context.stream(), shape,
-                         {x.as<T>(), shape.add ? residual.as<T>() : nullptr, y.as<T>(), gamma.as<float>(), beta.as<float>(), mean.as<float>(), rstd.as<float>(),
-                          variance.as<float>(), batch_norm_epsilon, static_cast<std::uint8_t*>(mask.data)});
+void apply(Context& context, const NormShape& shape, const Tensor& x, const Tensor& gamma,
+           const Tensor& beta, const Tensor& residual, const Tensor& mean, const Tensor& rstd,
+           const Tensor& variance, const Tensor& y, const Tensor& mask) {
+  kernels::norm_apply<T>(
+      context.stream(), shape,
+      {x.as<T>(), shape.add ? residual.as<T>() : nullptr, y.as<T>(), gamma.as<float>(),
+       beta.as<float>(), mean.as<float>(), rstd.as<float>(), variance.as<float>(),
+       batch_norm_epsilon, static_cast<std::uint8_t*>(mask.data)});
 }
 
 kernels::NormStatistics places_of(const BatchStatistics& statistics) {
-  return {statistics.mean.as<float>(), statistics.rstd.as<float>(), statistics.unbiased_variance.as<float>(), batch_norm_epsilon};
+  return {statistics.mean.as<float>(), statistics.rstd.as<float>(),
+          statistics.unbiased_variance.as<float>(), batch_norm_epsilon};
 }
 
-void expect_statistics([[maybe_unused]] const BatchNorm& op, [[maybe_unused]] const BatchStatistics& statistics) {
+void expect_statistics([[maybe_unused]] const BatchNorm& op,
+                       [[maybe_unused]] const BatchStatistics& statistics) {
   expect_parameters(op.channels, statistics.mean);
   expect_parameters(op.channels, statistics.rstd);
   expect_parameters(op.channels, statistics.unbiased_variance);
 }
 
-void run_statistics(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const kernels::NormStatistics& statistics) {
+void run_statistics(Context& context, const NormShape& shape, DType dtype, const Tensor& x,
+                    const kernels::NormStatistics& statistics) {
   expect_activations(shape, dtype, x);
   const ArenaScope scope(context.workspace());
   const kernels::NormWorkspace workspace = take_workspace(context, shape);
   if (context.meta()) return;
-  with_element_type(dtype, [&]<class T>(T) { kernels::norm_statistics(context.stream(), shape, x.as<T>(), workspace, statistics); });
+  with_element_type(dtype, [&]<class T>(T) {
+    kernels::norm_statistics(context.stream(), shape, x.as<T>(), workspace, statistics);
+  });
 }
 
-void run_apply(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-               const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
+void run_apply(Context& context, const NormShape& shape, DType dtype, const Tensor& x,
+               const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
+               const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, y);
   if (shape.add) expect_activations(shape, dtype, residual);
@@ -86,12 +105,17 @@ void run_apply(Context& context, const NormShape& shape, DType dtype, const Tens
   expect_parameters(shape.segments * shape.groups, mean);
   expect_parameters(shape.segments * shape.groups, rstd);
   if (context.meta()) return;
-  with_element_type(dtype, [&]<class T>(T) { apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y, mask); });
+  with_element_type(dtype, [&]<class T>(T) {
+    apply<T>(context, shape, x, gamma, beta, residual, mean, rstd, {}, y, mask);
+  });
 }
 
 template <class T>
-kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
-                                            const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
+kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor& x,
+                                            const Tensor& y, const Tensor& dy, const Tensor& gamma,
+                                            const Tensor& beta, const Tensor& mean,
+                                            const Tensor& rstd, const Tensor& dx,
+                                            const Tensor& dresidual, const Tensor& dgamma,
                                             const Tensor& dbeta, const Tensor& mask, Write write) {
   return {x.as<T>(),
           shape.relu ? y.as<T>() : nullptr,
@@ -108,9 +132,10 @@ kernels::NormBackward<T> backward_arguments(const NormShape& shape, const Tensor
           static_cast<std::uint8_t*>(mask.data)};
 }
 
-void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma,
-                  const Tensor& beta, const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma,
-                  const Tensor& dbeta, const Tensor& mask, Write write) {
+void run_backward(Context& context, const NormShape& shape, DType dtype, const Tensor& x,
+                  const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                  const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual,
+                  const Tensor& dgamma, const Tensor& dbeta, const Tensor& mask, Write write) {
   expect_activations(shape, dtype, x);
   expect_activations(shape, dtype, dy);
   expect_activations(shape, dtype, dx);
@@ -127,42 +152,57 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   const kernels::NormWorkspace workspace = take_workspace(context, shape);
   if (context.meta()) return;
   with_element_type(dtype, [&]<class T>(T) {
-    kernels::norm_backward(context.stream(), shape, backward_arguments<T>(shape, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write),
+    kernels::norm_backward(context.stream(), shape,
+                           backward_arguments<T>(shape, x, y, dy, gamma, beta, mean, rstd, dx,
+                                                 dresidual, dgamma, dbeta, mask, write),
                            workspace);
   });
 }
 
 }  // namespace
 
-std::int64_t batch_norm_mask_elements(const Context& context, const BatchNorm& op) { return mask_elements(context, batch_shape(op), op.dtype); }
-std::int64_t group_norm_mask_elements(const Context& context, const GroupNorm& op) { return mask_elements(context, group_shape(op), op.dtype); }
+std::int64_t batch_norm_mask_elements(const Context& context, const BatchNorm& op) {
+  return mask_elements(context, batch_shape(op), op.dtype);
+}
+std::int64_t group_norm_mask_elements(const Context& context, const GroupNorm& op) {
+  return mask_elements(context, group_shape(op), op.dtype);
+}
 
-void batch_norm_statistics(Context& context, const BatchNorm& op, const Tensor& x, const BatchStatistics& statistics) {
+void batch_norm_statistics(Context& context, const BatchNorm& op, const Tensor& x,
+                           const BatchStatistics& statistics) {
   const NormShape shape = batch_shape(op);
   expect_statistics(op, statistics);
   count(context, shape, op.dtype, 1);
   run_statistics(context, shape, op.dtype, x, places_of(statistics));
 }
 
-void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& sums, const BatchStatistics& statistics) {
+void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const Tensor& x,
+                                   const Tensor& sums, const BatchStatistics& statistics) {
   const NormShape shape = batch_shape(op);
   expect_activations(shape, op.dtype, x);
   expect_parameters(2 * op.channels, sums);
   expect_statistics(op, statistics);
   context.count(0, static_cast<double>(sums.bytes()));
   if (context.meta()) return;
-  with_element_type(op.dtype, [&]<class T>(T) { kernels::norm_of_sums(context.stream(), shape, x.as<T>(), sums.as<float>(), places_of(statistics)); });
+  with_element_type(op.dtype, [&]<class T>(T) {
+    kernels::norm_of_sums(context.stream(), shape, x.as<T>(), sums.as<float>(),
+                          places_of(statistics));
+  });
 }
 
-void batch_norm_apply(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual, const Tensor& y,
+void batch_norm_apply(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma,
+                      const Tensor& beta, const Tensor& residual, const Tensor& y,
                       const BatchStatistics& statistics, const Tensor& mask) {
   const NormShape shape = batch_shape(op);
   count(context, shape, op.dtype, op.add ? 3 : 2);
-  run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, statistics.mean, statistics.rstd, mask);
+  run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, statistics.mean, statistics.rstd,
+            mask);
 }
 
-void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                          const Tensor& running_mean, const Tensor& running_variance, const Tensor& y) {
+void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x,
+                          const Tensor& gamma, const Tensor& beta, const Tensor& residual,
+                          const Tensor& running_mean, const Tensor& running_variance,
+                          const Tensor& y) {
   const NormShape shape = batch_shape(op);
   expect_activations(shape, op.dtype, x);
   expect_activations(shape, op.dtype, y);
@@ -171,27 +211,37 @@ void batch_norm_inference(Context& context, const BatchNorm& op, const Tensor& x
   expect_parameters(op.channels, running_variance);
   count(context, shape, op.dtype, op.add ? 3 : 2);
   if (context.meta()) return;
-  with_element_type(op.dtype, [&]<class T>(T) { apply<T>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {}); });
+  with_element_type(op.dtype, [&]<class T>(T) {
+    apply<T>(context, shape, x, gamma, beta, residual, running_mean, {}, running_variance, y, {});
+  });
 }
 
-void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+void batch_norm_backward(Context& context, const BatchNorm& op, const Tensor& x, const Tensor& y,
+                         const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                         const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
                          const Tensor& mask, Write write) {
-  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write);
+  run_backward(context, batch_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual,
+               dgamma, dbeta, mask, write);
 }
 
-void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma, const Tensor& beta, const Tensor& residual,
-                        const Tensor& y, const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
+void group_norm_forward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& gamma,
+                        const Tensor& beta, const Tensor& residual, const Tensor& y,
+                        const Tensor& mean, const Tensor& rstd, const Tensor& mask) {
   const NormShape shape = group_shape(op);
   count(context, shape, op.dtype, op.add ? 4 : 3);
-  run_statistics(context, shape, op.dtype, x, {mean.as<float>(), rstd.as<float>(), nullptr, batch_norm_epsilon});
+  run_statistics(context, shape, op.dtype, x,
+                 {mean.as<float>(), rstd.as<float>(), nullptr, batch_norm_epsilon});
   run_apply(context, shape, op.dtype, x, gamma, beta, residual, y, mean, rstd, mask);
 }
 
-void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y, const Tensor& dy, const Tensor& gamma, const Tensor& beta,
-                         const Tensor& mean, const Tensor& rstd, const Tensor& dx, const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
+void group_norm_backward(Context& context, const GroupNorm& op, const Tensor& x, const Tensor& y,
+                         const Tensor& dy, const Tensor& gamma, const Tensor& beta,
+                         const Tensor& mean, const Tensor& rstd, const Tensor& dx,
+                         const Tensor& dresidual, const Tensor& dgamma, const Tensor& dbeta,
                          const Tensor& mask, Write write) {
-  run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual, dgamma, dbeta, mask, write);
+  run_backward(context, group_shape(op), op.dtype, x, y, dy, gamma, beta, mean, rstd, dx, dresidual,
+               dgamma, dbeta, mask, write);
 }
 
 }  // namespace trireme::ops

@@ -9,26 +9,36 @@ namespace trireme::ops {
 
 namespace {
 
-constexpr const char* kind_names[] = {"convolution_forward", "convolution_backward_data", "convolution_backward_weight",
-                                      "linear_forward",      "linear_backward_data",      "linear_backward_weight",
-                                      "attention_forward",   "attention_backward",        "convolution_statistics_forward"};
+constexpr const char* kind_names[] = {
+    "convolution_forward", "convolution_backward_data", "convolution_backward_weight",
+    "linear_forward",      "linear_backward_data",      "linear_backward_weight",
+    "attention_forward",   "attention_backward",        "convolution_statistics_forward"};
 
 }  // namespace
 
 std::string to_string(const Problem& problem) {
-  return fmt::format("{} {}{}{} {}", kind_names[static_cast<std::size_t>(problem.kind)], to_string(problem.dtype), problem.bias ? " bias" : "",
+  return fmt::format("{} {}{}{} {}", kind_names[static_cast<std::size_t>(problem.kind)],
+                     to_string(problem.dtype), problem.bias ? " bias" : "",
                      problem.in_out ? " in_out" : "", fmt::join(problem.extents, "x"));
 }
 
 std::size_t ProblemHash::operator()(const Problem& problem) const {
-  std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 | static_cast<std::uint64_t>(problem.dtype) << 16 |
-                       static_cast<std::uint64_t>(problem.bias) << 1 | static_cast<std::uint64_t>(problem.in_out);
-  for (const std::int64_t extent : problem.extents) hash = mix64(hash ^ static_cast<std::uint64_t>(extent));
+  std::uint64_t hash = static_cast<std::uint64_t>(problem.kind) << 32 |
+                       static_cast<std::uint64_t>(problem.dtype) << 16 |
+                       static_cast<std::uint64_t>(problem.bias) << 1 |
+                       static_cast<std::uint64_t>(problem.in_out);
+  for (const std::int64_t extent : problem.extents)
+    hash = mix64(hash ^ static_cast<std::uint64_t>(extent));
   return hash;
 }
 
 Problem problem_of(Problem::Kind kind, const Convolution& c) {
-  return {kind, c.dtype, false, false, {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding}};
+  return {
+      kind,
+      c.dtype,
+      false,
+      false,
+      {c.batch, c.height, c.width, c.in_channels, c.out_channels, c.kernel, c.stride, c.padding}};
 }
 
 }  // namespace trireme::ops

@@ -30,8 +30,9 @@ struct Problem {
   bool operator==(const Problem&) const = default;
 };
 
-/// The problem's name in a list of algorithms, "linear_forward bfloat16 8192x768x3072": what changes here makes other problems of the old ones, and belongs to the
-/// number in the first line of such a list.
+/// The problem's name in a list of algorithms, "linear_forward bfloat16 8192x768x3072": what
+/// changes here makes other problems of the old ones, and belongs to the number in the first line
+/// of such a list.
 std::string to_string(const Problem& problem);
 
 struct ProblemHash {
@@ -40,10 +41,15 @@ struct ProblemHash {
 
 Problem problem_of(Problem::Kind kind, const Convolution& convolution);
 
-/// `variant`: of forward and backward data the result's type, of the weight's gradient whether it is added.
+/// `variant`: of forward and backward data the result's type, of the weight's gradient whether it
+/// is added.
 template <class Variant>
 Problem problem_of(Problem::Kind kind, const Linear& l, bool bias, Variant variant) {
-  return {kind, l.dtype, bias, l.order == MatrixOrder::in_out, {l.rows, l.in, l.out, static_cast<std::int64_t>(variant)}};
+  return {kind,
+          l.dtype,
+          bias,
+          l.order == MatrixOrder::in_out,
+          {l.rows, l.in, l.out, static_cast<std::int64_t>(variant)}};
 }
 
 }  // namespace trireme::ops

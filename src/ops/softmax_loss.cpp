@@ -8,39 +8,55 @@ namespace {
 
 using kernels::RowStatistics;
 
-RowStatistics* row_statistics(const Tensor& stats) { return reinterpret_cast<RowStatistics*>(stats.as<float>()); }
+RowStatistics* row_statistics(const Tensor& stats) {
+  return reinterpret_cast<RowStatistics*>(stats.as<float>());
+}
 
-bool is_rows(const Tensor& tensor, DType dtype, std::int64_t elements) { return tensor.dtype == dtype && tensor.elements() == elements; }
+bool is_rows(const Tensor& tensor, DType dtype, std::int64_t elements) {
+  return tensor.dtype == dtype && tensor.elements() == elements;
+}
 
-bool are_logits(const Tensor& logits) { return logits.shape.rank() == 2 && logits.shape[1] > 0 && is_compute_type(logits.dtype); }
+bool are_logits(const Tensor& logits) {
+  return logits.shape.rank() == 2 && logits.shape[1] > 0 && is_compute_type(logits.dtype);
+}
 
 double bytes_of(std::initializer_list<const Tensor*> tensors) {
   double bytes = 0;
-  for (const Tensor* tensor : tensors) bytes += tensor->defined() ? static_cast<double>(tensor->bytes()) : 0;
+  for (const Tensor* tensor : tensors)
+    bytes += tensor->defined() ? static_cast<double>(tensor->bytes()) : 0;
   return bytes;
 }
 
 template <class T>
-void run_statistics(Context& context, const Tensor& logits, const Tensor& labels, std::int64_t first, const Tensor& stats) {
-  kernels::softmax_statistics<T>(context.stream(), {logits.shape[0], logits.shape[1], first, logits.as<T>(), labels.as<std::int32_t>(), row_statistics(stats)});
+void run_statistics(Context& context, const Tensor& logits, const Tensor& labels,
+                    std::int64_t first, const Tensor& stats) {
+  kernels::softmax_statistics<T>(context.stream(),
+                                 {logits.shape[0], logits.shape[1], first, logits.as<T>(),
+                                  labels.as<std::int32_t>(), row_statistics(stats)});
 }
 
 template <class T, class G>
-void run_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
+void run_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits,
+                  const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
                   const Tensor& ranks) {
-  kernels::softmax_gradient<T, G>(context.stream(),
-                                  {logits.shape[0], logits.shape[1], g.first, g.total_classes, g.label_smoothing, g.gradient_scale, logits.as<T>(),
-                                   labels.as<std::int32_t>(), row_statistics(merged), dlogits.defined() ? dlogits.as<G>() : nullptr, ranks.as<std::int32_t>()});
+  kernels::softmax_gradient<T, G>(
+      context.stream(),
+      {logits.shape[0], logits.shape[1], g.first, g.total_classes, g.label_smoothing,
+       g.gradient_scale, logits.as<T>(), labels.as<std::int32_t>(), row_statistics(merged),
+       dlogits.defined() ? dlogits.as<G>() : nullptr, ranks.as<std::int32_t>()});
 }
 
 }  // namespace
 
-void softmax_statistics(Context& context, const Tensor& logits, const Tensor& labels, std::int64_t first, const Tensor& stats) {
+void softmax_statistics(Context& context, const Tensor& logits, const Tensor& labels,
+                        std::int64_t first, const Tensor& stats) {
   TRIREME_EXPECT(are_logits(logits) && first >= 0);
-  TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(stats, DType::float32, 4 * logits.shape[0]));
+  TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) &&
+                 is_rows(stats, DType::float32, 4 * logits.shape[0]));
   context.count(0, bytes_of({&logits, &labels, &stats}));
   if (context.meta()) return;
-  with_element_type(logits.dtype, [&]<class T>(T) { run_statistics<T>(context, logits, labels, first, stats); });
+  with_element_type(logits.dtype,
+                    [&]<class T>(T) { run_statistics<T>(context, logits, labels, first, stats); });
 }
 
 void merge_statistics(Context& context, const Tensor& stats, const Tensor& merged) {
@@ -48,35 +64,46 @@ void merge_statistics(Context& context, const Tensor& stats, const Tensor& merge
   TRIREME_EXPECT(is_rows(merged, DType::float32, stats.shape[1] * 4));
   context.count(0, bytes_of({&stats, &merged}));
   if (context.meta()) return;
-  kernels::merge_statistics(context.stream(), {stats.shape[0], stats.shape[1], row_statistics(stats), row_statistics(merged)});
+  kernels::merge_statistics(context.stream(), {stats.shape[0], stats.shape[1],
+                                               row_statistics(stats), row_statistics(merged)});
 }
 
-void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits, const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
+void softmax_gradient(Context& context, const SoftmaxGradient& g, const Tensor& logits,
+                      const Tensor& labels, const Tensor& merged, const Tensor& dlogits,
                       const Tensor& ranks) {
-  TRIREME_EXPECT(are_logits(logits) && g.first >= 0 && g.first + logits.shape[1] <= g.total_classes);
-  TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) && is_rows(ranks, DType::int32, logits.shape[0]));
+  TRIREME_EXPECT(are_logits(logits) && g.first >= 0 &&
+                 g.first + logits.shape[1] <= g.total_classes);
+  TRIREME_EXPECT(is_rows(labels, DType::int32, logits.shape[0]) &&
+                 is_rows(ranks, DType::int32, logits.shape[0]));
   TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * logits.shape[0]));
   TRIREME_EXPECT(!dlogits.defined() || dlogits.elements() == logits.elements());
-  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype || (logits.dtype == DType::float32 && dlogits.data != logits.data) || context.meta());
+  TRIREME_EXPECT(!dlogits.defined() || dlogits.dtype == logits.dtype ||
+                 (logits.dtype == DType::float32 && dlogits.data != logits.data) || context.meta());
   context.count(0, bytes_of({&logits, &labels, &merged, &dlogits, &ranks}));
   if (context.meta()) return;
   with_element_type(dlogits.defined() ? dlogits.dtype : logits.dtype, [&]<class G>(G) {
-    logits.dtype == DType::float32 ? run_gradient<float, G>(context, g, logits, labels, merged, dlogits, ranks)
-                                   : run_gradient<G, G>(context, g, logits, labels, merged, dlogits, ranks);
+    logits.dtype == DType::float32
+        ? run_gradient<float, G>(context, g, logits, labels, merged, dlogits, ranks)
+        : run_gradient<G, G>(context, g, logits, labels, merged, dlogits, ranks);
   });
 }
 
-void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks, std::int64_t total_classes, float label_smoothing,
-                  const Tensor& sums, Write write) {
+void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, const Tensor& ranks,
+                  std::int64_t total_classes, float label_smoothing, const Tensor& sums,
+                  Write write) {
   const std::int64_t rows = labels.elements();
-  TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * rows) && labels.dtype == DType::int32 && is_rows(ranks, DType::int32, rows));
+  TRIREME_EXPECT(is_rows(merged, DType::float32, 4 * rows) && labels.dtype == DType::int32 &&
+                 is_rows(ranks, DType::int32, rows));
   TRIREME_EXPECT(is_rows(sums, DType::float64, 4));
   context.count(0, bytes_of({&merged, &labels, &ranks}));
   const ArenaScope scope(context.workspace());
-  const Tensor block_sums = context.workspace().allocate(DType::float64, {kernels::softmax_block_sums(rows)});
+  const Tensor block_sums =
+      context.workspace().allocate(DType::float64, {kernels::softmax_block_sums(rows)});
   if (context.meta()) return;
-  kernels::softmax_sums(context.stream(), {rows, total_classes, label_smoothing, row_statistics(merged), labels.as<std::int32_t>(), ranks.as<std::int32_t>(),
-                                           sums.as<double>(), write == Write::add, block_sums.as<double>()});
+  kernels::softmax_sums(
+      context.stream(),
+      {rows, total_classes, label_smoothing, row_statistics(merged), labels.as<std::int32_t>(),
+       ranks.as<std::int32_t>(), sums.as<double>(), write == Write::add, block_sums.as<double>()});
 }
 
 }  // namespace trireme::ops

@@ -11,13 +11,16 @@ void expect_flat([[maybe_unused]] const FlatState& state, [[maybe_unused]] const
 
 /// Weights and slots are read and written, gradients read, the working copy written.
 void count(Context& context, const FlatState& state, int slots) {
-  context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) + static_cast<double>(state.working_bytes));
+  context.count(0, static_cast<double>(state.weight.bytes()) * (3 + 2 * slots) +
+                       static_cast<double>(state.working_bytes));
 }
 
-kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks,
+                          std::int64_t chunk_count, const TensorRates* rates,
                           const Judgement* judgement) {
   TRIREME_EXPECT(chunk_count == 0 ||
-                 (readable(context, state.weight.data) && readable(context, chunks) && readable(context, rates) && readable(context, judgement)));
+                 (readable(context, state.weight.data) && readable(context, chunks) &&
+                  readable(context, rates) && readable(context, judgement)));
   kernels::Update args;
   args.weight = state.weight.as<float>();
   args.gradient = state.gradient.as<float>();
@@ -33,67 +36,81 @@ kernels::Update arguments(const Context& context, const FlatState& state, const 
 
 }  // namespace
 
-void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows, std::int64_t row_count, double* sums) {
+void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows,
+                     std::int64_t row_count, double* sums) {
   TRIREME_EXPECT(flat.dtype == DType::float32);
   context.count(0, static_cast<double>(flat.bytes()) + 8.0 * static_cast<double>(row_count));
   if (context.meta()) return;
-  TRIREME_EXPECT(row_count == 0 || (readable(context, flat.data) && readable(context, rows) && readable(context, sums)));
+  TRIREME_EXPECT(row_count == 0 || (readable(context, flat.data) && readable(context, rows) &&
+                                    readable(context, sums)));
   kernels::row_square_sums(context.stream(), flat.as<float>(), rows, row_count, sums);
 }
 
-void update_sgd(Context& context, const SgdRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,
+                const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                 const Judgement* judgement) {
   expect_flat(state, state.gradient);
   TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
   count(context, state, state.slot1.defined() ? 1 : 0);
   if (context.meta()) return;
-  kernels::update_sgd(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
+  kernels::update_sgd(context.stream(), rule,
+                      arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void update_lars(Context& context, const LarsRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
+                 const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                  const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   count(context, state, 1);
   if (context.meta()) return;
-  kernels::update_lars(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
+  kernels::update_lars(context.stream(), rule,
+                       arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state,
+                  const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                   const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
   count(context, state, 2);
   if (context.meta()) return;
-  kernels::update_adamw(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
+  kernels::update_adamw(context.stream(), rule,
+                        arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void lamb_direction(Context& context, const LambRule& rule, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
+void lamb_direction(Context& context, const LambRule& rule, const FlatState& state,
+                    const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
                     const Judgement* judgement) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
-  context.count(0, static_cast<double>(state.weight.bytes()) * 7);  // weights read, gradients and slots read and written
+  context.count(0, static_cast<double>(state.weight.bytes()) *
+                       7);  // weights read, gradients and slots read and written
   if (context.meta()) return;
-  kernels::lamb_direction(context.stream(), rule, arguments(context, state, chunks, chunk_count, rates, judgement));
+  kernels::lamb_direction(context.stream(), rule,
+                          arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                 const Judgement* judgement) {
+void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks,
+                 std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
   expect_flat(state, state.gradient);
   count(context, state, 0);
   if (context.meta()) return;
-  kernels::update_lamb(context.stream(), arguments(context, state, chunks, chunk_count, rates, judgement));
+  kernels::update_lamb(context.stream(),
+                       arguments(context, state, chunks, chunk_count, rates, judgement));
 }
 
-void update_ema(Context& context, double decay, const Tensor& weight, const Tensor& average, const FlatChunk* chunks, std::int64_t chunk_count,
-                const Judgement* judgement) {
-  TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 && average.elements() == weight.elements());
+void update_ema(Context& context, double decay, const Tensor& weight, const Tensor& average,
+                const FlatChunk* chunks, std::int64_t chunk_count, const Judgement* judgement) {
+  TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 &&
+                 average.elements() == weight.elements());
   context.count(0, static_cast<double>(weight.bytes()) * 3);
   if (context.meta()) return;
   TRIREME_EXPECT(chunk_count == 0 ||
-                 (readable(context, weight.data) && readable(context, average.data) && readable(context, chunks) && readable(context, judgement)));
+                 (readable(context, weight.data) && readable(context, average.data) &&
+                  readable(context, chunks) && readable(context, judgement)));
   kernels::Update args;
   args.weight = weight.as<float>();
   args.slot1 = average.as<float>();

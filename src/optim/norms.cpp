@@ -12,8 +12,12 @@ std::byte* bytes_at(double* values) { return reinterpret_cast<std::byte*>(values
 
 }  // namespace
 
-SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& memory)
-    : store_(store), model_(groups.model), engine_(groups.engine), sharded_(store.sharding().kind != parallel::ShardKind::none) {
+SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& groups,
+                       const parallel::StateMemory& memory)
+    : store_(store),
+      model_(groups.model),
+      engine_(groups.engine),
+      sharded_(store.sharding().kind != parallel::ShardKind::none) {
   const auto& entries = store.list().entries();
   TRIREME_EXPECT(groups.tensors == 0 || groups.global_index.size() == entries.size());
   TRIREME_EXPECT(groups.counted.empty() || groups.counted.size() == entries.size());
@@ -36,7 +40,8 @@ SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& 
   squares_table_ = {squares_, memory};
 }
 
-/// Whose is each row, and the how manieth of theirs; and those of each sum in the order of the layout.
+/// Whose is each row, and the how manieth of theirs; and those of each sum in the order of the
+/// layout.
 void SquareSums::list_rows(const std::vector<char>& counted) {
   const parallel::FlatLayout& layout = store_.layout();
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
@@ -44,7 +49,8 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
   for (const ops::FlatRow& row : layout.rows()) {
     const auto bucket = static_cast<std::size_t>(layout.slot({row.tensor}).bucket);
     const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
-    const auto after = std::upper_bound(bounds.begin(), bounds.end(), row.offset - layout.buckets()[bucket].begin);
+    const auto after =
+        std::upper_bound(bounds.begin(), bounds.end(), row.offset - layout.buckets()[bucket].begin);
     owner.push_back(static_cast<std::size_t>(after - bounds.begin()) - 1);
     number.push_back(counts[owner.back()]++);
   }
@@ -56,7 +62,8 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
   std::vector<std::vector<std::int64_t>> lists(tensors_ + 1);
   for (std::size_t r = 0; r < owner.size(); ++r) {
     const auto tensor = static_cast<std::size_t>(layout.rows()[r].tensor);
-    if (counted[tensor] != 0) lists[index_[tensor]].push_back(static_cast<std::int64_t>(owner[r] * longest + number[r]));
+    if (counted[tensor] != 0)
+      lists[index_[tensor]].push_back(static_cast<std::int64_t>(owner[r] * longest + number[r]));
   }
   list_begins_.push_back(0);
   for (const std::vector<std::int64_t>& list : lists) {
@@ -66,17 +73,21 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat) {
-  for (const parallel::Shard::Window& window : store_.owned().windows()) measure(context, window, flat.rows(window.begin, window.end));
+  for (const parallel::Shard::Window& window : store_.owned().windows())
+    measure(context, window, flat.rows(window.begin, window.end));
   add_up(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
-  for (const parallel::Shard::Window& window : store_.owned().windows()) measure(context, window, buffer.open(context, window));
+  for (const parallel::Shard::Window& window : store_.owned().windows())
+    measure(context, window, buffer.open(context, window));
   add_up(context);
 }
 
-void SquareSums::measure(ops::Context& context, const parallel::Shard::Window& window, const Tensor& elements) {
-  ops::row_square_sums(context, elements, rows_table_.on(context.stream()) + window.row_begin, static_cast<std::int64_t>(window.row_end - window.row_begin),
+void SquareSums::measure(ops::Context& context, const parallel::Shard::Window& window,
+                         const Tensor& elements) {
+  ops::row_square_sums(context, elements, rows_table_.on(context.stream()) + window.row_begin,
+                       static_cast<std::int64_t>(window.row_end - window.row_begin),
                        row_sums_table_.on(context.stream()) + own_rows_ + window.row_begin);
 }
 
@@ -86,20 +97,26 @@ void SquareSums::add_up(ops::Context& context) {
   double* const row_sums = row_sums_table_.on(stream);
   if (sharded_) {
     comm::Engine& engine = *store_.sharding().engine;
-    engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_, "trireme/optim/gather_row_sums"));
+    engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_,
+                                  "trireme/optim/gather_row_sums"));
   }
   double* const squares = squares_table_.on(stream);
-  ops::sum_lists(context, {.values = row_sums,
-                           .places = places_table_.on(stream),
-                           .begins = begins_table_.on(stream),
-                           .lists = static_cast<std::int64_t>(tensors_ + 1),
-                           .terms = list_begins_.back(),
-                           .sums = squares + static_cast<std::size_t>(model_.rank()) * (tensors_ + 1)});
-  if (model_.size() > 1) engine_->wait(engine_->all_gather(model_, bytes_at(squares), part_bounds_, "trireme/optim/gather_square_sums"));
+  ops::sum_lists(context,
+                 {.values = row_sums,
+                  .places = places_table_.on(stream),
+                  .begins = begins_table_.on(stream),
+                  .lists = static_cast<std::int64_t>(tensors_ + 1),
+                  .terms = list_begins_.back(),
+                  .sums = squares + static_cast<std::size_t>(model_.rank()) * (tensors_ + 1)});
+  if (model_.size() > 1)
+    engine_->wait(engine_->all_gather(model_, bytes_at(squares), part_bounds_,
+                                      "trireme/optim/gather_square_sums"));
 }
 
 ops::SquareParts SquareSums::parts(const Stream& stream) {
-  return {.sums = squares_table_.on(stream), .parts = model_.size(), .tensors = static_cast<std::int64_t>(tensors_)};
+  return {.sums = squares_table_.on(stream),
+          .parts = model_.size(),
+          .tensors = static_cast<std::int64_t>(tensors_)};
 }
 
 }  // namespace trireme::optim

@@ -13,10 +13,13 @@ std::vector<std::string> slot_names(OptimizerKind kind) {
   return {"momentum"};
 }
 
-bool takes_trust(OptimizerKind kind) { return kind == OptimizerKind::lars || kind == OptimizerKind::lamb; }
+bool takes_trust(OptimizerKind kind) {
+  return kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
+}
 
 /// As they stand before the first step: but for learning rate and trust they do not change.
-std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options, const parallel::ParameterList& list) {
+std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options,
+                                          const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const bool statistic = entry.spec.role == parallel::Role::statistic;
@@ -31,9 +34,14 @@ std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options, const
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state,
+Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
+                     const NormGroups& groups, const parallel::StateMemory& state,
                      const std::optional<LossScaleOptions>& scaling)
-    : options_(options), store_(store), rates_(first_rates(options, store.list())), report_(state.device.device()), gradient_squares_(store, groups, state) {
+    : options_(options),
+      store_(store),
+      rates_(first_rates(options, store.list())),
+      report_(state.device.device()),
+      gradient_squares_(store, groups, state) {
   if (scaling) {
     scaling_ = {.growth = scaling->growth,
                 .backoff = scaling->backoff,
@@ -47,7 +55,8 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     const auto& entries = store.list().entries();
     for (std::size_t t = 0; t < entries.size(); ++t) {
       if (entries[t].spec.role == parallel::Role::statistic || !entries[t].spec.trust) continue;
-      trusted_.push_back({.tensor = static_cast<std::int32_t>(t), .sum = static_cast<std::int32_t>(weight_squares_->place(t))});
+      trusted_.push_back({.tensor = static_cast<std::int32_t>(t),
+                          .sum = static_cast<std::int32_t>(weight_squares_->place(t))});
     }
   }
   for (const parallel::Shard::Window& window : store.owned().windows()) {
@@ -55,7 +64,8 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     place.begin = chunks_.size();
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
       chunks_.push_back(chunk);
-      if (store.flat_working().defined()) place.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
+      if (store.flat_working().defined())
+        place.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
     }
     place.end = chunks_.size();
   }
@@ -87,7 +97,8 @@ void Optimizer::start_ema(ops::Context& context) {
 
 void Optimizer::exchange_ema(ops::Context& context) {
   for (const parallel::Shard::Window& window : store_.owned().windows()) {
-    ops::exchange(context, store_.master_buffer().open(context, window), ema_->open(context, window));
+    ops::exchange(context, store_.master_buffer().open(context, window),
+                  ema_->open(context, window));
     store_.master_buffer().close(context, window);
     ema_->close(context, window);
   }
@@ -145,8 +156,8 @@ ops::Trust Optimizer::trust(ops::Context& context) {
           .judgement = judgement_table_.on(stream)};
 }
 
-/// Calls pass(state, lists) for each window; of the state it may change the gradient and what moves. Slots that do not are not there.
-/// The average follows weights that do.
+/// Calls pass(state, lists) for each window; of the state it may change the gradient and what
+/// moves. Slots that do not are not there. The average follows weights that do.
 template <class Pass>
 void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&& pass) {
   const Stream& stream = context.stream();
@@ -156,53 +167,67 @@ void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&
   for (std::size_t number = 0; number < windows_.size(); ++number) {
     const parallel::Shard::Window& window = store_.owned().windows()[number];
     const WindowChunks& place = windows_[number];
-    const auto slot = [&](std::size_t which) { return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window) : Tensor{}; };
+    const auto slot = [&](std::size_t which) {
+      return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window)
+                                                    : Tensor{};
+    };
     const ops::FlatState state{.weight = store_.master_buffer().open(context, window),
                                .gradient = store_.flat_gradient().rows(window.begin, window.end),
                                .slot1 = slot(0),
                                .slot2 = slot(1),
                                .working = store_.flat_working(),
                                .working_bytes = place.working_bytes};
-    const Lists lists{chunks + place.begin, static_cast<std::int64_t>(place.end - place.begin), rates, judgement};
+    const Lists lists{chunks + place.begin, static_cast<std::int64_t>(place.end - place.begin),
+                      rates, judgement};
     pass(state, lists);
     if (moves.weights && ema_) {
-      ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window), lists.chunks, lists.chunk_count, lists.judgement);
+      ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window),
+                      lists.chunks, lists.chunk_count, lists.judgement);
       ema_->close(context, window);
     }
     if (moves.weights) store_.master_buffer().close(context, window);
-    for (std::size_t which = 0; moves.slots && which < buffers_.size(); ++which) buffers_[which].close(context, window);
+    for (std::size_t which = 0; moves.slots && which < buffers_.size(); ++which)
+      buffers_[which].close(context, window);
   }
 }
 
 void Optimizer::update(ops::Context& context) {
   const auto momentum = static_cast<float>(options_.momentum);
-  const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2), epsilon = static_cast<float>(options_.epsilon);
+  const auto beta1 = static_cast<float>(options_.beta1), beta2 = static_cast<float>(options_.beta2),
+             epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
       for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_sgd(context, {momentum, options_.nesterov}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
+        ops::update_sgd(context, {momentum, options_.nesterov}, state, lists.chunks,
+                        lists.chunk_count, lists.rates, lists.judgement);
       });
       return;
     case OptimizerKind::lars:
       ops::lars_trust(context, options_.trust_coefficient, trust(context));
       for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_lars(context, {momentum}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
+        ops::update_lars(context, {momentum}, state, lists.chunks, lists.chunk_count, lists.rates,
+                         lists.judgement);
       });
       return;
     case OptimizerKind::adamw:
       for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_adamw(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
+        ops::update_adamw(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count,
+                          lists.rates, lists.judgement);
       });
       return;
     case OptimizerKind::lamb:
-      for_each_window(context, {.weights = false}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
-      });
+      for_each_window(context, {.weights = false},
+                      [&](const ops::FlatState& state, const Lists& lists) {
+                        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, lists.chunks,
+                                            lists.chunk_count, lists.rates, lists.judgement);
+                      });
       gradient_squares_.measure(context, store_.flat_gradient());
       ops::lamb_trust(context, trust(context));
-      for_each_window(context, {.slots = false}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_lamb(context, state, lists.chunks, lists.chunk_count, lists.rates, lists.judgement);
-      });
+      for_each_window(context, {.slots = false},
+                      [&](const ops::FlatState& state, const Lists& lists) {
+                        ops::update_lamb(context, state, lists.chunks, lists.chunk_count,
+                                         lists.rates, lists.judgement);
+                      });
       return;
   }
 }
@@ -215,7 +240,9 @@ void Optimizer::begin_update(ops::Context& context, double rate, const LossOfSte
 }
 
 StepOutcome Optimizer::end_update() {
-  ops::Judgement judgement{.updates = updates_ + 1, .loss_scale = loss_scale_.scale, .good_steps = loss_scale_.good_steps};
+  ops::Judgement judgement{.updates = updates_ + 1,
+                           .loss_scale = loss_scale_.scale,
+                           .good_steps = loss_scale_.good_steps};
   if (const ops::Judgement* heard = report_.hear()) judgement = *heard;
   updates_ = judgement.updates;
   loss_scale_ = {judgement.loss_scale, judgement.good_steps};

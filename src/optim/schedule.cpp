@@ -18,14 +18,17 @@ double scale_of(RateScaling scaling, double ratio) {
   return 1;
 }
 
-std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_steps, const StepScale& scale) {
+std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_steps,
+                          const StepScale& scale) {
   if (!options.warmup) return 0;
   validate(!options.warmup->is_time(),
-           "schedule.warmup = \"{}\" is a time, and a learning rate must not hang on how fast the machine is; use epochs, steps or samples",
+           "schedule.warmup = \"{}\" is a time, and a learning rate must not hang on how fast the "
+           "machine is; use epochs, steps or samples",
            to_string(*options.warmup));
   const std::int64_t steps = steps_of(*options.warmup, scale);
   validate(steps <= total_steps,
-           "schedule.warmup = \"{}\" is {} steps, longer than the whole schedule of {} (run.stop or schedule.length): the full rate would never "
+           "schedule.warmup = \"{}\" is {} steps, longer than the whole schedule of {} (run.stop "
+           "or schedule.length): the full rate would never "
            "be reached; use \"{} steps\" or less",
            to_string(*options.warmup), steps, total_steps, total_steps);
   return steps;
@@ -33,16 +36,24 @@ std::int64_t warmup_steps(const ScheduleOptions& options, std::int64_t total_ste
 
 }  // namespace
 
-Schedule::Schedule(const ScheduleOptions& options, std::int64_t global_batch, std::int64_t total_steps, const StepScale& scale)
-    : kind_(options.kind), min_ratio_(options.min_ratio), warmup_steps_(warmup_steps(options, total_steps, scale)), total_steps_(total_steps) {
-  validate(options.base_batch > 0, "schedule.base_batch = {}: samples a step, so 1 or more", options.base_batch);
-  peak_ = options.rate * scale_of(options.scaling, static_cast<double>(global_batch) / static_cast<double>(options.base_batch));
+Schedule::Schedule(const ScheduleOptions& options, std::int64_t global_batch,
+                   std::int64_t total_steps, const StepScale& scale)
+    : kind_(options.kind),
+      min_ratio_(options.min_ratio),
+      warmup_steps_(warmup_steps(options, total_steps, scale)),
+      total_steps_(total_steps) {
+  validate(options.base_batch > 0, "schedule.base_batch = {}: samples a step, so 1 or more",
+           options.base_batch);
+  peak_ = options.rate * scale_of(options.scaling, static_cast<double>(global_batch) /
+                                                       static_cast<double>(options.base_batch));
 }
 
 double Schedule::rate(std::int64_t step) const {
-  if (step <= warmup_steps_) return peak_ * static_cast<double>(step) / static_cast<double>(warmup_steps_);
+  if (step <= warmup_steps_)
+    return peak_ * static_cast<double>(step) / static_cast<double>(warmup_steps_);
   if (kind_ == ScheduleKind::constant) return peak_;
-  // A run may go on past its schedule (one whose length is given apart): the rate then stays at its end.
+  // A run may go on past its schedule (one whose length is given apart): the rate then stays at its
+  // end.
   const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps_ - warmup_steps_));
   const double part = std::min(1.0, static_cast<double>(step - warmup_steps_ - 1) / length);
   return peak_ * (min_ratio_ + (1 - min_ratio_) * 0.5 * (1 + std::cos(std::numbers::pi * part)));

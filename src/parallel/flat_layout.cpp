@@ -13,9 +13,12 @@ namespace {
 constexpr std::int64_t start_bytes = 64;
 constexpr std::int64_t start_elements = start_bytes / size_of(DType::float32);
 
-std::int64_t round_up(std::int64_t value, std::int64_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
-/// Indices of the parameters in the order in which backward finishes them: last block first, as declared within a block; then the tied ones likewise.
+/// Indices of the parameters in the order in which backward finishes them: last block first, as
+/// declared within a block; then the tied ones likewise.
 std::vector<std::size_t> backward_order(const ParameterList& list) {
   std::vector<std::size_t> order(list.entries().size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -28,14 +31,18 @@ std::vector<std::size_t> backward_order(const ParameterList& list) {
 
 /// Whether going backward from block `from` to block `to` one enters another chunk.
 bool leaves_chunk(std::span<const int> chunk_begins, int from, int to) {
-  return std::any_of(chunk_begins.begin(), chunk_begins.end(), [&](int begin) { return to < begin && begin <= from; });
+  return std::any_of(chunk_begins.begin(), chunk_begins.end(),
+                     [&](int begin) { return to < begin && begin <= from; });
 }
 
-/// Calls cut(shard, row) for each inner cut of a bucket: before which of its rows (rows_end: behind all).
+/// Calls cut(shard, row) for each inner cut of a bucket: before which of its rows (rows_end: behind
+/// all).
 template <class Rows, class Cut>
 void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards, Cut&& cut) {
   TRIREME_EXPECT(shards > 0);
-  const auto starts_before = [](const ops::FlatRow& row, std::int64_t offset) { return row.offset < offset; };
+  const auto starts_before = [](const ops::FlatRow& row, std::int64_t offset) {
+    return row.offset < offset;
+  };
   const auto first = std::lower_bound(rows.begin(), rows.end(), bucket.begin, starts_before);
   const auto last = std::lower_bound(first, rows.end(), bucket.end, starts_before);
   for (int shard = 1; shard < shards; ++shard) {
@@ -51,13 +58,19 @@ void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards
 
 }  // namespace
 
-FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute, std::span<const int> chunk_begins)
-    : slots_(list.entries().size()), bucket_of_(static_cast<std::size_t>(list.blocks()), -1), compute_(compute) {
+FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
+                       std::span<const int> chunk_begins)
+    : slots_(list.entries().size()),
+      bucket_of_(static_cast<std::size_t>(list.blocks()), -1),
+      compute_(compute) {
   TRIREME_EXPECT(ops::is_compute_type(compute));
   std::vector<std::size_t> order = backward_order(list);
   close_buckets(list, order, bucket_bytes, chunk_begins);
-  const auto place = [&](std::size_t index) { return std::pair(slots_[index].bucket, list.entries()[index].spec.role == Role::statistic); };
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
+  const auto place = [&](std::size_t index) {
+    return std::pair(slots_[index].bucket, list.entries()[index].spec.role == Role::statistic);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
   for (std::size_t at = 0; at < order.size(); ++at) {
     const ParameterList::Entry& entry = list.entries()[order[at]];
     if (entry.spec.joined) {
@@ -79,7 +92,8 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
     slot.type = entry.spec.compute_copy ? compute : DType::float32;
     slot.block = entry.block;
     for (std::int64_t row = 0; slot.elements > 0 && row < entry.part.rows(); ++row) {
-      rows_.push_back({elements_ + row * entry.part.row_elements(), entry.part.row_elements(), static_cast<std::int32_t>(order[at])});
+      rows_.push_back({elements_ + row * entry.part.row_elements(), entry.part.row_elements(),
+                       static_cast<std::int32_t>(order[at])});
     }
     elements_ += slot.elements;
     working_bytes_ += slot.elements * size_of(slot.type);
@@ -95,18 +109,23 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
 }
 
 /// Which bucket each parameter is in, and when the buckets are ready.
-void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::size_t> order, std::int64_t bucket_bytes, std::span<const int> chunk_begins) {
+void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::size_t> order,
+                               std::int64_t bucket_bytes, std::span<const int> chunk_begins) {
   std::int64_t elements = 0;  // of the open bucket
   for (std::size_t at = 0; at < order.size(); ++at) {
     const ParameterList::Entry& entry = list.entries()[order[at]];
-    const ParameterList::Entry* next = at + 1 < order.size() ? &list.entries()[order[at + 1]] : nullptr;
+    const ParameterList::Entry* next =
+        at + 1 < order.size() ? &list.entries()[order[at + 1]] : nullptr;
     slots_[order[at]].bucket = static_cast<int>(buckets_.size());
-    if (!entry.spec.tied) bucket_of_[static_cast<std::size_t>(entry.block)] = slots_[order[at]].bucket;
-    elements = (entry.spec.joined ? elements : round_up(elements, start_elements)) + entry.part.elements();
+    if (!entry.spec.tied)
+      bucket_of_[static_cast<std::size_t>(entry.block)] = slots_[order[at]].bucket;
+    elements =
+        (entry.spec.joined ? elements : round_up(elements, start_elements)) + entry.part.elements();
     const bool alone = entry.spec.tied || next == nullptr || next->spec.tied;
     const bool block_ends = alone || next->block != entry.block;
     const bool full = round_up(elements, start_elements) * size_of(DType::float32) >= bucket_bytes;
-    if (!alone && !(block_ends && (full || leaves_chunk(chunk_begins, entry.block, next->block)))) continue;
+    if (!alone && !(block_ends && (full || leaves_chunk(chunk_begins, entry.block, next->block))))
+      continue;
     Bucket& closed = buckets_.emplace_back();
     closed.ready_block = entry.block;
     closed.tied = entry.spec.tied;
@@ -116,7 +135,9 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
 
 std::vector<std::int64_t> FlatLayout::shard_bounds(const Bucket& bucket, int shards) const {
   std::vector<std::int64_t> bounds{bucket.begin};
-  for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) { bounds.push_back(row == nullptr ? bucket.end : row->offset); });
+  for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) {
+    bounds.push_back(row == nullptr ? bucket.end : row->offset);
+  });
   bounds.push_back(bucket.end);
   return bounds;
 }

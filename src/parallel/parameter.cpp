@@ -25,8 +25,10 @@ Part::Part(const ParameterSpec& spec, int rank, int size)
     const std::vector<std::int64_t> whole_row{spec.row_elements()};
     std::int64_t section_begin = 0;
     row_elements_ = 0;
-    for (const std::int64_t extent : spec.split.sections.empty() ? whole_row : spec.split.sections) {
-      const std::int64_t begin = section_begin + share_begin(extent, rank), count = section_begin + share_begin(extent, rank + 1) - begin;
+    for (const std::int64_t extent :
+         spec.split.sections.empty() ? whole_row : spec.split.sections) {
+      const std::int64_t begin = section_begin + share_begin(extent, rank),
+                         count = section_begin + share_begin(extent, rank + 1) - begin;
       if (!segments_.empty() && segments_.back().file_column + segments_.back().count == begin) {
         segments_.back().count += count;
       } else if (count > 0) {
@@ -42,25 +44,33 @@ Part::Part(const ParameterSpec& spec, int rank, int size)
   segments_.push_back({0, 0, row_elements_});
 }
 
-Shape Part::memory_shape() const { return inner_ == InnerOrder::channels_last ? Shape{shape_[0], shape_[2], shape_[3], shape_[1]} : shape_; }
+Shape Part::memory_shape() const {
+  return inner_ == InnerOrder::channels_last ? Shape{shape_[0], shape_[2], shape_[3], shape_[1]}
+                                             : shape_;
+}
 
 ParameterId ParameterList::declare(ParameterSpec spec) {
   if (const int same = find(spec.name); same >= 0) {
     const ParameterSpec& first = entries_[static_cast<std::size_t>(same)].spec;
-    ensure(first.tied && spec.tied, "parameter {} is declared twice: a checkpoint could hold only one of the two", spec.name);
-    ensure(first == spec, "parameter {} is tied, and its two blocks do not say the same of it", spec.name);
+    ensure(first.tied && spec.tied,
+           "parameter {} is declared twice: a checkpoint could hold only one of the two",
+           spec.name);
+    ensure(first == spec, "parameter {} is tied, and its two blocks do not say the same of it",
+           spec.name);
     return {same};
   }
   TRIREME_EXPECT(spec.shape.elements() > 0);
   TRIREME_EXPECT(spec.inner == InnerOrder::plain || spec.shape.rank() == 4);
-  TRIREME_EXPECT(!spec.joined || (!spec.tied && !entries_.empty() && entries_.back().block == block_));
+  TRIREME_EXPECT(!spec.joined ||
+                 (!spec.tied && !entries_.empty() && entries_.back().block == block_));
   Part part(spec, tensor_rank_, tensor_size_);
   entries_.push_back({std::move(spec), block_, std::move(part)});
   return {static_cast<std::int32_t>(entries_.size()) - 1};
 }
 
 int ParameterList::find(std::string_view name) const {
-  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) { return entry.spec.name == name; });
+  const auto found = std::find_if(entries_.begin(), entries_.end(),
+                                  [&](const Entry& entry) { return entry.spec.name == name; });
   return found == entries_.end() ? -1 : static_cast<int>(found - entries_.begin());
 }
 
@@ -70,11 +80,13 @@ std::int64_t memory_index(const ParameterSpec& spec, std::int64_t inner) {
   return inner % pixels * spec.shape[1] + inner / pixels;
 }
 
-void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t seed, std::int64_t row_begin, std::int64_t row_end, float* rows) {
+void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t seed,
+                     std::int64_t row_begin, std::int64_t row_end, float* rows) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const Initializer& initializer = spec.initializer;
   if (initializer.kind == Initializer::Kind::constant) {
-    std::fill_n(rows, (row_end - row_begin) * part.row_elements(), static_cast<float>(initializer.value));
+    std::fill_n(rows, (row_end - row_begin) * part.row_elements(),
+                static_cast<float>(initializer.value));
     return;
   }
   const std::uint64_t key = random_key(seed, "init/" + spec.name);
@@ -84,7 +96,9 @@ void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t 
     for (const Part::Segment& segment : part.segments()) {
       for (std::int64_t i = 0; i < segment.count; ++i) {
         const auto index = static_cast<std::uint64_t>(file_row + segment.file_column + i);
-        const double unit = initializer.kind == Initializer::Kind::normal ? normal_at(key, index) : 2 * uniform_at(key, index) - 1;
+        const double unit = initializer.kind == Initializer::Kind::normal
+                                ? normal_at(key, index)
+                                : 2 * uniform_at(key, index) - 1;
         out[memory_index(spec, segment.column + i)] = static_cast<float>(initializer.value * unit);
       }
     }

@@ -13,12 +13,14 @@ constexpr std::string_view average_label = "trireme/parallel/average";
 
 }  // namespace
 
-PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine,
+PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots,
+                                 const comm::Communicator& data, comm::Engine& engine,
                                  const Options& options, Arena& state)
     : store_(store), slots_(std::move(slots)), data_(data), engine_(engine), options_(options) {
   TRIREME_EXPECT(store.sharding().kind == ShardKind::none);
   if (options.outer_momentum == 0) return;
-  bool grows = false;                                      // the tensor before was a weight too: the gap between them, which stays 0, goes along
+  bool grows =
+      false;  // the tensor before was a weight too: the gap between them, which stays 0, goes along
   for (const ops::FlatRow& row : store.layout().rows()) {  // rows name the tensors in flat order
     const bool weight = store.list()[{row.tensor}].role == Role::weight;
     const FlatLayout::Slot& slot = store.layout().slot({row.tensor});
@@ -26,7 +28,8 @@ PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuff
     if (weight) weights_.back().end = slot.offset + slot.elements;
     grows = weight;
   }
-  for (Tensor* buffer : {&velocity_, &anchor_}) *buffer = state.allocate(DType::float32, {store.layout().elements()});
+  for (Tensor* buffer : {&velocity_, &anchor_})
+    *buffer = state.allocate(DType::float32, {store.layout().elements()});
 }
 
 void PeriodicAverage::anchor(ops::Context& context) {
@@ -42,22 +45,30 @@ void PeriodicAverage::average(ops::Context& context) {
 
 void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   if (data_.size() == 1) return;
-  const comm::SumOrder order = options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
+  const comm::SumOrder order =
+      options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
   for (const Shard::Window& window : store_.owned().windows()) {
-    const Tensor mine = buffer.open(context, window), scratch = store_.flat_gradient().rows(window.begin, window.end);
-    engine_.wait(engine_.all_reduce(data_, static_cast<float*>(mine.data), static_cast<float*>(scratch.data), mine.elements(), order, average_label));
-    ops::scaled_copy(context, mine, static_cast<float>(1.0 / data_.size()), mine, ops::Write::assign);
+    const Tensor mine = buffer.open(context, window),
+                 scratch = store_.flat_gradient().rows(window.begin, window.end);
+    engine_.wait(engine_.all_reduce(data_, static_cast<float*>(mine.data),
+                                    static_cast<float*>(scratch.data), mine.elements(), order,
+                                    average_label));
+    ops::scaled_copy(context, mine, static_cast<float>(1.0 / data_.size()), mine,
+                     ops::Write::assign);
     buffer.close(context, window);
   }
 }
 
-/// From the mean, which stands in the weights. The difference is taken first: it is small beside what it is taken of.
+/// From the mean, which stands in the weights. The difference is taken first: it is small beside
+/// what it is taken of.
 void PeriodicAverage::step(ops::Context& context) {
   for (const Range& range : weights_) {
-    const Tensor weight = store_.flat_master().rows(range.begin, range.end), velocity = velocity_.rows(range.begin, range.end),
+    const Tensor weight = store_.flat_master().rows(range.begin, range.end),
+                 velocity = velocity_.rows(range.begin, range.end),
                  anchor = anchor_.rows(range.begin, range.end);
     ops::scaled_copy(context, anchor, -1, weight, ops::Write::add);
-    ops::scaled_copy(context, velocity, static_cast<float>(options_.outer_momentum), velocity, ops::Write::assign);
+    ops::scaled_copy(context, velocity, static_cast<float>(options_.outer_momentum), velocity,
+                     ops::Write::assign);
     ops::add(context, weight, velocity);
     ops::copy(context, anchor, weight);
     ops::add(context, velocity, weight);

@@ -5,9 +5,11 @@
 namespace trireme::parallel {
 
 WindowedBuffer::WindowedBuffer(const Shard& shard, const StateMemory& memory)
-    : flat_((memory.host != nullptr ? *memory.host : memory.device).allocate(DType::float32, {shard.elements()})) {
+    : flat_((memory.host != nullptr ? *memory.host : memory.device)
+                .allocate(DType::float32, {shard.elements()})) {
   if (memory.host == nullptr) return;
-  for (Tensor& staging : staging_) staging = memory.device.allocate(DType::float32, {shard.longest_window()});
+  for (Tensor& staging : staging_)
+    staging = memory.device.allocate(DType::float32, {shard.longest_window()});
 }
 
 Tensor WindowedBuffer::open(ops::Context& context, const Shard::Window& window) {
@@ -20,7 +22,9 @@ Tensor WindowedBuffer::open(ops::Context& context, const Shard::Window& window) 
 }
 
 void WindowedBuffer::close(ops::Context& context, const Shard::Window& window) const {
-  if (staged()) ops::copy(context, staging_[turn_].rows(0, window.elements()), flat_.rows(window.begin, window.end));
+  if (staged())
+    ops::copy(context, staging_[turn_].rows(0, window.elements()),
+              flat_.rows(window.begin, window.end));
 }
 
 }  // namespace trireme::parallel

@@ -25,7 +25,8 @@ Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   TRIREME_EXPECT(shape.rank() > 0 && 0 <= begin && begin <= end && end <= shape[0]);
   Tensor part = *this;
   part.shape[0] = end - begin;
-  if (data != nullptr && shape[0] > 0) part.data = static_cast<std::byte*>(data) + bytes() / shape[0] * begin;
+  if (data != nullptr && shape[0] > 0)
+    part.data = static_cast<std::byte*>(data) + bytes() / shape[0] * begin;
   return part;
 }
 

@@ -14,23 +14,30 @@ Agreement::Agreement(const parallel::Mesh& mesh, comm::Engine& engine, Device de
       engine_(engine),
       bounds_(parallel::equal_bounds(static_cast<std::size_t>(world_.size()), sizeof(StepMessage))),
       report_(device, static_cast<std::size_t>(bounds_.back()) + sizeof(SampleSums)) {
-  bytes_ = memory.allocate(DType::uint8, {bounds_.back() + static_cast<std::int64_t>(sizeof(SampleSums))});
+  bytes_ = memory.allocate(DType::uint8,
+                           {bounds_.back() + static_cast<std::int64_t>(sizeof(SampleSums))});
   SampleSums* joined = nullptr;
   if (bytes_.data != nullptr) {
     messages_ = static_cast<StepMessage*>(bytes_.data);
     joined = reinterpret_cast<SampleSums*>(messages_ + world_.size());
   }
   const int last = mesh.shape.pipeline - 1;
-  join_ = {.messages = messages_, .first = parallel::rank_of(mesh.shape, {last, 0, 0}), .step = mesh.shape.tensor, .count = mesh.shape.data, .sums = joined};
+  join_ = {.messages = messages_,
+           .first = parallel::rank_of(mesh.shape, {last, 0, 0}),
+           .step = mesh.shape.tensor,
+           .count = mesh.shape.data,
+           .sums = joined};
 }
 
-void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes, double busy_seconds) {
+void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes,
+                     double busy_seconds) {
   ops::tell(context, {.sums = static_cast<const SampleSums*>(sums.data),
                       .count = sums.defined() ? sums.shape[0] : 0,
                       .wishes = wishes,
                       .busy_seconds = busy_seconds,
                       .message = messages_ == nullptr ? nullptr : messages_ + world_.rank()});
-  engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), bounds_, "trireme/train/agree"));  // buckets go on meanwhile
+  engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), bounds_,
+                                  "trireme/train/agree"));  // buckets go on meanwhile
   ops::join(context, join_);
   report_.send(context.stream(), static_cast<const std::byte*>(bytes_.data));
 }

@@ -7,18 +7,22 @@
 namespace trireme::train {
 namespace {
 
-constexpr std::int64_t most_bytes = std::int64_t{16} << 20;  // a line a problem, of which a run has hundreds
+constexpr std::int64_t most_bytes = std::int64_t{16}
+                                    << 20;  // a line a problem, of which a run has hundreds
 
 }  // namespace
 
-AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder, ops::Algorithms& known, Log& log)
+AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
+                             ops::Algorithms& known, Log& log)
     : world_(world), path_(run_folder + "/" + name), known_(known), log_(log) {
   std::string text = ops::Algorithms().text();
   if (world_.rank() == 0) {
     try {
-      if (std::filesystem::exists(path_)) text = ops::Algorithms::read(io::read_text_file(path_, most_bytes)).text();
+      if (std::filesystem::exists(path_))
+        text = ops::Algorithms::read(io::read_text_file(path_, most_bytes)).text();
     } catch (const std::exception& error) {
-      log_.warn("{} is left aside, and the fastest algorithms are looked for again: {}", path_, error.what());
+      log_.warn("{} is left aside, and the fastest algorithms are looked for again: {}", path_,
+                error.what());
     }
   }
   known_.add(ops::Algorithms::read(world_.broadcast(text, 0)));
@@ -28,7 +32,10 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
 
 void AlgorithmFile::tell(const ops::Algorithms& known) {
   for (const std::string& problem : known.left_to_own_kernels()) {
-    if (told_.insert(problem).second) log_.info("the library has no algorithm for this problem, the program's own kernel is used: {}", problem);
+    if (told_.insert(problem).second)
+      log_.info(
+          "the library has no algorithm for this problem, the program's own kernel is used: {}",
+          problem);
   }
 }
 
@@ -37,7 +44,8 @@ void AlgorithmFile::update() {
   seen_ = known_;
   if (world_.all_reduce(news ? 1 : 0, comm::Reduction::max) == 0) return;
   ops::Algorithms all;
-  for (int rank = 0; rank < world_.size(); ++rank) all.add(ops::Algorithms::read(world_.broadcast(known_.text(), rank)));
+  for (int rank = 0; rank < world_.size(); ++rank)
+    all.add(ops::Algorithms::read(world_.broadcast(known_.text(), rank)));
   if (world_.rank() != 0) return;
   tell(all);
   try {

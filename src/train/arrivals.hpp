@@ -10,15 +10,18 @@
 
 namespace trireme::train {
 
-/// How micro-batches come from the loader's memory to where kernels read them, by a stream of their own: they travel while what came before is computed.
-/// On the CPU inputs and transforms are read where the loader has them.
+/// How micro-batches come from the loader's memory to where kernels read them, by a stream of their
+/// own: they travel while what came before is computed. On the CPU inputs and transforms are read
+/// where the loader has them.
 class Arrivals {
  public:
   /// What lives from a micro-batch's first forward to its last backward.
   struct Kept {
     Tensor labels;       ///< int32
     Tensor sample_keys;  ///< 8 bytes a sample
-    const std::uint64_t* keys() const { return reinterpret_cast<const std::uint64_t*>(sample_keys.data); }
+    const std::uint64_t* keys() const {
+      return reinterpret_cast<const std::uint64_t*>(sample_keys.data);
+    }
   };
   /// What lives until the first block's input is made of it.
   struct Inputs {
@@ -26,14 +29,18 @@ class Arrivals {
     const ops::ImageTransform* transforms = nullptr;
   };
 
-  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block. `kept`: micro-batches that are between forward and backward at most.
-  Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept, Arena& memory);
+  /// `apart`: the device's memory is not the host's. `inputs`: this rank has the first block.
+  /// `kept`: micro-batches that are between forward and backward at most.
+  Arrivals(const ReplicaOptions& options, Device device, bool apart, bool inputs, int kept,
+           Arena& memory);
 
   /// The micro-batches taken from here on are those of another step.
   void begin_step() { ++step_; }
-  /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ... `compute` was given all that reads the one `kept` before it. Where the
-  /// device's memory is apart it comes in place of the one before that, and so travels while those after it are worked on; where places begin anew (the first ones of every other
-  /// step, of so many in a row without a step) it may have to wait for all that `compute` was given.
+  /// What is given to `compute` from here on finds micro-batch `number` of a step there: 0, 1, ...
+  /// `compute` was given all that reads the one `kept` before it. Where the device's memory is
+  /// apart it comes in place of the one before that, and so travels while those after it are worked
+  /// on; where places begin anew (the first ones of every other step, of so many in a row without a
+  /// step) it may have to wait for all that `compute` was given.
   void take(const Stream& compute, const data::MicroBatch& batch, int number);
   Kept& kept(int number) { return kept_[place_of(number)]; }
   /// Of the micro-batch taken last.
@@ -43,12 +50,17 @@ class Arrivals {
 
  private:
   void take_inputs(const data::MicroBatch& batch);
-  /// In turn through a step and the next one; then again from the first on: in every other step the same places, so that launches which read them are the same too.
-  std::size_t place_of(int number) const { return (static_cast<std::size_t>(step_ % 2 * per_step_) + static_cast<std::size_t>(number)) % kept_.size(); }
+  /// In turn through a step and the next one; then again from the first on: in every other step the
+  /// same places, so that launches which read them are the same too.
+  std::size_t place_of(int number) const {
+    return (static_cast<std::size_t>(step_ % 2 * per_step_) + static_cast<std::size_t>(number)) %
+           kept_.size();
+  }
   OwnedStream copies_;
   Event read_, given_, there_;
-  std::vector<Kept> kept_;           ///< apart: one more than are between forward and backward
-  std::vector<std::int64_t> taken_;  ///< by place: how many had been taken, that one included; 0: none
+  std::vector<Kept> kept_;  ///< apart: one more than are between forward and backward
+  std::vector<std::int64_t>
+      taken_;  ///< by place: how many had been taken, that one included; 0: none
   std::int64_t all_taken_ = 0, step_ = 0, per_step_;
   Inputs inputs_;
   Tensor input_memory_, transform_memory_;  ///< not defined() where the loader's is read

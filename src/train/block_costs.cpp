@@ -4,8 +4,9 @@ namespace trireme::train {
 
 std::vector<double> block_costs(const ReplicaOptions& options) {
   const Device device{DeviceKind::meta, 0};
-  Arena parameters(device, "parameters", 0), gradients(device, "gradients", 0), kept(device, "activations", 0), flow0(device, "flow 0", 0),
-      flow1(device, "flow 1", 0), workspace(device, "workspace", 0), library(device, "prepared weights", 0);
+  Arena parameters(device, "parameters", 0), gradients(device, "gradients", 0),
+      kept(device, "activations", 0), flow0(device, "flow 0", 0), flow1(device, "flow 1", 0),
+      workspace(device, "workspace", 0), library(device, "prepared weights", 0);
   ops::Context context(Stream{device, nullptr}, workspace, library, DeviceKind::cpu);
   const Shape input = options.input_shape();
   const model::Model model(options.model, input, options.classes);
@@ -31,7 +32,8 @@ std::vector<double> block_costs(const ReplicaOptions& options) {
     costs.push_back(count());
   }
   pass.enter_block();
-  const Tensor labels = pass.activation(DType::int32, {options.micro * options.labels_per_sample()});
+  const Tensor labels =
+      pass.activation(DType::int32, {options.micro * options.labels_per_sample()});
   model.head().loss(pass, x, labels, {}, pass.activation(DType::float64, {4}));
   costs.back() += count();
   return costs;

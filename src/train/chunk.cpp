@@ -23,7 +23,8 @@ Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
     if (pass.training()) slot.begin_part(block - begin_ + 1);
     const ProfileRange range("trireme/train/block_forward");
     delay(delay_);
-    x = pass.training() && runs_again(block) ? forward_keeping_input(pass, block, x) : model_.block(block).forward(pass, x);
+    x = pass.training() && runs_again(block) ? forward_keeping_input(pass, block, x)
+                                             : model_.block(block).forward(pass, x);
   }
   return x;
 }

@@ -9,13 +9,17 @@
 
 namespace trireme::train {
 
-/// A contiguous range of blocks that a rank runs, with memory for each micro-batch that is between forward and backward.
+/// A contiguous range of blocks that a rank runs, with memory for each micro-batch that is between
+/// forward and backward.
 class Replica::Chunk {
  public:
   /// One micro-batch on its way.
   struct Slot {
-    Slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes, ActivationWindows* windows, int parts)
-        : activations(device, "activations", bytes), pass(surroundings, activations), kept(windows, activations, parts) {}
+    Slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes,
+         ActivationWindows* windows, int parts)
+        : activations(device, "activations", bytes),
+          pass(surroundings, activations),
+          kept(windows, activations, parts) {}
     /// Forward goes on with this part of what is kept.
     void begin_part(int part) { pass.redirect(kept.begin(pass.context(), part)); }
     Arena activations;
@@ -24,10 +28,19 @@ class Replica::Chunk {
     Tensor output;                  ///< of forward, at the end of the model: what the head takes
     comm::Engine::Ticket sent = 0;  ///< the output's way to the next chunk
   };
-  /// Blocks [begin, end) of the model, chunk `number` of all; blocks that are run again in backward do so in `scratch`.
-  Chunk(const model::Model& model, int number, int begin, int end, const ReplicaOptions& options, Arena& scratch)
-      : model_(model), scratch_(scratch), number_(number), begin_(begin), end_(end), recompute_(options.recompute), delay_(options.block_delay_seconds) {}
-  void add_slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes, ActivationWindows* windows) {
+  /// Blocks [begin, end) of the model, chunk `number` of all; blocks that are run again in backward
+  /// do so in `scratch`.
+  Chunk(const model::Model& model, int number, int begin, int end, const ReplicaOptions& options,
+        Arena& scratch)
+      : model_(model),
+        scratch_(scratch),
+        number_(number),
+        begin_(begin),
+        end_(end),
+        recompute_(options.recompute),
+        delay_(options.block_delay_seconds) {}
+  void add_slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes,
+                ActivationWindows* windows) {
     slots_.push_back(std::make_unique<Slot>(surroundings, device, bytes, windows, parts()));
   }
 
@@ -36,14 +49,17 @@ class Replica::Chunk {
   int end() const { return end_; }
   bool first() const { return begin_ == 0; }
   bool last() const { return end_ == model_.blocks(); }
-  Slot& slot(int micro_batch) { return *slots_[static_cast<std::size_t>(micro_batch) % slots_.size()]; }
+  Slot& slot(int micro_batch) {
+    return *slots_[static_cast<std::size_t>(micro_batch) % slots_.size()];
+  }
   const std::vector<std::unique_ptr<Slot>>& slots() const { return slots_; }
   /// Of what a slot keeps: what enters the chunk, and what each block makes.
   int parts() const { return end_ - begin_ + 1; }
 
   /// Through all blocks; the slot's pass has begun forward, in training part 0 has begun with x.
   Tensor forward(Slot& slot, Tensor x) const;
-  /// Through all blocks in reverse; the reducer is told as each is done. Returns the gradient of what entered the chunk; undefined at the model's begin.
+  /// Through all blocks in reverse; the reducer is told as each is done. Returns the gradient of
+  /// what entered the chunk; undefined at the model's begin.
   Tensor backward(Slot& slot, Tensor dy, parallel::GradientReducer& reducer) const;
 
  private:

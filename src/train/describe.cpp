@@ -7,7 +7,9 @@
 namespace trireme::train {
 namespace {
 
-std::string counted(std::int64_t count, const char* one, const char* many) { return fmt::format("{} {}", count, count == 1 ? one : many); }
+std::string counted(std::int64_t count, const char* one, const char* many) {
+  return fmt::format("{} {}", count, count == 1 ? one : many);
+}
 
 const char* name_of(parallel::PipelineKind kind) {
   switch (kind) {
@@ -20,15 +22,19 @@ const char* name_of(parallel::PipelineKind kind) {
 
 }  // namespace
 
-std::string describe_layout(const parallel::ParallelOptions& options, const ResolvedLayout& layout) {
-  std::string text =
-      fmt::format("{} = {} data x {} tensor x {} pipeline", counted(layout.ranks(), "rank", "ranks"), layout.data, layout.tensor, layout.pipeline);
+std::string describe_layout(const parallel::ParallelOptions& options,
+                            const ResolvedLayout& layout) {
+  std::string text = fmt::format("{} = {} data x {} tensor x {} pipeline",
+                                 counted(layout.ranks(), "rank", "ranks"), layout.data,
+                                 layout.tensor, layout.pipeline);
   if (options.sequence) text += ", sequence parallel";
   switch (options.shard) {
     case parallel::ShardKind::none: break;
     case parallel::ShardKind::optimizer: text += ", optimizer sharded"; break;
     case parallel::ShardKind::gradients: text += ", optimizer and gradients sharded"; break;
-    case parallel::ShardKind::parameters: text += ", optimizer, gradients and parameters sharded"; break;
+    case parallel::ShardKind::parameters:
+      text += ", optimizer, gradients and parameters sharded";
+      break;
   }
   std::string host;
   const auto add = [&host](bool there, const char* what) {
@@ -39,7 +45,8 @@ std::string describe_layout(const parallel::ParallelOptions& options, const Reso
   add(options.offload.activations, "activations");
   if (!host.empty()) text += fmt::format(", in host memory: {}", host);
   if (options.sync == parallel::SyncKind::delayed) text += ", updates one step late";
-  if (options.sync == parallel::SyncKind::periodic) text += fmt::format(", ranks averaged every {} steps", options.sync_every);
+  if (options.sync == parallel::SyncKind::periodic)
+    text += fmt::format(", ranks averaged every {} steps", options.sync_every);
   if (options.recompute == 1) text += ", every block recomputed";
   if (options.recompute > 1) text += fmt::format(", one block in {} recomputed", options.recompute);
   return text;
@@ -47,26 +54,35 @@ std::string describe_layout(const parallel::ParallelOptions& options, const Reso
 
 std::string describe_step(const BatchOptions& batch, const ResolvedLayout& layout) {
   std::string text = counted(batch.global, "sample", "samples");
-  if (layout.scale.tokens_per_sample > 0) text += fmt::format(" ({} tokens)", batch.global * layout.scale.tokens_per_sample);
-  return text + fmt::format(" = {} x {} of {}", counted(layout.data, "replica", "replicas"), counted(layout.accumulation, "micro-batch", "micro-batches"),
+  if (layout.scale.tokens_per_sample > 0)
+    text += fmt::format(" ({} tokens)", batch.global * layout.scale.tokens_per_sample);
+  return text + fmt::format(" = {} x {} of {}", counted(layout.data, "replica", "replicas"),
+                            counted(layout.accumulation, "micro-batch", "micro-batches"),
                             counted(batch.micro, "sample", "samples"));
 }
 
-std::string describe_pipeline(const parallel::ParallelOptions& options, const ResolvedLayout& layout) {
-  const double bubble = static_cast<double>(layout.pipeline - 1) / static_cast<double>(options.pipeline_chunks * layout.accumulation);
-  return fmt::format("{}, {} stages x {}, {} a step: bubble {:.1f} %", name_of(options.pipeline_schedule), layout.pipeline,
-                     counted(options.pipeline_chunks, "chunk", "chunks"), counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
+std::string describe_pipeline(const parallel::ParallelOptions& options,
+                              const ResolvedLayout& layout) {
+  const double bubble = static_cast<double>(layout.pipeline - 1) /
+                        static_cast<double>(options.pipeline_chunks * layout.accumulation);
+  return fmt::format("{}, {} stages x {}, {} a step: bubble {:.1f} %",
+                     name_of(options.pipeline_schedule), layout.pipeline,
+                     counted(options.pipeline_chunks, "chunk", "chunks"),
+                     counted(layout.accumulation, "micro-batch", "micro-batches"), 100 * bubble);
 }
 
 std::string describe_memory(const MemoryPlan& plan) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
   std::string text =
-      fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})", bytes(plan.total()), bytes(plan.parameters + plan.library),
-                  bytes(plan.gradients), bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
+      fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})",
+                  bytes(plan.total()), bytes(plan.parameters + plan.library), bytes(plan.gradients),
+                  bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
   if (const std::int64_t offloaded = plan.host_total() - plan.host_checkpoint; offloaded > 0)
-    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})", bytes(offloaded), bytes(plan.host_parameters),
-                        bytes(plan.host_optimizer), bytes(plan.host_activations));
-  if (plan.host_checkpoint > 0) text += fmt::format(" and {} for the checkpoint under way", bytes(plan.host_checkpoint));
+    text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})",
+                        bytes(offloaded), bytes(plan.host_parameters), bytes(plan.host_optimizer),
+                        bytes(plan.host_activations));
+  if (plan.host_checkpoint > 0)
+    text += fmt::format(" and {} for the checkpoint under way", bytes(plan.host_checkpoint));
   return text;
 }
 

@@ -14,7 +14,8 @@
 namespace trireme::train {
 
 Metrics evaluate(Replica& replica, data::Loader& loader) {
-  // Added micro-batch by micro-batch in the order of the set, whatever the number of ranks: round r of rank d is micro-batch r * D + d.
+  // Added micro-batch by micro-batch in the order of the set, whatever the number of ranks: round r
+  // of rank d is micro-batch r * D + d.
   const parallel::Mesh& mesh = replica.mesh();
   const auto rounds = static_cast<std::size_t>(loader.rounds());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
@@ -22,7 +23,8 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   replica.exchange_ema();
   const auto pass = [&] {
     for (std::size_t first = 0; first < rounds; first += Replica::evaluated_at_once) {
-      const std::span some = std::span(mine).subspan(first, std::min<std::size_t>(Replica::evaluated_at_once, rounds - first));
+      const std::span some = std::span(mine).subspan(
+          first, std::min<std::size_t>(Replica::evaluated_at_once, rounds - first));
       for (std::size_t number = 0; number < some.size(); ++number) {
         come_by("evaluation");
         replica.evaluate(loader.next(), static_cast<int>(number));
@@ -30,7 +32,8 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
       replica.read_sums(some);
     }
   };
-  // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends the job where it happens.
+  // Ranks that wait for each other's activations cannot agree on an error at the end: there it ends
+  // the job where it happens.
   if (mesh.shape.ranks() == mesh.shape.data)
     comm::together(mesh.world, pass);
   else
@@ -40,20 +43,27 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
   for (std::size_t round = 0; round < rounds; ++round) {
-    for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh.data.size()); ++rank) total = total + all[rank * rounds + round];
+    for (std::size_t rank = 0; rank < static_cast<std::size_t>(mesh.data.size()); ++rank)
+      total = total + all[rank * rounds + round];
   }
-  mesh.pipeline.broadcast(std::as_writable_bytes(std::span(&total, 1)), mesh.shape.pipeline - 1);  // whose last stage knows
+  mesh.pipeline.broadcast(std::as_writable_bytes(std::span(&total, 1)),
+                          mesh.shape.pipeline - 1);  // whose last stage knows
   const double count = total.count > 0 ? total.count : 1;
-  return {total.loss / count, total.top1 / count, total.top5 / count, static_cast<std::int64_t>(total.count)};
+  return {total.loss / count, total.top1 / count, total.top5 / count,
+          static_cast<std::int64_t>(total.count)};
 }
 
 namespace {
 
-/// The deck's layout where the ranks make whole replicas of it, else every rank a replica. Forward only: one micro-batch at a time.
-ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train, parallel::MeshShape& shape) {
+/// The deck's layout where the ranks make whole replicas of it, else every rank a replica. Forward
+/// only: one micro-batch at a time.
+ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInfo& train,
+                                  parallel::MeshShape& shape) {
   const int ranks = shape.data;
   const int inner = deck.parallel.tensor * deck.parallel.pipeline;
-  if (ranks % inner == 0) shape = {.data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
+  if (ranks % inner == 0)
+    shape = {
+        .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
   ReplicaOptions options = replica_options(deck, train, {});
   options.trains = false;
   options.optimizer.ema = 0;  // the weights that are read are those that are evaluated
@@ -65,16 +75,23 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
 
 }  // namespace
 
-Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment, Log& log) {
+Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
+                            Log& log) {
   const deck::Deck& deck = request.deck;
   const std::string& split = request.split;
-  const std::string folder = split == "train" ? deck.data.train : split == "validation" ? deck.data.validation : split == "test" ? deck.data.test : "";
-  validate(split == "train" || split == "validation" || split == "test", "--split {}: no such split; train, validation or test", split);
+  const std::string folder = split == "train"        ? deck.data.train
+                             : split == "validation" ? deck.data.validation
+                             : split == "test"       ? deck.data.test
+                                                     : "";
+  validate(split == "train" || split == "validation" || split == "test",
+           "--split {}: no such split; train, validation or test", split);
   validate(!folder.empty(), "--split {}: the deck names no data.{}", split, split);
-  for (const std::string& used : {deck.data.train, folder}) probe_dataset(environment.world(), used);
+  for (const std::string& used : {deck.data.train, folder})
+    probe_dataset(environment.world(), used);
   std::unique_ptr<data::Dataset> train_set, set;
   comm::together(environment.world(), [&] {
-    train_set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train, context_of(deck)));  // its classes are the model's
+    train_set = std::make_unique<data::Dataset>(open_dataset(
+        "data.train", deck.data.train, context_of(deck)));  // its classes are the model's
     set = std::make_unique<data::Dataset>(open_dataset("data." + split, folder, context_of(deck)));
     validate_dataset(deck.model, deck.data, train_set->info(), "data.train", deck.data.train);
     validate_same_form(train_set->info(), set->info(), "data." + split, folder);
@@ -93,13 +110,17 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   std::unique_ptr<data::Loader> loader;
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
-    loader = std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
+    loader =
+        std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
   });
   engine.connect(mesh.world, replica->connections());
   const checkpoint::Contents contents = whole_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
   log.info("evaluates {}{} on {} samples of {}", request.checkpoint,
-           checkpoint::means_average(request.weights, contents, request.checkpoint) ? " (average of the weights)" : "", set->info().samples, folder);
+           checkpoint::means_average(request.weights, contents, request.checkpoint)
+               ? " (average of the weights)"
+               : "",
+           set->info().samples, folder);
   return evaluate(*replica, *loader);
 }
 

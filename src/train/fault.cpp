@@ -15,7 +15,9 @@ void flip(Replica& replica) {
   parallel::ParameterStore& store = replica.store();
   const bool whole = store.sharding().kind == parallel::ShardKind::none;
   // The first byte of a little-endian number is in its mantissa.
-  void* byte = (whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working()).data;
+  void* byte =
+      (whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working())
+          .data;
   const Stream& stream = replica.context().stream();
   replica.state_copy().may_change();
   std::uint8_t value = 0;
@@ -36,7 +38,9 @@ Faults::Faults(const std::vector<Fault>& faults, int world_rank) {
 
 void Faults::at(const std::string& phase, std::int64_t step, Replica& replica) {
   const double sleep_seconds = happen(phase, step, replica);
-  if (sleep_seconds > 0) std::this_thread::sleep_for(std::chrono::duration<double>(sleep_seconds));  // others come by meanwhile
+  if (sleep_seconds > 0)
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(sleep_seconds));  // others come by meanwhile
 }
 
 /// Returns how long the thread is to sleep.
@@ -46,7 +50,8 @@ double Faults::happen(const std::string& phase, std::int64_t step, Replica& repl
   if (poisoned_ && phase == "step") replica.scale_gradients(1);
   for (Armed& armed : armed_) {
     const Fault& fault = armed.fault;
-    if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.done) continue;
+    if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.done)
+      continue;
     armed.done = step;
     switch (fault.kind) {
       case Fault::Kind::kill: std::raise(SIGKILL); break;

@@ -16,7 +16,8 @@
 namespace trireme::train {
 namespace {
 
-std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request, const deck::Deck& deck, std::int64_t vocabulary) {
+std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request,
+                                               const deck::Deck& deck, std::int64_t vocabulary) {
   std::unique_ptr<data::Tokenizer> tokenizer;
   if (!request.tokenizer.empty())
     tokenizer = data::open_tokenizer(request.tokenizer);
@@ -24,29 +25,37 @@ std::unique_ptr<data::Tokenizer> tokenizer_for(const GenerateRequest& request, c
     tokenizer = data::tokenizer_of_dataset(deck.data.train);
   else if (vocabulary == 256)
     tokenizer = data::open_tokenizer("bytes");
-  validate(tokenizer != nullptr, "{}: its training set {} is not here to say how text becomes tokens; give --tokenizer (\"bytes\" or a SentencePiece model)",
+  validate(tokenizer != nullptr,
+           "{}: its training set {} is not here to say how text becomes tokens; give --tokenizer "
+           "(\"bytes\" or a SentencePiece model)",
            request.checkpoint, deck.data.train);
-  validate(tokenizer->vocabulary() <= vocabulary, "--tokenizer: it makes tokens up to {}, but the model of {} knows {}", tokenizer->vocabulary(),
-           request.checkpoint, vocabulary);
+  validate(tokenizer->vocabulary() <= vocabulary,
+           "--tokenizer: it makes tokens up to {}, but the model of {} knows {}",
+           tokenizer->vocabulary(), request.checkpoint, vocabulary);
   return tokenizer;
 }
 
 /// Draws a token from softmax(logits / temperature) over the likeliest k; `unit` in [0, 1).
-std::int32_t draw(std::span<const float> logits, double temperature, std::int64_t top_k, double unit) {
+std::int32_t draw(std::span<const float> logits, double temperature, std::int64_t top_k,
+                  double unit) {
   std::vector<std::int32_t> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  const auto kept =
-      static_cast<std::size_t>(top_k > 0 ? std::min<std::int64_t>(top_k, static_cast<std::int64_t>(order.size())) : static_cast<std::int64_t>(order.size()));
+  const auto kept = static_cast<std::size_t>(
+      top_k > 0 ? std::min<std::int64_t>(top_k, static_cast<std::int64_t>(order.size()))
+                : static_cast<std::int64_t>(order.size()));
   const auto likelier = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(), likelier);
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
+                    likelier);
   if (temperature == 0) return order[0];
   order.resize(kept);
   std::vector<double> weights;
   for (const std::int32_t token : order) {
-    weights.push_back(std::exp((static_cast<double>(logits[static_cast<std::size_t>(token)]) - logits[static_cast<std::size_t>(order[0])]) / temperature));
+    weights.push_back(std::exp((static_cast<double>(logits[static_cast<std::size_t>(token)]) -
+                                logits[static_cast<std::size_t>(order[0])]) /
+                               temperature));
   }
   double left = unit * std::accumulate(weights.begin(), weights.end(), 0.0);
   for (std::size_t i = 0; i < kept; ++i) {
@@ -59,17 +68,22 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 }  // namespace
 
 void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit) {
-  validate(std::isfinite(request.temperature) && request.temperature >= 0, "--temperature {}: 0 or a positive number is meant", request.temperature);
+  validate(std::isfinite(request.temperature) && request.temperature >= 0,
+           "--temperature {}: 0 or a positive number is meant", request.temperature);
   const checkpoint::Contents contents = whole_contents(comm::Communicator(), request.checkpoint);
-  validate(!contents.info.deck.empty(), "{}: holds no deck, so what model it is of is not known", request.checkpoint);
+  validate(!contents.info.deck.empty(), "{}: holds no deck, so what model it is of is not known",
+           request.checkpoint);
   deck::Deck deck = deck::parse(contents.info.deck, request.checkpoint + ":deck");
-  validate(deck.model.kind == model::ModelKind::gpt, "{}: its model is no language model; text is generated from model.kind = \"gpt\"", request.checkpoint);
+  validate(deck.model.kind == model::ModelKind::gpt,
+           "{}: its model is no language model; text is generated from model.kind = \"gpt\"",
+           request.checkpoint);
   deck.batch = {.global = 1, .micro = 1};
   deck.parallel = {};
 
   data::DatasetInfo info;  // what the deck leaves to the data
   for (const checkpoint::Contents::Entry& entry : contents.tensors) {
-    if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight") info.vocabulary = entry.shape[0];
+    if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight")
+      info.vocabulary = entry.shape[0];
   }
   ReplicaOptions options = replica_options(deck, info, {});
   options.trains = false;
@@ -92,14 +106,20 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   std::vector<float> logits(static_cast<std::size_t>(options.classes));
   std::string written = tokenizer->decode(text);
   for (std::int64_t made = 0; made < request.tokens; ++made) {
-    const std::int64_t seen = std::min<std::int64_t>(context, static_cast<std::int64_t>(text.size()));
-    std::copy(text.end() - seen, text.end(), window.begin());  // what stands behind is not seen: attention looks back only
-    const Tensor made_logits = replica.logits({window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
-    copy_bytes(replica.context().stream(), logits.data(), made_logits.data, static_cast<std::size_t>(made_logits.bytes()));
-    const double unit = uniform_at(random_key(request.seed, "generate"), static_cast<std::uint64_t>(made));
+    const std::int64_t seen =
+        std::min<std::int64_t>(context, static_cast<std::int64_t>(text.size()));
+    std::copy(text.end() - seen, text.end(),
+              window.begin());  // what stands behind is not seen: attention looks back only
+    const Tensor made_logits =
+        replica.logits({window.data(), DType::int32, DeviceKind::cpu, {1, context}}, seen - 1);
+    copy_bytes(replica.context().stream(), logits.data(), made_logits.data,
+               static_cast<std::size_t>(made_logits.bytes()));
+    const double unit =
+        uniform_at(random_key(request.seed, "generate"), static_cast<std::uint64_t>(made));
     text.push_back(draw(logits, request.temperature, request.top_k, unit));
     const std::string longer = tokenizer->decode(text);
-    if (longer.size() > written.size() && longer.starts_with(written)) emit(std::string_view(longer).substr(written.size()));
+    if (longer.size() > written.size() && longer.starts_with(written))
+      emit(std::string_view(longer).substr(written.size()));
     written = longer;
   }
 }

@@ -11,7 +11,8 @@
 namespace trireme::train {
 namespace {
 
-/// SLURM_JOB_END_TIME (newer versions of Slurm set it) costs nothing; a limit that was changed since is seen by neither.
+/// SLURM_JOB_END_TIME (newer versions of Slurm set it) costs nothing; a limit that was changed
+/// since is seen by neither.
 std::optional<double> slurm_seconds_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
     if (const double seconds = std::atof(end); seconds > 0) return seconds - wall_seconds();
@@ -19,10 +20,12 @@ std::optional<double> slurm_seconds_left(const std::string& job) {
   return seconds_of_clock(output_of("squeue -h -j '" + job + "' -o %L"));
 }
 
-/// Torque counts Walltime.Remaining itself. PBS has the limit and the start; the time used, which its server hears of every few minutes, comes last.
+/// Torque counts Walltime.Remaining itself. PBS has the limit and the start; the time used, which
+/// its server hears of every few minutes, comes last.
 std::optional<double> pbs_seconds_left(const std::string& job) {
   const std::string text = output_of("qstat -f '" + job + "'");
-  if (const auto remaining = qstat_field(text, "Walltime.Remaining")) return std::atof(remaining->c_str());
+  if (const auto remaining = qstat_field(text, "Walltime.Remaining"))
+    return std::atof(remaining->c_str());
   const auto walltime = qstat_field(text, "Resource_List.walltime");
   const std::optional<double> limit = walltime ? seconds_of_clock(*walltime) : std::nullopt;
   if (!limit) return std::nullopt;
@@ -37,11 +40,14 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
   return *limit - (used ? seconds_of_clock(*used).value_or(0) : 0);
 }
 
-/// bjobs prints hours:minutes and a letter: L (a limit), E (an estimate stands, which is none), X (an estimate is over).
+/// bjobs prints hours:minutes and a letter: L (a limit), E (an estimate stands, which is none), X
+/// (an estimate is over).
 std::optional<double> lsf_seconds_left(const std::string& job) {
   int hours = 0, minutes = 0;
   char kind = 0;
-  if (std::sscanf(output_of("bjobs -noheader -o time_left '" + job + "'").c_str(), "%d:%d %c", &hours, &minutes, &kind) != 3 || kind != 'L')
+  if (std::sscanf(output_of("bjobs -noheader -o time_left '" + job + "'").c_str(), "%d:%d %c",
+                  &hours, &minutes, &kind) != 3 ||
+      kind != 'L')
     return std::nullopt;
   return hours * 3600.0 + minutes * 60.0;
 }
@@ -69,7 +75,8 @@ std::optional<double> seconds_of_clock(const std::string& text) {
   const std::size_t dash = text.find('-');
   const int days = dash == std::string::npos ? 0 : std::atoi(text.c_str());
   int a = 0, b = 0, c = 0;
-  const int fields = std::sscanf(text.c_str() + (dash == std::string::npos ? 0 : dash + 1), "%d:%d:%d", &a, &b, &c);
+  const int fields = std::sscanf(text.c_str() + (dash == std::string::npos ? 0 : dash + 1),
+                                 "%d:%d:%d", &a, &b, &c);
   if (fields < 2) return std::nullopt;
   return days * 86400.0 + (fields == 3 ? a * 3600.0 + b * 60.0 + c : a * 60.0 + b);
 }

@@ -4,7 +4,9 @@
 
 namespace trireme::train {
 
-Arena& KeptParts::begin(ops::Context& context, int part) { return windows_ == nullptr ? own_ : take(context, part).arena; }
+Arena& KeptParts::begin(ops::Context& context, int part) {
+  return windows_ == nullptr ? own_ : take(context, part).arena;
+}
 
 void KeptParts::need(ops::Context& context, int part) {
   if (windows_ == nullptr || holds(window(part), part)) return;

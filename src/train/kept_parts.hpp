@@ -10,15 +10,18 @@ namespace trireme::train {
 
 class KeptParts;
 
-/// parallel.offload with "activations": device memory for what the blocks at work keep for their backward, and host memory for what all others
-/// have kept. Only one block of a rank runs at a time, so it serves all micro-batches in flight through all chunks.
+/// parallel.offload with "activations": device memory for what the blocks at work keep for their
+/// backward, and host memory for what all others have kept. Only one block of a rank runs at a
+/// time, so it serves all micro-batches in flight through all chunks.
 class ActivationWindows {
  public:
   /// A block's backward reads what it kept itself and its input, which the block before it made.
   static constexpr int count = 2;
 
-  ActivationWindows(Device device, const std::int64_t (&bytes)[count], Device host, std::int64_t host_bytes, Pages pages)
-      : windows_{{Arena(device, "activation window 0", bytes[0])}, {Arena(device, "activation window 1", bytes[1])}},
+  ActivationWindows(Device device, const std::int64_t (&bytes)[count], Device host,
+                    std::int64_t host_bytes, Pages pages)
+      : windows_{{Arena(device, "activation window 0", bytes[0])},
+                 {Arena(device, "activation window 1", bytes[1])}},
         host_(host, "host activations", host_bytes, pages) {}
 
   std::int64_t peak_bytes(int window) const { return windows_[window].arena.peak_bytes(); }
@@ -35,30 +38,39 @@ class ActivationWindows {
   Arena host_;
 };
 
-/// What a micro-batch keeps between its forward and its backward through a chunk, in parts: part 0 is what enters the chunk, part i + 1 what its
-/// block i makes, the output included. Without windows all parts lie one behind the other in the micro-batch's own memory. With windows part i
-/// lies at the begin of window i % count, always at the same addresses; when another part takes the window, it goes to a place in host memory
-/// that is its own for the whole run, and comes back before its block's backward. So the last two of a micro-batch that goes backward at once
-/// do not travel.
+/// What a micro-batch keeps between its forward and its backward through a chunk, in parts: part 0
+/// is what enters the chunk, part i + 1 what its block i makes, the output included. Without
+/// windows all parts lie one behind the other in the micro-batch's own memory. With windows part i
+/// lies at the begin of window i % count, always at the same addresses; when another part takes the
+/// window, it goes to a place in host memory that is its own for the whole run, and comes back
+/// before its block's backward. So the last two of a micro-batch that goes backward at once do not
+/// travel.
 class KeptParts {
  public:
   /// `windows`: null: none.
-  KeptParts(ActivationWindows* windows, Arena& own, int parts) : windows_(windows), own_(own), host_(static_cast<std::size_t>(parts)) {}
+  KeptParts(ActivationWindows* windows, Arena& own, int parts)
+      : windows_(windows), own_(own), host_(static_cast<std::size_t>(parts)) {}
   KeptParts(const KeptParts&) = delete;
   KeptParts& operator=(const KeptParts&) = delete;
 
   /// Where forward is to make a part from now on.
   Arena& begin(ops::Context& context, int part);
-  /// The part is in its window when it returns, until part - count or part + count, or another micro-batch's, is asked for.
+  /// The part is in its window when it returns, until part - count or part + count, or another
+  /// micro-batch's, is asked for.
   void need(ops::Context& context, int part);
   /// Nothing will read the part any more: it need not be kept.
   void drop(int part);
-  /// A part's tensor, where it stays while others take the windows: until the next forward of the same micro-batch's place.
+  /// A part's tensor, where it stays while others take the windows: until the next forward of the
+  /// same micro-batch's place.
   Tensor lasting(ops::Context& context, const Tensor& tensor) const;
 
  private:
-  ActivationWindows::Window& window(int part) const { return windows_->windows_[part % ActivationWindows::count]; }
-  bool holds(const ActivationWindows::Window& window, int part) const { return window.holder == this && window.part == part; }
+  ActivationWindows::Window& window(int part) const {
+    return windows_->windows_[part % ActivationWindows::count];
+  }
+  bool holds(const ActivationWindows::Window& window, int part) const {
+    return window.holder == this && window.part == part;
+  }
   ActivationWindows::Window& take(ops::Context& context, int part);
   void put_away(ops::Context& context, ActivationWindows::Window& window);
   ActivationWindows* windows_;

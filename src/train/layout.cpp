@@ -19,14 +19,17 @@ int resolve_data_ranks(const parallel::ParallelOptions& options, int ranks) {
   if (options.data == 0) {
     const bool split = options.tensor > 1;
     validate(ranks % inner == 0,
-             "parallel.{} = {}: a replica of the model takes {} ranks (tensor = {} x pipeline = {}), which do not divide the run's {}; start {} ranks",
-             split ? "tensor" : "pipeline", split ? options.tensor : options.pipeline, inner, options.tensor, options.pipeline, ranks,
-             nearest_multiples(ranks, inner));
+             "parallel.{} = {}: a replica of the model takes {} ranks (tensor = {} x pipeline = "
+             "{}), which do not divide the run's {}; start {} ranks",
+             split ? "tensor" : "pipeline", split ? options.tensor : options.pipeline, inner,
+             options.tensor, options.pipeline, ranks, nearest_multiples(ranks, inner));
     return static_cast<int>(ranks / inner);
   }
   validate(options.data * inner == ranks,
-           "parallel.data = {}, tensor = {}, pipeline = {} make {} ranks, but the run has {}; start {} ranks, or use parallel.data = \"auto\"", options.data,
-           options.tensor, options.pipeline, options.data * inner, ranks, options.data * inner);
+           "parallel.data = {}, tensor = {}, pipeline = {} make {} ranks, but the run has {}; "
+           "start {} ranks, or use parallel.data = \"auto\"",
+           options.data, options.tensor, options.pipeline, options.data * inner, ranks,
+           options.data * inner);
   return options.data;
 }
 
@@ -41,36 +44,51 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
   const std::int64_t part = batch.micro * data_ranks;
   if (batch.global % part == 0) return;
   std::string remedy = fmt::format("use {}", nearest_multiples(batch.global, part));
-  if (batch.global % data_ranks == 0) remedy += fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
-  throw InputError(fmt::format("batch.global = {} does not divide over batch.micro = {} x {} data ranks (each replica needs whole micro-batches); {}",
-                               batch.global, batch.micro, data_ranks, remedy));
+  if (batch.global % data_ranks == 0)
+    remedy +=
+        fmt::format(", or batch.micro = {}", divisor_up_to(batch.global / data_ranks, batch.micro));
+  throw InputError(
+      fmt::format("batch.global = {} does not divide over batch.micro = {} x {} data ranks (each "
+                  "replica needs whole micro-batches); {}",
+                  batch.global, batch.micro, data_ranks, remedy));
 }
 
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
-  if (options.kind != model::ModelKind::gpt) return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count).blocks();
+  if (options.kind != model::ModelKind::gpt)
+    return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count)
+        .blocks();
   if (options.gpt.vocabulary == 0) options.gpt.vocabulary = train.vocabulary;
   return model::Model(options, {1, options.gpt.context}, options.gpt.vocabulary).blocks();
 }
 
-void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& train, const ResolvedLayout& layout) {
+void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& train,
+                       const ResolvedLayout& layout) {
   const int stages = request.parallel.pipeline, chunks = request.parallel.pipeline_chunks;
   if (stages == 1) return;
   const int blocks = block_count(request.model, train), most = blocks / chunks;
   if (stages > most) {
     const std::string remedy =
-        chunks == 1 || most > 1 ? fmt::format("use parallel.pipeline = {} or less", std::max(most, 1))
-                                : fmt::format("use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = {} or less", std::max(blocks, 1));
+        chunks == 1 || most > 1
+            ? fmt::format("use parallel.pipeline = {} or less", std::max(most, 1))
+            : fmt::format(
+                  "use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = "
+                  "{} or less",
+                  std::max(blocks, 1));
     throw InputError(
-        fmt::format("parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), but it has only {} blocks "
+        fmt::format("parallel.pipeline = {} cuts the model into {} parts (pipeline_chunks = {}), "
+                    "but it has only {} blocks "
                     "(the head goes with the last one); {}",
                     stages, std::int64_t{stages} * chunks, chunks, blocks, remedy));
   }
   const std::int64_t group = request.batch.micro * layout.data * stages;
-  validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved || layout.accumulation % stages == 0,
-           "batch.global = {} makes {} micro-batches a replica, which is no multiple of parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them "
+  validate(request.parallel.pipeline_schedule != parallel::PipelineKind::interleaved ||
+               layout.accumulation % stages == 0,
+           "batch.global = {} makes {} micro-batches a replica, which is no multiple of "
+           "parallel.pipeline = {} (pipeline_schedule = \"interleaved\" takes them "
            "in such groups); "
            "use batch.global = {}, or pipeline_schedule = \"1f1b\" with pipeline_chunks = 1",
-           request.batch.global, layout.accumulation, stages, nearest_multiples(request.batch.global, group));
+           request.batch.global, layout.accumulation, stages,
+           nearest_multiples(request.batch.global, group));
 }
 
 // Extents are 32 bits in the libraries that multiply matrices.
@@ -87,36 +105,52 @@ std::int64_t steps_of_key(const char* key, const Duration& duration, const StepS
 
 }  // namespace
 
-std::int64_t least_ranks(const parallel::ParallelOptions& options) { return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline; }
+std::int64_t least_ranks(const parallel::ParallelOptions& options) {
+  return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
+}
 
-ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train, int ranks) {
+ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetInfo& train,
+                              int ranks) {
   ResolvedLayout layout;
   layout.data = resolve_data_ranks(request.parallel, ranks);
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
   validate_batch(request.batch, layout.data);
   validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= most_rows,
-           "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix product can count ({}); use {} or less", request.batch.micro,
-           train.context, most_rows, most_rows / std::max<std::int64_t>(train.context, 1));
+           "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix "
+           "product can count ({}); use {} or less",
+           request.batch.micro, train.context, most_rows,
+           most_rows / std::max<std::int64_t>(train.context, 1));
   layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
   validate_pipeline(request, train, layout);
 
   const std::int64_t global = request.batch.global;
   validate(train.samples > 0, "data.train = \"{}\" holds no samples", request.data.train);
-  validate(
-      !request.data.drop_last || train.samples >= global,
-      "data.train = \"{}\" holds {} samples, fewer than batch.global = {}, so no epoch has a step; use batch.global = {} or less, or data.drop_last = false",
-      request.data.train, train.samples, global, train.samples);
-  layout.samples_per_epoch = data::StepCutter{train.samples, global, request.data.drop_last}.samples_per_epoch();
+  validate(!request.data.drop_last || train.samples >= global,
+           "data.train = \"{}\" holds {} samples, fewer than batch.global = {}, so no epoch has a "
+           "step; use batch.global = {} or less, or data.drop_last = false",
+           request.data.train, train.samples, global, train.samples);
+  layout.samples_per_epoch =
+      data::StepCutter{train.samples, global, request.data.drop_last}.samples_per_epoch();
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
-  layout.scale = {.samples_per_step = global, .samples_per_epoch = layout.samples_per_epoch, .tokens_per_sample = train.context};
+  layout.scale = {.samples_per_step = global,
+                  .samples_per_epoch = layout.samples_per_epoch,
+                  .tokens_per_sample = train.context};
 
-  if (!request.run.stop.is_time()) layout.total_steps = steps_of_key("run.stop", request.run.stop, layout.scale);
-  layout.schedule_steps = request.schedule.length ? steps_of_key("schedule.length", *request.schedule.length, layout.scale) : layout.total_steps;
+  if (!request.run.stop.is_time())
+    layout.total_steps = steps_of_key("run.stop", request.run.stop, layout.scale);
+  layout.schedule_steps =
+      request.schedule.length
+          ? steps_of_key("schedule.length", *request.schedule.length, layout.scale)
+          : layout.total_steps;
   if (request.schedule.warmup && layout.schedule_steps > 0) {
-    const std::int64_t warmup = steps_of_key("schedule.warmup", *request.schedule.warmup, layout.scale);
-    validate(warmup <= layout.schedule_steps, "schedule.warmup = \"{}\" is {} steps, but the schedule has only {}; use \"{} steps\" or less",
-             to_string(*request.schedule.warmup), warmup, layout.schedule_steps, layout.schedule_steps);
+    const std::int64_t warmup =
+        steps_of_key("schedule.warmup", *request.schedule.warmup, layout.scale);
+    validate(warmup <= layout.schedule_steps,
+             "schedule.warmup = \"{}\" is {} steps, but the schedule has only {}; use \"{} steps\" "
+             "or less",
+             to_string(*request.schedule.warmup), warmup, layout.schedule_steps,
+             layout.schedule_steps);
   }
   return layout;
 }
@@ -124,49 +158,66 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
 void probe_dataset(const comm::Communicator& world, const std::string& folder) {
   comm::together(world, [&] {
     std::error_code ignored;  // a folder that is not there has its own message
-    if (world.rank() == 0 && std::filesystem::is_directory(folder, ignored)) data::probe_shards(folder);
+    if (world.rank() == 0 && std::filesystem::is_directory(folder, ignored))
+      data::probe_shards(folder);
   });
 }
 
-data::Dataset open_dataset(const std::string& key, const std::string& folder, std::int64_t context) {
+data::Dataset open_dataset(const std::string& key, const std::string& folder,
+                           std::int64_t context) {
   validate(std::filesystem::is_directory(folder),
-           "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme shard (trireme shard --help)", key, folder);
+           "{} = \"{}\": no such folder; correct the path, or make the dataset there with trireme "
+           "shard (trireme shard --help)",
+           key, folder);
   return data::Dataset(folder, context);
 }
 
 namespace {
 
-void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment, const data::DatasetInfo& info, const std::string& key,
+void validate_images(const model::ModelOptions& model, const data::AugmentOptions& augment,
+                     const data::DatasetInfo& info, const std::string& key,
                      const std::string& folder) {
   const bool resnet = model.kind == model::ModelKind::resnet;
-  validate(info.kind != data::DatasetKind::tokens, "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder, resnet ? "resnet" : "mlp");
+  validate(info.kind != data::DatasetKind::tokens,
+           "{} = \"{}\" holds tokens, but model.kind = \"{}\" needs images", key, folder,
+           resnet ? "resnet" : "mlp");
   validate(info.kind == data::DatasetKind::images,
-           "{} = \"{}\" holds encoded images (JPEG, PNG), which this version of Trireme does not decode; make plain ones with trireme shard", key, folder);
-  validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key, folder, info.class_count);
+           "{} = \"{}\" holds encoded images (JPEG, PNG), which this version of Trireme does not "
+           "decode; make plain ones with trireme shard",
+           key, folder);
+  validate(info.class_count >= 2, "{} = \"{}\" has {} class; a classifier needs two or more", key,
+           folder, info.class_count);
   const std::size_t channels = augment.mean.size();
   validate(channels == 0 || static_cast<std::int64_t>(channels) == info.channels,
-           "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} numbers in mean and in std", channels, key, folder,
-           info.channels, info.channels);
+           "data.augment.normalize has {} channels, but the images of {} = \"{}\" have {}; give {} "
+           "numbers in mean and in std",
+           channels, key, folder, info.channels, info.channels);
 }
 
-void validate_tokens(const model::GptOptions& gpt, const data::DatasetInfo& info, const std::string& key, const std::string& folder) {
-  // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an embedding of terabytes.
+void validate_tokens(const model::GptOptions& gpt, const data::DatasetInfo& info,
+                     const std::string& key, const std::string& folder) {
+  // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an
+  // embedding of terabytes.
   constexpr std::int64_t most_words = std::int64_t{1} << 24;
   validate(info.kind == data::DatasetKind::tokens,
-           "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with trireme shard text or tokens", key, folder);
-  validate(
-      gpt.vocabulary > 0 || info.vocabulary <= most_words,
-      "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; give the shards the attribute vocabulary (trireme shard does)",
-      key, folder, info.vocabulary - 1);
+           "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with "
+           "trireme shard text or tokens",
+           key, folder);
+  validate(gpt.vocabulary > 0 || info.vocabulary <= most_words,
+           "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; "
+           "give the shards the attribute vocabulary (trireme shard does)",
+           key, folder, info.vocabulary - 1);
   validate(gpt.vocabulary == 0 || info.vocabulary <= gpt.vocabulary,
-           "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary of its shards, else what their type can hold); "
+           "model.vocabulary = {} is less than that of {} = \"{}\", {} (the attribute vocabulary "
+           "of its shards, else what their type can hold); "
            "use model.vocabulary = {}, or leave it out",
            gpt.vocabulary, key, folder, info.vocabulary, info.vocabulary);
 }
 
 }  // namespace
 
-void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data, const data::DatasetInfo& info, const std::string& key,
+void validate_dataset(const model::ModelOptions& model, const data::DataOptions& data,
+                      const data::DatasetInfo& info, const std::string& key,
                       const std::string& folder) {
   if (model.kind == model::ModelKind::gpt)
     validate_tokens(model.gpt, info, key, folder);
@@ -174,20 +225,35 @@ void validate_dataset(const model::ModelOptions& model, const data::DataOptions&
     validate_images(model, data.augment, info, key, folder);
 }
 
-void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other, const std::string& key, const std::string& folder) {
-  const auto name = [](data::DatasetKind kind) { return kind == data::DatasetKind::tokens ? "tokens" : "images"; };
-  validate(train.kind == other.kind, "{} = \"{}\" holds {}, but data.train {}; both must have one form", key, folder, name(other.kind), name(train.kind));
-  validate(train.height == other.height && train.width == other.width && train.channels == other.channels,
-           "{} = \"{}\" holds samples of {} x {} x {} (height, width, channels), but data.train of {} x {} x {}; both must have one form", key, folder,
-           other.height, other.width, other.channels, train.height, train.width, train.channels);
-  validate(other.class_count <= train.class_count, "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count, train.class_count);
+void validate_same_form(const data::DatasetInfo& train, const data::DatasetInfo& other,
+                        const std::string& key, const std::string& folder) {
+  const auto name = [](data::DatasetKind kind) {
+    return kind == data::DatasetKind::tokens ? "tokens" : "images";
+  };
+  validate(train.kind == other.kind,
+           "{} = \"{}\" holds {}, but data.train {}; both must have one form", key, folder,
+           name(other.kind), name(train.kind));
+  validate(train.height == other.height && train.width == other.width &&
+               train.channels == other.channels,
+           "{} = \"{}\" holds samples of {} x {} x {} (height, width, channels), but data.train of "
+           "{} x {} x {}; both must have one form",
+           key, folder, other.height, other.width, other.channels, train.height, train.width,
+           train.channels);
+  validate(other.class_count <= train.class_count,
+           "{} = \"{}\" has {} classes, but data.train only {}", key, folder, other.class_count,
+           train.class_count);
   validate(train.classes.empty() || other.classes.empty() || train.classes == other.classes,
-           "the class names of {} = \"{}\" are not those of data.train; make both sets with one list of classes in one order", key, folder);
-  validate(other.vocabulary <= train.vocabulary, "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one tokenizer", key,
-           folder, other.vocabulary, train.vocabulary);
+           "the class names of {} = \"{}\" are not those of data.train; make both sets with one "
+           "list of classes in one order",
+           key, folder);
+  validate(other.vocabulary <= train.vocabulary,
+           "{} = \"{}\" has a vocabulary of {}, but data.train only of {}; make both sets with one "
+           "tokenizer",
+           key, folder, other.vocabulary, train.vocabulary);
   validate(train.tokenizer.empty() || other.tokenizer.empty() || train.tokenizer == other.tokenizer,
-           "{} = \"{}\" was made with the tokenizer \"{}\", but data.train with \"{}\"; make both sets with one tokenizer", key, folder, other.tokenizer,
-           train.tokenizer);
+           "{} = \"{}\" was made with the tokenizer \"{}\", but data.train with \"{}\"; make both "
+           "sets with one tokenizer",
+           key, folder, other.tokenizer, train.tokenizer);
 }
 
 }  // namespace trireme::train

@@ -10,23 +10,28 @@
 
 namespace trireme::train {
 
-Recorder::Recorder(const Options& options, Log& log) : options_(options), log_(log), progress_(log, options.records, options.every_steps) {
+Recorder::Recorder(const Options& options, Log& log)
+    : options_(options), log_(log), progress_(log, options.records, options.every_steps) {
   if (!options.records) return;
   telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
-  if (options.fresh) event({}, "start", "a fresh start");  // rows before this one are an earlier run's
+  if (options.fresh)
+    event({}, "start", "a fresh start");  // rows before this one are an earlier run's
 }
 
 double Recorder::epoch_of(const RunState& state) const {
-  return static_cast<double>(state.cursor.epoch) + static_cast<double>(state.cursor.taken) / static_cast<double>(options_.samples_per_epoch);
+  return static_cast<double>(state.cursor.epoch) +
+         static_cast<double>(state.cursor.taken) / static_cast<double>(options_.samples_per_epoch);
 }
 
 void Recorder::write(monitor::Row& row, const RunState& state) {
   row.add("elapsed_s", state.elapsed_seconds);
   metrics_.write(row);
   const std::string trouble = metrics_.trouble();
-  if (!trouble.empty() && !rows_are_kept_) log_.warn("{}; training goes on, rows are kept in memory and written when they can be", trouble);
+  if (!trouble.empty() && !rows_are_kept_)
+    log_.warn("{}; training goes on, rows are kept in memory and written when they can be",
+              trouble);
   if (trouble.empty() && rows_are_kept_) log_.info("all rows of metrics are written");
   rows_are_kept_ = !trouble.empty();
 }
@@ -48,18 +53,26 @@ void Recorder::step(const RunState& state, const StepResult& result) {
   window_top1_ += result.top1;
   window_skipped_ += result.applied ? 0 : 1;
   ++window_steps_;
-  smoothed_step_seconds_ = smoothed_step_seconds_ == 0 ? result.times.total : 0.95 * smoothed_step_seconds_ + 0.05 * result.times.total;
+  smoothed_step_seconds_ = smoothed_step_seconds_ == 0
+                               ? result.times.total
+                               : 0.95 * smoothed_step_seconds_ + 0.05 * result.times.total;
 
   monitor::Progress::State shown;
   shown.step = state.step;
   shown.total_steps = options_.total_steps;
   shown.epoch = epoch_of(state);
-  shown.total_epochs = static_cast<double>(options_.total_steps * options_.global) / static_cast<double>(options_.samples_per_epoch);
+  shown.total_epochs = static_cast<double>(options_.total_steps * options_.global) /
+                       static_cast<double>(options_.samples_per_epoch);
   shown.loss = result.loss;
   shown.accuracy = window_top1_ / static_cast<double>(window_steps_);
   shown.tokens = options_.tokens_per_sample > 0;
-  shown.per_second = static_cast<double>(options_.global * std::max<std::int64_t>(1, options_.tokens_per_sample)) / smoothed_step_seconds_;
-  shown.seconds_left = options_.total_steps > 0 ? static_cast<double>(options_.total_steps - state.step) * smoothed_step_seconds_ : -1;
+  shown.per_second =
+      static_cast<double>(options_.global * std::max<std::int64_t>(1, options_.tokens_per_sample)) /
+      smoothed_step_seconds_;
+  shown.seconds_left =
+      options_.total_steps > 0
+          ? static_cast<double>(options_.total_steps - state.step) * smoothed_step_seconds_
+          : -1;
   progress_.show(shown);
 }
 
@@ -68,15 +81,23 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
   const double step_seconds = window_.total / steps;
   const double samples_per_second = static_cast<double>(options_.global) / step_seconds;
-  const double tokens_per_second = samples_per_second * static_cast<double>(options_.tokens_per_sample);
+  const double tokens_per_second =
+      samples_per_second * static_cast<double>(options_.tokens_per_sample);
   monitor::Row row("train");
   row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
-  row.add("loss", result.loss).add("rate", rate).add("grad_norm", result.grad_norm).add("loss_scale", result.loss_scale);
+  row.add("loss", result.loss)
+      .add("rate", rate)
+      .add("grad_norm", result.grad_norm)
+      .add("loss_scale", result.loss_scale);
   row.add("samples_per_s", samples_per_second);
   if (options_.tokens_per_sample > 0) row.add("tokens_per_s", tokens_per_second);
   row.add("step_s", step_seconds);
-  row.add("data_s", window_.data / steps).add("transfer_s", 0.0).add("forward_s", window_.forward / steps).add("backward_s", window_.backward / steps);
-  row.add("comm_exposed_s", window_.comm_exposed / steps).add("optimizer_s", window_.optimizer / steps);
+  row.add("data_s", window_.data / steps)
+      .add("transfer_s", 0.0)
+      .add("forward_s", window_.forward / steps)
+      .add("backward_s", window_.backward / steps);
+  row.add("comm_exposed_s", window_.comm_exposed / steps)
+      .add("optimizer_s", window_.optimizer / steps);
   row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
   const DeviceReading sensors = telemetry_.read();
@@ -90,7 +111,8 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   tensorboard_.scalar("train/rate", state.step, rate);
   tensorboard_.scalar("train/grad_norm", state.step, result.grad_norm);
   tensorboard_.scalar("train/samples_per_s", state.step, samples_per_second);
-  if (options_.tokens_per_sample > 0) tensorboard_.scalar("train/tokens_per_s", state.step, tokens_per_second);
+  if (options_.tokens_per_sample > 0)
+    tensorboard_.scalar("train/tokens_per_s", state.step, tokens_per_second);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
   window_top1_ = 0;
@@ -99,9 +121,13 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
   if (!options_.records) return;
   const bool tokens = options_.tokens_per_sample > 0;
-  const std::int64_t samples = tokens ? metrics.samples / options_.tokens_per_sample : metrics.samples;  // metrics count labels
+  const std::int64_t samples = tokens ? metrics.samples / options_.tokens_per_sample
+                                      : metrics.samples;  // metrics count labels
   monitor::Row row("evaluate");
-  row.add("step", state.step).add("epoch", epoch_of(state)).add("split", split).add("samples", samples);
+  row.add("step", state.step)
+      .add("epoch", epoch_of(state))
+      .add("split", split)
+      .add("samples", samples);
   row.add("loss", metrics.loss).add("top1", metrics.top1);
   row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
   if (options_.averages) row.add("weights", "ema");
@@ -110,19 +136,30 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   tensorboard_.scalar(split + "/top1", state.step, metrics.top1);
   if (tokens) tensorboard_.scalar(split + "/perplexity", state.step, metrics.perplexity());
   progress_.clear();
-  const std::string measured = tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(), 100 * metrics.top1, metrics.samples)
-                                      : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1, 100 * metrics.top5, metrics.samples);
-  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split, options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
+  const std::string measured =
+      tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
+                           100 * metrics.top1, metrics.samples)
+             : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
+                           100 * metrics.top5, metrics.samples);
+  log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
+            options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
             metrics.loss, measured);
 }
 
-void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds) {
+void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
+                          double stall_seconds, double copy_seconds, double seconds) {
   if (!options_.records) return;
   monitor::Row row("checkpoint");
-  row.add("step", state.step).add("path", path).add("bytes", bytes).add("stall_s", stall_seconds).add("copy_s", copy_seconds).add("write_s", seconds);
+  row.add("step", state.step)
+      .add("path", path)
+      .add("bytes", bytes)
+      .add("stall_s", stall_seconds)
+      .add("copy_s", copy_seconds)
+      .add("write_s", seconds);
   write(row, state);
   progress_.clear();
-  log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path, format_bytes(static_cast<double>(bytes)), seconds, stall_seconds);
+  log_.info("checkpoint {} ({}, {:.2f} s, steps waited {:.2f} s)", path,
+            format_bytes(static_cast<double>(bytes)), seconds, stall_seconds);
 }
 
 void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {
@@ -132,7 +169,8 @@ void Recorder::event(const RunState& state, const std::string& event, const std:
   write(row, state);
 }
 
-bool Recorder::has_evaluation(const std::string& run_folder, std::int64_t step, const std::string& split) {
+bool Recorder::has_evaluation(const std::string& run_folder, std::int64_t step,
+                              const std::string& split) {
   const auto is = [](const nlohmann::json& row, const char* key, const auto& value) {
     const auto found = row.find(key);
     return found != row.end() && *found == value;

@@ -16,8 +16,12 @@ namespace trireme::train {
 namespace {
 
 /// Where what is offloaded lies.
-Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : Device{DeviceKind::cpu, 0}; }
-Pages host_pages(Device device) { return in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned; }
+Device host_of(Device device) {
+  return device.kind == DeviceKind::meta ? device : Device{DeviceKind::cpu, 0};
+}
+Pages host_pages(Device device) {
+  return in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned;
+}
 
 /// What comes from host memory at once: as much as is reduced at once.
 std::int64_t window_elements(const ReplicaOptions& options) {
@@ -25,14 +29,18 @@ std::int64_t window_elements(const ReplicaOptions& options) {
   return all_here ? 0 : std::max<std::int64_t>(1, options.bucket_bytes / size_of(DType::float32));
 }
 
-/// Gradients up to this size are always added in the order of the tree: its buffers are small beside the activations, and between a power of
-/// two of ranks it sends no more than a ring. Any other order changes last bits, one of which sooner or later turns a ReLU on or off: from
-/// that step on, small networks with batch norm leave each other by a factor of about 3 a step, at any rate.
+/// Gradients up to this size are always added in the order of the tree: its buffers are small
+/// beside the activations, and between a power of two of ranks it sends no more than a ring. Any
+/// other order changes last bits, one of which sooner or later turns a ReLU on or off: from that
+/// step on, small networks with batch norm leave each other by a factor of about 3 a step, at any
+/// rate.
 constexpr std::int64_t always_ordered_bytes = std::int64_t{128} << 20;
 
-/// Sharded gradients exist as parts only, which the tree's levels would not: there the order is the deck's choice alone.
+/// Sharded gradients exist as parts only, which the tree's levels would not: there the order is the
+/// deck's choice alone.
 bool ordered(const ReplicaOptions& options, const parallel::FlatLayout& layout, int data_size) {
-  const bool cheap = layout.elements() * size_of(DType::float32) <= always_ordered_bytes && std::has_single_bit(static_cast<unsigned>(data_size)) &&
+  const bool cheap = layout.elements() * size_of(DType::float32) <= always_ordered_bytes &&
+                     std::has_single_bit(static_cast<unsigned>(data_size)) &&
                      options.shard <= parallel::ShardKind::optimizer;
   return options.deterministic || (options.trains && cheap);
 }
@@ -47,26 +55,36 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
 }
 
 /// The first block of each chunk of the model and its end: stages * chunks + 1 bounds.
-std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model& model, const parallel::MeshShape& shape) {
+std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model& model,
+                              const parallel::MeshShape& shape) {
   const int chunks = shape.pipeline * options.pipeline_chunks;
   if (chunks == 1) return {0, model.blocks()};
   return parallel::balance_chunks(block_costs(options), chunks);
 }
 
-/// Of what a rank at this place holds twice with others, who counts it: tensor rank 0 of a replicated tensor, the owner's stage of a tied one.
-std::vector<char> counted_tensors(const parallel::ParameterList& list, const parallel::ParameterList& whole, int tensor_rank) {
+/// Of what a rank at this place holds twice with others, who counts it: tensor rank 0 of a
+/// replicated tensor, the owner's stage of a tied one.
+std::vector<char> counted_tensors(const parallel::ParameterList& list,
+                                  const parallel::ParameterList& whole, int tensor_rank) {
   std::vector<char> counted;
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const auto& owner = whole.entries()[static_cast<std::size_t>(whole.find(entry.spec.name))];
-    counted.push_back(entry.block == owner.block && (tensor_rank == 0 || !entry.part.replicated()) ? 1 : 0);
+    counted.push_back(
+        entry.block == owner.block && (tensor_rank == 0 || !entry.part.replicated()) ? 1 : 0);
   }
   return counted;
 }
 
-optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list, const parallel::ParameterList& whole,
+optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list,
+                              const parallel::ParameterList& whole,
                               const std::vector<char>& counted, comm::Engine& engine) {
-  optim::NormGroups groups{.model = mesh.model, .global_index = {}, .tensors = static_cast<int>(whole.entries().size()), .counted = counted, .engine = &engine};
-  for (const parallel::ParameterList::Entry& entry : list.entries()) groups.global_index.push_back(whole.find(entry.spec.name));
+  optim::NormGroups groups{.model = mesh.model,
+                           .global_index = {},
+                           .tensors = static_cast<int>(whole.entries().size()),
+                           .counted = counted,
+                           .engine = &engine};
+  for (const parallel::ParameterList::Entry& entry : list.entries())
+    groups.global_index.push_back(whole.find(entry.spec.name));
   return groups;
 }
 
@@ -75,7 +93,8 @@ comm::Communicator summed_group(const ReplicaOptions& options, const parallel::M
   return options.sync == parallel::SyncKind::delayed ? mesh.delayed : mesh.data;
 }
 
-parallel::ParameterList declared(const model::Model& model, const std::vector<int>& bounds, const ReplicaOptions& options, const parallel::Mesh& mesh) {
+parallel::ParameterList declared(const model::Model& model, const std::vector<int>& bounds,
+                                 const ReplicaOptions& options, const parallel::Mesh& mesh) {
   parallel::ParameterList list(mesh.place.tensor_rank, mesh.shape.tensor);
   for (int c = 0; c < options.pipeline_chunks; ++c) {
     const auto number = static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage);
@@ -93,17 +112,23 @@ Shape ReplicaOptions::input_shape() const {
 }
 
 std::int64_t MemoryPlan::all_activations() const {
-  return std::accumulate(activations.begin(), activations.end(), windows[0] + windows[1] + recompute + boundary + flow[0] + flow[1]);
+  return std::accumulate(activations.begin(), activations.end(),
+                         windows[0] + windows[1] + recompute + boundary + flow[0] + flow[1]);
 }
-std::int64_t MemoryPlan::total() const { return parameters + gradients + optimizer + all_activations() + workspace + library + batches; }
-std::int64_t MemoryPlan::host_total() const { return host_parameters + host_optimizer + host_activations + host_checkpoint; }
+std::int64_t MemoryPlan::total() const {
+  return parameters + gradients + optimizer + all_activations() + workspace + library + batches;
+}
+std::int64_t MemoryPlan::host_total() const {
+  return host_parameters + host_optimizer + host_activations + host_checkpoint;
+}
 
 Replica::~Replica() {
   graphs_.forget();
   engine_.disconnect();
 }
 
-Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target, const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
+Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target,
+                 const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
       mesh_(mesh),
       summed_(summed_group(options, mesh)),
@@ -117,80 +142,112 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       workspace_(device, "workspace", plan.workspace),
       library_(device, "prepared weights", plan.library),
       batches_(device, "batches", plan.batches),
-      host_parameters_(host_of(device), "host parameters", plan.host_parameters, host_pages(device)),
+      host_parameters_(host_of(device), "host parameters", plan.host_parameters,
+                       host_pages(device)),
       host_slots_(host_of(device), "host optimizer state", plan.host_optimizer, host_pages(device)),
-      host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint, host_pages(device)),
+      host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint,
+                       host_pages(device)),
       graphs_(options.graphs && !in_host_memory(device.kind)),
       compute_(device, OwnedStream::Priority::ordinary, &graphs_),
       state_copy_(host_checkpoint_, compute_),
       context_(compute_, workspace_, library_, ops::target_of(target),
-               {.deterministic = options.deterministic, .tfloat32 = options.tfloat32, .float8 = options.float8}),
-      model_(options.model, options.input_shape(), options.classes, {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
-      schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline, mesh.place.stage, options.pipeline_chunks,
+               {.deterministic = options.deterministic,
+                .tfloat32 = options.tfloat32,
+                .float8 = options.float8}),
+      model_(options.model, options.input_shape(), options.classes,
+             {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
+      schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline,
+                                            mesh.place.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
-      tensor_(mesh.tensor, engine, options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library, options.sequence, options.cut),
+      tensor_(mesh.tensor, engine,
+              options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
+              options.sequence, options.cut),
       flow_(flow_arenas_[0], flow_arenas_[1]),
       preparation_(preparation_of(options.augment)),
-      sums_(batches_.allocate(DType::float64, {std::max<std::int64_t>(options.accumulation, evaluated_at_once), 4})),
-      statistic_scale_(static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
+      sums_(batches_.allocate(
+          DType::float64, {std::max<std::int64_t>(options.accumulation, evaluated_at_once), 4})),
+      statistic_scale_(
+          static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
   engine_.serve(compute_);
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
   const std::vector<int> slots = parallel::slots_needed(schedule_, options.pipeline_chunks);
   list_ = declared(model_, bounds, options, mesh);
   std::vector<int> begins;
-  for (int c = 0; c < options.pipeline_chunks; ++c) begins.push_back(bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage)]);
-  layout_ = parallel::FlatLayout(list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes, options.compute, begins);
+  for (int c = 0; c < options.pipeline_chunks; ++c)
+    begins.push_back(bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage)]);
+  layout_ = parallel::FlatLayout(
+      list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes,
+      options.compute, begins);
   counted_ = counted_tensors(list_, model_.parameters(), mesh.place.tensor_rank);
-  const parallel::StateMemory parameters(parameters_, options.offload.parameters ? &host_parameters_ : nullptr, target);
-  const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr, target);
+  const parallel::StateMemory parameters(
+      parameters_, options.offload.parameters ? &host_parameters_ : nullptr, target);
+  const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr,
+                                    target);
   const bool periodic = options.trains && options.sync == parallel::SyncKind::periodic;
   const comm::Communicator data = periodic ? comm::Communicator() : mesh.data;
-  store_ = std::make_unique<parallel::ParameterStore>(list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters,
-                                                      gradients_);
+  store_ = std::make_unique<parallel::ParameterStore>(
+      list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)},
+      parameters, gradients_);
   reducer_ = std::make_unique<parallel::GradientReducer>(
-      *store_, parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_}, engine,
-      parallel::GradientReducer::Options{.micro_batches = options.accumulation,
-                                         .deterministic = ordered(options, layout_, summed_.size()),
-                                         .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
-                                         .wire = options.reduce == DType::bfloat16 ? comm::Wire::bfloat16 : comm::Wire::float32},
+      *store_,
+      parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_},
+      engine,
+      parallel::GradientReducer::Options{
+          .micro_batches = options.accumulation,
+          .deterministic = ordered(options, layout_, summed_.size()),
+          .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
+          .wire = options.reduce == DType::bfloat16 ? comm::Wire::bfloat16 : comm::Wire::float32},
       gradients_);
-  optimizer_ = std::make_unique<optim::Optimizer>(options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine), state,
-                                                  options.loss_scale);
+  optimizer_ = std::make_unique<optim::Optimizer>(
+      options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine),
+      state, options.loss_scale);
   if (periodic) {
     average_ = std::make_unique<parallel::PeriodicAverage>(
         *store_, optimizer_->state_buffers(), mesh.data, engine,
-        parallel::PeriodicAverage::Options{.outer_momentum = options.outer_momentum, .deterministic = ordered(options, layout_, mesh.data.size())}, slots_);
+        parallel::PeriodicAverage::Options{
+            .outer_momentum = options.outer_momentum,
+            .deterministic = ordered(options, layout_, mesh.data.size())},
+        slots_);
   }
 
   const model::PassSurroundings surroundings{context_, *store_, tensor_, flow_, options.seed};
   if (options.offload.activations)
-    windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device), plan.host_activations, host_pages(device));
+    windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device),
+                                                   plan.host_activations, host_pages(device));
   std::size_t planned = 0;
   std::int64_t most = 0;  // elements of what travels between stages
   for (int c = 0; c < options.pipeline_chunks; ++c) {
     const int number = c * mesh.shape.pipeline + mesh.place.stage;
-    const int begin = bounds[static_cast<std::size_t>(number)], end = bounds[static_cast<std::size_t>(number) + 1];
+    const int begin = bounds[static_cast<std::size_t>(number)],
+              end = bounds[static_cast<std::size_t>(number) + 1];
     chunks_.push_back(std::make_unique<Chunk>(model_, number, begin, end, options, recompute_));
     for (int slot = 0; slot < slots[static_cast<std::size_t>(c)]; ++slot, ++planned) {
-      chunks_.back()->add_slot(surroundings, device, planned < plan.activations.size() ? plan.activations[planned] : 0, windows_.get());
+      chunks_.back()->add_slot(surroundings, device,
+                               planned < plan.activations.size() ? plan.activations[planned] : 0,
+                               windows_.get());
     }
     if (begin > 0) most = std::max(most, model_.boundary(begin).elements());
     if (end < model_.blocks()) most = std::max(most, model_.boundary(end).elements());
   }
   if (most > 0) {
-    for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]}) *buffer = boundary_.allocate(options.compute, {most});
+    for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]})
+      *buffer = boundary_.allocate(options.compute, {most});
   }
-  arrivals_ = std::make_unique<Arrivals>(options, device, !in_host_memory(target), mesh.place.stage == 0, slots[0], batches_);
+  arrivals_ = std::make_unique<Arrivals>(options, device, !in_host_memory(target),
+                                         mesh.place.stage == 0, slots[0], batches_);
   agreement_ = std::make_unique<Agreement>(mesh_, engine_, device, batches_);
 }
 
-MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape, int world_rank, DeviceKind target) {
+MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
+                            int world_rank, DeviceKind target) {
   comm::Engine engine(comm::Engine::Drive::polled);
-  Replica replica(options, Device{DeviceKind::meta, 0}, target, {}, parallel::Mesh::meta(shape, world_rank), engine);
+  Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
+                  parallel::Mesh::meta(shape, world_rank), engine);
   data::MicroBatch batch;
   const Shape input = options.input_shape();
   batch.inputs = {nullptr, options.tokens() ? DType::int32 : DType::uint8, DeviceKind::meta, input};
-  batch.labels = {nullptr, DType::int32, DeviceKind::meta, options.tokens() ? input : Shape{options.micro}};
+  batch.labels = {nullptr, DType::int32, DeviceKind::meta,
+                  options.tokens() ? input : Shape{options.micro}};
   batch.valid = options.micro;
   if (options.trains) {
     replica.begin_step();
@@ -205,7 +262,9 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     replica.optimizer_->step(replica.context_, 0.1, true);
     replica.store_->publish(replica.context_);
     if (replica.average_ != nullptr) replica.average_->average(replica.context_);
-    if (options.copies_checkpoints) checkpoint::take_background_memory(replica.host_checkpoint_, pieces_of(replica, Rows::share, true));
+    if (options.copies_checkpoints)
+      checkpoint::take_background_memory(replica.host_checkpoint_,
+                                         pieces_of(replica, Rows::share, true));
   }
   replica.exchange_ema();
   replica.evaluate(batch, 0);
@@ -232,14 +291,16 @@ MemoryPlan Replica::peaks() const {
   plan.gradients = gradients_.peak_bytes();
   plan.optimizer = slots_.peak_bytes();
   for (const std::unique_ptr<Chunk>& chunk : chunks_) {
-    for (const auto& slot : chunk->slots()) plan.activations.push_back(slot->activations.peak_bytes());
+    for (const auto& slot : chunk->slots())
+      plan.activations.push_back(slot->activations.peak_bytes());
   }
   plan.recompute = recompute_.peak_bytes();
   plan.boundary = boundary_.peak_bytes();
   plan.flow[0] = flow_arenas_[0].peak_bytes();
   plan.flow[1] = flow_arenas_[1].peak_bytes();
   if (windows_ != nullptr) {
-    for (int window = 0; window < ActivationWindows::count; ++window) plan.windows[window] = windows_->peak_bytes(window);
+    for (int window = 0; window < ActivationWindows::count; ++window)
+      plan.windows[window] = windows_->peak_bytes(window);
     plan.host_activations = windows_->host_peak_bytes();
   }
   plan.workspace = workspace_.peak_bytes();
@@ -251,10 +312,12 @@ MemoryPlan Replica::peaks() const {
   return plan;
 }
 
-/// What enters the first block, of the micro-batch taken last: images in compute precision, or token numbers, in memory of the pass.
+/// What enters the first block, of the micro-batch taken last: images in compute precision, or
+/// token numbers, in memory of the pass.
 Tensor Replica::input(model::Pass& pass) {
   const Arrivals::Inputs& from = arrivals_->inputs();
-  const Tensor x = pass.activation(options_.tokens() ? DType::int32 : options_.compute, from.values.shape);
+  const Tensor x =
+      pass.activation(options_.tokens() ? DType::int32 : options_.compute, from.values.shape);
   if (options_.tokens())
     ops::copy(context_, from.values, x);
   else
@@ -265,23 +328,31 @@ Tensor Replica::input(model::Pass& pass) {
 
 namespace {
 
-/// Messages between chunks are told apart by receiver and direction; those of one tag arrive in the order of micro-batches.
+/// Messages between chunks are told apart by receiver and direction; those of one tag arrive in the
+/// order of micro-batches.
 int tag_of(int receiving_chunk, bool forward) { return 2 * receiving_chunk + (forward ? 1 : 0); }
 
-std::span<std::byte> bytes_of(const Tensor& tensor) { return {static_cast<std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())}; }
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {static_cast<std::byte*>(tensor.data), static_cast<std::size_t>(tensor.bytes())};
+}
 
 }  // namespace
 
 comm::Engine::Connections Replica::connections() const {
-  comm::Engine::Connections connections{.groups = {mesh_.world, mesh_.data, mesh_.tensor, mesh_.model}, .messages = mesh_.pipeline, .lanes = {}};
+  comm::Engine::Connections connections{
+      .groups = {mesh_.world, mesh_.data, mesh_.tensor, mesh_.model},
+      .messages = mesh_.pipeline,
+      .lanes = {}};
   if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
   if (mesh_.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh_.ends);
-  // What a stage sends to the next one, or to the one before, is taken there in the order of sending, whatever chunk it is of.
+  // What a stage sends to the next one, or to the one before, is taken there in the order of
+  // sending, whatever chunk it is of.
   const int stages = mesh_.shape.pipeline, ends = stages * options_.pipeline_chunks - 1;
   for (int stage = 0; stage < std::min(stages, ends); ++stage) {
     const int next = (stage + 1) % stages;
-    comm::Engine::Lane forward{.from = stage, .to = next, .tags = {}}, backward{.from = next, .to = stage, .tags = {}};
+    comm::Engine::Lane forward{.from = stage, .to = next, .tags = {}},
+        backward{.from = next, .to = stage, .tags = {}};
     for (int chunk = stage; chunk < ends; chunk += stages) {
       forward.tags.push_back(tag_of(chunk + 1, true));
       backward.tags.push_back(tag_of(chunk, false));
@@ -295,15 +366,18 @@ comm::Engine::Connections Replica::connections() const {
 /// What chunk `chunk` of the model is sent, by the chunk before it (forward) or behind it.
 Tensor Replica::receive(const Tensor& into, int chunk, bool forward) {
   const int from = forward ? chunk - 1 : chunk + 1;
-  engine_.wait(engine_.receive(mesh_.pipeline, bytes_of(into), from % mesh_.shape.pipeline, tag_of(chunk, forward),
-                               forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient"));
+  engine_.wait(engine_.receive(
+      mesh_.pipeline, bytes_of(into), from % mesh_.shape.pipeline, tag_of(chunk, forward),
+      forward ? "trireme/train/receive_activation" : "trireme/train/receive_gradient"));
   return into;
 }
 
-/// What chunk `chunk` has made, to the chunk behind it (forward) or before it. The memory is the engine's until the ticket is done.
+/// What chunk `chunk` has made, to the chunk behind it (forward) or before it. The memory is the
+/// engine's until the ticket is done.
 comm::Engine::Ticket Replica::send(const Tensor& tensor, int chunk, bool forward) {
   const int to = forward ? chunk + 1 : chunk - 1;
-  return engine_.send(mesh_.pipeline, bytes_of(tensor), to % mesh_.shape.pipeline, tag_of(to, forward),
+  return engine_.send(mesh_.pipeline, bytes_of(tensor), to % mesh_.shape.pipeline,
+                      tag_of(to, forward),
                       forward ? "trireme/train/send_activation" : "trireme/train/send_gradient");
 }
 
@@ -321,7 +395,8 @@ comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, bool fo
 void Replica::begin_step() {
   reducer_->begin_step(optimizer_->loss_scale().scale);
   arrivals_->begin_step();
-  // What an evaluation took or made meanwhile shall not make this step's launches others than those of the steps before.
+  // What an evaluation took or made meanwhile shall not make this step's launches others than those
+  // of the steps before.
   outgoing_turn_ = 0;
   if (options_.float8) store_->weights_changed();
 }
@@ -333,7 +408,10 @@ void Replica::forward(const parallel::PipelineAction& action, const data::MicroB
   if (batch != nullptr) arrivals_->take(compute_, *batch, action.micro_batch);
   slot.pass.begin_forward(true, arrivals_->kept(action.micro_batch).keys());
   slot.begin_part(0);
-  const Tensor x = here.first() ? input(slot.pass) : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())), here.number(), true);
+  const Tensor x =
+      here.first() ? input(slot.pass)
+                   : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())),
+                             here.number(), true);
   slot.output = here.forward(slot, x);
   if (!here.last()) slot.sent = send(slot.kept.lasting(context_, slot.output), here.number(), true);
 }
@@ -346,16 +424,21 @@ void Replica::backward(const parallel::PipelineAction& action) {
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
   Tensor dy;
   if (here.last()) {
-    // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it goes its own way: gradients of micro-batches and replicas
-    // only add. The loss scale is divided out where the step is judged.
+    // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it
+    // goes its own way: gradients of micro-batches and replicas only add. The loss scale is divided
+    // out where the step is judged.
     const std::int64_t samples = options_.global * summed_.size() / mesh_.shape.data;
-    const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing),
-                                 gradient_factor_ * static_cast<float>(reducer_->scale() / static_cast<double>(samples * options_.labels_per_sample()))};
+    const model::LossScale scale{
+        static_cast<float>(options_.loss.label_smoothing),
+        gradient_factor_ *
+            static_cast<float>(reducer_->scale() /
+                               static_cast<double>(samples * options_.labels_per_sample()))};
     store_->need(context_, here.end(), here.end() - 1);
     reducer_->block_begins(context_, here.end());
     slot.kept.need(context_, here.parts() - 1);
     pass.enter_block();
-    dy = model_.head().loss(pass, slot.output, arrivals_->kept(action.micro_batch).labels, scale, sums_of(action.micro_batch));
+    dy = model_.head().loss(pass, slot.output, arrivals_->kept(action.micro_batch).labels, scale,
+                            sums_of(action.micro_batch));
     reducer_->block_done(context_, here.end());
   } else {
     dy = incoming_;
@@ -373,7 +456,10 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
     model::Pass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
     pass.begin_forward(false, nullptr);
-    const Tensor x = here->first() ? input(pass) : receive(pass.activation(options_.compute, model_.boundary(here->begin())), here->number(), true);
+    const Tensor x =
+        here->first() ? input(pass)
+                      : receive(pass.activation(options_.compute, model_.boundary(here->begin())),
+                                here->number(), true);
     const Tensor y = here->forward(here->slot(0), x);
     if (!here->last()) {
       send_copy(y, here->number(), true);
@@ -400,7 +486,8 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
 }
 
 void Replica::tell(std::uint64_t wishes, double busy_seconds) {
-  agreement_->tell(context_, last_stage() ? sums_.rows(0, options_.accumulation) : Tensor{}, wishes, busy_seconds);
+  agreement_->tell(context_, last_stage() ? sums_.rows(0, options_.accumulation) : Tensor{}, wishes,
+                   busy_seconds);
 }
 
 void Replica::read_sums(std::span<Sums> sums) const {

@@ -9,7 +9,8 @@
 namespace trireme::train {
 namespace {
 
-constexpr std::size_t window_bytes = std::size_t{4} << 20;  // of device memory, copied to the host at once
+constexpr std::size_t window_bytes = std::size_t{4}
+                                     << 20;  // of device memory, copied to the host at once
 
 void add(io::Xxh3& hash, const Stream& stream, const Tensor& flat) {
   const auto bytes = static_cast<std::size_t>(flat.bytes());
@@ -39,19 +40,24 @@ std::vector<std::uint64_t> replica_hashes(Replica& replica) {
   return all;
 }
 
-std::vector<int> differing_ranks(const parallel::MeshShape& shape, const std::vector<std::uint64_t>& hashes) {
+std::vector<int> differing_ranks(const parallel::MeshShape& shape,
+                                 const std::vector<std::uint64_t>& hashes) {
   std::vector<int> differing;
   for (int stage = 0; stage < shape.pipeline && !hashes.empty(); ++stage) {
     for (int tensor = 0; tensor < shape.tensor; ++tensor) {
-      const auto of = [&](int data) { return hashes[static_cast<std::size_t>(parallel::rank_of(shape, {stage, data, tensor}))]; };
+      const auto of = [&](int data) {
+        return hashes[static_cast<std::size_t>(parallel::rank_of(shape, {stage, data, tensor}))];
+      };
       std::vector<std::uint64_t> place;
       for (int data = 0; data < shape.data; ++data) place.push_back(of(data));
       std::sort(place.begin(), place.end());
-      const std::uint64_t middle = place[place.size() / 2];  // a value of more than half stands there
+      const std::uint64_t middle =
+          place[place.size() / 2];  // a value of more than half stands there
       const bool majority = 2 * std::count(place.begin(), place.end(), middle) > shape.data;
       if (place.front() == place.back()) continue;
       for (int data = 0; data < shape.data; ++data) {
-        if (!majority || of(data) != middle) differing.push_back(parallel::rank_of(shape, {stage, data, tensor}));
+        if (!majority || of(data) != middle)
+          differing.push_back(parallel::rank_of(shape, {stage, data, tensor}));
       }
     }
   }

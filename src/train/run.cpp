@@ -22,7 +22,8 @@
 namespace trireme::train {
 namespace {
 
-std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder, const std::string& key, const data::Dataset& train,
+std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::string& folder,
+                                        const std::string& key, const data::Dataset& train,
                                         const comm::Communicator& world) {
   if (folder.empty()) return nullptr;
   probe_dataset(world, folder);
@@ -38,14 +39,16 @@ data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world
   probe_dataset(world, deck.data.train);
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(open_dataset("data.train", deck.data.train, context_of(deck)));
+    set = std::make_unique<data::Dataset>(
+        open_dataset("data.train", deck.data.train, context_of(deck)));
     validate_dataset(deck.model, deck.data, set->info(), "data.train", deck.data.train);
   });
   return std::move(*set);
 }
 
 deck::Deck filled_in(deck::Deck deck, const data::DatasetInfo& train) {
-  if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0) deck.model.gpt.vocabulary = train.vocabulary;
+  if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0)
+    deck.model.gpt.vocabulary = train.vocabulary;
   return deck;
 }
 
@@ -56,7 +59,8 @@ std::vector<std::string> hosts_of(const comm::Environment& environment) {
   const auto size = static_cast<std::size_t>(environment.world().size());
   std::vector<char> mine(longest), all(longest * size);
   environment.host().copy(mine.data(), longest - 1);
-  environment.world().all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
+  environment.world().all_gather(std::as_bytes(std::span(mine)),
+                                 std::as_writable_bytes(std::span(all)));
   std::vector<std::string> hosts;
   for (std::size_t rank = 0; rank < size; ++rank) hosts.emplace_back(&all[rank * longest]);
   return hosts;
@@ -66,48 +70,67 @@ namespace {
 
 /// Whether the exit record of the start before says that the run is done.
 bool ended_as_done(const std::string& folder) {
-  const nlohmann::json record = nlohmann::json::parse(checkpoint::read_exit_record(folder).value_or(""), nullptr, false);
-  return record.is_object() && record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
+  const nlohmann::json record =
+      nlohmann::json::parse(checkpoint::read_exit_record(folder).value_or(""), nullptr, false);
+  return record.is_object() &&
+         record.value("code", nlohmann::json()) == static_cast<int>(ExitCode::done);
 }
 
 /// Says of which extents products are not made in float8.
 void warn_of_bfloat16(const deck::Deck& deck, Log& log) {
   if (deck.precision.compute != ComputePrecision::float8) return;
   const model::GptOptions& gpt = deck.model.gpt;
-  const std::int64_t rows = deck.batch.micro * gpt.context, qkv = (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width();
+  const std::int64_t rows = deck.batch.micro * gpt.context,
+                     qkv = (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width();
   for (const auto& [what, extent] : {std::pair("batch.micro x model.context, the rows", rows),
                                      {"model.width", gpt.width},
                                      {"the width of queries, keys and values", qkv},
                                      {"model.mlp_width", gpt.mlp_width}}) {
     if (!ops::Linear::float8_takes(extent))
-      log.warn("precision.compute = \"float8\": {} = {} is no multiple of {}: products of that extent are in bfloat16", what, extent, ops::Linear::float8_unit);
+      log.warn(
+          "precision.compute = \"float8\": {} = {} is no multiple of {}: products of that extent "
+          "are in bfloat16",
+          what, extent, ops::Linear::float8_unit);
   }
 }
 
 void describe(const Run& run, const comm::Environment& environment, Log& log) {
   const data::DatasetInfo& set = run.train_set.info();
   const model::Model& model = run.replica->model();
-  const std::string form = set.kind == data::DatasetKind::tokens ? fmt::format("{} tokens of a vocabulary of {}", set.context, run.replica->options().classes)
-                                                                 : fmt::format("{}x{}x{} in {} classes", set.height, set.width, set.channels, set.class_count);
-  log.info("run {}: {} weights in {} blocks, {} samples of {}", run.deck.run.name, model.weights(), model.blocks() + 1, set.samples, form);
+  const std::string form = set.kind == data::DatasetKind::tokens
+                               ? fmt::format("{} tokens of a vocabulary of {}", set.context,
+                                             run.replica->options().classes)
+                               : fmt::format("{}x{}x{} in {} classes", set.height, set.width,
+                                             set.channels, set.class_count);
+  log.info("run {}: {} weights in {} blocks, {} samples of {}", run.deck.run.name, model.weights(),
+           model.blocks() + 1, set.samples, form);
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
-  if (run.layout.pipeline > 1) log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
-  log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout), run.layout.steps_per_epoch);
-  log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan), KokkosScope::threads(),
+  if (run.layout.pipeline > 1)
+    log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));
+  log.info("a step: {}; {} steps an epoch", describe_step(run.deck.batch, run.layout),
+           run.layout.steps_per_epoch);
+  log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan),
+           KokkosScope::threads(),
            run.mesh.world.size() == 1                          ? "none"
            : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own"
                                                                : "between blocks");
-  if (run.device.kind != DeviceKind::cpu) log.info("device: {}", to_string(describe_device(run.device)));
+  if (run.device.kind != DeviceKind::cpu)
+    log.info("device: {}", to_string(describe_device(run.device)));
   warn_of_bfloat16(run.deck, log);
-  if (run.deck.optimizer.ema > 0) log.info("average of the weights: decay {}; it is what is evaluated, and what the best is chosen by", run.deck.optimizer.ema);
+  if (run.deck.optimizer.ema > 0)
+    log.info(
+        "average of the weights: decay {}; it is what is evaluated, and what the best is chosen by",
+        run.deck.optimizer.ema);
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
     const parallel::MeshPlace place = parallel::place_of(run.mesh.shape, rank);
-    log.info("rank {}: stage {} data {} tensor {} on {}", rank, place.stage, place.data_rank, place.tensor_rank, hosts[static_cast<std::size_t>(rank)]);
+    log.info("rank {}: stage {} data {} tensor {} on {}", rank, place.stage, place.data_rank,
+             place.tensor_rank, hosts[static_cast<std::size_t>(rank)]);
   }
 }
 
-/// Says where ranks share a GPU. Collective; throws Failure on all ranks where they have devices of several kinds.
+/// Says where ranks share a GPU. Collective; throws Failure on all ranks where they have devices of
+/// several kinds.
 void compare_devices(const comm::Communicator& world, Device device, Log& log) {
   struct Choice {
     std::uint64_t kind = 0, identity = 0;
@@ -118,11 +141,14 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
   std::set<std::uint64_t> devices;
   comm::together(world, [&] {
     for (const Choice& choice : all) {
-      ensure(choice.kind == mine.kind, "run.device = \"auto\": some ranks find a CUDA device and others none; start the run on nodes of one kind");
+      ensure(choice.kind == mine.kind,
+             "run.device = \"auto\": some ranks find a CUDA device and others none; start the run "
+             "on nodes of one kind");
       devices.insert(choice.identity);
     }
   });
-  if (device.kind == DeviceKind::cuda && devices.size() < all.size()) log.warn("{} ranks share {} GPUs: a rank on each is faster", all.size(), devices.size());
+  if (device.kind == DeviceKind::cuda && devices.size() < all.size())
+    log.warn("{} ranks share {} GPUs: a rank on each is faster", all.size(), devices.size());
 }
 
 }  // namespace
@@ -133,15 +159,20 @@ HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environm
     if (environment.world().rank() != 0) return;
     std::error_code error;
     folder.made = !std::filesystem::exists(deck.run.folder, error);
-    validate(folder.made || std::filesystem::is_directory(deck.run.folder, error), "run.folder = \"{}\": is no folder; name another one", deck.run.folder);
+    validate(folder.made || std::filesystem::is_directory(deck.run.folder, error),
+             "run.folder = \"{}\": is no folder; name another one", deck.run.folder);
     const std::filesystem::path checkpoints = deck.run.folder + "/checkpoints";
-    const bool other = std::filesystem::exists(std::filesystem::symlink_status(checkpoints, error)) && !std::filesystem::is_directory(checkpoints, error);
+    const bool other =
+        std::filesystem::exists(std::filesystem::symlink_status(checkpoints, error)) &&
+        !std::filesystem::is_directory(checkpoints, error);
     validate(!other,
-             "{}: is no folder (a file, or a link that leads nowhere), where the checkpoints of the run are meant; put the folder back, or move this away",
+             "{}: is no folder (a file, or a link that leads nowhere), where the checkpoints of "
+             "the run are meant; put the folder back, or move this away",
              checkpoints.string());
     std::filesystem::create_directories(checkpoints, error);
-    validate(!io::is_of_the_path(error.value()), "run.folder = \"{}\": cannot be made: {}; name a folder that may be written", deck.run.folder,
-             error.message());
+    validate(!io::is_of_the_path(error.value()),
+             "run.folder = \"{}\": cannot be made: {}; name a folder that may be written",
+             deck.run.folder, error.message());
     ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());
   });
   folder.lease = checkpoint::Lease(environment.world(), deck.run.folder, log);
@@ -163,7 +194,8 @@ void leave_folder(HeldFolder& folder, const std::string& path) {
   std::filesystem::remove(path, ignored);
 }
 
-ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout) {
+ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
+                               const ResolvedLayout& layout) {
   ReplicaOptions options;
   options.model = deck.model;
   options.loss = deck.loss;
@@ -201,7 +233,8 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
 }
 
 comm::Engine::Drive choose_drive(int cores, int sharers, int threads) {
-  return cores >= sharers * (threads + 1) ? comm::Engine::Drive::thread : comm::Engine::Drive::polled;
+  return cores >= sharers * (threads + 1) ? comm::Engine::Drive::thread
+                                          : comm::Engine::Drive::polled;
 }
 
 comm::Engine::Drive choose_drive(const comm::Environment& environment) {
@@ -209,17 +242,20 @@ comm::Engine::Drive choose_drive(const comm::Environment& environment) {
   if (world.size() == 1) return comm::Engine::Drive::polled;
   int threads = 1;
   comm::together(world, [&] { threads = KokkosScope::default_threads(); });
-  // Ranks that a launcher binds have cores of their own; others share those of the host, of the job or of a socket.
+  // Ranks that a launcher binds have cores of their own; others share those of the host, of the job
+  // or of a socket.
   const std::uint64_t mine = random_key(0, environment.host() + ":" + core_list());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   if (!environment.threads()) return comm::Engine::Drive::polled;
-  return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)), threads);
+  return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)),
+                      threads);
 }
 
 DeviceKind planned_device(const deck::Deck& deck) {
   if (deck.debug.device == DebugDevice::emulated) return DeviceKind::emulated;
-  const bool cuda = deck.run.device == DeviceChoice::cuda || (deck.run.device == DeviceChoice::automatic && built_with_cuda());
+  const bool cuda = deck.run.device == DeviceChoice::cuda ||
+                    (deck.run.device == DeviceChoice::automatic && built_with_cuda());
   return cuda ? DeviceKind::cuda : DeviceKind::cpu;
 }
 
@@ -229,29 +265,36 @@ Device choose_device(const deck::Deck& deck, int local_rank) {
   std::string why;
   const bool there = cuda_device_count(&why) > 0;
   ensure(there || deck.run.device == DeviceChoice::automatic,
-         "run.device = \"cuda\": no CUDA device: {}. On the CPU the program of the preset release trains, with \"cpu\"", why);
+         "run.device = \"cuda\": no CUDA device: {}. On the CPU the program of the preset release "
+         "trains, with \"cpu\"",
+         why);
   return there ? choose_cuda_device(local_rank) : Device{DeviceKind::cpu, 0};
 }
 
 void validate_precision(const deck::Deck& deck, DeviceKind device) {
   validate(deck.precision.compute != ComputePrecision::tfloat32 || device == DeviceKind::cuda,
-           "precision.compute = \"tfloat32\": is what the tensor cores of a GPU compute in, and here the device is {}; use \"float32\", or start on a GPU with "
+           "precision.compute = \"tfloat32\": is what the tensor cores of a GPU compute in, and "
+           "here the device is {}; use \"float32\", or start on a GPU with "
            "the program of the preset cuda-release",
            device == DeviceKind::emulated ? "emulated" : "the CPU");
 }
 
 void validate_precision(const deck::Deck& deck, const DeviceDescription& device) {
   validate_precision(deck, device.device.kind);
-  if (deck.precision.compute != ComputePrecision::float8 || device.device.kind != DeviceKind::cuda) return;
+  if (deck.precision.compute != ComputePrecision::float8 || device.device.kind != DeviceKind::cuda)
+    return;
   constexpr double least = 8.9;
   validate(std::stod(device.compute_capability) >= least,
-           "precision.compute = \"float8\": is multiplied by GPUs of compute capability {} and above (Ada, Hopper and newer), and {} has {}; use \"bfloat16\"",
+           "precision.compute = \"float8\": is multiplied by GPUs of compute capability {} and "
+           "above (Ada, Hopper and newer), and {} has {}; use \"bfloat16\"",
            least, device.name, device.compute_capability);
 }
 
-data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device) {
+data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set,
+                                              const parallel::Mesh& mesh, Device device) {
   data::LoaderOptions options;
-  options.order = {.seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
+  options.order = {
+      .seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
   options.micro = deck.batch.micro;
   options.data_rank = mesh.place.data_rank;
   options.data_size = mesh.shape.data;
@@ -264,19 +307,27 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
   return options;
 }
 
-std::int64_t context_of(const deck::Deck& deck) { return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0; }
+std::int64_t context_of(const deck::Deck& deck) {
+  return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0;
+}
 
-Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine, Log& log)
+Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,
+         Log& log)
     : train_set(open_train(the_deck, environment.world())),
       deck(filled_in(the_deck, train_set.info())),
       deck_text(deck::write(deck)),
-      validation_set(open_set(the_deck, the_deck.data.validation, "data.validation", train_set, environment.world())),
+      validation_set(open_set(the_deck, the_deck.data.validation, "data.validation", train_set,
+                              environment.world())),
       test_set(open_set(the_deck, the_deck.data.test, "data.test", train_set, environment.world())),
-      layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data, the_deck.schedule, the_deck.model}, train_set.info(),
-                            environment.world().size())),
-      mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline}, environment.world()),
+      layout(resolve_layout({the_deck.run, the_deck.batch, the_deck.parallel, the_deck.data,
+                             the_deck.schedule, the_deck.model},
+                            train_set.info(), environment.world().size())),
+      mesh({.data = layout.data, .tensor = layout.tensor, .pipeline = layout.pipeline},
+           environment.world()),
       engine(the_engine),
-      cutter{.samples = train_set.info().samples, .global = the_deck.batch.global, .drop_last = the_deck.data.drop_last} {
+      cutter{.samples = train_set.info().samples,
+             .global = the_deck.batch.global,
+             .drop_last = the_deck.data.drop_last} {
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
     validate_precision(deck, describe_device(device));
@@ -291,11 +342,17 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
     training.cutter = cutter;
-    training.augmentation = {.seed = deck.run.seed, .crop_padding = deck.data.augment.random_crop, .flip = deck.data.augment.flip};
+    training.augmentation = {.seed = deck.run.seed,
+                             .crop_padding = deck.data.augment.random_crop,
+                             .flip = deck.data.augment.flip};
     training.training = true;
     train_loader = std::make_unique<data::Loader>(train_set, training);
-    if (validation_set) validation_loader = std::make_unique<data::Loader>(*validation_set, evaluation_loader_options(deck, *validation_set, mesh, device));
-    if (test_set) test_loader = std::make_unique<data::Loader>(*test_set, evaluation_loader_options(deck, *test_set, mesh, device));
+    if (validation_set)
+      validation_loader = std::make_unique<data::Loader>(
+          *validation_set, evaluation_loader_options(deck, *validation_set, mesh, device));
+    if (test_set)
+      test_loader = std::make_unique<data::Loader>(
+          *test_set, evaluation_loader_options(deck, *test_set, mesh, device));
   });
   const comm::Engine::Transport transport = engine.connect(mesh.world, replica->connections());
   describe(*this, environment, log);
@@ -303,12 +360,15 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   if (transport == comm::Engine::Transport::staged)
     log.info("device memory travels by way of host memory and MPI");
   else if (engine.why_unregistered().empty())
-    log.info("device memory travels by NCCL, {} of it registered", format_bytes(static_cast<double>(engine.registered_bytes())));
+    log.info("device memory travels by NCCL, {} of it registered",
+             format_bytes(static_cast<double>(engine.registered_bytes())));
   else
     log.info("device memory travels by NCCL, unregistered: {}", engine.why_unregistered());
 }
 
-std::int64_t Run::progress_steps() const { return std::max<std::int64_t>(1, std::min<std::int64_t>(layout.steps_per_epoch / 4, 100)); }
+std::int64_t Run::progress_steps() const {
+  return std::max<std::int64_t>(1, std::min<std::int64_t>(layout.steps_per_epoch / 4, 100));
+}
 
 void Run::record_start(const comm::Environment& environment) const {
   const std::vector<std::string> hosts = hosts_of(environment);
@@ -325,9 +385,11 @@ void Run::record_start(const comm::Environment& environment) const {
     entry.hdf5 = TRIREME_HDF5_VERSION;
     entry.kokkos = TRIREME_KOKKOS_VERSION;
     entry.onednn = TRIREME_ONEDNN_VERSION;
-    if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty()) entry.job = jobs.front().text();
+    if (const std::vector<BatchJob> jobs = batch_jobs(); !jobs.empty())
+      entry.job = jobs.front().text();
     entry.device = to_string(describe_device(device));
-    entry.layout = fmt::format("data {} x tensor {} x pipeline {}", mesh.shape.data, mesh.shape.tensor, mesh.shape.pipeline);
+    entry.layout = fmt::format("data {} x tensor {} x pipeline {}", mesh.shape.data,
+                               mesh.shape.tensor, mesh.shape.pipeline);
     entry.seed = std::to_string(deck.run.seed);
     entry.hosts = hosts;
     monitor::append_environment(deck.run.folder + "/environment.json", entry);

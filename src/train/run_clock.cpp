@@ -16,28 +16,38 @@ Interval::Interval(const Duration& every, const StepScale& scale) {
     case Duration::Unit::seconds: seconds_ = every.value; break;
     case Duration::Unit::steps: steps_ = every.value; break;
     case Duration::Unit::samples: steps_ = every.value / samples_per_step; break;
-    case Duration::Unit::epochs: steps_ = every.value * static_cast<double>(scale.samples_per_epoch) / samples_per_step; break;
-    case Duration::Unit::tokens: steps_ = every.value / (samples_per_step * static_cast<double>(std::max<std::int64_t>(1, scale.tokens_per_sample))); break;
+    case Duration::Unit::epochs:
+      steps_ = every.value * static_cast<double>(scale.samples_per_epoch) / samples_per_step;
+      break;
+    case Duration::Unit::tokens:
+      steps_ = every.value / (samples_per_step * static_cast<double>(std::max<std::int64_t>(
+                                                     1, scale.tokens_per_sample)));
+      break;
   }
 }
 
 bool Interval::due(std::int64_t step) const {
   if (steps_ <= 0) return false;
   // The small addition keeps a multiple a multiple where the division above rounded.
-  const auto passed = [this](std::int64_t s) { return std::floor(static_cast<double>(s) / steps_ + 1e-9); };
+  const auto passed = [this](std::int64_t s) {
+    return std::floor(static_cast<double>(s) / steps_ + 1e-9);
+  };
   return passed(step) > passed(step - 1);
 }
 
 RunClock::RunClock() : started_(monotonic_seconds()) {}
 
-RunClock::RunClock(const RunOptions& options) : started_(monotonic_seconds()), margin_(options.walltime_margin.value) {
+RunClock::RunClock(const RunOptions& options)
+    : started_(monotonic_seconds()), margin_(options.walltime_margin.value) {
   if (options.walltime) {
     end_ = started_ + options.walltime->value;
     source_ = "run.walltime";
   } else if (const std::optional<JobTime> job = options.walltime_auto ? job_time() : std::nullopt) {
     end_ = started_ + job->seconds_left;
     source_ = job->source;
-  } else if (const std::vector<BatchJob> jobs = options.walltime_auto ? batch_jobs() : std::vector<BatchJob>(); !jobs.empty()) {
+  } else if (const std::vector<BatchJob> jobs =
+                 options.walltime_auto ? batch_jobs() : std::vector<BatchJob>();
+             !jobs.empty()) {
     silent_job_ = jobs.front().title();
   }
 }

@@ -15,7 +15,8 @@ T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
   if (found == info.state.end()) return otherwise;
   return std::visit(
       [&](const auto& value) -> T {
-        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>) return static_cast<T>(value);
+        if constexpr (std::is_arithmetic_v<std::decay_t<decltype(value)>>)
+          return static_cast<T>(value);
         return otherwise;
       },
       found->second);
@@ -26,17 +27,20 @@ double checked_scale(double scale, const char* name) {
   int exponent = 0;
   constexpr double least = optim::LossScaleOptions::least, most = optim::LossScaleOptions::most;
   validate(scale >= least && scale <= most && std::frexp(scale, &exponent) == 0.5,
-           "the checkpoint's state {} is {}, which no run can have come to: it must be a power of two from {} to {}", name, scale, least, most);
+           "the checkpoint's state {} is {}, which no run can have come to: it must be a power of "
+           "two from {} to {}",
+           name, scale, least, most);
   return scale;
 }
 
-constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {{"health_applied", &HealthState::applied},
-                                                                                   {"health_applied_before", &HealthState::applied_before},
-                                                                                   {"health_bad_in_a_row", &HealthState::bad_in_a_row},
-                                                                                   {"health_nonfinite", &HealthState::nonfinite},
-                                                                                   {"health_spikes", &HealthState::spikes},
-                                                                                   {"health_warnings", &HealthState::warnings},
-                                                                                   {"health_rollbacks", &HealthState::rollbacks}};
+constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {
+    {"health_applied", &HealthState::applied},
+    {"health_applied_before", &HealthState::applied_before},
+    {"health_bad_in_a_row", &HealthState::bad_in_a_row},
+    {"health_nonfinite", &HealthState::nonfinite},
+    {"health_spikes", &HealthState::spikes},
+    {"health_warnings", &HealthState::warnings},
+    {"health_rollbacks", &HealthState::rollbacks}};
 
 }  // namespace
 
@@ -45,8 +49,10 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
   const parallel::Mesh& mesh = replica.mesh();
   const auto& whole = replica.model().parameters().entries();
   std::vector<checkpoint::Piece> pieces;
-  const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec, const Tensor& flat) {
-    checkpoint::Piece piece{.path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
+  const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec,
+                       const Tensor& flat) {
+    checkpoint::Piece piece{
+        .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
     if (index >= 0 && (rows == Rows::owned || replica.counts(static_cast<std::size_t>(index)))) {
       const parallel::Part& part = store.list().entries()[static_cast<std::size_t>(index)].part;
@@ -54,31 +60,42 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
       piece.part = &part;
       piece.row_begin = owned.row_begin;
       piece.row_end = owned.row_end;
-      if (rows == Rows::share && store.sharding().kind == parallel::ShardKind::none) {  // every replica has them: each gives its share
+      if (rows == Rows::share &&
+          store.sharding().kind ==
+              parallel::ShardKind::none) {  // every replica has them: each gives its share
         piece.row_begin = part.rows() * mesh.place.data_rank / mesh.shape.data;
         piece.row_end = part.rows() * (mesh.place.data_rank + 1) / mesh.shape.data;
       }
-      if (flat.data != nullptr) piece.data = flat.as<float>() + owned.offset + (piece.row_begin - owned.row_begin) * part.row_elements();
+      if (flat.data != nullptr)
+        piece.data = flat.as<float>() + owned.offset +
+                     (piece.row_begin - owned.row_begin) * part.row_elements();
     }
     pieces.push_back(std::move(piece));
   };
-  for (const auto& entry : whole) add(entry.spec.role == parallel::Role::weight ? "model" : "buffers", entry.spec, store.flat_master());
+  for (const auto& entry : whole)
+    add(entry.spec.role == parallel::Role::weight ? "model" : "buffers", entry.spec,
+        store.flat_master());
   if (!slots) return pieces;
   const auto add_slot = [&](const std::string& name, const Tensor& flat, bool statistics = false) {
     for (const auto& entry : whole) {
-      if (statistics || entry.spec.role == parallel::Role::weight) add("optimizer/" + name, entry.spec, flat);
+      if (statistics || entry.spec.role == parallel::Role::weight)
+        add("optimizer/" + name, entry.spec, flat);
     }
   };
-  for (const optim::Optimizer::Slot& slot : replica.optimizer().slots()) add_slot(slot.name, slot.flat);
+  for (const optim::Optimizer::Slot& slot : replica.optimizer().slots())
+    add_slot(slot.name, slot.flat);
   if (const Tensor ema = replica.optimizer().ema(); ema.defined()) {
     for (const auto& entry : whole) add("ema", entry.spec, ema);
   }
-  if (replica.average() != nullptr && replica.average()->velocity().defined()) add_slot("outer_momentum", replica.average()->velocity());
-  if (replica.reducer().pending().there) add_slot("pending", replica.reducer().pending_gradient(), true);
+  if (replica.average() != nullptr && replica.average()->velocity().defined())
+    add_slot("outer_momentum", replica.average()->velocity());
+  if (replica.reducer().pending().there)
+    add_slot("pending", replica.reducer().pending_gradient(), true);
   return pieces;
 }
 
-checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck, const std::vector<std::string>& classes, std::uint64_t dataset,
+checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck,
+                         const std::vector<std::string>& classes, std::uint64_t dataset,
                          std::uint64_t seed) {
   checkpoint::Info info;
   info.step = state.step;
@@ -117,16 +134,19 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
 
 void expect_pending(Replica& replica, const checkpoint::Info& info) {
   if (replica.options().sync != parallel::SyncKind::delayed) return;
-  replica.reducer().set_pending({.there = info.state.contains("pending_finite"),
-                                 .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0,
-                                 .scale = checked_scale(value_or<double>(info, "pending_scale", 1), "pending_scale")});
+  replica.reducer().set_pending(
+      {.there = info.state.contains("pending_finite"),
+       .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0,
+       .scale = checked_scale(value_or<double>(info, "pending_scale", 1), "pending_scale")});
 }
 
 void restore_loss_scale(Replica& replica, const checkpoint::Info& info) {
   if (!info.state.contains("loss_scale_steps")) return;
   const auto steps = value_or<std::int64_t>(info, "loss_scale_steps", 0);
-  validate(steps >= 0, "the checkpoint's state loss_scale_steps is {}, which no run can have come to", steps);
-  replica.optimizer().set_loss_scale({checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
+  validate(steps >= 0,
+           "the checkpoint's state loss_scale_steps is {}, which no run can have come to", steps);
+  replica.optimizer().set_loss_scale(
+      {checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
 }
 
 RunState state_of(const checkpoint::Info& info) {
@@ -138,7 +158,8 @@ RunState state_of(const checkpoint::Info& info) {
   state.skipped = value_or<std::int64_t>(info, "skipped", 0);
   state.health.mean_sum = value_or<double>(info, "health_mean_sum", 0);
   state.health.mean_sum_before = value_or<double>(info, "health_mean_sum_before", 0);
-  for (const auto& [name, counter] : health_counters) state.health.*counter = value_or<std::int64_t>(info, name, 0);
+  for (const auto& [name, counter] : health_counters)
+    state.health.*counter = value_or<std::int64_t>(info, name, 0);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);
   if (const auto metric = info.state.find("best_metric"); metric != info.state.end()) {
     if (const auto* name = std::get_if<std::string>(&metric->second)) state.best_metric = *name;

@@ -19,7 +19,8 @@
 namespace trireme::train {
 namespace {
 
-/// So many checkpoints in a row that cannot be written are no passing trouble: better an end that somebody sees than a run that would lose everything.
+/// So many checkpoints in a row that cannot be written are no passing trouble: better an end that
+/// somebody sees than a run that would lose everything.
 constexpr int failures_allowed = 3;
 
 }  // namespace
@@ -31,15 +32,20 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& rec
       folder_(run.deck.run.folder + "/checkpoints"),
       newest_(newest),
       best_{state.best, state.best_metric, state.best_step} {
-  if (run.deck.checkpoint.keep_every) keep_every_steps_ = Interval(*run.deck.checkpoint.keep_every, run.layout.scale).steps();
+  if (run.deck.checkpoint.keep_every)
+    keep_every_steps_ = Interval(*run.deck.checkpoint.keep_every, run.layout.scale).steps();
 }
 
-std::string Saver::path_of(const Target& target) const { return folder_ + "/" + (target.alone ? "best.h5" : checkpoint::step_file_name(target.state.step)); }
+std::string Saver::path_of(const Target& target) const {
+  return folder_ + "/" + (target.alone ? "best.h5" : checkpoint::step_file_name(target.state.step));
+}
 
 checkpoint::Info Saver::make_info(RunState& state) const {
-  run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)), 0);  // a file says one time: rank 0's
+  run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)),
+                            0);  // a file says one time: rank 0's
   const data::DatasetInfo& set = run_.train_set.info();
-  checkpoint::Info info = info_of(state, *run_.replica, run_.deck_text, set.classes, set.identity, run_.deck.run.seed);
+  checkpoint::Info info =
+      info_of(state, *run_.replica, run_.deck_text, set.classes, set.identity, run_.deck.run.seed);
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
@@ -51,7 +57,8 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
   try {
     body();
   } catch (const Error& error) {
-    if (run_.mesh.world.size() > 1 && !error.agreed()) throw;  // this rank's alone: the others wait in a collective call
+    if (run_.mesh.world.size() > 1 && !error.agreed())
+      throw;  // this rank's alone: the others wait in a collective call
     writing_.reset();
     state.best = best_.metric == run_.deck.checkpoint.best ? best_.value : std::nullopt;
     state.best_metric = best_.metric;
@@ -59,12 +66,14 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
     ++failures_in_a_row_;
     recorder_.event(state, "checkpoint_failed", fmt::format("step {}: {}", step, error.what()));
     if (required || failures_in_a_row_ >= failures_allowed) {
-      Failure failure(error.what());  // also where another path would do: the deck was right when the run began, and the machine has changed since
+      Failure failure(error.what());  // also where another path would do: the deck was right when
+                                      // the run began, and the machine has changed since
       failure.set_agreed();
       throw failure;
     }
     log_.warn(
-        "the checkpoint of step {} could not be written ({}); training goes on, older checkpoints are as they were ({} of {} in a row, then the run ends)",
+        "the checkpoint of step {} could not be written ({}); training goes on, older checkpoints "
+        "are as they were ({} of {} in a row, then the run ends)",
         step, error.what(), failures_in_a_row_, failures_allowed);
   }
 }
@@ -84,7 +93,8 @@ void Saver::begin(RunState& state, bool best, bool alone) {
     const checkpoint::Info info = make_info(state);
     const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
     const Target target{state, best, alone};
-    auto file = std::make_unique<checkpoint::BackgroundWrite>(run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy());
+    auto file = std::make_unique<checkpoint::BackgroundWrite>(
+        run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy());
     writing_ = Writing{target, monotonic_seconds() - start, std::move(file)};
   });
 }
@@ -93,11 +103,13 @@ void Saver::write(RunState& state, bool best, bool alone) {
   const double start = monotonic_seconds();
   const checkpoint::Info info = make_info(state);
   const Target target{state, best, alone};
-  const checkpoint::WriteReport report = checkpoint::write(run_.mesh.world, path_of(target), pieces_of(*run_.replica, Rows::share, true), info);
+  const checkpoint::WriteReport report = checkpoint::write(
+      run_.mesh.world, path_of(target), pieces_of(*run_.replica, Rows::share, true), info);
   in_place(target, report, monotonic_seconds() - start);
 }
 
-void Saver::in_place(const Target& target, const checkpoint::WriteReport& report, double stall_seconds) {
+void Saver::in_place(const Target& target, const checkpoint::WriteReport& report,
+                     double stall_seconds) {
   const RunState& state = target.state;
   const double start = monotonic_seconds();
   if (target.alone) {
@@ -113,13 +125,15 @@ void Saver::in_place(const Target& target, const checkpoint::WriteReport& report
     }
     start_rotation(name);
     const double after = monotonic_seconds() - start;
-    recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after, report.copy_seconds, report.seconds + after);
+    recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after,
+                         report.copy_seconds, report.seconds + after);
   }
   longest_seconds_ = std::max(longest_seconds_, report.seconds + monotonic_seconds() - start);
   failures_in_a_row_ = 0;
 }
 
-/// The step's file is the best one too: a second name for the same bytes where that can be, put in place by a rename.
+/// The step's file is the best one too: a second name for the same bytes where that can be, put in
+/// place by a rename.
 void Saver::link_best(const RunState& state) {
   const std::string path = folder_ + "/" + checkpoint::step_file_name(state.step);
   comm::together(run_.mesh.world, [&] {
@@ -127,7 +141,8 @@ void Saver::link_best(const RunState& state) {
     io::StagedFile best(folder_ + "/best.h5");
     if (link(path.c_str(), best.temporary().c_str()) != 0) {
       const int error = errno;
-      ensure(io::has_no_links(error), "{}: cannot be linked to {}: {}", best.temporary(), path, std::strerror(error));
+      ensure(io::has_no_links(error), "{}: cannot be linked to {}: {}", best.temporary(), path,
+             std::strerror(error));
       io::copy_file(path, best.temporary());
     }
     best.commit();
@@ -137,8 +152,10 @@ void Saver::link_best(const RunState& state) {
 
 void Saver::start_rotation(const std::string& newest_name) {
   if (run_.mesh.world.rank() != 0) return;
-  rotation_ = std::async(std::launch::async | std::launch::deferred, [folder = folder_, keep = checkpoint::Keep{run_.deck.checkpoint.keep, keep_every_steps_},
-                                                                      newest_name] { checkpoint::rotate(folder, keep, newest_name); });
+  rotation_ = std::async(
+      std::launch::async | std::launch::deferred,
+      [folder = folder_, keep = checkpoint::Keep{run_.deck.checkpoint.keep, keep_every_steps_},
+       newest_name] { checkpoint::rotate(folder, keep, newest_name); });
 }
 
 void Saver::end_rotation() {

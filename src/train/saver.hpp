@@ -14,10 +14,11 @@
 
 namespace trireme::train {
 
-/// Writes a run's checkpoints, one at a time: with checkpoint.async by a thread while steps go on, else at once. One that cannot be written leaves the
-/// older ones as they are, an event and a warning, and the run goes on; where several in a row cannot, or one that the run may not end without, the
-/// error is thrown. Every call that takes a state is collective over the world. Where the best could not be written, the state's best becomes again
-/// that of best.h5.
+/// Writes a run's checkpoints, one at a time: with checkpoint.async by a thread while steps go on,
+/// else at once. One that cannot be written leaves the older ones as they are, an event and a
+/// warning, and the run goes on; where several in a row cannot, or one that the run may not end
+/// without, the error is thrown. Every call that takes a state is collective over the world. Where
+/// the best could not be written, the state's best becomes again that of best.h5.
 class Saver {
  public:
   /// `newest`: step of the newest checkpoint in the run's folder; -1: none.
@@ -25,11 +26,13 @@ class Saver {
 
   /// Begins a checkpoint of this state. `best`: best.h5 becomes a second name of it.
   void save(RunState& state, bool best);
-  /// A checkpoint of this state that is there when the call returns; nothing to do where it is there already. Throws where it cannot be written.
+  /// A checkpoint of this state that is there when the call returns; nothing to do where it is
+  /// there already. Throws where it cannot be written.
   void save_now(RunState& state, bool best);
   /// best.h5 alone.
   void save_best(RunState& state);
-  /// Between two steps: goes on with the checkpoint under way, where `busy` says that no rank's thread is still at its part.
+  /// Between two steps: goes on with the checkpoint under way, where `busy` says that no rank's
+  /// thread is still at its part.
   void advance(RunState& state, bool busy);
   /// Waits until the checkpoint under way is in place.
   void settle(RunState& state);
@@ -68,11 +71,13 @@ class Saver {
   void write(RunState& state, bool best, bool alone);
   void in_place(const Target& target, const checkpoint::WriteReport& report, double stall_seconds);
   void link_best(const RunState& state);
-  /// Rank 0 removes by a thread what rotation does not keep: of a large file that may take a file system a good part of a step.
+  /// Rank 0 removes by a thread what rotation does not keep: of a large file that may take a file
+  /// system a good part of a step.
   void start_rotation(const std::string& newest_name);
   /// Waits for it; what went wrong is a warning.
   void end_rotation();
-  /// Runs `body`; what it throws is an event and a warning, and thrown on where it is `required` or one too many.
+  /// Runs `body`; what it throws is an event and a warning, and thrown on where it is `required` or
+  /// one too many.
   template <class Body>
   void attempt(RunState& state, std::int64_t step, bool required, Body&& body);
 

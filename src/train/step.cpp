@@ -12,8 +12,11 @@ namespace trireme::train {
 namespace {
 
 bool may_overlap(const Replica& replica, const Device& device) {
-  const ReplicaOptions& options = replica.options();  // float16: gradients are seeded with the scale that the step before has left
-  return device.kind != DeviceKind::meta && !in_host_memory(device.kind) && options.sync == parallel::SyncKind::step && !options.loss_scale;
+  const ReplicaOptions& options =
+      replica
+          .options();  // float16: gradients are seeded with the scale that the step before has left
+  return device.kind != DeviceKind::meta && !in_host_memory(device.kind) &&
+         options.sync == parallel::SyncKind::step && !options.loss_scale;
 }
 
 bool is_good(const ops::SampleSums& sums, double limit) {
@@ -44,21 +47,23 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   comm::Engine& engine = replica_.engine();
   engine.keep_spans(trace != nullptr);
   double mark = step.begun, waited = engine.waited_seconds();
-  const auto lap = [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
-    const double now = monotonic_seconds(), stood = engine.waited_seconds();
-    const double busy = now - mark - (stood - waited);
-    part += busy;
-    step.times.comm_exposed += stood - waited;
-    mark = now;
-    waited = stood;
-    return busy;
-  };
+  const auto lap =
+      [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
+        const double now = monotonic_seconds(), stood = engine.waited_seconds();
+        const double busy = now - mark - (stood - waited);
+        part += busy;
+        step.times.comm_exposed += stood - waited;
+        mark = now;
+        waited = stood;
+        return busy;
+      };
 
   come_by("step");
   replica_.begin_step();
   const Stream& stream = context.stream();
   step.busy.start(stream);
-  // Of each place in the schedule what a device is given is the same in every other step: what is used by turns is used by two turns.
+  // Of each place in the schedule what a device is given is the same in every other step: what is
+  // used by turns is used by two turns.
   std::size_t section = static_cast<std::size_t>(begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
@@ -73,33 +78,42 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
     launches.end();
     const double busy = lap(action.forward ? step.times.forward : step.times.backward);
     // An action waits for what it needs before it works.
-    if (trace != nullptr) trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch, action.chunk);
+    if (trace != nullptr)
+      trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch,
+                   action.chunk);
   }
   step.busy.stop(stream);
 
   const ProfileRange range("trireme/train/update");
   LaunchSection launches(stream, section);
   const StepTimes& times = step.times;
-  replica_.tell(request.wishes, overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
+  replica_.tell(request.wishes,
+                overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
   replica_.state_copy().may_change();
-  // A delayed update is by the gradient of the step before, and goes by what the host heard of that one's loss.
+  // A delayed update is by the gradient of the step before, and goes by what the host heard of that
+  // one's loss.
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) hear(step);
-  const parallel::GradientReducer::Sum gradient = replica_.reducer().finish(context, !delayed || is_good(step.agreed.sums, request.loss_limit));
+  const parallel::GradientReducer::Sum gradient =
+      replica_.reducer().finish(context, !delayed || is_good(step.agreed.sums, request.loss_limit));
   lap(step.times.comm_exposed);
 
   step.updates = gradient.there;
   step.scale = gradient.scale;
   if (gradient.there) {
-    const optim::LossOfStep loss = delayed ? optim::LossOfStep{.finite = gradient.finite, .scale = gradient.scale}
-                                           : optim::LossOfStep{.sums = replica_.agreement().sums(), .limit = request.loss_limit, .scale = gradient.scale};
+    const optim::LossOfStep loss =
+        delayed ? optim::LossOfStep{.finite = gradient.finite, .scale = gradient.scale}
+                : optim::LossOfStep{.sums = replica_.agreement().sums(),
+                                    .limit = request.loss_limit,
+                                    .scale = gradient.scale};
     replica_.optimizer().begin_update(context, request.rate, loss);
   }
   replica_.store().publish(context);
   launches.end();
   lap(step.times.optimizer);
   if (trace == nullptr) return;
-  for (const comm::Engine::Span& span : engine.take_spans()) trace->beside(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
+  for (const comm::Engine::Span& span : engine.take_spans())
+    trace->beside(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
 }
 
 StepResult Steps::end() {
@@ -141,7 +155,8 @@ optim::StepOutcome Steps::joined(const optim::StepOutcome& mine) {
   const comm::Communicator& data = replica_.mesh().data;
   outcomes_[static_cast<std::size_t>(data.rank())] = mine;
   comm::Engine& engine = replica_.engine();
-  engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()), outcome_bounds_, "trireme/train/join_outcomes"));
+  engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()),
+                                outcome_bounds_, "trireme/train/join_outcomes"));
   optim::StepOutcome joined;
   double squares = 0;
   bool bad = false;
@@ -157,13 +172,17 @@ optim::StepOutcome Steps::joined(const optim::StepOutcome& mine) {
 
 void Steps::average() {
   replica_.average()->average(replica_.context());
-  // One may have dropped a step that the others made: what all have made is in every slot, and what none has found too large is every one's loss scale.
+  // One may have dropped a step that the others made: what all have made is in every slot, and what
+  // none has found too large is every one's loss scale.
   optim::Optimizer& optimizer = replica_.optimizer();
-  const auto least = [&](std::int64_t mine) { return replica_.mesh().data.all_reduce(mine, comm::Reduction::min); };
+  const auto least = [&](std::int64_t mine) {
+    return replica_.mesh().data.all_reduce(mine, comm::Reduction::min);
+  };
   optimizer.set_updates(least(optimizer.updates()));
   if (!optimizer.scales_loss()) return;
   const optim::LossScale mine = optimizer.loss_scale();
-  optimizer.set_loss_scale({static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
+  optimizer.set_loss_scale(
+      {static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
 }
 
 }  // namespace trireme::train

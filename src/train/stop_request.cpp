@@ -9,11 +9,13 @@ namespace trireme::train {
 namespace {
 
 volatile std::sig_atomic_t received = 0;
-volatile std::sig_atomic_t received_at = 0;  // seconds of the monotonic clock: fits for 68 years of uptime
+volatile std::sig_atomic_t received_at =
+    0;  // seconds of the monotonic clock: fits for 68 years of uptime
 
 bool hangup_is_ignored = false;
 
-/// Of the process as it was started, by nohup for one. Before any library is loaded: UCX, which MPICH brings along, takes the signal for itself as it is loaded.
+/// Of the process as it was started, by nohup for one. Before any library is loaded: UCX, which
+/// MPICH brings along, takes the signal for itself as it is loaded.
 void look_at_hangup() {
   struct sigaction before{};
   hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
@@ -24,8 +26,10 @@ void on_signal(int signal) {
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);  // async-signal-safe
   const auto seconds = static_cast<std::sig_atomic_t>(now.tv_sec);
-  // srun and mpirun may send the same signal twice within a moment: only a later one means "at once".
-  if (received != 0 && (signal == SIGTERM || signal == SIGINT) && seconds - received_at >= 5) _exit(128 + signal);
+  // srun and mpirun may send the same signal twice within a moment: only a later one means "at
+  // once".
+  if (received != 0 && (signal == SIGTERM || signal == SIGINT) && seconds - received_at >= 5)
+    _exit(128 + signal);
   if (received == 0) {
     received_at = seconds;
     received = signal;

@@ -29,44 +29,59 @@ namespace trireme::train {
 namespace {
 
 /// Whether this run's metrics have the evaluation of a split at a step. Collective.
-bool recorded(const comm::Communicator& world, const std::string& run_folder, std::int64_t step, const std::string& split) {
+bool recorded(const comm::Communicator& world, const std::string& run_folder, std::int64_t step,
+              const std::string& split) {
   std::int64_t found = 0;
-  comm::together(world, [&] { found = world.rank() == 0 && Recorder::has_evaluation(run_folder, step, split) ? 1 : 0; });
+  comm::together(world, [&] {
+    found = world.rank() == 0 && Recorder::has_evaluation(run_folder, step, split) ? 1 : 0;
+  });
   return world.all_reduce(found, comm::Reduction::max) != 0;
 }
 
-/// Whether a run that stands at this step is done with everything: its stop condition, its last validation, the test. Collective.
-bool nothing_left(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps, std::int64_t step, double elapsed_seconds) {
+/// Whether a run that stands at this step is done with everything: its stop condition, its last
+/// validation, the test. Collective.
+bool nothing_left(const comm::Communicator& world, const deck::Deck& deck, std::int64_t total_steps,
+                  std::int64_t step, double elapsed_seconds) {
   const bool over = total_steps > 0 ? step >= total_steps : elapsed_seconds >= deck.run.stop.value;
-  return over && (deck.data.validation.empty() || recorded(world, deck.run.folder, step, "validation")) &&
+  return over &&
+         (deck.data.validation.empty() || recorded(world, deck.run.folder, step, "validation")) &&
          (deck.data.test.empty() || recorded(world, deck.run.folder, step, "test"));
 }
 
 /// The number of this name that the writer of a checkpoint left in it.
 std::optional<std::int64_t> whole_number(const checkpoint::Info& info, const std::string& key) {
   const auto found = info.state.find(key);
-  const auto* value = found == info.state.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
+  const auto* value =
+      found == info.state.end() ? nullptr : std::get_if<std::int64_t>(&found->second);
   return value == nullptr ? std::nullopt : std::optional(*value);
 }
 
 /// What a start sees in its folder before it looks for its data, which may be gone.
 struct FirstLook {
   std::optional<checkpoint::Choice> newest;  ///< every byte of it was read; none: not looked for
-  std::optional<std::int64_t> finished_at;   ///< the step at which there is nothing left to do; none: to be found out with the data
+  std::optional<std::int64_t> finished_at;   ///< the step at which there is nothing left to do;
+                                             ///< none: to be found out with the data
 };
 
-/// Of a run that ended as done: whether by this very deck it has nothing left to do, seen in its newest valid checkpoint and its metrics. Collective.
-FirstLook look_at_folder(const comm::Communicator& world, const deck::Deck& deck, const RestartPolicy& restart, bool ended_as_done) {
+/// Of a run that ended as done: whether by this very deck it has nothing left to do, seen in its
+/// newest valid checkpoint and its metrics. Collective.
+FirstLook look_at_folder(const comm::Communicator& world, const deck::Deck& deck,
+                         const RestartPolicy& restart, bool ended_as_done) {
   FirstLook look;
   std::int64_t worth_a_look = ended_as_done && restart.kind != RestartPolicy::Kind::none ? 1 : 0;
   world.broadcast(std::as_writable_bytes(std::span(&worth_a_look, 1)), 0);
   if (worth_a_look == 0) return look;
-  const checkpoint::Choice& newest = look.newest.emplace(checkpoint::find_newest(world, deck.run.folder + "/checkpoints"));
+  const checkpoint::Choice& newest =
+      look.newest.emplace(checkpoint::find_newest(world, deck.run.folder + "/checkpoints"));
   if (newest.path.empty() || !newest.rejected.empty()) return look;
   const checkpoint::Info& info = newest.contents.info;
-  const bool same_deck = !info.deck.empty() && deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
+  const bool same_deck =
+      !info.deck.empty() &&
+      deck::differences(deck::parse(info.deck, newest.path + ":deck"), deck).empty();
   const std::optional<std::int64_t> total_steps = whole_number(info, "total_steps");
-  if (same_deck && total_steps && nothing_left(world, deck, *total_steps, info.step, state_of(info).elapsed_seconds)) look.finished_at = info.step;
+  if (same_deck && total_steps &&
+      nothing_left(world, deck, *total_steps, info.step, state_of(info).elapsed_seconds))
+    look.finished_at = info.step;
   return look;
 }
 
@@ -75,14 +90,16 @@ void forget_best_of_other_set(const Run& run, Restored& restored, Log& log) {
   if (!restored.state.best || restored.deck.empty()) return;
   const std::string before = deck::parse(restored.deck, "the checkpoint's deck").data.validation;
   if (before == run.deck.data.validation) return;
-  log.info("data.validation is now \"{}\": the best {} so far, on \"{}\", counts no more", run.deck.data.validation, restored.state.best_metric, before);
+  log.info("data.validation is now \"{}\": the best {} so far, on \"{}\", counts no more",
+           run.deck.data.validation, restored.state.best_metric, before);
   restored.state.best.reset();
 }
 
 /// The loop of one start: made once everything stands, it owns what changes from step to step.
 class Loop {
  public:
-  Loop(Run& run, checkpoint::Lease& lease, const RunClock& clock, const Restored& restored, Recorder& recorder, Guard& guard, Log& log)
+  Loop(Run& run, checkpoint::Lease& lease, const RunClock& clock, const Restored& restored,
+       Recorder& recorder, Guard& guard, Log& log)
       : run_(run),
         lease_(lease),
         clock_(clock),
@@ -99,35 +116,49 @@ class Loop {
         steps_(*run.replica, *run.train_loader),
         saver_(run, state_, restored.own ? state_.step : -1, recorder, log),
         algorithms_(run.mesh.world, deck_.run.folder, run.replica->context().algorithms(), log),
-        trace_(deck_.monitor.trace ? monitor::Trace(run.mesh.world.rank(), deck_.monitor.trace->first, deck_.monitor.trace->last) : monitor::Trace()),
+        trace_(deck_.monitor.trace
+                   ? monitor::Trace(run.mesh.world.rank(), deck_.monitor.trace->first,
+                                    deck_.monitor.trace->last)
+                   : monitor::Trace()),
         finish_(run.layout.total_steps == 0 && state_.elapsed_seconds >= deck_.run.stop.value) {
     if (state_.best && state_.best_metric != deck_.checkpoint.best) {
-      if (!deck_.checkpoint.best.empty()) log_.info("checkpoint.best is now {}: the best {} so far counts no more", deck_.checkpoint.best, state_.best_metric);
+      if (!deck_.checkpoint.best.empty())
+        log_.info("checkpoint.best is now {}: the best {} so far counts no more",
+                  deck_.checkpoint.best, state_.best_metric);
       state_.best.reset();
     }
     if (const std::optional<double> left = clock_.left()) {
-      log_.info("this start ends by itself before {} ({} s left)", clock_.source(), std::max(0L, static_cast<long>(*left)));
+      log_.info("this start ends by itself before {} ({} s left)", clock_.source(),
+                std::max(0L, static_cast<long>(*left)));
       if (clock_.must_stop(0, 0))
-        log_.warn("that is no more than run.walltime_margin ({} s): this start makes one step and ends; give it more time, or lower the margin",
-                  static_cast<long>(deck_.run.walltime_margin.value));
+        log_.warn(
+            "that is no more than run.walltime_margin ({} s): this start makes one step and ends; "
+            "give it more time, or lower the margin",
+            static_cast<long>(deck_.run.walltime_margin.value));
     } else if (!clock_.silent_job().empty()) {
-      log_.info("{} does not say how long it may run: if it has a limit, give run.walltime, so that a checkpoint is written before it", clock_.silent_job());
+      log_.info(
+          "{} does not say how long it may run: if it has a limit, give run.walltime, so that a "
+          "checkpoint is written before it",
+          clock_.silent_job());
     }
   }
 
   ExitCode train() {
     if (!finished()) run_.train_loader->start(state_.cursor);
-    if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+    if (run_.replica->average() != nullptr)
+      run_.replica->average()->anchor(run_.replica->context());
     bool stop = false;
     while (!finished() && !stop) {
       const std::int64_t step = state_.step + steps_.under_way() + 1;
-      const StepRequest request{.rate = schedule_.rate(step),
-                                .wishes = own_wishes(step),
-                                .averages = run_.replica->average() != nullptr && common_step(step) == step,
-                                .loss_limit = loss_limit()};
+      const StepRequest request{
+          .rate = schedule_.rate(step),
+          .wishes = own_wishes(step),
+          .averages = run_.replica->average() != nullptr && common_step(step) == step,
+          .loss_limit = loss_limit()};
       guard_.step_begins(step, saver_.newest());
       steps_.begin(request, traced(step));
-      // Where nothing is to be done at its end, a step may be ended while the next one is under way.
+      // Where nothing is to be done at its end, a step may be ended while the next one is under
+      // way.
       bool past_repair = end_steps(steps_.overlap() && !has_an_end(step) ? 1 : 0);
       if (wanted_.any() || past_repair) past_repair = end_steps(0) || past_repair;
       if (past_repair) {
@@ -138,9 +169,13 @@ class Loop {
       const Wanted wanted = std::exchange(wanted_, {});
       finish_ = finish_ || (wanted.wishes & wish_finish) != 0;
       stop = (wanted.wishes & wish_stop) != 0;
-      // What went wrong in the last step may be in the weights: those of before stay the newest, until a step is right again.
-      const bool saves = stop || ((finished() || wanted.checkpoint || (wanted.wishes & wish_checkpoint) != 0) && !last_is_bad());
-      if (saves || wanted.evaluation || guard_.compares(step)) {  // what is saved is the same on all replicas
+      // What went wrong in the last step may be in the weights: those of before stay the newest,
+      // until a step is right again.
+      const bool saves =
+          stop || ((finished() || wanted.checkpoint || (wanted.wishes & wish_checkpoint) != 0) &&
+                   !last_is_bad());
+      if (saves || wanted.evaluation ||
+          guard_.compares(step)) {  // what is saved is the same on all replicas
         if (const std::string differing = guard_.differing_replicas(); !differing.empty()) {
           if (!roll_back(differing, true)) return corrupted(differing);
           stop = false;
@@ -152,7 +187,9 @@ class Loop {
     }
     recorder_.finish();
     tell_of_graphs();
-    if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step && state_.step < deck_.monitor.trace->last) write_trace();
+    if (deck_.monitor.trace && deck_.monitor.trace->first <= state_.step &&
+        state_.step < deck_.monitor.trace->last)
+      write_trace();
     if (!finished()) return stopped();
     if (last_is_bad()) {
       saver_.settle(state_);
@@ -166,7 +203,9 @@ class Loop {
 
   const RunState& state() const { return state_; }
   const std::string& reason() const { return reason_; }
-  std::string newest_checkpoint() const { return saver_.newest() >= 0 ? checkpoint::step_file_name(saver_.newest()) : ""; }
+  std::string newest_checkpoint() const {
+    return saver_.newest() >= 0 ? checkpoint::step_file_name(saver_.newest()) : "";
+  }
 
  private:
   /// What became due since the replicas were last the same.
@@ -176,34 +215,44 @@ class Loop {
     bool any() const { return wishes != wish_nothing || evaluation || checkpoint; }
   };
 
-  /// The first step from `step` on at whose end all replicas are the same: only there is one state to evaluate, to save and to stop with.
+  /// The first step from `step` on at whose end all replicas are the same: only there is one state
+  /// to evaluate, to save and to stop with.
   std::int64_t common_step(std::int64_t step) const {
-    const std::int64_t every = deck_.parallel.sync_every, next = (step + every - 1) / every * every, last = run_.layout.total_steps;
+    const std::int64_t every = deck_.parallel.sync_every, next = (step + every - 1) / every * every,
+                       last = run_.layout.total_steps;
     return step <= last ? std::min(next, last) : next;
   }
 
   /// The same answer on every rank: times count only by way of the wishes.
-  bool finished() const { return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_; }
-
-  /// Of the step about to be begun: by the losses of all steps before it, where steps overlap of all but the last.
-  double loss_limit() const {
-    const Health& health = guard_.health();
-    return steps_.overlap() && steps_.under_way() == 0 ? health.loss_limit_before() : health.loss_limit();
+  bool finished() const {
+    return run_.layout.total_steps > 0 ? state_.step >= run_.layout.total_steps : finish_;
   }
 
-  /// Whether something is to be done at the end of this step, before the next one is begun, that does not depend on what comes of it.
+  /// Of the step about to be begun: by the losses of all steps before it, where steps overlap of
+  /// all but the last.
+  double loss_limit() const {
+    const Health& health = guard_.health();
+    return steps_.overlap() && steps_.under_way() == 0 ? health.loss_limit_before()
+                                                       : health.loss_limit();
+  }
+
+  /// Whether something is to be done at the end of this step, before the next one is begun, that
+  /// does not depend on what comes of it.
   bool has_an_end(std::int64_t step) const {
-    return step == run_.layout.total_steps || evaluate_every_.due(step) || checkpoint_every_.due(step) || guard_.compares(step) ||
+    return step == run_.layout.total_steps || evaluate_every_.due(step) ||
+           checkpoint_every_.due(step) || guard_.compares(step) ||
            (deck_.monitor.trace && step == deck_.monitor.trace->last);
   }
 
-  /// Ends the steps under way but for the last `but`. Whether health was past repair after one of them.
+  /// Ends the steps under way but for the last `but`. Whether health was past repair after one of
+  /// them.
   bool end_steps(int but) {
     bool past_repair = false;
     while (steps_.under_way() > but) {
       const StepResult result = steps_.end();
       after_step(result, schedule_.rate(state_.step + 1));
-      if (result.applied && !std::exchange(made_a_step_, true)) checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
+      if (result.applied && !std::exchange(made_a_step_, true))
+        checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
       saver_.advance(state_, (result.wishes & wish_saving) != 0);
       if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
       wanted_.wishes |= result.wishes & ~static_cast<std::uint64_t>(wish_saving);
@@ -222,10 +271,14 @@ class Loop {
     if (run_.mesh.world.rank() != 0) return wishes;
     lease_.check();
     const double now = clock_.since_start();
-    // The wish of the step after this one is granted at its common step (steps that overlap: one later), by which an evaluation may be due.
-    const double steps = static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
-    const double evaluation = evaluate_every_.due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
-    time_is_up_ = clock_.must_stop(steps * longest_step_seconds_ + evaluation, saver_.longest_seconds());
+    // The wish of the step after this one is granted at its common step (steps that overlap: one
+    // later), by which an evaluation may be due.
+    const double steps =
+        static_cast<double>(common_step(step + 1) - step + (steps_.overlap() ? 1 : 0));
+    const double evaluation =
+        evaluate_every_.due(step) || deck_.parallel.sync_every > 1 ? evaluation_seconds_ : 0;
+    time_is_up_ =
+        clock_.must_stop(steps * longest_step_seconds_ + evaluation, saver_.longest_seconds());
     if (time_is_up_) wishes |= wish_stop;
     if (now - stop_file_looked_at_ >= 0.5) {  // a stat a step would weigh on a parallel file system
       stop_file_looked_at_ = now;
@@ -233,7 +286,8 @@ class Loop {
       stop_file_ = stat((deck_.run.folder + "/STOP").c_str(), &status) == 0;
     }
     if (stop_file_) wishes |= wish_stop;
-    if (run_.layout.total_steps == 0 && elapsed_before_ + now >= deck_.run.stop.value) wishes |= wish_finish;
+    if (run_.layout.total_steps == 0 && elapsed_before_ + now >= deck_.run.stop.value)
+      wishes |= wish_finish;
     if (checkpoint_every_.over(now - checkpointed_at_)) wishes |= wish_checkpoint;
     return wishes;
   }
@@ -244,8 +298,8 @@ class Loop {
     return trace_.recording() ? &trace_ : nullptr;
   }
 
-  /// After the last traced step, or where the run ends before it: the events of all ranks in one file. That it cannot be written is no reason
-  /// to stop. Collective.
+  /// After the last traced step, or where the run ends before it: the events of all ranks in one
+  /// file. That it cannot be written is no reason to stop. Collective.
   void write_trace() {
     const comm::Communicator& world = run_.mesh.world;
     const std::string mine = trace_.json();
@@ -275,14 +329,19 @@ class Loop {
 
   void tell_of_graphs() const {
     const LaunchGraphs& graphs = run_.replica->graphs();
-    if (graphs.launches() > 0) log_.info("{} of {} launches were given by {} graphs", graphs.launches_by_graph(), graphs.launches(), graphs.graphs());
-    if (!graphs.why_refused().empty()) log_.warn("the device refused a graph, whose kernels are given one by one: {}", graphs.why_refused());
+    if (graphs.launches() > 0)
+      log_.info("{} of {} launches were given by {} graphs", graphs.launches_by_graph(),
+                graphs.launches(), graphs.graphs());
+    if (!graphs.why_refused().empty())
+      log_.warn("the device refused a graph, whose kernels are given one by one: {}",
+                graphs.why_refused());
   }
 
   bool last_is_bad() const { return state_.health.bad_in_a_row > 0; }
 
-  /// Back to the newest checkpoint of this run. The data go on behind the steps that went wrong, or, `repeats`, from where they were then. False where
-  /// there is none, and where the run was rolled back too often. Collective.
+  /// Back to the newest checkpoint of this run. The data go on behind the steps that went wrong,
+  /// or, `repeats`, from where they were then. False where there is none, and where the run was
+  /// rolled back too often. Collective.
   bool roll_back(const std::string& why, bool repeats) {
     saver_.settle(state_);
     if (!guard_.health().may_roll_back()) return false;
@@ -295,7 +354,8 @@ class Loop {
     const RunState then = go_back(run_, choice.path, log_);
     guard_.health().rolled_back(then.health);
     const std::string detail =
-        fmt::format("{}: back from step {} to {}, {}", why, state_.step, then.step, repeats ? "the same data again" : "over the data since");
+        fmt::format("{}: back from step {} to {}, {}", why, state_.step, then.step,
+                    repeats ? "the same data again" : "over the data since");
     state_.step = then.step;
     saver_.went_back(then.step);
     state_.samples = then.samples;
@@ -303,7 +363,8 @@ class Loop {
     state_.health = guard_.health().state();
     finish_ = false;
     wanted_ = {};
-    if (run_.replica->average() != nullptr) run_.replica->average()->anchor(run_.replica->context());
+    if (run_.replica->average() != nullptr)
+      run_.replica->average()->anchor(run_.replica->context());
     run_.train_loader->start(state_.cursor);
     recorder_.event(state_, "rollback", detail);
     log_.warn("{}", detail);
@@ -318,8 +379,12 @@ class Loop {
     recorder_.evaluation(state_, "validation", metrics);
     if (deck_.checkpoint.best.empty()) return;
     const bool higher = deck_.checkpoint.best == "top1";
-    const double value = higher ? metrics.top1 : deck_.checkpoint.best == "perplexity" ? metrics.perplexity() : metrics.loss;
-    if (!std::isfinite(value) || (state_.best && (higher ? value <= *state_.best : value >= *state_.best))) return;
+    const double value = higher                                  ? metrics.top1
+                         : deck_.checkpoint.best == "perplexity" ? metrics.perplexity()
+                                                                 : metrics.loss;
+    if (!std::isfinite(value) ||
+        (state_.best && (higher ? value <= *state_.best : value >= *state_.best)))
+      return;
     state_.best = value;
     state_.best_metric = deck_.checkpoint.best;
     state_.best_step = state_.step;
@@ -335,33 +400,45 @@ class Loop {
       saver_.save_now(state_, best);
     else
       saver_.save(state_, best);
-    algorithms_.update();  // with the first checkpoint there is a next start; communication is at rest, as the saver needs it
+    algorithms_.update();  // with the first checkpoint there is a next start; communication is at
+                           // rest, as the saver needs it
     checkpointed_at_ = clock_.since_start();
   }
 
-  /// At the stop condition: the last validation, the last checkpoint and the one look at the test set, each only where it is not there yet.
+  /// At the stop condition: the last validation, the last checkpoint and the one look at the test
+  /// set, each only where it is not there yet.
   void finish_what_is_missing() {
-    if (run_.validation_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "validation")) evaluate_validation(true);
+    if (run_.validation_loader &&
+        !recorded(run_.mesh.world, deck_.run.folder, state_.step, "validation"))
+      evaluate_validation(true);
     write_checkpoint(true);
     if (run_.test_loader && !recorded(run_.mesh.world, deck_.run.folder, state_.step, "test"))
       recorder_.evaluation(state_, "test", evaluate(*run_.replica, *run_.test_loader));
   }
 
   ExitCode stopped() {
-    reason_ = stop_signal() != 0 ? signal_name(stop_signal()) : stop_file_ ? "STOP file" : time_is_up_ ? clock_.source() : "a signal at another rank";
+    reason_ = stop_signal() != 0 ? signal_name(stop_signal())
+              : stop_file_       ? "STOP file"
+              : time_is_up_      ? clock_.source()
+                                 : "a signal at another rank";
     recorder_.event(state_, "stopped", reason_);
-    const std::string first = stop_file_ ? fmt::format("remove {}/STOP and ", deck_.run.folder) : "";
-    log_.info("stopped at step {} ({}); {}submit the same command again to go on", state_.step, reason_, first);
+    const std::string first =
+        stop_file_ ? fmt::format("remove {}/STOP and ", deck_.run.folder) : "";
+    log_.info("stopped at step {} ({}); {}submit the same command again to go on", state_.step,
+              reason_, first);
     return ExitCode::stopped_early;
   }
 
   ExitCode diverged() {
     recorder_.finish();
     const HealthState& health = guard_.health().state();
-    reason_ = fmt::format("loss or gradient not finite, or loss far above its mean, in {} steps in a row, after {} roll-backs", health.bad_in_a_row,
-                          health.rollbacks);
+    reason_ = fmt::format(
+        "loss or gradient not finite, or loss far above its mean, in {} steps in a row, after {} "
+        "roll-backs",
+        health.bad_in_a_row, health.rollbacks);
     recorder_.event(state_, "diverged", reason_);
-    log_.warn("diverged at step {}: {}; a lower rate, a longer warm-up or clip_norm may help", state_.step, reason_);
+    log_.warn("diverged at step {}: {}; a lower rate, a longer warm-up or clip_norm may help",
+              state_.step, reason_);
     return ExitCode::diverged;
   }
 
@@ -369,7 +446,8 @@ class Loop {
     recorder_.finish();
     reason_ = differing;
     recorder_.event(state_, "replicas_differ", reason_);
-    log_.error("step {}: {}; submit the same command again, if possible without that host", state_.step, reason_);
+    log_.error("step {}: {}; submit the same command again, if possible without that host",
+               state_.step, reason_);
     return ExitCode::rank_lost;
   }
 
@@ -398,8 +476,10 @@ class Loop {
 
 }  // namespace
 
-ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine, Log& log) {
-  install_stop_signals();  // from here on a signal is a wish to stop, also while data are opened and weights read
+ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
+               Log& log) {
+  install_stop_signals();  // from here on a signal is a wish to stop, also while data are opened
+                           // and weights read
   const comm::Communicator& world = environment.world();
   const deck::Deck& deck = request.deck;
   const bool lead = world.rank() == 0;
@@ -407,7 +487,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
   checkpoint::ExitRecord record;
   record.start = utc_timestamp();
   HeldFolder folder = take_folder(deck, environment, log);
-  bool wrong_start = true;  // until everything stands: a mistake found so far leaves no folder that was not there
+  bool wrong_start =
+      true;  // until everything stands: a mistake found so far leaves no folder that was not there
   // World rank 0's, or that of a rank whose error ends the job before rank 0 hears of it.
   const auto leave_record = [&](ExitCode code, const std::string& reason, bool alone = false) {
     if (!lead && !alone) return;
@@ -428,7 +509,8 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     const auto nothing_to_do = [&](std::int64_t step) {
       record.step = step;
       record.checkpoint = checkpoint::step_file_name(step);
-      leave_record(ExitCode::done, "the stop condition of the deck was reached before; nothing to do");
+      leave_record(ExitCode::done,
+                   "the stop condition of the deck was reached before; nothing to do");
       checkpoint::forget_attempts(world, deck.run.folder);
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
@@ -437,50 +519,59 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
     if (look.finished_at) return nothing_to_do(*look.finished_at);
     std::unique_ptr<Watchdog> watchdog;
     if (deck.health.watchdog)
-      watchdog = std::make_unique<Watchdog>(Watchdog::Options{deck.run.folder, record.start, deck.health.watchdog->value}, environment, engine, log);
+      watchdog = std::make_unique<Watchdog>(
+          Watchdog::Options{deck.run.folder, record.start, deck.health.watchdog->value},
+          environment, engine, log);
     const std::vector<std::string> hosts = hosts_of(environment);
     Run run(deck, environment, engine, log);
     Restored restored = restore(run, request.restart, look.newest, log);
     forget_best_of_other_set(run, restored, log);
     record.step = restored.state.step;
     if (restored.own) record.checkpoint = checkpoint::step_file_name(restored.state.step);
-    if (restored.own && nothing_left(world, deck, run.layout.total_steps, restored.state.step, restored.state.elapsed_seconds))
+    if (restored.own && nothing_left(world, deck, run.layout.total_steps, restored.state.step,
+                                     restored.state.elapsed_seconds))
       return nothing_to_do(restored.state.step);
     wrong_start = false;
     run.record_start(environment);
     std::unique_ptr<Recorder> recorder;
     comm::together(world, [&] {
-      recorder = std::make_unique<Recorder>(Recorder::Options{.run_folder = deck.run.folder,
-                                                              .records = lead,
-                                                              .tensorboard = deck.monitor.tensorboard,
-                                                              .every_steps = run.progress_steps(),
-                                                              .total_steps = run.layout.total_steps,
-                                                              .global = deck.batch.global,
-                                                              .samples_per_epoch = run.layout.samples_per_epoch,
-                                                              .tokens_per_sample = run.layout.scale.tokens_per_sample,
-                                                              .memory_bytes = run.plan.total(),
-                                                              .averages = deck.optimizer.ema > 0,
-                                                              .fresh = restored.state.step == 0,
-                                                              .device = run.device},
-                                            log);
-      if (restored.state.step > 0) recorder->event(restored.state, "restart", fmt::format("goes on from step {}", restored.state.step));
+      recorder = std::make_unique<Recorder>(
+          Recorder::Options{.run_folder = deck.run.folder,
+                            .records = lead,
+                            .tensorboard = deck.monitor.tensorboard,
+                            .every_steps = run.progress_steps(),
+                            .total_steps = run.layout.total_steps,
+                            .global = deck.batch.global,
+                            .samples_per_epoch = run.layout.samples_per_epoch,
+                            .tokens_per_sample = run.layout.scale.tokens_per_sample,
+                            .memory_bytes = run.plan.total(),
+                            .averages = deck.optimizer.ema > 0,
+                            .fresh = restored.state.step == 0,
+                            .device = run.device},
+          log);
+      if (restored.state.step > 0)
+        recorder->event(restored.state, "restart",
+                        fmt::format("goes on from step {}", restored.state.step));
     });
 
     Guard guard(run, restored.state, hosts, watchdog.get(), *recorder, log);
     Loop loop(run, folder.lease, clock, restored, *recorder, guard, log);
     try {
       const ExitCode code = loop.train();
-      run.engine.quiesce();  // weights of the last update may still be gathered into the replica's memory
+      run.engine
+          .quiesce();  // weights of the last update may still be gathered into the replica's memory
       come_by("end");
       if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0)
-        log.info("pinned host memory beside the plan, for communication: {}", format_bytes(static_cast<double>(bytes)));
+        log.info("pinned host memory beside the plan, for communication: {}",
+                 format_bytes(static_cast<double>(bytes)));
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
       comm::together(world, [&] { recorder->settle(); });
       leave_record(code, loop.reason());
       return code;
     } catch (const std::exception& error) {
-      // One rank's alone: the others wait in a collective call, and the engine may still work on this rank's buffers. Out from here, with everything alive.
+      // One rank's alone: the others wait in a collective call, and the engine may still work on
+      // this rank's buffers. Out from here, with everything alive.
       const auto* known = dynamic_cast<const Error*>(&error);
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();

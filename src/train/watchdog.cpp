@@ -38,7 +38,8 @@ constexpr double longest_period = 1;
 constexpr int report_seconds = 20;
 // Rank 0's MPI_Abort ends the others; where it does not, they go by themselves after this.
 constexpr int grace_seconds = 2;
-// So much later than the rank before it a rank notices that rank 0 is lost: then the first speaks for all, and before it rank 0 where a network broke in two.
+// So much later than the rank before it a rank notices that rank 0 is lost: then the first speaks
+// for all, and before it rank 0 where a network broke in two.
 constexpr double turn_seconds = 0.25, longest_turn = 5;
 
 /// Deadlines grow where ranks and their threads share cores: each then waits for its turn on one.
@@ -60,7 +61,8 @@ void go_in_any_case() {
 }  // namespace
 
 struct Watchdog::State {
-  State(const Options& options_in, comm::Environment& environment_in, const comm::Engine& engine_in, Log& log_in)
+  State(const Options& options_in, comm::Environment& environment_in, const comm::Engine& engine_in,
+        Log& log_in)
       : options(options_in),
         environment(environment_in),
         engine(engine_in),
@@ -99,7 +101,9 @@ Message Watchdog::State::own_sign(double now) const {
   message.sign.waiting = engine.waiting() ? 1 : 0;
   set_text(message.sign.host, environment.host());
   const std::vector<std::string> requests = engine.describe();
-  if (!requests.empty()) set_text(message.sign.operation, requests.front());  // the oldest: what the rank waits for, or will first
+  if (!requests.empty())
+    set_text(message.sign.operation,
+             requests.front());  // the oldest: what the rank waits for, or will first
   return message;
 }
 
@@ -111,7 +115,9 @@ void Watchdog::State::take(const Message& message, int from, double now) {
     go();
   } else {
     Sign sign = message.sign;
-    if (rank != 0) sign.allowed_seconds = std::numeric_limits<double>::infinity();  // rank 0 judges that itself, as long as it gives signs
+    if (rank != 0)
+      sign.allowed_seconds = std::numeric_limits<double>::infinity();  // rank 0 judges that itself,
+                                                                       // as long as it gives signs
     watch.heard(from, sign, now);
     if (rank != 0) return;
     const Message answer = own_sign(now);
@@ -124,7 +130,8 @@ void Watchdog::State::run() {
   double woke = monotonic_seconds(), due = woke;
   while (!ending) {
     Message message;
-    const std::optional<int> from = datagrams.receive(std::as_writable_bytes(std::span(&message, 1)), std::max(0.001, due - woke));
+    const std::optional<int> from = datagrams.receive(
+        std::as_writable_bytes(std::span(&message, 1)), std::max(0.001, due - woke));
     const double now = monotonic_seconds();
     if (now - woke > shortest / 2) activity.forgive(now - woke);
     woke = now;
@@ -148,7 +155,8 @@ void Watchdog::State::send_to_all(Kind kind) {
   constexpr int times = 3;  // some may be lost
   for (int i = 0; i < times; ++i) {
     if (rank != 0) datagrams.send(0, std::as_bytes(std::span(&message, 1)));
-    for (int to = 1; rank == 0 && to < ranks; ++to) datagrams.send(to, std::as_bytes(std::span(&message, 1)));
+    for (int to = 1; rank == 0 && to < ranks; ++to)
+      datagrams.send(to, std::as_bytes(std::span(&message, 1)));
   }
 }
 
@@ -156,12 +164,16 @@ void Watchdog::State::speak(const Watch::Lost& lost, double now) {
   const std::int64_t finished = activity.finished();
   try {
     if (rank != 0) log.open_file(options.run_folder + "/log.txt");
-    log.error("{}: the job ends with code {}; submit the same command again to go on", lost.what, static_cast<int>(ExitCode::rank_lost));
+    log.error("{}: the job ends with code {}; submit the same command again to go on", lost.what,
+              static_cast<int>(ExitCode::rank_lost));
     for (const std::string& line : watch.last_known(now)) log.info("{}", line);
     const std::int64_t newest = activity.checkpoint();
     const std::string name = newest < 0 ? "" : checkpoint::step_file_name(newest);
-    checkpoint::write_exit_record(options.run_folder,
-                                  {.start = options.start, .code = ExitCode::rank_lost, .reason = lost.what, .step = finished, .checkpoint = name});
+    checkpoint::write_exit_record(options.run_folder, {.start = options.start,
+                                                       .code = ExitCode::rank_lost,
+                                                       .reason = lost.what,
+                                                       .step = finished,
+                                                       .checkpoint = name});
     monitor::Row row("event");
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.what);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
@@ -173,16 +185,20 @@ void Watchdog::State::speak(const Watch::Lost& lost, double now) {
 
 void Watchdog::State::report(const Watch::Lost& lost, double now) {
   go_in_any_case();
-  // Where a network breaks in two, each part misses the other: rank 0's part has the last word, another's the first where nobody has spoken yet.
+  // Where a network breaks in two, each part misses the other: rank 0's part has the last word,
+  // another's the first where nobody has spoken yet.
   std::error_code ignored;
-  if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored)) speak(lost, now);
+  if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored))
+    speak(lost, now);
   if (rank == 0) send_to_all(Kind::leave);
-  // MPI_Abort also ends ranks that a stopped process or another node holds; without MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
+  // MPI_Abort also ends ranks that a stopped process or another node holds; without
+  // MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
   if (environment.threads()) environment.abort(ExitCode::rank_lost);
   go();
 }
 
-/// Some launchers take their ranks along, some leave those behind that are at work: nobody would end these.
+/// Some launchers take their ranks along, some leave those behind that are at work: nobody would
+/// end these.
 void Watchdog::State::leave_the_launcher(double now) {
   go_in_any_case();
   if (rank == 0)
@@ -192,7 +208,8 @@ void Watchdog::State::leave_the_launcher(double now) {
   go();
 }
 
-Watchdog::Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine, Log& log)
+Watchdog::Watchdog(const Options& options, comm::Environment& environment,
+                   const comm::Engine& engine, Log& log)
     : state_(std::make_unique<State>(options, environment, engine, log)) {
   state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
@@ -204,7 +221,11 @@ Watchdog::~Watchdog() {
   state_->send_to_all(Kind::farewell);
 }
 
-void Watchdog::enter(const std::string& phase, std::int64_t step) { state_->activity.enter(phase, step, monotonic_seconds()); }
-void Watchdog::step_begins(std::int64_t step, std::int64_t newest_checkpoint) { state_->activity.step_begins(step, newest_checkpoint); }
+void Watchdog::enter(const std::string& phase, std::int64_t step) {
+  state_->activity.enter(phase, step, monotonic_seconds());
+}
+void Watchdog::step_begins(std::int64_t step, std::int64_t newest_checkpoint) {
+  state_->activity.step_begins(step, newest_checkpoint);
+}
 
 }  // namespace trireme::train

@@ -45,7 +45,8 @@ TEST_P(ShippedDecks, EveryMisspeltKeyIsNamedWithItsLine) {
         const std::string place = fmt::format("deck.toml:{}:1: ", line);
         const std::string message = error.what();
         EXPECT_NE(message.find(place), std::string::npos) << message;
-        const std::string remedy = fmt::format("{}: unknown key, did you mean \"{}\"?", key, text.substr(begin, equals - begin));
+        const std::string remedy = fmt::format("{}: unknown key, did you mean \"{}\"?", key,
+                                               text.substr(begin, equals - begin));
         EXPECT_NE(message.find(remedy), std::string::npos) << message;
       }
     }
@@ -53,16 +54,23 @@ TEST_P(ShippedDecks, EveryMisspeltKeyIsNamedWithItsLine) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Inputs, ShippedDecks, testing::ValuesIn(shipped_decks()), [](const auto& info) {
-  const std::filesystem::path path(info.param);
-  std::string name = fmt::format("{}_{}", path.parent_path().filename().string(), path.stem().string());
-  std::replace_if(name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(Inputs, ShippedDecks, testing::ValuesIn(shipped_decks()),
+                         [](const auto& info) {
+                           const std::filesystem::path path(info.param);
+                           std::string name =
+                               fmt::format("{}_{}", path.parent_path().filename().string(),
+                                           path.stem().string());
+                           std::replace_if(
+                               name.begin(), name.end(),
+                               [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); },
+                               '_');
+                           return name;
+                         });
 
 TEST(ShippedDecks, WriteToDifferentFolders) {
   std::set<std::string> folders;
-  for (const std::string& path : shipped_decks()) EXPECT_TRUE(folders.insert(parse(read_file(path), path).run.folder).second) << path;
+  for (const std::string& path : shipped_decks())
+    EXPECT_TRUE(folders.insert(parse(read_file(path), path).run.folder).second) << path;
   EXPECT_FALSE(folders.empty());
 }
 

@@ -5,10 +5,12 @@
 namespace trireme::test {
 namespace {
 
-// u: unit roundoff of float32. Bounds count roundings: the kernels' sigmoid 9, its derivative 14 (kernels/activation.cpp); GELU's argument
-// v = 2 sqrt(2/pi) (x + 0.044715 x^3) 5, and d log sigmoid / dv and d log sigmoid' / dv are at most 1, so they count |v| times.
+// u: unit roundoff of float32. Bounds count roundings: the kernels' sigmoid 9, its derivative 14
+// (kernels/activation.cpp); GELU's argument v = 2 sqrt(2/pi) (x + 0.044715 x^3) 5, and d log
+// sigmoid / dv and d log sigmoid' / dv are at most 1, so they count |v| times.
 constexpr double u = 0x1p-24;
-constexpr double underflow = 1e-36;  // below v = -87 the kernels' sigmoid is 0, the true one under 1.2e-38, and |x| there under 100
+constexpr double underflow = 1e-36;  // below v = -87 the kernels' sigmoid is 0, the true one
+                                     // under 1.2e-38, and |x| there under 100
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
 double slope(double v) { return sigmoid(v) * sigmoid(-v); }
@@ -16,19 +18,27 @@ double slope(double v) { return sigmoid(v) * sigmoid(-v); }
 const double gelu_scale = std::sqrt(2 / std::acos(-1.0));
 double gelu_argument(double x) { return 2 * gelu_scale * (x + 0.044715 * x * x * x); }
 double gelu_argument_slope(double x) { return 2 * gelu_scale * (1 + 3 * 0.044715 * x * x); }
-/// As it is written down; for x < -5 the sum of 1 and the hyperbolic tangent loses its digits, there the kernel is compared with the other form.
-double gelu_by_tanh(double x) { return x / 2 * (1 + std::tanh(gelu_scale * (x + 0.044715 * x * x * x))); }
+/// As it is written down; for x < -5 the sum of 1 and the hyperbolic tangent loses its digits,
+/// there the kernel is compared with the other form.
+double gelu_by_tanh(double x) {
+  return x / 2 * (1 + std::tanh(gelu_scale * (x + 0.044715 * x * x * x)));
+}
 double gelu(double x) { return x * sigmoid(gelu_argument(x)); }
-double gelu_slope(double x) { return sigmoid(gelu_argument(x)) + x * slope(gelu_argument(x)) * gelu_argument_slope(x); }
+double gelu_slope(double x) {
+  return sigmoid(gelu_argument(x)) + x * slope(gelu_argument(x)) * gelu_argument_slope(x);
+}
 double silu(double x) { return x * sigmoid(x); }
 double silu_slope(double x) { return sigmoid(x) + x * slope(x); }
 
-/// A fine grid over [-100, 100], finer around 0, and random numbers: 1, odd, prime, more than a piece.
+/// A fine grid over [-100, 100], finer around 0, and random numbers: 1, odd, prime, more than a
+/// piece.
 Values points(std::int64_t count) {
   Values x(static_cast<std::size_t>(count));
   for (std::int64_t i = 0; i < count; ++i) {
     const double t = 2.0 * static_cast<double>(i) / static_cast<double>(count) - 1;
-    x[i] = i % 3 == 0 ? 100 * t * t * t : i % 3 == 1 ? 8 * t : normal_at(7, static_cast<std::uint64_t>(i));
+    x[i] = i % 3 == 0   ? 100 * t * t * t
+           : i % 3 == 1 ? 8 * t
+                        : normal_at(7, static_cast<std::uint64_t>(i));
   }
   return x;
 }
@@ -37,7 +47,8 @@ constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};
 TEST(Activation, ReferencesAgreeWithTheirDerivatives) {
   for (double x = -6; x <= 6; x += 0.37) {
     EXPECT_NEAR(gelu(x), gelu_by_tanh(x), 1e-15 * 6);
-    EXPECT_NEAR(gelu_slope(x), (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5, 1e-9);  // step^2 times a third derivative of about 1
+    EXPECT_NEAR(gelu_slope(x), (gelu(x + 1e-5) - gelu(x - 1e-5)) / 2e-5,
+                1e-9);  // step^2 times a third derivative of about 1
     EXPECT_NEAR(silu_slope(x), (silu(x + 1e-5) - silu(x - 1e-5)) / 2e-5, 1e-9);
   }
 }
@@ -52,7 +63,8 @@ TEST(Activation, GeluKeepsItsRelativeErrorInBothTails) {
       Values expected, bounds;
       for (const double value : values(x)) {
         expected.push_back(gelu(value));
-        const double relative = (10 + 5 * std::abs(gelu_argument(value))) * u + (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : 0);
+        const double relative = (10 + 5 * std::abs(gelu_argument(value))) * u +
+                                (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : 0);
         bounds.push_back(relative * std::abs(expected.back()) + underflow);
       }
       expect_within(y, expected, bounds, to_string(dtype));
@@ -70,10 +82,15 @@ TEST(Activation, GeluGradient) {
       const Values at = values(x), gradient = values(dy);
       Values expected, bounds;
       for (std::int64_t i = 0; i < n; ++i) {
-        const double v = gelu_argument(at[i]), first = sigmoid(v), second = std::abs(at[i]) * slope(v) * gelu_argument_slope(at[i]);
+        const double v = gelu_argument(at[i]), first = sigmoid(v),
+                     second = std::abs(at[i]) * slope(v) * gelu_argument_slope(at[i]);
         expected.push_back(gradient[i] * gelu_slope(at[i]));
-        const double absolute = ((11 + 5 * std::abs(v)) * first + (22 + 5 * std::abs(v)) * second) * u + 1e-32;  // v' is up to 1e4 where sigmoid' underflows
-        bounds.push_back(std::abs(gradient[i]) * absolute + (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : u) * std::abs(expected[i]));
+        const double absolute =
+            ((11 + 5 * std::abs(v)) * first + (22 + 5 * std::abs(v)) * second) * u +
+            1e-32;  // v' is up to 1e4 where sigmoid' underflows
+        bounds.push_back(std::abs(gradient[i]) * absolute +
+                         (dtype != DType::float32 ? 1.01 * unit_roundoff(dtype) : u) *
+                             std::abs(expected[i]));
       }
       expect_within(dx, expected, bounds, to_string(dtype));
       ops::gelu_backward(f.context, x, dy, dy);
@@ -95,7 +112,8 @@ TEST(Activation, GeluFarOut) {
 
 TEST(Activation, SwigluAndItsGradient) {
   for (const DType dtype : compute_types) {
-    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {5, 61}, {7, 64}, {2, 5003}}) {
+    for (const auto& [rows, width] :
+         {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {5, 61}, {7, 64}, {2, 5003}}) {
       SmallFixture f;
       const Tensor x = f.make(dtype, {rows, 2 * width}), y = f.make(dtype, {rows, width});
       const Tensor dy = f.random(dtype, {rows, width}, "dy"), dx = f.make(dtype, x.shape);
@@ -114,7 +132,8 @@ TEST(Activation, SwigluAndItsGradient) {
           expected_dx[gate] = d * at[up] * silu_slope(g);
           // 11 roundings of the sigmoid and what follows, 16 of the second term, 1 of d * up.
           bounds_dx[gate] =
-              std::abs(d * at[up]) * u * (12 * sigmoid(g) + 17 * std::abs(g) * slope(g)) + rounding * std::abs(expected_dx[gate]) + 100 * underflow;
+              std::abs(d * at[up]) * u * (12 * sigmoid(g) + 17 * std::abs(g) * slope(g)) +
+              rounding * std::abs(expected_dx[gate]) + 100 * underflow;
           expected_dx[up] = d * silu(g);
           bounds_dx[up] = (10 * u + rounding) * std::abs(expected_dx[up]) + 100 * underflow;
         }
@@ -130,7 +149,8 @@ TEST(Activation, SwigluAndItsGradient) {
 TEST(Activation, MetaCountsWhatTheCpuCounts) {
   SmallFixture real, meta(DeviceKind::meta);
   for (Fixture* f : {&real, &meta}) {
-    const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1), wide_too = f->filled(DType::bfloat16, {3, 10}, 1),
+    const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1),
+                 wide_too = f->filled(DType::bfloat16, {3, 10}, 1),
                  narrow = f->filled(DType::bfloat16, {3, 5}, 1);
     ops::gelu_forward(f->context, wide, wide_too);
     ops::gelu_backward(f->context, wide, wide_too, wide_too);

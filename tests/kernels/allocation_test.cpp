@@ -1,6 +1,7 @@
-// A steady step allocates nothing: calls of operator new are counted while products, convolutions and pooling are called again. oneDNN
-// allocates some small objects inside dnnl_primitive_execute (3.2: its map of arguments, its list of scratchpads); those are its own
-// affair and are told apart by the address that called.
+// A steady step allocates nothing: calls of operator new are counted while products, convolutions
+// and pooling are called again. oneDNN allocates some small objects inside dnnl_primitive_execute
+// (3.2: its map of arguments, its list of scratchpads); those are its own affair and are told apart
+// by the address that called.
 
 #include <atomic>
 #include <cstdlib>
@@ -19,7 +20,8 @@ std::atomic<std::int64_t> allocations{0};
 
 bool called_by_onednn(void* address) {
   Dl_info info{};
-  return dladdr(address, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "libdnnl") != nullptr;
+  return dladdr(address, &info) != 0 && info.dli_fname != nullptr &&
+         std::strstr(info.dli_fname, "libdnnl") != nullptr;
 }
 }  // namespace
 
@@ -46,17 +48,22 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "the sanitizer's own allocations are seen here as the program's";
 #endif
-  if (tested_device() == DeviceKind::emulated) GTEST_SKIP() << "the emulated device's own book-keeping allocates";
+  if (tested_device() == DeviceKind::emulated)
+    GTEST_SKIP() << "the emulated device's own book-keeping allocates";
   for (const DType dtype : compute_types) {
     Fixture f;
     const ops::Convolution c{4, 8, 8, 16, 32, 3, 1, 1, dtype};
     const ops::Linear l{4, 32, 10, ops::MatrixOrder::out_in, dtype};
     const ops::MaxPool m{4, 8, 8, 16, 3, 2, 1, dtype};
-    const Tensor x = f.random(dtype, c.input_shape(), "x"), w = f.random(dtype, c.weight_shape(), "w"), y = f.make(dtype, c.output_shape());
+    const Tensor x = f.random(dtype, c.input_shape(), "x"),
+                 w = f.random(dtype, c.weight_shape(), "w"), y = f.make(dtype, c.output_shape());
     const Tensor dx = f.make(dtype, c.input_shape()), dw = f.make(DType::float32, c.weight_shape());
-    const Tensor pooled = f.make(dtype, m.output_shape()), winners = f.make(DType::uint8, m.output_shape());
-    const Tensor mean = f.make(dtype, {4, 32}), matrix = f.random(dtype, {10, 32}, "matrix"), bias = f.random(DType::float32, {10}, "bias");
-    const Tensor logits = f.make(dtype, {4, 10}), dmatrix = f.make(DType::float32, {10, 32}), dbias = f.make(DType::float32, {10});
+    const Tensor pooled = f.make(dtype, m.output_shape()),
+                 winners = f.make(DType::uint8, m.output_shape());
+    const Tensor mean = f.make(dtype, {4, 32}), matrix = f.random(dtype, {10, 32}, "matrix"),
+                 bias = f.random(DType::float32, {10}, "bias");
+    const Tensor logits = f.make(dtype, {4, 10}), dmatrix = f.make(DType::float32, {10, 32}),
+                 dbias = f.make(DType::float32, {10});
     ops::PreparedWeight of_w, of_matrix;
 
     const auto step = [&](std::uint64_t version) {

@@ -17,19 +17,32 @@ using ops::Attention;
 
 /// Attention in plain double precision, by the definition.
 struct Reference {
-  explicit Reference(const Attention& attention) : a(attention), scale(1 / std::sqrt(static_cast<double>(a.head_width))) {}
+  explicit Reference(const Attention& attention)
+      : a(attention), scale(1 / std::sqrt(static_cast<double>(a.head_width))) {}
 
-  std::int64_t at(std::int64_t b, std::int64_t t, std::int64_t column) const { return (b * a.context + t) * a.qkv_width() + column; }
-  std::int64_t q_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return at(b, t, h * a.head_width); }
-  std::int64_t k_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return at(b, t, (a.heads + h / (a.heads / a.kv_heads)) * a.head_width); }
-  std::int64_t v_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return k_at(b, h, t) + a.kv_heads * a.head_width; }
-  std::int64_t out_at(std::int64_t b, std::int64_t h, std::int64_t t) const { return (b * a.context + t) * a.out_width() + h * a.head_width; }
+  std::int64_t at(std::int64_t b, std::int64_t t, std::int64_t column) const {
+    return (b * a.context + t) * a.qkv_width() + column;
+  }
+  std::int64_t q_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return at(b, t, h * a.head_width);
+  }
+  std::int64_t k_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return at(b, t, (a.heads + h / (a.heads / a.kv_heads)) * a.head_width);
+  }
+  std::int64_t v_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return k_at(b, h, t) + a.kv_heads * a.head_width;
+  }
+  std::int64_t out_at(std::int64_t b, std::int64_t h, std::int64_t t) const {
+    return (b * a.context + t) * a.out_width() + h * a.head_width;
+  }
 
   /// What dropout leaves of the probability of (b, h, q, k), by the formula.
   double keep(std::int64_t b, std::int64_t h, std::int64_t q, std::int64_t k) const {
     if (a.dropout == 0) return 1;
-    const auto element = static_cast<std::uint64_t>(((a.first_head + h) * a.context + q) * a.context + k);
-    const std::uint32_t word = philox(mix64(a.key ^ a.sample_keys[b]), element / 4, 0).word[element % 4];
+    const auto element =
+        static_cast<std::uint64_t>(((a.first_head + h) * a.context + q) * a.context + k);
+    const std::uint32_t word =
+        philox(mix64(a.key ^ a.sample_keys[b]), element / 4, 0).word[element % 4];
     return uniform_unit(word) >= a.dropout ? 1 / (1 - static_cast<double>(a.dropout)) : 0;
   }
   double product(const Values& x, std::int64_t i, const Values& y, std::int64_t j) const {
@@ -38,9 +51,11 @@ struct Reference {
     return sum;
   }
   /// Probabilities of row (b, h, q), before dropout; `log_sum` of its scores.
-  Values row(const Values& qkv, std::int64_t b, std::int64_t h, std::int64_t q, double& log_sum) const {
+  Values row(const Values& qkv, std::int64_t b, std::int64_t h, std::int64_t q,
+             double& log_sum) const {
     Values p(q + 1);
-    for (std::int64_t k = 0; k <= q; ++k) p[k] = scale * product(qkv, q_at(b, h, q), qkv, k_at(b, h, k));
+    for (std::int64_t k = 0; k <= q; ++k)
+      p[k] = scale * product(qkv, q_at(b, h, q), qkv, k_at(b, h, k));
     const double largest = *std::max_element(p.begin(), p.end());
     double sum = 0;
     for (double& x : p) sum += x = std::exp(x - largest);
@@ -59,12 +74,14 @@ struct Reference {
     Values out, log_sum;
   };
   Forward forward(const Values& qkv) const {
-    Forward f{Values(a.batch * a.context * a.out_width(), 0.0), Values(a.batch * a.heads * a.context)};
+    Forward f{Values(a.batch * a.context * a.out_width(), 0.0),
+              Values(a.batch * a.heads * a.context)};
     for_each_row([&](auto b, auto h, auto q) {
       const Values p = row(qkv, b, h, q, f.log_sum[(b * a.heads + h) * a.context + q]);
       for (std::int64_t k = 0; k <= q; ++k) {
         const double weight = p[k] * keep(b, h, q, k);
-        for (std::int64_t d = 0; d < a.head_width; ++d) f.out[out_at(b, h, q) + d] += weight * qkv[v_at(b, h, k) + d];
+        for (std::int64_t d = 0; d < a.head_width; ++d)
+          f.out[out_at(b, h, q) + d] += weight * qkv[v_at(b, h, k) + d];
       }
     });
     return f;
@@ -97,13 +114,15 @@ struct Reference {
 
 constexpr std::uint64_t sample_keys[] = {0x9E3779B97F4A7C15u, 17, 0xFFFFFFFFFFFFFFFFu};
 
-/// Who computes: the op, which on the CPU has code of its own, or the kernel that a CUDA device runs, here on the host.
+/// Who computes: the op, which on the CPU has code of its own, or the kernel that a CUDA device
+/// runs, here on the host.
 enum class By : std::uint8_t { op, kernel };
 constexpr By both[] = {By::op, By::kernel};
 
 /// One problem's tensors and both passes.
 struct Problem {
-  explicit Problem(const Attention& attention, By implementation = By::op, DeviceKind kind = tested_device(), double size = 1)
+  explicit Problem(const Attention& attention, By implementation = By::op,
+                   DeviceKind kind = tested_device(), double size = 1)
       : a(attention),
         by(implementation),
         fixture(kind, 24 * Fixture::mebibyte),
@@ -119,19 +138,25 @@ struct Problem {
     ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_forward<T>(); });
   }
   void backward() {
-    if (by == By::op) return attention_backward(fixture.context, placed, qkv, out, log_sum, dout, dqkv);
+    if (by == By::op)
+      return attention_backward(fixture.context, placed, qkv, out, log_sum, dout, dqkv);
     ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_backward<T>(); });
   }
-  kernels::AttentionShape shape() const { return {a.batch, a.context, a.heads, a.kv_heads, a.head_width, a.dropout, a.key, placed.sample_keys, a.first_head}; }
+  kernels::AttentionShape shape() const {
+    return {a.batch, a.context,          a.heads,     a.kv_heads, a.head_width, a.dropout,
+            a.key,   placed.sample_keys, a.first_head};
+  }
   template <class T>
   void kernel_forward() {
-    kernels::attention_forward<T>(fixture.context.stream(), shape(), {qkv.as<T>(), out.as<T>(), log_sum.as<float>()});
+    kernels::attention_forward<T>(fixture.context.stream(), shape(),
+                                  {qkv.as<T>(), out.as<T>(), log_sum.as<float>()});
   }
   template <class T>
   void kernel_backward() {
     const Tensor delta = fixture.make(DType::float32, log_sum.shape);
     kernels::attention_backward<T>(fixture.context.stream(), shape(),
-                                   {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(), dqkv.as<T>(), delta.as<float>()});
+                                   {qkv.as<T>(), out.as<T>(), log_sum.as<float>(), dout.as<T>(),
+                                    dqkv.as<T>(), delta.as<float>()});
   }
 
   Attention a;
@@ -142,7 +167,8 @@ struct Problem {
 };
 
 std::string name_of(const Attention& a, By by = By::op) {
-  return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}", by == By::kernel ? "kernel, " : "", to_string(a.dtype), a.batch, a.context,
+  return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}",
+                     by == By::kernel ? "kernel, " : "", to_string(a.dtype), a.batch, a.context,
                      a.heads, a.kv_heads, a.head_width, a.dropout);
 }
 
@@ -150,8 +176,10 @@ std::vector<Attention> cases() {
   std::vector<Attention> all;
   for (const DType dtype : compute_types) {
     for (const float dropout : {0.0f, 0.2f}) {
-      const auto add = [&](std::int64_t batch, std::int64_t context, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width) {
-        all.push_back({batch, context, heads, kv_heads, head_width, dtype, dropout, 0xABCDEF, sample_keys, 0});
+      const auto add = [&](std::int64_t batch, std::int64_t context, std::int64_t heads,
+                           std::int64_t kv_heads, std::int64_t head_width) {
+        all.push_back({batch, context, heads, kv_heads, head_width, dtype, dropout, 0xABCDEF,
+                       sample_keys, 0});
       };
       add(1, 1, 1, 1, 1);
       add(2, 3, 2, 1, 5);
@@ -168,9 +196,10 @@ std::vector<Attention> cases() {
   return all;
 }
 
-// What is rounded to the tensors' type (in bfloat16, where products take it, the probabilities, as a product's operand, and the result) counts twice its unit; sums
-// in float32 have some dozens of terms of order one, or their means: scores of standard normal vectors are, divided by the root of their
-// width, standard normal.
+// What is rounded to the tensors' type (in bfloat16, where products take it, the probabilities, as
+// a product's operand, and the result) counts twice its unit; sums in float32 have some dozens of
+// terms of order one, or their means: scores of standard normal vectors are, divided by the root of
+// their width, standard normal.
 double tolerance(const Attention& a) { return 2 * unit_roundoff(a.dtype) + 64 * 0x1p-24; }
 
 TEST(Attention, ForwardEqualsTheDefinition) {
@@ -181,7 +210,8 @@ TEST(Attention, ForwardEqualsTheDefinition) {
       Problem p(a, by);
       p.forward();
       expect_close(p.out, expected.out, tolerance(a) * keep, tolerance(a), name_of(a, by));
-      expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)), 0x1p-22, name_of(a, by));  // float32 in any case
+      expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)),
+                   0x1p-22, name_of(a, by));  // float32 in any case
     }
   }
 }
@@ -190,13 +220,15 @@ TEST(Attention, BackwardIsTheGradient) {
   for (const Attention& a : cases()) {
     Problem problem(a);
     const Values expected = Reference(a).backward(values(problem.qkv), values(problem.dout));
-    // Errors of the terms are independent: their sum grows as the gradient itself, with the root of the number of terms.
+    // Errors of the terms are independent: their sum grows as the gradient itself, with the root of
+    // the number of terms.
     const double size = std::sqrt(dot(expected, expected) / static_cast<double>(expected.size()));
     for (const By by : both) {
       Problem p(a, by);
       p.forward();
       p.backward();
-      expect_close(p.dqkv, expected, 4 * tolerance(a) * (1 + size), 4 * tolerance(a), name_of(a, by));
+      expect_close(p.dqkv, expected, 4 * tolerance(a) * (1 + size), 4 * tolerance(a),
+                   name_of(a, by));
     }
   }
 }
@@ -206,10 +238,13 @@ TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
     if (a.dtype != DType::float32 || a.context > 100) continue;
     Problem p(a);
     const Reference reference(a);
-    const Values qkv = values(p.qkv), dout = values(p.dout), v = values(p.fixture.random(DType::float32, p.qkv.shape, "direction"));
+    const Values qkv = values(p.qkv), dout = values(p.dout),
+                 v = values(p.fixture.random(DType::float32, p.qkv.shape, "direction"));
     const Values gradient = reference.backward(qkv, dout);
-    const double expected = directional_derivative([&](const Values& x) { return dot(reference.forward(x).out, dout); }, qkv, v);
-    EXPECT_NEAR(dot(gradient, v), expected, 1e-7 * (1 + dot(magnitudes(gradient), magnitudes(v)))) << name_of(a);  // step 1e-5, squared
+    const double expected = directional_derivative(
+        [&](const Values& x) { return dot(reference.forward(x).out, dout); }, qkv, v);
+    EXPECT_NEAR(dot(gradient, v), expected, 1e-7 * (1 + dot(magnitudes(gradient), magnitudes(v))))
+        << name_of(a);  // step 1e-5, squared
   }
 }
 
@@ -239,7 +274,8 @@ TEST(Attention, APositionSeesNothingThatComesAfterIt) {
       p.forward();
       changed.forward();
       expect_same_bytes(p.out.rows(0, position), changed.out.rows(0, position));
-      EXPECT_NE(values(p.out.rows(position, position + 1)), values(changed.out.rows(position, position + 1)));
+      EXPECT_NE(values(p.out.rows(position, position + 1)),
+                values(changed.out.rows(position, position + 1)));
     }
   }
 }
@@ -253,26 +289,37 @@ TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
     part.first_head = 2;
     Problem w(whole), p(part);
     const Reference all(whole), some(part);
-    const auto move = [&](const Tensor& from, const Tensor& to, const auto& index) {  // heads 2 and 3 of the whole, their key/value head 1
-      const Values source = values(from);
-      Values moved = values(to);
-      for (std::int64_t b = 0; b < whole.batch; ++b) {
-        for (std::int64_t t = 0; t < whole.context; ++t) {
-          for (std::int64_t h = 0; h < 2; ++h) {
-            const auto [to_at, from_at] = index(b, h, t);
-            for (std::int64_t d = 0; d < whole.head_width; ++d) moved[to_at + d] = source[from_at + d];
+    const auto move =
+        [&](const Tensor& from, const Tensor& to,
+            const auto& index) {  // heads 2 and 3 of the whole, their key/value head 1
+          const Values source = values(from);
+          Values moved = values(to);
+          for (std::int64_t b = 0; b < whole.batch; ++b) {
+            for (std::int64_t t = 0; t < whole.context; ++t) {
+              for (std::int64_t h = 0; h < 2; ++h) {
+                const auto [to_at, from_at] = index(b, h, t);
+                for (std::int64_t d = 0; d < whole.head_width; ++d)
+                  moved[to_at + d] = source[from_at + d];
+              }
+            }
           }
-        }
-      }
-      assign(to, moved);
-    };
-    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.q_at(b, h, t), all.q_at(b, h + 2, t)); });
-    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.k_at(b, h, t), all.k_at(b, h + 2, t)); });
-    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) { return std::pair(some.v_at(b, h, t), all.v_at(b, h + 2, t)); });
+          assign(to, moved);
+        };
+    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) {
+      return std::pair(some.q_at(b, h, t), all.q_at(b, h + 2, t));
+    });
+    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) {
+      return std::pair(some.k_at(b, h, t), all.k_at(b, h + 2, t));
+    });
+    move(w.qkv, p.qkv, [&](auto b, auto h, auto t) {
+      return std::pair(some.v_at(b, h, t), all.v_at(b, h + 2, t));
+    });
     w.forward();
     p.forward();
     const Tensor expected = p.fixture.make(dtype, p.out.shape);
-    move(w.out, expected, [&](auto b, auto h, auto t) { return std::pair(some.out_at(b, h, t), all.out_at(b, h + 2, t)); });
+    move(w.out, expected, [&](auto b, auto h, auto t) {
+      return std::pair(some.out_at(b, h, t), all.out_at(b, h + 2, t));
+    });
     expect_same_bytes(p.out, expected);
   }
 }
@@ -299,7 +346,8 @@ TEST(Attention, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
       p->forward();
       p->backward();
     }
-    EXPECT_EQ(meta.fixture.workspace.peak_bytes(), real.fixture.workspace.peak_bytes()) << name_of(a);
+    EXPECT_EQ(meta.fixture.workspace.peak_bytes(), real.fixture.workspace.peak_bytes())
+        << name_of(a);
     EXPECT_GT(meta.fixture.workspace.peak_bytes(), 0);
     EXPECT_EQ(meta.fixture.context.counters().flops, 3.5 * a.flops());
     EXPECT_EQ(meta.fixture.context.counters().bytes, real.fixture.context.counters().bytes);

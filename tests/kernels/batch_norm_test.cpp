@@ -30,7 +30,9 @@ struct Problem {
         variance(parameter()),
         dgamma(parameter()),
         dbeta(parameter()) {
-    if (const std::int64_t elements = ops::batch_norm_mask_elements(fixture.context, op); elements > 0) mask = fixture.make(DType::uint8, {elements});
+    if (const std::int64_t elements = ops::batch_norm_mask_elements(fixture.context, op);
+        elements > 0)
+      mask = fixture.make(DType::uint8, {elements});
     if (c.offset == 0) return;
     Values moved = values(x);
     for (double& value : moved) value += c.offset;
@@ -43,8 +45,10 @@ struct Problem {
     ops::batch_norm_statistics(fixture.context, op, x, statistics());
     ops::batch_norm_apply(fixture.context, op, x, gamma, beta, residual, y, statistics(), mask);
   }
-  void backward(const Tensor& to_dx, const Tensor& to_dresidual, ops::Write write = ops::Write::assign) {
-    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, mask, write);
+  void backward(const Tensor& to_dx, const Tensor& to_dresidual,
+                ops::Write write = ops::Write::assign) {
+    ops::batch_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx,
+                             to_dresidual, dgamma, dbeta, mask, write);
   }
   void backward() { backward(dx, dresidual); }
 
@@ -53,10 +57,13 @@ struct Problem {
   Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, variance, dgamma, dbeta, mask;
 };
 
-NormReference reference(const Case& c) { return {1, c.rows, c.channels, c.channels, c.relu, c.add}; }
+NormReference reference(const Case& c) {
+  return {1, c.rows, c.channels, c.channels, c.relu, c.add};
+}
 
 void compare(const Case& c) {
-  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.channels << " channels, relu " << c.relu << ", add " << c.add << ", " << to_string(c.dtype)
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.channels << " channels, relu "
+                                  << c.relu << ", add " << c.add << ", " << to_string(c.dtype)
                                   << ", offset " << c.offset);
   Problem p(c);
   p.forward();
@@ -71,20 +78,26 @@ void compare(const Case& c) {
   Values rstd, unbiased;
   for (const double v : s.variance) {
     rstd.push_back(1 / std::sqrt(v + norm.epsilon));
-    unbiased.push_back(c.rows > 1 ? v * static_cast<double>(c.rows) / static_cast<double>(c.rows - 1) : v);
+    unbiased.push_back(
+        c.rows > 1 ? v * static_cast<double>(c.rows) / static_cast<double>(c.rows - 1) : v);
   }
-  // Relative: a lane's sum of squares holds at most 1 + 70 times its own square, 70 roundings; on average a twentieth of that counts.
+  // Relative: a lane's sum of squares holds at most 1 + 70 times its own square, 70 roundings; on
+  // average a twentieth of that counts.
   expect_close(p.rstd, rstd, 1e-30, 64 * single, "rstd");
   expect_close(p.variance, unbiased, 1e-12, 128 * single, "variance");
   const Values y = norm.forward(x, gamma, beta, values(p.residual), s);
   const double y_scale = largest(y);
   expect_close(p.y, y, 64 * single * (1 + y_scale) + 4 * mean_error, rounding, "y");
   const auto g = norm.backward(x, values(p.y), values(p.dy), gamma);
-  expect_close(p.dx, g.dx, (128 * single + 8 * mean_error) * (largest(g.dx) + largest(rstd) * largest(gamma) * largest(values(p.dy))), rounding, "dx");
+  expect_close(p.dx, g.dx,
+               (128 * single + 8 * mean_error) *
+                   (largest(g.dx) + largest(rstd) * largest(gamma) * largest(values(p.dy))),
+               rounding, "dx");
   if (c.add) expect_close(p.dresidual, g.dresidual, 0, 0, "dresidual");
   expect_sums_close(p.dbeta, g.dbeta, g.dbeta_terms);
   Values terms = g.dgamma_terms;
-  for (std::int64_t i = 0; i < c.channels; ++i) terms[i] += g.dbeta_terms[i];  // a wrong mean or rstd shifts each term
+  for (std::int64_t i = 0; i < c.channels; ++i)
+    terms[i] += g.dbeta_terms[i];  // a wrong mean or rstd shifts each term
   expect_sums_close(p.dgamma, g.dgamma, terms, mean_error);
 }
 
@@ -98,7 +111,13 @@ TEST(BatchNorm, EqualsReference) {
   for (const DType dtype : compute_types) {
     for (const bool relu : {false, true}) {
       for (const bool add : {false, true}) {
-        for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2, 1}, {3, 5}, {131, 3}, {997, 16}, {257, 33}, {61, 64}, {67, 521}}) {
+        for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2, 1},
+                                             {3, 5},
+                                             {131, 3},
+                                             {997, 16},
+                                             {257, 33},
+                                             {61, 64},
+                                             {67, 521}}) {
           compare({rows, channels, relu, add, dtype});
         }
       }
@@ -110,7 +129,10 @@ TEST(BatchNorm, ChannelsInPacks) {
   for (const DType dtype : compute_types) {
     for (const bool relu : {false, true}) {
       for (const bool add : {false, true}) {
-        for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2311, 24}, {1100, 64}, {197, 264}, {301, 1024}}) {
+        for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{2311, 24},
+                                             {1100, 64},
+                                             {197, 264},
+                                             {301, 1024}}) {
           compare({rows, channels, relu, add, dtype});
         }
       }
@@ -124,7 +146,8 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
       const Case c{301, 16, true, add, dtype};
       Problem aligned(c), p(c);
       const auto moved = [&](Tensor& t) {
-        const Tensor place = p.fixture.make(dtype, {t.elements() + 1}).rows(1, t.elements() + 1).reshaped(t.shape);
+        const Tensor place =
+            p.fixture.make(dtype, {t.elements() + 1}).rows(1, t.elements() + 1).reshaped(t.shape);
         copy_values(t, place);
         t = place;
       };
@@ -134,10 +157,12 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
         each->forward();
         each->backward();
       }
-      // Both are as close to the exact sums as compare() asks for: here parts of them are taken in another order.
+      // Both are as close to the exact sums as compare() asks for: here parts of them are taken in
+      // another order.
       const double error = 64 * 0x1p-24, rounding = 2 * unit_roundoff(dtype);
       expect_close(p.y, values(aligned.y), error * (1 + largest(values(aligned.y))), rounding, "y");
-      expect_close(p.dx, values(aligned.dx), 4 * error * (1 + largest(values(aligned.dx))), rounding, "dx");
+      expect_close(p.dx, values(aligned.dx), 4 * error * (1 + largest(values(aligned.dx))),
+                   rounding, "dx");
       if (add) expect_close(p.dresidual, values(aligned.dresidual), 0, 0, "dresidual");
     }
   }
@@ -150,7 +175,9 @@ TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
       reads.mask = {};
       p.forward();
       reads.forward();
-      if (p.mask.defined()) assign(p.y, Values(static_cast<std::size_t>(p.y.elements()), 0.0));  // where there is none, y is read
+      if (p.mask.defined())
+        assign(p.y, Values(static_cast<std::size_t>(p.y.elements()),
+                           0.0));  // where there is none, y is read
       p.backward();
       reads.backward();
       expect_same_bytes(p.dresidual, reads.dresidual, "dresidual");
@@ -169,9 +196,11 @@ TEST(BatchNorm, MasksAreABitAnElementOfWhatNeedsThem) {
     return ops::batch_norm_mask_elements(context, op);
   };
   EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::bfloat16}), 100 * 64 / 8);
-  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::float32}), 100 * 64 / 4);  // half of each byte
-  EXPECT_EQ(elements(DeviceKind::cuda, {100, 60, true, true, DType::bfloat16}), 0);            // no packs
-  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, false, DType::bfloat16}), 0);           // made again of x
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, true, DType::float32}),
+            100 * 64 / 4);  // half of each byte
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 60, true, true, DType::bfloat16}), 0);  // no packs
+  EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, true, false, DType::bfloat16}),
+            0);  // made again of x
   EXPECT_EQ(elements(DeviceKind::cuda, {100, 64, false, true, DType::bfloat16}), 0);
 }
 
@@ -183,7 +212,8 @@ TEST(BatchNorm, ManyChunksAndAOneWideTensor) {
 }
 
 TEST(BatchNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
-  for (const std::int64_t channels : {1, 16, 67, 300}) compare({2003, channels, false, false, DType::float32, 100});
+  for (const std::int64_t channels : {1, 16, 67, 300})
+    compare({2003, channels, false, false, DType::float32, 100});
   compare({2003, 16, false, false, DType::float32, 1000});
 }
 
@@ -204,22 +234,28 @@ Tensor channel_sums(Problem& p, double factor = 1) {
 TEST(BatchNorm, StatisticsOfSums) {
   for (const DType dtype : {DType::float32, DType::bfloat16}) {
     for (const double offset : {0.0, 3.0, 5.0, 8.0, 100.0, 1000.0}) {
-      for (const auto& [rows, channels] : {std::pair<std::int64_t, std::int64_t>{1, 4}, {2, 1}, {131, 3}, {997, 16}, {301, 264}}) {
-        SCOPED_TRACE(testing::Message() << rows << " rows, " << channels << " channels, " << to_string(dtype) << ", offset " << offset);
+      for (const auto& [rows, channels] :
+           {std::pair<std::int64_t, std::int64_t>{1, 4}, {2, 1}, {131, 3}, {997, 16}, {301, 264}}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows, " << channels << " channels, "
+                                        << to_string(dtype) << ", offset " << offset);
         Problem p({rows, channels, false, false, dtype, offset});
-        ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p), p.statistics());
+        ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p),
+                                           p.statistics());
         const auto s = reference({rows, channels, false, false, dtype}).statistics(values(p.x));
         Values rstd, unbiased;
         for (const double v : s.variance) {
           rstd.push_back(1 / std::sqrt(v + 1e-5));
-          unbiased.push_back(rows > 1 ? v * static_cast<double>(rows) / static_cast<double>(rows - 1) : v);
+          unbiased.push_back(
+              rows > 1 ? v * static_cast<double>(rows) / static_cast<double>(rows - 1) : v);
         }
-        // The sums are off by a rounding e = 2^-24, and mean square over variance + epsilon is at most 32 where they are believed (kernels/norm_of_sums.cpp):
-        // 3 e of 32 times variance + epsilon, half of that in rstd; and the rounding of the result.
+        // The sums are off by a rounding e = 2^-24, and mean square over variance + epsilon is at
+        // most 32 where they are believed (kernels/norm_of_sums.cpp): 3 e of 32 times variance +
+        // epsilon, half of that in rstd; and the rounding of the result.
         const double e = 0x1p-24, of_variance = 3 * 32 * e;
         expect_close(p.mean, s.mean, 0, 2 * e, "mean");
         expect_close(p.rstd, rstd, 0, of_variance / 2 + e, "rstd");
-        expect_close(p.variance, unbiased, of_variance * 2e-5, of_variance + e, "variance");  // n / (n - 1) is 2 at most
+        expect_close(p.variance, unbiased, of_variance * 2e-5, of_variance + e,
+                     "variance");  // n / (n - 1) is 2 at most
       }
     }
   }
@@ -228,9 +264,12 @@ TEST(BatchNorm, StatisticsOfSums) {
 /// Which channels are read again is seen by sums that belong to other numbers.
 TEST(BatchNorm, OnlyASmallVarianceIsNotTakenOfSums) {
   for (const double offset : {0.0, 4.0, 8.0, 50.0}) {
-    Problem p({2003, 24, false, false, DType::bfloat16, offset}), exact({2003, 24, false, false, DType::bfloat16, offset});
-    const double factor = 1 + 0x1p-10;  // of both sums: it stands in the mean, and takes little of the variance
-    ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p, factor), p.statistics());
+    Problem p({2003, 24, false, false, DType::bfloat16, offset}),
+        exact({2003, 24, false, false, DType::bfloat16, offset});
+    const double factor =
+        1 + 0x1p-10;  // of both sums: it stands in the mean, and takes little of the variance
+    ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p, factor),
+                                       p.statistics());
     ops::batch_norm_statistics(exact.fixture.context, exact.op, exact.x, exact.statistics());
     const bool again = offset > 6;  // standard deviations; 5.5 is the bound
     Values mean = values(exact.mean);
@@ -254,7 +293,8 @@ TEST(BatchNorm, OneRowAndConstantChannels) {
   p.backward();
   expect_close(p.y, values(p.beta), 1e-6, 0, "one row is its own mean");
   expect_close(p.variance, Values(3, 0.0), 0, 0, "variance of one row");
-  expect_close(p.dx, Values(3, 0.0), 1e-4, 0, "dx");  // rstd = 1/sqrt(1e-5) = 316 times roundings of dy - dy
+  expect_close(p.dx, Values(3, 0.0), 1e-4, 0,
+               "dx");  // rstd = 1/sqrt(1e-5) = 316 times roundings of dy - dy
 }
 
 TEST(BatchNorm, ParameterGradientsAreAdded) {
@@ -295,15 +335,19 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
   for (const DType dtype : compute_types) {
     const Case c{103, 19, true, true, dtype};
     Problem p(c);
-    const Tensor mean = p.fixture.random(DType::float32, {c.channels}, "running mean"), variance = p.fixture.filled(DType::float32, {c.channels}, 2.25);
-    ops::batch_norm_inference(p.fixture.context, p.op, p.x, p.gamma, p.beta, p.residual, mean, variance, p.y);
-    const Values y = reference(c).forward(values(p.x), values(p.gamma), values(p.beta), values(p.residual), {values(mean), values(variance)});
+    const Tensor mean = p.fixture.random(DType::float32, {c.channels}, "running mean"),
+                 variance = p.fixture.filled(DType::float32, {c.channels}, 2.25);
+    ops::batch_norm_inference(p.fixture.context, p.op, p.x, p.gamma, p.beta, p.residual, mean,
+                              variance, p.y);
+    const Values y = reference(c).forward(values(p.x), values(p.gamma), values(p.beta),
+                                          values(p.residual), {values(mean), values(variance)});
     expect_close(p.y, y, 16 * 0x1p-24 * largest(y), 2 * unit_roundoff(dtype));
   }
 }
 
 TEST(BatchNorm, SameBitsOnAnyNumberOfThreads) {
-  Problem many({30011, 16, true, true, DType::float32}), one({30011, 16, true, true, DType::float32});
+  Problem many({30011, 16, true, true, DType::float32}),
+      one({30011, 16, true, true, DType::float32});
   many.forward();
   many.backward();
   on_one_thread([&] {

@@ -1,7 +1,9 @@
-// How fast the ops that memory bounds are on this machine: bytes that each must move at least (its counters) over the time it takes, beside a copy's. Not a
-// test: it judges nothing. One JSON object a line.
+// How fast the ops that memory bounds are on this machine: bytes that each must move at least (its
+// counters) over the time it takes, beside a copy's. Not a test: it judges nothing. One JSON object
+// a line.
 //
-//   bench_ops [cpu|cuda [DIVISOR]]      DIVISOR: rows are so many times fewer than a GPU's batch has
+//   bench_ops [cpu|cuda [DIVISOR]]      DIVISOR: rows are so many times fewer than a GPU's batch
+//   has
 
 #include <algorithm>
 #include <cstdio>
@@ -39,7 +41,8 @@ struct Case {
   Setup setup;
 };
 
-constexpr double least_seconds = 0.05;  // of a round: far above the resolution of any clock, and launches of a device are many behind each other
+constexpr double least_seconds = 0.05;  // of a round: far above the resolution of any clock, and
+                                        // launches of a device are many behind each other
 constexpr int rounds = 5;
 
 double seconds_of(const Work& work, const Stream& stream, int times) {
@@ -52,7 +55,8 @@ double seconds_of(const Work& work, const Stream& stream, int times) {
 void measure(const Case& one, DeviceKind kind) {
   Fixture meta(DeviceKind::meta);
   one.setup(meta)();
-  constexpr std::int64_t spare = 4 * Fixture::mebibyte;  // a meta arena counts the workspace of another device's library as this one's
+  constexpr std::int64_t spare = 4 * Fixture::mebibyte;  // a meta arena counts the workspace of
+                                                         // another device's library as this one's
   Fixture fixture(kind, std::max(meta.tensors.peak_bytes(), meta.workspace.peak_bytes()) + spare);
   const Work work = one.setup(fixture);
   const Stream& stream = fixture.context.stream();
@@ -64,9 +68,11 @@ void measure(const Case& one, DeviceKind kind) {
   for (int round = 0; round < rounds; ++round) seconds.push_back(seconds_of(work, stream, times));
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[rounds / 2];
-  std::puts(fmt::format(R"({{"op": "{}", "bytes": {:.0f}, "seconds": {:.4g}, "least": {:.4g}, "most": {:.4g}, "gb_per_s": {:.1f}}})", one.name, bytes, median,
-                        seconds.front(), seconds.back(), bytes / median * 1e-9)
-                .c_str());
+  std::puts(
+      fmt::format(
+          R"({{"op": "{}", "bytes": {:.0f}, "seconds": {:.4g}, "least": {:.4g}, "most": {:.4g}, "gb_per_s": {:.1f}}})",
+          one.name, bytes, median, seconds.front(), seconds.back(), bytes / median * 1e-9)
+          .c_str());
   std::fflush(stdout);
 }
 
@@ -81,7 +87,8 @@ Tensor numbers(Fixture& f, std::int64_t count, std::int64_t below) {
   const Tensor t = f.make(DType::int32, {count});
   if (f.context.meta()) return t;
   std::vector<std::int32_t> values(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % below);
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<std::int32_t>(static_cast<std::int64_t>(i) * 7919 % below);
   copy_bytes(f.context.stream(), t.data, values.data(), values.size() * sizeof values[0]);
   return t;
 }
@@ -101,9 +108,15 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
     std::int64_t pixels, channels;
     bool add;
   };
-  for (const Place& place : {Place{112 * 112, 64, false}, {56 * 56, 64, false}, {56 * 56, 256, true}, {28 * 28, 512, true}, {7 * 7, 2048, true}}) {
-    const ops::BatchNorm op{images * place.pixels, place.channels, true, place.add, DType::bfloat16};
-    const std::string name = fmt::format("rows {} channels {}{}", op.rows, op.channels, op.add ? " add" : "");
+  for (const Place& place : {Place{112 * 112, 64, false},
+                             {56 * 56, 64, false},
+                             {56 * 56, 256, true},
+                             {28 * 28, 512, true},
+                             {7 * 7, 2048, true}}) {
+    const ops::BatchNorm op{images * place.pixels, place.channels, true, place.add,
+                            DType::bfloat16};
+    const std::string name =
+        fmt::format("rows {} channels {}{}", op.rows, op.channels, op.add ? " add" : "");
     const auto tensors = [op](Fixture& f) {
       std::array<Tensor, 6> t;
       for (Tensor& tensor : t) tensor = ones(f, op.dtype, {op.rows, op.channels});
@@ -125,7 +138,8 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
                        return [&f, op, t, p, mask] {
                          const ops::BatchStatistics statistics{p[2], p[3], p[4]};
                          batch_norm_statistics(f.context, op, t[0], statistics);
-                         batch_norm_apply(f.context, op, t[0], p[0], p[1], t[1], t[2], statistics, mask);
+                         batch_norm_apply(f.context, op, t[0], p[0], p[1], t[1], t[2], statistics,
+                                          mask);
                        };
                      }});
     cases.push_back({"batch_norm_backward " + name, [=](Fixture& f) -> Work {
@@ -133,7 +147,9 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
                        const auto p = parameters(f);
                        const Tensor mask = mask_of(f);
                        return [&f, op, t, p, mask] {
-                         batch_norm_backward(f.context, op, t[0], t[2], t[3], p[0], p[1], p[2], p[3], t[4], t[5], p[5], p[6], mask, ops::Write::assign);
+                         batch_norm_backward(f.context, op, t[0], t[2], t[3], p[0], p[1], p[2],
+                                             p[3], t[4], t[5], p[5], p[6], mask,
+                                             ops::Write::assign);
                        };
                      }});
   }
@@ -144,38 +160,55 @@ void add_rows(std::vector<Case>& cases, std::int64_t rows) {
     const ops::RowNorm op{rows, width, false, DType::bfloat16};
     const auto parameters = [op](Fixture& f) {
       std::array<Tensor, 6> t;
-      for (std::size_t i = 0; i < t.size(); ++i) t[i] = ones(f, DType::float32, {i < 4 ? op.width : op.rows});
+      for (std::size_t i = 0; i < t.size(); ++i)
+        t[i] = ones(f, DType::float32, {i < 4 ? op.width : op.rows});
       return t;
     };
     const std::string name = fmt::format("rows {} width {}", rows, width);
     cases.push_back({"layer_norm_forward " + name, [=](Fixture& f) -> Work {
-                       const Tensor x = ones(f, op.dtype, {rows, width}), y = ones(f, op.dtype, {rows, width});
+                       const Tensor x = ones(f, op.dtype, {rows, width}),
+                                    y = ones(f, op.dtype, {rows, width});
                        const auto p = parameters(f);
-                       return [&f, op, x, y, p] { row_norm_forward(f.context, op, x, p[0], p[1], y, p[4], p[5]); };
+                       return [&f, op, x, y, p] {
+                         row_norm_forward(f.context, op, x, p[0], p[1], y, p[4], p[5]);
+                       };
                      }});
     cases.push_back({"layer_norm_backward " + name, [=](Fixture& f) -> Work {
                        std::array<Tensor, 4> t;
                        for (Tensor& tensor : t) tensor = ones(f, op.dtype, {rows, width});
                        const auto p = parameters(f);
-                       return [&f, op, t, p] { row_norm_backward(f.context, op, t[0], t[1], p[0], p[4], p[5], t[2], t[3], p[2], p[3], ops::Write::assign); };
+                       return [&f, op, t, p] {
+                         row_norm_backward(f.context, op, t[0], t[1], p[0], p[4], p[5], t[2], t[3],
+                                           p[2], p[3], ops::Write::assign);
+                       };
                      }});
   }
   constexpr DType half = DType::bfloat16;
-  cases.push_back({fmt::format("gelu_forward {} x 3072", rows), on_matrices<2>(half, rows, 3072, [](auto& c, auto& t) { gelu_forward(c, t[0], t[1]); })});
   cases.push_back(
-      {fmt::format("gelu_backward {} x 3072", rows), on_matrices<3>(half, rows, 3072, [](auto& c, auto& t) { gelu_backward(c, t[0], t[1], t[2]); })});
-  cases.push_back({fmt::format("add {} x 768", rows), on_matrices<2>(half, rows, 768, [](auto& c, auto& t) { ops::add(c, t[0], t[1]); })});
+      {fmt::format("gelu_forward {} x 3072", rows),
+       on_matrices<2>(half, rows, 3072, [](auto& c, auto& t) { gelu_forward(c, t[0], t[1]); })});
+  cases.push_back({fmt::format("gelu_backward {} x 3072", rows),
+                   on_matrices<3>(half, rows, 3072,
+                                  [](auto& c, auto& t) { gelu_backward(c, t[0], t[1], t[2]); })});
   cases.push_back(
-      {fmt::format("dropout_add {} x 768", rows), on_matrices<3>(half, rows, 768, [](auto& c, auto& t) { dropout_add(c, {}, t[0], {}, t[1], t[2]); })});
+      {fmt::format("add {} x 768", rows),
+       on_matrices<2>(half, rows, 768, [](auto& c, auto& t) { ops::add(c, t[0], t[1]); })});
+  cases.push_back({fmt::format("dropout_add {} x 768", rows),
+                   on_matrices<3>(half, rows, 768, [](auto& c, auto& t) {
+                     dropout_add(c, {}, t[0], {}, t[1], t[2]);
+                   })});
   for (const std::int64_t tile : {std::int64_t{256}, std::max<std::int64_t>(256, rows / 8)}) {
     static constexpr std::int64_t classes = 50304;
     const auto setup = [=](bool gradient) {
       return [=](Fixture& f) -> Work {
-        const Tensor logits = ones(f, DType::float32, {tile, classes}), dlogits = ones(f, half, {gradient ? tile : 1, classes}),
-                     statistics = ones(f, DType::float32, {tile, 4}), labels = numbers(f, tile, classes), ranks = f.make(DType::int32, {tile});
+        const Tensor logits = ones(f, DType::float32, {tile, classes}),
+                     dlogits = ones(f, half, {gradient ? tile : 1, classes}),
+                     statistics = ones(f, DType::float32, {tile, 4}),
+                     labels = numbers(f, tile, classes), ranks = f.make(DType::int32, {tile});
         return [&f, gradient, logits, dlogits, statistics, labels, ranks] {
           if (gradient)
-            softmax_gradient(f.context, {.total_classes = classes, .gradient_scale = 1}, logits, labels, statistics, dlogits, ranks);
+            softmax_gradient(f.context, {.total_classes = classes, .gradient_scale = 1}, logits,
+                             labels, statistics, dlogits, ranks);
           else
             softmax_statistics(f.context, logits, labels, 0, statistics);
         };
@@ -185,36 +218,50 @@ void add_rows(std::vector<Case>& cases, std::int64_t rows) {
     cases.push_back({fmt::format("softmax_gradient {} x {}", tile, classes), setup(true)});
   }
   cases.push_back({fmt::format("column_sums {} x 3072", rows), [=](Fixture& f) -> Work {
-                     const Tensor dy = ones(f, half, {rows, 3072}), sums = ones(f, DType::float32, {3072});
-                     return [&f, dy, sums] { column_sums(f.context, dy, sums, ops::Write::assign); };
+                     const Tensor dy = ones(f, half, {rows, 3072}),
+                                  sums = ones(f, DType::float32, {3072});
+                     return
+                         [&f, dy, sums] { column_sums(f.context, dy, sums, ops::Write::assign); };
                    }});
-  cases.push_back({fmt::format("embedding_backward {} of 50304 x 768", rows), [=](Fixture& f) -> Work {
-                     const Tensor dy = ones(f, half, {rows, 768}), table = ones(f, DType::float32, {50304, 768}), tokens = numbers(f, rows, 50304);
-                     return [&f, dy, table, tokens] { embedding_backward(f.context, tokens, dy, 0, table, ops::Write::assign); };
-                   }});
+  cases.push_back(
+      {fmt::format("embedding_backward {} of 50304 x 768", rows), [=](Fixture& f) -> Work {
+         const Tensor dy = ones(f, half, {rows, 768}),
+                      table = ones(f, DType::float32, {50304, 768}),
+                      tokens = numbers(f, rows, 50304);
+         return [&f, dy, table, tokens] {
+           embedding_backward(f.context, tokens, dy, 0, table, ops::Write::assign);
+         };
+       }});
 }
 
 void add_images(std::vector<Case>& cases, std::int64_t images) {
-  const ops::MaxPool pool{.batch = images, .height = 112, .width = 112, .channels = 64, .dtype = DType::bfloat16};
+  const ops::MaxPool pool{
+      .batch = images, .height = 112, .width = 112, .channels = 64, .dtype = DType::bfloat16};
   const auto setup = [=](bool forward) {
     return [=](Fixture& f) -> Work {
-      const Tensor x = ones(f, pool.dtype, {images, pool.height, pool.width, pool.channels}), y = ones(f, pool.dtype, pool.output_shape()),
+      const Tensor x = ones(f, pool.dtype, {images, pool.height, pool.width, pool.channels}),
+                   y = ones(f, pool.dtype, pool.output_shape()),
                    winners = f.make(DType::uint8, pool.output_shape());
       return [&f, pool, forward, x, y, winners] {
-        forward ? max_pool_forward(f.context, pool, x, y, winners) : max_pool_backward(f.context, pool, y, winners, x);
+        forward ? max_pool_forward(f.context, pool, x, y, winners)
+                : max_pool_backward(f.context, pool, y, winners, x);
       };
     };
   };
   cases.push_back({fmt::format("max_pool_forward {} x 112 x 112 x 64", images), setup(true)});
   cases.push_back({fmt::format("max_pool_backward {} x 112 x 112 x 64", images), setup(false)});
-  cases.push_back({fmt::format("prepare_images {} x 224 x 224 x 3", images), [=](Fixture& f) -> Work {
-                     const Tensor x = f.make(DType::uint8, {images, 224, 224, 3}), y = f.make(DType::bfloat16, {images, 224, 224, 3});
-                     const auto* transforms = f.placed(std::vector<ops::ImageTransform>(static_cast<std::size_t>(images)));
-                     return [&f, x, y, transforms] { prepare_images(f.context, {}, x, transforms, y); };
-                   }});
+  cases.push_back(
+      {fmt::format("prepare_images {} x 224 x 224 x 3", images), [=](Fixture& f) -> Work {
+         const Tensor x = f.make(DType::uint8, {images, 224, 224, 3}),
+                      y = f.make(DType::bfloat16, {images, 224, 224, 3});
+         const auto* transforms =
+             f.placed(std::vector<ops::ImageTransform>(static_cast<std::size_t>(images)));
+         return [&f, x, y, transforms] { prepare_images(f.context, {}, x, transforms, y); };
+       }});
 }
 
-/// The flat buffers of a network of `elements` weights in rows of 768, updated in chunks as those of runs are.
+/// The flat buffers of a network of `elements` weights in rows of 768, updated in chunks as those
+/// of runs are.
 void add_updates(std::vector<Case>& cases, std::int64_t elements) {
   constexpr std::int64_t chunk_elements = 16384, row = 768;
   struct State {
@@ -226,12 +273,15 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
   };
   const auto state = [=](Fixture& f) {
     State s;
-    for (Tensor* t : {&s.flat.weight, &s.flat.gradient, &s.flat.slot1, &s.flat.slot2}) *t = ones(f, DType::float32, {elements});
+    for (Tensor* t : {&s.flat.weight, &s.flat.gradient, &s.flat.slot1, &s.flat.slot2})
+      *t = ones(f, DType::float32, {elements});
     s.flat.working = f.make(DType::uint8, {2 * elements});
     s.flat.working_bytes = 2 * elements;
     std::vector<ops::FlatChunk> chunks;
     for (std::int64_t begin = 0; begin < elements; begin += chunk_elements) {
-      chunks.push_back({begin, static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)), 0, ElementType::bfloat16, 2 * begin});
+      chunks.push_back({begin,
+                        static_cast<std::int32_t>(std::min(chunk_elements, elements - begin)), 0,
+                        ElementType::bfloat16, 2 * begin});
     }
     s.count = static_cast<std::int64_t>(chunks.size());
     s.chunks = f.placed(chunks);
@@ -245,17 +295,29 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
                        return [&f, s, run] { run(f.context, s); };
                      }});
   };
-  with("update_sgd", [](ops::Context& c, const State& s) { update_sgd(c, ops::SgdRule{0.9f, false}, s.flat, s.chunks, s.count, s.rates, s.judgement); });
-  with("update_lars", [](ops::Context& c, const State& s) { update_lars(c, ops::LarsRule{0.9f}, s.flat, s.chunks, s.count, s.rates, s.judgement); });
-  with("update_adamw", [](ops::Context& c, const State& s) { update_adamw(c, {}, s.flat, s.chunks, s.count, s.rates, s.judgement); });
-  with("lamb_direction", [](ops::Context& c, const State& s) { lamb_direction(c, {}, s.flat, s.chunks, s.count, s.rates, s.judgement); });
-  cases.push_back({fmt::format("row_square_sums {} rows of {}", elements / row, row), [=](Fixture& f) -> Work {
-                     const Tensor flat = ones(f, DType::float32, {elements}), sums = f.make(DType::float64, {elements / row});
-                     std::vector<ops::FlatRow> rows;
-                     for (std::int64_t r = 0; r < elements / row; ++r) rows.push_back({r * row, row, 0});
-                     const ops::FlatRow* const placed = f.placed(rows);
-                     return [&f, flat, placed, sums, count = elements / row] { row_square_sums(f.context, flat, placed, count, sums.as<double>()); };
-                   }});
+  with("update_sgd", [](ops::Context& c, const State& s) {
+    update_sgd(c, ops::SgdRule{0.9f, false}, s.flat, s.chunks, s.count, s.rates, s.judgement);
+  });
+  with("update_lars", [](ops::Context& c, const State& s) {
+    update_lars(c, ops::LarsRule{0.9f}, s.flat, s.chunks, s.count, s.rates, s.judgement);
+  });
+  with("update_adamw", [](ops::Context& c, const State& s) {
+    update_adamw(c, {}, s.flat, s.chunks, s.count, s.rates, s.judgement);
+  });
+  with("lamb_direction", [](ops::Context& c, const State& s) {
+    lamb_direction(c, {}, s.flat, s.chunks, s.count, s.rates, s.judgement);
+  });
+  cases.push_back(
+      {fmt::format("row_square_sums {} rows of {}", elements / row, row), [=](Fixture& f) -> Work {
+         const Tensor flat = ones(f, DType::float32, {elements}),
+                      sums = f.make(DType::float64, {elements / row});
+         std::vector<ops::FlatRow> rows;
+         for (std::int64_t r = 0; r < elements / row; ++r) rows.push_back({r * row, row, 0});
+         const ops::FlatRow* const placed = f.placed(rows);
+         return [&f, flat, placed, sums, count = elements / row] {
+           row_square_sums(f.context, flat, placed, count, sums.as<double>());
+         };
+       }});
 }
 
 int run(int count, char** words) {
@@ -269,7 +331,9 @@ int run(int count, char** words) {
   const KokkosScope kokkos;
   std::vector<Case> cases;
   const std::int64_t copied = (std::int64_t{1} << 29) / divisor;
-  cases.push_back({fmt::format("copy {}", copied), on_matrices<2>(DType::float32, 1, copied, [](auto& c, auto& t) { ops::copy(c, t[0], t[1]); })});
+  cases.push_back({fmt::format("copy {}", copied),
+                   on_matrices<2>(DType::float32, 1, copied,
+                                  [](auto& c, auto& t) { ops::copy(c, t[0], t[1]); })});
   add_norms(cases, 256 / divisor);
   add_rows(cases, 32768 / divisor);
   add_images(cases, 256 / divisor);

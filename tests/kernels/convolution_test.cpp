@@ -13,7 +13,8 @@ using ops::Weight;
 using ops::Write;
 using namespace test;
 
-// Every product that a convolution adds up: visit(output, input, weight), as flat indices in our orders in memory.
+// Every product that a convolution adds up: visit(output, input, weight), as flat indices in our
+// orders in memory.
 template <class Visit>
 void for_each_tap(const Convolution& c, const Visit& visit) {
   for (std::int64_t b = 0; b < c.batch; ++b)
@@ -21,11 +22,13 @@ void for_each_tap(const Convolution& c, const Visit& visit) {
       for (std::int64_t j = 0; j < c.out_width(); ++j)
         for (std::int64_t r = 0; r < c.kernel; ++r)
           for (std::int64_t s = 0; s < c.kernel; ++s) {
-            const std::int64_t row = i * c.stride - c.padding + r, column = j * c.stride - c.padding + s;
+            const std::int64_t row = i * c.stride - c.padding + r,
+                               column = j * c.stride - c.padding + s;
             if (row < 0 || row >= c.height || column < 0 || column >= c.width) continue;
             for (std::int64_t k = 0; k < c.out_channels; ++k)
               for (std::int64_t ch = 0; ch < c.in_channels; ++ch) {
-                visit(((b * c.out_height() + i) * c.out_width() + j) * c.out_channels + k, ((b * c.height + row) * c.width + column) * c.in_channels + ch,
+                visit(((b * c.out_height() + i) * c.out_width() + j) * c.out_channels + k,
+                      ((b * c.height + row) * c.width + column) * c.in_channels + ch,
                       ((k * c.kernel + r) * c.kernel + s) * c.in_channels + ch);
               }
           }
@@ -48,18 +51,22 @@ Values reference_backward_weight(const Convolution& c, const Values& x, const Va
 }
 
 std::string name_of(const Convolution& c) {
-  return fmt::format("{} {} -> {} kernel {} stride {} padding {}", to_string(c.dtype), to_string(c.input_shape()), to_string(c.output_shape()), c.kernel,
-                     c.stride, c.padding);
+  return fmt::format("{} {} -> {} kernel {} stride {} padding {}", to_string(c.dtype),
+                     to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride,
+                     c.padding);
 }
 
-// batch, height, width, channels in, channels out, kernel, stride, padding: sizes one, odd and prime, the layers of residual networks
-// in small, and the shapes for which an implementation is chosen by hand (few pixels, strided 1x1).
+// batch, height, width, channels in, channels out, kernel, stride, padding: sizes one, odd and
+// prime, the layers of residual networks in small, and the shapes for which an implementation is
+// chosen by hand (few pixels, strided 1x1).
 std::vector<Convolution> cases() {
   const Convolution shapes[] = {
-      {1, 1, 1, 1, 1, 1, 1, 0},    {1, 1, 1, 1, 1, 3, 1, 1},   {2, 7, 5, 3, 8, 3, 1, 1},    {2, 13, 11, 7, 5, 3, 2, 1},
-      {3, 8, 9, 16, 32, 3, 2, 1},  {1, 9, 9, 5, 17, 7, 2, 3},  {2, 8, 8, 16, 24, 1, 2, 0},  {2, 7, 7, 32, 64, 1, 2, 0},
-      {1, 5, 5, 32, 64, 1, 1, 0},  {5, 4, 4, 64, 64, 3, 1, 1}, {2, 6, 6, 3, 16, 7, 1, 3},   {2, 7, 7, 4, 4, 3, 1, 0},
-      {2, 28, 28, 1, 64, 3, 1, 1}, {3, 7, 7, 32, 64, 3, 2, 1}, {2, 9, 11, 13, 19, 3, 1, 3}, {2, 32, 32, 3, 16, 7, 2, 3},
+      {1, 1, 1, 1, 1, 1, 1, 0},    {1, 1, 1, 1, 1, 3, 1, 1},   {2, 7, 5, 3, 8, 3, 1, 1},
+      {2, 13, 11, 7, 5, 3, 2, 1},  {3, 8, 9, 16, 32, 3, 2, 1}, {1, 9, 9, 5, 17, 7, 2, 3},
+      {2, 8, 8, 16, 24, 1, 2, 0},  {2, 7, 7, 32, 64, 1, 2, 0}, {1, 5, 5, 32, 64, 1, 1, 0},
+      {5, 4, 4, 64, 64, 3, 1, 1},  {2, 6, 6, 3, 16, 7, 1, 3},  {2, 7, 7, 4, 4, 3, 1, 0},
+      {2, 28, 28, 1, 64, 3, 1, 1}, {3, 7, 7, 32, 64, 3, 2, 1}, {2, 9, 11, 13, 19, 3, 1, 3},
+      {2, 32, 32, 3, 16, 7, 2, 3},
   };
   std::vector<Convolution> all;
   for (const DType dtype : compute_types) {
@@ -81,7 +88,9 @@ struct Problem {
         dy(f.random(c.dtype, c.output_shape(), "dy")) {}
 };
 
-double pixels(const Convolution& c) { return static_cast<double>(c.batch * c.out_height() * c.out_width()); }
+double pixels(const Convolution& c) {
+  return static_cast<double>(c.batch * c.out_height() * c.out_width());
+}
 
 TEST(Convolution, ForwardIsTheSumOfItsTaps) {
   for (const Convolution& c : cases()) {
@@ -91,18 +100,23 @@ TEST(Convolution, ForwardIsTheSumOfItsTaps) {
     convolution_forward(f.context, c, p.x, {p.w, 1, nullptr}, y);
     const Values x = values(p.x), w = values(p.w), expected = reference_forward(c, x, w);
     const Values scale = reference_forward(c, magnitudes(x), magnitudes(w));
-    expect_within(y, expected, sum_bounds(expected, scale, static_cast<double>(c.kernel * c.kernel * c.in_channels), c.dtype), name_of(c));
+    expect_within(y, expected,
+                  sum_bounds(expected, scale,
+                             static_cast<double>(c.kernel * c.kernel * c.in_channels), c.dtype),
+                  name_of(c));
   }
 }
 
-/// On a device they may come of sums in the epilogue: at most some 100 terms each here, the roundings of y among them or not.
+/// On a device they may come of sums in the epilogue: at most some 100 terms each here, the
+/// roundings of y among them or not.
 TEST(Convolution, StatisticsAreThoseOfItsResult) {
   for (const Convolution& c : cases()) {
     Fixture f;
     const Problem p(f, c);
     const Tensor y = f.make(c.dtype, c.output_shape()), alone = f.make(c.dtype, c.output_shape());
     const auto vector = [&] { return f.make(DType::float32, {c.out_channels}); };
-    const ops::BatchStatistics made{vector(), vector(), vector()}, expected{vector(), vector(), vector()};
+    const ops::BatchStatistics made{vector(), vector(), vector()},
+        expected{vector(), vector(), vector()};
     convolution_statistics_forward(f.context, c, p.x, {p.w, 1, nullptr}, y, made);
     convolution_forward(f.context, c, p.x, {p.w, 1, nullptr}, alone);
     batch_norm_statistics(f.context, norm_behind(c), y, expected);
@@ -113,14 +127,16 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
       expect_same_bytes(made.unbiased_variance, expected.unbiased_variance, name_of(c));
       continue;
     }
-    // Where y is not rounded before it is added, mean and standard deviation are off by a rounding of it in each number, in the mean of them less.
+    // Where y is not rounded before it is added, mean and standard deviation are off by a rounding
+    // of it in each number, in the mean of them less.
     const double rounding = 2 * unit_roundoff(c.dtype);
     double scale = 0;
     for (const double value : values(y)) scale = std::max(scale, std::abs(value));
     expect_close(made.mean, values(expected.mean), rounding * scale, 0, name_of(c));
     for (std::int64_t k = 0; k < c.out_channels; ++k) {
       const double deviation = 1 / value_at(expected.rstd, k);
-      EXPECT_NEAR(1 / value_at(made.rstd, k), deviation, rounding * (scale + deviation)) << name_of(c) << " channel " << k;
+      EXPECT_NEAR(1 / value_at(made.rstd, k), deviation, rounding * (scale + deviation))
+          << name_of(c) << " channel " << k;
     }
   }
 }
@@ -133,7 +149,8 @@ TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
     const Convolution c{2, 8, 8, 16, 24, 3, 1, 1, dtype};
     const Problem p(f, c);
     const Tensor vector = f.make(DType::float32, {c.out_channels});
-    convolution_statistics_forward(context, c, p.x, {p.w, 1, nullptr}, f.make(dtype, c.output_shape()), {vector, vector, vector});
+    convolution_statistics_forward(context, c, p.x, {p.w, 1, nullptr},
+                                   f.make(dtype, c.output_shape()), {vector, vector, vector});
     EXPECT_EQ(f.workspace.used_bytes(), 0);
     return f.workspace.peak_bytes();
   };
@@ -151,7 +168,10 @@ TEST(Convolution, BackwardDataIsTheGradientOfTheInput) {
     convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, dx);
     const Values dy = values(p.dy), w = values(p.w), expected = reference_backward_data(c, dy, w);
     const Values scale = reference_backward_data(c, magnitudes(dy), magnitudes(w));
-    expect_within(dx, expected, sum_bounds(expected, scale, static_cast<double>(c.kernel * c.kernel * c.out_channels), c.dtype), name_of(c));
+    expect_within(dx, expected,
+                  sum_bounds(expected, scale,
+                             static_cast<double>(c.kernel * c.kernel * c.out_channels), c.dtype),
+                  name_of(c));
   }
 }
 
@@ -163,26 +183,36 @@ TEST(Convolution, BackwardWeightIsTheGradientOfTheWeight) {
     convolution_backward_weight(f.context, c, p.x, p.dy, dw, Write::assign);
     const Values x = values(p.x), dy = values(p.dy), expected = reference_backward_weight(c, x, dy);
     const Values scale = reference_backward_weight(c, magnitudes(x), magnitudes(dy));
-    const DType made_in = tested_device() == DeviceKind::cuda ? c.dtype : DType::float32;  // cuDNN makes it in the operands' type; it is widened afterwards
+    const DType made_in =
+        tested_device() == DeviceKind::cuda
+            ? c.dtype
+            : DType::float32;  // cuDNN makes it in the operands' type; it is widened afterwards
     expect_within(dw, expected, sum_bounds(expected, scale, pixels(c), made_in), name_of(c));
   }
 }
 
-// The gradients against the forward pass alone: directional derivatives of the reference by central differences.
+// The gradients against the forward pass alone: directional derivatives of the reference by central
+// differences.
 TEST(Convolution, GradientsAgreeWithFiniteDifferences) {
   for (const Convolution& c : cases()) {
     if (c.dtype != DType::float32) continue;
     Fixture f;
     const Problem p(f, c);
-    const Tensor dx = f.make(c.dtype, c.input_shape()), dw = f.make(DType::float32, c.weight_shape());
+    const Tensor dx = f.make(c.dtype, c.input_shape()),
+                 dw = f.make(DType::float32, c.weight_shape());
     convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, dx);
     convolution_backward_weight(f.context, c, p.x, p.dy, dw, Write::assign);
     const Values x = values(p.x), w = values(p.w), dy = values(p.dy);
-    const Values vx = values(f.random(c.dtype, c.input_shape(), "vx")), vw = values(f.random(c.dtype, c.weight_shape(), "vw"));
-    const double along_x = directional_derivative([&](const Values& at) { return dot(dy, reference_forward(c, at, w)); }, x, vx);
-    const double along_w = directional_derivative([&](const Values& at) { return dot(dy, reference_forward(c, x, at)); }, w, vw);
-    // The loss is linear in each, so the difference is exact up to double rounding; the op's own error is n * u of the magnitudes.
-    const double size_x = dot(magnitudes(values(dx)), magnitudes(vx)), size_w = dot(magnitudes(values(dw)), magnitudes(vw));
+    const Values vx = values(f.random(c.dtype, c.input_shape(), "vx")),
+                 vw = values(f.random(c.dtype, c.weight_shape(), "vw"));
+    const double along_x = directional_derivative(
+        [&](const Values& at) { return dot(dy, reference_forward(c, at, w)); }, x, vx);
+    const double along_w = directional_derivative(
+        [&](const Values& at) { return dot(dy, reference_forward(c, x, at)); }, w, vw);
+    // The loss is linear in each, so the difference is exact up to double rounding; the op's own
+    // error is n * u of the magnitudes.
+    const double size_x = dot(magnitudes(values(dx)), magnitudes(vx)),
+                 size_w = dot(magnitudes(values(dw)), magnitudes(vw));
     EXPECT_NEAR(dot(values(dx), vx), along_x, 1e-4 * (1 + size_x)) << name_of(c);
     EXPECT_NEAR(dot(values(dw), vw), along_w, 1e-4 * (1 + size_w)) << name_of(c);
   }
@@ -193,14 +223,16 @@ TEST(Convolution, AddingIsTheSumOfTwoAssignments) {
     Fixture f;
     const Problem p(f, c);
     const Tensor other = f.random(c.dtype, c.input_shape(), "other");
-    const Tensor one = f.make(DType::float32, c.weight_shape()), two = f.make(DType::float32, c.weight_shape());
+    const Tensor one = f.make(DType::float32, c.weight_shape()),
+                 two = f.make(DType::float32, c.weight_shape());
     convolution_backward_weight(f.context, c, p.x, p.dy, one, Write::assign);
     convolution_backward_weight(f.context, c, other, p.dy, two, Write::assign);
     Values sum = values(one);
     const Values second = values(two);
     for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += second[i];
     convolution_backward_weight(f.context, c, other, p.dy, one, Write::add);
-    expect_close(one, sum, 0, unit_roundoff(DType::float32), name_of(c));  // one rounding, that of the addition
+    expect_close(one, sum, 0, unit_roundoff(DType::float32),
+                 name_of(c));  // one rounding, that of the addition
   }
 }
 
@@ -214,10 +246,14 @@ TEST(Convolution, PreparedWeightFollowsTheVersionAndTheBatch) {
     std::int64_t held = 0;
     for (std::uint64_t version = 1; version <= 3; ++version) {
       assign(p.w, values(f.random(c.dtype, c.weight_shape(), fmt::format("w{}", version))));
-      for (const Convolution& shape : {c, one_image}) {  // evaluation may run with another batch, for which the format may differ
+      for (const Convolution& shape :
+           {c,
+            one_image}) {  // evaluation may run with another batch, for which the format may differ
         const Tensor x = p.x.rows(0, shape.batch), dy = p.dy.rows(0, shape.batch);
-        const Tensor y = f.make(c.dtype, shape.output_shape()), fresh_y = f.make(c.dtype, shape.output_shape());
-        const Tensor dx = f.make(c.dtype, shape.input_shape()), fresh_dx = f.make(c.dtype, shape.input_shape());
+        const Tensor y = f.make(c.dtype, shape.output_shape()),
+                     fresh_y = f.make(c.dtype, shape.output_shape());
+        const Tensor dx = f.make(c.dtype, shape.input_shape()),
+                     fresh_dx = f.make(c.dtype, shape.input_shape());
         convolution_forward(f.context, shape, x, {p.w, version, &prepared}, y);
         convolution_forward(f.context, shape, x, {p.w, 1, nullptr}, fresh_y);
         convolution_backward_data(f.context, shape, dy, {p.w, version, &prepared}, dx);
@@ -243,7 +279,8 @@ TEST(Convolution, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
       for (PreparedWeight* place : {&prepared, static_cast<PreparedWeight*>(nullptr)}) {
         convolution_forward(f->context, c, p.x, {p.w, 1, place}, y);
         convolution_backward_data(f->context, c, p.dy, {p.w, 1, place}, dx);
-        convolution_backward_weight(f->context, c, p.x, p.dy, dw, place == nullptr ? Write::add : Write::assign);
+        convolution_backward_weight(f->context, c, p.x, p.dy, dw,
+                                    place == nullptr ? Write::add : Write::assign);
       }
     }
     EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes()) << name_of(c);

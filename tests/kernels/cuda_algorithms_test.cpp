@@ -16,14 +16,17 @@ namespace {
 
 Algorithms several() {
   Algorithms known;
-  known.keep("NVIDIA H200, cuBLASLt 130002, linear_forward bfloat16 8192x768x3072x1x256x1x0x0", "0000000000000015000000000000002a");
-  known.keep("NVIDIA H200, cuDNN 91002, convolution_forward float32 2x4x4x8x16x3x1x1", "engine 34, knobs 2=10 14=4");
+  known.keep("NVIDIA H200, cuBLASLt 130002, linear_forward bfloat16 8192x768x3072x1x256x1x0x0",
+             "0000000000000015000000000000002a");
+  known.keep("NVIDIA H200, cuDNN 91002, convolution_forward float32 2x4x4x8x16x3x1x1",
+             "engine 34, knobs 2=10 14=4");
   known.keep("a", "b");
   return known;
 }
 
 TEST(Algorithms, AreReadAsTheyWereWritten) {
-  for (const Algorithms& known : {Algorithms(), several()}) EXPECT_EQ(Algorithms::read(known.text()), known);
+  for (const Algorithms& known : {Algorithms(), several()})
+    EXPECT_EQ(Algorithms::read(known.text()), known);
   EXPECT_EQ(several().text(), Algorithms::read(several().text()).text());
 }
 
@@ -58,8 +61,10 @@ TEST(Algorithms, AMistakeNamesItsLine) {
     }
     return "";
   };
-  EXPECT_TRUE(complaint("something else\n").starts_with("line 1: no list of algorithms")) << complaint("something else\n");
-  EXPECT_TRUE(complaint("trireme-algorithms 2\n").starts_with("line 1: no list of algorithms")) << "another version's names mean other things";
+  EXPECT_TRUE(complaint("something else\n").starts_with("line 1: no list of algorithms"))
+      << complaint("something else\n");
+  EXPECT_TRUE(complaint("trireme-algorithms 2\n").starts_with("line 1: no list of algorithms"))
+      << "another version's names mean other things";
   EXPECT_EQ(complaint("trireme-algorithms 1\n0123456789abcdef\ta\tb\n"), "line 2: damaged");
   EXPECT_EQ(complaint("trireme-algorithms 1\nwords without tabs\n"), "line 2: damaged");
   EXPECT_EQ(complaint("trireme-algorithms 1\n\n"), "line 2: damaged");
@@ -101,8 +106,11 @@ TEST(Algorithms, EachProblemHasItsOwnName) {
     }
   }
   EXPECT_EQ(names.size(), problems);
-  EXPECT_EQ(to_string(problem_of(Problem::Kind::linear_backward_weight, Linear{8, 16, 32, MatrixOrder::in_out, DType::bfloat16}, true, DType::float32)),
-            "linear_backward_weight bfloat16 bias in_out 8x16x32x" + std::to_string(static_cast<int>(DType::float32)) + "x0x0x0x0");
+  EXPECT_EQ(to_string(problem_of(Problem::Kind::linear_backward_weight,
+                                 Linear{8, 16, 32, MatrixOrder::in_out, DType::bfloat16}, true,
+                                 DType::float32)),
+            "linear_backward_weight bfloat16 bias in_out 8x16x32x" +
+                std::to_string(static_cast<int>(DType::float32)) + "x0x0x0x0");
 }
 
 TEST(Choices, KnowTheirProblemsAlgorithmAlone) {
@@ -126,7 +134,8 @@ TEST(Choices, WordsComeBackFromTheirName) {
   ASSERT_TRUE(cuda::words_of(name, back));
   EXPECT_EQ(back, words);
   back = {1, 2, 3};
-  for (const std::string& wrong : {std::string(), name.substr(1), name + "0", "g" + name.substr(1), "-" + name.substr(1)}) {
+  for (const std::string& wrong :
+       {std::string(), name.substr(1), name + "0", "g" + name.substr(1), "-" + name.substr(1)}) {
     EXPECT_FALSE(cuda::words_of(wrong, back)) << wrong;
     EXPECT_EQ(back, (std::array<std::uint64_t, 3>{1, 2, 3})) << wrong;
   }

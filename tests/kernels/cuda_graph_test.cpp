@@ -10,8 +10,9 @@
 #include "cuda/convolution.hpp"
 #include "cuda/library.hpp"
 
-// What cuDNN supports, asked by the properties of an H200. Its convolutions are compiled already and need no device; attention's kernels are compiled for the
-// graph and loaded at once, which needs one.
+// What cuDNN supports, asked by the properties of an H200. Its convolutions are compiled already
+// and need no device; attention's kernels are compiled for the graph and loaded at once, which
+// needs one.
 
 namespace trireme::ops::cuda {
 namespace {
@@ -25,7 +26,8 @@ Descriptor device_properties() {
       R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
       R"("isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150000000000})";
   Descriptor device(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
-  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(properties.size()), properties.data());
+  device.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+             static_cast<std::int64_t>(properties.size()), properties.data());
   return std::move(device.finalize());
 }
 
@@ -34,7 +36,8 @@ bool has_device() {
   return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
 }
 
-Attention attention(std::int64_t batch, std::int64_t context, std::int64_t heads, std::int64_t kv_heads, std::int64_t head_width) {
+Attention attention(std::int64_t batch, std::int64_t context, std::int64_t heads,
+                    std::int64_t kv_heads, std::int64_t head_width) {
   return {batch, context, heads, kv_heads, head_width, DType::bfloat16};
 }
 
@@ -43,12 +46,15 @@ TEST(CudaGraph, EnginesForTheModelsOfTheDecks) {
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
   for (const DType dtype : {DType::bfloat16, DType::float16}) {
-    for (Attention a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128), attention(1, 1000, 4, 4, 64)}) {
+    for (Attention a : {attention(8, 1024, 12, 12, 64), attention(2, 2048, 32, 8, 128),
+                        attention(1, 1000, 4, 4, 64)}) {
       a.dtype = dtype;
       EXPECT_NE(make_attention_forward(target, a, workspace_bytes), nullptr)
-          << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width << " in " << to_string(dtype);
+          << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of "
+          << a.head_width << " in " << to_string(dtype);
       EXPECT_NE(make_attention_backward(target, a, workspace_bytes), nullptr)
-          << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of " << a.head_width << " in " << to_string(dtype);
+          << a.context << " positions, " << a.heads << " heads, " << a.kv_heads << " of keys, of "
+          << a.head_width << " in " << to_string(dtype);
     }
   }
 }
@@ -71,18 +77,23 @@ TEST(CudaGraph, EnginesOfOneOrderForTheConvolutionsOfAResNet) {
   for (const bool deterministic : {false, true}) {
     const PlanTarget target{nullptr, &device, deterministic};
     for (const DType dtype : {DType::float32, DType::bfloat16, DType::float16}) {
-      for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype}, Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype},
+      for (const Convolution& c : {Convolution{16, 56, 56, 64, 64, 3, 1, 1, dtype},
+                                   Convolution{16, 28, 28, 256, 128, 1, 1, 0, dtype},
                                    Convolution{16, 56, 56, 128, 128, 3, 2, 1, dtype}}) {
-        for (const auto kind : {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data, Problem::Kind::convolution_backward_weight}) {
+        for (const auto kind :
+             {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data,
+              Problem::Kind::convolution_backward_weight}) {
           EXPECT_NO_THROW(make_convolution(target, kind, c))
-              << static_cast<int>(kind) << " " << to_string(dtype) << " " << c.in_channels << " " << deterministic;
+              << static_cast<int>(kind) << " " << to_string(dtype) << " " << c.in_channels << " "
+              << deterministic;
         }
       }
     }
   }
 }
 
-/// The convolutions of ResNet-50 at this batch: extents and channels, 1x1 and 3x3, of stride 1 and 2.
+/// The convolutions of ResNet-50 at this batch: extents and channels, 1x1 and 3x3, of stride 1
+/// and 2.
 std::vector<Convolution> resnet50(std::int64_t batch, DType dtype) {
   std::vector<Convolution> all;
   std::int64_t width = 64, in = 64, pixels = 56;
@@ -102,14 +113,16 @@ std::vector<Convolution> resnet50(std::int64_t batch, DType dtype) {
 }
 
 std::string name_of(const Convolution& c) {
-  return fmt::format("{} {} -> {} kernel {} stride {}", to_string(c.dtype), to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride);
+  return fmt::format("{} {} -> {} kernel {} stride {}", to_string(c.dtype),
+                     to_string(c.input_shape()), to_string(c.output_shape()), c.kernel, c.stride);
 }
 
 TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInFloat16) {
   const Descriptor device = device_properties();
   const PlanTarget target{nullptr, &device};
   for (const std::int64_t batch : {64, 256}) {
-    for (const Convolution& c : resnet50(batch, DType::float16)) EXPECT_NE(make_convolution_with_sums(target, c), nullptr) << name_of(c);
+    for (const Convolution& c : resnet50(batch, DType::float16))
+      EXPECT_NE(make_convolution_with_sums(target, c), nullptr) << name_of(c);
   }
 }
 
@@ -121,11 +134,15 @@ TEST(CudaGraph, SumsInTheEpilogueOfAResNetsConvolutionsInBfloat16) {
     EXPECT_EQ(make_convolution_with_sums(target, resnet50(64, DType::bfloat16).front()), nullptr);
     GTEST_SKIP() << "no CUDA device";
   }
-  for (const Convolution& c : resnet50(64, DType::bfloat16)) EXPECT_NE(make_convolution_with_sums(target, c), nullptr) << name_of(c);
-  EXPECT_NE(make_convolution_with_sums(target, {64, 224, 224, 3, 64, 7, 2, 3, DType::bfloat16}), nullptr) << "the stem";
+  for (const Convolution& c : resnet50(64, DType::bfloat16))
+    EXPECT_NE(make_convolution_with_sums(target, c), nullptr) << name_of(c);
+  EXPECT_NE(make_convolution_with_sums(target, {64, 224, 224, 3, 64, 7, 2, 3, DType::bfloat16}),
+            nullptr)
+      << "the stem";
 }
 
-constexpr Problem::Kind convolutions[] = {Problem::Kind::convolution_forward, Problem::Kind::convolution_backward_data,
+constexpr Problem::Kind convolutions[] = {Problem::Kind::convolution_forward,
+                                          Problem::Kind::convolution_backward_data,
                                           Problem::Kind::convolution_backward_weight};
 
 TEST(CudaGraph, AnEngineIsFoundAgainByItsName) {
@@ -155,9 +172,11 @@ TEST(CudaGraph, Tfloat32MayTakeEnginesThatFloat32MayNot) {
   const PlanTarget target{nullptr, &device};
   for (const Problem::Kind kind : convolutions) {
     Convolution c{16, 56, 56, 64, 64, 3, 1, 1, DType::float32};
-    EXPECT_NE(make_convolution(target, kind, c, true)->engines().front(), make_convolution(target, kind, c, false)->engines().front());
+    EXPECT_NE(make_convolution(target, kind, c, true)->engines().front(),
+              make_convolution(target, kind, c, false)->engines().front());
     c.dtype = DType::bfloat16;  // has nothing to lose
-    EXPECT_EQ(make_convolution(target, kind, c, true)->engines(), make_convolution(target, kind, c, false)->engines());
+    EXPECT_EQ(make_convolution(target, kind, c, true)->engines(),
+              make_convolution(target, kind, c, false)->engines());
   }
 }
 

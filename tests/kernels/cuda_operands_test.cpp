@@ -4,7 +4,8 @@
 #include "reference.hpp"
 #include "trireme/ops/attention.hpp"
 
-// What the CUDA side of the products decides without a device: which operand is read how, and what memory is taken.
+// What the CUDA side of the products decides without a device: which operand is read how, and what
+// memory is taken.
 
 namespace trireme::ops::cuda {
 namespace {
@@ -25,7 +26,8 @@ void multiply(const Operands& operands, float* data[3]) {
   for (std::int64_t row = 0; row < operands.result.rows; ++row) {
     for (std::int64_t column = 0; column < operands.result.columns; ++column) {
       double sum = 0;
-      for (std::int64_t k = 0; k < inner; ++k) sum += static_cast<double>(at(operands.first, row, k)) * at(operands.second, k, column);
+      for (std::int64_t k = 0; k < inner; ++k)
+        sum += static_cast<double>(at(operands.first, row, k)) * at(operands.second, k, column);
       at(operands.result, row, column) = static_cast<float>(sum);
     }
   }
@@ -35,12 +37,15 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
   constexpr std::int64_t rows = 5, in = 3, out = 4;
   for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
     const Linear linear{rows, in, out, order};
-    const auto w_at = [&](std::int64_t k, std::int64_t n) { return order == MatrixOrder::out_in ? n * in + k : k * out + n; };
+    const auto w_at = [&](std::int64_t k, std::int64_t n) {
+      return order == MatrixOrder::out_in ? n * in + k : k * out + n;
+    };
     std::vector<float> x(rows * in), w(in * out), y(rows * out);
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * i % 11) - 5;
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i * 3 % 13) - 6;
-    std::vector<float> made_x(x.size()), made_w(w.size()), made_y(y.size()), want_x(x.size()), want_w(w.size()), want_y(y.size());
+    std::vector<float> made_x(x.size()), made_w(w.size()), made_y(y.size()), want_x(x.size()),
+        want_w(w.size()), want_y(y.size());
     for (std::int64_t m = 0; m < rows; ++m)
       for (std::int64_t n = 0; n < out; ++n)
         for (std::int64_t k = 0; k < in; ++k) {
@@ -48,14 +53,17 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
           want_x[m * in + k] += y[m * out + n] * w[w_at(k, n)];
           want_w[w_at(k, n)] += x[m * in + k] * y[m * out + n];
         }
-    float *forward[3] = {x.data(), w.data(), made_y.data()}, *data[3] = {made_x.data(), w.data(), y.data()}, *weight[3] = {x.data(), made_w.data(), y.data()};
+    float *forward[3] = {x.data(), w.data(), made_y.data()},
+          *data[3] = {made_x.data(), w.data(), y.data()},
+          *weight[3] = {x.data(), made_w.data(), y.data()};
     multiply(operands_of(Kind::linear_forward, linear), forward);
     multiply(operands_of(Kind::linear_backward_data, linear), data);
     multiply(operands_of(Kind::linear_backward_weight, linear), weight);
     EXPECT_EQ(made_y, want_y);  // small integers: exact
     EXPECT_EQ(made_x, want_x);
     EXPECT_EQ(made_w, want_w);
-    // The bias's gradient: what the library adds up of the operand that it is told to take, over what the product adds up.
+    // The bias's gradient: what the library adds up of the operand that it is told to take, over
+    // what the product adds up.
     const Operands operands = operands_of(Kind::linear_backward_weight, linear);
     const Operand& summed = sums_first(operands) ? operands.first : operands.second;
     ASSERT_EQ(summed.of, Operand::Of::y);
@@ -81,20 +89,27 @@ TEST(CudaOperands, OfFloat8LieAlongWhatIsAddedUp) {
     for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7) - 3;
     for (std::size_t i = 0; i < w.size(); ++i) w[i] = static_cast<float>(i * i % 11) - 5;
     for (std::size_t i = 0; i < y.size(); ++i) y[i] = static_cast<float>(i * 3 % 13) - 6;
-    // As float8.cpp lays them: forward reads w [out, in], the gradient of x w [in, out], that of w both others turned.
+    // As float8.cpp lays them: forward reads w [out, in], the gradient of x w [in, out], that of w
+    // both others turned.
     const bool out_in = order == MatrixOrder::out_in;
-    std::vector<float> other_w = turned(w, out_in ? in : out), turned_x = turned(x, in), turned_y = turned(y, out);
+    std::vector<float> other_w = turned(w, out_in ? in : out), turned_x = turned(x, in),
+                       turned_y = turned(y, out);
     std::vector<float>&forward_w = out_in ? w : other_w, &backward_w = out_in ? other_w : w;
-    std::vector<float> made[3][2] = {{std::vector<float>(y.size()), y}, {std::vector<float>(x.size()), x}, {std::vector<float>(w.size()), w}};
+    std::vector<float> made[3][2] = {{std::vector<float>(y.size()), y},
+                                     {std::vector<float>(x.size()), x},
+                                     {std::vector<float>(w.size()), w}};
     for (const int float8 : {0, 1}) {
       linear.float8 = float8 == 1;
       ASSERT_EQ(linear.in_float8(), float8 == 1);
-      float* forward[3] = {x.data(), (linear.float8 ? forward_w : w).data(), made[0][float8].data()};
+      float* forward[3] = {x.data(), (linear.float8 ? forward_w : w).data(),
+                           made[0][float8].data()};
       float* data[3] = {made[1][float8].data(), (linear.float8 ? backward_w : w).data(), y.data()};
-      float* weight[3] = {(linear.float8 ? turned_x : x).data(), made[2][float8].data(), (linear.float8 ? turned_y : y).data()};
+      float* weight[3] = {(linear.float8 ? turned_x : x).data(), made[2][float8].data(),
+                          (linear.float8 ? turned_y : y).data()};
       int which = 0;
-      for (const auto& [kind, operands] :
-           {std::pair(Kind::linear_forward, forward), {Kind::linear_backward_data, data}, {Kind::linear_backward_weight, weight}}) {
+      for (const auto& [kind, operands] : {std::pair(Kind::linear_forward, forward),
+                                           {Kind::linear_backward_data, data},
+                                           {Kind::linear_backward_weight, weight}}) {
         const Operands asked = operands_of(kind, linear);
         if (linear.float8) {
           EXPECT_TRUE(asked.first.turned && !asked.second.turned);
@@ -103,7 +118,8 @@ TEST(CudaOperands, OfFloat8LieAlongWhatIsAddedUp) {
         multiply(asked, operands);
         if (linear.float8) {
           EXPECT_EQ(made[which][0], made[which][1]);
-          EXPECT_EQ(asked.result_type, kind == Kind::linear_backward_weight ? DType::float32 : DType::bfloat16);
+          EXPECT_EQ(asked.result_type,
+                    kind == Kind::linear_backward_weight ? DType::float32 : DType::bfloat16);
         }
         ++which;
       }
@@ -125,13 +141,18 @@ TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
   Context context({device}, workspace, library, DeviceKind::cuda);
   const Linear linear{8, 8, 8};
   const auto matrix = [&](DType type) { return Tensor{nullptr, type, DeviceKind::meta, {8, 8}}; };
-  linear_forward(context, linear, matrix(DType::float32), {matrix(DType::float32), 1, nullptr}, {}, matrix(DType::float32));
+  linear_forward(context, linear, matrix(DType::float32), {matrix(DType::float32), 1, nullptr}, {},
+                 matrix(DType::float32));
   EXPECT_EQ(workspace.peak_bytes(), workspace_bytes);
   EXPECT_EQ(workspace.used_bytes(), 0);
   // A gradient that is added in bfloat16 takes its own form and a float32 one beside it.
   const Convolution convolution{2, 4, 4, 8, 16, 3, 1, 1, DType::bfloat16};
-  const auto image = [&](const Shape& shape, DType type) { return Tensor{nullptr, type, DeviceKind::meta, shape}; };
-  convolution_backward_weight(context, convolution, image(convolution.input_shape(), DType::bfloat16), image(convolution.output_shape(), DType::bfloat16),
+  const auto image = [&](const Shape& shape, DType type) {
+    return Tensor{nullptr, type, DeviceKind::meta, shape};
+  };
+  convolution_backward_weight(context, convolution,
+                              image(convolution.input_shape(), DType::bfloat16),
+                              image(convolution.output_shape(), DType::bfloat16),
                               image(convolution.weight_shape(), DType::float32), Write::add);
   EXPECT_EQ(workspace.peak_bytes(), workspace_bytes + convolution.weight_shape().elements() * 2);
   EXPECT_EQ(workspace.used_bytes(), 0);
@@ -139,15 +160,20 @@ TEST(CudaOperands, MetaTakesTheWorkspaceWhereverItRuns) {
 
 TEST(CudaOperands, MetaTakesAttentionsMemory) {
   const Device device{DeviceKind::meta};
-  // What the graph of cuDNN may take stands beside what backward's kernel needs; float32, dropout and a run of equal bits have the kernel alone.
+  // What the graph of cuDNN may take stands beside what backward's kernel needs; float32, dropout
+  // and a run of equal bits have the kernel alone.
   const auto peak = [&](DType dtype, float dropout, bool deterministic, bool backward) {
     Arena workspace(device, "workspace", 0), library(device, "library", 0);
-    Context context({device}, workspace, library, DeviceKind::cuda, {.deterministic = deterministic});
+    Context context({device}, workspace, library, DeviceKind::cuda,
+                    {.deterministic = deterministic});
     const Attention a{2, 64, 4, 2, 16, dtype, dropout};
-    const auto rows = [&](std::int64_t width) { return Tensor{nullptr, dtype, DeviceKind::meta, {a.batch * a.context, width}}; };
+    const auto rows = [&](std::int64_t width) {
+      return Tensor{nullptr, dtype, DeviceKind::meta, {a.batch * a.context, width}};
+    };
     const Tensor log_sum{nullptr, DType::float32, DeviceKind::meta, {a.batch, a.heads, a.context}};
     if (backward) {
-      attention_backward(context, a, rows(a.qkv_width()), rows(a.out_width()), log_sum, rows(a.out_width()), rows(a.qkv_width()));
+      attention_backward(context, a, rows(a.qkv_width()), rows(a.out_width()), log_sum,
+                         rows(a.out_width()), rows(a.qkv_width()));
     } else {
       attention_forward(context, a, rows(a.qkv_width()), rows(a.out_width()), log_sum);
     }
@@ -171,9 +197,12 @@ Work work_of(DeviceKind target, const Linear& l, Write write, bool deterministic
   const Device device{DeviceKind::meta};
   Arena workspace(device, "workspace", 0), library(device, "library", 0);
   Context context({device}, workspace, library, target, {.deterministic = deterministic});
-  const auto matrix = [&](DType type, std::int64_t rows, std::int64_t columns) { return Tensor{nullptr, type, DeviceKind::meta, {rows, columns}}; };
-  const Tensor x = matrix(l.dtype, l.rows, l.in), y = matrix(l.dtype, l.rows, l.out), z = y, w = matrix(l.dtype, l.out, l.in),
-               dw = matrix(DType::float32, l.out, l.in), bias{nullptr, DType::float32, DeviceKind::meta, {l.out}};
+  const auto matrix = [&](DType type, std::int64_t rows, std::int64_t columns) {
+    return Tensor{nullptr, type, DeviceKind::meta, {rows, columns}};
+  };
+  const Tensor x = matrix(l.dtype, l.rows, l.in), y = matrix(l.dtype, l.rows, l.out), z = y,
+               w = matrix(l.dtype, l.out, l.in), dw = matrix(DType::float32, l.out, l.in),
+               bias{nullptr, DType::float32, DeviceKind::meta, {l.out}};
   linear_forward(context, l, x, {w, 1, nullptr}, bias, y);
   linear_add_forward(context, l, x, {w, 1, nullptr}, bias, z, y);
   linear_gelu_forward(context, l, x, {w, 1, nullptr}, bias, z, y);
@@ -188,7 +217,8 @@ TEST(CudaOperands, AnOpCountsAsOnTheCpu) {
   for (const DType dtype : compute_types) {
     for (const Write write : {Write::assign, Write::add}) {
       const Linear linear{32, 16, 24, MatrixOrder::out_in, dtype};
-      const Counters cpu = work_of(DeviceKind::cpu, linear, write).counters, cuda = work_of(DeviceKind::cuda, linear, write).counters;
+      const Counters cpu = work_of(DeviceKind::cpu, linear, write).counters,
+                     cuda = work_of(DeviceKind::cuda, linear, write).counters;
       EXPECT_EQ(cuda.flops, cpu.flops);
       EXPECT_EQ(cuda.bytes, cpu.bytes);
       EXPECT_EQ(cuda.calls, cpu.calls);
@@ -196,7 +226,8 @@ TEST(CudaOperands, AnOpCountsAsOnTheCpu) {
     }
   }
   const Linear linear{.rows = 32, .in = 16, .out = 48, .dtype = DType::bfloat16, .float8 = true};
-  const Work cpu = work_of(DeviceKind::cpu, linear, Write::add), cuda = work_of(DeviceKind::cuda, linear, Write::add);
+  const Work cpu = work_of(DeviceKind::cpu, linear, Write::add),
+             cuda = work_of(DeviceKind::cuda, linear, Write::add);
   EXPECT_EQ(cuda.counters.flops, cpu.counters.flops);
   EXPECT_EQ(cuda.counters.bytes, cpu.counters.bytes);
   EXPECT_EQ(cuda.counters.calls, cpu.counters.calls);
@@ -207,7 +238,8 @@ TEST(CudaOperands, ABiasGradientThatIsAddedTakesItsOwnSums) {
   constexpr std::int64_t sums = 128 * 4;
   EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::assign).peak_bytes, workspace_bytes);
   EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add).peak_bytes, workspace_bytes + sums);
-  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add, true).peak_bytes, workspace_bytes);  // the kernel adds to what is there
+  EXPECT_EQ(work_of(DeviceKind::cuda, linear, Write::add, true).peak_bytes,
+            workspace_bytes);  // the kernel adds to what is there
 }
 
 TEST(CudaOperands, ABiasIsTakenInTheTypeOfTheResult) {
@@ -216,9 +248,12 @@ TEST(CudaOperands, ABiasIsTakenInTheTypeOfTheResult) {
     Arena workspace(device, "workspace", 0), library(device, "library", 0);
     Context context({device}, workspace, library, DeviceKind::cuda);
     const Linear linear{64, 64, 64, MatrixOrder::out_in, dtype, wide};
-    const auto matrix = [&](DType type) { return Tensor{nullptr, type, DeviceKind::meta, {64, 64}}; };
+    const auto matrix = [&](DType type) {
+      return Tensor{nullptr, type, DeviceKind::meta, {64, 64}};
+    };
     const Tensor bias{nullptr, DType::float32, DeviceKind::meta, {64}};
-    linear_forward(context, linear, matrix(dtype), {matrix(dtype), 1, nullptr}, bias, matrix(linear.result_dtype()));
+    linear_forward(context, linear, matrix(dtype), {matrix(dtype), 1, nullptr}, bias,
+                   matrix(linear.result_dtype()));
     EXPECT_EQ(workspace.used_bytes(), 0);
     return workspace.peak_bytes();
   };

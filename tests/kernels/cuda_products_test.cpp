@@ -8,8 +8,8 @@
 #include "trireme/ops/dropout.hpp"
 #include "trireme/ops/linear.hpp"
 
-// Products with what a device's library does beside them. Where it does nothing of the kind these are other ops one after the other, with the same bits; where
-// it does, the bounds hold.
+// Products with what a device's library does beside them. Where it does nothing of the kind these
+// are other ops one after the other, with the same bits; where it does, the bounds hold.
 
 namespace trireme {
 namespace {
@@ -20,7 +20,8 @@ using ops::Write;
 using namespace test;
 
 constexpr double u = 0x1p-24;
-/// Of the hyperbolic tangent, where a GPU's own instruction makes it (PTX ISA, tanh.approx.f32); asked for with bfloat16 alone.
+/// Of the hyperbolic tangent, where a GPU's own instruction makes it (PTX ISA, tanh.approx.f32);
+/// asked for with bfloat16 alone.
 constexpr double tanh_error = 0x1p-11;
 
 double sigmoid(double v) { return 1 / (1 + std::exp(-v)); }
@@ -40,7 +41,9 @@ struct Layer {
   Tensor x, w, bias, dy, z, y;
   Layer(Fixture& f, const Linear& l)
       : x(f.random(l.dtype, {l.rows, l.in}, "x")),
-        w(f.random(l.dtype, l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out}, "w", 1 / std::sqrt(static_cast<double>(l.in)))),
+        w(f.random(l.dtype,
+                   l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out}, "w",
+                   1 / std::sqrt(static_cast<double>(l.in)))),
         bias(f.random(DType::float32, {l.out}, "bias")),
         dy(f.random(l.dtype, {l.rows, l.out}, "dy")),
         z(f.make(l.dtype, {l.rows, l.out})),
@@ -61,7 +64,8 @@ std::vector<Linear> cases() {
 }
 
 std::string name_of(const Linear& l) {
-  return fmt::format("{} rows {} in {} out {} {}", to_string(l.dtype), l.rows, l.in, l.out, l.order == MatrixOrder::out_in ? "out_in" : "in_out");
+  return fmt::format("{} rows {} in {} out {} {}", to_string(l.dtype), l.rows, l.in, l.out,
+                     l.order == MatrixOrder::out_in ? "out_in" : "in_out");
 }
 
 /// Sums of products and of their magnitudes: y (x w), or dx (dy w).
@@ -74,7 +78,8 @@ Sums forward_sums(const Linear& l, const Values& x, const Values& w, const Value
     for (std::int64_t n = 0; n < l.out; ++n) {
       double value = bias.empty() ? 0 : bias[n], scale = std::abs(value);
       for (std::int64_t k = 0; k < l.in; ++k) {
-        const double product = x[m * l.in + k] * w[l.order == MatrixOrder::out_in ? n * l.in + k : k * l.out + n];
+        const double product =
+            x[m * l.in + k] * w[l.order == MatrixOrder::out_in ? n * l.in + k : k * l.out + n];
         value += product;
         scale += std::abs(product);
       }
@@ -90,17 +95,22 @@ TEST(LinearAdd, ForwardIsTheProductAndTheResidual) {
     for (const bool with_bias : {false, true}) {
       SmallFixture f;
       const Layer layer(f, l);
-      const Tensor bias = with_bias ? layer.bias : Tensor{}, residual = f.random(l.dtype, {l.rows, l.out}, "residual", 3);
+      const Tensor bias = with_bias ? layer.bias : Tensor{},
+                   residual = f.random(l.dtype, {l.rows, l.out}, "residual", 3);
       linear_add_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, bias, residual, layer.y);
       const Sums product = forward_sums(l, values(layer.x), values(layer.w), {});
-      const Values product_bounds = sum_bounds(product.value, product.scale, static_cast<double>(l.in), l.dtype), added = values(residual),
-                   shift = values(layer.bias);
-      Values expected, bounds;  // the product may be rounded to its type before bias and residual come to it
+      const Values product_bounds =
+                       sum_bounds(product.value, product.scale, static_cast<double>(l.in), l.dtype),
+                   added = values(residual), shift = values(layer.bias);
+      Values expected,
+          bounds;  // the product may be rounded to its type before bias and residual come to it
       for (std::size_t i = 0; i < added.size(); ++i) {
         const double shifted = with_bias ? shift[i % shift.size()] : 0;
         expected.push_back(product.value[i] + shifted + added[i]);
-        bounds.push_back(product_bounds[i] + 3 * u * (product.scale[i] + std::abs(shifted) + std::abs(added[i])) +
-                         1.01 * unit_roundoff(l.dtype) * (std::abs(expected[i]) + product_bounds[i]));
+        bounds.push_back(product_bounds[i] +
+                         3 * u * (product.scale[i] + std::abs(shifted) + std::abs(added[i])) +
+                         1.01 * unit_roundoff(l.dtype) *
+                             (std::abs(expected[i]) + product_bounds[i]));
       }
       expect_within(layer.y, expected, bounds, name_of(l));
       if (is_cuda()) continue;
@@ -119,14 +129,20 @@ TEST(LinearGelu, ForwardIsTheProductAndItsGelu) {
       const Layer layer(f, l);
       const Tensor bias = with_bias ? layer.bias : Tensor{};
       linear_gelu_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, bias, layer.z, layer.y);
-      const Sums sums = forward_sums(l, values(layer.x), values(layer.w), with_bias ? values(layer.bias) : Values());
-      const Values z_bounds = sum_bounds(sums.value, sums.scale, static_cast<double>(l.in + 1), l.dtype);
+      const Sums sums = forward_sums(l, values(layer.x), values(layer.w),
+                                     with_bias ? values(layer.bias) : Values());
+      const Values z_bounds =
+          sum_bounds(sums.value, sums.scale, static_cast<double>(l.in + 1), l.dtype);
       expect_within(layer.z, sums.value, z_bounds, name_of(l));
       Values expected, bounds;
       for (std::size_t i = 0; i < sums.value.size(); ++i) {
-        const double z = sums.value[i], by_tangent = l.dtype == DType::bfloat16 ? std::abs(z) * tanh_error / 2 : 0;
+        const double z = sums.value[i],
+                     by_tangent = l.dtype == DType::bfloat16 ? std::abs(z) * tanh_error / 2 : 0;
         expected.push_back(gelu(z));
-        bounds.push_back(steepest * z_bounds[i] + by_tangent + ((8 + 5 * std::abs(gelu_argument(z))) * u + 1.01 * unit_roundoff(l.dtype)) * std::abs(gelu(z)));
+        bounds.push_back(
+            steepest * z_bounds[i] + by_tangent +
+            ((8 + 5 * std::abs(gelu_argument(z))) * u + 1.01 * unit_roundoff(l.dtype)) *
+                std::abs(gelu(z)));
       }
       expect_within(layer.y, expected, bounds, name_of(l));
       if (is_cuda()) continue;
@@ -143,20 +159,31 @@ TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
   for (const Linear& l : cases()) {
     SmallFixture f;
     const Layer layer(f, l);
-    const Tensor z = f.random(l.dtype, {l.rows, l.in}, "z", 1.5), dz = f.make(l.dtype, z.shape), dx = f.make(l.dtype, z.shape);
+    const Tensor z = f.random(l.dtype, {l.rows, l.in}, "z", 1.5), dz = f.make(l.dtype, z.shape),
+                 dx = f.make(l.dtype, z.shape);
     linear_backward_data_gelu(f.context, l, layer.dy, {layer.w, 1, nullptr}, z, dz);
     // dx = dy w is a forward of the layer the other way round.
-    const Linear back{l.rows, l.out, l.in, l.order == MatrixOrder::out_in ? MatrixOrder::in_out : MatrixOrder::out_in, l.dtype};
+    const Linear back{l.rows, l.out, l.in,
+                      l.order == MatrixOrder::out_in ? MatrixOrder::in_out : MatrixOrder::out_in,
+                      l.dtype};
     const Sums sums = forward_sums(back, values(layer.dy), values(layer.w), {});
-    const Values dx_bounds = sum_bounds(sums.value, sums.scale, static_cast<double>(l.out), l.dtype), at = values(z);
+    const Values dx_bounds =
+                     sum_bounds(sums.value, sums.scale, static_cast<double>(l.out), l.dtype),
+                 at = values(z);
     Values expected, bounds;
     for (std::size_t i = 0; i < at.size(); ++i) {
-      const double v = gelu_argument(at[i]), first = sigmoid(v), second = std::abs(at[i]) * first * sigmoid(-v) * gelu_argument_slope(at[i]);
-      // The slope's own error: roundings as in activation_test.cpp; by the tangent t = 2 sigmoid(v) - 1 that of (1 + t) / 2 and of z (1 - t^2) / 4 times v'.
-      const double slope_error = ((9 + 5 * std::abs(v)) * first + (20 + 5 * std::abs(v)) * second) * u +
-                                 (l.dtype == DType::bfloat16 ? tanh_error * (0.5 + std::abs(at[i]) * gelu_argument_slope(at[i]) / 2) : 0);
+      const double v = gelu_argument(at[i]), first = sigmoid(v),
+                   second = std::abs(at[i]) * first * sigmoid(-v) * gelu_argument_slope(at[i]);
+      // The slope's own error: roundings as in activation_test.cpp; by the tangent t = 2 sigmoid(v)
+      // - 1 that of (1 + t) / 2 and of z (1 - t^2) / 4 times v'.
+      const double slope_error =
+          ((9 + 5 * std::abs(v)) * first + (20 + 5 * std::abs(v)) * second) * u +
+          (l.dtype == DType::bfloat16
+               ? tanh_error * (0.5 + std::abs(at[i]) * gelu_argument_slope(at[i]) / 2)
+               : 0);
       expected.push_back(sums.value[i] * gelu_slope(at[i]));
-      bounds.push_back(steepest * dx_bounds[i] + (std::abs(sums.value[i]) + dx_bounds[i]) * slope_error +
+      bounds.push_back(steepest * dx_bounds[i] +
+                       (std::abs(sums.value[i]) + dx_bounds[i]) * slope_error +
                        1.01 * unit_roundoff(l.dtype) * std::abs(expected[i]));
     }
     expect_within(dz, expected, bounds, name_of(l));
@@ -171,9 +198,10 @@ TEST(LinearGelu, GradientsAgreeWithFiniteDifferences) {
   const Linear up{5, 7, 16}, down{5, 16, 3};
   Fixture f;
   const Layer first(f, up);
-  const Tensor w = f.random(DType::float32, {3, 16}, "down"), dout = f.random(DType::float32, {5, 3}, "dout");
-  const Tensor dz = f.make(DType::float32, {5, 16}), dx = f.make(DType::float32, {5, 7}), dw = f.make(DType::float32, {16, 7}),
-               dbias = f.make(DType::float32, {16});
+  const Tensor w = f.random(DType::float32, {3, 16}, "down"),
+               dout = f.random(DType::float32, {5, 3}, "dout");
+  const Tensor dz = f.make(DType::float32, {5, 16}), dx = f.make(DType::float32, {5, 7}),
+               dw = f.make(DType::float32, {16, 7}), dbias = f.make(DType::float32, {16});
   linear_gelu_forward(f.context, up, first.x, {first.w, 1, nullptr}, first.bias, first.z, first.y);
   linear_backward_data_gelu(f.context, down, dout, {w, 1, nullptr}, first.z, dz);
   linear_backward_weight(f.context, up, first.x, dz, dw, dbias, Write::assign);
@@ -186,7 +214,8 @@ TEST(LinearGelu, GradientsAgreeWithFiniteDifferences) {
   const Values x = values(first.x), up_w = values(first.w), bias = values(first.bias);
   const auto check = [&](const Tensor& gradient, const Values& at, const auto& of) {
     const Values v = values(f.random(DType::float32, gradient.shape, "direction"));
-    EXPECT_NEAR(dot(values(gradient), v), directional_derivative(of, at, v), 1e-4 * (1 + dot(magnitudes(values(gradient)), magnitudes(v))));
+    EXPECT_NEAR(dot(values(gradient), v), directional_derivative(of, at, v),
+                1e-4 * (1 + dot(magnitudes(values(gradient)), magnitudes(v))));
   };
   check(dx, x, [&](const Values& at) { return loss(at, up_w, bias); });
   check(dw, up_w, [&](const Values& at) { return loss(x, at, bias); });
@@ -199,8 +228,10 @@ TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
     for (Fixture* f : {static_cast<Fixture*>(&real), static_cast<Fixture*>(&meta)}) {
       const Layer layer(*f, l);
       const Tensor z = f->random(l.dtype, {l.rows, l.in}, "z"), dz = f->make(l.dtype, z.shape);
-      linear_add_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z, layer.y);
-      linear_gelu_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z, layer.y);
+      linear_add_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z,
+                         layer.y);
+      linear_gelu_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z,
+                          layer.y);
       linear_backward_data_gelu(f->context, l, layer.dy, {layer.w, 1, nullptr}, z, dz);
     }
     EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes()) << name_of(l);
@@ -214,7 +245,8 @@ TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
 
 /// A context of other options on the memory of a fixture.
 ops::Context with_options(Fixture& f, ops::ContextOptions options) {
-  return {test_stream(tested_device()), f.workspace, f.library, ops::target_of(tested_device()), options};
+  return {test_stream(tested_device()), f.workspace, f.library, ops::target_of(tested_device()),
+          options};
 }
 
 TEST(Tfloat32, ProductsKeepTenBitsOnTensorCoresAndAllElsewhere) {
@@ -229,7 +261,8 @@ TEST(Tfloat32, ProductsKeepTenBitsOnTensorCoresAndAllElsewhere) {
     const Sums sums = forward_sums(l, values(layer.x), values(layer.w), values(layer.bias));
     Values bounds = sum_bounds(sums.value, sums.scale, static_cast<double>(l.in + 1), l.dtype);
     expect_within(layer.y, sums.value, bounds, "float32 " + name_of(l));
-    for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] += 2.01 * 0x1p-10 * sums.scale[i];  // each operand cut to 10 bits behind the point
+    for (std::size_t i = 0; i < bounds.size(); ++i)
+      bounds[i] += 2.01 * 0x1p-10 * sums.scale[i];  // each operand cut to 10 bits behind the point
     expect_within(y, sums.value, bounds, "tfloat32 " + name_of(l));
     EXPECT_EQ(bytes_of(y) == bytes_of(layer.y), !is_cuda());
   }
@@ -238,7 +271,8 @@ TEST(Tfloat32, ProductsKeepTenBitsOnTensorCoresAndAllElsewhere) {
 TEST(Tfloat32, ConvolutionsAreWithinTheirBounds) {
   const ops::Convolution c{4, 8, 8, 16, 32, 3, 1, 1, DType::float32};
   Fixture f;
-  const Tensor x = f.random(c.dtype, c.input_shape(), "x"), w = f.random(c.dtype, c.weight_shape(), "w"), y = f.make(c.dtype, c.output_shape()),
+  const Tensor x = f.random(c.dtype, c.input_shape(), "x"),
+               w = f.random(c.dtype, c.weight_shape(), "w"), y = f.make(c.dtype, c.output_shape()),
                rounded = f.make(c.dtype, c.output_shape());
   ops::Context rounding = with_options(f, {.tfloat32 = true});
   convolution_forward(f.context, c, x, {w, 1, nullptr}, y);
@@ -255,7 +289,8 @@ TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
   const ops::Convolution c{4, 16, 16, 32, 32, 3, 1, 1, DType::bfloat16};
   Fixture f;
   const Layer layer(f, l);
-  const Tensor image = f.random(c.dtype, c.input_shape(), "image"), kernel = f.random(c.dtype, c.weight_shape(), "kernel");
+  const Tensor image = f.random(c.dtype, c.input_shape(), "image"),
+               kernel = f.random(c.dtype, c.weight_shape(), "kernel");
   struct Results {
     Tensor y, dw, image;
     ops::Algorithms algorithms;
@@ -263,7 +298,10 @@ TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
   const auto run = [&](const ops::Algorithms& known) {
     ops::Context context = with_options(f, {});
     context.algorithms().add(known);
-    const Results results{f.make(l.dtype, layer.y.shape), f.make(DType::float32, layer.w.shape), f.make(c.dtype, c.output_shape()), {}};
+    const Results results{f.make(l.dtype, layer.y.shape),
+                          f.make(DType::float32, layer.w.shape),
+                          f.make(c.dtype, c.output_shape()),
+                          {}};
     linear_forward(context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, results.y);
     linear_backward_weight(context, l, layer.x, layer.dy, results.dw, {}, Write::assign);
     convolution_forward(context, c, image, {kernel, 1, nullptr}, results.image);

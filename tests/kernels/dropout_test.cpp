@@ -21,25 +21,35 @@ ops::Dropout placed(Fixture& f, ops::Dropout op) {
 Values mask(const ops::Dropout& op, std::int64_t rows, std::int64_t width) {
   Values m(static_cast<std::size_t>(rows * width));
   for (std::int64_t i = 0; i < rows * width; ++i) {
-    const std::int64_t row = op.first_row + i / width, sample = row / op.context, e = row % op.context * width + i % width;
-    const std::uint32_t word = philox(mix64(op.key ^ op.sample_keys[sample]), static_cast<std::uint64_t>(e) / 4, 0).word[e % 4];
-    m[i] = uniform_unit(word) >= op.probability ? static_cast<double>(1.0f / (1.0f - op.probability)) : 0.0;
+    const std::int64_t row = op.first_row + i / width, sample = row / op.context,
+                       e = row % op.context * width + i % width;
+    const std::uint32_t word =
+        philox(mix64(op.key ^ op.sample_keys[sample]), static_cast<std::uint64_t>(e) / 4, 0)
+            .word[e % 4];
+    m[i] = uniform_unit(word) >= op.probability
+               ? static_cast<double>(1.0f / (1.0f - op.probability))
+               : 0.0;
   }
   return m;
 }
 
-// rows, width, rows of a sample, first row: 1, odd, prime, a multiple of four, more than a block of numbers, from the middle of a sample.
-constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0}, {6, 7, 3, 0}, {10, 61, 5, 3}, {8, 64, 2, 0}, {4, 1031, 3, 2}, {2, 128, 7, 25}, {5, 64, 4, 2}};
+// rows, width, rows of a sample, first row: 1, odd, prime, a multiple of four, more than a block of
+// numbers, from the middle of a sample.
+constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0},  {6, 7, 3, 0},    {10, 61, 5, 3},
+                                                  {8, 64, 2, 0}, {4, 1031, 3, 2}, {2, 128, 7, 25},
+                                                  {5, 64, 4, 2}};
 
 TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
   for (const DType dtype : compute_types) {
     for (const auto& [rows, width, context, first_row] : shapes) {
       SmallFixture f;
       const ops::Dropout op = layer(0.3f, context, first_row);
-      const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, {rows, width}), expected = f.make(dtype, {rows, width});
+      const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, {rows, width}),
+                   expected = f.make(dtype, {rows, width});
       const Values at = values(x);
       Values m = mask(op, rows, width);
-      for (std::int64_t i = 0; i < x.elements(); ++i) m[i] = static_cast<float>(m[i]) * static_cast<float>(at[i]);
+      for (std::int64_t i = 0; i < x.elements(); ++i)
+        m[i] = static_cast<float>(m[i]) * static_cast<float>(at[i]);
       assign(expected, m);
       ops::dropout(f.context, placed(f, op), x, y);
       ASSERT_EQ(values(y), values(expected)) << rows << " x " << width;
@@ -51,9 +61,12 @@ TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
 
 TEST(Dropout, RowsOfAPartAreThoseOfTheWhole) {
   SmallFixture f;
-  const Tensor x = f.random(DType::float32, {12, 37}, "x"), whole = f.make(DType::float32, {12, 37}), part = f.make(DType::float32, {12, 37});
+  const Tensor x = f.random(DType::float32, {12, 37}, "x"),
+               whole = f.make(DType::float32, {12, 37}), part = f.make(DType::float32, {12, 37});
   ops::dropout(f.context, placed(f, layer(0.5f, 4)), x, whole);
-  for (std::int64_t row = 0; row < 12; row += 3) ops::dropout(f.context, placed(f, layer(0.5f, 4, row)), x.rows(row, row + 3), part.rows(row, row + 3));
+  for (std::int64_t row = 0; row < 12; row += 3)
+    ops::dropout(f.context, placed(f, layer(0.5f, 4, row)), x.rows(row, row + 3),
+                 part.rows(row, row + 3));
   expect_same_bytes(part, whole);
 }
 
@@ -68,7 +81,8 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
       dropped += v == 0;
       sum += v;
     }
-    const double deviation = std::sqrt(p * (1.0 - p) / n);  // of the dropped share; five of them: once in a million
+    const double deviation =
+        std::sqrt(p * (1.0 - p) / n);  // of the dropped share; five of them: once in a million
     EXPECT_NEAR(dropped / n, p, 5 * deviation);
     EXPECT_NEAR(sum / n, 1, 5 * deviation / (1 - p));
   }
@@ -77,7 +91,8 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
 TEST(Dropout, ProbabilityZeroIsACopyThatNeedsNoKeys) {
   for (const DType dtype : compute_types) {
     SmallFixture f;
-    const Tensor x = f.random(dtype, {5, 13}, "x"), y = f.make(dtype, {5, 13}), before = f.copy_of(x);
+    const Tensor x = f.random(dtype, {5, 13}, "x"), y = f.make(dtype, {5, 13}),
+                 before = f.copy_of(x);
     ops::dropout(f.context, {}, x, y);
     expect_same_bytes(y, x);
     ops::dropout(f.context, {}, x, x);
@@ -96,16 +111,21 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
         for (const auto& [rows, width, context, first_row] : shapes) {
           SmallFixture f;
           const ops::Dropout op = layer(p, context, first_row);
-          const Tensor x = f.random(from, {rows, width}, "x"), residual = f.random(to, {rows, width}, "residual"), y = f.make(to, {rows, width});
+          const Tensor x = f.random(from, {rows, width}, "x"),
+                       residual = f.random(to, {rows, width}, "residual"),
+                       y = f.make(to, {rows, width});
           const Tensor bias = with_bias ? f.random(DType::float32, {width}, "bias") : Tensor{};
-          const Values m = mask(op, rows, width), of_x = values(x), of_bias = with_bias ? values(bias) : Values(), of_residual = values(residual);
+          const Values m = mask(op, rows, width), of_x = values(x),
+                       of_bias = with_bias ? values(bias) : Values(),
+                       of_residual = values(residual);
           Values expected, bounds;
           for (std::int64_t i = 0; i < x.elements(); ++i) {
             const double a = of_x[i], b = with_bias ? of_bias[i % width] : 0, r = of_residual[i];
             expected.push_back((a + b) * m[i] + r);
             // Sum, product and sum are rounded in float32, the result in its own type.
-            bounds.push_back(3 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
-                             (to != DType::float32 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));
+            bounds.push_back(
+                3 * 0x1p-24 * ((std::abs(a) + std::abs(b)) * m[i] + std::abs(r)) +
+                (to != DType::float32 ? 1.01 * unit_roundoff(to) * std::abs(expected.back()) : 0));
           }
           ops::dropout_add(f.context, placed(f, op), x, bias, residual, y);
           expect_within(y, expected, bounds, to_string(from) + " to " + to_string(to));
@@ -126,16 +146,19 @@ TEST(Dropout, GradientHasForwardsMask) {
   // y is linear in x: <dropout(x), dy> = <x, dropout(dy)>.
   SmallFixture f;
   const ops::Dropout op = placed(f, layer(0.2f, 5));
-  const Tensor x = f.random(DType::float32, {17, 29}, "x"), dy = f.random(DType::float32, {17, 29}, "dy");
+  const Tensor x = f.random(DType::float32, {17, 29}, "x"),
+               dy = f.random(DType::float32, {17, 29}, "dy");
   const Tensor y = f.make(DType::float32, {17, 29}), dx = f.make(DType::float32, {17, 29});
   ops::dropout(f.context, op, x, y);
   ops::dropout(f.context, op, dy, dx);
-  EXPECT_NEAR(dot(values(y), values(dy)), dot(values(x), values(dx)), 2 * 0x1p-24 * dot(magnitudes(values(y)), magnitudes(values(dy))));
+  EXPECT_NEAR(dot(values(y), values(dy)), dot(values(x), values(dx)),
+              2 * 0x1p-24 * dot(magnitudes(values(y)), magnitudes(values(dy))));
 }
 
 TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
   SmallFixture f;
-  const Tensor x = f.random(DType::float32, {1003, 67}, "x"), many = f.make(DType::float32, x.shape), one = f.make(DType::float32, x.shape);
+  const Tensor x = f.random(DType::float32, {1003, 67}, "x"),
+               many = f.make(DType::float32, x.shape), one = f.make(DType::float32, x.shape);
   const ops::Dropout op = placed(f, layer(0.1f, 400));
   ops::dropout(f.context, op, x, many);
   on_one_thread([&] { ops::dropout(f.context, op, x, one); });
@@ -145,7 +168,9 @@ TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
 TEST(Dropout, MetaCountsWhatTheCpuCounts) {
   SmallFixture real, meta(DeviceKind::meta);
   for (Fixture* f : {&real, &meta}) {
-    const Tensor x = f->filled(DType::float32, {4, 9}, 1), y = f->filled(DType::bfloat16, {4, 9}, 1), bias = f->filled(DType::float32, {9}, 1);
+    const Tensor x = f->filled(DType::float32, {4, 9}, 1),
+                 y = f->filled(DType::bfloat16, {4, 9}, 1),
+                 bias = f->filled(DType::float32, {9}, 1);
     ops::dropout(f->context, placed(*f, layer(0.5f, 2)), x, x);
     ops::dropout(f->context, {}, y, f->make(DType::bfloat16, {4, 9}));
     ops::dropout_add(f->context, placed(*f, layer(0.5f, 2)), x, bias, y, y);

@@ -7,16 +7,19 @@ namespace trireme::test {
 namespace {
 
 // 1, odd, prime, and more than one piece of work with a remainder.
-constexpr std::int64_t sizes[] = {1, 7, 61, 16384, 40009};  // (a device takes packs of 8, 32 of them a row, 4 rows a thread)
+constexpr std::int64_t sizes[] = {
+    1, 7, 61, 16384, 40009};  // (a device takes packs of 8, 32 of them a row, 4 rows a thread)
 
 TEST(Elementwise, ReluAndItsGradient) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
       Fixture f;
-      const Tensor x = f.random(dtype, {n}, "x"), y = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
+      const Tensor x = f.random(dtype, {n}, "x"), y = f.make(dtype, {n}),
+                   dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
       ops::relu_forward(f.context, x, y);
       ops::relu_backward(f.context, y, dy, dx);
-      const Values at = values(x), gradient = values(dy), result = values(y), result_dx = values(dx);
+      const Values at = values(x), gradient = values(dy), result = values(y),
+                   result_dx = values(dx);
       for (std::int64_t i = 0; i < n; ++i) {
         ASSERT_EQ(result[i], std::max(at[i], 0.0));
         ASSERT_EQ(result_dx[i], at[i] > 0 ? gradient[i] : 0.0);
@@ -56,7 +59,8 @@ TEST(Elementwise, BFloat16IsAddedToFloat32) {
   for (const std::int64_t n : sizes) {
     for (const std::int64_t first : {0, 1, 8}) {
       Fixture f;
-      const Tensor x = f.random(DType::bfloat16, {n + 8}, "x"), y = f.random(DType::float32, {n}, "y");
+      const Tensor x = f.random(DType::bfloat16, {n + 8}, "x"),
+                   y = f.random(DType::float32, {n}, "y");
       Values sum = values(y);
       const Values other = values(x);
       for (std::int64_t i = 0; i < n; ++i) sum[i] += other[first + i];
@@ -68,10 +72,12 @@ TEST(Elementwise, BFloat16IsAddedToFloat32) {
 
 TEST(Elementwise, CastIsToTheNearestEven) {
   Fixture f;
-  // 1 + 2^-8 lies half way between two bfloat16 numbers (even: 1), 1 + 3 * 2^-8 too (even: 1 + 2^-6).
+  // 1 + 2^-8 lies half way between two bfloat16 numbers (even: 1), 1 + 3 * 2^-8 too (even: 1 +
+  // 2^-6).
   const Values in = {1, 1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-8 + 0x1p-20, -1 - 0x1p-8, 3.4e38, 0};
   const Values out = {1, 1, 1 + 0x1p-6, 1 + 0x1p-7, -1, INFINITY, 0};
-  const Tensor x = f.make(DType::float32, {7}), y = f.make(DType::bfloat16, {7}), back = f.make(DType::float32, {7});
+  const Tensor x = f.make(DType::float32, {7}), y = f.make(DType::bfloat16, {7}),
+               back = f.make(DType::float32, {7});
   assign(x, in);
   ops::cast(f.context, x, y);
   ops::cast(f.context, y, back);
@@ -80,7 +86,8 @@ TEST(Elementwise, CastIsToTheNearestEven) {
     EXPECT_EQ(value_at(back, i), out[i]);
   }
   for (const std::int64_t n : sizes) {
-    const Tensor wide = f.random(DType::float32, {n}, "wide"), narrow = f.make(DType::bfloat16, {n}), same = f.make(DType::float32, {n});
+    const Tensor wide = f.random(DType::float32, {n}, "wide"),
+                 narrow = f.make(DType::bfloat16, {n}), same = f.make(DType::float32, {n});
     ops::cast(f.context, wide, narrow);
     expect_close(narrow, values(wide), 0, unit_roundoff(DType::bfloat16));
     ops::cast(f.context, wide, same);
@@ -99,7 +106,8 @@ TEST(Elementwise, CastKnowsEveryFloat16) {
   Fixture f;
   // Where packs may be taken, and element by element.
   for (const std::int64_t first : {0, 1}) {
-    const Tensor x = f.make(DType::float16, {count + 1}).rows(first, first + count), y = f.make(DType::float32, {count + 1}).rows(first, first + count),
+    const Tensor x = f.make(DType::float16, {count + 1}).rows(first, first + count),
+                 y = f.make(DType::float32, {count + 1}).rows(first, first + count),
                  back = f.make(DType::float16, {count + 1}).rows(first, first + count);
     copy_bytes(f.context.stream(), x.data, all.data(), static_cast<std::size_t>(x.bytes()));
     ops::cast(f.context, x, y);
@@ -120,10 +128,13 @@ TEST(Elementwise, CastKnowsEveryFloat16) {
 }
 
 TEST(Elementwise, CastToFloat16IsToTheNearestEven) {
-  // Ties at 1, at the end of the range (65520 is half way to what would be 2^16), below 2^-14 and at half of the smallest number.
-  const Values in = {1 + 0x1p-11,       1 + 3 * 0x1p-11, -1 - 0x1p-11, 65519,   65520,      -65520,  1e30,
-                     0x1p-14 - 0x1p-25, 0x1p-24,         3 * 0x1p-25,  0x1p-25, 0x1.01p-25, -0x1p-26};
-  const Values out = {1, 1 + 0x1p-9, -1, 65504, INFINITY, -INFINITY, INFINITY, 0x1p-14, 0x1p-24, 0x1p-23, 0, 0x1p-24, -0.0};
+  // Ties at 1, at the end of the range (65520 is half way to what would be 2^16), below 2^-14 and
+  // at half of the smallest number.
+  const Values in = {1 + 0x1p-11, 1 + 3 * 0x1p-11,   -1 - 0x1p-11, 65519,       65520,   -65520,
+                     1e30,        0x1p-14 - 0x1p-25, 0x1p-24,      3 * 0x1p-25, 0x1p-25, 0x1.01p-25,
+                     -0x1p-26};
+  const Values out = {1,       1 + 0x1p-9, -1,      65504, INFINITY, -INFINITY, INFINITY,
+                      0x1p-14, 0x1p-24,    0x1p-23, 0,     0x1p-24,  -0.0};
   Fixture f;
   const Tensor x = f.make(DType::float32, {13}), y = f.make(DType::float16, {13});
   assign(x, in);
@@ -148,7 +159,8 @@ TEST(Elementwise, FillAndCopy) {
       expect_same_bytes(x, y);
     }
   }
-  const Tensor labels = f.random(DType::int32, {77777}, "labels", 1000), copied = f.make(DType::int32, {77777});
+  const Tensor labels = f.random(DType::int32, {77777}, "labels", 1000),
+               copied = f.make(DType::int32, {77777});
   ops::copy(f.context, labels, copied);
   expect_same_bytes(labels, copied);
 }
@@ -179,7 +191,8 @@ TEST(Elementwise, PartsThatBeginAnywhere) {
 
 TEST(Elementwise, CountsAreFilledAndAdded) {
   Fixture f;
-  const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20), sum = f.make(DType::int32, {40009});
+  const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20),
+               sum = f.make(DType::int32, {40009});
   ops::fill(f.context, sum, -3);
   ops::add(f.context, counts, sum);
   Values expected = values(counts);
@@ -190,7 +203,8 @@ TEST(Elementwise, CountsAreFilledAndAdded) {
 TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
   for (const std::int64_t n : sizes) {
     Fixture f;
-    const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y"), was_x = f.random(DType::float32, {n}, "x"),
+    const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y"),
+                 was_x = f.random(DType::float32, {n}, "x"),
                  was_y = f.random(DType::float32, {n}, "y");
     for (const Tensor& odd : {x, was_x}) set_value(odd, n / 2, -0.0);
     ops::exchange(f.context, x, y);
@@ -209,7 +223,8 @@ TEST(Elementwise, ScaledCopyWritesAndAdds) {
     for (std::int64_t i = 0; i < n; ++i) {
       const double product = static_cast<double>(scale) * at[i];
       sum[i] += product;
-      bounds[i] = 0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(product));  // product and sum are rounded
+      bounds[i] =
+          0x1p-24 * (std::abs(sum[i]) + 1.01 * std::abs(product));  // product and sum are rounded
     }
     ops::scaled_copy(f.context, x, scale, y, ops::Write::add);
     expect_within(y, sum, bounds, "added");
@@ -220,16 +235,20 @@ TEST(Elementwise, ScaledCopyWritesAndAdds) {
 }
 
 TEST(Elementwise, AddBiasIsRoundedOnce) {
-  for (const auto& [from, to] : {std::pair{DType::float32, DType::float32}, {DType::bfloat16, DType::bfloat16}, {DType::float32, DType::bfloat16}}) {
+  for (const auto& [from, to] : {std::pair{DType::float32, DType::float32},
+                                 {DType::bfloat16, DType::bfloat16},
+                                 {DType::float32, DType::bfloat16}}) {
     for (const std::int64_t width : {1, 7, 61, 64, 512}) {
       Fixture f;
-      const Tensor x = f.random(from, {7, width}, "x"), bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {7, width});
+      const Tensor x = f.random(from, {7, width}, "x"),
+                   bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {7, width});
       Values sum = values(x);
       const Values added = values(bias);
       for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[i % width];
       ops::add_bias(f.context, bias, x, y);
       // 16 bits: rounded to float32, then to the type.
-      expect_close(y, sum, 0, unit_roundoff(to) + (to == DType::bfloat16 ? 0x1p-24 : 0), to_string(from) + " to " + to_string(to));
+      expect_close(y, sum, 0, unit_roundoff(to) + (to == DType::bfloat16 ? 0x1p-24 : 0),
+                   to_string(from) + " to " + to_string(to));
       if (from != to) continue;
       ops::add_bias(f.context, bias, x, x);
       expect_same_bytes(x, y, "in place");
@@ -239,9 +258,14 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
 
 TEST(Elementwise, ColumnSumsAreABiasGradient) {
   for (const DType dtype : compute_types) {
-    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {7, 3}, {131, 61}, {1009, 130}, {1003, 136}}) {
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                      {7, 3},
+                                      {131, 61},
+                                      {1009, 130},
+                                      {1003, 136}}) {
       Fixture f;
-      const Tensor dy = f.random(dtype, {rows, width}, "dy"), sums = f.random(DType::float32, {width}, "sums");
+      const Tensor dy = f.random(dtype, {rows, width}, "dy"),
+                   sums = f.random(DType::float32, {width}, "sums");
       const Values gradient = values(dy);
       for (const ops::Write write : {ops::Write::add, ops::Write::assign}) {
         Values expected(static_cast<std::size_t>(width), 0.0);
@@ -252,7 +276,9 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
           terms[i % width] += std::abs(gradient[i]);
         }
         ops::column_sums(f.context, dy, sums, write);
-        expect_within(sums, expected, sum_bounds(expected, terms, 128 + 8, DType::float32));  // partial sums of 128 rows, 8 of them
+        expect_within(sums, expected,
+                      sum_bounds(expected, terms, 128 + 8,
+                                 DType::float32));  // partial sums of 128 rows, 8 of them
       }
     }
   }

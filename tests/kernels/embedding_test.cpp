@@ -7,14 +7,15 @@
 namespace trireme::test {
 namespace {
 
-/// Tokens of a vocabulary, small numbers more often than large ones; the table holds those of [first, first + table_rows).
+/// Tokens of a vocabulary, small numbers more often than large ones; the table holds those of
+/// [first, first + table_rows).
 struct Problem {
   std::int64_t count, table_rows, width, first;
   SmallFixture fixture;
   Tensor tokens, table, y, dy, dtable;
 
-  Problem(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_, std::int64_t width_, std::int64_t first_, DType dtype,
-          DeviceKind kind = tested_device())
+  Problem(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_,
+          std::int64_t width_, std::int64_t first_, DType dtype, DeviceKind kind = tested_device())
       : count(count_),
         table_rows(table_rows_),
         width(width_),
@@ -33,12 +34,15 @@ struct Problem {
     }
     assign(tokens, drawn);
   }
-  void backward(ops::Write write) { ops::embedding_backward(fixture.context, tokens, dy, first, dtable, write); }
+  void backward(ops::Write write) {
+    ops::embedding_backward(fixture.context, tokens, dy, first, dtable, write);
+  }
 };
 
 TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
   for (const DType dtype : compute_types) {
-    for (const auto& [first, width] : {std::pair<std::int64_t, std::int64_t>{0, 19}, {5, 19}, {17, 19}, {5, 64}}) {
+    for (const auto& [first, width] :
+         {std::pair<std::int64_t, std::int64_t>{0, 19}, {5, 19}, {17, 19}, {5, 64}}) {
       Problem p(53, 31, 11, width, first, dtype);
       ops::embedding_forward(p.fixture.context, p.tokens, p.table, first, p.y);
       const Values tokens = values(p.tokens), table = values(p.table), y = values(p.y);
@@ -47,7 +51,8 @@ TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
         const auto row = static_cast<std::int64_t>(tokens[n]) - first;
         const bool mine = row >= 0 && row < p.table_rows;
         others += !mine;
-        for (std::int64_t i = 0; i < p.width; ++i) ASSERT_EQ(y[n * p.width + i], mine ? table[row * p.width + i] : 0.0);
+        for (std::int64_t i = 0; i < p.width; ++i)
+          ASSERT_EQ(y[n * p.width + i], mine ? table[row * p.width + i] : 0.0);
       }
       EXPECT_GT(others, 0);
       EXPECT_LT(others, p.count);
@@ -56,7 +61,8 @@ TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
 }
 
 TEST(Embedding, PartsOfATableAddUpToTheWhole) {
-  Problem whole(40, 30, 30, 7, 0, DType::float32), low(40, 30, 13, 7, 0, DType::float32), high(40, 30, 17, 7, 13, DType::float32);
+  Problem whole(40, 30, 30, 7, 0, DType::float32), low(40, 30, 13, 7, 0, DType::float32),
+      high(40, 30, 17, 7, 13, DType::float32);
   copy_values(whole.table.rows(0, 13), low.table);
   copy_values(whole.table.rows(13, 30), high.table);
   for (Problem* p : {&whole, &low, &high}) {
@@ -74,17 +80,19 @@ TEST(Embedding, PartsOfATableAddUpToTheWhole) {
 TEST(Embedding, BackwardAddsInAscendingOrder) {
   for (const DType dtype : compute_types) {
     for (const ops::Write write : {ops::Write::assign, ops::Write::add}) {
-      for (const auto& [count, vocabulary, rows, width, first] : {std::array<std::int64_t, 5>{1, 1, 1, 1, 0},
-                                                                  {61, 7, 7, 5, 0},
-                                                                  {997, 101, 67, 33, 11},
-                                                                  {211, 300, 200, 130, 100},
-                                                                  {500, 1, 3, 64, 0},
-                                                                  {3000, 40, 40, 24, 0}}) {
+      for (const auto& [count, vocabulary, rows, width, first] :
+           {std::array<std::int64_t, 5>{1, 1, 1, 1, 0},
+            {61, 7, 7, 5, 0},
+            {997, 101, 67, 33, 11},
+            {211, 300, 200, 130, 100},
+            {500, 1, 3, 64, 0},
+            {3000, 40, 40, 24, 0}}) {
         Problem p(count, vocabulary, rows, width, first, dtype);
         const Values before = values(p.dtable), tokens = values(p.tokens), dy = values(p.dy);
         std::vector<float> expected(before.begin(), before.end());
         if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
-        Values magnitude = magnitudes(Values(expected.begin(), expected.end())), terms(before.size());
+        Values magnitude = magnitudes(Values(expected.begin(), expected.end())),
+               terms(before.size());
         for (std::int64_t n = 0; n < count; ++n) {
           const auto row = static_cast<std::int64_t>(tokens[n]) - first;
           if (row < 0 || row >= rows) continue;
@@ -95,12 +103,15 @@ TEST(Embedding, BackwardAddsInAscendingOrder) {
             ++terms[i];
           }
         }
-        // A device adds runs of 32 places first: two sums of a token's numbers in float32, each within the bound of a sum.
+        // A device adds runs of 32 places first: two sums of a token's numbers in float32, each
+        // within the bound of a sum.
         Values bounds(before.size());
-        for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] = adds_in_order() || terms[i] <= 32 ? 0 : 2 * terms[i] * 0x1p-24 * magnitude[i];
+        for (std::size_t i = 0; i < bounds.size(); ++i)
+          bounds[i] = adds_in_order() || terms[i] <= 32 ? 0 : 2 * terms[i] * 0x1p-24 * magnitude[i];
         p.backward(write);
-        expect_within(p.dtable, Values(expected.begin(), expected.end()), bounds,
-                      fmt::format("{} tokens, table {} x {}, {}", count, rows, width, to_string(dtype)));
+        expect_within(
+            p.dtable, Values(expected.begin(), expected.end()), bounds,
+            fmt::format("{} tokens, table {} x {}, {}", count, rows, width, to_string(dtype)));
       }
     }
   }
@@ -113,7 +124,8 @@ TEST(Embedding, BackwardIsTheTransposedOfForward) {
   p.backward(ops::Write::assign);
   const Values y = values(p.y), dy = values(p.dy);
   // At most 40 float32 additions a number: the most frequent token's count.
-  EXPECT_NEAR(dot(y, dy), dot(values(p.table), values(p.dtable)), 40 * 0x1p-24 * dot(magnitudes(y), magnitudes(dy)));
+  EXPECT_NEAR(dot(y, dy), dot(values(p.table), values(p.dtable)),
+              40 * 0x1p-24 * dot(magnitudes(y), magnitudes(dy)));
 }
 
 TEST(Embedding, SameBitsOnAnyNumberOfThreads) {
@@ -125,13 +137,20 @@ TEST(Embedding, SameBitsOnAnyNumberOfThreads) {
 
 TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
   for (const DType dtype : compute_types) {
-    for (const auto& [rows, context, first_row, width] :
-         {std::array<std::int64_t, 4>{1, 1, 0, 67}, {21, 7, 0, 67}, {20, 7, 5, 67}, {3, 11, 9, 67}, {10, 5, 23, 67}, {41, 7, 5, 64}}) {
+    for (const auto& [rows, context, first_row, width] : {std::array<std::int64_t, 4>{1, 1, 0, 67},
+                                                          {21, 7, 0, 67},
+                                                          {20, 7, 5, 67},
+                                                          {3, 11, 9, 67},
+                                                          {10, 5, 23, 67},
+                                                          {41, 7, 5, 64}}) {
       SmallFixture f;
-      const Tensor table = f.random(dtype, {context, width}, "table"), y = f.random(dtype, {rows, width}, "y"), dy = f.random(dtype, {rows, width}, "dy");
+      const Tensor table = f.random(dtype, {context, width}, "table"),
+                   y = f.random(dtype, {rows, width}, "y"),
+                   dy = f.random(dtype, {rows, width}, "dy");
       Values sum = values(y);
       const Values added = values(table), gradient = values(dy);
-      for (std::int64_t i = 0; i < y.elements(); ++i) sum[i] += added[(first_row + i / width) % context * width + i % width];
+      for (std::int64_t i = 0; i < y.elements(); ++i)
+        sum[i] += added[(first_row + i / width) % context * width + i % width];
       ops::add_positions(f.context, table, first_row, y);
       // 16 bits: rounded to float32, then to the type.
       expect_close(y, sum, 0, unit_roundoff(dtype) + (dtype != DType::float32 ? 0x1p-24 : 0), "y");
@@ -141,17 +160,20 @@ TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
         std::vector<float> expected(before.begin(), before.end());
         if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
         for (std::int64_t i = 0; i < dy.elements(); ++i) {
-          expected[(first_row + i / width) % context * width + i % width] += static_cast<float>(gradient[i]);
+          expected[(first_row + i / width) % context * width + i % width] +=
+              static_cast<float>(gradient[i]);
         }
         ops::positions_backward(f.context, dy, first_row, dtable, write);
-        EXPECT_EQ(values(dtable), Values(expected.begin(), expected.end())) << rows << " rows, context " << context;
+        EXPECT_EQ(values(dtable), Values(expected.begin(), expected.end()))
+            << rows << " rows, context " << context;
       }
     }
   }
 }
 
 TEST(Embedding, MetaTakesTheSameWorkspaceAndCountsTheSame) {
-  Problem real(77, 30, 30, 16, 0, DType::bfloat16), meta(77, 30, 30, 16, 0, DType::bfloat16, DeviceKind::meta);
+  Problem real(77, 30, 30, 16, 0, DType::bfloat16),
+      meta(77, 30, 30, 16, 0, DType::bfloat16, DeviceKind::meta);
   for (Problem* p : {&real, &meta}) {
     ops::Context& context = p->fixture.context;
     ops::embedding_forward(context, p->tokens, p->table, 0, p->y);

@@ -1,6 +1,7 @@
 #pragma once
 
-// float8 in double arithmetic: every code by its definition (Micikevicius et al. 2022, table 1), rounding by a search among them.
+// float8 in double arithmetic: every code by its definition (Micikevicius et al. 2022, table 1),
+// rounding by a search among them.
 
 #include <algorithm>
 #include <cmath>
@@ -22,11 +23,13 @@ double float8_value(std::uint8_t code) {
   else if (!e4m3 && exponent == last)
     magnitude = mantissa == 0 ? INFINITY : NAN;
   else
-    magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - bits) : std::ldexp((1 << bits) + mantissa, exponent - bias - bits);
+    magnitude = exponent == 0 ? std::ldexp(mantissa, 1 - bias - bits)
+                              : std::ldexp((1 << bits) + mantissa, exponent - bias - bits);
   return code >> 7 != 0 ? -magnitude : magnitude;
 }
 
-/// The code of the greatest number: that and the ones below are the finite numbers that are not negative, in their order.
+/// The code of the greatest number: that and the ones below are the finite numbers that are not
+/// negative, in their order.
 template <class T>
 constexpr std::uint8_t greatest_code = std::is_same_v<T, Float8E4M3> ? 0x7E : 0x7B;
 
@@ -36,7 +39,8 @@ std::uint8_t nearest_code(double value) {
   if (!std::isfinite(value)) return 0x7F | sign;
   static const std::vector<double> numbers = [] {
     std::vector<double> all;
-    for (std::uint8_t code = 0; code <= greatest_code<T>; ++code) all.push_back(float8_value<T>(code));
+    for (std::uint8_t code = 0; code <= greatest_code<T>; ++code)
+      all.push_back(float8_value<T>(code));
     return all;
   }();
   const double magnitude = std::abs(value);
@@ -62,7 +66,8 @@ double reference_scale(double largest) {
 template <class T>
 std::vector<double> float8_rounded(std::vector<double> values) {
   double largest = 0;
-  for (const double value : values) largest = std::isnan(value) ? INFINITY : std::max(largest, std::abs(value));
+  for (const double value : values)
+    largest = std::isnan(value) ? INFINITY : std::max(largest, std::abs(value));
   const double scale = reference_scale<T>(largest);
   for (double& value : values) value = float8_value<T>(nearest_code<T>(value * scale)) / scale;
   return values;

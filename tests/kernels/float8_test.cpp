@@ -4,7 +4,8 @@
 #include "reference.hpp"
 #include "trireme/ops/linear.hpp"
 
-// Scales and codes against a search in double, and products of what is rounded. The rounding is known to the last bit, so that of a product only its sums are bounded.
+// Scales and codes against a search in double, and products of what is rounded. The rounding is
+// known to the last bit, so that of a product only its sums are bounded.
 
 namespace trireme::test {
 namespace {
@@ -26,8 +27,11 @@ struct Made {
   Values codes, turned, rounded;
   Made(Fixture& f, const Tensor& x) {
     const std::int64_t columns = x.shape.back(), rows = x.elements() / columns;
-    const Tensor maxima = f.make(DType::float32, {kernels::float8_pieces}), place = f.make(DType::float32, {2}),
-                 straight = f.make(DType::uint8, {rows, columns}), across = f.make(DType::uint8, {columns, rows}), same = f.make(DType::bfloat16, x.shape);
+    const Tensor maxima = f.make(DType::float32, {kernels::float8_pieces}),
+                 place = f.make(DType::float32, {2}),
+                 straight = f.make(DType::uint8, {rows, columns}),
+                 across = f.make(DType::uint8, {columns, rows}),
+                 same = f.make(DType::bfloat16, x.shape);
     auto* const to = static_cast<kernels::Float8Scale*>(place.data);
     const auto* const from = x.as<BFloat16>();
     kernels::float8_scale<T>(f.context.stream(), {from, x.elements(), maxima.as<float>(), to});
@@ -47,7 +51,8 @@ template <class T>
 void expect_reference(const Tensor& x, const Made<T>& made, const std::string& what) {
   const Values from = values(x);
   double largest = 0;
-  for (const double value : from) largest = std::isnan(value) ? INFINITY : std::max(largest, std::abs(value));
+  for (const double value : from)
+    largest = std::isnan(value) ? INFINITY : std::max(largest, std::abs(value));
   ASSERT_EQ(made.scale, reference_scale<T>(largest)) << what;
   ASSERT_EQ(made.inverse * made.scale, 1) << what;
   const std::int64_t columns = x.shape.back(), rows = x.elements() / columns;
@@ -67,18 +72,21 @@ void expect_reference(const Tensor& x, const Made<T>& made, const std::string& w
 }
 
 TYPED_TEST(Float8, ScaleAndCodesAreTheReferences) {
-  for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{37, 31}, Shape{16, 16}, Shape{48, 80}, Shape{64, 64}, Shape{128, 208}, Shape{3, 33000}}) {
+  for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{37, 31}, Shape{16, 16}, Shape{48, 80},
+                             Shape{64, 64}, Shape{128, 208}, Shape{3, 33000}}) {
     for (const double size : {1.0, 1e-30, 1e30, 0x1p-126}) {
       Fixture f;
       const Tensor x = f.random(DType::bfloat16, shape, "x", size);
-      expect_reference(x, Made<TypeParam>(f, x), fmt::format("{} times {}", to_string(shape), size));
+      expect_reference(x, Made<TypeParam>(f, x),
+                       fmt::format("{} times {}", to_string(shape), size));
     }
   }
 }
 
 TYPED_TEST(Float8, TheScaleIsTheGreatestThatFits) {
   const double greatest = float8_value<TypeParam>(greatest_code<TypeParam>);
-  for (const double largest : {greatest, greatest * (1 + 0x1p-7), greatest * (1 - 0x1p-7), 1.0, 1.75, 1.7578125, 0x1p127, 0x1p-133, 0x1p-126}) {
+  for (const double largest : {greatest, greatest * (1 + 0x1p-7), greatest * (1 - 0x1p-7), 1.0,
+                               1.75, 1.7578125, 0x1p127, 0x1p-133, 0x1p-126}) {
     Fixture f;
     const Tensor x = f.random(DType::bfloat16, {16, 32}, "x", largest / 8);
     set_value(x, 300, -largest);  // beyond all of the others
@@ -96,7 +104,9 @@ TYPED_TEST(Float8, NothingButZerosHasScaleOne) {
 }
 
 TYPED_TEST(Float8, WhatIsNotFiniteStaysSo) {
-  for (const double bad : {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+        std::numeric_limits<double>::quiet_NaN()}) {
     for (const std::int64_t place : {0, 1000, 48 * 64 - 1}) {
       Fixture f;
       const Tensor x = f.random(DType::bfloat16, {48, 64}, "x");
@@ -111,29 +121,41 @@ TYPED_TEST(Float8, WhatIsNotFiniteStaysSo) {
 
 // Products.
 
-/// Hopper's tensor cores add products of float8 with some 14 bits before the sums go on in float32 (DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 3.3.2).
+/// Hopper's tensor cores add products of float8 with some 14 bits before the sums go on in float32
+/// (DeepSeek-AI 2024, "DeepSeek-V3 technical report", section 3.3.2).
 Values added_by(const Values& sizes, Values bounds) {
   constexpr double cores = 0x1p-13;
-  for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] += tested_device() == DeviceKind::cuda ? cores * sizes[i] : 0;
+  for (std::size_t i = 0; i < bounds.size(); ++i)
+    bounds[i] += tested_device() == DeviceKind::cuda ? cores * sizes[i] : 0;
   return bounds;
 }
 
 std::vector<Linear> cases() {
   std::vector<Linear> all;
   for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
-    for (const auto& [rows, in, out] : {std::array{16, 16, 16}, {32, 48, 16}, {128, 64, 192}, {80, 96, 32}})
-      all.push_back({.rows = rows, .in = in, .out = out, .order = order, .dtype = DType::bfloat16, .float8 = true});
+    for (const auto& [rows, in, out] :
+         {std::array{16, 16, 16}, {32, 48, 16}, {128, 64, 192}, {80, 96, 32}})
+      all.push_back({.rows = rows,
+                     .in = in,
+                     .out = out,
+                     .order = order,
+                     .dtype = DType::bfloat16,
+                     .float8 = true});
   }
   return all;
 }
 std::string name_of(const Linear& l) {
-  return fmt::format("rows {} in {} out {} {}", l.rows, l.in, l.out, l.order == MatrixOrder::out_in ? "out_in" : "in_out");
+  return fmt::format("rows {} in {} out {} {}", l.rows, l.in, l.out,
+                     l.order == MatrixOrder::out_in ? "out_in" : "in_out");
 }
-Shape weight_shape(const Linear& l) { return l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out}; }
+Shape weight_shape(const Linear& l) {
+  return l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out};
+}
 
 struct Results {
   Values y, dx, dw;
-  Results(const Linear& l, const Values& x, const Values& w, const Values& bias, const Values& dy) : y(l.rows * l.out), dx(l.rows * l.in), dw(l.in * l.out) {
+  Results(const Linear& l, const Values& x, const Values& w, const Values& bias, const Values& dy)
+      : y(l.rows * l.out), dx(l.rows * l.in), dw(l.in * l.out) {
     for (std::int64_t m = 0; m < l.rows; ++m) {
       for (std::int64_t n = 0; n < l.out; ++n) {
         y[m * l.out + n] = bias[n];
@@ -148,12 +170,15 @@ struct Results {
   }
 };
 
-/// The greatest magnitudes that numbers may be rounded to: half a unit more, which is 2^-4 or 2^-3 of a number, or half of the smallest one.
+/// The greatest magnitudes that numbers may be rounded to: half a unit more, which is 2^-4 or 2^-3
+/// of a number, or half of the smallest one.
 template <class T>
 Values farthest(const Values& values) {
   const bool e4m3 = std::is_same_v<T, Float8E4M3>;
   Values sizes = magnitudes(values);
-  const double relative = e4m3 ? 0x1p-4 : 0x1p-3, absolute = (e4m3 ? 0x1p-10 : 0x1p-17) / reference_scale<T>(*std::max_element(sizes.begin(), sizes.end()));
+  const double relative = e4m3 ? 0x1p-4 : 0x1p-3,
+               absolute = (e4m3 ? 0x1p-10 : 0x1p-17) /
+                          reference_scale<T>(*std::max_element(sizes.begin(), sizes.end()));
   for (double& size : sizes) size += std::max(relative * size, absolute);
   return sizes;
 }
@@ -169,7 +194,8 @@ struct Layer {
         dx(f.make(DType::bfloat16, {l.rows, l.in})),
         dw(f.make(DType::float32, weight_shape(l))),
         dbias(f.make(DType::float32, {l.out})) {}
-  void run(Fixture& f, const Linear& l, PreparedWeight* prepared = nullptr, std::uint64_t version = 1, Write write = Write::assign) const {
+  void run(Fixture& f, const Linear& l, PreparedWeight* prepared = nullptr,
+           std::uint64_t version = 1, Write write = Write::assign) const {
     linear_forward(f.context, l, x, {w, version, prepared}, bias, y);
     linear_backward_data(f.context, l, dy, {w, version, prepared}, dx);
     linear_backward_weight(f.context, l, x, dy, dw, dbias, write);
@@ -182,21 +208,32 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
     Fixture f;
     const Layer layer(f, l);
     layer.run(f, l);
-    const Values x = float8_rounded<Float8E4M3>(values(layer.x)), w = float8_rounded<Float8E4M3>(values(layer.w)),
+    const Values x = float8_rounded<Float8E4M3>(values(layer.x)),
+                 w = float8_rounded<Float8E4M3>(values(layer.w)),
                  dy = float8_rounded<Float8E5M2>(values(layer.dy)), bias = values(layer.bias);
-    const Results expected(l, x, w, bias, dy), sizes(l, magnitudes(x), magnitudes(w), magnitudes(bias), magnitudes(dy));
+    const Results expected(l, x, w, bias, dy),
+        sizes(l, magnitudes(x), magnitudes(w), magnitudes(bias), magnitudes(dy));
     // A device adds the bias in bfloat16, once rounded.
-    Values y_bounds = added_by(sizes.y, sum_bounds(expected.y, sizes.y, static_cast<double>(l.in + 1), DType::bfloat16));
-    for (std::size_t i = 0; i < y_bounds.size(); ++i) y_bounds[i] += unit_roundoff(DType::bfloat16) * std::abs(bias[i % bias.size()]);
+    Values y_bounds = added_by(
+        sizes.y, sum_bounds(expected.y, sizes.y, static_cast<double>(l.in + 1), DType::bfloat16));
+    for (std::size_t i = 0; i < y_bounds.size(); ++i)
+      y_bounds[i] += unit_roundoff(DType::bfloat16) * std::abs(bias[i % bias.size()]);
     expect_within(layer.y, expected.y, y_bounds, name_of(l));
-    const Values dx_bounds = added_by(sizes.dx, sum_bounds(expected.dx, sizes.dx, static_cast<double>(l.out), DType::bfloat16)),
-                 dw_bounds = added_by(sizes.dw, sum_bounds(expected.dw, sizes.dw, static_cast<double>(l.rows), DType::float32));
+    const Values dx_bounds =
+                     added_by(sizes.dx, sum_bounds(expected.dx, sizes.dx,
+                                                   static_cast<double>(l.out), DType::bfloat16)),
+                 dw_bounds =
+                     added_by(sizes.dw, sum_bounds(expected.dw, sizes.dw,
+                                                   static_cast<double>(l.rows), DType::float32));
     expect_within(layer.dx, expected.dx, dx_bounds, name_of(l));
     expect_within(layer.dw, expected.dw, dw_bounds, name_of(l));
-    // Beside products of what is not rounded: by what rounding moves the operands at most, and the bounds above.
+    // Beside products of what is not rounded: by what rounding moves the operands at most, and the
+    // bounds above.
     const Values raw_x = values(layer.x), raw_w = values(layer.w), raw_dy = values(layer.dy);
-    const Values far_x = farthest<Float8E4M3>(raw_x), far_w = farthest<Float8E4M3>(raw_w), far_dy = farthest<Float8E5M2>(raw_dy);
-    const Results raw(l, raw_x, raw_w, bias, raw_dy), near(l, magnitudes(raw_x), magnitudes(raw_w), Values(bias.size()), magnitudes(raw_dy)),
+    const Values far_x = farthest<Float8E4M3>(raw_x), far_w = farthest<Float8E4M3>(raw_w),
+                 far_dy = farthest<Float8E5M2>(raw_dy);
+    const Results raw(l, raw_x, raw_w, bias, raw_dy),
+        near(l, magnitudes(raw_x), magnitudes(raw_w), Values(bias.size()), magnitudes(raw_dy)),
         far(l, far_x, far_w, Values(bias.size()), far_dy);
     const auto moved = [](const Values& from, const Values& to, Values bounds) {
       for (std::size_t i = 0; i < bounds.size(); ++i) bounds[i] += to[i] - from[i];
@@ -211,7 +248,9 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
       sums[i % sums.size()] += raw_dy[i];
       sum_sizes[i % sums.size()] += std::abs(raw_dy[i]);
     }
-    expect_within(layer.dbias, sums, sum_bounds(sums, sum_sizes, static_cast<double>(l.rows), DType::float32), name_of(l));
+    expect_within(layer.dbias, sums,
+                  sum_bounds(sums, sum_sizes, static_cast<double>(l.rows), DType::float32),
+                  name_of(l));
   }
 }
 
@@ -224,7 +263,9 @@ TEST(Float8Linear, OtherExtentsAreMultipliedInBfloat16) {
     layer.run(f, l);
     l.float8 = false;
     plain.run(f, l);
-    for (const auto& [a, b] : {std::pair(layer.y, plain.y), {layer.dx, plain.dx}, {layer.dw, plain.dw}}) expect_same_bytes(a, b, name_of(l));
+    for (const auto& [a, b] :
+         {std::pair(layer.y, plain.y), {layer.dx, plain.dx}, {layer.dw, plain.dw}})
+      expect_same_bytes(a, b, name_of(l));
   }
 }
 
@@ -234,16 +275,20 @@ TEST(Float8Linear, AKeptWeightFollowsItsVersion) {
     const Layer kept(f, l), fresh(f, l);
     PreparedWeight prepared;
     for (std::uint64_t version = 1; version <= 3; ++version) {
-      assign(kept.w, values(f.random(DType::bfloat16, weight_shape(l), fmt::format("w{}", version))));
+      assign(kept.w,
+             values(f.random(DType::bfloat16, weight_shape(l), fmt::format("w{}", version))));
       copy_values(kept.w, fresh.w);
       for (int time = 0; time < 2; ++time) kept.run(f, l, &prepared, version);
       fresh.run(f, l);
-      for (const auto& [a, b] : {std::pair(kept.y, fresh.y), {kept.dx, fresh.dx}, {kept.dw, fresh.dw}}) expect_same_bytes(a, b, name_of(l));
+      for (const auto& [a, b] :
+           {std::pair(kept.y, fresh.y), {kept.dx, fresh.dx}, {kept.dw, fresh.dw}})
+        expect_same_bytes(a, b, name_of(l));
     }
     // One in bfloat16 by the same weight is not of the rounded one.
     Linear plain = l;
     plain.rows = l.rows - 1;
-    const Tensor x = kept.x.rows(0, plain.rows), y = f.make(DType::bfloat16, {plain.rows, l.out}), again = f.make(DType::bfloat16, y.shape);
+    const Tensor x = kept.x.rows(0, plain.rows), y = f.make(DType::bfloat16, {plain.rows, l.out}),
+                 again = f.make(DType::bfloat16, y.shape);
     linear_forward(f.context, plain, x, {kept.w, 3, &prepared}, kept.bias, y);
     linear_forward(f.context, plain, x, {kept.w, 3, nullptr}, kept.bias, again);
     expect_same_bytes(y, again, name_of(l));
@@ -251,7 +296,8 @@ TEST(Float8Linear, AKeptWeightFollowsItsVersion) {
 }
 
 TEST(Float8Linear, AGradientThatIsNotFiniteIsSeen) {
-  for (const double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad :
+       {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     const Linear l = cases()[1];
     Fixture f;
     const Layer layer(f, l);
@@ -259,7 +305,8 @@ TEST(Float8Linear, AGradientThatIsNotFiniteIsSeen) {
     layer.run(f, l);
     for (const Tensor& gradient : {layer.dx, layer.dw}) {
       const Values found = values(gradient);
-      EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](double value) { return !std::isfinite(value); }));
+      EXPECT_TRUE(std::any_of(found.begin(), found.end(),
+                              [](double value) { return !std::isfinite(value); }));
     }
   }
 }
@@ -268,7 +315,8 @@ TEST(Float8Linear, WhatFollowsTheProductFollowsItHere) {
   for (const Linear& l : cases()) {
     Fixture f;
     const Layer layer(f, l);
-    const Tensor residual = f.random(DType::bfloat16, layer.y.shape, "residual"), added = f.make(DType::bfloat16, layer.y.shape);
+    const Tensor residual = f.random(DType::bfloat16, layer.y.shape, "residual"),
+                 added = f.make(DType::bfloat16, layer.y.shape);
     layer.run(f, l);
     linear_add_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, residual, added);
     const Values y = values(layer.y), other = values(residual), bias = values(layer.bias);
@@ -276,7 +324,9 @@ TEST(Float8Linear, WhatFollowsTheProductFollowsItHere) {
     for (std::size_t i = 0; i < y.size(); ++i) {
       sums[i] = y[i] + other[i];
       // y, its product without the bias, the bias and the sum are each rounded once to bfloat16.
-      bounds[i] = unit_roundoff(DType::bfloat16) * (2.1 * std::abs(y[i]) + 2.1 * std::abs(bias[i % bias.size()]) + 1.1 * std::abs(sums[i]));
+      bounds[i] =
+          unit_roundoff(DType::bfloat16) *
+          (2.1 * std::abs(y[i]) + 2.1 * std::abs(bias[i % bias.size()]) + 1.1 * std::abs(sums[i]));
     }
     expect_within(added, sums, bounds, name_of(l));
   }

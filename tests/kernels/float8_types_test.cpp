@@ -31,13 +31,15 @@ TYPED_TEST(Float8Types, EveryNumberIsWhatItsBitsSay) {
       ASSERT_EQ(back >> 7, bits >> 7);
     }
   }
-  EXPECT_EQ(float8_value<TypeParam>(greatest_code<TypeParam>), (std::is_same_v<TypeParam, Float8E4M3> ? 448 : 57344));
+  EXPECT_EQ(float8_value<TypeParam>(greatest_code<TypeParam>),
+            (std::is_same_v<TypeParam, Float8E4M3> ? 448 : 57344));
 }
 
 TYPED_TEST(Float8Types, RoundsToTheNearestAndTiesToEven) {
   for (std::uint8_t low = 0; low < greatest_code<TypeParam>; ++low) {
     const std::uint8_t high = low + 1, even = low % 2 == 0 ? low : high;
-    const auto half = static_cast<float>((float8_value<TypeParam>(low) + float8_value<TypeParam>(high)) / 2);
+    const auto half =
+        static_cast<float>((float8_value<TypeParam>(low) + float8_value<TypeParam>(high)) / 2);
     ASSERT_EQ(to_float8<TypeParam>(half).bits, even) << int{low};
     ASSERT_EQ(to_float8<TypeParam>(std::nextafter(half, 0.0f)).bits, low) << int{low};
     ASSERT_EQ(to_float8<TypeParam>(std::nextafter(half, INFINITY)).bits, high) << int{low};
@@ -50,14 +52,17 @@ TYPED_TEST(Float8Types, EveryBfloat16AsTheSearchSays) {
     const float value = to_float(BFloat16{static_cast<std::uint16_t>(bits)});
     const std::uint8_t expected = nearest_code<TypeParam>(value);
     ASSERT_EQ(to_float8<TypeParam>(value).bits, expected) << bits;
-    ASSERT_EQ(float8_pair<TypeParam>(value, 1), expected | static_cast<std::uint32_t>(nearest_code<TypeParam>(1)) << 8) << bits;
+    ASSERT_EQ(float8_pair<TypeParam>(value, 1),
+              expected | static_cast<std::uint32_t>(nearest_code<TypeParam>(1)) << 8)
+        << bits;
   }
 }
 
 TYPED_TEST(Float8Types, WhatIsBeyondItsRange) {
   using Limits = std::numeric_limits<float>;
   const auto greatest = static_cast<float>(float8_value<TypeParam>(greatest_code<TypeParam>));
-  for (const float value : {greatest, std::nextafter(greatest, INFINITY), 2 * greatest, Limits::max()}) {
+  for (const float value :
+       {greatest, std::nextafter(greatest, INFINITY), 2 * greatest, Limits::max()}) {
     EXPECT_EQ(to_float8<TypeParam>(value).bits, greatest_code<TypeParam>) << value;
     EXPECT_EQ(to_float8<TypeParam>(-value).bits, greatest_code<TypeParam> | 0x80) << value;
   }
@@ -65,7 +70,8 @@ TYPED_TEST(Float8Types, WhatIsBeyondItsRange) {
     EXPECT_EQ(to_float8<TypeParam>(value).bits, 0);
     EXPECT_EQ(to_float8<TypeParam>(-value).bits, 0x80);
   }
-  for (const float value : {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), Limits::signaling_NaN()})
+  for (const float value :
+       {Limits::infinity(), -Limits::infinity(), Limits::quiet_NaN(), Limits::signaling_NaN()})
     EXPECT_TRUE(std::isnan(float8_value<TypeParam>(to_float8<TypeParam>(value).bits))) << value;
 }
 

@@ -24,12 +24,18 @@ struct Problem {
         dgamma(fixture.make(DType::float32, {op.channels})),
         dbeta(fixture.make(DType::float32, {op.channels})) {
     if (op.channels % op.groups != 0) return;
-    if (const std::int64_t elements = ops::group_norm_mask_elements(fixture.context, op); elements > 0) mask = fixture.make(DType::uint8, {elements});
+    if (const std::int64_t elements = ops::group_norm_mask_elements(fixture.context, op);
+        elements > 0)
+      mask = fixture.make(DType::uint8, {elements});
   }
 
-  void forward() { ops::group_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd, mask); }
-  void backward(const Tensor& to_dx, const Tensor& to_dresidual, ops::Write write = ops::Write::assign) {
-    ops::group_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx, to_dresidual, dgamma, dbeta, mask, write);
+  void forward() {
+    ops::group_norm_forward(fixture.context, op, x, gamma, beta, residual, y, mean, rstd, mask);
+  }
+  void backward(const Tensor& to_dx, const Tensor& to_dresidual,
+                ops::Write write = ops::Write::assign) {
+    ops::group_norm_backward(fixture.context, op, x, y, dy, gamma, beta, mean, rstd, to_dx,
+                             to_dresidual, dgamma, dbeta, mask, write);
   }
   void backward() { backward(dx, dresidual); }
 
@@ -59,7 +65,8 @@ TEST(GroupNorm, EqualsReference) {
                                                           {3, 17, 522, 2},
                                                           {1, 20011, 4, 2}}) {
       for (const bool flag : {false, true}) {
-        SCOPED_TRACE(testing::Message() << batch << " x " << pixels << " x " << channels << " in " << groups << ", " << to_string(dtype) << flag);
+        SCOPED_TRACE(testing::Message() << batch << " x " << pixels << " x " << channels << " in "
+                                        << groups << ", " << to_string(dtype) << flag);
         Problem p({batch, pixels, channels, groups, flag, flag, dtype});
         p.forward();
         p.backward();
@@ -90,11 +97,15 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
   Problem p({1, 401, 24, 24, true, true, DType::float32});
   p.forward();
   const ops::BatchNorm op{401, 24, true, true, DType::float32};
-  const Tensor y = p.fixture.make(DType::float32, p.x.shape), mean = p.fixture.make(DType::float32, {24}), rstd = p.fixture.make(DType::float32, {24}),
+  const Tensor y = p.fixture.make(DType::float32, p.x.shape),
+               mean = p.fixture.make(DType::float32, {24}),
+               rstd = p.fixture.make(DType::float32, {24}),
                variance = p.fixture.make(DType::float32, {24});
   ops::batch_norm_statistics(p.fixture.context, op, p.x, {mean, rstd, variance});
-  ops::batch_norm_apply(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y, {mean, rstd, variance}, {});
-  // One arithmetic on the host. nvcc contracts products and sums of two kernels as it likes: then as close as either is to the reference.
+  ops::batch_norm_apply(p.fixture.context, op, p.x, p.gamma, p.beta, p.residual, y,
+                        {mean, rstd, variance}, {});
+  // One arithmetic on the host. nvcc contracts products and sums of two kernels as it likes: then
+  // as close as either is to the reference.
   if (tested_device() == DeviceKind::cuda)
     expect_close(p.y, values(y), 2 * 64 * 0x1p-24 * (1 + largest(values(y))));
   else
@@ -102,7 +113,8 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
 }
 
 TEST(GroupNorm, AnImageDoesNotDependOnItsNeighbours) {
-  Problem many({5, 37, 32, 8, true, true, DType::float32}), first({1, 37, 32, 8, true, true, DType::float32});
+  Problem many({5, 37, 32, 8, true, true, DType::float32}),
+      first({1, 37, 32, 8, true, true, DType::float32});
   many.forward();
   many.backward();
   first.forward();

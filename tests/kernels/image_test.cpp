@@ -12,16 +12,21 @@ struct Case {
 };
 
 void compare(const Case& c, DType dtype) {
-  SCOPED_TRACE(testing::Message() << c.height << "x" << c.width << "x" << c.channels << " to " << c.out_height << "x" << c.out_width);
+  SCOPED_TRACE(testing::Message() << c.height << "x" << c.width << "x" << c.channels << " to "
+                                  << c.out_height << "x" << c.out_width);
   Fixture f;
   // Within, beyond each border, wholly outside; each mirrored and not.
-  const std::vector<ops::ImageTransform> transforms = {{0, 0, 0}, {0, 0, 1}, {2, -3, 0}, {-4, 1, 1}, {1, 4, 1}, {3, 3, 0}, {100, 0, 0}, {0, -100, 1}};
+  const std::vector<ops::ImageTransform> transforms = {{0, 0, 0},   {0, 0, 1},   {2, -3, 0},
+                                                       {-4, 1, 1},  {1, 4, 1},   {3, 3, 0},
+                                                       {100, 0, 0}, {0, -100, 1}};
   const std::int64_t batch = static_cast<std::int64_t>(transforms.size());
-  const Tensor x = f.make(DType::uint8, {batch, c.height, c.width, c.channels}), y = f.make(dtype, {batch, c.out_height, c.out_width, c.channels});
+  const Tensor x = f.make(DType::uint8, {batch, c.height, c.width, c.channels}),
+               y = f.make(dtype, {batch, c.out_height, c.out_width, c.channels});
   Values pixels(static_cast<std::size_t>(x.elements()));
   for (std::size_t i = 0; i < pixels.size(); ++i) pixels[i] = static_cast<double>(mix64(i) % 256);
   assign(x, pixels);
-  const ops::ImagePreparation preparation{{0.485f, 0.456f, 0.406f, 0.5f}, {1 / 0.229f, 1 / 0.224f, 1 / 0.225f, 2.0f}};
+  const ops::ImagePreparation preparation{{0.485f, 0.456f, 0.406f, 0.5f},
+                                          {1 / 0.229f, 1 / 0.224f, 1 / 0.225f, 2.0f}};
   ops::prepare_images(f.context, preparation, x, f.placed(transforms), y);
   Values expected(static_cast<std::size_t>(y.elements()));
   std::size_t at = 0;
@@ -32,13 +37,16 @@ void compare(const Case& c, DType dtype) {
         const std::int64_t row = i + t.row, column = (t.flip ? c.out_width - 1 - j : j) + t.column;
         const bool inside = row >= 0 && row < c.height && column >= 0 && column < c.width;
         for (std::int64_t k = 0; k < c.channels; ++k) {
-          const double value = inside ? pixels[((b * c.height + row) * c.width + column) * c.channels + k] : 0;
-          expected[at++] = (value / 255 - static_cast<double>(preparation.mean[k])) * static_cast<double>(preparation.inverse_std[k]);
+          const double value =
+              inside ? pixels[((b * c.height + row) * c.width + column) * c.channels + k] : 0;
+          expected[at++] = (value / 255 - static_cast<double>(preparation.mean[k])) *
+                           static_cast<double>(preparation.inverse_std[k]);
         }
       }
     }
   }
-  // Division, difference and product, each rounded once; the difference of numbers up to 1, times up to 5.
+  // Division, difference and product, each rounded once; the difference of numbers up to 1, times
+  // up to 5.
   expect_close(y, expected, 3 * 5 * 0x1p-24, unit_roundoff(dtype));
 }
 
@@ -57,7 +65,8 @@ TEST(PrepareImages, EqualsReference) {
 
 TEST(PrepareImages, MirroredTwiceIsTheSame) {
   Fixture f;
-  const Tensor x = f.make(DType::uint8, {1, 3, 20, 1}), y = f.make(DType::float32, {1, 3, 20, 1}), z = f.make(DType::float32, {1, 3, 20, 1});
+  const Tensor x = f.make(DType::uint8, {1, 3, 20, 1}), y = f.make(DType::float32, {1, 3, 20, 1}),
+               z = f.make(DType::float32, {1, 3, 20, 1});
   Values count(60);
   for (std::size_t i = 0; i < count.size(); ++i) count[i] = static_cast<double>(i);
   assign(x, count);
@@ -74,9 +83,12 @@ TEST(PrepareImages, MirroredTwiceIsTheSame) {
 TEST(PrepareImages, FiveChannelsAreRefusedAndMetaCountsTheSame) {
   Fixture meta(DeviceKind::meta), real;
   const ops::ImageTransform none[2] = {};
-  EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none, meta.make(DType::float32, {2, 4, 4, 5})), InputError);
+  EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none,
+                                   meta.make(DType::float32, {2, 4, 4, 5})),
+               InputError);
   for (Fixture* f : {&meta, &real})
-    ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1), f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));
+    ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1),
+                        f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));
   EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);
 }
 

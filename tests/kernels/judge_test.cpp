@@ -10,7 +10,8 @@
 namespace trireme::test {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity(), not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity(),
+                 not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 template <class T>
 T* room(Fixture& f, const std::vector<T>& start) {
@@ -24,7 +25,8 @@ std::vector<T> read(Fixture& f, const T* from, std::size_t count) {
   return values;
 }
 
-/// Lists of several lengths, none and more than a device's threads among them, of numbers whose sum the order decides.
+/// Lists of several lengths, none and more than a device's threads among them, of numbers whose sum
+/// the order decides.
 TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
   const std::vector<std::int64_t> lengths{0, 1, 2, 31, 257, 4099, 0, 3};
   std::vector<std::int64_t> begins{0};
@@ -44,18 +46,22 @@ TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
       values[static_cast<std::size_t>(places[i])] = numbers[i];
     }
     double* const sums = room(f, std::vector<double>(lengths.size(), -1));
-    const ops::ListSums lists{f.placed(values), f.placed(places), f.placed(begins), static_cast<std::int64_t>(lengths.size()), begins.back(), sums};
+    const ops::ListSums lists{f.placed(values), f.placed(places),
+                              f.placed(begins), static_cast<std::int64_t>(lengths.size()),
+                              begins.back(),    sums};
     ops::sum_lists(f.context, lists);
     found.push_back(read(f, sums, lengths.size()));
     on_one_thread([&] { ops::sum_lists(f.context, lists); });
     EXPECT_EQ(read(f, sums, lengths.size()), found.back());
   }
   for (std::size_t list = 0; list < lengths.size(); ++list) {
-    const double expected = std::accumulate(numbers.begin() + begins[list], numbers.begin() + begins[list + 1], 0.0);
+    const double expected =
+        std::accumulate(numbers.begin() + begins[list], numbers.begin() + begins[list + 1], 0.0);
     if (adds_in_order()) {
       EXPECT_EQ(found[0][list], expected);
     } else {
-      EXPECT_NEAR(found[0][list], expected, expected * static_cast<double>(lengths[list]) * 0x1p-53) << "all terms are positive";
+      EXPECT_NEAR(found[0][list], expected, expected * static_cast<double>(lengths[list]) * 0x1p-53)
+          << "all terms are positive";
     }
     for (const std::vector<double>& other : found) EXPECT_EQ(other[list], found[0][list]);
   }
@@ -65,7 +71,8 @@ TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
 struct Judged {
   static constexpr std::int64_t tensors = 4, parts = 2;
   Fixture fixture;
-  std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77, 0.5, 2, 0, 1e-9, 5};  // the last of each part: of statistics
+  std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77,
+                                 0.5, 2,    0, 1e-9, 5};  // the last of each part: of statistics
   std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
   ops::Judgement judgement{.updates = 4};
   double scale = 1;
@@ -98,12 +105,15 @@ struct Judged {
   }
   double norm() const {
     double sum = 0;
-    for (std::int64_t i = 0; i < tensors; ++i) sum += squares[static_cast<std::size_t>(i)] + squares[static_cast<std::size_t>(i + tensors + 1)];
+    for (std::int64_t i = 0; i < tensors; ++i)
+      sum +=
+          squares[static_cast<std::size_t>(i)] + squares[static_cast<std::size_t>(i + tensors + 1)];
     return std::sqrt(sum);
   }
 };
 
-/// A device's libraries and fused operations may differ by a few units in the last place; the host's are the ones here.
+/// A device's libraries and fused operations may differ by a few units in the last place; the
+/// host's are the ones here.
 void expect_equal(double found, double expected) {
   if (adds_in_order()) {
     EXPECT_EQ(found, expected);
@@ -194,7 +204,9 @@ TEST(LossScale, IsDividedOutBeforeNormAndClipping) {
 }
 
 TEST(LossScale, GrowsAfterSoManyGoodSteps) {
-  const auto after = [](double now, std::int64_t good_steps) { return Scaled(now, now, good_steps).run(); };
+  const auto after = [](double now, std::int64_t good_steps) {
+    return Scaled(now, now, good_steps).run();
+  };
   for (const std::int64_t good : {0, 1}) {
     const ops::Judgement found = after(512, good);
     EXPECT_EQ(found.loss_scale, 512);
@@ -262,7 +274,8 @@ TEST(LossScale, StandsWhereItDoesNotMove) {
 /// Trust of the tensors 2 and 0 of a rank, which are 0 and 3 of the model.
 struct Trusting {
   Fixture fixture;
-  std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3}, gradients = {1e-4, 1, 1, 3, 0, 2e-4, 1, 1, 0.125, 0};
+  std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3},
+                      gradients = {1e-4, 1, 1, 3, 0, 2e-4, 1, 1, 0.125, 0};
   std::vector<ops::TensorRates> rates = {{1, 0.02f, 5, 0}, {1, 0.5f, 5, 0}, {1, 0.25f, 5, 0}};
   std::vector<ops::TrustedTensor> tensors = {{2, 0}, {0, 3}};
   ops::Judgement judgement{.factor = 0.3};
@@ -275,14 +288,18 @@ struct Trusting {
             .rates = room(fixture, rates),
             .judgement = fixture.placed(&judgement, 1)};
   }
-  static double norm(const std::vector<double>& squares, std::size_t place) { return std::sqrt(squares[place] + squares[place + 5]); }
+  static double norm(const std::vector<double>& squares, std::size_t place) {
+    return std::sqrt(squares[place] + squares[place + 5]);
+  }
   /// `expected` (weight norm, gradient norm, decay) for both, and the third as it was.
   template <class Ratio>
   void expect(const ops::Trust& args, const Ratio& expected) {
     const std::vector<ops::TensorRates> found = read(fixture, args.rates, rates.size());
     for (const ops::TrustedTensor& place : tensors) {
-      const auto tensor = static_cast<std::size_t>(place.tensor), sum = static_cast<std::size_t>(place.sum);
-      const auto ratio = static_cast<float>(expected(norm(weights, sum), norm(gradients, sum), rates[tensor].weight_decay));
+      const auto tensor = static_cast<std::size_t>(place.tensor),
+                 sum = static_cast<std::size_t>(place.sum);
+      const auto ratio = static_cast<float>(
+          expected(norm(weights, sum), norm(gradients, sum), rates[tensor].weight_decay));
       EXPECT_FLOAT_EQ(found[tensor].trust, ratio);
       EXPECT_EQ(found[tensor].rate, 1);
       EXPECT_EQ(found[tensor].weight_decay, rates[tensor].weight_decay);
@@ -327,11 +344,13 @@ TEST(Judge, MetaCountsWhatTheCpuCounts) {
     const std::vector<double> values{1, 2, 3, 4, 5, 6};
     const std::vector<std::int64_t> begins{0, 2, 4, 6}, places{5, 4, 3, 2, 1, 0};
     const std::vector<ops::TrustedTensor> trusted{{0, 1}};
-    ops::sum_lists(f->context, {f->placed(values), f->placed(places), f->placed(begins), 3, 6, room(*f, values)});
+    ops::sum_lists(f->context, {f->placed(values), f->placed(places), f->placed(begins), 3, 6,
+                                room(*f, values)});
     const ops::SquareParts squares{f->placed(values), 2, 2};
     ops::TensorRates* const rates = room(*f, std::vector<ops::TensorRates>(1));
     ops::Judgement* const judgement = room(*f, std::vector<ops::Judgement>(1));
-    ops::judge(f->context, {.gradient = squares, .rates = rates, .tensors = 1, .judgement = judgement});
+    ops::judge(f->context,
+               {.gradient = squares, .rates = rates, .tensors = 1, .judgement = judgement});
     const ops::Trust trust{squares, squares, f->placed(trusted), 1, rates, judgement};
     ops::lars_trust(f->context, 0.1, trust);
     ops::lamb_trust(f->context, trust);

@@ -13,15 +13,20 @@ using ops::PreparedWeight;
 using ops::Write;
 using namespace test;
 
-Shape weight_shape(const Linear& l) { return l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out}; }
-std::int64_t weight_index(const Linear& l, std::int64_t k, std::int64_t n) { return l.order == MatrixOrder::out_in ? n * l.in + k : k * l.out + n; }
+Shape weight_shape(const Linear& l) {
+  return l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out};
+}
+std::int64_t weight_index(const Linear& l, std::int64_t k, std::int64_t n) {
+  return l.order == MatrixOrder::out_in ? n * l.in + k : k * l.out + n;
+}
 
 // Every product that a linear layer adds up: visit(y, x, w), as flat indices.
 template <class Visit>
 void for_each_product(const Linear& l, const Visit& visit) {
   for (std::int64_t m = 0; m < l.rows; ++m)
     for (std::int64_t n = 0; n < l.out; ++n)
-      for (std::int64_t k = 0; k < l.in; ++k) visit(m * l.out + n, m * l.in + k, weight_index(l, k, n));
+      for (std::int64_t k = 0; k < l.in; ++k)
+        visit(m * l.out + n, m * l.in + k, weight_index(l, k, n));
 }
 
 Values reference_forward(const Linear& l, const Values& x, const Values& w, const Values& bias) {
@@ -47,7 +52,8 @@ Values reference_column_sums(const Linear& l, const Values& dy) {
 }
 
 std::string name_of(const Linear& l) {
-  return fmt::format("{} rows {} in {} out {} {}", to_string(l.dtype), l.rows, l.in, l.out, l.order == MatrixOrder::out_in ? "out_in" : "in_out");
+  return fmt::format("{} rows {} in {} out {} {}", to_string(l.dtype), l.rows, l.in, l.out,
+                     l.order == MatrixOrder::out_in ? "out_in" : "in_out");
 }
 
 std::vector<Linear> cases() {
@@ -56,10 +62,13 @@ std::vector<Linear> cases() {
     for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
       all.push_back({1, 1, 1, order, dtype});
       all.push_back({1, 64, 10, order, dtype});
-      all.push_back({37, 31, 13, order, dtype});    // primes
-      all.push_back({128, 96, 10, order, dtype});   // a classifier's head
-      all.push_back({18, 32, 32, order, dtype});    // square: forward and backward want one form of a matrix and of its transpose
-      all.push_back({300, 17, 129, order, dtype});  // more rows than one partial sum of the bias' gradient
+      all.push_back({37, 31, 13, order, dtype});   // primes
+      all.push_back({128, 96, 10, order, dtype});  // a classifier's head
+      all.push_back(
+          {18, 32, 32, order,
+           dtype});  // square: forward and backward want one form of a matrix and of its transpose
+      all.push_back(
+          {300, 17, 129, order, dtype});  // more rows than one partial sum of the bias' gradient
     }
   }
   return all;
@@ -84,7 +93,9 @@ TEST(Linear, ForwardIsTheMatrixProductAndTheBias) {
       const Values x = values(p.x), w = values(p.w), bias = with_bias ? values(p.bias) : Values();
       const Values expected = reference_forward(l, x, w, bias);
       const Values scale = reference_forward(l, magnitudes(x), magnitudes(w), magnitudes(bias));
-      expect_within(y, expected, sum_bounds(expected, scale, static_cast<double>(l.in + 1), l.dtype), name_of(l));
+      expect_within(y, expected,
+                    sum_bounds(expected, scale, static_cast<double>(l.in + 1), l.dtype),
+                    name_of(l));
     }
   }
 }
@@ -93,13 +104,17 @@ TEST(Linear, BackwardIsTheGradient) {
   for (const Linear& l : cases()) {
     Fixture f;
     const Problem p(f, l);
-    const Tensor dx = f.make(l.dtype, {l.rows, l.in}), dw = f.make(DType::float32, weight_shape(l)), dbias = f.make(DType::float32, {l.out});
+    const Tensor dx = f.make(l.dtype, {l.rows, l.in}), dw = f.make(DType::float32, weight_shape(l)),
+                 dbias = f.make(DType::float32, {l.out});
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
     linear_backward_weight(f.context, l, p.x, p.dy, dw, dbias, Write::assign);
     const Values x = values(p.x), w = values(p.w), dy = values(p.dy);
     const Values ax = magnitudes(x), aw = magnitudes(w), ady = magnitudes(dy);
-    const auto check = [&](const Tensor& actual, const Values& expected, const Values& scale, std::int64_t terms) {
-      expect_within(actual, expected, sum_bounds(expected, scale, static_cast<double>(terms), actual.dtype), name_of(l));
+    const auto check = [&](const Tensor& actual, const Values& expected, const Values& scale,
+                           std::int64_t terms) {
+      expect_within(actual, expected,
+                    sum_bounds(expected, scale, static_cast<double>(terms), actual.dtype),
+                    name_of(l));
     };
     check(dx, reference_backward_data(l, dy, w), reference_backward_data(l, ady, aw), l.out);
     check(dw, reference_backward_weight(l, x, dy), reference_backward_weight(l, ax, ady), l.rows);
@@ -115,17 +130,25 @@ TEST(Linear, AWideResultIsNotRounded) {
     linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, y);
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
     l.wide = true;
-    const Tensor wide_y = f.make(DType::float32, y.shape), wide_dx = f.make(DType::float32, dx.shape);
+    const Tensor wide_y = f.make(DType::float32, y.shape),
+                 wide_dx = f.make(DType::float32, dx.shape);
     linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, wide_y);
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, wide_dx);
     const Values x = values(p.x), w = values(p.w), bias = values(p.bias), dy = values(p.dy);
     const Values ax = magnitudes(x), aw = magnitudes(w), ady = magnitudes(dy);
-    const auto check = [&](const Tensor& wide, const Tensor& narrow, const Values& expected, const Values& scale, std::int64_t terms) {
-      expect_within(wide, expected, sum_bounds(expected, scale, static_cast<double>(terms), DType::float32), name_of(l));
-      expect_within(narrow, expected, sum_bounds(expected, scale, static_cast<double>(terms), l.dtype), name_of(l));  // beside it, as ever
+    const auto check = [&](const Tensor& wide, const Tensor& narrow, const Values& expected,
+                           const Values& scale, std::int64_t terms) {
+      expect_within(wide, expected,
+                    sum_bounds(expected, scale, static_cast<double>(terms), DType::float32),
+                    name_of(l));
+      expect_within(narrow, expected,
+                    sum_bounds(expected, scale, static_cast<double>(terms), l.dtype),
+                    name_of(l));  // beside it, as ever
     };
-    check(wide_y, y, reference_forward(l, x, w, bias), reference_forward(l, ax, aw, magnitudes(bias)), l.in + 1);
-    check(wide_dx, dx, reference_backward_data(l, dy, w), reference_backward_data(l, ady, aw), l.out);
+    check(wide_y, y, reference_forward(l, x, w, bias),
+          reference_forward(l, ax, aw, magnitudes(bias)), l.in + 1);
+    check(wide_dx, dx, reference_backward_data(l, dy, w), reference_backward_data(l, ady, aw),
+          l.out);
   }
 }
 
@@ -134,14 +157,16 @@ TEST(Linear, GradientsAgreeWithFiniteDifferences) {
     if (l.dtype != DType::float32) continue;
     Fixture f;
     const Problem p(f, l);
-    const Tensor dx = f.make(l.dtype, {l.rows, l.in}), dw = f.make(DType::float32, weight_shape(l)), dbias = f.make(DType::float32, {l.out});
+    const Tensor dx = f.make(l.dtype, {l.rows, l.in}), dw = f.make(DType::float32, weight_shape(l)),
+                 dbias = f.make(DType::float32, {l.out});
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
     linear_backward_weight(f.context, l, p.x, p.dy, dw, dbias, Write::assign);
     const Values x = values(p.x), w = values(p.w), bias = values(p.bias), dy = values(p.dy);
     const auto check = [&](const Tensor& gradient, const Values& at, const auto& loss) {
       const Values v = values(f.random(DType::float32, gradient.shape, "direction"));
       const double size = dot(magnitudes(values(gradient)), magnitudes(v));
-      EXPECT_NEAR(dot(values(gradient), v), directional_derivative(loss, at, v), 1e-4 * (1 + size)) << name_of(l);
+      EXPECT_NEAR(dot(values(gradient), v), directional_derivative(loss, at, v), 1e-4 * (1 + size))
+          << name_of(l);
     };
     check(dx, x, [&](const Values& at) { return dot(dy, reference_forward(l, at, w, bias)); });
     check(dw, w, [&](const Values& at) { return dot(dy, reference_forward(l, x, at, bias)); });
@@ -158,7 +183,8 @@ TEST(Linear, AddingIsTheSumOfTwoAssignments) {
     for (int i = 0; i < 2; ++i) {
       dw[i] = f.make(DType::float32, weight_shape(l));
       dbias[i] = f.make(DType::float32, {l.out});
-      linear_backward_weight(f.context, l, p.x, i == 0 ? p.dy : other, dw[i], dbias[i], Write::assign);
+      linear_backward_weight(f.context, l, p.x, i == 0 ? p.dy : other, dw[i], dbias[i],
+                             Write::assign);
     }
     const auto sum = [](const Tensor& a, const Tensor& b) {
       Values total = values(a);
@@ -168,7 +194,8 @@ TEST(Linear, AddingIsTheSumOfTwoAssignments) {
     };
     const Values both_dw = sum(dw[0], dw[1]), both_dbias = sum(dbias[0], dbias[1]);
     linear_backward_weight(f.context, l, p.x, other, dw[0], dbias[0], Write::add);
-    // The old value may join the sum before the last products: its rounding is that of sums of this size, not of the result alone.
+    // The old value may join the sum before the last products: its rounding is that of sums of this
+    // size, not of the result alone.
     const double size = unit_roundoff(DType::float32) * 4 * static_cast<double>(l.rows);
     expect_close(dw[0], both_dw, size, size, name_of(l));
     expect_close(dbias[0], both_dbias, 0, unit_roundoff(DType::float32), name_of(l));
@@ -200,12 +227,14 @@ TEST(Linear, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
     for (Fixture* f : {&real, &meta}) {
       const Problem p(*f, l);
       const Tensor y = f->make(l.dtype, {l.rows, l.out}), dx = f->make(l.dtype, {l.rows, l.in});
-      const Tensor dw = f->make(DType::float32, weight_shape(l)), dbias = f->make(DType::float32, {l.out});
+      const Tensor dw = f->make(DType::float32, weight_shape(l)),
+                   dbias = f->make(DType::float32, {l.out});
       PreparedWeight prepared;
       for (PreparedWeight* place : {&prepared, static_cast<PreparedWeight*>(nullptr)}) {
         linear_forward(f->context, l, p.x, {p.w, 1, place}, p.bias, y);
         linear_backward_data(f->context, l, p.dy, {p.w, 1, place}, dx);
-        linear_backward_weight(f->context, l, p.x, p.dy, dw, dbias, place == nullptr ? Write::add : Write::assign);
+        linear_backward_weight(f->context, l, p.x, p.dy, dw, dbias,
+                               place == nullptr ? Write::add : Write::assign);
       }
     }
     EXPECT_EQ(meta.workspace.peak_bytes(), real.workspace.peak_bytes()) << name_of(l);

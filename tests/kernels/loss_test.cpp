@@ -12,7 +12,8 @@ struct Sums {
 };
 
 /// Loss sum of all rows in plain double; rows labelled -1 are passed over.
-Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_t classes, double smoothing) {
+Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_t classes,
+               double smoothing) {
   Sums sums;
   for (std::size_t row = 0; row < labels.size(); ++row) {
     if (labels[row] < 0) continue;
@@ -23,7 +24,8 @@ Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_
     const double log_total = largest + std::log(total);
     std::int64_t before = 0;
     for (std::int64_t c = 0; c < classes; ++c) {
-      const double target = (c == labels[row] ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
+      const double target =
+          (c == labels[row] ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
       sums.loss += target * (log_total - x[c]);
       before += x[c] > x[labels[row]] || (x[c] == x[labels[row]] && c < labels[row]);
     }
@@ -35,14 +37,17 @@ Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_
 }
 
 struct Problem {
-  Problem(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1, DeviceKind kind = tested_device())
+  Problem(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1,
+          DeviceKind kind = tested_device())
       : fixture(kind),
         logits(fixture.random(dtype, {rows, classes}, "logits", scale)),
         labels(fixture.make(DType::int32, {rows})),
         sums(fixture.make(DType::float64, {4})),
         dlogits(fixture.make(dtype, {rows, classes})) {
     for (std::int64_t row = 0; row < rows; ++row) {
-      label.push_back(row % 7 == 5 ? -1 : static_cast<int>(mix64(static_cast<std::uint64_t>(row)) % static_cast<std::uint64_t>(classes)));
+      label.push_back(row % 7 == 5 ? -1
+                                   : static_cast<int>(mix64(static_cast<std::uint64_t>(row)) %
+                                                      static_cast<std::uint64_t>(classes)));
     }
     if (labels.data != nullptr) assign(labels, Values(label.begin(), label.end()));
   }
@@ -56,16 +61,24 @@ struct Problem {
 
 TEST(CrossEntropy, EqualsReference) {
   for (const DType dtype : compute_types) {
-    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 2}, {13, 3}, {67, 10}, {29, 97}, {17, 1000}, {3, 4099}}) {
+    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 2},
+                                        {13, 3},
+                                        {67, 10},
+                                        {29, 97},
+                                        {17, 1000},
+                                        {3, 4099}}) {
       for (const double smoothing : {0.0, 0.1}) {
         for (const double scale : {1.0, 30.0}) {  // 30: most probabilities vanish
-          SCOPED_TRACE(testing::Message() << rows << " x " << classes << ", smoothing " << smoothing << ", scale " << scale << to_string(dtype));
+          SCOPED_TRACE(testing::Message() << rows << " x " << classes << ", smoothing " << smoothing
+                                          << ", scale " << scale << to_string(dtype));
           Problem p(rows, classes, dtype, scale);
           p.run(static_cast<float>(smoothing), 0.25f, p.dlogits);
           const double used = static_cast<float>(smoothing);
           const Sums expected = reference(values(p.logits), p.label, classes, used);
-          // 64 float32 additions in a lane, fast_exp within two units of the last place; per row, with differences up to 10 * scale.
-          EXPECT_NEAR(value_at(p.sums, 0), expected.loss, static_cast<double>(rows) * 0x1p-24 * (64 + 64 * scale));
+          // 64 float32 additions in a lane, fast_exp within two units of the last place; per row,
+          // with differences up to 10 * scale.
+          EXPECT_NEAR(value_at(p.sums, 0), expected.loss,
+                      static_cast<double>(rows) * 0x1p-24 * (64 + 64 * scale));
           EXPECT_EQ(value_at(p.sums, 1), expected.count);
           EXPECT_EQ(value_at(p.sums, 2), expected.top1);
           EXPECT_EQ(value_at(p.sums, 3), expected.top5);
@@ -73,15 +86,21 @@ TEST(CrossEntropy, EqualsReference) {
           const Values x = values(p.logits);
           for (std::int64_t row = 0; row < rows; ++row) {
             if (p.label[row] < 0) continue;
-            double total = 0, largest = *std::max_element(&x[row * classes], &x[row * classes] + classes);
-            for (std::int64_t c = 0; c < classes; ++c) total += std::exp(x[row * classes + c] - largest);
+            double total = 0,
+                   largest = *std::max_element(&x[row * classes], &x[row * classes] + classes);
+            for (std::int64_t c = 0; c < classes; ++c)
+              total += std::exp(x[row * classes + c] - largest);
             for (std::int64_t c = 0; c < classes; ++c) {
-              const double target = (c == p.label[row] ? 1 - used : 0) + used / static_cast<double>(classes);
-              gradient[row * classes + c] = 0.25 * (std::exp(x[row * classes + c] - largest) / total - target);
+              const double target =
+                  (c == p.label[row] ? 1 - used : 0) + used / static_cast<double>(classes);
+              gradient[row * classes + c] =
+                  0.25 * (std::exp(x[row * classes + c] - largest) / total - target);
             }
           }
-          // x - largest is rounded by up to 2^-24 * |difference|, which exp turns into a relative error where the probability counts (< 20).
-          expect_close(p.dlogits, gradient, 32 * 0x1p-24 * 0.25, unit_roundoff(dtype) + 64 * 0x1p-24, "dlogits");
+          // x - largest is rounded by up to 2^-24 * |difference|, which exp turns into a relative
+          // error where the probability counts (< 20).
+          expect_close(p.dlogits, gradient, 32 * 0x1p-24 * 0.25,
+                       unit_roundoff(dtype) + 64 * 0x1p-24, "dlogits");
         }
       }
     }
@@ -96,8 +115,10 @@ TEST(CrossEntropy, GradientIsTheDerivative) {
   for (std::size_t i = 0; i < x.size(); ++i) {
     Values direction(x.size(), 0.0);
     direction[i] = 1;
-    const double expected = directional_derivative([&](const Values& v) { return reference(v, p.label, classes, 0.1f).loss; }, x, direction);
-    EXPECT_NEAR(value_at(p.dlogits, static_cast<std::int64_t>(i)), expected, 1e-6);  // 16 float32 roundings of a number below 1
+    const double expected = directional_derivative(
+        [&](const Values& v) { return reference(v, p.label, classes, 0.1f).loss; }, x, direction);
+    EXPECT_NEAR(value_at(p.dlogits, static_cast<std::int64_t>(i)), expected,
+                1e-6);  // 16 float32 roundings of a number below 1
   }
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Batch and group norm in plain double precision: x [segments, rows, channels], channels in `groups` groups of neighbours.
+// Batch and group norm in plain double precision: x [segments, rows, channels], channels in
+// `groups` groups of neighbours.
 
 #include <omp.h>
 
@@ -16,7 +17,9 @@ struct NormReference {
   double epsilon = 1e-5;  // docs/contract section 7
 
   std::int64_t elements() const { return segments * rows * channels; }
-  std::int64_t group_of(std::int64_t i) const { return i / (rows * channels) * groups + i % channels / (channels / groups); }
+  std::int64_t group_of(std::int64_t i) const {
+    return i / (rows * channels) * groups + i % channels / (channels / groups);
+  }
   double group_count() const { return static_cast<double>(rows * (channels / groups)); }
 
   struct Statistics {
@@ -25,30 +28,37 @@ struct NormReference {
   Statistics statistics(const Values& x) const {
     Statistics s{Values(segments * groups, 0.0), Values(segments * groups, 0.0)};
     for (std::int64_t i = 0; i < elements(); ++i) s.mean[group_of(i)] += x[i] / group_count();
-    for (std::int64_t i = 0; i < elements(); ++i) s.variance[group_of(i)] += std::pow(x[i] - s.mean[group_of(i)], 2) / group_count();
+    for (std::int64_t i = 0; i < elements(); ++i)
+      s.variance[group_of(i)] += std::pow(x[i] - s.mean[group_of(i)], 2) / group_count();
     return s;
   }
-  Values forward(const Values& x, const Values& gamma, const Values& beta, const Values& residual, const Statistics& s) const {
+  Values forward(const Values& x, const Values& gamma, const Values& beta, const Values& residual,
+                 const Statistics& s) const {
     Values y(x.size());
     for (std::int64_t i = 0; i < elements(); ++i) {
       const std::int64_t g = group_of(i), c = i % channels;
-      y[i] = gamma[c] * (x[i] - s.mean[g]) / std::sqrt(s.variance[g] + epsilon) + beta[c] + (add ? residual[i] : 0);
+      y[i] = gamma[c] * (x[i] - s.mean[g]) / std::sqrt(s.variance[g] + epsilon) + beta[c] +
+             (add ? residual[i] : 0);
       if (relu) y[i] = std::max(y[i], 0.0);
     }
     return y;
   }
-  Values forward(const Values& x, const Values& gamma, const Values& beta, const Values& residual) const {
+  Values forward(const Values& x, const Values& gamma, const Values& beta,
+                 const Values& residual) const {
     return forward(x, gamma, beta, residual, statistics(x));
   }
 
   struct Gradients {
     Values dx, dresidual, dgamma, dbeta;
-    Values dgamma_terms, dbeta_terms;  ///< sums of the terms' absolute values: what rounding errors of the sums are measured against
+    Values dgamma_terms, dbeta_terms;  ///< sums of the terms' absolute values: what rounding errors
+                                       ///< of the sums are measured against
   };
   /// `y` tells where the activation let through.
-  Gradients backward(const Values& x, const Values& y, const Values& dy, const Values& gamma) const {
+  Gradients backward(const Values& x, const Values& y, const Values& dy,
+                     const Values& gamma) const {
     const Statistics s = statistics(x);
-    Gradients r{Values(x.size()), Values(x.size()), Values(channels, 0.0), Values(channels, 0.0), Values(channels, 0.0), Values(channels, 0.0)};
+    Gradients r{Values(x.size()),      Values(x.size()),      Values(channels, 0.0),
+                Values(channels, 0.0), Values(channels, 0.0), Values(channels, 0.0)};
     Values level(segments * groups, 0.0), slope(segments * groups, 0.0), normal(x.size());
     for (std::int64_t i = 0; i < elements(); ++i) {
       const std::int64_t g = group_of(i), c = i % channels;
@@ -63,7 +73,8 @@ struct NormReference {
     }
     for (std::int64_t i = 0; i < elements(); ++i) {
       const std::int64_t g = group_of(i);
-      r.dx[i] = (gamma[i % channels] * r.dresidual[i] - level[g] - normal[i] * slope[g]) / std::sqrt(s.variance[g] + epsilon);
+      r.dx[i] = (gamma[i % channels] * r.dresidual[i] - level[g] - normal[i] * slope[g]) /
+                std::sqrt(s.variance[g] + epsilon);
     }
     return r;
   }
@@ -79,38 +90,54 @@ inline double largest(const Values& v) {
 inline void expect_reference_gradients(const NormReference& norm) {
   const auto numbers = [](std::int64_t count, std::string_view name) {
     Values v(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) v[i] = normal_at(random_key(1, name), static_cast<std::uint64_t>(i));
+    for (std::int64_t i = 0; i < count; ++i)
+      v[i] = normal_at(random_key(1, name), static_cast<std::uint64_t>(i));
     return v;
   };
-  const Values x = numbers(norm.elements(), "x"), residual = numbers(norm.elements(), "residual"), dy = numbers(norm.elements(), "dy");
+  const Values x = numbers(norm.elements(), "x"), residual = numbers(norm.elements(), "residual"),
+               dy = numbers(norm.elements(), "dy");
   const Values gamma = numbers(norm.channels, "gamma"), beta = numbers(norm.channels, "beta");
   const auto gradients = norm.backward(x, norm.forward(x, gamma, beta, residual), dy, gamma);
-  // Central differences: truncation step^2 times a third derivative (small powers of rstd ~ 1), rounding 1e-16 / step.
+  // Central differences: truncation step^2 times a third derivative (small powers of rstd ~ 1),
+  // rounding 1e-16 / step.
   const auto check = [&](const Values& at, const Values& gradient, auto loss) {
     for (std::size_t i = 0; i < at.size(); ++i) {
       Values direction(at.size(), 0.0);
       direction[i] = 1;
-      EXPECT_NEAR(gradient[i], directional_derivative(loss, at, direction), 1e-7 * (1 + largest(gradient)));
+      EXPECT_NEAR(gradient[i], directional_derivative(loss, at, direction),
+                  1e-7 * (1 + largest(gradient)));
     }
   };
-  check(x, gradients.dx, [&](const Values& v) { return dot(norm.forward(v, gamma, beta, residual), dy); });
-  check(gamma, gradients.dgamma, [&](const Values& v) { return dot(norm.forward(x, v, beta, residual), dy); });
-  check(beta, gradients.dbeta, [&](const Values& v) { return dot(norm.forward(x, gamma, v, residual), dy); });
-  if (norm.add) check(residual, gradients.dresidual, [&](const Values& v) { return dot(norm.forward(x, gamma, beta, v), dy); });
+  check(x, gradients.dx,
+        [&](const Values& v) { return dot(norm.forward(v, gamma, beta, residual), dy); });
+  check(gamma, gradients.dgamma,
+        [&](const Values& v) { return dot(norm.forward(x, v, beta, residual), dy); });
+  check(beta, gradients.dbeta,
+        [&](const Values& v) { return dot(norm.forward(x, gamma, v, residual), dy); });
+  if (norm.add)
+    check(residual, gradients.dresidual,
+          [&](const Values& v) { return dot(norm.forward(x, gamma, beta, v), dy); });
 }
 
-/// Float32 sums of at most 128 numbers, the rest in double: each term carries at most 128 roundings, on average far fewer.
-inline void expect_sums_close(const Tensor& actual, const Values& expected, const Values& terms, double mean_error = 0) {
+/// Float32 sums of at most 128 numbers, the rest in double: each term carries at most 128
+/// roundings, on average far fewer.
+inline void expect_sums_close(const Tensor& actual, const Values& expected, const Values& terms,
+                              double mean_error = 0) {
   for (std::int64_t c = 0; c < actual.elements(); ++c) {
-    EXPECT_NEAR(value_at(actual, c), expected[c], (128 * 0x1p-24 + mean_error) * terms[c] + 1e-30) << "channel " << c;
+    EXPECT_NEAR(value_at(actual, c), expected[c], (128 * 0x1p-24 + mean_error) * terms[c] + 1e-30)
+        << "channel " << c;
   }
 }
 
-/// Whether kernels add in the order of their terms: the host's do, those of a device in one of their own.
-inline bool adds_in_order() { return ops::target_of(tested_device()) == DeviceKind::cpu && !kernels_in_device_form; }
+/// Whether kernels add in the order of their terms: the host's do, those of a device in one of
+/// their own.
+inline bool adds_in_order() {
+  return ops::target_of(tested_device()) == DeviceKind::cpu && !kernels_in_device_form;
+}
 
-/// Runs a kernel inside a parallel region: before 5 Kokkos runs it there on the thread that calls it; later ones on a team of its own, where a second
-/// level is allowed, and else abort. The first thread calls: only that may start Kokkos' teams.
+/// Runs a kernel inside a parallel region: before 5 Kokkos runs it there on the thread that calls
+/// it; later ones on a team of its own, where a second level is allowed, and else abort. The first
+/// thread calls: only that may start Kokkos' teams.
 template <class Run>
 void on_one_thread(const Run& run) {
   const int levels = omp_get_max_active_levels();

@@ -13,8 +13,8 @@ using ops::MaxPool;
 using namespace test;
 
 std::string name_of(const MaxPool& p) {
-  return fmt::format("{} [{}, {}, {}, {}] kernel {} stride {} padding {}", to_string(p.dtype), p.batch, p.height, p.width, p.channels, p.kernel, p.stride,
-                     p.padding);
+  return fmt::format("{} [{}, {}, {}, {}] kernel {} stride {} padding {}", to_string(p.dtype),
+                     p.batch, p.height, p.width, p.channels, p.kernel, p.stride, p.padding);
 }
 
 Shape input_shape(const MaxPool& p) { return {p.batch, p.height, p.width, p.channels}; }
@@ -27,11 +27,12 @@ void for_each_tap(const MaxPool& p, const Visit& visit) {
       for (std::int64_t j = 0; j < p.out_width(); ++j)
         for (std::int64_t r = 0; r < p.kernel; ++r)
           for (std::int64_t s = 0; s < p.kernel; ++s) {
-            const std::int64_t row = i * p.stride - p.padding + r, column = j * p.stride - p.padding + s;
+            const std::int64_t row = i * p.stride - p.padding + r,
+                               column = j * p.stride - p.padding + s;
             if (row < 0 || row >= p.height || column < 0 || column >= p.width) continue;
             for (std::int64_t c = 0; c < p.channels; ++c) {
-              visit(((b * p.out_height() + i) * p.out_width() + j) * p.channels + c, ((b * p.height + row) * p.width + column) * p.channels + c,
-                    r * p.kernel + s);
+              visit(((b * p.out_height() + i) * p.out_width() + j) * p.channels + c,
+                    ((b * p.height + row) * p.width + column) * p.channels + c, r * p.kernel + s);
             }
           }
 }
@@ -42,7 +43,8 @@ struct Maxima {
 };
 Maxima reference_max(const MaxPool& p, const Values& x) {
   const std::int64_t n = p.output_shape().elements();
-  Maxima m{Values(n, -std::numeric_limits<double>::infinity()), Values(n, -1), std::vector<std::int64_t>(n, -1)};
+  Maxima m{Values(n, -std::numeric_limits<double>::infinity()), Values(n, -1),
+           std::vector<std::int64_t>(n, -1)};
   for_each_tap(p, [&](auto o, auto i, auto place) {
     if (m.source[o] >= 0 && !(x[i] > m.y[o])) return;
     m.y[o] = x[i];
@@ -57,7 +59,8 @@ std::vector<MaxPool> cases() {
   for (const DType dtype : compute_types) {
     all.push_back({1, 1, 1, 1, 1, 1, 0, dtype});
     all.push_back({2, 7, 5, 3, 3, 2, 1, dtype});
-    all.push_back({2, 13, 11, 67, 3, 2, 1, dtype});  // more channels than one block of sums, and no multiple of it
+    all.push_back({2, 13, 11, 67, 3, 2, 1,
+                   dtype});  // more channels than one block of sums, and no multiple of it
     all.push_back({1, 8, 8, 64, 2, 2, 0, dtype});
     all.push_back({2, 15, 14, 64, 3, 2, 1, dtype});  // ResNet's windows
     all.push_back({1, 9, 8, 24, 5, 2, 2, dtype});
@@ -71,12 +74,14 @@ std::vector<MaxPool> cases() {
 TEST(MaxPool, ForwardTakesTheFirstMaximum) {
   for (const MaxPool& p : cases()) {
     Fixture f;
-    const Tensor random = f.random(p.dtype, input_shape(p), "x"), ties = f.make(p.dtype, input_shape(p));
+    const Tensor random = f.random(p.dtype, input_shape(p), "x"),
+                 ties = f.make(p.dtype, input_shape(p));
     Values rounded = values(random);
     for (double& value : rounded) value = std::round(value);  // few values: many equals
     assign(ties, rounded);
     for (const Tensor& x : {random, ties}) {
-      const Tensor y = f.make(p.dtype, p.output_shape()), winners = f.make(DType::uint8, p.output_shape());
+      const Tensor y = f.make(p.dtype, p.output_shape()),
+                   winners = f.make(DType::uint8, p.output_shape());
       max_pool_forward(f.context, p, x, y, winners);
       const Maxima expected = reference_max(p, values(x));
       expect_close(y, expected.y, 0, 0, name_of(p));
@@ -88,8 +93,10 @@ TEST(MaxPool, ForwardTakesTheFirstMaximum) {
 TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
   for (const MaxPool& p : cases()) {
     Fixture f;
-    const Tensor x = f.random(p.dtype, input_shape(p), "x"), dy = f.random(p.dtype, p.output_shape(), "dy");
-    const Tensor y = f.make(p.dtype, p.output_shape()), winners = f.make(DType::uint8, p.output_shape());
+    const Tensor x = f.random(p.dtype, input_shape(p), "x"),
+                 dy = f.random(p.dtype, p.output_shape(), "dy");
+    const Tensor y = f.make(p.dtype, p.output_shape()),
+                 winners = f.make(DType::uint8, p.output_shape());
     const Tensor dx = f.filled(p.dtype, input_shape(p), 77);  // every element is written
     max_pool_forward(f.context, p, x, y, winners);
     max_pool_backward(f.context, p, dy, winners, dx);
@@ -100,7 +107,9 @@ TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
       expected[m.source[o]] += gradient[o];
       scale[m.source[o]] += std::abs(gradient[o]);
     }
-    expect_within(dx, expected, sum_bounds(expected, scale, static_cast<double>(p.kernel * p.kernel), p.dtype), name_of(p));
+    expect_within(dx, expected,
+                  sum_bounds(expected, scale, static_cast<double>(p.kernel * p.kernel), p.dtype),
+                  name_of(p));
   }
 }
 
@@ -108,14 +117,21 @@ TEST(MaxPool, BackwardAgreesWithFiniteDifferences) {
   for (const MaxPool& p : cases()) {
     if (p.dtype != DType::float32) continue;
     Fixture f;
-    const Tensor x = f.random(p.dtype, input_shape(p), "x"), dy = f.random(p.dtype, p.output_shape(), "dy");
-    const Tensor y = f.make(p.dtype, p.output_shape()), winners = f.make(DType::uint8, p.output_shape()), dx = f.make(p.dtype, input_shape(p));
+    const Tensor x = f.random(p.dtype, input_shape(p), "x"),
+                 dy = f.random(p.dtype, p.output_shape(), "dy");
+    const Tensor y = f.make(p.dtype, p.output_shape()),
+                 winners = f.make(DType::uint8, p.output_shape()),
+                 dx = f.make(p.dtype, input_shape(p));
     max_pool_forward(f.context, p, x, y, winners);
     max_pool_backward(f.context, p, dy, winners, dx);
     const Values v = values(f.random(p.dtype, input_shape(p), "v"));
-    // The step is far below the distance of two random float32 numbers of a window, so no maximum changes hands.
-    const double along = directional_derivative([&](const Values& at) { return dot(values(dy), reference_max(p, at).y); }, values(x), v, 1e-7);
-    EXPECT_NEAR(dot(values(dx), v), along, 1e-4 * (1 + dot(magnitudes(values(dx)), magnitudes(v)))) << name_of(p);
+    // The step is far below the distance of two random float32 numbers of a window, so no maximum
+    // changes hands.
+    const double along = directional_derivative(
+        [&](const Values& at) { return dot(values(dy), reference_max(p, at).y); }, values(x), v,
+        1e-7);
+    EXPECT_NEAR(dot(values(dx), v), along, 1e-4 * (1 + dot(magnitudes(values(dx)), magnitudes(v))))
+        << name_of(p);
   }
 }
 
@@ -124,7 +140,8 @@ TEST(MaxPool, NaNIsNotLost) {
     for (std::int64_t place = 0; place < 9; ++place) {
       Fixture f;
       const MaxPool p{1, 3, 3, 1, 3, 1, 0, dtype};
-      const Tensor x = f.random(dtype, {1, 3, 3, 1}, "x"), y = f.make(dtype, {1, 1, 1, 1}), winners = f.make(DType::uint8, {1, 1, 1, 1});
+      const Tensor x = f.random(dtype, {1, 3, 3, 1}, "x"), y = f.make(dtype, {1, 1, 1, 1}),
+                   winners = f.make(DType::uint8, {1, 1, 1, 1});
       set_value(x, place, std::numeric_limits<double>::quiet_NaN());
       max_pool_forward(f.context, p, x, y, winners);
       EXPECT_TRUE(std::isnan(value_at(y, 0)));
@@ -142,8 +159,10 @@ TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
   for (const DType dtype : compute_types) {
     for (const auto [batch, pixels, channels] : averages) {
       Fixture f;
-      const Tensor x = f.random(dtype, {batch, pixels, channels}, "x"), dy = f.random(dtype, {batch, channels}, "dy");
-      const Tensor y = f.make(dtype, {batch, channels}), dx = f.make(dtype, {batch, pixels, channels});
+      const Tensor x = f.random(dtype, {batch, pixels, channels}, "x"),
+                   dy = f.random(dtype, {batch, channels}, "dy");
+      const Tensor y = f.make(dtype, {batch, channels}),
+                   dx = f.make(dtype, {batch, pixels, channels});
       average_pool_forward(f.context, batch, pixels, channels, x, y);
       average_pool_backward(f.context, batch, pixels, channels, dy, dx);
       const Values at = values(x), gradient = values(dy);
@@ -154,10 +173,13 @@ TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
         scale[o] += std::abs(at[i]) / static_cast<double>(pixels);
         expected_dx[i] = gradient[o] / static_cast<double>(pixels);
       }
-      const std::string name = fmt::format("{} [{}, {}, {}]", to_string(dtype), batch, pixels, channels);
+      const std::string name =
+          fmt::format("{} [{}, {}, {}]", to_string(dtype), batch, pixels, channels);
       // Two roundings beside the sum's: of 1/pixels and of its product.
-      expect_within(y, expected_y, sum_bounds(expected_y, scale, static_cast<double>(pixels + 2), dtype), name);
-      expect_close(dx, expected_dx, 0, 1.01 * unit_roundoff(dtype) + 2 * unit_roundoff(DType::float32), name);
+      expect_within(y, expected_y,
+                    sum_bounds(expected_y, scale, static_cast<double>(pixels + 2), dtype), name);
+      expect_close(dx, expected_dx, 0,
+                   1.01 * unit_roundoff(dtype) + 2 * unit_roundoff(DType::float32), name);
     }
   }
 }
@@ -166,8 +188,10 @@ TEST(Pooling, MetaCountsTheBytesOfTheReal) {
   for (const MaxPool& p : cases()) {
     Fixture real, meta(DeviceKind::meta);
     for (Fixture* f : {&real, &meta}) {
-      const Tensor x = f->random(p.dtype, input_shape(p), "x"), y = f->make(p.dtype, p.output_shape());
-      const Tensor winners = f->make(DType::uint8, p.output_shape()), mean = f->make(p.dtype, {p.batch, p.channels});
+      const Tensor x = f->random(p.dtype, input_shape(p), "x"),
+                   y = f->make(p.dtype, p.output_shape());
+      const Tensor winners = f->make(DType::uint8, p.output_shape()),
+                   mean = f->make(p.dtype, {p.batch, p.channels});
       max_pool_forward(f->context, p, x, y, winners);
       max_pool_backward(f->context, p, y, winners, x);
       average_pool_forward(f->context, p.batch, p.height * p.width, p.channels, x, mean);

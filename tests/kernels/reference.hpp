@@ -1,7 +1,8 @@
 #pragma once
 
-// What the tests of the ops share: memory and a context, random tensors, and comparison with plain double-precision references.
-// The ops under test run on the device that TRIREME_TEST_DEVICE names; the accessors here copy what lies in its memory.
+// What the tests of the ops share: memory and a context, random tensors, and comparison with plain
+// double-precision references. The ops under test run on the device that TRIREME_TEST_DEVICE names;
+// the accessors here copy what lies in its memory.
 
 #include <gtest/gtest.h>
 
@@ -27,10 +28,12 @@ using Values = std::vector<double>;
 /// What tensors that ops compute with may be.
 constexpr DType compute_types[] = {DType::float32, DType::bfloat16, DType::float16};
 
-/// A stream of `kind` for the whole of the test, that of its contexts and of the accessors below: what one gave it is done before what the next reads.
+/// A stream of `kind` for the whole of the test, that of its contexts and of the accessors below:
+/// what one gave it is done before what the next reads.
 inline Stream test_stream(DeviceKind kind) {
   if (kind == DeviceKind::cpu || kind == DeviceKind::meta) return {{kind, 0}};
-  static const auto* const stream = new OwnedStream({kind, 0});  // never ended: no device outlives the end of a process
+  static const auto* const stream =
+      new OwnedStream({kind, 0});  // never ended: no device outlives the end of a process
   TRIREME_EXPECT(stream->get().device.kind == kind);
   return *stream;
 }
@@ -39,7 +42,9 @@ inline Stream test_stream(DeviceKind kind) {
 template <class Bytes>
 void read_elements(const Tensor& t, std::int64_t index, std::int64_t count, Bytes& bytes) {
   const std::int64_t size = size_of(t.dtype);
-  copy_bytes(test_stream(t.device), bytes.data(), static_cast<const std::byte*>(t.data) + index * size, static_cast<std::size_t>(count * size));
+  copy_bytes(test_stream(t.device), bytes.data(),
+             static_cast<const std::byte*>(t.data) + index * size,
+             static_cast<std::size_t>(count * size));
 }
 
 inline double host_value(const Tensor& t, std::int64_t index) {
@@ -67,7 +72,8 @@ inline void set_host_value(const Tensor& t, std::int64_t index, double value) {
   }
 }
 
-/// Value `index` of a tensor, whatever its type. On a device each call is a copy: loops take values().
+/// Value `index` of a tensor, whatever its type. On a device each call is a copy: loops take
+/// values().
 inline double value_at(const Tensor& t, std::int64_t index) {
   if (in_host_memory(t.device)) return host_value(t, index);
   alignas(8) std::array<std::byte, 8> one{};
@@ -80,7 +86,8 @@ inline void set_value(const Tensor& t, std::int64_t index, double value) {
   if (in_host_memory(t.device)) return set_host_value(t, index, value);
   alignas(8) std::array<std::byte, 8> one{};
   set_host_value({one.data(), t.dtype, DeviceKind::cpu, {1}}, 0, value);
-  copy_bytes(test_stream(t.device), static_cast<std::byte*>(t.data) + index * size_of(t.dtype), one.data(), static_cast<std::size_t>(size_of(t.dtype)));
+  copy_bytes(test_stream(t.device), static_cast<std::byte*>(t.data) + index * size_of(t.dtype),
+             one.data(), static_cast<std::size_t>(size_of(t.dtype)));
 }
 
 /// A tensor's bytes, wherever it lies.
@@ -120,52 +127,68 @@ inline double dot(const Values& a, const Values& b) {
 
 /// Largest relative rounding error of storing a number in `type` (half a unit in the last place).
 inline double unit_roundoff(DType type) {
-  return type == DType::bfloat16 ? 0x1p-8 : type == DType::float16 ? 0x1p-11 : type == DType::float64 ? 0x1p-53 : 0x1p-24;
+  return type == DType::bfloat16  ? 0x1p-8
+         : type == DType::float16 ? 0x1p-11
+         : type == DType::float64 ? 0x1p-53
+                                  : 0x1p-24;
 }
 
-/// What is added to it where numbers are below the type's range of full precision, as far as the tests' numbers come there: half of float16's smallest number.
+/// What is added to it where numbers are below the type's range of full precision, as far as the
+/// tests' numbers come there: half of float16's smallest number.
 inline double absolute_roundoff(DType type) { return type == DType::float16 ? 0x1p-25 : 0; }
 
-/// |actual - expected| <= absolute + relative * |expected| at every element, and absolute_roundoff; the worst offender is named.
-inline void expect_close(const Tensor& actual, const Values& expected, double absolute, double relative = 0, const std::string& what = "") {
+/// |actual - expected| <= absolute + relative * |expected| at every element, and absolute_roundoff;
+/// the worst offender is named.
+inline void expect_close(const Tensor& actual, const Values& expected, double absolute,
+                         double relative = 0, const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
   const Values found = values(actual);
   double worst = 0;
   std::int64_t place = -1;
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess = std::abs(found[i] - expected[i]) / (absolute + absolute_roundoff(actual.dtype) + relative * std::abs(expected[i]) + 1e-300);
+    const double excess =
+        std::abs(found[i] - expected[i]) /
+        (absolute + absolute_roundoff(actual.dtype) + relative * std::abs(expected[i]) + 1e-300);
     if (!(excess <= worst)) {  // a NaN too is an offender
       worst = excess;
       place = i;
     }
   }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place] << ", expected " << expected[place]
+  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape)
+                          << " is " << found[place] << ", expected " << expected[place]
                           << "; off by " << worst << " tolerances";
 }
 
-/// |actual - expected| <= bounds at every element, and absolute_roundoff; the worst offender is named.
-inline void expect_within(const Tensor& actual, const Values& expected, const Values& bounds, const std::string& what = "") {
+/// |actual - expected| <= bounds at every element, and absolute_roundoff; the worst offender is
+/// named.
+inline void expect_within(const Tensor& actual, const Values& expected, const Values& bounds,
+                          const std::string& what = "") {
   ASSERT_EQ(actual.elements(), static_cast<std::int64_t>(expected.size())) << what;
   const Values found = values(actual);
   double worst = 0;
   std::int64_t place = -1;
   for (std::int64_t i = 0; i < actual.elements(); ++i) {
-    const double excess = std::abs(found[i] - expected[i]) / (bounds[i] + absolute_roundoff(actual.dtype) + 1e-300);
+    const double excess =
+        std::abs(found[i] - expected[i]) / (bounds[i] + absolute_roundoff(actual.dtype) + 1e-300);
     if (!(excess <= worst)) {
       worst = excess;
       place = i;
     }
   }
-  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape) << " is " << found[place] << ", expected " << expected[place]
+  EXPECT_TRUE(worst <= 1) << what << ": element " << place << " of " << to_string(actual.shape)
+                          << " is " << found[place] << ", expected " << expected[place]
                           << "; off by " << worst << " tolerances";
 }
 
-/// Bounds of a sum of `terms` products in float32 stored in `type` (Higham 2002, section 3.1): terms * u * sum of |products|, and the
-/// rounding of the result. `magnitudes`: for each element the sum of the products' absolute values.
-inline Values sum_bounds(const Values& expected, const Values& magnitudes, double terms, DType type) {
+/// Bounds of a sum of `terms` products in float32 stored in `type` (Higham 2002, section 3.1):
+/// terms * u * sum of |products|, and the rounding of the result. `magnitudes`: for each element
+/// the sum of the products' absolute values.
+inline Values sum_bounds(const Values& expected, const Values& magnitudes, double terms,
+                         DType type) {
   Values bounds(expected.size());
   for (std::size_t i = 0; i < bounds.size(); ++i) {
-    bounds[i] = (terms + 1) * unit_roundoff(DType::float32) * magnitudes[i] + unit_roundoff(type) * std::abs(expected[i]) * 1.01;
+    bounds[i] = (terms + 1) * unit_roundoff(DType::float32) * magnitudes[i] +
+                unit_roundoff(type) * std::abs(expected[i]) * 1.01;
   }
   return bounds;
 }
@@ -184,15 +207,18 @@ inline void expect_same_bytes(const Tensor& a, const Tensor& b, const std::strin
 class Fixture {
  public:
   static constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
-  static constexpr std::int64_t library_workspace_bytes = 256 * mebibyte;  ///< cuBLASLt and cuDNN take tens of MiB whatever the problem's size
+  static constexpr std::int64_t library_workspace_bytes =
+      256 * mebibyte;  ///< cuBLASLt and cuDNN take tens of MiB whatever the problem's size
   explicit Fixture(DeviceKind kind = tested_device(), std::int64_t capacity_bytes = 32 * mebibyte)
       : tensors({kind, 0}, "tensors", capacity_bytes),
-        workspace({kind, 0}, "workspace", capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
+        workspace({kind, 0}, "workspace",
+                  capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
         library({kind, 0}, "library", capacity_bytes),
         context(test_stream(kind), workspace, library, ops::target_of(tested_device())) {}
 
   Tensor make(DType type, const Shape& shape) { return tensors.allocate(type, shape); }
-  /// Standard normal numbers times `scale`, rounded to `type`: a function of the name. On meta only the place.
+  /// Standard normal numbers times `scale`, rounded to `type`: a function of the name. On meta only
+  /// the place.
   Tensor random(DType type, const Shape& shape, std::string_view name, double scale = 1) {
     const Tensor t = make(type, shape);
     if (t.data == nullptr) return t;
@@ -235,9 +261,11 @@ class SmallFixture : public Fixture {
   explicit SmallFixture(DeviceKind kind = tested_device()) : Fixture(kind, 8 * mebibyte) {}
 };
 
-/// Finite differences: the directional derivative of `loss` at x along v, by central differences of the double-precision reference.
+/// Finite differences: the directional derivative of `loss` at x along v, by central differences of
+/// the double-precision reference.
 template <class Loss>
-double directional_derivative(const Loss& loss, const Values& x, const Values& v, double step = 1e-5) {
+double directional_derivative(const Loss& loss, const Values& x, const Values& v,
+                              double step = 1e-5) {
   Values plus = x, minus = x;
   for (std::size_t i = 0; i < x.size(); ++i) {
     plus[i] += step * v[i];

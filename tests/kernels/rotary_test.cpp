@@ -5,12 +5,14 @@
 namespace trireme::test {
 namespace {
 
-/// In double: pairs (i, i + head_width/2) of the first heads turned by position * base^(-2 i / head_width).
+/// In double: pairs (i, i + head_width/2) of the first heads turned by position * base^(-2 i /
+/// head_width).
 Values reference(const ops::Rotary& op, Values x, bool inverse) {
   for (std::int64_t row = 0; row < op.rows; ++row) {
     for (std::int64_t head = 0; head < op.heads; ++head) {
       for (std::int64_t i = 0; i < op.head_width / 2; ++i) {
-        const double frequency = std::pow(op.base, -2.0 * static_cast<double>(i) / static_cast<double>(op.head_width));
+        const double frequency =
+            std::pow(op.base, -2.0 * static_cast<double>(i) / static_cast<double>(op.head_width));
         const double angle = static_cast<double>(row % op.context) * frequency * (inverse ? -1 : 1);
         double& first = x[row * op.columns + head * op.head_width + i];
         double& second = x[row * op.columns + head * op.head_width + op.head_width / 2 + i];
@@ -24,8 +26,9 @@ Values reference(const ops::Rotary& op, Values x, bool inverse) {
 }
 
 void compare(const ops::Rotary& op) {
-  SCOPED_TRACE(testing::Message() << op.rows << " x " << op.columns << ", " << op.heads << " heads of " << op.head_width << ", context " << op.context << ", "
-                                  << to_string(op.dtype));
+  SCOPED_TRACE(testing::Message() << op.rows << " x " << op.columns << ", " << op.heads
+                                  << " heads of " << op.head_width << ", context " << op.context
+                                  << ", " << to_string(op.dtype));
   for (const bool inverse : {false, true}) {
     SmallFixture f;
     const Tensor x = f.random(op.dtype, {op.rows, op.columns}, "x");
@@ -37,9 +40,11 @@ void compare(const ops::Rotary& op) {
       const std::int64_t column = i % op.columns;
       if (column >= turned) continue;  // untouched: bound 0
       const std::int64_t partner = column % op.head_width < half ? i + half : i - half;
-      // Sine and cosine are rounded, their products, and the sum: 3 roundings of |a| + |b|; the angle is right to 1e-9.
-      bounds[i] = (3 * 0x1p-24 + 2e-9) * (std::abs(before[i]) + std::abs(before[partner])) +
-                  (op.dtype != DType::float32 ? 1.01 * unit_roundoff(op.dtype) * std::abs(expected[i]) : 0);
+      // Sine and cosine are rounded, their products, and the sum: 3 roundings of |a| + |b|; the
+      // angle is right to 1e-9.
+      bounds[i] =
+          (3 * 0x1p-24 + 2e-9) * (std::abs(before[i]) + std::abs(before[partner])) +
+          (op.dtype != DType::float32 ? 1.01 * unit_roundoff(op.dtype) * std::abs(expected[i]) : 0);
     }
     expect_within(x, expected, bounds, inverse ? "inverse" : "forward");
   }
@@ -48,7 +53,7 @@ void compare(const ops::Rotary& op) {
 TEST(Rotary, EqualsReference) {
   for (const DType dtype : compute_types) {
     compare({1, 2, 1, 2, 1, dtype});
-    compare({7, 30, 3, 6, 5, dtype});       // with columns behind the heads, and rows of two samples
+    compare({7, 30, 3, 6, 5, dtype});  // with columns behind the heads, and rows of two samples
     compare({23, 301, 2, 134, 23, dtype});  // more than one block of pairs, with a remainder
     compare({64, 384, 4, 64, 32, dtype});
     compare({9, 1344, 13, 96, 4, dtype});  // heads that fill no round of four
@@ -65,22 +70,26 @@ TEST(Rotary, ATurnByOneRadian) {
   const Tensor x = f.make(DType::float32, {2, 4});
   assign(x, {1, 2, 3, 4, 1, 2, 3, 4});
   ops::rotary(f.context, {2, 4, 1, 4, 2, DType::float32}, x, false);
-  // Position 0 stays; at position 1 the pair (0, 2) is turned by 1, the pair (1, 3) by 10000^(-1/2) = 0.01.
-  expect_close(x,
-               {1, 2, 3, 4, std::cos(1.0) - 3 * std::sin(1.0), 2 * std::cos(0.01) - 4 * std::sin(0.01), std::sin(1.0) + 3 * std::cos(1.0),
-                2 * std::sin(0.01) + 4 * std::cos(0.01)},
-               0, 1e-6);
+  // Position 0 stays; at position 1 the pair (0, 2) is turned by 1, the pair (1, 3) by 10000^(-1/2)
+  // = 0.01.
+  expect_close(
+      x,
+      {1, 2, 3, 4, std::cos(1.0) - 3 * std::sin(1.0), 2 * std::cos(0.01) - 4 * std::sin(0.01),
+       std::sin(1.0) + 3 * std::cos(1.0), 2 * std::sin(0.01) + 4 * std::cos(0.01)},
+      0, 1e-6);
 }
 
 TEST(Rotary, TheInverseIsTheTransposed) {
   // <R x, y> = <x, R' y>: the inverse is what backward needs.
   SmallFixture f;
   const ops::Rotary op{37, 52, 3, 16, 29, DType::float32};
-  const Tensor x = f.random(DType::float32, {37, 52}, "x"), y = f.random(DType::float32, {37, 52}, "y");
+  const Tensor x = f.random(DType::float32, {37, 52}, "x"),
+               y = f.random(DType::float32, {37, 52}, "y");
   const Values x_before = values(x), y_before = values(y);
   ops::rotary(f.context, op, x, false);
   ops::rotary(f.context, op, y, true);
-  EXPECT_NEAR(dot(values(x), y_before), dot(x_before, values(y)), 6 * 0x1p-24 * 2 * dot(magnitudes(x_before), magnitudes(y_before)));
+  EXPECT_NEAR(dot(values(x), y_before), dot(x_before, values(y)),
+              6 * 0x1p-24 * 2 * dot(magnitudes(x_before), magnitudes(y_before)));
 }
 
 TEST(Rotary, SameBitsOnAnyNumberOfThreads) {
@@ -94,7 +103,9 @@ TEST(Rotary, SameBitsOnAnyNumberOfThreads) {
 
 TEST(Rotary, MetaTakesTheSameWorkspaceAndCountsTheSame) {
   SmallFixture real, meta(DeviceKind::meta);
-  for (Fixture* f : {&real, &meta}) ops::rotary(f->context, {6, 40, 2, 16, 3, DType::bfloat16}, f->filled(DType::bfloat16, {6, 40}, 1), false);
+  for (Fixture* f : {&real, &meta})
+    ops::rotary(f->context, {6, 40, 2, 16, 3, DType::bfloat16},
+                f->filled(DType::bfloat16, {6, 40}, 1), false);
   EXPECT_EQ(real.workspace.peak_bytes(), meta.workspace.peak_bytes());
   EXPECT_GT(meta.workspace.peak_bytes(), 0);
   EXPECT_EQ(meta.workspace.used_bytes(), 0);

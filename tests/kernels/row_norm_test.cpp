@@ -20,7 +20,8 @@ struct Reference {
     const auto n = static_cast<double>(width);
     for (std::int64_t i = 0; !rms && i < width; ++i) s.mean += x[row * width + i] / n;
     double variance = 0;
-    for (std::int64_t i = 0; i < width; ++i) variance += std::pow(x[row * width + i] - s.mean, 2) / n;
+    for (std::int64_t i = 0; i < width; ++i)
+      variance += std::pow(x[row * width + i] - s.mean, 2) / n;
     s.rstd = 1 / std::sqrt(variance + 1e-5);  // docs/contract section 7
     return s;
   }
@@ -28,19 +29,22 @@ struct Reference {
     Values y(x.size());
     for (std::int64_t r = 0; r < rows; ++r) {
       const Row s = statistics(x, r);
-      for (std::int64_t i = 0; i < width; ++i) y[r * width + i] = (x[r * width + i] - s.mean) * s.rstd * gamma[i] + beta[i];
+      for (std::int64_t i = 0; i < width; ++i)
+        y[r * width + i] = (x[r * width + i] - s.mean) * s.rstd * gamma[i] + beta[i];
     }
     return y;
   }
   struct Gradients {
     Values dx, dgamma, dbeta;
     Values dgamma_terms, dbeta_terms;  ///< sums of the terms' absolute values
-    Values dx_terms;                   ///< sum of the absolute values of what is added up in an element of dx
-    Values dx_slopes;                  ///< how much an error of all normalised numbers counts in an element of dx
+    Values dx_terms;   ///< sum of the absolute values of what is added up in an element of dx
+    Values dx_slopes;  ///< how much an error of all normalised numbers counts in an element of dx
     double largest_normal = 0;
   };
-  Gradients backward(const Values& x, const Values& dy, const Values& gamma, const Values& dresidual) const {
-    Gradients g{Values(x.size()), Values(width, 0.0), Values(width, 0.0), Values(width, 0.0), Values(width, 0.0), Values(x.size()), Values(x.size())};
+  Gradients backward(const Values& x, const Values& dy, const Values& gamma,
+                     const Values& dresidual) const {
+    Gradients g{Values(x.size()),   Values(width, 0.0), Values(width, 0.0), Values(width, 0.0),
+                Values(width, 0.0), Values(x.size()),   Values(x.size())};
     for (std::int64_t r = 0; r < rows; ++r) {
       const Row s = statistics(x, r);
       Values normal(width);
@@ -62,7 +66,9 @@ struct Reference {
       for (std::int64_t i = 0; i < width; ++i) {
         const double own = dy[r * width + i] * gamma[i], around = dresidual[r * width + i];
         g.dx[r * width + i] = s.rstd * (own - level - normal[i] * slope) + around;
-        g.dx_terms[r * width + i] = s.rstd * (std::abs(own) + level_terms + std::abs(normal[i]) * slope_terms) + std::abs(around);
+        g.dx_terms[r * width + i] =
+            s.rstd * (std::abs(own) + level_terms + std::abs(normal[i]) * slope_terms) +
+            std::abs(around);
         g.dx_slopes[r * width + i] = s.rstd * (slope_terms + std::abs(normal[i]) * level_terms);
       }
     }
@@ -98,10 +104,15 @@ struct Problem {
     for (double& value : moved) value += c.offset;
     assign(x, moved);
   }
-  Tensor activation(std::string_view name) { return fixture.random(op.dtype, {op.rows, op.width}, name); }
-  void forward(const Tensor& to_y) { ops::row_norm_forward(fixture.context, op, x, gamma, beta, to_y, mean, rstd); }
+  Tensor activation(std::string_view name) {
+    return fixture.random(op.dtype, {op.rows, op.width}, name);
+  }
+  void forward(const Tensor& to_y) {
+    ops::row_norm_forward(fixture.context, op, x, gamma, beta, to_y, mean, rstd);
+  }
   void backward(const Tensor& from_dy, const Tensor& to_dx, ops::Write write = ops::Write::assign) {
-    ops::row_norm_backward(fixture.context, op, x, from_dy, gamma, mean, rstd, dresidual, to_dx, dgamma, dbeta, write);
+    ops::row_norm_backward(fixture.context, op, x, from_dy, gamma, mean, rstd, dresidual, to_dx,
+                           dgamma, dbeta, write);
   }
   void run() {
     forward(y);
@@ -113,10 +124,13 @@ struct Problem {
   Tensor x, y, dy, dx, gamma, mean, rstd, dgamma, beta, dbeta, dresidual;
 };
 
-Values values_or_zeros(const Tensor& t, std::int64_t count) { return t.defined() ? values(t) : Values(static_cast<std::size_t>(count), 0.0); }
+Values values_or_zeros(const Tensor& t, std::int64_t count) {
+  return t.defined() ? values(t) : Values(static_cast<std::size_t>(count), 0.0);
+}
 
 void compare(const Case& c) {
-  SCOPED_TRACE(testing::Message() << c.rows << " rows, width " << c.width << ", rms " << c.rms << ", bias " << c.bias << ", residual " << c.residual << ", "
+  SCOPED_TRACE(testing::Message() << c.rows << " rows, width " << c.width << ", rms " << c.rms
+                                  << ", bias " << c.bias << ", residual " << c.residual << ", "
                                   << to_string(c.dtype) << ", offset " << c.offset);
   Problem p(c);
   p.run();
@@ -127,18 +141,27 @@ void compare(const Case& c) {
     mean.push_back(norm.statistics(x, r).mean);
     rstd.push_back(norm.statistics(x, r).rstd);
   }
-  // A lane adds every 16th number of a block of 1024, then it goes on in double; the terms themselves and the result carry a few more.
+  // A lane adds every 16th number of a block of 1024, then it goes on in double; the terms
+  // themselves and the result carry a few more.
   const double roundings = static_cast<double>(std::min<std::int64_t>(64, c.width / 16 + 1)) + 4;
   const double mean_error = roundings * single * (1 + c.offset);  // |x| is 1 + offset on average
   if (!c.rms) expect_close(p.mean, mean, mean_error, 0, "mean");
-  expect_close(p.rstd, rstd, 0, roundings * single + mean_error * mean_error, "rstd");  // a wrong mean counts in the second order
-  const auto g = norm.backward(x, values(p.dy), gamma, values_or_zeros(p.dresidual, p.x.elements()));
-  const double rounding = unit_roundoff(c.dtype) * 1.01;                                                 // 1.01: what is rounded is itself off a little
-  const double normal_error = mean_error * largest(rstd) + (roundings + 3) * single * g.largest_normal;  // of a normalised number
-  expect_close(p.y, norm.forward(x, gamma, beta), (normal_error + single * g.largest_normal) * largest(gamma) + single * largest(beta), rounding, "y");
+  expect_close(p.rstd, rstd, 0, roundings * single + mean_error * mean_error,
+               "rstd");  // a wrong mean counts in the second order
+  const auto g =
+      norm.backward(x, values(p.dy), gamma, values_or_zeros(p.dresidual, p.x.elements()));
+  const double rounding =
+      unit_roundoff(c.dtype) * 1.01;  // 1.01: what is rounded is itself off a little
+  const double normal_error =
+      mean_error * largest(rstd) +
+      (roundings + 3) * single * g.largest_normal;  // of a normalised number
+  expect_close(p.y, norm.forward(x, gamma, beta),
+               (normal_error + single * g.largest_normal) * largest(gamma) + single * largest(beta),
+               rounding, "y");
   Values dx_bounds(g.dx.size());
   for (std::size_t i = 0; i < g.dx.size(); ++i) {
-    dx_bounds[i] = 2 * roundings * single * g.dx_terms[i] + normal_error * g.dx_slopes[i] + rounding * std::abs(g.dx[i]);  // 2: of the sums, and of rstd
+    dx_bounds[i] = 2 * roundings * single * g.dx_terms[i] + normal_error * g.dx_slopes[i] +
+                   rounding * std::abs(g.dx[i]);  // 2: of the sums, and of rstd
   }
   expect_within(p.dx, g.dx, dx_bounds, "dx");
   Values terms = g.dgamma_terms;
@@ -150,19 +173,23 @@ void compare(const Case& c) {
 TEST(RowNorm, ReferenceIsItsOwnDerivative) {
   const auto numbers = [](std::int64_t count, std::string_view name) {
     Values v(static_cast<std::size_t>(count));
-    for (std::int64_t i = 0; i < count; ++i) v[i] = normal_at(random_key(1, name), static_cast<std::uint64_t>(i));
+    for (std::int64_t i = 0; i < count; ++i)
+      v[i] = normal_at(random_key(1, name), static_cast<std::uint64_t>(i));
     return v;
   };
   for (const bool rms : {false, true}) {
     const Reference norm{3, 7, rms};
-    const Values x = numbers(21, "x"), dy = numbers(21, "dy"), gamma = numbers(7, "gamma"), beta = numbers(7, "beta");
+    const Values x = numbers(21, "x"), dy = numbers(21, "dy"), gamma = numbers(7, "gamma"),
+                 beta = numbers(7, "beta");
     const auto g = norm.backward(x, dy, gamma, Values(21, 0.0));
-    // Central differences: truncation step^2 times a third derivative (small powers of rstd ~ 1), rounding 1e-16 / step.
+    // Central differences: truncation step^2 times a third derivative (small powers of rstd ~ 1),
+    // rounding 1e-16 / step.
     const auto check = [&](const Values& at, const Values& gradient, auto loss) {
       for (std::size_t i = 0; i < at.size(); ++i) {
         Values direction(at.size(), 0.0);
         direction[i] = 1;
-        EXPECT_NEAR(gradient[i], directional_derivative(loss, at, direction), 1e-7 * (1 + largest(gradient)));
+        EXPECT_NEAR(gradient[i], directional_derivative(loss, at, direction),
+                    1e-7 * (1 + largest(gradient)));
       }
     };
     check(x, g.dx, [&](const Values& v) { return dot(norm.forward(v, gamma, beta), dy); });
@@ -176,7 +203,12 @@ TEST(RowNorm, EqualsReference) {
     for (const bool rms : {false, true}) {
       for (const bool bias : {false, true}) {
         for (const bool residual : {false, true}) {
-          for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1}, {2, 3}, {33, 17}, {131, 64}, {61, 131}, {7, 1021}}) {
+          for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{1, 1},
+                                            {2, 3},
+                                            {33, 17},
+                                            {131, 64},
+                                            {61, 131},
+                                            {7, 1021}}) {
             compare({rows, width, rms, bias, residual, dtype});
           }
         }
@@ -185,10 +217,18 @@ TEST(RowNorm, EqualsReference) {
   }
 }
 
-/// Widths of whole packs that a device's threads hold (some, in tests, of a team of few) or read again, and rows that do and do not fill its steps.
+/// Widths of whole packs that a device's threads hold (some, in tests, of a team of few) or read
+/// again, and rows that do and do not fill its steps.
 TEST(RowNorm, WidthsOfTransformers) {
   for (const DType dtype : compute_types) {
-    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{9, 8}, {10, 16}, {11, 24}, {12, 32}, {13, 48}, {1029, 40}, {21, 768}, {6, 1600}}) {
+    for (const auto& [rows, width] : {std::pair<std::int64_t, std::int64_t>{9, 8},
+                                      {10, 16},
+                                      {11, 24},
+                                      {12, 32},
+                                      {13, 48},
+                                      {1029, 40},
+                                      {21, 768},
+                                      {6, 1600}}) {
       compare({rows, width, false, true, true, dtype});
       compare({rows, width, true, false, false, dtype});
     }
@@ -208,7 +248,8 @@ TEST(RowNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
   const Values x = values(p.x);
   for (std::int64_t r = 0; r < 3; ++r) {
     const double rstd = Reference{3, 256, false}.statistics(x, r).rstd;
-    EXPECT_NEAR(value_at(p.rstd, r), rstd, 1e-5 * rstd);  // E[x^2] - E[x]^2 in float32 would be off by 1e6 * 2^-24 = 6 %
+    EXPECT_NEAR(value_at(p.rstd, r), rstd,
+                1e-5 * rstd);  // E[x^2] - E[x]^2 in float32 would be off by 1e6 * 2^-24 = 6 %
   }
 }
 

@@ -22,8 +22,9 @@ struct Options {
 };
 
 std::string name_of(const Options& o) {
-  return fmt::format("{} x {}, {} to {}, smoothing {}, {} parts, {} tiles, scale {}", o.rows, o.classes, to_string(o.logits), to_string(o.gradient),
-                     o.smoothing, o.parts, o.tiles, o.scale);
+  return fmt::format("{} x {}, {} to {}, smoothing {}, {} parts, {} tiles, scale {}", o.rows,
+                     o.classes, to_string(o.logits), to_string(o.gradient), o.smoothing, o.parts,
+                     o.tiles, o.scale);
 }
 
 /// The pieces put together as a group of `parts` ranks would, tile after tile.
@@ -42,7 +43,8 @@ class Problem {
     if (labels.data == nullptr) return;
     Values label(static_cast<std::size_t>(o.rows), -1.0);
     for (std::size_t row = 0; row < label.size(); ++row) {
-      if (row % 7 != 5) label[row] = static_cast<double>(mix64(row) % static_cast<std::uint64_t>(o.classes));
+      if (row % 7 != 5)
+        label[row] = static_cast<double>(mix64(row) % static_cast<std::uint64_t>(o.classes));
     }
     assign(labels, label);
   }
@@ -62,7 +64,8 @@ class Problem {
   std::int64_t first(int part) const { return o.classes * part / o.parts; }
 
   /// Columns [begin, end) of `from` beside each other in `to`, or back.
-  static void move_columns(const Tensor& whole, std::int64_t row, std::int64_t first, const Tensor& part, bool back) {
+  static void move_columns(const Tensor& whole, std::int64_t row, std::int64_t first,
+                           const Tensor& part, bool back) {
     const std::int64_t classes = part.shape[1];
     if (part.data == nullptr) return;
     Values of_whole = values(whole), of_part = values(part);
@@ -78,7 +81,8 @@ class Problem {
     ops::Context& context = fixture.context;
     const ArenaScope scope(fixture.tensors);
     const Tensor label = labels.rows(begin, end), ranks = fixture.filled(DType::int32, {rows}, 0);
-    const Tensor stats = fixture.make(DType::float32, {o.parts, rows, 4}), merged = fixture.make(DType::float32, {rows, 4});
+    const Tensor stats = fixture.make(DType::float32, {o.parts, rows, 4}),
+                 merged = fixture.make(DType::float32, {rows, 4});
     for (int part = 0; part < o.parts; ++part) {
       const ArenaScope part_scope(fixture.tensors);
       const Tensor x = fixture.make(o.logits, {rows, first(part + 1) - first(part)});
@@ -91,7 +95,8 @@ class Problem {
       const Tensor x = fixture.make(o.logits, {rows, first(part + 1) - first(part)});
       move_columns(logits, begin, first(part), x, false);
       const Tensor dx = evaluation ? Tensor{} : in_place ? x : fixture.make(o.gradient, x.shape);
-      softmax_gradient(context, {first(part), o.classes, o.smoothing, gradient_scale}, x, label, merged, dx, ranks);
+      softmax_gradient(context, {first(part), o.classes, o.smoothing, gradient_scale}, x, label,
+                       merged, dx, ranks);
       if (!evaluation) move_columns(dlogits, begin, first(part), dx, true);
     }
     softmax_sums(context, merged, label, ranks, o.classes, o.smoothing, sums, write);
@@ -100,7 +105,8 @@ class Problem {
 
 struct Reference {
   Values sums, dlogits;
-  explicit Reference(const Problem& p) : sums(4, 0.0), dlogits(static_cast<std::size_t>(p.logits.elements()), 0.0) {
+  explicit Reference(const Problem& p)
+      : sums(4, 0.0), dlogits(static_cast<std::size_t>(p.logits.elements()), 0.0) {
     const std::int64_t classes = p.o.classes;
     const double smoothing = p.o.smoothing;
     const Values labels = values(p.labels), logits = values(p.logits);
@@ -113,9 +119,11 @@ struct Reference {
       for (std::int64_t c = 0; c < classes; ++c) total += std::exp(x(c) - largest);
       std::int64_t before = 0;
       for (std::int64_t c = 0; c < classes; ++c) {
-        const double target = (c == label ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
+        const double target =
+            (c == label ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
         sums[0] += target * (largest + std::log(total) - x(c));
-        dlogits[row * classes + c] = Problem::gradient_scale * (std::exp(x(c) - largest) / total - target);
+        dlogits[row * classes + c] =
+            Problem::gradient_scale * (std::exp(x(c) - largest) / total - target);
         before += x(c) > x(label) || (x(c) == x(label) && c < label);
       }
       sums[1] += 1;
@@ -132,10 +140,18 @@ std::vector<Options> cases() {
                                          {DType::bfloat16, DType::bfloat16},
                                          {DType::float32, DType::float16},
                                          {DType::float16, DType::float16}}) {
-    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 3}, {13, 5}, {67, 10}, {29, 97}, {5, 1003}, {3, 4096}, {3, 4099}}) {
+    for (const auto& [rows, classes] : {std::pair<std::int64_t, std::int64_t>{1, 3},
+                                        {13, 5},
+                                        {67, 10},
+                                        {29, 97},
+                                        {5, 1003},
+                                        {3, 4096},
+                                        {3, 4099}}) {
       for (const float smoothing : {0.0f, 0.1f}) {
         for (const int parts : {1, 3}) {
-          for (const double scale : {1.0, 30.0}) all.push_back({rows, classes, logits, gradient, smoothing, parts, 1, scale});  // 30: most probabilities vanish
+          for (const double scale : {1.0, 30.0})
+            all.push_back({rows, classes, logits, gradient, smoothing, parts, 1,
+                           scale});  // 30: most probabilities vanish
         }
       }
     }
@@ -143,8 +159,11 @@ std::vector<Options> cases() {
   return all;
 }
 
-// Of a row's loss: 64 float32 additions in a lane, fast_exp within two units of the last place, logits up to 5 * scale whose sum is rounded.
-double loss_error(const Options& o) { return static_cast<double>(o.rows) * 0x1p-24 * (64 + 64 * o.scale); }
+// Of a row's loss: 64 float32 additions in a lane, fast_exp within two units of the last place,
+// logits up to 5 * scale whose sum is rounded.
+double loss_error(const Options& o) {
+  return static_cast<double>(o.rows) * 0x1p-24 * (64 + 64 * o.scale);
+}
 
 TEST(SoftmaxLoss, EqualsTheDefinition) {
   for (const Options& o : cases()) {
@@ -154,8 +173,10 @@ TEST(SoftmaxLoss, EqualsTheDefinition) {
     p.run();
     EXPECT_NEAR(value_at(p.sums, 0), expected.sums[0], loss_error(o));
     for (int i = 1; i < 4; ++i) EXPECT_EQ(value_at(p.sums, i), expected.sums[i]);
-    // x - largest is rounded by up to 2^-24 * |difference|, which exp turns into a relative error where the probability counts (< 20).
-    expect_close(p.dlogits, expected.dlogits, 32 * 0x1p-24 * 0.25, unit_roundoff(o.gradient) + 64 * 0x1p-24, "dlogits");
+    // x - largest is rounded by up to 2^-24 * |difference|, which exp turns into a relative error
+    // where the probability counts (< 20).
+    expect_close(p.dlogits, expected.dlogits, 32 * 0x1p-24 * 0.25,
+                 unit_roundoff(o.gradient) + 64 * 0x1p-24, "dlogits");
   }
 }
 
@@ -165,11 +186,14 @@ TEST(SoftmaxLoss, EqualsTheUnsplitOp) {
     SCOPED_TRACE(name_of(o));
     Problem p(o);
     p.run();
-    const Tensor sums = p.fixture.make(DType::float64, {4}), dlogits = p.fixture.make(o.gradient, p.dlogits.shape);
-    ops::cross_entropy(p.fixture.context, p.logits, p.labels, o.smoothing, Problem::gradient_scale, sums, dlogits);
+    const Tensor sums = p.fixture.make(DType::float64, {4}),
+                 dlogits = p.fixture.make(o.gradient, p.dlogits.shape);
+    ops::cross_entropy(p.fixture.context, p.logits, p.labels, o.smoothing, Problem::gradient_scale,
+                       sums, dlogits);
     EXPECT_NEAR(value_at(p.sums, 0), value_at(sums, 0), 2 * loss_error(o));
     for (int i = 1; i < 4; ++i) EXPECT_EQ(value_at(p.sums, i), value_at(sums, i));
-    expect_close(p.dlogits, values(dlogits), 64 * 0x1p-24 * 0.25, 2 * unit_roundoff(o.gradient) + 128 * 0x1p-24, "dlogits");
+    expect_close(p.dlogits, values(dlogits), 64 * 0x1p-24 * 0.25,
+                 2 * unit_roundoff(o.gradient) + 128 * 0x1p-24, "dlogits");
   }
 }
 
@@ -186,20 +210,23 @@ TEST(SoftmaxLoss, TiesGoToTheLowerClassWhereverThePartsEnd) {
   }
 }
 
-/// On the host wherever tiles end; on a device, whose threads take packs, where each begins with one. That adds the rows' losses up in blocks.
+/// On the host wherever tiles end; on a device, whose threads take packs, where each begins with
+/// one. That adds the rows' losses up in blocks.
 TEST(SoftmaxLoss, TilesOfRowsDoNotShow) {
   const bool host = adds_in_order();
   for (const std::int64_t rows : {std::int64_t{67}, std::int64_t{64}}) {
     if (rows % 32 != 0 && !host) continue;
     for (const int parts : {1, 3}) {
-      Problem whole({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 1}), tiled({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 4});
+      Problem whole({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 1}),
+          tiled({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 4});
       whole.run();
       tiled.run();
       expect_same_bytes(whole.dlogits, tiled.dlogits);
       if (host) {
         expect_same_bytes(whole.sums, tiled.sums);
       } else {
-        expect_close(tiled.sums, values(whole.sums), 0, static_cast<double>(rows) * 0x1p-53, "sums of positive numbers in double");
+        expect_close(tiled.sums, values(whole.sums), 0, static_cast<double>(rows) * 0x1p-53,
+                     "sums of positive numbers in double");
       }
     }
   }

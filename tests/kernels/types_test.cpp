@@ -36,8 +36,10 @@ TEST(Float16, EveryNumberIsWhatItsBitsSay) {
 
 TEST(Float16, RoundsToTheNearestAndTiesToEven) {
   for (std::uint32_t bits = 0; bits < 0x7C00; ++bits) {
-    const auto low = static_cast<std::uint16_t>(bits), high = static_cast<std::uint16_t>(bits + 1), even = bits % 2 == 0 ? low : high;
-    const double above = bits == 0x7BFF ? 65536 : value_of(high);  // what would stand in infinity's place
+    const auto low = static_cast<std::uint16_t>(bits), high = static_cast<std::uint16_t>(bits + 1),
+               even = bits % 2 == 0 ? low : high;
+    const double above =
+        bits == 0x7BFF ? 65536 : value_of(high);  // what would stand in infinity's place
     const auto half = static_cast<float>((value_of(low) + above) / 2);
     ASSERT_EQ(to_float16(half).bits, even) << bits;
     ASSERT_EQ(to_float16(std::nextafter(half, 0.0f)).bits, low) << bits;
@@ -56,7 +58,8 @@ TEST(Float16, WhatIsBeyondItsRange) {
     EXPECT_EQ(to_float16(value).bits, 0);
     EXPECT_EQ(to_float16(-value).bits, 0x8000);
   }
-  for (const float value : {Limits::quiet_NaN(), Limits::signaling_NaN(), -Limits::quiet_NaN()}) EXPECT_TRUE(std::isnan(value_of(to_float16(value).bits)));
+  for (const float value : {Limits::quiet_NaN(), Limits::signaling_NaN(), -Limits::quiet_NaN()})
+    EXPECT_TRUE(std::isnan(value_of(to_float16(value).bits)));
 }
 
 TEST(ElementType, NamesAreTheTypes) {
@@ -65,7 +68,8 @@ TEST(ElementType, NamesAreTheTypes) {
     with_type(type, [&]<class T>(T) { size = sizeof(T); });
     return size;
   };
-  for (const ElementType type : {ElementType::float32, ElementType::bfloat16, ElementType::float16}) EXPECT_EQ(bytes(type), size_of(type));
+  for (const ElementType type : {ElementType::float32, ElementType::bfloat16, ElementType::float16})
+    EXPECT_EQ(bytes(type), size_of(type));
 }
 
 }  // namespace

@@ -10,13 +10,16 @@ namespace trireme::test {
 namespace {
 
 /// One element's update in double: weight, gradient (times its factor), slots.
-using Rule = std::function<double(double w, double g, double& first, double& second, const ops::TensorRates&, const ops::Judgement&)>;
+using Rule = std::function<double(double w, double g, double& first, double& second,
+                                  const ops::TensorRates&, const ops::Judgement&)>;
 
-/// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of several sizes. Working weights: the first
-/// tensor in bfloat16, the second in float16, the third in float32, with gaps between them.
+/// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of
+/// several sizes. Working weights: the first tensor in bfloat16, the second in float16, the third
+/// in float32, with gaps between them.
 struct Problem {
   static constexpr std::int64_t elements = 2 * 5003 + 37;
-  static constexpr std::int64_t begins[] = {0, 5003, 10006, elements}, working[] = {0, 10048, 20096}, working_bytes = 20288;
+  static constexpr std::int64_t begins[] = {0, 5003, 10006, elements},
+                                working[] = {0, 10048, 20096}, working_bytes = 20288;
   static constexpr DType types[] = {DType::bfloat16, DType::float16, DType::float32};
   static ops::FlatChunk chunk(std::int64_t begin, std::int64_t count) {
     const std::int32_t tensor = begin < begins[1] ? 0 : begin < begins[2] ? 1 : 2;
@@ -25,7 +28,8 @@ struct Problem {
   }
   Fixture fixture;
   ops::FlatState state;
-  std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906), chunk(5003, 5003), chunk(10006, 37)};
+  std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906),
+                                        chunk(5003, 5003), chunk(10006, 37)};
   std::vector<ops::TensorRates> rates = {{0.1f, 0.01f, 0.3f, 0}, {0.05f, 0, 1, 0}, {0.1f, 0, 1, 1}};
   ops::Judgement judgement{1, 0.5f, 0.271f, 0.0297f};
 
@@ -36,22 +40,28 @@ struct Problem {
     state.slot2 = fixture.random(DType::float32, {elements}, "slot2");
     if (kind != DeviceKind::meta) assign(state.slot2, magnitudes(values(state.slot2)));
     state.working = fixture.filled(DType::uint8, {working_bytes}, 0);
-    for (const ops::FlatChunk& chunk : chunks) state.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
+    for (const ops::FlatChunk& chunk : chunks)
+      state.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
   }
   /// What the working weights must be.
   Tensor rounded() {
     const Tensor bytes = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (int tensor = 0; tensor < 3; ++tensor) {
-      const Tensor part{bytes.as<std::uint8_t>() + working[tensor], types[tensor], bytes.device, {begins[tensor + 1] - begins[tensor]}};
+      const Tensor part{bytes.as<std::uint8_t>() + working[tensor],
+                        types[tensor],
+                        bytes.device,
+                        {begins[tensor + 1] - begins[tensor]}};
       assign(part, values(state.weight.rows(begins[tensor], begins[tensor + 1])));
     }
     return bytes;
   }
   template <class Options>
-  void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&, const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
+  void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&,
+                          const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
                           const ops::Judgement*),
            const Options& options) {
-    update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(), placed_judgement());
+    update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(),
+           placed_judgement());
   }
   // As kernels read them.
   std::int64_t chunk_count() const { return static_cast<std::int64_t>(chunks.size()); }
@@ -69,8 +79,11 @@ void compare(Update update, const Options& options, const Rule& rule) {
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
-      w[i] = rates.statistic != 0 ? (1 - static_cast<double>(rates.rate)) * w[i] + static_cast<double>(rates.rate) * g[i]
-                                  : rule(w[i], static_cast<double>(p.judgement.gradient_factor) * g[i], first[i], second[i], rates, p.judgement);
+      w[i] = rates.statistic != 0
+                 ? (1 - static_cast<double>(rates.rate)) * w[i] +
+                       static_cast<double>(rates.rate) * g[i]
+                 : rule(w[i], static_cast<double>(p.judgement.gradient_factor) * g[i], first[i],
+                        second[i], rates, p.judgement);
       scale = std::max({scale, std::abs(w[i]), std::abs(first[i])});
     }
   }
@@ -86,11 +99,13 @@ void compare(Update update, const Options& options, const Rule& rule) {
 TEST(Update, SgdFollowsTheContract) {
   for (const bool nesterov : {false, true}) {
     const ops::SgdRule rule{0.9f, nesterov};
-    compare(ops::update_sgd, rule, [&](double w, double g, double& v, double&, const ops::TensorRates& r, const ops::Judgement&) {
-      const double decayed = g + r.weight_decay * w;
-      v = rule.momentum * v + decayed;
-      return w - r.rate * (nesterov ? g + r.weight_decay * w + rule.momentum * v : v);
-    });
+    compare(ops::update_sgd, rule,
+            [&](double w, double g, double& v, double&, const ops::TensorRates& r,
+                const ops::Judgement&) {
+              const double decayed = g + r.weight_decay * w;
+              v = rule.momentum * v + decayed;
+              return w - r.rate * (nesterov ? g + r.weight_decay * w + rule.momentum * v : v);
+            });
   }
 }
 
@@ -105,20 +120,27 @@ TEST(Update, SgdWithoutMomentumNeedsNoSlot) {
 
 TEST(Update, LarsFollowsTheContract) {
   const ops::LarsRule rule{0.9f};
-  compare(ops::update_lars, rule, [&](double w, double g, double& v, double&, const ops::TensorRates& r, const ops::Judgement&) {
-    v = rule.momentum * v + static_cast<double>(r.rate) * r.trust * (g + r.weight_decay * w);
-    return w - v;
-  });
+  compare(ops::update_lars, rule,
+          [&](double w, double g, double& v, double&, const ops::TensorRates& r,
+              const ops::Judgement&) {
+            v = rule.momentum * v +
+                static_cast<double>(r.rate) * r.trust * (g + r.weight_decay * w);
+            return w - v;
+          });
 }
 
 TEST(Update, AdamWFollowsPyTorch) {
   const ops::AdamWRule rule;
-  compare(ops::update_adamw, rule, [&](double w, double g, double& m, double& v, const ops::TensorRates& r, const ops::Judgement& j) {
-    w -= static_cast<double>(r.rate) * r.weight_decay * w;
-    m += (1 - static_cast<double>(rule.beta1)) * (g - m);
-    v = rule.beta2 * v + (1 - static_cast<double>(rule.beta2)) * g * g;
-    return w - r.rate / static_cast<double>(j.bias_correction1) * m / (std::sqrt(v) / std::sqrt(static_cast<double>(j.bias_correction2)) + rule.epsilon);
-  });
+  compare(ops::update_adamw, rule,
+          [&](double w, double g, double& m, double& v, const ops::TensorRates& r,
+              const ops::Judgement& j) {
+            w -= static_cast<double>(r.rate) * r.weight_decay * w;
+            m += (1 - static_cast<double>(rule.beta1)) * (g - m);
+            v = rule.beta2 * v + (1 - static_cast<double>(rule.beta2)) * g * g;
+            return w - r.rate / static_cast<double>(j.bias_correction1) * m /
+                           (std::sqrt(v) / std::sqrt(static_cast<double>(j.bias_correction2)) +
+                            rule.epsilon);
+          });
 }
 
 TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
@@ -128,21 +150,28 @@ TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
   Values direction = g, first = values(p.state.slot1), second = values(p.state.slot2);
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
-    for (std::int64_t i = chunk.offset; rates.statistic == 0 && i < chunk.offset + chunk.elements; ++i) {
+    for (std::int64_t i = chunk.offset; rates.statistic == 0 && i < chunk.offset + chunk.elements;
+         ++i) {
       const double scaled = static_cast<double>(p.judgement.gradient_factor) * g[i];
       first[i] = rule.beta1 * first[i] + (1 - static_cast<double>(rule.beta1)) * scaled;
       second[i] = rule.beta2 * second[i] + (1 - static_cast<double>(rule.beta2)) * scaled * scaled;
-      direction[i] = first[i] / p.judgement.bias_correction1 / (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon) + rates.weight_decay * w[i];
+      direction[i] = first[i] / p.judgement.bias_correction1 /
+                         (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon) +
+                     rates.weight_decay * w[i];
     }
   }
   p.run(ops::lamb_direction, rule);
-  // A dozen float32 operations on each; a small sum of the first moment keeps the error of its terms, which are below 5.
+  // A dozen float32 operations on each; a small sum of the first moment keeps the error of its
+  // terms, which are below 5.
   expect_close(p.state.slot1, first, 12 * 0x1p-24, 12 * 0x1p-24, "slot 1");
   expect_close(p.state.slot2, second, 12 * 0x1p-24, 12 * 0x1p-24, "slot 2");
   double largest = 0;  // 1 / (c1 sqrt(v^)): what an error of the first moment is multiplied by
   for (std::size_t i = 0; i < second.size(); ++i)
-    largest = std::max(largest, 1 / (p.judgement.bias_correction1 * (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon)));
-  expect_close(p.state.gradient, direction, 12 * 0x1p-24 * largest, 12 * 0x1p-24, "direction, and the statistics' gradients as they were");
+    largest = std::max(largest,
+                       1 / (p.judgement.bias_correction1 *
+                            (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon)));
+  expect_close(p.state.gradient, direction, 12 * 0x1p-24 * largest, 12 * 0x1p-24,
+               "direction, and the statistics' gradients as they were");
   const Problem untouched;
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   expect_same_bytes(p.state.working, untouched.state.working, "working weights");
@@ -157,12 +186,16 @@ TEST(Update, LambStepsAlongTheDirection) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
       const double rate = rates.rate;
-      w[i] = rates.statistic != 0 ? (1 - rate) * w[i] + rate * g[i] : w[i] - rate * rates.trust * g[i];
+      w[i] =
+          rates.statistic != 0 ? (1 - rate) * w[i] + rate * g[i] : w[i] - rate * rates.trust * g[i];
       scale = std::max(scale, std::abs(w[i]));
     }
   }
-  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(), p.placed_judgement());
-  expect_close(p.state.weight, w, 4 * 0x1p-24 * scale, 0, "weight: four float32 operations; the gradient's factor was in the direction before");
+  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(),
+                   p.placed_judgement());
+  expect_close(
+      p.state.weight, w, 4 * 0x1p-24 * scale, 0,
+      "weight: four float32 operations; the gradient's factor was in the direction before");
   expect_same_bytes(p.rounded(), p.state.working, "working weights");
 }
 
@@ -179,7 +212,8 @@ TEST(Update, TheAverageFollowsTheWeights) {
       expected[i] += (1 - decay) * (w[i] - expected[i]);
       largest = std::max(largest, std::abs(w[i] - before[i]));
     }
-    ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.placed_chunks(), p.chunk_count(), p.placed_judgement());
+    ops::update_ema(p.fixture.context, decay, p.state.weight, average, p.placed_chunks(),
+                    p.chunk_count(), p.placed_judgement());
     // 1 - decay, the difference and their product are rounded each, then the sum.
     expect_close(average, expected, 3 * 0x1p-24 * (1 - decay) * largest, 0x1p-24, "average");
     expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
@@ -189,7 +223,8 @@ TEST(Update, TheAverageFollowsTheWeights) {
 TEST(Update, TheAverageOfWhatItIsStays) {
   Problem p;
   ops::copy(p.fixture.context, p.state.weight, p.state.slot1);
-  ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.placed_chunks(), p.chunk_count(), p.placed_judgement());
+  ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.placed_chunks(),
+                  p.chunk_count(), p.placed_judgement());
   expect_same_bytes(p.state.slot1, p.state.weight);
 }
 
@@ -200,8 +235,10 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
   p.run(ops::update_lars, ops::LarsRule{0.9f});
   p.run(ops::update_adamw, ops::AdamWRule{});
   p.run(ops::lamb_direction, ops::LambRule{});
-  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(), p.placed_judgement());
-  ops::update_ema(p.fixture.context, 0.5, p.state.weight, p.state.slot1, p.placed_chunks(), p.chunk_count(), p.placed_judgement());
+  ops::update_lamb(p.fixture.context, p.state, p.placed_chunks(), p.chunk_count(), p.placed_rates(),
+                   p.placed_judgement());
+  ops::update_ema(p.fixture.context, 0.5, p.state.weight, p.state.slot1, p.placed_chunks(),
+                  p.chunk_count(), p.placed_judgement());
   expect_same_bytes(p.state.gradient, untouched.state.gradient, "gradient");
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   expect_same_bytes(p.state.slot1, untouched.state.slot1, "slot 1");
@@ -212,7 +249,8 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
 TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   Problem p, cut;
   cut.chunks.clear();
-  for (std::int64_t begin = 0; begin < Problem::elements;) {  // pieces of 1 to 13 elements that end where tensors end
+  for (std::int64_t begin = 0;
+       begin < Problem::elements;) {  // pieces of 1 to 13 elements that end where tensors end
     const std::int64_t end = begin < 5003 ? 5003 : begin < 10006 ? 10006 : Problem::elements;
     const std::int64_t count = std::min<std::int64_t>(1 + begin % 13, end - begin);
     cut.chunks.push_back(Problem::chunk(begin, count));
@@ -221,8 +259,8 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
   const auto step = [](Problem& problem) {
     problem.run(ops::update_adamw, ops::AdamWRule{});
     problem.run(ops::lamb_direction, ops::LambRule{});
-    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1, problem.placed_chunks(), problem.chunk_count(),
-                    problem.placed_judgement());
+    ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1,
+                    problem.placed_chunks(), problem.chunk_count(), problem.placed_judgement());
   };
   step(p);
   on_one_thread([&] { step(cut); });
@@ -241,7 +279,8 @@ TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
     for (const double x : values(row)) expected += x * x;
     std::vector<double> sums;
     for (const std::int64_t offset : {0, 1, 3, 16, 29}) {
-      const Tensor flat = f.filled(DType::float32, {n + 64}, 1e10);  // what lies around a row must not be read into it
+      const Tensor flat = f.filled(DType::float32, {n + 64},
+                                   1e10);  // what lies around a row must not be read into it
       copy_values(row, flat.rows(offset, offset + n));
       const ops::FlatRow rows[2] = {{offset, n, 0}, {offset, n, 0}};
       const Tensor two = f.make(DType::float64, {2});
@@ -260,10 +299,13 @@ TEST(Update, MetaCountsWhatTheCpuCounts) {
     p->run(ops::update_lars, ops::LarsRule{0.9f});
     p->run(ops::update_adamw, ops::AdamWRule{});
     p->run(ops::lamb_direction, ops::LambRule{});
-    ops::update_lamb(p->fixture.context, p->state, p->placed_chunks(), p->chunk_count(), p->placed_rates(), p->placed_judgement());
-    ops::update_ema(p->fixture.context, 0.9, p->state.weight, p->state.slot1, p->placed_chunks(), p->chunk_count(), p->placed_judgement());
+    ops::update_lamb(p->fixture.context, p->state, p->placed_chunks(), p->chunk_count(),
+                     p->placed_rates(), p->placed_judgement());
+    ops::update_ema(p->fixture.context, 0.9, p->state.weight, p->state.slot1, p->placed_chunks(),
+                    p->chunk_count(), p->placed_judgement());
     const ops::FlatRow row{0, 100, 0};
-    ops::row_square_sums(p->fixture.context, p->state.weight, p->fixture.placed(&row, 1), 1, p->fixture.make(DType::float64, {1}).as<double>());
+    ops::row_square_sums(p->fixture.context, p->state.weight, p->fixture.placed(&row, 1), 1,
+                         p->fixture.make(DType::float64, {1}).as<double>());
   }
   EXPECT_EQ(real.fixture.context.counters().bytes, meta.fixture.context.counters().bytes);
   EXPECT_EQ(meta.fixture.context.counters().calls, 7);

@@ -20,14 +20,27 @@ std::vector<Layout> layouts() {
               {"1f1b, recomputed", {1, 1, 2}, ShardKind::none, false, 2},
               {"gpipe", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::gpipe},
               {"interleaved", {1, 1, 2}, ShardKind::none, false, 0, PipelineKind::interleaved, 2},
-              {"interleaved, recomputed", {1, 1, 2}, ShardKind::none, false, 1, PipelineKind::interleaved, 2},
+              {"interleaved, recomputed",
+               {1, 1, 2},
+               ShardKind::none,
+               false,
+               1,
+               PipelineKind::interleaved,
+               2},
               {"sequence", {1, 2, 1}, ShardKind::none, true},
               {"parameters", {2, 1, 1}, ShardKind::parameters, false, 2}};
     default:
-      return {{"1f1b", {1, 1, 4}},
-              {"interleaved", {1, 1, 4}, ShardKind::none, false, 0, PipelineKind::interleaved, 2},
-              {"gpipe, parameters", {2, 1, 2}, ShardKind::parameters, false, 0, PipelineKind::gpipe},
-              {"interleaved, tensor", {1, 2, 2}, ShardKind::none, true, 2, PipelineKind::interleaved, 2}};
+      return {
+          {"1f1b", {1, 1, 4}},
+          {"interleaved", {1, 1, 4}, ShardKind::none, false, 0, PipelineKind::interleaved, 2},
+          {"gpipe, parameters", {2, 1, 2}, ShardKind::parameters, false, 0, PipelineKind::gpipe},
+          {"interleaved, tensor",
+           {1, 2, 2},
+           ShardKind::none,
+           true,
+           2,
+           PipelineKind::interleaved,
+           2}};
   }
 }
 
@@ -58,10 +71,12 @@ TEST(ActivationOffload, LeavesEveryBitAtEveryLayout) {
   }
 }
 
-/// A message of this size is only sent when it is asked for, and by then the sender's windows hold other blocks.
+/// A message of this size is only sent when it is asked for, and by then the sender's windows hold
+/// other blocks.
 TEST(ActivationOffload, LeavesLargeMessagesToTheirReceivers) {
   if (test_environment().world().size() != 2) GTEST_SKIP() << "a pipeline of 2 stages";
-  for (const auto& [kind, chunks] : {std::pair{PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2}}) {
+  for (const auto& [kind, chunks] :
+       {std::pair{PipelineKind::gpipe, 1}, {PipelineKind::interleaved, 2}}) {
     ReplicaOptions options = options_of({"", {1, 1, 2}, ShardKind::none, false, 0, kind, chunks});
     options.model.gpt.layers = 4;
     options.model.gpt.context = 256;

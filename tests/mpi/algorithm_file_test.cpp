@@ -10,7 +10,8 @@
 
 #include "support/mpi.hpp"
 
-// What a start finds is there for the next one, at any number of ranks; a file that is not right costs a line of the log, and nothing else.
+// What a start finds is there for the next one, at any number of ranks; a file that is not right
+// costs a line of the log, and nothing else.
 
 namespace trireme::train {
 namespace {
@@ -21,7 +22,11 @@ const comm::Communicator& world() { return test_environment().world(); }
 
 class AlgorithmFiles : public testing::Test {
  protected:
-  AlgorithmFiles() : folder(world().broadcast((std::filesystem::temp_directory_path() / ("trireme_algorithms_" + std::to_string(getpid()))).string(), 0)) {
+  AlgorithmFiles()
+      : folder(world().broadcast((std::filesystem::temp_directory_path() /
+                                  ("trireme_algorithms_" + std::to_string(getpid())))
+                                     .string(),
+                                 0)) {
     if (lead) std::filesystem::create_directories(folder);
     if (lead) log.open_file(log_path());
     world().barrier();
@@ -54,7 +59,8 @@ TEST_F(AlgorithmFiles, WhatALibraryHasNoneForIsToldOnceAStart) {
   const auto times = [&] {
     const std::string text = said();
     int count = 0;
-    for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1)) ++count;
+    for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
+      ++count;
     return count;
   };
   for (int start = 1; start <= 2; ++start) {
@@ -118,7 +124,8 @@ TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
   std::string damaged = one.text();
   damaged[damaged.size() - 3] ^= 1;
   int lines = 0;
-  for (const std::string& text : {damaged, std::string("{\"json\": true}\n"), std::string(), one.text().substr(0, one.text().size() - 1)}) {
+  for (const std::string& text : {damaged, std::string("{\"json\": true}\n"), std::string(),
+                                  one.text().substr(0, one.text().size() - 1)}) {
     write(text);
     Algorithms known;
     AlgorithmFile file(world(), folder, known, log);
@@ -144,7 +151,8 @@ TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
   AlgorithmFile file(world(), folder + "/missing", known, log);
   known.keep("a problem", "its algorithm");
   EXPECT_NO_THROW(file.update());
-  EXPECT_TRUE(!lead || said().find("looks for the fastest algorithms again") != std::string::npos) << said();
+  EXPECT_TRUE(!lead || said().find("looks for the fastest algorithms again") != std::string::npos)
+      << said();
 }
 
 }  // namespace

@@ -24,7 +24,11 @@ using test::SharedFolder;
 /// The rows of pieces in the memory of a device, where no host may look.
 class OnDevice {
  public:
-  explicit OnDevice(std::vector<Piece> pieces) : host_(pieces), pieces_(std::move(pieces)), stream_(device), memory_(device, "pieces", bytes()) {
+  explicit OnDevice(std::vector<Piece> pieces)
+      : host_(pieces),
+        pieces_(std::move(pieces)),
+        stream_(device),
+        memory_(device, "pieces", bytes()) {
     for (Piece& piece : pieces_) {
       const Tensor rows = memory_.allocate(DType::float32, {elements(piece)});
       piece.data = elements(piece) > 0 ? rows.as<float>() : nullptr;
@@ -36,7 +40,9 @@ class OnDevice {
   const Stream& stream() const { return stream_; }
   void fill(std::uint8_t byte) const {
     const std::vector<std::uint8_t> bytes(static_cast<std::size_t>(memory_.used_bytes()), byte);
-    for (const Piece& piece : pieces_) copy_bytes(stream_, piece.data, bytes.data(), static_cast<std::size_t>(elements(piece)) * sizeof(float));
+    for (const Piece& piece : pieces_)
+      copy_bytes(stream_, piece.data, bytes.data(),
+                 static_cast<std::size_t>(elements(piece)) * sizeof(float));
   }
   /// The values that the pieces had on the host become those of the device.
   void bring_back() const { copy(pieces_, host_); }
@@ -45,15 +51,19 @@ class OnDevice {
 
  private:
   static std::int64_t elements(const Piece& piece) {
-    return (piece.row_end - piece.row_begin) * (piece.part == nullptr ? piece.spec->row_elements() : piece.part->row_elements());
+    return (piece.row_end - piece.row_begin) *
+           (piece.part == nullptr ? piece.spec->row_elements() : piece.part->row_elements());
   }
   std::int64_t bytes() const {
     std::int64_t sum = 0;
-    for (const Piece& piece : pieces_) sum += elements(piece) * static_cast<std::int64_t>(sizeof(float)) + Arena::alignment;
+    for (const Piece& piece : pieces_)
+      sum += elements(piece) * static_cast<std::int64_t>(sizeof(float)) + Arena::alignment;
     return sum;
   }
   void copy(const std::vector<Piece>& from, const std::vector<Piece>& to) const {
-    for (std::size_t i = 0; i < from.size(); ++i) copy_bytes(stream_, to[i].data, from[i].data, static_cast<std::size_t>(elements(from[i])) * sizeof(float));
+    for (std::size_t i = 0; i < from.size(); ++i)
+      copy_bytes(stream_, to[i].data, from[i].data,
+                 static_cast<std::size_t>(elements(from[i])) * sizeof(float));
   }
   std::vector<Piece> host_, pieces_;
   OwnedStream stream_;
@@ -62,7 +72,8 @@ class OnDevice {
 
 TEST(OfADevice, TheFileIsTheHostsHoweverItIsWritten) {
   const SharedFolder folder;
-  const std::string host = folder.path + "/host.h5", device = folder.path + "/device.h5", background = folder.path + "/background.h5";
+  const std::string host = folder.path + "/host.h5", device = folder.path + "/device.h5",
+                    background = folder.path + "/background.h5";
   for (const int tensor : divisors(world().size())) {
     SplitModel model(world().rank(), world().size(), tensor);
     model.initialize();
@@ -115,7 +126,8 @@ TEST(OfADevice, WhatIsReadIsWhatTheHostReads) {
   if (world().rank() == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
   world().barrier();
   for (const int tensor : divisors(world().size())) {
-    SplitModel expected(world().rank(), world().size(), tensor), found(world().rank(), world().size(), tensor);
+    SplitModel expected(world().rank(), world().size(), tensor),
+        found(world().rank(), world().size(), tensor);
     expected.initialize();
     OnDevice there(found.pieces(false));
     read(world(), path, there.pieces());
@@ -132,10 +144,12 @@ TEST(OfADevice, MoreThanTheStagingBufferGoesInRounds) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example;
-  example.add("model", "wide", {17000, 1000}, parallel::InnerOrder::plain);  // 68 MB: a round of 64 MiB and another
+  example.add("model", "wide", {17000, 1000},
+              parallel::InnerOrder::plain);  // 68 MB: a round of 64 MiB and another
   example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
   Example found = example;
-  for (std::size_t i = 0; i < found.values.size(); ++i) found.values[i].assign(found.values[i].size(), -1.0f);
+  for (std::size_t i = 0; i < found.values.size(); ++i)
+    found.values[i].assign(found.values[i].size(), -1.0f);
   const auto all_on_rank_0 = [](Example& of) {
     std::vector<Piece> pieces = of.pieces();
     for (Piece& piece : pieces) piece.row_end = world().rank() == 0 ? piece.row_end : 0;
@@ -157,24 +171,30 @@ TEST(OfADevice, AValueThatIsNotFiniteIsRefused) {
   const std::string path = folder.path + "/a.h5";
   Example example, found = blank();
   example.values[1].back() = std::numeric_limits<float>::quiet_NaN();
-  write(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info());
+  write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
+        example_info());
   const OnDevice there(share_of(found, Split::rows, world().rank(), world().size()));
   EXPECT_THROW(read(world(), path, there.pieces()), InputError);
 }
 
-/// State that lies in host memory and is worked on by a device: copies may be under way to it, and it is there when they are awaited.
+/// State that lies in host memory and is worked on by a device: copies may be under way to it, and
+/// it is there when they are awaited.
 TEST(OfADevice, PinnedMemoryIsReadWhenItsCopiesAreMade) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5", expected_path = folder.path + "/expected.h5";
   Example example;
-  write(world(), expected_path, share_of(example, Split::rows, world().rank(), world().size()), example_info());
+  write(world(), expected_path, share_of(example, Split::rows, world().rank(), world().size()),
+        example_info());
   const OnDevice there(share_of(example, Split::rows, world().rank(), world().size()));
   for (const bool in_background : {false, true}) {
     std::vector<Piece> pieces = there.pieces();
-    Arena pinned({}, "offloaded", 1 << 20, Pages::pinned), memory({}, "copy", 16 << 20, Pages::pinned);
+    Arena pinned({}, "offloaded", 1 << 20, Pages::pinned),
+        memory({}, "copy", 16 << 20, Pages::pinned);
     for (Piece& piece : pieces) {
-      const Tensor home = pinned.allocate(DType::float32, {(piece.row_end - piece.row_begin) * piece.spec->row_elements()});
-      copy_bytes(piece.stream, home.data, piece.data, static_cast<std::size_t>(home.bytes()));  // not awaited
+      const Tensor home = pinned.allocate(
+          DType::float32, {(piece.row_end - piece.row_begin) * piece.spec->row_elements()});
+      copy_bytes(piece.stream, home.data, piece.data,
+                 static_cast<std::size_t>(home.bytes()));  // not awaited
       piece.data = home.as<float>();
     }
     StateCopy copy(memory, there.stream());

@@ -1,4 +1,5 @@
-// What checkpoints take of each rank's memory: all ranks write, five read. In the suite with a small state; by hand, of 2 GB:
+// What checkpoints take of each rank's memory: all ranks write, five read. In the suite with a
+// small state; by hand, of 2 GB:
 //   TRIREME_TEST_STATE_BYTES=2000000000 mpirun -n 16 test_mpi_checkpoint_memory
 // which prints what every part took.
 #include <algorithm>
@@ -20,10 +21,12 @@ namespace trireme::checkpoint {
 namespace {
 
 constexpr int readers = 5;
-// Beside values: HDF5's objects, the tensors' names, digests and checksums, the thread's stack, what malloc leaves between blocks. Reading opens the
-// file on every rank; none of it grows with the tensors' sizes.
+// Beside values: HDF5's objects, the tensors' names, digests and checksums, the thread's stack,
+// what malloc leaves between blocks. Reading opens the file on every rank; none of it grows with
+// the tensors' sizes.
 constexpr std::int64_t beside_values = std::int64_t{3} << 20;
-// Through which values go where they are not written as they stand: 64 MiB at most for turned rows, and a block of the seal to read back.
+// Through which values go where they are not written as they stand: 64 MiB at most for turned rows,
+// and a block of the seal to read back.
 constexpr std::int64_t turned_rows = std::int64_t{64} << 20, block = std::int64_t{4} << 20;
 
 const comm::Communicator& world() { return test_environment().world(); }
@@ -33,7 +36,8 @@ std::int64_t state_bytes() {
   return text == nullptr ? std::int64_t{64} << 20 : std::atoll(text);
 }
 
-/// A rank's equal share of the rows of a few large tensors, of which one is turned on the way, and many small ones.
+/// A rank's equal share of the rows of a few large tensors, of which one is turned on the way, and
+/// many small ones.
 struct Share {
   std::deque<parallel::ParameterSpec> specs;
   std::vector<Piece> pieces;
@@ -42,9 +46,12 @@ struct Share {
   Share(std::int64_t bytes, int rank, int size) {
     const std::int64_t elements = bytes / 4;
     specs.push_back({.name = "embedding", .shape = {elements / 2 / 512, 512}});
-    specs.push_back({.name = "filters", .shape = {elements / 8 / (64 * 9), 64, 3, 3}, .inner = parallel::InnerOrder::channels_last});
+    specs.push_back({.name = "filters",
+                     .shape = {elements / 8 / (64 * 9), 64, 3, 3},
+                     .inner = parallel::InnerOrder::channels_last});
     for (int i = 0; i < 24; ++i) {
-      specs.push_back({.name = "matrix" + std::to_string(i), .shape = {elements * 3 / 8 / 24 / 256, 256}});
+      specs.push_back(
+          {.name = "matrix" + std::to_string(i), .shape = {elements * 3 / 8 / 24 / 256, 256}});
       specs.push_back({.name = "bias" + std::to_string(i), .shape = {256}});
     }
     std::int64_t own = 0;
@@ -61,15 +68,20 @@ struct Share {
     }
   }
 
-  /// Calls `body` with every value and a whole number that only it has in its tensor (up to what float32 tells apart).
+  /// Calls `body` with every value and a whole number that only it has in its tensor (up to what
+  /// float32 tells apart).
   template <class Body>
   void for_each(Body&& body) {
     for (const Piece& piece : pieces) {
-      const std::int64_t first = piece.row_begin * piece.spec->row_elements(), count = (piece.row_end - piece.row_begin) * piece.spec->row_elements();
-      for (std::int64_t i = 0; i < count; ++i) body(piece.data[i], static_cast<float>((first + i) % 16777213));
+      const std::int64_t first = piece.row_begin * piece.spec->row_elements(),
+                         count = (piece.row_end - piece.row_begin) * piece.spec->row_elements();
+      for (std::int64_t i = 0; i < count; ++i)
+        body(piece.data[i], static_cast<float>((first + i) % 16777213));
     }
   }
-  std::int64_t largest_turned_bytes() const { return (pieces[1].row_end - pieces[1].row_begin) * specs[1].row_elements() * 4; }
+  std::int64_t largest_turned_bytes() const {
+    return (pieces[1].row_end - pieces[1].row_begin) * specs[1].row_elements() * 4;
+  }
 };
 
 /// A figure of this process in bytes, from /proc/self/status.
@@ -81,7 +93,8 @@ std::int64_t status(const std::string& name) {
   return 0;
 }
 
-/// How far the process's resident memory rises above what it is before, at any moment of `body`; none where the kernel does not tell.
+/// How far the process's resident memory rises above what it is before, at any moment of `body`;
+/// none where the kernel does not tell.
 template <class Body>
 std::optional<std::int64_t> growth(Body&& body) {
   std::ofstream reset("/proc/self/clear_refs");
@@ -96,7 +109,8 @@ void expect_growth(const char* what, std::optional<std::int64_t> bytes, std::int
   if (!bytes) GTEST_SKIP() << "this kernel keeps no peak of resident memory that can be reset";
   EXPECT_LE(*bytes, most) << what;
   const std::int64_t largest = world().all_reduce(*bytes, comm::Reduction::max);
-  if (world().rank() == 0 && std::getenv("TRIREME_TEST_STATE_BYTES") != nullptr) std::cout << what << ": at most " << largest << " bytes a rank\n";
+  if (world().rank() == 0 && std::getenv("TRIREME_TEST_STATE_BYTES") != nullptr)
+    std::cout << what << ": at most " << largest << " bytes a rank\n";
 }
 
 TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) {
@@ -115,7 +129,8 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
   }
   const std::int64_t turned = std::min(turned_rows, mine.largest_turned_bytes());
 
-  const std::optional<std::int64_t> at_once = growth([&] { write(world(), path, mine.pieces, {}); });
+  const std::optional<std::int64_t> at_once =
+      growth([&] { write(world(), path, mine.pieces, {}); });
   expect_growth("written at once, beside the values", at_once, turned + block + beside_values);
 
   Arena planned({DeviceKind::meta, 0}, "plan", 0);
@@ -127,8 +142,10 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
     BackgroundWrite(world(), path, mine.pieces, {}, copy).finish();
   });
   EXPECT_EQ(memory->peak_bytes(), planned.peak_bytes());
-  EXPECT_LE(planned.peak_bytes(), static_cast<std::int64_t>(mine.values.size() * sizeof(float)) + std::max(turned, block) + 4096);
-  expect_growth("written by a thread, beside the values", background, planned.peak_bytes() + beside_values);
+  EXPECT_LE(planned.peak_bytes(), static_cast<std::int64_t>(mine.values.size() * sizeof(float)) +
+                                      std::max(turned, block) + 4096);
+  expect_growth("written by a thread, beside the values", background,
+                planned.peak_bytes() + beside_values);
   memory.reset();
 
   std::optional<std::int64_t> reading = 0;

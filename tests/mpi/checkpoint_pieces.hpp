@@ -12,7 +12,8 @@
 #include "trireme/io/file.hpp"
 #include "unit/checkpoint/example.hpp"
 
-// What ranks hold of small models, and how files and values are compared: for the tests of checkpoints by several ranks.
+// What ranks hold of small models, and how files and values are compared: for the tests of
+// checkpoints by several ranks.
 
 namespace trireme::checkpoint {
 
@@ -38,7 +39,8 @@ inline std::vector<Piece> share_of(Example& example, Split split, int rank, int 
 }
 
 inline void expect_same(const Example& read, const Example& written) {
-  for (std::size_t i = 0; i < written.values.size(); ++i) EXPECT_EQ(read.values[i], written.values[i]) << written.paths[i];
+  for (std::size_t i = 0; i < written.values.size(); ++i)
+    EXPECT_EQ(read.values[i], written.values[i]) << written.paths[i];
 }
 
 inline Example blank() {
@@ -54,10 +56,16 @@ struct SplitModel {
   std::vector<std::vector<float>> values;
   int data_rank, data_size, tensor_rank;
 
-  SplitModel(int rank, int size, int tensor) : data_rank(rank / tensor), data_size(size / tensor), tensor_rank(rank % tensor) {
+  SplitModel(int rank, int size, int tensor)
+      : data_rank(rank / tensor), data_size(size / tensor), tensor_rank(rank % tensor) {
     using Along = parallel::Split::Along;
-    const auto add = [&](const std::string& name, const Shape& shape, const parallel::Split& along, parallel::InnerOrder inner = parallel::InnerOrder::plain) {
-      specs.push_back({.name = name, .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 1}, .inner = inner, .split = along});
+    const auto add = [&](const std::string& name, const Shape& shape, const parallel::Split& along,
+                         parallel::InnerOrder inner = parallel::InnerOrder::plain) {
+      specs.push_back({.name = name,
+                       .shape = shape,
+                       .initializer = {parallel::Initializer::Kind::normal, 1},
+                       .inner = inner,
+                       .split = along});
       parts.emplace_back(specs.back(), tensor_rank, tensor);
       values.emplace_back(static_cast<std::size_t>(parts.back().elements()));
     };
@@ -71,9 +79,11 @@ struct SplitModel {
     add("patch.weight", {3, 5, 2, 2}, {}, parallel::InnerOrder::channels_last);
   }
   void initialize() {
-    for (std::size_t i = 0; i < specs.size(); ++i) parallel::initialize_rows(specs[i], parts[i], 1, 0, parts[i].rows(), values[i].data());
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      parallel::initialize_rows(specs[i], parts[i], 1, 0, parts[i].rows(), values[i].data());
   }
-  /// For writing: every element is named once, replicated tensors by tensor rank 0. For reading: all that this rank holds.
+  /// For writing: every element is named once, replicated tensors by tensor rank 0. For reading:
+  /// all that this rank holds.
   std::vector<Piece> pieces(bool share) {
     std::vector<Piece> pieces;
     for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -83,7 +93,8 @@ struct SplitModel {
         end = end * (data_rank + 1) / data_size;
         if (parts[i].replicated() && tensor_rank > 0) begin = end = 0;
       }
-      pieces.push_back({"model/" + specs[i].name, &specs[i], begin, end, values[i].data() + begin * parts[i].row_elements(), &parts[i]});
+      pieces.push_back({"model/" + specs[i].name, &specs[i], begin, end,
+                        values[i].data() + begin * parts[i].row_elements(), &parts[i]});
     }
     return pieces;
   }
@@ -101,15 +112,19 @@ inline std::vector<int> divisors(int number) {
 inline void damage(const std::string& path, const std::vector<float>& values, std::size_t index) {
   if (world().rank() == 0) {
     const std::string bytes = io::read_text_file(path, std::int64_t{1} << 30);
-    const auto at = bytes.find(std::string(reinterpret_cast<const char*>(values.data()), 64));  // 16 random values stand in one place
+    const auto at = bytes.find(std::string(reinterpret_cast<const char*>(values.data()),
+                                           64));  // 16 random values stand in one place
     ASSERT_NE(at, std::string::npos);
     const float other = values[index] + 1;
-    io::File(path, io::File::Mode::update).write_at(static_cast<std::int64_t>(at + index * sizeof(float)), &other, sizeof other);
+    io::File(path, io::File::Mode::update)
+        .write_at(static_cast<std::int64_t>(at + index * sizeof(float)), &other, sizeof other);
   }
   world().barrier();
 }
 
-inline std::string bytes_of(const std::string& path) { return io::read_text_file(path, std::int64_t{1} << 30); }
+inline std::string bytes_of(const std::string& path) {
+  return io::read_text_file(path, std::int64_t{1} << 30);
+}
 
 /// Where two files begin to differ; -1: nowhere.
 inline std::int64_t first_difference(const std::string& one, const std::string& other) {

@@ -30,8 +30,10 @@ TEST_P(Roundtrip, WhatAnySplitWritesAllReadWhole) {
   const std::string path = folder.path + "/a.h5";
   Example example;
   example.add("model", "many_rows", {3001, 7}, parallel::InnerOrder::plain);
-  example.add("model", "wide", {3, 1500000}, parallel::InnerOrder::plain);  // 18 MB: several blocks of the seal
-  const WriteReport report = write(world(), path, share_of(example, GetParam(), world().rank(), world().size()), example_info());
+  example.add("model", "wide", {3, 1500000},
+              parallel::InnerOrder::plain);  // 18 MB: several blocks of the seal
+  const WriteReport report = write(
+      world(), path, share_of(example, GetParam(), world().rank(), world().size()), example_info());
   EXPECT_EQ(report.bytes, static_cast<std::int64_t>(std::filesystem::file_size(path)));
   EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
   EXPECT_EQ(verify_checkpoint(path), "");
@@ -56,10 +58,12 @@ TEST(Checkpoint, WhatIsWrittenWholeIsReadInParts) {
   read(world(), path, share_of(found, Split::rows, world().rank(), world().size()));
   const std::vector<Piece> mine = share_of(found, Split::rows, world().rank(), world().size());
   for (std::size_t i = 0; i < mine.size(); ++i) {
-    const auto first = mine[i].data - found.values[i].data(), count = (mine[i].row_end - mine[i].row_begin) * mine[i].spec->row_elements();
+    const auto first = mine[i].data - found.values[i].data(),
+               count = (mine[i].row_end - mine[i].row_begin) * mine[i].spec->row_elements();
     for (std::int64_t k = 0; k < static_cast<std::int64_t>(found.values[i].size()); ++k) {
       const auto at = static_cast<std::size_t>(k);
-      EXPECT_EQ(found.values[i][at], k >= first && k < first + count ? example.values[i][at] : -1.0f);
+      EXPECT_EQ(found.values[i][at],
+                k >= first && k < first + count ? example.values[i][at] : -1.0f);
     }
   }
 }
@@ -67,8 +71,12 @@ TEST(Checkpoint, WhatIsWrittenWholeIsReadInParts) {
 TEST(Checkpoint, TheDigestIsThatOfOneRank) {
   const SharedFolder folder;
   Example example;
-  const WriteReport together = write(world(), folder.path + "/together.h5", share_of(example, Split::rows, world().rank(), world().size()), example_info());
-  const WriteReport alone = write(comm::Communicator(), folder.path + "/alone" + std::to_string(world().rank()) + ".h5", example.pieces(), example_info());
+  const WriteReport together =
+      write(world(), folder.path + "/together.h5",
+            share_of(example, Split::rows, world().rank(), world().size()), example_info());
+  const WriteReport alone =
+      write(comm::Communicator(), folder.path + "/alone" + std::to_string(world().rank()) + ".h5",
+            example.pieces(), example_info());
   EXPECT_EQ(together.digest, alone.digest);
 }
 
@@ -77,7 +85,8 @@ TEST(Checkpoint, SaysOfItselfWhatRankZeroSaid) {
   const std::string path = folder.path + "/a.h5";
   Example example;
   Info info = example_info();
-  info.state["elapsed_s"] = 1.0 + world().rank();  // a clock differs from rank to rank, and the file is one
+  info.state["elapsed_s"] =
+      1.0 + world().rank();  // a clock differs from rank to rank, and the file is one
   info.deck += std::string(static_cast<std::size_t>(100000 * (1 + world().rank())), '#');
   write(world(), path, share_of(example, Split::rows, world().rank(), world().size()), info);
   const Contents contents = read_contents(path);
@@ -90,7 +99,8 @@ TEST(Checkpoint, SaysOfItselfWhatRankZeroSaid) {
   EXPECT_EQ(contents.info.updates, expected.updates);
   EXPECT_EQ(contents.info.deck, expected.deck + std::string(100000, '#'));
   EXPECT_EQ(contents.info.classes, expected.classes);
-  for (const auto& [key, value] : expected.state) EXPECT_EQ(contents.info.state.at(key), value) << key;
+  for (const auto& [key, value] : expected.state)
+    EXPECT_EQ(contents.info.state.at(key), value) << key;
   EXPECT_EQ(std::get<double>(contents.info.state.at("elapsed_s")), 1.0);
   EXPECT_EQ(contents.tensors.size(), example.paths.size());
 }
@@ -99,7 +109,8 @@ TEST(Checkpoint, WhatRankZeroReadsOfItEveryRankKnows) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example;
-  write(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info());
+  write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
+        example_info());
   const Contents own = read_contents(path), told = read_contents(world(), path);
   EXPECT_EQ(told.sealed, own.sealed);
   EXPECT_EQ(told.info.deck, own.info.deck);
@@ -127,13 +138,17 @@ TEST(Checkpoint, RowsHeldTwiceOrNotAtAllAreRefusedOnAllRanks) {
 
 TEST(Checkpoint, AMissingFolderIsAnErrorOnAllRanks) {
   Example example;
-  EXPECT_THROW(write(world(), "/nonexistent/folder/a.h5", share_of(example, Split::rows, world().rank(), world().size()), example_info()), Failure);
+  EXPECT_THROW(
+      write(world(), "/nonexistent/folder/a.h5",
+            share_of(example, Split::rows, world().rank(), world().size()), example_info()),
+      Failure);
 }
 
 TEST(Checkpoint, AnErrorOfOneRankIsThrownOnAll) {
   const SharedFolder folder;
   Example example, found = blank();
-  write(world(), folder.path + "/a.h5", share_of(example, Split::rows, world().rank(), world().size()), example_info());
+  write(world(), folder.path + "/a.h5",
+        share_of(example, Split::rows, world().rank(), world().size()), example_info());
   std::vector<Piece> pieces = found.pieces();
   if (world().rank() == world().size() - 1) pieces[0].path = "model/missing.weight";
   EXPECT_THROW(read(world(), folder.path + "/a.h5", pieces), InputError);
@@ -145,7 +160,10 @@ TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
   SplitModel alone(0, 1, 1);
   alone.initialize();
   std::uint64_t digest = 0;
-  if (rank == 0) digest = write(comm::Communicator(), folder.path + "/alone.h5", alone.pieces(true), example_info()).digest;
+  if (rank == 0)
+    digest =
+        write(comm::Communicator(), folder.path + "/alone.h5", alone.pieces(true), example_info())
+            .digest;
   world().broadcast(std::as_writable_bytes(std::span(&digest, 1)), 0);
   for (const int tensor : divisors(size)) {
     SplitModel written(rank, size, tensor);
@@ -160,13 +178,16 @@ TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
       SplitModel found(rank, size, other), expected(rank, size, other);
       expected.initialize();
       read(world(), path, found.pieces(false));
-      EXPECT_EQ(found.values, expected.values) << "written over " << tensor << ", read over " << other;
+      EXPECT_EQ(found.values, expected.values)
+          << "written over " << tensor << ", read over " << other;
       SplitModel shared(rank, size, other);  // shards of the parts
       read(world(), path, shared.pieces(true));
       for (std::size_t i = 0; i < shared.specs.size(); ++i) {
         const Piece piece = shared.pieces(true)[i];
-        const auto first = piece.data - shared.values[i].data(), count = (piece.row_end - piece.row_begin) * shared.parts[i].row_elements();
-        EXPECT_TRUE(std::equal(piece.data, piece.data + count, expected.values[i].data() + first)) << shared.specs[i].name;
+        const auto first = piece.data - shared.values[i].data(),
+                   count = (piece.row_end - piece.row_begin) * shared.parts[i].row_elements();
+        EXPECT_TRUE(std::equal(piece.data, piece.data + count, expected.values[i].data() + first))
+            << shared.specs[i].name;
       }
     }
   }
@@ -176,17 +197,21 @@ TEST(Checkpoint, ColumnsOfMoreThanTheStagingBufferGoInRounds) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   // 146 MB: on two ranks two rounds of 64 MiB each.
-  const parallel::ParameterSpec spec{.name = "w", .shape = {70000, 520}, .split = {parallel::Split::Along::columns, {260, 260}}};
+  const parallel::ParameterSpec spec{
+      .name = "w", .shape = {70000, 520}, .split = {parallel::Split::Along::columns, {260, 260}}};
   const parallel::Part part(spec, world().rank(), world().size());
   std::vector<float> values(static_cast<std::size_t>(part.elements()));
-  const auto place_of = [&](std::int64_t row, const parallel::Part::Segment& segment, std::int64_t i) {
-    return static_cast<float>((row * 520 + segment.file_column + i) % 16777213);  // whole numbers that float32 tells apart
+  const auto place_of = [&](std::int64_t row, const parallel::Part::Segment& segment,
+                            std::int64_t i) {
+    return static_cast<float>((row * 520 + segment.file_column + i) %
+                              16777213);  // whole numbers that float32 tells apart
   };
   const auto for_each = [&](auto&& body) {
     for (std::int64_t row = 0; row < part.rows(); ++row) {
       for (const parallel::Part::Segment& segment : part.segments()) {
         for (std::int64_t i = 0; i < segment.count; ++i) {
-          body(values[static_cast<std::size_t>(row * part.row_elements() + segment.column + i)], place_of(row, segment, i));
+          body(values[static_cast<std::size_t>(row * part.row_elements() + segment.column + i)],
+               place_of(row, segment, i));
         }
       }
     }
@@ -226,7 +251,8 @@ TEST(Checkpoint, ADamagedValueIsSeenHoweverTheTensorIsRead) {
   alone.initialize();
   if (rank == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
   world().barrier();
-  // Rows 0 and 1 of the embedding, by rank 0 alone: no rank holds the rest, and the file's own values are looked at.
+  // Rows 0 and 1 of the embedding, by rank 0 alone: no rank holds the rest, and the file's own
+  // values are looked at.
   const auto few_rows = [&](SplitModel& model) {
     std::vector<Piece> pieces{model.pieces(false)[0]};
     pieces[0].row_end = rank == 0 ? std::min<std::int64_t>(2, model.parts[0].rows()) : 0;
@@ -283,7 +309,8 @@ TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
     Arena memory = memory_for(model.pieces(true));
     StateCopy copy(memory, {});
     BackgroundWrite writing(world(), background, model.pieces(true), example_info(), copy);
-    for (std::vector<float>& values : model.values) std::fill(values.begin(), values.end(), 7.0f);  // training goes on
+    for (std::vector<float>& values : model.values)
+      std::fill(values.begin(), values.end(), 7.0f);  // training goes on
     const WriteReport report = writing.finish();
     EXPECT_EQ(report.digest, expected.digest);
     EXPECT_EQ(report.bytes, expected.bytes);
@@ -302,7 +329,8 @@ TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
   write(world(), sync, pieces, example_info());
   Arena memory = memory_for(pieces);
   StateCopy copy(memory, {});
-  for (int time = 0; time < 2; ++time) BackgroundWrite(world(), background, pieces, example_info(), copy).finish();
+  for (int time = 0; time < 2; ++time)
+    BackgroundWrite(world(), background, pieces, example_info(), copy).finish();
   EXPECT_EQ(memory.used_bytes(), 0) << "given back";
   EXPECT_EQ(first_difference(background, sync), -1);
   EXPECT_EQ(verify_checkpoint(background), "");
@@ -346,7 +374,8 @@ TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   }
 }
 
-/// Files of this process end at so many bytes, as under a quota: the disk has room, and the trial allocation fails.
+/// Files of this process end at so many bytes, as under a quota: the disk has room, and the trial
+/// allocation fails.
 struct FileSizeLimit {
   rlimit before{};
   explicit FileSizeLimit(rlim_t bytes) {
@@ -383,21 +412,26 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
     EXPECT_TRUE(bytes_of(path) == before);
     EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
   }
-  EXPECT_NO_THROW(write(world(), path, pieces, example_info()));  // and the next attempt succeeds where there is room again
+  EXPECT_NO_THROW(
+      write(world(), path, pieces,
+            example_info()));  // and the next attempt succeeds where there is room again
 }
 
 TEST(Checkpoint, AValueThatIsNotFiniteIsRefusedByName) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     Example example, found = blank();
     example.values[1].back() = bad;  // held by the last rank alone
-    write(world(), path, share_of(example, Split::rows, world().rank(), world().size()), example_info());
+    write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
+          example_info());
     try {
       read(world(), path, share_of(found, Split::rows, world().rank(), world().size()));
       FAIL() << "read";
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("model/fc.weight"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("model/fc.weight"), std::string::npos)
+          << error.what();
     }
   }
 }

@@ -28,9 +28,13 @@ TEST(Communicator, BroadcastsBytesAndText) {
     world().broadcast(std::as_writable_bytes(std::span(data)), root);
     EXPECT_EQ(data, std::vector<int>(1000, 7 + root));
     // Lengths differ between ranks: the root's counts.
-    EXPECT_EQ(world().broadcast(std::string(static_cast<std::size_t>(world().rank() * 3), 'x') + "from " + std::to_string(world().rank()), root),
-              std::string(static_cast<std::size_t>(root * 3), 'x') + "from " + std::to_string(root));
-    EXPECT_EQ(world().broadcast(world().rank() == root ? std::string() : std::string("old"), root), "");
+    EXPECT_EQ(
+        world().broadcast(std::string(static_cast<std::size_t>(world().rank() * 3), 'x') + "from " +
+                              std::to_string(world().rank()),
+                          root),
+        std::string(static_cast<std::size_t>(root * 3), 'x') + "from " + std::to_string(root));
+    EXPECT_EQ(world().broadcast(world().rank() == root ? std::string() : std::string("old"), root),
+              "");
   }
 }
 
@@ -50,11 +54,14 @@ TEST(Communicator, ReducesEveryTypeAndKind) {
   const std::int64_t total = std::int64_t{size} * (size - 1) / 2;
   std::vector<double> reals{rank + 0.5, -rank * 1.0};
   world().all_reduce(reals, Reduction::sum);
-  EXPECT_EQ(reals, (std::vector<double>{static_cast<double>(total) + 0.5 * size, -static_cast<double>(total)}));  // small halves: exact
+  EXPECT_EQ(reals, (std::vector<double>{static_cast<double>(total) + 0.5 * size,
+                                        -static_cast<double>(total)}));  // small halves: exact
   EXPECT_EQ(world().all_reduce(rank, Reduction::sum), total);
   EXPECT_EQ(world().all_reduce(-rank, Reduction::min), 1 - size);
   EXPECT_EQ(world().all_reduce(rank, Reduction::max), size - 1);
-  const std::uint64_t low = 5, high = ~std::uint64_t{0};  // on one rank and on the others, beyond int64: compared as unsigned
+  const std::uint64_t low = 5,
+                      high = ~std::uint64_t{
+                          0};  // on one rank and on the others, beyond int64: compared as unsigned
   std::vector<std::uint64_t> most{rank == 0 ? low : high}, least = most;
   world().all_reduce(most, Reduction::max);
   world().all_reduce(least, Reduction::min);
@@ -80,7 +87,8 @@ TEST(Communicator, PassesMessagesAround) {
     EXPECT_THROW(Communicator().send(std::as_bytes(std::span(&value, 1)), 1, 0), Failure);
     return;
   }
-  const int next = (world().rank() + 1) % world().size(), before = (world().rank() + world().size() - 1) % world().size();
+  const int next = (world().rank() + 1) % world().size(),
+            before = (world().rank() + world().size() - 1) % world().size();
   int mine = world().rank(), theirs = -1;
   if (world().rank() == 0) {
     world().send(std::as_bytes(std::span(&mine, 1)), next, 3);
@@ -101,7 +109,8 @@ TEST(Communicator, RefusesAMessageOfAnotherLength) {
   }
   if (world().rank() == 0) world().send(data, 1, 6);
   if (world().rank() == 1) {
-    EXPECT_THROW(world().receive(std::span(data).first(4), 0, 6), Failure);  // MPI's own error comes back as a Failure
+    EXPECT_THROW(world().receive(std::span(data).first(4), 0, 6),
+                 Failure);  // MPI's own error comes back as a Failure
   }
 }
 
@@ -122,11 +131,15 @@ TEST(Communicator, TogetherThrowsEverywhereWhereOneRankFails) {
   together(world(), [] {});
   for (int failing = 0; failing < world().size(); ++failing) {
     try {
-      together(world(), [&] { validate(world().rank() < failing, "wrong number {}", world().rank()); });  // failing, failing + 1, ...
+      together(world(), [&] {
+        validate(world().rank() < failing, "wrong number {}", world().rank());
+      });  // failing, failing + 1, ...
       FAIL() << "rank " << failing << " threw, and this rank heard nothing of it";
     } catch (const InputError& error) {
       const std::string own = "wrong number " + std::to_string(world().rank());
-      const std::string first = "rank " + std::to_string(failing) + " of " + std::to_string(world().size()) + ": wrong number " + std::to_string(failing);
+      const std::string first = "rank " + std::to_string(failing) + " of " +
+                                std::to_string(world().size()) + ": wrong number " +
+                                std::to_string(failing);
       EXPECT_EQ(error.what(), world().rank() < failing ? first : own);
       EXPECT_EQ(error.code(), ExitCode::wrong_input);
     }
@@ -138,7 +151,8 @@ TEST(Communicator, TogetherThrowsEverywhereWhereOneRankFails) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ExitCode::diverged);
   }
-  EXPECT_EQ(world().all_reduce(1, Reduction::sum), world().size()) << "the group is in step after all this";
+  EXPECT_EQ(world().all_reduce(1, Reduction::sum), world().size())
+      << "the group is in step after all this";
 }
 
 TEST(Communicator, MetaCountsAndMovesNothing) {

@@ -12,7 +12,8 @@
 namespace trireme::comm {
 namespace {
 
-constexpr double patience_seconds = 300;  // against what never comes; a datagram of one host takes microseconds
+constexpr double patience_seconds =
+    300;  // against what never comes; a datagram of one host takes microseconds
 
 TEST(Datagrams, GoToRankZeroAndBack) {
   const Communicator& world = test_environment().world();
@@ -25,7 +26,8 @@ TEST(Datagrams, GoToRankZeroAndBack) {
     EXPECT_EQ(datagrams.receive(bytes, patience_seconds), 0);
     EXPECT_EQ(words, (std::array<std::int64_t, 3>{9, 10, world.rank()}));
   }
-  std::set<int> heard;  // a rank that has not been answered sends to every address of rank 0's host: each may bring a copy
+  std::set<int> heard;  // a rank that has not been answered sends to every address of rank 0's
+                        // host: each may bring a copy
   while (world.rank() == 0 && static_cast<int>(heard.size()) + 1 < world.size()) {
     const auto from = datagrams.receive(bytes, patience_seconds);
     ASSERT_TRUE(from);

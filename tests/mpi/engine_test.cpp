@@ -24,7 +24,8 @@
 namespace trireme::comm {
 namespace {
 
-// 1, odd, prime; around the size where whole vectors give way to halves (4096), and past the eager messages of MPI.
+// 1, odd, prime; around the size where whole vectors give way to halves (4096), and past the eager
+// messages of MPI.
 const std::vector<std::int64_t> sizes{1, 2, 3, 31, 1009, 4095, 4096, 4097, 20011, 300007};
 
 const Communicator& world() { return test_environment().world(); }
@@ -64,7 +65,9 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, Dev
   class Area {
    public:
     Area(const Stream& stream, const std::vector<T>& values)
-        : stream_(stream), memory_(stream.device, values.size() * sizeof(T), "test"), size_(values.size()) {
+        : stream_(stream),
+          memory_(stream.device, values.size() * sizeof(T), "test"),
+          size_(values.size()) {
       copy_bytes(stream_, memory_.data(), values.data(), memory_.bytes());
     }
     T* data() const { return reinterpret_cast<T*>(memory_.data()); }
@@ -86,7 +89,9 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, Dev
   Area<T> area(const std::vector<T>& values) const {
     return {stream_, values};
   }
-  Area<float> room(std::int64_t count) const { return area(std::vector<float>(static_cast<std::size_t>(count))); }
+  Area<float> room(std::int64_t count) const {
+    return area(std::vector<float>(static_cast<std::size_t>(count)));
+  }
 
  private:
   OwnedStream stream_{Device{std::get<1>(GetParam()), 0}};
@@ -97,9 +102,11 @@ TEST_P(EngineDrives, TreeSumIsTheSumOfTheParts) {
   engine.serve(stream());
   for (const std::int64_t count : sizes) {
     const Area<float> data = area(part_of(world().rank(), count, 1)), scratch = room(count);
-    engine.wait(engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
+    engine.wait(
+        engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
     const std::vector<float> expected = expected_sum(world().size(), count, 1), sum = data.values();
-    EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0) << count << " floats: other bits than the sum in one place";
+    EXPECT_EQ(std::memcmp(sum.data(), expected.data(), sum.size() * sizeof(float)), 0)
+        << count << " floats: other bits than the sum in one place";
   }
 }
 
@@ -111,8 +118,10 @@ TEST_P(EngineDrives, LibrarySumAgreesWithinRounding) {
     engine.wait(engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test"));
     const std::vector<float> expected = expected_sum(world().size(), count, 2), sum = data.values();
     for (std::size_t i = 0; i < sum.size(); ++i) {
-      // Two orders of n - 1 additions of normal numbers (< 6): each is off by at most (n - 1) half units in the last place of partial sums < 6 n.
-      const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f * static_cast<float>(world().size()) * 0x1p-24f;
+      // Two orders of n - 1 additions of normal numbers (< 6): each is off by at most (n - 1) half
+      // units in the last place of partial sums < 6 n.
+      const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f *
+                          static_cast<float>(world().size()) * 0x1p-24f;
       ASSERT_NEAR(sum[i], expected[i], bound) << i;
     }
   }
@@ -126,12 +135,14 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   std::vector<Area<float>> data, scratch;
   std::vector<Engine::Ticket> tickets;
   for (int i = 0; i < requests; ++i) {
-    data.push_back(area(part_of(world().rank(), sizes[static_cast<std::size_t>(i) % sizes.size()], static_cast<std::uint64_t>(i))));
+    data.push_back(area(part_of(world().rank(), sizes[static_cast<std::size_t>(i) % sizes.size()],
+                                static_cast<std::uint64_t>(i))));
     scratch.push_back(room(data.back().size()));
   }
   for (int i = 0; i < requests; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    tickets.push_back(engine.all_reduce(i % 3 == 0 ? turned : world(), data[at].data(), scratch[at].data(), data[at].size(),
+    tickets.push_back(engine.all_reduce(i % 3 == 0 ? turned : world(), data[at].data(),
+                                        scratch[at].data(), data[at].size(),
                                         i % 4 == 3 ? SumOrder::library : SumOrder::tree, "test"));
     engine.progress();
     if (i % 7 == 0) world().barrier();  // the main thread's own traffic does not meet the engine's
@@ -141,9 +152,11 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   EXPECT_TRUE(engine.describe().empty());
   for (int i = 0; i < requests; ++i) {
     const std::vector<float> sum = data[static_cast<std::size_t>(i)].values();
-    const std::vector<float> expected = expected_sum(world().size(), static_cast<std::int64_t>(sum.size()), static_cast<std::uint64_t>(i));
+    const std::vector<float> expected = expected_sum(
+        world().size(), static_cast<std::int64_t>(sum.size()), static_cast<std::uint64_t>(i));
     for (std::size_t k = 0; k < sum.size(); ++k)
-      ASSERT_NEAR(sum[k], expected[k], 1e-4) << "request " << i << ", element " << k;  // an element of another request is off by 1
+      ASSERT_NEAR(sum[k], expected[k], 1e-4)
+          << "request " << i << ", element " << k;  // an element of another request is off by 1
   }
 }
 
@@ -152,15 +165,22 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   Engine engine(drive());
   engine.serve(stream());
   const Area<float> data = area(std::vector<float>(10, 1.0f)), scratch = room(10);
-  const Engine::Ticket ticket = world().rank() == 0 ? engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree, "trireme/test/label") : 0;
+  const Engine::Ticket ticket = world().rank() == 0
+                                    ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
+                                                        SumOrder::tree, "trireme/test/label")
+                                    : 0;
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // the others have not asked yet
-    EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " + std::to_string(world().size()) + " ranks, tree order, "), std::string::npos)
+    EXPECT_NE(lines[0].find("all_reduce 1 trireme/test/label: 40 bytes over " +
+                            std::to_string(world().size()) + " ranks, tree order, "),
+              std::string::npos)
         << lines[0];
   }
   world().barrier();
-  if (world().rank() != 0) engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree, "trireme/test/label");
+  if (world().rank() != 0)
+    engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree,
+                      "trireme/test/label");
   engine.wait(ticket);
   engine.quiesce();
   EXPECT_EQ(data.values()[9], static_cast<float>(world().size()));
@@ -168,8 +188,8 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   EXPECT_GE(engine.waited_seconds(), 0);
 }
 
-/// Bounds of shards within `count` elements, one list a case: even, uneven, empty ones at the start, inside and at the end, all of it in one
-/// shard, and a range that begins and ends inside.
+/// Bounds of shards within `count` elements, one list a case: even, uneven, empty ones at the
+/// start, inside and at the end, all of it in one shard, and a range that begins and ends inside.
 std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) {
   std::vector<std::vector<std::int64_t>> cases;
   const auto add_case = [&](auto&& bound) {
@@ -178,7 +198,9 @@ std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) 
   };
   add_case([&](int i) { return count * i / ranks; });
   add_case([&](int i) { return count * i * i / (ranks * ranks); });
-  add_case([&](int i) { return i / 2 * 2 == ranks ? count : count * (i / 2) / ranks; });  // every other one is empty
+  add_case([&](int i) {
+    return i / 2 * 2 == ranks ? count : count * (i / 2) / ranks;
+  });  // every other one is empty
   add_case([&](int i) { return i == ranks ? count : 0; });
   add_case([&](int i) { return i == 0 ? 0 : count; });
   add_case([&](int i) { return count / 3 + count / 3 * i / ranks; });
@@ -191,18 +213,25 @@ TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 4);
     const Area<float> data = area(part), scratch = room(count);
-    engine.wait(engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
+    engine.wait(
+        engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
     const std::vector<float> sum = data.values();
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       const auto mine = static_cast<std::size_t>(world().rank());
       const Area<float> whole = area(part), own = room(bounds[mine + 1] - bounds[mine]);
-      const Area<float> least = room(bounds.back() - bounds.front());  // as much scratch as was promised to do
-      engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(), SumOrder::tree, "test"));
+      const Area<float> least =
+          room(bounds.back() - bounds.front());  // as much scratch as was promised to do
+      engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(),
+                                        SumOrder::tree, "test"));
       const std::vector<float> result = own.values(), left = whole.values();
-      EXPECT_EQ(std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0)
+      EXPECT_EQ(
+          std::memcmp(result.data(), sum.data() + bounds[mine], result.size() * sizeof(float)), 0)
           << count << " floats, from " << bounds[mine] << " to " << bounds[mine + 1];
-      EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), left.begin())) << "what stands before the range was touched";
-      EXPECT_TRUE(std::equal(part.begin() + bounds.back(), part.end(), left.begin() + bounds.back())) << "what stands behind the range was touched";
+      EXPECT_TRUE(std::equal(part.begin(), part.begin() + bounds.front(), left.begin()))
+          << "what stands before the range was touched";
+      EXPECT_TRUE(
+          std::equal(part.begin() + bounds.back(), part.end(), left.begin() + bounds.back()))
+          << "what stands behind the range was touched";
     }
   }
 }
@@ -211,24 +240,30 @@ TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
   Engine engine(drive());
   engine.serve(stream());
   for (const std::int64_t count : sizes) {
-    const std::vector<float> part = part_of(world().rank(), count, 5), expected = expected_sum(world().size(), count, 5);
+    const std::vector<float> part = part_of(world().rank(), count, 5),
+                             expected = expected_sum(world().size(), count, 5);
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       const auto mine = static_cast<std::size_t>(world().rank());
       const Area<float> data = area(part), own = room(bounds[mine + 1] - bounds[mine]);
-      engine.wait(engine.reduce_scatter(world(), data.data(), nullptr, bounds, own.data(), SumOrder::library, "test"));
+      engine.wait(engine.reduce_scatter(world(), data.data(), nullptr, bounds, own.data(),
+                                        SumOrder::library, "test"));
       const std::vector<float> result = own.values();
       for (std::size_t i = 0; i < result.size(); ++i) {
-        const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f * static_cast<float>(world().size()) * 0x1p-24f;  // as for the sum, above
+        const float bound = 2.0f * static_cast<float>(world().size()) * 6.0f *
+                            static_cast<float>(world().size()) * 0x1p-24f;  // as for the sum, above
         ASSERT_NEAR(result[i], expected[static_cast<std::size_t>(bounds[mine]) + i], bound) << i;
       }
     }
   }
 }
 
-std::vector<BFloat16> wire_for(std::int64_t count) { return std::vector<BFloat16>(static_cast<std::size_t>(count)); }
+std::vector<BFloat16> wire_for(std::int64_t count) {
+  return std::vector<BFloat16>(static_cast<std::size_t>(count));
+}
 float rounded(float value) { return to_float(to_bfloat16(value)); }
 
-/// Parts travel as bfloat16, which has 8 bits of precision: a number is off by 2^-8 of itself at most.
+/// Parts travel as bfloat16, which has 8 bits of precision: a number is off by 2^-8 of itself at
+/// most.
 TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks) {
   Engine engine(drive());
   engine.serve(stream());
@@ -237,7 +272,8 @@ TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks)
     for (const std::int64_t count : sizes) {
       const Area<float> data = area(part_of(world().rank(), count, 8));
       const Area<BFloat16> wire = area(wire_for(count));
-      engine.wait(engine.all_reduce(world(), data.data(), wire.data(), count, order, "test", Wire::bfloat16));
+      engine.wait(engine.all_reduce(world(), data.data(), wire.data(), count, order, "test",
+                                    Wire::bfloat16));
       const std::vector<float> sum = data.values();
       std::vector<std::vector<float>> parts;
       for (int rank = 0; rank < ranks; ++rank) parts.push_back(part_of(rank, count, 8));
@@ -251,7 +287,8 @@ TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks)
           EXPECT_EQ(sum[i], parts[0][i]) << "who is alone rounds nothing";
           continue;
         }
-        // Each part is rounded, then their sum, which is off by that already; additions in float32 beside it.
+        // Each part is rounded, then their sum, which is off by that already; additions in float32
+        // beside it.
         const double of_parts = 0x1p-8 * magnitude + ranks * 0x1p-23 * magnitude;
         EXPECT_LE(std::abs(sum[i] - exact), of_parts + 0x1p-8 * (std::abs(exact) + of_parts)) << i;
         EXPECT_EQ(sum[i], rounded(sum[i])) << i;
@@ -259,7 +296,8 @@ TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks)
       std::vector<float> all(sum.size() * static_cast<std::size_t>(ranks));
       world().all_gather(std::as_bytes(std::span(sum)), std::as_writable_bytes(std::span(all)));
       for (std::size_t begin = 0; begin < all.size(); begin += sum.size())
-        EXPECT_EQ(std::memcmp(all.data() + begin, sum.data(), sum.size() * sizeof(float)), 0) << "other bits at rank " << begin / sum.size();
+        EXPECT_EQ(std::memcmp(all.data() + begin, sum.data(), sum.size() * sizeof(float)), 0)
+            << "other bits at rank " << begin / sum.size();
     }
   }
 }
@@ -276,16 +314,22 @@ TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirO
         const auto mine = static_cast<std::size_t>(rank);
         const Area<float> whole = area(parts[mine]), own = room(bounds[mine + 1] - bounds[mine]);
         const Area<BFloat16> wire = area(wire_for(bounds.back() - bounds.front()));
-        engine.wait(engine.reduce_scatter(world(), whole.data(), wire.data(), bounds, own.data(), order, "test", Wire::bfloat16));
+        engine.wait(engine.reduce_scatter(world(), whole.data(), wire.data(), bounds, own.data(),
+                                          order, "test", Wire::bfloat16));
         const std::vector<float> result = own.values(), left = whole.values();
         for (std::size_t i = 0; i < result.size(); ++i) {
           const std::size_t at = static_cast<std::size_t>(bounds[mine]) + i;
           float expected = parts[mine][at];
-          for (int before = 1; before < ranks; ++before) expected += rounded(parts[static_cast<std::size_t>((rank - before + ranks) % ranks)][at]);
+          for (int before = 1; before < ranks; ++before)
+            expected +=
+                rounded(parts[static_cast<std::size_t>((rank - before + ranks) % ranks)][at]);
           EXPECT_EQ(result[i], expected) << count << " floats from " << bounds.front() << ", " << i;
         }
-        EXPECT_TRUE(std::equal(left.begin(), left.begin() + bounds.front(), parts[mine].begin())) << "what stands before the range was touched";
-        EXPECT_TRUE(std::equal(left.begin() + bounds.back(), left.end(), parts[mine].begin() + bounds.back())) << "what stands behind the range was touched";
+        EXPECT_TRUE(std::equal(left.begin(), left.begin() + bounds.front(), parts[mine].begin()))
+            << "what stands before the range was touched";
+        EXPECT_TRUE(std::equal(left.begin() + bounds.back(), left.end(),
+                               parts[mine].begin() + bounds.back()))
+            << "what stands behind the range was touched";
       }
     }
   }
@@ -295,16 +339,21 @@ TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
   if (world().size() == 1) return;
   Engine engine(drive());
   engine.serve(stream());
-  const float infinity = std::numeric_limits<float>::infinity(), largest = std::numeric_limits<float>::max();
-  for (const float value : {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), largest}) {
+  const float infinity = std::numeric_limits<float>::infinity(),
+              largest = std::numeric_limits<float>::max();
+  for (const float value :
+       {infinity, -infinity, std::numeric_limits<float>::quiet_NaN(), largest}) {
     for (int holder = 0; holder < world().size(); ++holder) {
       std::vector<float> part(100, 1.0f);
       if (world().rank() == holder) part[57] = value;
       const Area<float> data = area(part);
       const Area<BFloat16> wire = area(wire_for(100));
-      engine.wait(engine.all_reduce(world(), data.data(), wire.data(), 100, SumOrder::library, "test", Wire::bfloat16));
+      engine.wait(engine.all_reduce(world(), data.data(), wire.data(), 100, SumOrder::library,
+                                    "test", Wire::bfloat16));
       const std::vector<float> sum = data.values();
-      EXPECT_FALSE(std::isfinite(sum[57])) << value << " of rank " << holder;  // the largest float32 is nearer to 2^128 than to bfloat16's largest
+      EXPECT_FALSE(std::isfinite(sum[57]))
+          << value << " of rank "
+          << holder;  // the largest float32 is nearer to 2^128 than to bfloat16's largest
       EXPECT_EQ(sum[56], static_cast<float>(world().size()));
     }
   }
@@ -317,8 +366,11 @@ TEST_P(EngineDrives, ANarrowWireSendsHalfTheBytes) {
     engine.serve(stream());
     const Area<float> data = area(part_of(world().rank(), count, 1)), own = room(count);
     const Area<BFloat16> narrow = area(wire_for(count));
-    engine.wait(engine.all_reduce(world(), data.data(), narrow.data(), count, SumOrder::library, "test", wire));
-    engine.wait(engine.reduce_scatter(world(), data.data(), narrow.data(), bounds_of(world().size(), count)[1], own.data(), SumOrder::library, "test", wire));
+    engine.wait(engine.all_reduce(world(), data.data(), narrow.data(), count, SumOrder::library,
+                                  "test", wire));
+    engine.wait(engine.reduce_scatter(world(), data.data(), narrow.data(),
+                                      bounds_of(world().size(), count)[1], own.data(),
+                                      SumOrder::library, "test", wire));
     engine.quiesce();
     double bytes = engine.bytes_sent();
     world().all_reduce(std::span(&bytes, 1), Reduction::sum);
@@ -329,7 +381,9 @@ TEST_P(EngineDrives, ANarrowWireSendsHalfTheBytes) {
   EXPECT_NEAR(half, whole / 2, 1e-6 * whole);
 }
 
-std::byte byte_at(std::int64_t i, int seed) { return static_cast<std::byte>((i * 31 + i / 256 + seed * 7) & 0xff); }
+std::byte byte_at(std::int64_t i, int seed) {
+  return static_cast<std::byte>((i * 31 + i / 256 + seed * 7) & 0xff);
+}
 
 TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
   Engine engine(drive());
@@ -337,7 +391,8 @@ TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
   for (const std::int64_t count : sizes) {
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       std::vector<std::byte> data(static_cast<std::size_t>(count), std::byte{255});
-      for (std::int64_t i = bounds[static_cast<std::size_t>(world().rank())]; i < bounds[static_cast<std::size_t>(world().rank()) + 1]; ++i) {
+      for (std::int64_t i = bounds[static_cast<std::size_t>(world().rank())];
+           i < bounds[static_cast<std::size_t>(world().rank()) + 1]; ++i) {
         data[static_cast<std::size_t>(i)] = byte_at(i, 0);
       }
       const Area<std::byte> gathered = area(data);
@@ -345,7 +400,8 @@ TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
       data = gathered.values();
       for (std::int64_t i = 0; i < count; ++i) {
         const bool inside = bounds.front() <= i && i < bounds.back();
-        ASSERT_EQ(data[static_cast<std::size_t>(i)], inside ? byte_at(i, 0) : std::byte{255}) << "byte " << i << " of " << count;
+        ASSERT_EQ(data[static_cast<std::size_t>(i)], inside ? byte_at(i, 0) : std::byte{255})
+            << "byte " << i << " of " << count;
       }
     }
   }
@@ -357,7 +413,8 @@ std::vector<std::byte> bytes_of(std::int64_t count, int seed) {
   return bytes;
 }
 
-// Every rank first sends to all others, then receives from all: small messages, and such as MPI sends only once they are expected.
+// Every rank first sends to all others, then receives from all: small messages, and such as MPI
+// sends only once they are expected.
 TEST_P(EngineDrives, MessagesCross) {
   Engine engine(drive());
   engine.serve(stream());
@@ -369,15 +426,20 @@ TEST_P(EngineDrives, MessagesCross) {
       received.push_back(area(bytes_of(count, 0)));
     }
     for (int other = 0; other < size; ++other) {
-      if (other != rank) engine.send(world(), sent[static_cast<std::size_t>(other)].span(), other, 3, "test");
+      if (other != rank)
+        engine.send(world(), sent[static_cast<std::size_t>(other)].span(), other, 3, "test");
     }
     for (int other = 0; other < size; ++other) {
-      if (other != rank) engine.wait(engine.receive(world(), received[static_cast<std::size_t>(other)].span(), other, 3, "test"));
+      if (other != rank)
+        engine.wait(engine.receive(world(), received[static_cast<std::size_t>(other)].span(), other,
+                                   3, "test"));
     }
     engine.quiesce();
     for (int other = 0; other < size; ++other) {
       if (other == rank) continue;
-      EXPECT_EQ(received[static_cast<std::size_t>(other)].values(), bytes_of(count, other * size + rank)) << count << " bytes from rank " << other;
+      EXPECT_EQ(received[static_cast<std::size_t>(other)].values(),
+                bytes_of(count, other * size + rank))
+          << count << " bytes from rank " << other;
     }
   }
 }
@@ -386,7 +448,8 @@ TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   if (world().size() == 1) return;
   Engine engine(drive());
   engine.serve(stream());
-  const std::vector<std::byte> first = bytes_of(500, 1), second = bytes_of(500, 2), large = bytes_of(200000, 3);
+  const std::vector<std::byte> first = bytes_of(500, 1), second = bytes_of(500, 2),
+                               large = bytes_of(200000, 3);
   if (world().rank() == 0) {
     const Area<std::byte> a = area(first), b = area(second), c = area(large);
     engine.send(world(), a.span(), 1, 7, "test");
@@ -395,8 +458,10 @@ TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
     engine.quiesce();
   }
   if (world().rank() == 1) {
-    const Area<std::byte> a = area(bytes_of(500, 0)), b = area(bytes_of(500, 0)), c = area(bytes_of(200000, 0));
-    engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1, "test"));  // asked for last, received first
+    const Area<std::byte> a = area(bytes_of(500, 0)), b = area(bytes_of(500, 0)),
+                          c = area(bytes_of(200000, 0));
+    engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1,
+                               "test"));  // asked for last, received first
     const Engine::Ticket ticket = engine.receive(world(), a.span(), 0, 7, "test");
     engine.wait(engine.receive(world(), b.span(), 0, 7, "test"));
     engine.wait(ticket);
@@ -406,7 +471,8 @@ TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   }
 }
 
-// A pipeline's receives may stay for long: they keep neither later requests nor the wait for one of them.
+// A pipeline's receives may stay for long: they keep neither later requests nor the wait for one of
+// them.
 TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   Engine engine(drive());
   engine.serve(stream());
@@ -418,38 +484,47 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   std::vector<Engine::Ticket> receives, tickets;
   for (int i = 0; i < late; ++i) {
     received.push_back(area(bytes_of(sent.size(), size)));
-    receives.push_back(engine.receive(world(), received.back().span(), from, 11 + i, "trireme/test/late"));
+    receives.push_back(
+        engine.receive(world(), received.back().span(), from, 11 + i, "trireme/test/late"));
   }
   const int requests = 600, longest = 700;  // more than the engine has made room for
   std::vector<float> values;
-  for (int i = 0; i < requests; ++i) values.insert(values.end(), longest, static_cast<float>(rank + i));
+  for (int i = 0; i < requests; ++i)
+    values.insert(values.end(), longest, static_cast<float>(rank + i));
   const Area<float> data = area(values), scratch = room(data.size());
   for (int i = 0; i < requests; ++i) {
-    tickets.push_back(
-        engine.all_reduce(world(), data.data() + i * longest, scratch.data() + i * longest, 50 + i, i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+    tickets.push_back(engine.all_reduce(world(), data.data() + i * longest,
+                                        scratch.data() + i * longest, 50 + i,
+                                        i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
   for (int i = requests - 1; i >= 0; --i) engine.wait(tickets[static_cast<std::size_t>(i)]);
   values = data.values();
   for (int i = 0; i < requests; ++i) {
-    ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 49 + i)], static_cast<float>(size * i + size * (size - 1) / 2)) << "request " << i;
-    ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 50 + i)], static_cast<float>(rank + i)) << "behind request " << i;
+    ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 49 + i)],
+              static_cast<float>(size * i + size * (size - 1) / 2))
+        << "request " << i;
+    ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 50 + i)], static_cast<float>(rank + i))
+        << "behind request " << i;
   }
   const std::vector<std::string> lines = engine.describe();
   ASSERT_EQ(std::ssize(lines), late);
   for (int i = 0; i < late; ++i) {
-    EXPECT_EQ(lines[static_cast<std::size_t>(i)], "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " + std::to_string(from) +
-                                                      ", tag " + std::to_string(11 + i) + ", under way");
+    EXPECT_EQ(lines[static_cast<std::size_t>(i)],
+              "receive " + std::to_string(i + 1) + " trireme/test/late: 100000 bytes from rank " +
+                  std::to_string(from) + ", tag " + std::to_string(11 + i) + ", under way");
   }
   world().barrier();  // up to here nobody has sent
   for (int i = 0; i < late; ++i) engine.send(world(), sent.span(), to, 11 + i, "test");
   for (const Engine::Ticket ticket : receives) engine.wait(ticket);
-  for (const Area<std::byte>& message : received) EXPECT_EQ(message.values(), bytes_of(100000, from));
+  for (const Area<std::byte>& message : received)
+    EXPECT_EQ(message.values(), bytes_of(100000, from));
   engine.quiesce();
   EXPECT_TRUE(engine.describe().empty());
 }
 
-// Each pair of ranks is a group, and each rank goes through its groups from another one on: were there one queue for all, or few places
-// that groups take from each other, the ranks would wait in a circle.
+// Each pair of ranks is a group, and each rank goes through its groups from another one on: were
+// there one queue for all, or few places that groups take from each other, the ranks would wait in
+// a circle.
 TEST_P(EngineDrives, GroupsAreIndependent) {
   Engine engine(drive());
   engine.serve(stream());
@@ -463,19 +538,23 @@ TEST_P(EngineDrives, GroupsAreIndependent) {
     }
   }
   if (rank % 2 == 1) std::reverse(pairs.begin(), pairs.end());
-  if (!pairs.empty()) std::rotate(pairs.begin(), pairs.begin() + rank % std::ssize(pairs), pairs.end());
+  if (!pairs.empty())
+    std::rotate(pairs.begin(), pairs.begin() + rank % std::ssize(pairs), pairs.end());
   const auto requests = static_cast<int>(pairs.size()) * each;
   std::vector<float> values;
-  for (int i = 0; i < requests; ++i) values.insert(values.end(), 3000, static_cast<float>(i % each));
+  for (int i = 0; i < requests; ++i)
+    values.insert(values.end(), 3000, static_cast<float>(i % each));
   const Area<float> data = area(values), scratch = room(data.size());
   std::vector<Engine::Ticket> tickets;
   for (int i = 0; i < requests; ++i) {
-    tickets.push_back(engine.all_reduce(pairs[static_cast<std::size_t>(i / each)], data.data() + 3000 * i, scratch.data() + 3000 * i, 3000,
+    tickets.push_back(engine.all_reduce(pairs[static_cast<std::size_t>(i / each)],
+                                        data.data() + 3000 * i, scratch.data() + 3000 * i, 3000,
                                         i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
   for (int i = requests; i-- > 0;) engine.wait(tickets[static_cast<std::size_t>(i)]);
   values = data.values();
-  for (std::size_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], static_cast<float>(2 * (i / 3000 % each))) << "request " << i / 3000;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(values[i], static_cast<float>(2 * (i / 3000 % each))) << "request " << i / 3000;
   world().barrier();
 }
 
@@ -487,28 +566,35 @@ TEST_P(EngineDrives, LongRequestsGoInPieces) {
   const int size = world().size(), rank = world().rank();
   const std::vector<float> expected = expected_sum(size, count, 6);
   const std::vector<float> part = part_of(rank, count, 6);
-  const Area<float> tree = area(part), by_library = area(part), scattered = area(part), scratch = room(count), more_scratch = room(count);
+  const Area<float> tree = area(part), by_library = area(part), scattered = area(part),
+                    scratch = room(count), more_scratch = room(count);
   const std::vector<std::int64_t> bounds = bounds_of(size, count)[1];
-  const Area<float> own = room(bounds[static_cast<std::size_t>(rank) + 1] - bounds[static_cast<std::size_t>(rank)]);
+  const Area<float> own =
+      room(bounds[static_cast<std::size_t>(rank) + 1] - bounds[static_cast<std::size_t>(rank)]);
   std::vector<std::byte> bytes = bytes_of(count, 0);
   std::fill(bytes.begin(), bytes.begin() + bounds[static_cast<std::size_t>(rank)], std::byte{0});
   std::fill(bytes.begin() + bounds[static_cast<std::size_t>(rank) + 1], bytes.end(), std::byte{0});
-  const Area<std::byte> gathered = area(bytes), sent = area(bytes_of(5500, rank)), received = area(bytes_of(2 * 5500, 0));
+  const Area<std::byte> gathered = area(bytes), sent = area(bytes_of(5500, rank)),
+                        received = area(bytes_of(2 * 5500, 0));
   if (size > 1) {
     for (std::size_t i = 0; i < 2; ++i) {
       engine.send(world(), sent.span(), (rank + 1) % size, 1, "test");
-      engine.receive(world(), received.span().subspan(i * 5500, 5500), (rank + size - 1) % size, 1, "test");
+      engine.receive(world(), received.span().subspan(i * 5500, 5500), (rank + size - 1) % size, 1,
+                     "test");
     }
   }
   engine.all_reduce(world(), by_library.data(), nullptr, count, SumOrder::library, "test");
   engine.all_reduce(world(), tree.data(), scratch.data(), count, SumOrder::tree, "test");
-  engine.reduce_scatter(world(), scattered.data(), more_scratch.data(), bounds, own.data(), SumOrder::tree, "test");
+  engine.reduce_scatter(world(), scattered.data(), more_scratch.data(), bounds, own.data(),
+                        SumOrder::tree, "test");
   engine.all_gather(world(), gathered.data(), bounds, "test");
   engine.quiesce();
   const std::vector<float> library = by_library.values(), result = own.values();
   EXPECT_EQ(tree.values(), expected);
-  for (std::size_t i = 0; i < library.size(); ++i) ASSERT_NEAR(library[i], expected[i], 1e-4) << i;  // another element is off by about 1
-  EXPECT_TRUE(std::equal(result.begin(), result.end(), expected.begin() + bounds[static_cast<std::size_t>(rank)]));
+  for (std::size_t i = 0; i < library.size(); ++i)
+    ASSERT_NEAR(library[i], expected[i], 1e-4) << i;  // another element is off by about 1
+  EXPECT_TRUE(std::equal(result.begin(), result.end(),
+                         expected.begin() + bounds[static_cast<std::size_t>(rank)]));
   EXPECT_EQ(gathered.values(), bytes_of(count, 0));
   if (size == 1) return;
   std::vector<std::byte> due = bytes_of(5500, (rank + size - 1) % size);
@@ -522,22 +608,28 @@ TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
     Engine engine(drive());
     engine.serve(stream());
     const Area<std::byte> data = area(bytes_of(16, 0));
-    if (world().rank() == 0) engine.wait(engine.send(world(), data.span().first(length), 1, 5, "test"));
+    if (world().rank() == 0)
+      engine.wait(engine.send(world(), data.span().first(length), 1, 5, "test"));
     if (world().rank() == 1) {
-      const auto received = [&] { engine.wait(engine.receive(world(), data.span().first(8), 0, 5, "test")); };
+      const auto received = [&] {
+        engine.wait(engine.receive(world(), data.span().first(8), 0, 5, "test"));
+      };
       EXPECT_THROW(received(), Failure) << length;
       EXPECT_THROW(engine.quiesce(), Failure) << "what failed once is not forgotten";
     }
   }
-  EXPECT_EQ(world().all_reduce(1, Reduction::sum), world().size()) << "the group is in step after all this";
+  EXPECT_EQ(world().all_reduce(1, Reduction::sum), world().size())
+      << "the group is in step after all this";
 }
 
 TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   Engine engine(drive());
   engine.serve(stream());
   const int size = world().size(), rank = world().rank();
-  const Area<float> data = area(part_of(rank, 20011, 3)), scratch = room(20011), result = room(2 * 2001);
-  const Area<std::byte> bytes = area(bytes_of(2001, 0)), sent = area(bytes_of(5000, 1)), received = area(bytes_of(5000, 2));
+  const Area<float> data = area(part_of(rank, 20011, 3)), scratch = room(20011),
+                    result = room(2 * 2001);
+  const Area<std::byte> bytes = area(bytes_of(2001, 0)), sent = area(bytes_of(5000, 1)),
+                        received = area(bytes_of(5000, 2));
   const std::vector<std::int64_t> bounds = bounds_of(size, 2001)[0];
   const auto step = [&] {
     if (size > 1) {
@@ -548,9 +640,11 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
       const std::int64_t begin = bucket * 2001;
       const SumOrder order = bucket % 2 == 0 ? SumOrder::tree : SumOrder::library;
       if (bucket < 8)
-        engine.all_reduce(world(), data.data() + begin, scratch.data() + begin, 2001, order, "test");
+        engine.all_reduce(world(), data.data() + begin, scratch.data() + begin, 2001, order,
+                          "test");
       else
-        engine.reduce_scatter(world(), data.data() + begin, scratch.data() + begin, bounds, result.data() + 2001 * (bucket - 8), order, "test");
+        engine.reduce_scatter(world(), data.data() + begin, scratch.data() + begin, bounds,
+                              result.data() + 2001 * (bucket - 8), order, "test");
       engine.progress();
     }
     engine.all_gather(world(), bytes.data(), bounds, "test");
@@ -561,7 +655,7 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   const std::int64_t before = allocations_so_far();
   const std::size_t staging_before = engine.staging_bytes();
   for (int i = 0; i < 100; ++i) step();  // every slot for requests is used again
-  if (on_host()) {                       // an emulated device itself allocates, to keep what its copies carry
+  if (on_host()) {  // an emulated device itself allocates, to keep what its copies carry
     EXPECT_EQ(allocations_so_far() - before, 0);
   }
   EXPECT_EQ(engine.staging_bytes(), staging_before);
@@ -573,10 +667,16 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
   engine.serve(stream());
   const Area<float> data = area<float>({1, 2, 3}), result = room(2);
   engine.wait(engine.all_reduce(Communicator(), data.data(), nullptr, 3, SumOrder::tree, "test"));
-  EXPECT_EQ(engine.reduce_scatter(Communicator(), data.data(), nullptr, std::vector<std::int64_t>{1, 3}, result.data(), SumOrder::tree, "test"), 0u);
+  EXPECT_EQ(
+      engine.reduce_scatter(Communicator(), data.data(), nullptr, std::vector<std::int64_t>{1, 3},
+                            result.data(), SumOrder::tree, "test"),
+      0u);
   EXPECT_EQ(result.values(), (std::vector<float>{2, 3}));
-  EXPECT_EQ(engine.all_gather(Communicator(), reinterpret_cast<std::byte*>(data.data()), std::vector<std::int64_t>{0, 12}, "test"), 0u);
-  EXPECT_EQ(engine.reduce_scatter(Communicator(), nullptr, nullptr, std::vector<std::int64_t>{0, 7}, nullptr, SumOrder::tree, "test"),
+  EXPECT_EQ(engine.all_gather(Communicator(), reinterpret_cast<std::byte*>(data.data()),
+                              std::vector<std::int64_t>{0, 12}, "test"),
+            0u);
+  EXPECT_EQ(engine.reduce_scatter(Communicator(), nullptr, nullptr, std::vector<std::int64_t>{0, 7},
+                                  nullptr, SumOrder::tree, "test"),
             0u);  // a plan's group of one
   EXPECT_EQ(data.values(), (std::vector<float>{1, 2, 3}));
 
@@ -586,12 +686,28 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
     return absent.meta_bytes();
   };
   const std::vector<std::int64_t> bounds{100, 100, 300, 700, 1100};  // 1000 of something
-  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.all_reduce(absent, nullptr, nullptr, 1000, SumOrder::tree, "test"); }), 4000);
-  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.reduce_scatter(absent, nullptr, nullptr, bounds, nullptr, SumOrder::tree, "test"); }),
+  EXPECT_EQ(counted([&](const Communicator& absent) {
+              return engine.all_reduce(absent, nullptr, nullptr, 1000, SumOrder::tree, "test");
+            }),
+            4000);
+  EXPECT_EQ(counted([&](const Communicator& absent) {
+              return engine.reduce_scatter(absent, nullptr, nullptr, bounds, nullptr,
+                                           SumOrder::tree, "test");
+            }),
             3000);
-  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.all_gather(absent, nullptr, bounds, "test"); }), 750);
-  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.send(absent, {static_cast<const std::byte*>(nullptr), 500}, 1, 1, "test"); }), 500);
-  EXPECT_EQ(counted([&](const Communicator& absent) { return engine.receive(absent, {static_cast<std::byte*>(nullptr), 500}, 1, 1, "test"); }), 0);
+  EXPECT_EQ(counted([&](const Communicator& absent) {
+              return engine.all_gather(absent, nullptr, bounds, "test");
+            }),
+            750);
+  EXPECT_EQ(counted([&](const Communicator& absent) {
+              return engine.send(absent, {static_cast<const std::byte*>(nullptr), 500}, 1, 1,
+                                 "test");
+            }),
+            500);
+  EXPECT_EQ(counted([&](const Communicator& absent) {
+              return engine.receive(absent, {static_cast<std::byte*>(nullptr), 500}, 1, 1, "test");
+            }),
+            0);
   EXPECT_EQ(engine.bytes_sent(), 0);
 }
 
@@ -602,22 +718,28 @@ TEST_P(EngineDrives, CountsTheBytesItSends) {
   const Area<std::byte> data = area(bytes_of(100 * size, 0));
   engine.wait(engine.all_gather(world(), data.data(), bounds_of(size, 100 * size)[0], "test"));
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1));
-  if (size > 1 && rank < 2) engine.wait(rank == 0 ? engine.send(world(), data.span(), 1, 0, "test") : engine.receive(world(), data.span(), 0, 0, "test"));
+  if (size > 1 && rank < 2)
+    engine.wait(rank == 0 ? engine.send(world(), data.span(), 1, 0, "test")
+                          : engine.receive(world(), data.span(), 0, 0, "test"));
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1) + (size > 1 && rank == 0 ? 100 * size : 0));
 }
 
-// On a device: what the compute stream had been given before a request is in it, and what it is given after wait() finds it, though the request's own copies
-// go by other streams. And a request on host memory does not overtake one of its group that is still on its way from the device.
+// On a device: what the compute stream had been given before a request is in it, and what it is
+// given after wait() finds it, though the request's own copies go by other streams. And a request
+// on host memory does not overtake one of its group that is still on its way from the device.
 TEST_P(EngineDrives, MemoryOfHostAndDeviceTakeTurns) {
   Engine engine(drive());
   engine.serve(stream());
   const std::int64_t count = 50000;
   const Area<float> data = room(count), copy = room(count);
   for (int round = 0; round < 20; ++round) {
-    std::vector<float> first(static_cast<std::size_t>(count), static_cast<float>(round)), second(100, static_cast<float>(2 * round));
+    std::vector<float> first(static_cast<std::size_t>(count), static_cast<float>(round)),
+        second(100, static_cast<float>(2 * round));
     copy_bytes(stream(), data.data(), first.data(), first.size() * sizeof(float));
-    const Engine::Ticket large = engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test");
-    engine.wait(engine.all_reduce(world(), second.data(), nullptr, std::ssize(second), SumOrder::library, "test"));
+    const Engine::Ticket large =
+        engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test");
+    engine.wait(engine.all_reduce(world(), second.data(), nullptr, std::ssize(second),
+                                  SumOrder::library, "test"));
     ASSERT_EQ(second.back(), static_cast<float>(2 * round * world().size()));
     engine.wait(large);
     copy_bytes(stream(), copy.data(), data.data(), first.size() * sizeof(float));
@@ -630,7 +752,8 @@ TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
   engine.serve(stream());
   const Engine::Connections connections{.groups = {world()}, .messages = world(), .lanes = {}};
   EXPECT_EQ(engine.connect(world(), connections), Engine::Transport::staged);
-  EXPECT_EQ(engine.connect(world(), connections, Engine::Transport::staged), Engine::Transport::staged);
+  EXPECT_EQ(engine.connect(world(), connections, Engine::Transport::staged),
+            Engine::Transport::staged);
   EXPECT_THROW(engine.connect(world(), connections, Engine::Transport::nccl), Failure);
   const Area<float> data = area(std::vector<float>(100, 1.0f));
   engine.wait(engine.all_reduce(world(), data.data(), nullptr, 100, SumOrder::library, "test"));
@@ -663,16 +786,19 @@ TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
   EXPECT_TRUE(engine.take_spans().empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Drives, EngineDrives,
-                         testing::Combine(testing::Values(Engine::Drive::polled, Engine::Drive::thread),
-                                          testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
-                         [](const auto& which) {
-                           const std::string drive = std::get<0>(which.param) == Engine::Drive::thread ? "thread" : "polled";
-                           return drive + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Drives, EngineDrives,
+    testing::Combine(testing::Values(Engine::Drive::polled, Engine::Drive::thread),
+                     testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
+    [](const auto& which) {
+      const std::string drive =
+          std::get<0>(which.param) == Engine::Drive::thread ? "thread" : "polled";
+      return drive + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");
+    });
 
 TEST(Engine, HasAThreadWhereMpiAllowsIt) {
-  EXPECT_EQ(Engine(Engine::Drive::thread).drive(), test_environment().threads() ? Engine::Drive::thread : Engine::Drive::polled);
+  EXPECT_EQ(Engine(Engine::Drive::thread).drive(),
+            test_environment().threads() ? Engine::Drive::thread : Engine::Drive::polled);
   EXPECT_EQ(Engine(Engine::Drive::polled).drive(), Engine::Drive::polled);
 }
 

@@ -1,4 +1,5 @@
-// What environment_test.cpp starts: prints what the environment found, then leaves by the way and with the code of its arguments.
+// What environment_test.cpp starts: prints what the environment found, then leaves by the way and
+// with the code of its arguments.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -12,9 +13,11 @@ int main(int argc, char** argv) {
   const auto code = static_cast<trireme::ExitCode>(std::atoi(argv[2]));
   try {
     trireme::comm::Environment environment;
-    std::printf("rank %d of %d, library %s\n", environment.world().rank(), environment.world().size(), environment.library().c_str());
+    std::printf("rank %d of %d, library %s\n", environment.world().rank(),
+                environment.world().size(), environment.library().c_str());
     if (way == "leave") environment.leave(code);
-    if (way == "leave_on_last" && environment.world().rank() + 1 < environment.world().size()) environment.leave(trireme::ExitCode::done);
+    if (way == "leave_on_last" && environment.world().rank() + 1 < environment.world().size())
+      environment.leave(trireme::ExitCode::done);
     if (way == "leave_on_last") environment.leave(code);
     std::fflush(stdout);
     if (environment.world().rank() == 0) environment.abort(code);  // its peers are stuck

@@ -1,4 +1,5 @@
-// The ways in and out of a process, seen from outside: what the launcher's variables mean, and the exit codes that a batch script sees.
+// The ways in and out of a process, seen from outside: what the launcher's variables mean, and the
+// exit codes that a batch script sees.
 #include <array>
 #include <cstdio>
 #include <string>
@@ -29,7 +30,9 @@ Ended run(const std::string& command) {
 }
 
 const std::string probe = TRIREME_PROBE;
-std::string mpirun(int ranks) { return std::string(TRIREME_MPIRUN) + " " + std::to_string(ranks) + " "; }
+std::string mpirun(int ranks) {
+  return std::string(TRIREME_MPIRUN) + " " + std::to_string(ranks) + " ";
+}
 
 TEST(Environment, AloneIsAWorldOfOneWithoutMpi) {
   const Ended ended = run(probe + " leave 0");
@@ -38,24 +41,30 @@ TEST(Environment, AloneIsAWorldOfOneWithoutMpi) {
 }
 
 TEST(Environment, ABatchScriptOfManyTasksIsNoStep) {
-  EXPECT_EQ(run("SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 " + probe + " leave 0").output, "rank 0 of 1, library none\n");
+  EXPECT_EQ(run("SLURM_JOB_ID=7 SLURM_NTASKS=4 SLURM_PROCID=0 " + probe + " leave 0").output,
+            "rank 0 of 1, library none\n");
 }
 
 TEST(Environment, AStepWhoseTasksDoNotSeeEachOtherIsRefused) {
-  const Ended ended = run("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4 " + probe + " leave 0");
+  const Ended ended =
+      run("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_STEP_NUM_TASKS=4 SLURM_NTASKS=4 " +
+          probe + " leave 0");
   EXPECT_EQ(ended.code, 2) << ended.output;
   EXPECT_NE(ended.output.find("srun started 4 tasks"), std::string::npos) << ended.output;
   EXPECT_NE(ended.output.find("srun --mpi=list"), std::string::npos) << ended.output;
 }
 
 TEST(Environment, AStepOfOneTaskIsAlone) {
-  const Ended ended = run("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_NTASKS=4 " + probe + " leave 0");
+  const Ended ended =
+      run("SLURM_JOB_ID=7 SLURM_STEP_ID=0 SLURM_PROCID=0 SLURM_STEP_NUM_TASKS=1 SLURM_NTASKS=4 " +
+          probe + " leave 0");
   EXPECT_EQ(ended.code, 0) << ended.output;
 }
 
 TEST(Environment, MpirunInsideAJobGoesByItsOwnCount) {
   // Open MPI 5 and newer would ask for the nodes of the job, which there is none of.
-  const Ended ended = run("PRTE_MCA_ras=^slurm SLURM_JOB_ID=7 SLURM_NTASKS=4 " + mpirun(1) + "env SLURM_STEP_ID=0 SLURM_PROCID=0 " + probe + " leave 0");
+  const Ended ended = run("PRTE_MCA_ras=^slurm SLURM_JOB_ID=7 SLURM_NTASKS=4 " + mpirun(1) +
+                          "env SLURM_STEP_ID=0 SLURM_PROCID=0 " + probe + " leave 0");
   EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_NE(ended.output.find("rank 0 of 1"), std::string::npos) << ended.output;
 }
@@ -63,7 +72,9 @@ TEST(Environment, MpirunInsideAJobGoesByItsOwnCount) {
 TEST(Environment, AnotherLibrarysLauncherIsRefused) {
   const Ended ended = run("PMI_SIZE=2 PMI_RANK=0 " + probe + " leave 0");
   EXPECT_EQ(ended.code, 2) << ended.output;
-  EXPECT_NE(ended.output.find("started 2 processes, but MPI sees a world of one"), std::string::npos) << ended.output;
+  EXPECT_NE(ended.output.find("started 2 processes, but MPI sees a world of one"),
+            std::string::npos)
+      << ended.output;
 }
 
 TEST(Environment, LeavesWithTheCodesOfTheContract) {
@@ -75,13 +86,16 @@ TEST(Environment, LeavesWithTheCodesOfTheContract) {
   EXPECT_EQ(run(probe + " leave 75").code, 75);
 }
 
-TEST(Environment, OneRanksCodeIsTheJobs) { EXPECT_EQ(run(mpirun(3) + probe + " leave_on_last 75").code, 75); }
+TEST(Environment, OneRanksCodeIsTheJobs) {
+  EXPECT_EQ(run(mpirun(3) + probe + " leave_on_last 75").code, 75);
+}
 
 TEST(Environment, AbortEndsPeersThatAreStuck) {
   const double begin = monotonic_seconds();
   const Ended ended = run(mpirun(3) + probe + " abort 77");
   EXPECT_EQ(ended.code, 77) << ended.output;
-  EXPECT_LT(monotonic_seconds() - begin, 300) << "the deadline of abort is 10 s; without it they sleep for ever";
+  EXPECT_LT(monotonic_seconds() - begin, 300)
+      << "the deadline of abort is 10 s; without it they sleep for ever";
   EXPECT_EQ(run(probe + " abort 77").code, 77) << "without MPI";
 }
 

@@ -23,8 +23,8 @@ constexpr int blocks = 5;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-/// Odd shapes, a block without parameters (3), several blocks in a bucket, one that is large by itself, running statistics between weights, and a tensor that
-/// two blocks use.
+/// Odd shapes, a block without parameters (3), several blocks in a bucket, one that is large by
+/// itself, running statistics between weights, and a tensor that two blocks use.
 ParameterList make_list() {
   ParameterList list;
   list.begin_block(0);
@@ -46,13 +46,16 @@ ParameterList make_list() {
 }
 
 /// The gradient that the micro-batch of this global index gives a flat buffer.
-std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layout, std::int64_t micro_batch) {
+std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layout,
+                               std::int64_t micro_batch) {
   std::vector<float> flat(static_cast<std::size_t>(layout.elements()));
   for (std::size_t index = 0; index < list.entries().size(); ++index) {
-    const std::uint64_t key = random_key(static_cast<std::uint64_t>(micro_batch), list.entries()[index].spec.name);
+    const std::uint64_t key =
+        random_key(static_cast<std::uint64_t>(micro_batch), list.entries()[index].spec.name);
     const FlatLayout::Slot& slot = layout.slots()[index];
     for (std::int64_t i = 0; i < slot.elements; ++i)
-      flat[static_cast<std::size_t>(slot.offset + i)] = static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
+      flat[static_cast<std::size_t>(slot.offset + i)] =
+          static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
   }
   return flat;
 }
@@ -73,10 +76,11 @@ struct Backward {
 
 /// All that a rank needs to take steps.
 struct Replica {
-  Replica(Device device, const comm::Communicator& group, comm::Engine& engine, const Setting& setting, std::span<const int> chunk_begins = {})
+  Replica(Device device, const comm::Communicator& group, comm::Engine& engine,
+          const Setting& setting, std::span<const int> chunk_begins = {})
       : Replica(device, {group, {}, nullptr}, engine, setting, make_list(), chunk_begins) {}
-  Replica(Device device, const GradientReducer::Groups& groups, comm::Engine& engine, const Setting& setting, ParameterList list_in,
-          std::span<const int> chunk_begins = {})
+  Replica(Device device, const GradientReducer::Groups& groups, comm::Engine& engine,
+          const Setting& setting, ParameterList list_in, std::span<const int> chunk_begins = {})
       : list(std::move(list_in)),
         layout(list, 1024, DType::float32, chunk_begins),
         parameters(device, "parameters", 1 << 20),
@@ -85,19 +89,27 @@ struct Replica {
         library(device, "library", 1 << 16),
         context(Stream{device}, workspace, library),
         store(list, layout, {setting.kind, groups.data, &engine}, parameters, gradients),
-        reducer(store, groups, engine, {setting.per_rank, setting.deterministic, setting.delayed, setting.wire}, gradients) {
-    for (std::int64_t index = 0; index < setting.per_rank; ++index) one_after_the_other.push_back({0, blocks, index});
+        reducer(store, groups, engine,
+                {setting.per_rank, setting.deterministic, setting.delayed, setting.wire},
+                gradients) {
+    for (std::int64_t index = 0; index < setting.per_rank; ++index)
+      one_after_the_other.push_back({0, blocks, index});
   }
 
-  /// A step with the gradients of this rank's micro-batches, one after the other through all blocks.
-  void step(const std::vector<std::vector<float>>& micro_batches) { step(micro_batches, one_after_the_other); }
-  void step(const std::vector<std::vector<float>>& micro_batches, const std::vector<Backward>& order) {
+  /// A step with the gradients of this rank's micro-batches, one after the other through all
+  /// blocks.
+  void step(const std::vector<std::vector<float>>& micro_batches) {
+    step(micro_batches, one_after_the_other);
+  }
+  void step(const std::vector<std::vector<float>>& micro_batches,
+            const std::vector<Backward>& order) {
     reducer.begin_step();
     for (const Backward& now : order) {
       const ops::Write write = reducer.begin_backward(context, now.first, now.end);
       for (int block = now.end - 1; block >= now.first; --block) {
         reducer.block_begins(context, block);
-        if (!context.meta()) backward(block, write, micro_batches[static_cast<std::size_t>(now.micro_batch)]);
+        if (!context.meta())
+          backward(block, write, micro_batches[static_cast<std::size_t>(now.micro_batch)]);
         reducer.block_done(context, block);
       }
     }
@@ -107,15 +119,18 @@ struct Replica {
   void backward(int block, ops::Write write, const std::vector<float>& flat) {
     for (std::size_t index = 0; index < list.entries().size(); ++index) {
       const ParameterList::Entry& entry = list.entries()[index];
-      // Where one rank has both: the head (the last block) writes its half of a tied gradient first, the embedding (block 0) always adds its own.
-      const bool shared = entry.spec.tied && entry.block == 0, head = shared && block == blocks - 1, embedding = shared && !head;
+      // Where one rank has both: the head (the last block) writes its half of a tied gradient
+      // first, the embedding (block 0) always adds its own.
+      const bool shared = entry.spec.tied && entry.block == 0, head = shared && block == blocks - 1,
+                 embedding = shared && !head;
       if (entry.block != block && !head) continue;
       const float share = head || embedding ? 0.5f : 1.0f;
       const FlatLayout::Slot& slot = layout.slots()[index];
       float* to = store.gradient({static_cast<std::int32_t>(index)}).as<float>();
       const float* from = flat.data() + slot.offset;
       const bool assigns = write == ops::Write::assign && !embedding;
-      for (std::int64_t i = 0; i < slot.elements; ++i) to[i] = assigns ? share * from[i] : to[i] + share * from[i];
+      for (std::int64_t i = 0; i < slot.elements; ++i)
+        to[i] = assigns ? share * from[i] : to[i] + share * from[i];
     }
   }
 
@@ -127,7 +142,8 @@ struct Replica {
       const std::int64_t row = list.entries()[index].part.row_elements();
       const float* values = store.flat_gradient().as<float>() + part.offset;
       for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
-        each(values[i], static_cast<std::size_t>(layout.slots()[index].offset + part.row_begin * row + i));
+        each(values[i],
+             static_cast<std::size_t>(layout.slots()[index].offset + part.row_begin * row + i));
       }
     }
   }
@@ -146,7 +162,8 @@ bool power_of_two(int ranks) { return (ranks & (ranks - 1)) == 0; }
 /// The gradients of all micro-batches of a step, and this rank's.
 struct Gradients {
   Gradients(const Replica& replica, const comm::Communicator& group, std::int64_t per_rank) {
-    for (std::int64_t i = 0; i < per_rank * group.size(); ++i) all.push_back(gradient_of(replica.list, replica.layout, i));
+    for (std::int64_t i = 0; i < per_rank * group.size(); ++i)
+      all.push_back(gradient_of(replica.list, replica.layout, i));
     const auto first = all.begin() + group.rank() * per_rank;
     mine.assign(first, first + per_rank);
   }
@@ -160,10 +177,14 @@ struct Case {
 
 class Reducer : public testing::TestWithParam<Case> {
  protected:
-  Reducer() : setting(GetParam().setting), engine(GetParam().drive), replica(cpu, world(), engine, setting), gradients(replica, world(), setting.per_rank) {}
+  Reducer()
+      : setting(GetParam().setting),
+        engine(GetParam().drive),
+        replica(cpu, world(), engine, setting),
+        gradients(replica, world(), setting.per_rank) {}
 
-  /// Element i of the step's gradient, made on this rank alone. A power of two of ranks: the tree over all micro-batches, which knows
-  /// nothing of ranks. Else the ranks' trees in rank order.
+  /// Element i of the step's gradient, made on this rank alone. A power of two of ranks: the tree
+  /// over all micro-batches, which knows nothing of ranks. Else the ranks' trees in rank order.
   float expected(std::size_t i) const {
     std::vector<float> leaves;
     for (const std::vector<float>& gradient : gradients.all) leaves.push_back(gradient[i]);
@@ -171,7 +192,8 @@ class Reducer : public testing::TestWithParam<Case> {
     float sum = 0;
     for (int rank = 0; rank < world().size(); ++rank) {
       const auto per_rank = static_cast<std::size_t>(setting.per_rank);
-      sum += tree_sum(std::span<const float>(leaves).subspan(static_cast<std::size_t>(rank) * per_rank, per_rank));
+      sum += tree_sum(std::span<const float>(leaves).subspan(
+          static_cast<std::size_t>(rank) * per_rank, per_rank));
     }
     return sum;
   }
@@ -181,7 +203,8 @@ class Reducer : public testing::TestWithParam<Case> {
     std::vector<char> found(static_cast<std::size_t>(of.layout.elements()));
     for (std::size_t index = 0; index < of.list.entries().size(); ++index) {
       const FlatLayout::Slot& slot = of.layout.slots()[index];
-      if (of.list.entries()[index].spec.role == Role::statistic) std::fill_n(found.begin() + slot.offset, slot.elements, char{1});
+      if (of.list.entries()[index].spec.role == Role::statistic)
+        std::fill_n(found.begin() + slot.offset, slot.elements, char{1});
     }
     return found;
   }
@@ -193,14 +216,18 @@ class Reducer : public testing::TestWithParam<Case> {
     std::int64_t wrong = 0;
     of.owned_gradient([&](float value, std::size_t i) {
       const float want = expected(i);
-      float bound = 2 * n * n * 6 * 0x1p-23f;  // plain: 2 n additions of partial sums below 6 n, in two orders
-      if (narrow && exact[i] == 0) {           // what is sent is rounded to 8 bits, and where it goes to all, once more
+      float bound = 2 * n * n * 6 *
+                    0x1p-23f;  // plain: 2 n additions of partial sums below 6 n, in two orders
+      if (narrow &&
+          exact[i] ==
+              0) {  // what is sent is rounded to 8 bits, and where it goes to all, once more
         float magnitude = 0;
         for (const std::vector<float>& gradient : gradients.all) magnitude += std::abs(gradient[i]);
         bound += 0x1p-8f * magnitude + 0x1p-8f * (std::abs(want) + 0x1p-8f * magnitude + bound);
         wrong += !(std::abs(value - want) <= bound);
       } else {
-        wrong += setting.deterministic ? std::memcmp(&value, &want, sizeof want) != 0 : !(std::abs(value - want) <= bound);
+        wrong += setting.deterministic ? std::memcmp(&value, &want, sizeof want) != 0
+                                       : !(std::abs(value - want) <= bound);
       }
     });
     EXPECT_EQ(wrong, 0) << "elements of the sum";
@@ -219,10 +246,12 @@ TEST_P(Reducer, GivesTheSumOfAllMicroBatches) {
     expect_sums(replica);
   }
   if (replica.store.sharding().kind != ShardKind::none) return;
-  EXPECT_EQ(replica.store.gradient({0}).as<float>(), replica.store.flat_gradient().as<float>() + replica.layout.slots()[0].offset);
+  EXPECT_EQ(replica.store.gradient({0}).as<float>(),
+            replica.store.flat_gradient().as<float>() + replica.layout.slots()[0].offset);
 }
 
-/// As in an interleaved pipeline, where chunks go backward at different times. Nobody's tied tensor: its two blocks would be in two chunks.
+/// As in an interleaved pipeline, where chunks go backward at different times. Nobody's tied
+/// tensor: its two blocks would be in two chunks.
 TEST_P(Reducer, ChunksMayTakeTheirMicroBatchesAtDifferentTimes) {
   const std::vector<int> begins{0, 2};
   const ParameterList all = make_list();
@@ -247,7 +276,9 @@ TEST_P(Reducer, ChunksMayTakeTheirMicroBatchesAtDifferentTimes) {
 }
 
 TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
-  const comm::Communicator absent = world().size() == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
+  const comm::Communicator absent = world().size() == 1
+                                        ? comm::Communicator()
+                                        : comm::Communicator::meta(world().rank(), world().size());
   Replica planned({DeviceKind::meta, 0}, absent, engine, setting);
   EXPECT_EQ(planned.gradients.used_bytes(), replica.gradients.used_bytes());
   EXPECT_EQ(planned.parameters.used_bytes(), replica.parameters.used_bytes());
@@ -255,15 +286,22 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
   double bytes = 4.0 * static_cast<double>(planned.layout.elements());
   const double ranks = world().size();
   for (const FlatLayout::Bucket& bucket : planned.layout.buckets())
-    bytes -= setting.wire == comm::Wire::bfloat16 ? 2.0 * static_cast<double>(bucket.statistics_begin - bucket.begin) : 0;
-  const bool every_time = setting.kind == ShardKind::gradients && !(setting.deterministic && setting.per_rank > 1);
+    bytes -= setting.wire == comm::Wire::bfloat16
+                 ? 2.0 * static_cast<double>(bucket.statistics_begin - bucket.begin)
+                 : 0;
+  const bool every_time =
+      setting.kind == ShardKind::gradients && !(setting.deterministic && setting.per_rank > 1);
   // Sums that go to all are counted as what a rank contributes; scattered ones as what it sends.
-  const double expected = setting.kind == ShardKind::none ? bytes : bytes * (ranks - 1) / ranks * (every_time ? static_cast<double>(setting.per_rank) : 1);
+  const double expected =
+      setting.kind == ShardKind::none
+          ? bytes
+          : bytes * (ranks - 1) / ranks * (every_time ? static_cast<double>(setting.per_rank) : 1);
   EXPECT_NEAR(absent.meta_bytes(), world().size() == 1 ? 0 : expected, 1e-9 * expected);
 }
 
 TEST_P(Reducer, StepsAllocateNothing) {
-  const bool adds = setting.per_rank > 1 && (setting.deterministic || setting.kind == ShardKind::gradients);
+  const bool adds =
+      setting.per_rank > 1 && (setting.deterministic || setting.kind == ShardKind::gradients);
   if (adds) GTEST_SKIP() << "Kokkos makes a string of each kernel's label";
   for (int i = 0; i < 2; ++i) replica.step(gradients.mine);
   const std::int64_t before = allocations_so_far();
@@ -275,12 +313,15 @@ std::vector<Case> all_cases() {
   using Drive = comm::Engine::Drive;
   std::vector<Case> cases;
   for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
-    for (const std::int64_t per_rank : {1, 2, 7}) cases.push_back({Drive::polled, {kind, true, per_rank}});
-    for (const std::int64_t per_rank : {1, 5}) cases.push_back({Drive::polled, {kind, false, per_rank}});
+    for (const std::int64_t per_rank : {1, 2, 7})
+      cases.push_back({Drive::polled, {kind, true, per_rank}});
+    for (const std::int64_t per_rank : {1, 5})
+      cases.push_back({Drive::polled, {kind, false, per_rank}});
     cases.push_back({Drive::thread, {kind, true, 6}});
     cases.push_back({Drive::thread, {kind, false, 3}});
     for (const bool deterministic : {false, true}) {
-      for (const std::int64_t per_rank : {1, 3}) cases.push_back({Drive::polled, {kind, deterministic, per_rank, comm::Wire::bfloat16}});
+      for (const std::int64_t per_rank : {1, 3})
+        cases.push_back({Drive::polled, {kind, deterministic, per_rank, comm::Wire::bfloat16}});
     }
     cases.push_back({Drive::thread, {kind, false, 5, comm::Wire::bfloat16}});
   }
@@ -289,11 +330,14 @@ std::vector<Case> all_cases() {
 
 std::string name_of(const Case& of) {
   const char* const kinds[] = {"whole", "optimizer", "gradients", "parameters"};
-  return std::string(of.drive == comm::Engine::Drive::thread ? "thread" : "polled") + (of.setting.deterministic ? "_tree_" : "_plain_") +
-         kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank) + (of.setting.wire == comm::Wire::bfloat16 ? "_narrow" : "");
+  return std::string(of.drive == comm::Engine::Drive::thread ? "thread" : "polled") +
+         (of.setting.deterministic ? "_tree_" : "_plain_") +
+         kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank) +
+         (of.setting.wire == comm::Wire::bfloat16 ? "_narrow" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()),
+                         [](const auto& info) { return name_of(info.param); });
 
 /// The promise itself: one number of micro-batches a step, the same bits whoever holds them.
 TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfSharding) {
@@ -304,16 +348,20 @@ TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfShardin
   const Gradients gradients(alone, world(), per_rank);
   alone.step(gradients.all);
   const float* whole = alone.store.flat_gradient().as<float>();
-  for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
+  for (const ShardKind kind :
+       {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
     Replica shared(cpu, world(), engine, {kind, true, per_rank});
     shared.step(gradients.mine);
     std::int64_t wrong = 0;
-    shared.owned_gradient([&](float value, std::size_t i) { wrong += std::memcmp(&value, &whole[i], sizeof value) != 0; });
+    shared.owned_gradient([&](float value, std::size_t i) {
+      wrong += std::memcmp(&value, &whole[i], sizeof value) != 0;
+    });
     EXPECT_EQ(wrong, 0) << "elements at kind " << static_cast<int>(kind);
   }
 }
 
-constexpr ShardKind all_kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters};
+constexpr ShardKind all_kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients,
+                                   ShardKind::parameters};
 
 /// What a restart rests on, and what replicas need that hold the same weights.
 TEST(ReducerOnANarrowWire, GivesTheSameBitsAgainAndOnAllRanks) {
@@ -348,11 +396,13 @@ TEST(ReducerOnANarrowWire, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
       sent = engine.bytes_sent();
       world().all_reduce(std::span(&sent, 1), comm::Reduction::sum);
       if (wire == comm::Wire::float32) continue;
-      for (const FlatLayout::Bucket& bucket : replica.layout.buckets()) statistics += static_cast<double>(bucket.end - bucket.statistics_begin);
+      for (const FlatLayout::Bucket& bucket : replica.layout.buckets())
+        statistics += static_cast<double>(bucket.end - bucket.statistics_begin);
       elements = static_cast<double>(replica.layout.elements());
     }
     ASSERT_GT(statistics, 0);
-    EXPECT_NEAR(bytes[1], bytes[0] * (elements + statistics) / (2 * elements), 1e-9 * bytes[0]) << "kind " << static_cast<int>(kind);
+    EXPECT_NEAR(bytes[1], bytes[0] * (elements + statistics) / (2 * elements), 1e-9 * bytes[0])
+        << "kind " << static_cast<int>(kind);
   }
 }
 
@@ -366,7 +416,8 @@ TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
       const std::size_t places[] = {static_cast<std::size_t>(replica.layout.slots()[1].offset) + 5,
                                     static_cast<std::size_t>(replica.layout.slots()[2].offset) + 5};
       if (world().rank() == world().size() - 1) {
-        for (const std::size_t place : places) gradients.mine[0][place] = std::numeric_limits<float>::infinity();
+        for (const std::size_t place : places)
+          gradients.mine[0][place] = std::numeric_limits<float>::infinity();
       }
       for (int step = 0; step < (delayed ? 2 : 1); ++step) replica.step(gradients.mine);
       std::int64_t found = 0;
@@ -381,11 +432,13 @@ TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
   }
 }
 
-/// Two stages, as many replicas as that leaves: the first holds the embedding, the last a head that is tied to it.
+/// Two stages, as many replicas as that leaves: the first holds the embedding, the last a head that
+/// is tied to it.
 TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
   if (world().size() % 2 != 0) return;
   const int replicas = world().size() / 2, stage = world().rank() / replicas;
-  const comm::Communicator data = world().split(stage, world().rank()), ends = world().split(world().rank() % replicas, stage);
+  const comm::Communicator data = world().split(stage, world().rank()),
+                           ends = world().split(world().rank() % replicas, stage);
   comm::Engine engine(comm::Engine::Drive::polled);
   for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
     for (const bool deterministic : {false, true}) {
@@ -394,28 +447,36 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
       list.declare({.name = stage == 0 ? "first" : "last", .shape = {9, 7}});
       list.begin_block(stage == 0 ? 1 : 3);
       list.declare({.name = "embedding", .shape = {19, 5}, .tied = true});
-      Replica replica(cpu, {data, ends, nullptr}, engine, {kind, deterministic, 3}, std::move(list));
+      Replica replica(cpu, {data, ends, nullptr}, engine, {kind, deterministic, 3},
+                      std::move(list));
       std::vector<std::vector<float>> mine;
-      for (int i = 0; i < 3; ++i) mine.push_back(gradient_of(replica.list, replica.layout, 3 * world().rank() + i));
+      for (int i = 0; i < 3; ++i)
+        mine.push_back(gradient_of(replica.list, replica.layout, 3 * world().rank() + i));
       replica.step(mine);
-      // Micro-batches have other numbers at each end, so their gradients differ; only the tied tensor sees those of both.
+      // Micro-batches have other numbers at each end, so their gradients differ; only the tied
+      // tensor sees those of both.
       std::vector<float> sum(static_cast<std::size_t>(replica.layout.elements()));
       const auto tied_begin = static_cast<std::size_t>(replica.layout.slot({1}).offset);
       for (int i = 0; i < 3 * world().size(); ++i) {
         const bool same_stage = i / 3 / replicas == stage;
         const std::vector<float> gradient = gradient_of(replica.list, replica.layout, i);
-        for (std::size_t k = same_stage ? 0 : tied_begin; k < sum.size(); ++k) sum[k] += gradient[k];
+        for (std::size_t k = same_stage ? 0 : tied_begin; k < sum.size(); ++k)
+          sum[k] += gradient[k];
       }
       const float n = 3.0f * static_cast<float>(world().size());
-      replica.owned_gradient([&](float value, std::size_t i) { ASSERT_NEAR(value, sum[i], n * n * 6 * 0x1p-23f) << i; });  // as above
+      replica.owned_gradient([&](float value, std::size_t i) {
+        ASSERT_NEAR(value, sum[i], n * n * 6 * 0x1p-23f) << i;
+      });  // as above
     }
   }
 }
 
-/// Sequence parallelism: norms are replicated over the tensor group, and each rank has seen its part of the rows only.
+/// Sequence parallelism: norms are replicated over the tensor group, and each rank has seen its
+/// part of the rows only.
 TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
   const int split = world().size() % 2 == 0 ? 2 : 1;
-  const comm::Communicator group = split == 1 ? comm::Communicator() : world().split(world().rank() / split, world().rank());
+  const comm::Communicator group =
+      split == 1 ? comm::Communicator() : world().split(world().rank() / split, world().rank());
   const comm::Communicator data = world().split(world().rank() % split, world().rank());
   comm::Engine engine(comm::Engine::Drive::polled);
   const TensorGroup tensor(group, engine, comm::SumOrder::tree, true);
@@ -429,7 +490,8 @@ TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
       list.declare({.name = "out.bias", .shape = {5}, .partial_gradient = true});
       Replica replica(cpu, {data, {}, &tensor}, engine, {kind, deterministic, 2}, std::move(list));
       std::vector<std::vector<float>> mine;
-      for (int i = 0; i < 2; ++i) mine.push_back(gradient_of(replica.list, replica.layout, 2 * world().rank() + i));
+      for (int i = 0; i < 2; ++i)
+        mine.push_back(gradient_of(replica.list, replica.layout, 2 * world().rank() + i));
       replica.step(mine);
       std::vector<float> all(static_cast<std::size_t>(replica.layout.elements())), of_data = all;
       for (int i = 0; i < 2 * world().size(); ++i) {
@@ -443,7 +505,8 @@ TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
       const FlatLayout::Slot& linear = replica.layout.slot({2});
       const float n = 2.0f * static_cast<float>(world().size());
       replica.owned_gradient([&](float value, std::size_t i) {
-        const bool split_tensor = static_cast<std::size_t>(linear.offset) <= i && i < static_cast<std::size_t>(linear.offset + linear.elements);
+        const bool split_tensor = static_cast<std::size_t>(linear.offset) <= i &&
+                                  i < static_cast<std::size_t>(linear.offset + linear.elements);
         ASSERT_NEAR(value, split_tensor ? of_data[i] : all[i], n * n * 6 * 0x1p-23f) << i;
       });
     }

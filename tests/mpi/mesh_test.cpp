@@ -24,7 +24,8 @@ std::vector<MeshShape> shapes_of(int ranks) {
 TEST(Mesh, PlaceAndRankAreInverse) {
   for (const int ranks : {1, 6, 8, 24}) {
     for (const MeshShape& shape : shapes_of(ranks)) {
-      for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(rank_of(shape, place_of(shape, rank)), rank);
+      for (int rank = 0; rank < ranks; ++rank)
+        EXPECT_EQ(rank_of(shape, place_of(shape, rank)), rank);
     }
   }
 }
@@ -38,13 +39,17 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
     const auto members = [&](const comm::Communicator& group) {
       std::vector<int> ranks(static_cast<std::size_t>(group.size()));
       const int mine = world().rank();
-      group.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(ranks)));
+      group.all_gather(std::as_bytes(std::span(&mine, 1)),
+                       std::as_writable_bytes(std::span(ranks)));
       return ranks;
     };
     std::vector<int> data, tensor, pipeline;
-    for (int i = 0; i < shape.data; ++i) data.push_back(rank_of(shape, {mesh.place.stage, i, mesh.place.tensor_rank}));
-    for (int i = 0; i < shape.tensor; ++i) tensor.push_back(rank_of(shape, {mesh.place.stage, mesh.place.data_rank, i}));
-    for (int i = 0; i < shape.pipeline; ++i) pipeline.push_back(rank_of(shape, {i, mesh.place.data_rank, mesh.place.tensor_rank}));
+    for (int i = 0; i < shape.data; ++i)
+      data.push_back(rank_of(shape, {mesh.place.stage, i, mesh.place.tensor_rank}));
+    for (int i = 0; i < shape.tensor; ++i)
+      tensor.push_back(rank_of(shape, {mesh.place.stage, mesh.place.data_rank, i}));
+    for (int i = 0; i < shape.pipeline; ++i)
+      pipeline.push_back(rank_of(shape, {i, mesh.place.data_rank, mesh.place.tensor_rank}));
     EXPECT_EQ(members(mesh.data), data);
     EXPECT_EQ(members(mesh.delayed), data);
     EXPECT_EQ(members(mesh.tensor), tensor);
@@ -56,13 +61,15 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
     }
     const int last = shape.pipeline - 1;
     if (last > 0 && (mesh.place.stage == 0 || mesh.place.stage == last)) {
-      ends = {rank_of(shape, {0, mesh.place.data_rank, mesh.place.tensor_rank}), rank_of(shape, {last, mesh.place.data_rank, mesh.place.tensor_rank})};
+      ends = {rank_of(shape, {0, mesh.place.data_rank, mesh.place.tensor_rank}),
+              rank_of(shape, {last, mesh.place.data_rank, mesh.place.tensor_rank})};
     }
     EXPECT_EQ(members(mesh.model), model);
     EXPECT_EQ(members(mesh.ends), ends);
 
     const Mesh absent = Mesh::meta(shape, world().rank());
-    for (const auto group : {&Mesh::world, &Mesh::data, &Mesh::tensor, &Mesh::pipeline, &Mesh::model, &Mesh::ends, &Mesh::delayed}) {
+    for (const auto group : {&Mesh::world, &Mesh::data, &Mesh::tensor, &Mesh::pipeline,
+                             &Mesh::model, &Mesh::ends, &Mesh::delayed}) {
       EXPECT_EQ((absent.*group).rank(), (mesh.*group).rank());
       EXPECT_EQ((absent.*group).size(), (mesh.*group).size());
     }
@@ -74,7 +81,9 @@ TEST(Mesh, RefusesAProductThatIsNotTheWorld) {
     const Mesh mesh({world().size(), 2, 1}, world());
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find(std::to_string(2 * world().size()) + " ranks"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find(std::to_string(2 * world().size()) + " ranks"),
+              std::string::npos)
+        << error.what();
   }
 }
 

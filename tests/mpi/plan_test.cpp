@@ -32,7 +32,9 @@ class StandIn {
   }
 
  private:
-  static std::span<std::byte> bytes(void* data, std::int64_t count) { return {static_cast<std::byte*>(data), static_cast<std::size_t>(count)}; }
+  static std::span<std::byte> bytes(void* data, std::int64_t count) {
+    return {static_cast<std::byte*>(data), static_cast<std::size_t>(count)};
+  }
   static const float* floats(const void* data) { return static_cast<const float*>(data); }
 
   static const BFloat16* narrow(const void* data) { return static_cast<const BFloat16*>(data); }
@@ -40,10 +42,12 @@ class StandIn {
   std::vector<float> sum_of(const Plan::Call& call, std::int64_t count) {
     std::vector<float> sum(static_cast<std::size_t>(count));
     if (call.wired)
-      std::transform(narrow(call.from), narrow(call.from) + count, sum.begin(), [](BFloat16 x) { return to_float(x); });
+      std::transform(narrow(call.from), narrow(call.from) + count, sum.begin(),
+                     [](BFloat16 x) { return to_float(x); });
     else
       std::copy_n(floats(call.from), count, sum.begin());
-    engine_.wait(engine_.all_reduce(world(), sum.data(), nullptr, count, SumOrder::library, "test"));
+    engine_.wait(
+        engine_.all_reduce(world(), sum.data(), nullptr, count, SumOrder::library, "test"));
     return sum;
   }
   static void put(const Plan::Call& call, const float* from) {
@@ -56,8 +60,14 @@ class StandIn {
   void make(const Plan::Call& call) {
     const int rank = world().rank(), size = world().size();
     switch (call.kind) {
-      case Kind::send: tickets_.push_back(engine_.send(world(), bytes(const_cast<void*>(call.from), call.count), call.peer, 1, "test")); return;
-      case Kind::receive: tickets_.push_back(engine_.receive(world(), bytes(call.to, call.count), call.peer, 1, "test")); return;
+      case Kind::send:
+        tickets_.push_back(engine_.send(world(), bytes(const_cast<void*>(call.from), call.count),
+                                        call.peer, 1, "test"));
+        return;
+      case Kind::receive:
+        tickets_.push_back(
+            engine_.receive(world(), bytes(call.to, call.count), call.peer, 1, "test"));
+        return;
       case Kind::all_reduce: put(call, sum_of(call, call.count).data()); return;
       case Kind::reduce: {
         const std::vector<float> sum = sum_of(call, call.count);
@@ -65,10 +75,14 @@ class StandIn {
         EXPECT_EQ(call.to != nullptr, call.peer == rank);
         return;
       }
-      case Kind::reduce_scatter: put(call, sum_of(call, call.count * size).data() + rank * call.count); return;
+      case Kind::reduce_scatter:
+        put(call, sum_of(call, call.count * size).data() + rank * call.count);
+        return;
       case Kind::all_gather: {
-        EXPECT_EQ(call.from, static_cast<std::byte*>(call.to) + rank * call.count) << "not in place";
-        const std::vector<std::byte> mine(static_cast<const std::byte*>(call.from), static_cast<const std::byte*>(call.from) + call.count);
+        EXPECT_EQ(call.from, static_cast<std::byte*>(call.to) + rank * call.count)
+            << "not in place";
+        const std::vector<std::byte> mine(static_cast<const std::byte*>(call.from),
+                                          static_cast<const std::byte*>(call.from) + call.count);
         world().all_gather(mine, bytes(call.to, call.count * size));
         return;
       }
@@ -78,7 +92,8 @@ class StandIn {
         return;
       case Kind::add:
         EXPECT_TRUE(tickets_.empty()) << "a sum of what may still be coming";
-        for (std::int64_t i = 0; i < call.count; ++i) static_cast<float*>(call.to)[i] += floats(call.from)[i];
+        for (std::int64_t i = 0; i < call.count; ++i)
+          static_cast<float*>(call.to)[i] += floats(call.from)[i];
         return;
       case Kind::copy:
         EXPECT_TRUE(tickets_.empty()) << "a copy of what may still be coming";
@@ -86,15 +101,18 @@ class StandIn {
         return;
       case Kind::add_narrow:
         EXPECT_TRUE(tickets_.empty()) << "a sum of what may still be coming";
-        for (std::int64_t i = 0; i < call.count; ++i) static_cast<float*>(call.to)[i] += to_float(narrow(call.from)[i]);
+        for (std::int64_t i = 0; i < call.count; ++i)
+          static_cast<float*>(call.to)[i] += to_float(narrow(call.from)[i]);
         return;
       case Kind::narrow:
         EXPECT_TRUE(tickets_.empty()) << "what may still be on its way is written";
-        for (std::int64_t i = 0; i < call.count; ++i) static_cast<BFloat16*>(call.to)[i] = to_bfloat16(floats(call.from)[i]);
+        for (std::int64_t i = 0; i < call.count; ++i)
+          static_cast<BFloat16*>(call.to)[i] = to_bfloat16(floats(call.from)[i]);
         return;
       case Kind::widen:
         EXPECT_TRUE(tickets_.empty()) << "of what may still be coming";
-        for (std::int64_t i = 0; i < call.count; ++i) static_cast<float*>(call.to)[i] = to_float(narrow(call.from)[i]);
+        for (std::int64_t i = 0; i < call.count; ++i)
+          static_cast<float*>(call.to)[i] = to_float(narrow(call.from)[i]);
         return;
       case Kind::end:
         for (const Engine::Ticket ticket : tickets_) engine_.wait(ticket);
@@ -118,7 +136,8 @@ std::vector<float> normals(std::int64_t count) {
 /// Whole numbers, whose sums are exact in any order, of four ranks in bfloat16 too (256 at most).
 std::vector<float> whole_numbers(std::int64_t count) {
   std::vector<float> part(static_cast<std::size_t>(count));
-  for (std::size_t i = 0; i < part.size(); ++i) part[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(world().rank()) * 3) % 61);
+  for (std::size_t i = 0; i < part.size(); ++i)
+    part[i] = static_cast<float>((i * 7 + static_cast<std::size_t>(world().rank()) * 3) % 61);
   return part;
 }
 
@@ -136,9 +155,12 @@ std::vector<std::vector<std::int64_t>> bounds_of(std::int64_t count) {
   return cases;
 }
 
-std::int64_t own(const std::vector<std::int64_t>& bounds) { return part_of(bounds, world().rank()).size(); }
+std::int64_t own(const std::vector<std::int64_t>& bounds) {
+  return part_of(bounds, world().rank()).size();
+}
 
-// Around the size where whole vectors give way to halves (4096), and past the eager messages of MPI: what waits for its receiver must be in a group with it.
+// Around the size where whole vectors give way to halves (4096), and past the eager messages of
+// MPI: what waits for its receiver must be in a group with it.
 const std::vector<std::int64_t> sizes{1, 31, 4095, 4096, 4097, 300007};
 
 TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
@@ -148,17 +170,25 @@ TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = normals(count);
     std::vector<float> by_mpi = part, by_plan = part, scratch(part.size());
-    engine.wait(engine.all_reduce(world(), by_mpi.data(), scratch.data(), count, SumOrder::tree, "test"));
+    engine.wait(
+        engine.all_reduce(world(), by_mpi.data(), scratch.data(), count, SumOrder::tree, "test"));
     plan.clear();
     plan.add_steps(AllReduce(ranks(), by_plan.data(), scratch.data(), count, SumOrder::tree));
     stand_in.run(plan);
-    EXPECT_EQ(std::memcmp(by_mpi.data(), by_plan.data(), part.size() * sizeof(float)), 0) << count << " floats";
+    EXPECT_EQ(std::memcmp(by_mpi.data(), by_plan.data(), part.size() * sizeof(float)), 0)
+        << count << " floats";
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
-      std::vector<float> data = part, least(static_cast<std::size_t>(bounds.back() - bounds.front())), result(static_cast<std::size_t>(own(bounds)));
+      std::vector<float> data = part,
+                         least(static_cast<std::size_t>(bounds.back() - bounds.front())),
+                         result(static_cast<std::size_t>(own(bounds)));
       plan.clear();
-      plan.add_steps(ReduceScatter(ranks(), data.data() + bounds.front(), least.data(), bounds, result.data(), SumOrder::tree));
+      plan.add_steps(ReduceScatter(ranks(), data.data() + bounds.front(), least.data(), bounds,
+                                   result.data(), SumOrder::tree));
       stand_in.run(plan);
-      EXPECT_EQ(std::memcmp(result.data(), by_mpi.data() + bounds[static_cast<std::size_t>(world().rank())], result.size() * sizeof(float)), 0)
+      EXPECT_EQ(std::memcmp(result.data(),
+                            by_mpi.data() + bounds[static_cast<std::size_t>(world().rank())],
+                            result.size() * sizeof(float)),
+                0)
           << count << " floats from " << bounds.front();
     }
   }
@@ -172,17 +202,21 @@ TEST(Plan, SumsOnANarrowWireHaveTheBitsOfMpi) {
     const std::vector<float> part = normals(count);
     std::vector<float> by_mpi = part, by_plan = part;
     std::vector<BFloat16> wire(part.size());
-    engine.wait(engine.all_reduce(world(), by_mpi.data(), wire.data(), count, SumOrder::tree, "test", Wire::bfloat16));
+    engine.wait(engine.all_reduce(world(), by_mpi.data(), wire.data(), count, SumOrder::tree,
+                                  "test", Wire::bfloat16));
     plan.clear();
     plan.add_steps(WiredSum(ranks(), by_plan.data(), wire.data(), count));
     stand_in.run(plan);
     EXPECT_EQ(by_mpi, by_plan) << count << " floats";
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
-      std::vector<float> data = part, again = part, result(static_cast<std::size_t>(own(bounds))), expected = result;
+      std::vector<float> data = part, again = part, result(static_cast<std::size_t>(own(bounds))),
+                         expected = result;
       std::vector<BFloat16> least(static_cast<std::size_t>(bounds.back() - bounds.front()));
-      engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, expected.data(), SumOrder::tree, "test", Wire::bfloat16));
+      engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, expected.data(),
+                                        SumOrder::tree, "test", Wire::bfloat16));
       plan.clear();
-      plan.add_steps(WiredSum(ranks(), again.data() + bounds.front(), least.data(), bounds, result.data()));
+      plan.add_steps(
+          WiredSum(ranks(), again.data() + bounds.front(), least.data(), bounds, result.data()));
       stand_in.run(plan);
       EXPECT_EQ(result, expected) << count << " floats from " << bounds.front();
     }
@@ -200,7 +234,8 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
     stand_in.run(plan);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       std::size_t expected = 0;
-      for (std::size_t rank = 0; rank < static_cast<std::size_t>(world().size()); ++rank) expected += (i * 7 + rank * 3) % 61;
+      for (std::size_t rank = 0; rank < static_cast<std::size_t>(world().size()); ++rank)
+        expected += (i * 7 + rank * 3) % 61;
       ASSERT_EQ(sum[i], static_cast<float>(expected)) << i;
     }
     std::vector<float> wired = part;
@@ -217,22 +252,27 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
       plan.clear();
       plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, result.data());
       stand_in.run(plan);
-      EXPECT_TRUE(std::equal(result.begin(), result.end(), sum.begin() + first)) << count << " floats from " << bounds.front();
+      EXPECT_TRUE(std::equal(result.begin(), result.end(), sum.begin() + first))
+          << count << " floats from " << bounds.front();
       data = part;
       std::vector<float> again(result.size());
       plan.clear();
-      plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, again.data(), wire.data());
+      plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, again.data(),
+                                  wire.data());
       stand_in.run(plan);
       EXPECT_EQ(again, result) << "as bfloat16, " << count << " floats from " << bounds.front();
 
       std::vector<std::byte> gathered(static_cast<std::size_t>(count), std::byte{255});
-      for (std::int64_t i = first; i < first + own(bounds); ++i) gathered[static_cast<std::size_t>(i)] = static_cast<std::byte>(i % 251);
+      for (std::int64_t i = first; i < first + own(bounds); ++i)
+        gathered[static_cast<std::size_t>(i)] = static_cast<std::byte>(i % 251);
       plan.clear();
       plan.library_all_gather(ranks(), gathered.data() + bounds.front(), bounds);
       stand_in.run(plan);
       for (std::int64_t i = 0; i < count; ++i) {
         const bool inside = bounds.front() <= i && i < bounds.back();
-        ASSERT_EQ(gathered[static_cast<std::size_t>(i)], inside ? static_cast<std::byte>(i % 251) : std::byte{255}) << i << " of " << count;
+        ASSERT_EQ(gathered[static_cast<std::size_t>(i)],
+                  inside ? static_cast<std::byte>(i % 251) : std::byte{255})
+            << i << " of " << count;
       }
     }
   }

@@ -82,7 +82,8 @@ TEST(Replica, HasTheGradientOfOneRankAtEveryLayout) {
   }
 }
 
-/// Layouts whose layers are split, with micro-batches of 64 rows: their layers are cut into 4 chunks of 16 rows, at a tensor degree of 4 into 2 of 32.
+/// Layouts whose layers are split, with micro-batches of 64 rows: their layers are cut into 4
+/// chunks of 16 rows, at a tensor degree of 4 into 2 of 32.
 ReplicaOptions chunked(const Layout& layout) {
   ReplicaOptions options = options_of(layout);
   options.micro = 8;
@@ -93,7 +94,9 @@ ReplicaOptions chunked(const Layout& layout) {
 
 std::vector<Layout> split_layouts() {
   if (world().size() == 2)
-    return {{"tensor", {1, 2, 1}}, {"recomputed", {1, 2, 1}, ShardKind::none, false, 1}, {"sequence", {1, 2, 1}, ShardKind::none, true, 2}};
+    return {{"tensor", {1, 2, 1}},
+            {"recomputed", {1, 2, 1}, ShardKind::none, false, 1},
+            {"sequence", {1, 2, 1}, ShardKind::none, true, 2}};
   if (world().size() < 4) return {};
   return {{"tensor", {1, 4, 1}},
           {"sequence", {1, 4, 1}, ShardKind::none, true},
@@ -101,8 +104,9 @@ std::vector<Layout> split_layouts() {
           {"pipeline", {1, 2, 2}, ShardKind::none, true}};
 }
 
-/// A row of a product, and of a sum over ranks, is made from the same numbers in the same order whatever stands beside it. With sequence parallelism chunks decide which
-/// rows a rank has between the products, so gradients of norms are added in another order.
+/// A row of a product, and of a sum over ranks, is made from the same numbers in the same order
+/// whatever stands beside it. With sequence parallelism chunks decide which rows a rank has between
+/// the products, so gradients of norms are added in another order.
 TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
   for (const Layout& layout : split_layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
@@ -137,7 +141,8 @@ TEST(Replica, HasTheGradientOfOneRankWhereLayersAreCutIntoChunks) {
   }
 }
 
-/// Evaluations of the average between the steps leave every bit of the training as it is without them, and the plan holds.
+/// Evaluations of the average between the steps leave every bit of the training as it is without
+/// them, and the plan holds.
 TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
   for (const Layout& layout : layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
@@ -152,12 +157,15 @@ TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
       test::expect_same_training(averaged, plain);
       EXPECT_EQ(averaged.ema.size(), averaged.master.size());
       EXPECT_NE(averaged.ema, averaged.master);
-      EXPECT_EQ(averaged.evaluated.loss != plain.evaluated.loss, mesh.place.stage + 1 == mesh.shape.pipeline) << "which the last stage knows";
+      EXPECT_EQ(averaged.evaluated.loss != plain.evaluated.loss,
+                mesh.place.stage + 1 == mesh.shape.pipeline)
+          << "which the last stage knows";
     }
   }
 }
 
-/// Seconds from the first action of any rank to the last, and those in which this rank worked. Collective.
+/// Seconds from the first action of any rank to the last, and those in which this rank worked.
+/// Collective.
 std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
   comm::Engine& engine = fixture.engine;
   double busy = 0, first = 0, last = 0;
@@ -185,7 +193,8 @@ struct Bubble {
   double farthest = 1;  ///< of all stages, from what is foretold
 };
 
-/// The shortest of five steps, whose blocks sleep `delay` seconds forward and twice that backward. Other work on the machine only lengthens a step. Collective.
+/// The shortest of five steps, whose blocks sleep `delay` seconds forward and twice that backward.
+/// Other work on the machine only lengthens a step. Collective.
 Bubble bubble_of(PipelineKind kind, double delay, double foretold) {
   ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
   options.model.gpt.layers = 3;  // with the embedding one block a stage
@@ -206,13 +215,17 @@ Bubble bubble_of(PipelineKind kind, double delay, double foretold) {
   return found;
 }
 
-/// Blocks are slowed until what else happens on two cores (a message that waits for its reader's turn) is small beside them.
+/// Blocks are slowed until what else happens on two cores (a message that waits for its reader's
+/// turn) is small beside them.
 TEST(Replica, ThePipelinesBubbleIsWhatTheFormulaForetells) {
   if (world().size() != 4) GTEST_SKIP() << "a pipeline of 4 stages";
-  const double foretold = 3.0 / static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
+  const double foretold =
+      3.0 /
+      static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
   for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward}) {
     Bubble found;
-    for (double delay = 0.02; delay < 0.4 && found.farthest > 0.2 * foretold; delay *= 2) found = bubble_of(kind, delay, foretold);
+    for (double delay = 0.02; delay < 0.4 && found.farthest > 0.2 * foretold; delay *= 2)
+      found = bubble_of(kind, delay, foretold);
     EXPECT_NEAR(found.measured, foretold, 0.2 * foretold) << "schedule " << static_cast<int>(kind);
   }
 }

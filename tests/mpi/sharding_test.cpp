@@ -24,14 +24,15 @@ using parallel::ShardKind;
 
 constexpr Device cpu{DeviceKind::cpu, 0};
 constexpr int blocks = 4;
-constexpr parallel::Offload on_device{}, slots_on_host{.optimizer = true}, masters_on_host{.parameters = true},
-    both_on_host{.optimizer = true, .parameters = true};
-constexpr ShardKind kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters};
+constexpr parallel::Offload on_device{}, slots_on_host{.optimizer = true},
+    masters_on_host{.parameters = true}, both_on_host{.optimizer = true, .parameters = true};
+constexpr ShardKind kinds[] = {ShardKind::none, ShardKind::optimizer, ShardKind::gradients,
+                               ShardKind::parameters};
 
 const comm::Communicator& world() { return test_environment().world(); }
 
-/// Odd shapes: a tied embedding of a prime number of rows, vectors that no rank can share, joined projections, running statistics, fewer rows
-/// than ranks, and a block without parameters (2).
+/// Odd shapes: a tied embedding of a prime number of rows, vectors that no rank can share, joined
+/// projections, running statistics, fewer rows than ranks, and a block without parameters (2).
 parallel::ParameterList toy_list() {
   const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
   parallel::ParameterList list;
@@ -39,7 +40,12 @@ parallel::ParameterList toy_list() {
   list.declare({.name = "embedding", .shape = {37, 6}, .initializer = normal, .tied = true});
   list.declare({.name = "positions", .shape = {2, 6}, .initializer = normal});
   list.begin_block(1);
-  list.declare({.name = "norm", .shape = {11}, .initializer = {.value = 1}, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "norm",
+                .shape = {11},
+                .initializer = {.value = 1},
+                .decay = false,
+                .trust = false,
+                .compute_copy = false});
   list.declare({.name = "mean",
                 .shape = {11},
                 .initializer = {.value = 0.25},
@@ -49,9 +55,17 @@ parallel::ParameterList toy_list() {
                 .compute_copy = false});
   list.declare({.name = "q", .shape = {7, 11}, .initializer = normal});
   list.declare({.name = "k", .shape = {3, 11}, .initializer = normal, .joined = true});
-  list.declare({.name = "conv", .shape = {5, 3, 3, 3}, .initializer = normal, .inner = parallel::InnerOrder::channels_last});
+  list.declare({.name = "conv",
+                .shape = {5, 3, 3, 3},
+                .initializer = normal,
+                .inner = parallel::InnerOrder::channels_last});
   list.begin_block(3);
-  list.declare({.name = "head.norm", .shape = {6}, .initializer = {.value = 1}, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "head.norm",
+                .shape = {6},
+                .initializer = {.value = 1},
+                .decay = false,
+                .trust = false,
+                .compute_copy = false});
   list.declare({.name = "head", .shape = {23, 6}, .initializer = normal});
   list.declare({.name = "embedding", .shape = {37, 6}, .initializer = normal, .tied = true});
   return list;
@@ -64,7 +78,8 @@ struct Setting {
   DType compute = DType::float32;
   OptimizerKind optimizer = OptimizerKind::sgd;
   parallel::Offload offload = {};
-  std::int64_t window_elements = 50;  ///< a piece of the larger tensors, some of the smaller ones together
+  std::int64_t window_elements =
+      50;  ///< a piece of the larger tensors, some of the smaller ones together
 };
 
 OptimizerOptions options_of(OptimizerKind kind) {
@@ -81,9 +96,11 @@ double to_double(const Tensor& tensor, std::int64_t i) {
   return std::bit_cast<float>(static_cast<std::uint32_t>(tensor.as<std::uint16_t>()[i]) << 16);
 }
 
-/// A replica whose gradients are functions of its weights, the micro-batch and the element, so that a stale weight shows.
+/// A replica whose gradients are functions of its weights, the micro-batch and the element, so that
+/// a stale weight shows.
 struct Toy {
-  Toy(Device device, const comm::Communicator& data, comm::Engine& engine_in, const Setting& setting_in)
+  Toy(Device device, const comm::Communicator& data, comm::Engine& engine_in,
+      const Setting& setting_in)
       : engine(engine_in),
         setting(setting_in),
         stream(device),
@@ -97,26 +114,35 @@ struct Toy {
         host_parameters(host_of(device), "host parameters", 1 << 20, Pages::pinned),
         host_slots(host_of(device), "host optimizer state", 1 << 20, Pages::pinned),
         context(stream, workspace, library),
-        store(list, layout, {setting.kind, data, &engine, setting.offload.any() ? setting.window_elements : 0},
-              {parameters, setting.offload.parameters ? &host_parameters : nullptr, target_of(device)}, gradients),
-        reducer(store, {data, {}, nullptr}, engine, {setting.per_rank, setting.deterministic}, gradients),
-        optimizer(options_of(setting.optimizer), store, {}, {slots, setting.offload.optimizer ? &host_slots : nullptr, target_of(device)}),
+        store(list, layout,
+              {setting.kind, data, &engine, setting.offload.any() ? setting.window_elements : 0},
+              {parameters, setting.offload.parameters ? &host_parameters : nullptr,
+               target_of(device)},
+              gradients),
+        reducer(store, {data, {}, nullptr}, engine, {setting.per_rank, setting.deterministic},
+                gradients),
+        optimizer(options_of(setting.optimizer), store, {},
+                  {slots, setting.offload.optimizer ? &host_slots : nullptr, target_of(device)}),
         first_micro_batch(data.rank() * setting.per_rank) {
     if (device.kind == DeviceKind::emulated) {
       engine.quiesce();
       engine.serve(stream);
     }
     store.initialize(context, 5);
-    for (const parallel::ParameterList::Entry& entry : list.entries()) keys.push_back(random_key(1, entry.spec.name));
+    for (const parallel::ParameterList::Entry& entry : list.entries())
+      keys.push_back(random_key(1, entry.spec.name));
   }
   ~Toy() { engine.quiesce(); }  // what is under way goes to this memory
   static Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : cpu; }
-  static DeviceKind target_of(Device device) { return device.kind == DeviceKind::meta ? DeviceKind::cpu : device.kind; }
+  static DeviceKind target_of(Device device) {
+    return device.kind == DeviceKind::meta ? DeviceKind::cpu : device.kind;
+  }
 
   StepOutcome step(int number) {
     reducer.begin_step();
     for (std::int64_t micro_batch = 0; micro_batch < setting.per_rank; ++micro_batch) {
-      for (int block = 0; block < blocks; ++block) store.need(context, block, block + 1 < blocks ? block + 1 : -1);  // forward
+      for (int block = 0; block < blocks; ++block)
+        store.need(context, block, block + 1 < blocks ? block + 1 : -1);  // forward
       const ops::Write write = reducer.begin_backward(context, 0, blocks);
       for (int block = blocks - 1; block >= 0; --block) {
         store.need(context, block, block - 1);
@@ -132,20 +158,28 @@ struct Toy {
   }
 
   void backward(int block, int step, std::int64_t micro_batch, ops::Write write) {
-    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
+         ++index) {
       const parallel::ParameterList::Entry& entry = list.entries()[static_cast<std::size_t>(index)];
       const bool head = entry.spec.tied && block == blocks - 1;
       if (entry.block != block && !head) continue;
-      const Tensor weight = on_host(store.weight({index}), weight_room), gradient = store.gradient({index}), here = on_host(gradient, gradient_room);
-      const std::uint64_t key = mix64(keys[static_cast<std::size_t>(index)] ^ static_cast<std::uint64_t>(1000 * step + 2 * micro_batch + (head ? 1 : 0)));
+      const Tensor weight = on_host(store.weight({index}), weight_room),
+                   gradient = store.gradient({index}), here = on_host(gradient, gradient_room);
+      const std::uint64_t key =
+          mix64(keys[static_cast<std::size_t>(index)] ^
+                static_cast<std::uint64_t>(1000 * step + 2 * micro_batch + (head ? 1 : 0)));
       for (std::int64_t i = 0; i < gradient.elements(); ++i) {
         // Far from 0, so that the order of sums is a matter of rounding for adamw and lamb too.
-        const double value = (i % 2 == 0 ? 1 : -1) * (1 + 0.25 * uniform_at(key, static_cast<std::uint64_t>(i))) + 0.1 * to_double(weight, i);
-        const bool assigns = write == ops::Write::assign && !(entry.spec.tied && !head);  // of a tied tensor the head writes first
+        const double value =
+            (i % 2 == 0 ? 1 : -1) * (1 + 0.25 * uniform_at(key, static_cast<std::uint64_t>(i))) +
+            0.1 * to_double(weight, i);
+        const bool assigns = write == ops::Write::assign &&
+                             !(entry.spec.tied && !head);  // of a tied tensor the head writes first
         float& to = here.as<float>()[i];
         to = assigns ? static_cast<float>(value) : to + static_cast<float>(value);
       }
-      if (here.data != gradient.data) copy_bytes(stream, gradient.data, here.data, static_cast<std::size_t>(here.bytes()));
+      if (here.data != gradient.data)
+        copy_bytes(stream, gradient.data, here.data, static_cast<std::size_t>(here.bytes()));
     }
   }
 
@@ -175,7 +209,8 @@ struct Toy {
     std::vector<std::byte> bytes;
     for (int block = 0; block < blocks; ++block) {
       store.need(context, block, block + 1 < blocks ? block + 1 : -1);
-      for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
+      for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
+           ++index) {
         if (list.entries()[static_cast<std::size_t>(index)].block != block) continue;
         add_bytes(store.weight({index}), bytes);
       }
@@ -183,16 +218,21 @@ struct Toy {
     return bytes;
   }
 
-  /// Calls each(this rank's element, the other's) for all owned elements of masters and slots; `whole` shards nothing.
+  /// Calls each(this rank's element, the other's) for all owned elements of masters and slots;
+  /// `whole` shards nothing.
   template <class Each>
   void compare(const Toy& whole, Each&& each) const {
-    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
+         ++index) {
       const parallel::Shard::Part& part = store.owned().part({index});
-      const std::int64_t row = list.part({index}).row_elements(), begin = whole.layout.slot({index}).offset + part.row_begin * row;
+      const std::int64_t row = list.part({index}).row_elements(),
+                         begin = whole.layout.slot({index}).offset + part.row_begin * row;
       for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
-        each(store.flat_master().as<float>()[part.offset + i], whole.store.flat_master().as<float>()[begin + i]);
+        each(store.flat_master().as<float>()[part.offset + i],
+             whole.store.flat_master().as<float>()[begin + i]);
         for (std::size_t slot = 0; slot < optimizer.slots().size(); ++slot) {
-          each(optimizer.slots()[slot].flat.as<float>()[part.offset + i], whole.optimizer.slots()[slot].flat.as<float>()[begin + i]);
+          each(optimizer.slots()[slot].flat.as<float>()[part.offset + i],
+               whole.optimizer.slots()[slot].flat.as<float>()[begin + i]);
         }
       }
     }
@@ -213,13 +253,16 @@ struct Toy {
   std::vector<std::uint64_t> keys;  ///< by tensor: of its gradients
 };
 
-constexpr OptimizerKind optimizers[] = {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::lamb};
+constexpr OptimizerKind optimizers[] = {OptimizerKind::sgd, OptimizerKind::adamw,
+                                        OptimizerKind::lars, OptimizerKind::lamb};
 const char* const kind_names[] = {"none", "optimizer", "gradients", "parameters"};
 
 std::string name_of(const Setting& setting) {
   const char* const optimizer_names[] = {"sgd", "adamw", "lars", "lamb"};
-  return std::string(kind_names[static_cast<int>(setting.kind)]) + (setting.deterministic ? "_tree_" : "_plain_") + std::to_string(setting.per_rank) + "_" +
-         (setting.compute == DType::bfloat16 ? "bfloat16_" : "float32_") + optimizer_names[static_cast<int>(setting.optimizer)];
+  return std::string(kind_names[static_cast<int>(setting.kind)]) +
+         (setting.deterministic ? "_tree_" : "_plain_") + std::to_string(setting.per_rank) + "_" +
+         (setting.compute == DType::bfloat16 ? "bfloat16_" : "float32_") +
+         optimizer_names[static_cast<int>(setting.optimizer)];
 }
 
 class Sharding : public testing::TestWithParam<Setting> {};
@@ -238,13 +281,17 @@ TEST_P(Sharding, GivesTheWeightsOfAWholeReplica) {
       EXPECT_EQ(a.grad_norm, b.grad_norm);
       EXPECT_EQ(sharded.working(), whole.working()) << "after step " << step;
     } else {
-      EXPECT_NEAR(a.grad_norm, b.grad_norm, 1e-6 * a.grad_norm);  // a dozen float32 additions of each element, 6e-8 each
+      EXPECT_NEAR(a.grad_norm, b.grad_norm,
+                  1e-6 * a.grad_norm);  // a dozen float32 additions of each element, 6e-8 each
     }
   }
   std::int64_t wrong = 0;
   sharded.compare(whole, [&](float mine, float other) {
-    // Plain sums of up to 12 float32 numbers in other orders, three steps: some 1e-6 of numbers that are 1 to 30.
-    wrong += setting.deterministic ? std::memcmp(&mine, &other, sizeof mine) != 0 : !(std::abs(mine - other) <= 1e-6f * std::max(1.0f, std::abs(other)));
+    // Plain sums of up to 12 float32 numbers in other orders, three steps: some 1e-6 of numbers
+    // that are 1 to 30.
+    wrong += setting.deterministic
+                 ? std::memcmp(&mine, &other, sizeof mine) != 0
+                 : !(std::abs(mine - other) <= 1e-6f * std::max(1.0f, std::abs(other)));
   });
   EXPECT_EQ(wrong, 0) << "elements of masters and slots";
 }
@@ -254,7 +301,8 @@ std::vector<Setting> all_settings() {
   for (const ShardKind kind : {ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
     for (const OptimizerKind optimizer : optimizers) {
       for (const bool deterministic : {true, false}) {
-        for (const std::int64_t per_rank : {1, 3}) settings.push_back({kind, deterministic, per_rank, DType::float32, optimizer});
+        for (const std::int64_t per_rank : {1, 3})
+          settings.push_back({kind, deterministic, per_rank, DType::float32, optimizer});
       }
       settings.push_back({kind, true, 2, DType::bfloat16, optimizer});
     }
@@ -262,7 +310,8 @@ std::vector<Setting> all_settings() {
   return settings;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Sharding, testing::ValuesIn(all_settings()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, Sharding, testing::ValuesIn(all_settings()),
+                         [](const auto& info) { return name_of(info.param); });
 
 class Offloading : public testing::TestWithParam<Setting> {};
 
@@ -270,7 +319,8 @@ TEST_P(Offloading, LeavesEveryBitWhereverStateLies) {
   const Setting setting = GetParam();
   comm::Engine engine(comm::Engine::Drive::polled);
   for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
-    for (const std::int64_t window_elements : {1, 50, 1 << 20}) {  // a row each, some rows, a bucket
+    for (const std::int64_t window_elements :
+         {1, 50, 1 << 20}) {  // a row each, some rows, a bucket
       Setting away_setting = setting;
       away_setting.offload = offload;
       away_setting.window_elements = window_elements;
@@ -283,11 +333,13 @@ TEST_P(Offloading, LeavesEveryBitWhereverStateLies) {
         EXPECT_EQ(away.working(), here.working()) << "after step " << step;
       }
       const auto same = [](const Tensor& x, const Tensor& y) {
-        return x.bytes() == y.bytes() && std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0;
+        return x.bytes() == y.bytes() &&
+               std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0;
       };
       EXPECT_TRUE(same(away.store.flat_master(), here.store.flat_master()));
       for (std::size_t slot = 0; slot < here.optimizer.slots().size(); ++slot) {
-        EXPECT_TRUE(same(away.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat)) << here.optimizer.slots()[slot].name;
+        EXPECT_TRUE(same(away.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat))
+            << here.optimizer.slots()[slot].name;
       }
     }
   }
@@ -304,7 +356,8 @@ std::vector<Setting> offload_settings() {
   return settings;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Offloading, testing::ValuesIn(offload_settings()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, Offloading, testing::ValuesIn(offload_settings()),
+                         [](const auto& info) { return name_of(info.param); });
 
 class OnADevice : public testing::TestWithParam<Setting> {};
 
@@ -313,7 +366,8 @@ TEST_P(OnADevice, TheBitsAreTheHosts) {
     Setting setting = GetParam();
     setting.offload = offload;
     comm::Engine engine(comm::Engine::Drive::polled);
-    Toy here(cpu, world(), engine, setting), there({DeviceKind::emulated, 0}, world(), engine, setting);
+    Toy here(cpu, world(), engine, setting),
+        there({DeviceKind::emulated, 0}, world(), engine, setting);
     EXPECT_EQ(there.working(), here.working()) << "the initial weights";
     for (int step = 1; step <= 3; ++step) {
       const StepOutcome a = here.step(step), b = there.step(step);
@@ -334,7 +388,8 @@ std::vector<Setting> device_settings() {
   return settings;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, OnADevice, testing::ValuesIn(device_settings()), [](const auto& info) { return name_of(info.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, OnADevice, testing::ValuesIn(device_settings()),
+                         [](const auto& info) { return name_of(info.param); });
 
 /// Replicas that went their own ways, on the host and on a device, slots there and in host memory.
 TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
@@ -347,8 +402,8 @@ TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
     std::vector<std::byte> states[2];
     for (Toy* toy : {&here, &there}) {
       toy->first_micro_batch = 2 * world().rank();
-      parallel::PeriodicAverage average(toy->store, toy->optimizer.state_buffers(), world(), engine, {.outer_momentum = 0.5, .deterministic = true},
-                                        toy->slots);
+      parallel::PeriodicAverage average(toy->store, toy->optimizer.state_buffers(), world(), engine,
+                                        {.outer_momentum = 0.5, .deterministic = true}, toy->slots);
       average.anchor(toy->context);
       for (int step = 1; step <= 4; ++step) {
         toy->step(step);
@@ -363,7 +418,9 @@ TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
   }
 }
 
-std::int64_t in_arena(std::int64_t bytes) { return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment; }
+std::int64_t in_arena(std::int64_t bytes) {
+  return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
+}
 
 TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   if (world().size() == 1) return;
@@ -371,10 +428,13 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 3}) {
-        Toy toy(cpu, world(), engine, {ShardKind::parameters, deterministic, per_rank, compute, OptimizerKind::adamw});
+        Toy toy(cpu, world(), engine,
+                {ShardKind::parameters, deterministic, per_rank, compute, OptimizerKind::adamw});
         for (int step = 1; step <= 2; ++step) toy.step(step);
-        const std::int64_t own = in_arena(4 * toy.store.owned().elements()), whole = in_arena(4 * toy.layout.elements());
-        std::int64_t weights = 0, elements = 0, own_elements = 0, tied_weights = 0, tied_elements = 0, tied_own = 0;
+        const std::int64_t own = in_arena(4 * toy.store.owned().elements()),
+                           whole = in_arena(4 * toy.layout.elements());
+        std::int64_t weights = 0, elements = 0, own_elements = 0, tied_weights = 0,
+                     tied_elements = 0, tied_own = 0;
         for (std::size_t index = 0; index < toy.layout.buckets().size(); ++index) {
           const parallel::FlatLayout::Bucket& bucket = toy.layout.buckets()[index];
           const std::int64_t owned = toy.store.owned().buckets()[index].elements();
@@ -391,12 +451,17 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
         EXPECT_EQ(toy.slots.peak_bytes(), 2 * own);
         EXPECT_EQ(toy.parameters.peak_bytes(), own + 2 * weights + tied_weights);
         if (deterministic && per_rank > 1) {
-          EXPECT_EQ(toy.gradients.peak_bytes(), own + (3 + 1) * whole) << "levels of the tree over 3, and the partner's part";
+          EXPECT_EQ(toy.gradients.peak_bytes(), own + (3 + 1) * whole)
+              << "levels of the tree over 3, and the partner's part";
         } else {
-          const std::int64_t lanes = 2 * elements + tied_elements, results = 2 * own_elements + tied_own;
-          EXPECT_EQ(toy.gradients.peak_bytes(), own + (deterministic ? 2 : 1) * lanes + (per_rank > 1 ? results : 0));
+          const std::int64_t lanes = 2 * elements + tied_elements,
+                             results = 2 * own_elements + tied_own;
+          EXPECT_EQ(toy.gradients.peak_bytes(),
+                    own + (deterministic ? 2 : 1) * lanes + (per_rank > 1 ? results : 0));
         }
-        EXPECT_EQ(world().all_reduce(toy.store.owned().elements(), comm::Reduction::sum), toy.layout.elements()) << "the shards together are the state once";
+        EXPECT_EQ(world().all_reduce(toy.store.owned().elements(), comm::Reduction::sum),
+                  toy.layout.elements())
+            << "the shards together are the state once";
       }
     }
   }
@@ -421,14 +486,18 @@ TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
           here.step(step);
           away.step(step);
         }
-        const std::int64_t own = in_arena(4 * away.store.owned().elements()), staging = 2 * in_arena(4 * away.store.owned().longest_window());
-        EXPECT_LE(away.store.owned().longest_window(), 66) << "rows of at most 45 elements, and a gap of 15 behind the last";
+        const std::int64_t own = in_arena(4 * away.store.owned().elements()),
+                           staging = 2 * in_arena(4 * away.store.owned().longest_window());
+        EXPECT_LE(away.store.owned().longest_window(), 66)
+            << "rows of at most 45 elements, and a gap of 15 behind the last";
         EXPECT_EQ(here.host_slots.peak_bytes() + here.host_parameters.peak_bytes(), 0);
         EXPECT_EQ(away.gradients.peak_bytes(), here.gradients.peak_bytes());
         EXPECT_EQ(away.host_slots.peak_bytes(), offload.optimizer ? 2 * own : 0);
         EXPECT_EQ(away.slots.peak_bytes(), offload.optimizer ? 2 * staging : 2 * own);
         EXPECT_EQ(away.host_parameters.peak_bytes(), offload.parameters ? own : 0);
-        EXPECT_EQ(away.parameters.peak_bytes(), offload.parameters ? staging + 2 * weights + tied_weights : here.parameters.peak_bytes());
+        EXPECT_EQ(away.parameters.peak_bytes(), offload.parameters
+                                                    ? staging + 2 * weights + tied_weights
+                                                    : here.parameters.peak_bytes());
       }
     }
   }
@@ -436,12 +505,16 @@ TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
 
 TEST(ShardedMemory, IsTheSameOnMeta) {
   comm::Engine engine(comm::Engine::Drive::polled);
-  const comm::Communicator absent = world().size() == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
+  const comm::Communicator absent = world().size() == 1
+                                        ? comm::Communicator()
+                                        : comm::Communicator::meta(world().rank(), world().size());
   for (const ShardKind kind : kinds) {
     for (const bool deterministic : {false, true}) {
       for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
-        const Setting setting{kind, deterministic, 3, DType::bfloat16, OptimizerKind::lamb, offload};
-        Toy real(cpu, world(), engine, setting), planned({DeviceKind::meta, 0}, absent, engine, setting);
+        const Setting setting{kind,   deterministic, 3, DType::bfloat16, OptimizerKind::lamb,
+                              offload};
+        Toy real(cpu, world(), engine, setting),
+            planned({DeviceKind::meta, 0}, absent, engine, setting);
         real.step(1);
         EXPECT_TRUE(planned.step(1).applied);
         EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());
@@ -479,11 +552,14 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
     for (const ShardKind kind : kinds) {
       for (const parallel::Offload& offload : {on_device, masters_on_host}) {
         Toy fresh(cpu, world(), engine, {kind, true, 1, compute, OptimizerKind::sgd, offload});
-        for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size()); ++index) {  // as a checkpoint gives them
+        for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size());
+             ++index) {  // as a checkpoint gives them
           const parallel::Shard::Part& part = fresh.store.owned().part({index});
           const Tensor own = fresh.store.master({index});
           const std::int64_t row = fresh.list.part({index}).row_elements();
-          std::copy_n(whole.store.flat_master().as<float>() + whole.layout.slot({index}).offset + part.row_begin * row, own.elements(), own.as<float>());
+          std::copy_n(whole.store.flat_master().as<float>() + whole.layout.slot({index}).offset +
+                          part.row_begin * row,
+                      own.elements(), own.as<float>());
         }
         const std::uint64_t version = fresh.store.version();
         fresh.store.refresh_working(fresh.context);
@@ -501,7 +577,8 @@ TEST(ShardedSteps, AStepThatIsNotFiniteNeverWas) {
       Toy toy(cpu, world(), engine, {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
       toy.step(1);
       const std::vector<std::byte> before = toy.working();
-      // The last rank alone holds what is not finite, and all must know (of whole gradients all hold the same).
+      // The last rank alone holds what is not finite, and all must know (of whole gradients all
+      // hold the same).
       if (kind == ShardKind::none || world().rank() + 1 == world().size()) {
         const parallel::Shard& owned = toy.store.owned();
         const std::int64_t last = owned.windows().back().begin + owned.rows().back().offset;
@@ -524,11 +601,16 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
     Toy whole(cpu, comm::Communicator(), engine, setting);
 
     parallel::ParameterList list;  // every world.size()-th block
-    NormGroups groups{.model = world(), .global_index = {}, .tensors = static_cast<int>(whole.list.entries().size()), .counted = {}, .engine = &engine};
+    NormGroups groups{.model = world(),
+                      .global_index = {},
+                      .tensors = static_cast<int>(whole.list.entries().size()),
+                      .counted = {},
+                      .engine = &engine};
     for (std::size_t index = 0; index < whole.list.entries().size(); ++index) {
       const parallel::ParameterList::Entry& entry = whole.list.entries()[index];
       // Both ends hold the tied tensor, the first is its owner.
-      const bool owner = entry.block % world().size() == world().rank(), copy = entry.spec.tied && world().rank() + 1 == world().size();
+      const bool owner = entry.block % world().size() == world().rank(),
+                 copy = entry.spec.tied && world().rank() + 1 == world().size();
       if (!owner && !copy) continue;
       list.begin_block(entry.block);
       parallel::ParameterSpec spec = entry.spec;
@@ -546,15 +628,22 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
     for (int step = 1; step <= 2; ++step) {
       const auto fill = [&](const Tensor& gradient, const std::string& name) {
         const std::uint64_t key = random_key(static_cast<std::uint64_t>(step), name);
-        for (std::int64_t i = 0; i < gradient.elements(); ++i) gradient.as<float>()[i] = static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
+        for (std::int64_t i = 0; i < gradient.elements(); ++i)
+          gradient.as<float>()[i] =
+              static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
       };
-      for (std::int32_t i = 0; i < static_cast<std::int32_t>(whole.list.entries().size()); ++i) fill(whole.store.gradient({i}), whole.list[{i}].name);
-      for (std::int32_t i = 0; i < static_cast<std::int32_t>(list.entries().size()); ++i) fill(store.gradient({i}), list[{i}].name);
-      EXPECT_EQ(optimizer.step(whole.context, 0.05, true).grad_norm, whole.optimizer.step(whole.context, 0.05, true).grad_norm);
+      for (std::int32_t i = 0; i < static_cast<std::int32_t>(whole.list.entries().size()); ++i)
+        fill(whole.store.gradient({i}), whole.list[{i}].name);
+      for (std::int32_t i = 0; i < static_cast<std::int32_t>(list.entries().size()); ++i)
+        fill(store.gradient({i}), list[{i}].name);
+      EXPECT_EQ(optimizer.step(whole.context, 0.05, true).grad_norm,
+                whole.optimizer.step(whole.context, 0.05, true).grad_norm);
     }
     for (std::size_t i = 0; i < list.entries().size(); ++i) {
-      const Tensor mine = store.master({static_cast<std::int32_t>(i)}), other = whole.store.master({groups.global_index[i]});
-      EXPECT_EQ(std::memcmp(mine.data, other.data, static_cast<std::size_t>(mine.bytes())), 0) << list.entries()[i].spec.name;
+      const Tensor mine = store.master({static_cast<std::int32_t>(i)}),
+                   other = whole.store.master({groups.global_index[i]});
+      EXPECT_EQ(std::memcmp(mine.data, other.data, static_cast<std::size_t>(mine.bytes())), 0)
+          << list.entries()[i].spec.name;
     }
   }
 }
@@ -564,17 +653,30 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   const auto declare = [](parallel::ParameterList list) {
     const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
     list.begin_block(0);
-    list.declare({.name = "up", .shape = {13, 6}, .initializer = normal, .split = {parallel::Split::Along::rows}});
-    list.declare({.name = "norm", .shape = {6}, .initializer = normal, .decay = false, .trust = false});
+    list.declare({.name = "up",
+                  .shape = {13, 6},
+                  .initializer = normal,
+                  .split = {parallel::Split::Along::rows}});
+    list.declare(
+        {.name = "norm", .shape = {6}, .initializer = normal, .decay = false, .trust = false});
     return list;
   };
-  const parallel::ParameterList list = declare(parallel::ParameterList(world().rank(), world().size())), whole_list = declare({});
+  const parallel::ParameterList list = declare(
+                                    parallel::ParameterList(world().rank(), world().size())),
+                                whole_list = declare({});
   comm::Engine engine(comm::Engine::Drive::polled);
-  const NormGroups groups{.model = world(), .global_index = {0, 1}, .tensors = 2, .counted = {1, static_cast<char>(world().rank() == 0)}, .engine = &engine};
-  Arena memory(cpu, "memory", 1 << 20), workspace(cpu, "workspace", 1 << 16), library(cpu, "library", 1 << 16);
+  const NormGroups groups{.model = world(),
+                          .global_index = {0, 1},
+                          .tensors = 2,
+                          .counted = {1, static_cast<char>(world().rank() == 0)},
+                          .engine = &engine};
+  Arena memory(cpu, "memory", 1 << 20), workspace(cpu, "workspace", 1 << 16),
+      library(cpu, "library", 1 << 16);
   ops::Context context(Stream{cpu}, workspace, library);
-  const parallel::FlatLayout layout(list, 1, DType::float32), whole_layout(whole_list, 1, DType::float32);
-  parallel::ParameterStore store(list, layout, {}, memory, memory), whole(whole_list, whole_layout, {}, memory, memory);
+  const parallel::FlatLayout layout(list, 1, DType::float32),
+      whole_layout(whole_list, 1, DType::float32);
+  parallel::ParameterStore store(list, layout, {}, memory, memory),
+      whole(whole_list, whole_layout, {}, memory, memory);
   store.initialize(context, 3);
   whole.initialize(context, 3);
   SquareSums parts(store, groups, memory), all(whole, {}, memory);
@@ -583,12 +685,15 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   const auto squares_of = [&](SquareSums& squares, std::size_t tensor) {
     const ops::SquareParts parts = squares.parts(context.stream());
     double sum = 0;
-    for (std::int64_t part = 0; part < parts.parts; ++part) sum += parts.sums[part * (parts.tensors + 1) + static_cast<std::int64_t>(squares.place(tensor))];
+    for (std::int64_t part = 0; part < parts.parts; ++part)
+      sum +=
+          parts.sums[part * (parts.tensors + 1) + static_cast<std::int64_t>(squares.place(tensor))];
     return sum;
   };
   const double up = squares_of(all, 0), norm = squares_of(all, 1);
   EXPECT_GT(norm, 0);
-  EXPECT_NEAR(squares_of(parts, 0), up, 1e-13 * up) << "sums in double of the same squares, in another order";
+  EXPECT_NEAR(squares_of(parts, 0), up, 1e-13 * up)
+      << "sums in double of the same squares, in another order";
   EXPECT_EQ(squares_of(parts, 1), norm);
 }
 

@@ -25,7 +25,13 @@ std::vector<Layout> layouts() {
               {"parameters", {2, 1, 1}, ShardKind::parameters},
               {"sequence", {1, 2, 1}, ShardKind::parameters, true},
               {"pipeline", {1, 1, 2}, ShardKind::parameters},
-              {"interleaved", {1, 1, 2}, ShardKind::parameters, false, 0, PipelineKind::interleaved, 2}};
+              {"interleaved",
+               {1, 1, 2},
+               ShardKind::parameters,
+               false,
+               0,
+               PipelineKind::interleaved,
+               2}};
     default:
       return {{"data", {4, 1, 1}, ShardKind::parameters},
               {"data tensor", {2, 2, 1}, ShardKind::gradients, true},
@@ -49,7 +55,8 @@ std::vector<Offload> offloads(ShardKind kind) {
 TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
   for (const Layout& layout : layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
-      for (const optim::OptimizerKind optimizer : {optim::OptimizerKind::adamw, optim::OptimizerKind::lamb}) {
+      for (const optim::OptimizerKind optimizer :
+           {optim::OptimizerKind::adamw, optim::OptimizerKind::lamb}) {
         ReplicaOptions options = options_of(layout);
         options.compute = compute;
         options.optimizer.kind = optimizer;
@@ -57,8 +64,9 @@ TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
         const parallel::Mesh mesh(layout.mesh, test_environment().world());
         const test::Trained plain = test::trained(options, mesh);
         for (const Offload& offload : offloads(layout.shard)) {
-          SCOPED_TRACE(
-              fmt::format("{}, {}, {}{}", layout.name, to_string(compute), offload.optimizer ? "optimizer " : "", offload.parameters ? "parameters" : ""));
+          SCOPED_TRACE(fmt::format("{}, {}, {}{}", layout.name, to_string(compute),
+                                   offload.optimizer ? "optimizer " : "",
+                                   offload.parameters ? "parameters" : ""));
           options.offload = offload;
           test::expect_same_bits(test::trained(options, mesh), plain);
         }

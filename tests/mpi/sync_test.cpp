@@ -44,14 +44,17 @@ ReplicaOptions options_of(const Layout& layout) {
   return options;
 }
 
-/// Replicas of every kind of sharding, in and out of order, with one and with two micro-batches a replica; and both ends of a pipeline.
+/// Replicas of every kind of sharding, in and out of order, with one and with two micro-batches a
+/// replica; and both ends of a pipeline.
 std::vector<Layout> layouts() {
   const int ranks = world().size();
   std::vector<Layout> layouts;
-  for (const ShardKind shard : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
+  for (const ShardKind shard :
+       {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 2}) {
-        layouts.push_back({"shard " + std::to_string(static_cast<int>(shard)) + (deterministic ? " tree " : " plain ") + std::to_string(per_rank),
+        layouts.push_back({"shard " + std::to_string(static_cast<int>(shard)) +
+                               (deterministic ? " tree " : " plain ") + std::to_string(per_rank),
                            {ranks, 1, 1},
                            shard,
                            deterministic,
@@ -60,7 +63,8 @@ std::vector<Layout> layouts() {
     }
   }
   if (ranks > 1) layouts.push_back({"pipeline", {ranks / 2, 1, 2}, ShardKind::none, false, 4});
-  if (ranks > 2) layouts.push_back({"pipeline of shards", {ranks / 2, 1, 2}, ShardKind::parameters, false, 4});
+  if (ranks > 2)
+    layouts.push_back({"pipeline of shards", {ranks / 2, 1, 2}, ShardKind::parameters, false, 4});
   return layouts;
 }
 
@@ -74,7 +78,9 @@ ReplicaOptions alone(ReplicaOptions options, std::int64_t accumulation) {
 }
 
 float* floats(const Tensor& flat) { return flat.as<float>(); }
-std::vector<float> values(const Tensor& flat) { return {floats(flat), floats(flat) + flat.elements()}; }
+std::vector<float> values(const Tensor& flat) {
+  return {floats(flat), floats(flat) + flat.elements()};
+}
 
 /// One rank that keeps each sum for a step before it applies it.
 struct LateReference {
@@ -94,15 +100,18 @@ struct LateReference {
   std::vector<float> kept;
 };
 
-/// The largest difference between what a rank owns of a flat buffer and the same elements of one that a rank alone holds.
-double largest_difference(Replica& replica, const Tensor& flat, Replica& whole, const float* expected) {
+/// The largest difference between what a rank owns of a flat buffer and the same elements of one
+/// that a rank alone holds.
+double largest_difference(Replica& replica, const Tensor& flat, Replica& whole,
+                          const float* expected) {
   double largest = 0;
   const parallel::ParameterStore &mine = replica.store(), &all = whole.store();
   for (std::size_t index = 0; index < mine.list().entries().size(); ++index) {
     const parallel::ParameterList::Entry& entry = mine.list().entries()[index];
     const parallel::Shard::Part& part = mine.owned().part({static_cast<std::int32_t>(index)});
     const std::int64_t row = entry.part.row_elements();
-    const float* want = expected + all.owned().part({all.list().find(entry.spec.name)}).offset + part.row_begin * row;
+    const float* want = expected + all.owned().part({all.list().find(entry.spec.name)}).offset +
+                        part.row_begin * row;
     for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
       const double difference = std::abs(double{floats(flat)[part.offset + i]} - double{want[i]});
       largest = std::isfinite(difference) ? std::max(largest, difference) : HUGE_VAL;
@@ -111,7 +120,8 @@ double largest_difference(Replica& replica, const Tensor& flat, Replica& whole, 
   return largest;
 }
 
-/// Of weights of about 1 after some steps at rate 0.1 with sums of float32 in another order: a few units in the last place. A step changes them by a thousandth.
+/// Of weights of about 1 after some steps at rate 0.1 with sums of float32 in another order: a few
+/// units in the last place. A step changes them by a thousandth.
 double tolerance(const Layout& layout) { return layout.deterministic ? 0 : 2e-6; }
 
 TEST(DelayedSync, AppliesEachSumOneStepLater) {
@@ -131,12 +141,17 @@ TEST(DelayedSync, AppliesEachSumOneStepLater) {
       EXPECT_EQ(fixture.replica.optimizer().updates(), step);
     }
     Replica& reference = late.fixture.replica;
-    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.store().flat_master(), reference, floats(reference.store().flat_master())),
+    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.store().flat_master(), reference,
+                                 floats(reference.store().flat_master())),
               tolerance(layout));
-    EXPECT_GT(largest_difference(fixture.replica, fixture.replica.store().flat_master(), at_once.replica, floats(at_once.replica.store().flat_master())), 1e-4);
+    EXPECT_GT(largest_difference(fixture.replica, fixture.replica.store().flat_master(),
+                                 at_once.replica, floats(at_once.replica.store().flat_master())),
+              1e-4);
     fixture.replica.reducer().settle(fixture.replica.context());
     ASSERT_TRUE(fixture.replica.reducer().pending().there);
-    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.reducer().pending_gradient(), reference, late.kept.data()), tolerance(layout));
+    EXPECT_LE(largest_difference(fixture.replica, fixture.replica.reducer().pending_gradient(),
+                                 reference, late.kept.data()),
+              tolerance(layout));
   }
 }
 
@@ -154,7 +169,8 @@ TEST(DelayedSync, ASettledStepGoesOnToTheSameBits) {
       settled.step(rate, first);
       settled.replica.reducer().settle(settled.replica.context());
     }
-    EXPECT_EQ(values(straight.replica.store().flat_master()), values(settled.replica.store().flat_master()));
+    EXPECT_EQ(values(straight.replica.store().flat_master()),
+              values(settled.replica.store().flat_master()));
   }
 }
 
@@ -187,7 +203,8 @@ TEST(Sync, PlansEveryByte) {
       SCOPED_TRACE(layout.name);
       ReplicaOptions options = options_of(layout);
       const parallel::Mesh mesh(layout.mesh, world());
-      const MemoryPlan plain = Replica::measure(options, mesh.shape, world().rank(), DeviceKind::cpu);
+      const MemoryPlan plain =
+          Replica::measure(options, mesh.shape, world().rank(), DeviceKind::cpu);
       options.sync = sync;
       options.outer_momentum = sync == SyncKind::periodic ? 0.5 : 0;
       test::ReplicaFixture fixture(options, 1, mesh);
@@ -207,10 +224,12 @@ TEST(Sync, PlansEveryByte) {
   }
 }
 
-/// All replicas on this rank, one after the other: what they are between averages, and the average made by hand.
+/// All replicas on this rank, one after the other: what they are between averages, and the average
+/// made by hand.
 struct ReplicasByHand {
   ReplicasByHand(const ReplicaOptions& options, int count, std::int64_t per_rank) {
-    for (int replica = 0; replica < count; ++replica) replicas.push_back(std::make_unique<test::ReplicaFixture>(alone(options, per_rank)));
+    for (int replica = 0; replica < count; ++replica)
+      replicas.push_back(std::make_unique<test::ReplicaFixture>(alone(options, per_rank)));
     anchor = ema = values(replicas[0]->replica.store().flat_master());
     velocity.resize(anchor.size());
   }
@@ -223,7 +242,8 @@ struct ReplicasByHand {
     for (std::size_t i = 0; i < ema.size(); ++i) {  // of the mean of all replicas
       double sum = 0;
       for (const auto& fixture : replicas) sum += floats(fixture->replica.store().flat_master())[i];
-      ema[i] += static_cast<float>((1 - ema_decay) * (sum / static_cast<double>(replicas.size()) - ema[i]));
+      ema[i] += static_cast<float>((1 - ema_decay) *
+                                   (sum / static_cast<double>(replicas.size()) - ema[i]));
     }
   }
 
@@ -233,7 +253,8 @@ struct ReplicasByHand {
       std::vector<float> sums;
       for (const Tensor& flat : flats) sums.push_back(floats(flat)[i]);
       for (; sums.size() > 1; sums.resize(sums.size() / 2)) {
-        for (std::size_t pair = 0; pair < sums.size() / 2; ++pair) sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
+        for (std::size_t pair = 0; pair < sums.size() / 2; ++pair)
+          sums[pair] = sums[2 * pair] + sums[2 * pair + 1];
       }
       for (const Tensor& flat : flats) floats(flat)[i] = sums[0] / static_cast<float>(flats.size());
     }
@@ -245,11 +266,13 @@ struct ReplicasByHand {
     mean(masters);
     for (std::size_t slot = 0; slot < replicas[0]->replica.optimizer().slots().size(); ++slot) {
       std::vector<Tensor> slots;
-      for (const auto& fixture : replicas) slots.push_back(fixture->replica.optimizer().slots()[slot].flat);
+      for (const auto& fixture : replicas)
+        slots.push_back(fixture->replica.optimizer().slots()[slot].flat);
       mean(slots);
     }
     if (outer_momentum > 0) go_on_from_anchor(masters, outer_momentum);
-    for (const auto& fixture : replicas) fixture->replica.store().refresh_working(fixture->replica.context());
+    for (const auto& fixture : replicas)
+      fixture->replica.store().refresh_working(fixture->replica.context());
   }
 
   void go_on_from_anchor(const std::vector<Tensor>& masters, float outer_momentum) {
@@ -257,7 +280,8 @@ struct ReplicasByHand {
     for (std::size_t index = 0; index < store.list().entries().size(); ++index) {
       if (store.list().entries()[index].spec.role == parallel::Role::statistic) continue;
       const parallel::FlatLayout::Slot& slot = store.layout().slots()[index];
-      for (auto i = static_cast<std::size_t>(slot.offset); i < static_cast<std::size_t>(slot.offset + slot.elements); ++i) {
+      for (auto i = static_cast<std::size_t>(slot.offset);
+           i < static_cast<std::size_t>(slot.offset + slot.elements); ++i) {
         velocity[i] = outer_momentum * velocity[i] + (floats(masters[0])[i] - anchor[i]);
         for (const Tensor& master : masters) floats(master)[i] = anchor[i] + velocity[i];
       }
@@ -284,7 +308,9 @@ std::vector<Local> locals() {
   ReplicaOptions images = test::small_resnet();
   images.optimizer.momentum = 0.9;
   images.global = images.micro * ranks;
-  std::vector<Local> locals{{"sgd", options_of(layout), layout.mesh}, {"adamw", adamw, layout.mesh}, {"batch norm", images, layout.mesh}};
+  std::vector<Local> locals{{"sgd", options_of(layout), layout.mesh},
+                            {"adamw", adamw, layout.mesh},
+                            {"batch norm", images, layout.mesh}};
   layout.mesh = {ranks / 2, 1, 2};
   // A pipeline adds tied gradients in another order.
   if (ranks > 1) locals.push_back({"pipeline", options_of(layout), layout.mesh, 2e-6});
@@ -314,24 +340,35 @@ TEST(PeriodicSync, IsTheAverageOfRunsThatGoTheirOwnWays) {
           replica.average()->average(replica.context());
           by_hand.average(static_cast<float>(outer_momentum));
         }
-        EXPECT_LE(largest_difference(replica, replica.store().flat_master(), mine, floats(mine.store().flat_master())), local.tolerance) << "step " << step;
+        EXPECT_LE(largest_difference(replica, replica.store().flat_master(), mine,
+                                     floats(mine.store().flat_master())),
+                  local.tolerance)
+            << "step " << step;
       }
       for (std::size_t slot = 0; slot < replica.optimizer().slots().size(); ++slot) {
-        EXPECT_LE(largest_difference(replica, replica.optimizer().slots()[slot].flat, mine, floats(mine.optimizer().slots()[slot].flat)), 10 * local.tolerance);
+        EXPECT_LE(largest_difference(replica, replica.optimizer().slots()[slot].flat, mine,
+                                     floats(mine.optimizer().slots()[slot].flat)),
+                  10 * local.tolerance);
       }
-      // Each replica averages its own weights, whose mean that follows: six steps of a few float32 roundings of numbers of about 1.
-      EXPECT_LE(largest_difference(replica, replica.optimizer().ema(), mine, by_hand.ema.data()), local.tolerance + 2e-6);
+      // Each replica averages its own weights, whose mean that follows: six steps of a few float32
+      // roundings of numbers of about 1.
+      EXPECT_LE(largest_difference(replica, replica.optimizer().ema(), mine, by_hand.ema.data()),
+                local.tolerance + 2e-6);
       ASSERT_EQ(replica.average()->velocity().defined(), outer_momentum > 0);
       if (outer_momentum == 0) continue;
-      EXPECT_LE(largest_difference(replica, replica.average()->velocity(), mine, by_hand.velocity.data()), 10 * local.tolerance);
+      EXPECT_LE(
+          largest_difference(replica, replica.average()->velocity(), mine, by_hand.velocity.data()),
+          10 * local.tolerance);
     }
   }
 }
 
-/// Between averages replicas are apart; after one they have the same bits, at every part of the model.
+/// Between averages replicas are apart; after one they have the same bits, at every part of the
+/// model.
 TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
   const int ranks = world().size();
-  for (const MeshShape& shape : {MeshShape{ranks, 1, 1}, MeshShape{std::max(1, ranks / 2), std::min(ranks, 2), 1}}) {
+  for (const MeshShape& shape :
+       {MeshShape{ranks, 1, 1}, MeshShape{std::max(1, ranks / 2), std::min(ranks, 2), 1}}) {
     SCOPED_TRACE(shape.tensor);
     ReplicaOptions options = options_of({"", shape, ShardKind::none, false, 2});
     options.sync = SyncKind::periodic;
@@ -342,7 +379,9 @@ TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
     const auto same = [&] {
       std::vector<float> mine = values(replica.store().flat_master()), first = mine;
       mesh.data.broadcast(std::as_writable_bytes(std::span(first)), 0);
-      return world().all_reduce(std::memcmp(mine.data(), first.data(), mine.size() * sizeof(float)) == 0, comm::Reduction::min) != 0;
+      return world().all_reduce(
+                 std::memcmp(mine.data(), first.data(), mine.size() * sizeof(float)) == 0,
+                 comm::Reduction::min) != 0;
     };
     replica.average()->anchor(replica.context());
     for (int step = 0; step < 4; ++step) {

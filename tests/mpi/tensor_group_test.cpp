@@ -27,7 +27,8 @@ struct Place {
   Tensor random(const Shape& shape, std::uint64_t seed) {
     const Tensor tensor = memory.allocate(DType::float32, shape);
     const std::uint64_t key = random_key(seed, "rank " + std::to_string(world().rank()));
-    for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.as<float>()[i] = static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
+    for (std::int64_t i = 0; i < tensor.elements(); ++i)
+      tensor.as<float>()[i] = static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
     return tensor;
   }
 
@@ -38,7 +39,10 @@ struct Place {
 
 class TensorGroups : public testing::TestWithParam<comm::SumOrder> {
  protected:
-  TensorGroups() : engine(comm::Engine::Drive::polled), group(world(), engine, GetParam(), true), here(DeviceKind::cpu) {}
+  TensorGroups()
+      : engine(comm::Engine::Drive::polled),
+        group(world(), engine, GetParam(), true),
+        here(DeviceKind::cpu) {}
   comm::Engine engine;
   TensorGroup group;
   Place here;
@@ -46,9 +50,12 @@ class TensorGroups : public testing::TestWithParam<comm::SumOrder> {
 
 TEST_P(TensorGroups, AllReduceAddsTheParts) {
   const Tensor x = here.tensor(DType::float32, {5, 7});
-  for (std::int64_t i = 0; i < x.elements(); ++i) x.as<float>()[i] = static_cast<float>(i * (world().rank() + 1));  // whole numbers: exact in any order
+  for (std::int64_t i = 0; i < x.elements(); ++i)
+    x.as<float>()[i] =
+        static_cast<float>(i * (world().rank() + 1));  // whole numbers: exact in any order
   group.all_reduce(here.context, x);
-  for (std::int64_t i = 0; i < x.elements(); ++i) EXPECT_EQ(x.as<float>()[i], static_cast<float>(i * world().size() * (world().size() + 1) / 2));
+  for (std::int64_t i = 0; i < x.elements(); ++i)
+    EXPECT_EQ(x.as<float>()[i], static_cast<float>(i * world().size() * (world().size() + 1) / 2));
   EXPECT_EQ(here.workspace.used_bytes(), 0);
 }
 
@@ -58,8 +65,10 @@ TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
   for (const bool sequence : {true, false}) {
     for (const int chunks : {1, 4}) {
       SCOPED_TRACE(std::to_string(chunks) + (sequence ? " chunks in sequence" : " chunks"));
-      const TensorGroup cut(world(), engine, GetParam(), sequence, {.most = chunks, .least_rows = 1, .least_elements = 1});
-      const Tensor expected = here.random({rows, width}, 1), partial = here.random({rows, width}, 1);
+      const TensorGroup cut(world(), engine, GetParam(), sequence,
+                            {.most = chunks, .least_rows = 1, .least_elements = 1});
+      const Tensor expected = here.random({rows, width}, 1),
+                   partial = here.random({rows, width}, 1);
       cut.all_reduce(here.context, expected);
       const ArenaScope scope(here.workspace);
       const Tensor held = RowSum::room(here.context, cut, partial);
@@ -74,12 +83,16 @@ TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
           const std::int64_t among_all = chunk.first_held + row - chunk.held_begin;
           EXPECT_EQ(cut.place_of(among_all, rows, width).row, row);
           EXPECT_EQ(cut.place_of(among_all, rows, width).rank, world().rank());
-          const float *mine = held.as<float>() + row * width, *theirs = expected.as<float>() + among_all * width;
+          const float *mine = held.as<float>() + row * width,
+                      *theirs = expected.as<float>() + among_all * width;
           if (GetParam() == comm::SumOrder::tree) {
-            EXPECT_EQ(std::memcmp(mine, theirs, static_cast<std::size_t>(width) * sizeof(float)), 0) << "other bits than all_reduce gives";
+            EXPECT_EQ(std::memcmp(mine, theirs, static_cast<std::size_t>(width) * sizeof(float)), 0)
+                << "other bits than all_reduce gives";
           }
-          // At most 3 additions of normal numbers (|x| < 6), each off by half a unit in the last place of a sum below 32, on both sides.
-          for (std::int64_t i = 0; i < width; ++i) ASSERT_NEAR(mine[i], theirs[i], 6 * 32 * 0x1p-24) << i;
+          // At most 3 additions of normal numbers (|x| < 6), each off by half a unit in the last
+          // place of a sum below 32, on both sides.
+          for (std::int64_t i = 0; i < width; ++i)
+            ASSERT_NEAR(mine[i], theirs[i], 6 * 32 * 0x1p-24) << i;
         }
       }
     }
@@ -92,32 +105,38 @@ TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
   const std::int64_t rows = 4 * RowCut::unit * world().size(), width = 3;
   for (const bool sequence : {true, false}) {
     for (const int chunks : {1, 2, 4}) {
-      const TensorGroup cut(world(), engine, GetParam(), sequence, {.most = chunks, .least_rows = 1, .least_elements = 1});
+      const TensorGroup cut(world(), engine, GetParam(), sequence,
+                            {.most = chunks, .least_rows = 1, .least_elements = 1});
       const Tensor mine = here.tensor(DType::int32, {cut.rows_held(rows), width});
       const int pieces = cut.pieces_held(rows, width);
       EXPECT_EQ(pieces, sequence && world().size() > 1 ? chunks : 1);
       for (int piece = 0; piece < pieces; ++piece) {
         const RowChunk at = cut.chunk(piece, pieces, rows);
         for (std::int64_t i = at.held_begin * width; i < at.held_end * width; ++i)
-          mine.as<std::int32_t>()[i] = static_cast<std::int32_t>(at.first_held * width + i - at.held_begin * width);
+          mine.as<std::int32_t>()[i] =
+              static_cast<std::int32_t>(at.first_held * width + i - at.held_begin * width);
       }
       const ArenaScope scope(here.workspace);
       RowGather gather(here.context, cut, mine);
       for (int number = 0; number < gather.chunks(); ++number) {
         gather.wait(number);
-        for (std::int64_t i = gather.chunk(number).begin * width; i < gather.chunk(number).end * width; ++i)
+        for (std::int64_t i = gather.chunk(number).begin * width;
+             i < gather.chunk(number).end * width; ++i)
           ASSERT_EQ(gather.whole().as<std::int32_t>()[i], static_cast<std::int32_t>(i));
       }
-      EXPECT_EQ(gather.whole().data == mine.data, cut.pieces_held(rows, width) == 1 && !cut.rows_are_split());
+      EXPECT_EQ(gather.whole().data == mine.data,
+                cut.pieces_held(rows, width) == 1 && !cut.rows_are_split());
     }
   }
 }
 
-// As many as the bounds allow, never more than asked for, and one where a rank's part of a chunk would not be a multiple of the unit.
+// As many as the bounds allow, never more than asked for, and one where a rank's part of a chunk
+// would not be a multiple of the unit.
 TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
   comm::Engine engine(comm::Engine::Drive::polled);
   const auto chunks = [&](int size, std::int64_t rows, std::int64_t columns) {
-    return TensorGroup(comm::Communicator::meta(0, size), engine, comm::SumOrder::library, true).chunks(rows, columns);
+    return TensorGroup(comm::Communicator::meta(0, size), engine, comm::SumOrder::library, true)
+        .chunks(rows, columns);
   };
   const RowCut cut;
   EXPECT_EQ(chunks(2, 4 * 2048, 1024), 4);
@@ -132,21 +151,26 @@ TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
 }
 
 TEST_P(TensorGroups, GathersPartsOfAnyTypeInRankOrder) {
-  for (const DType type : {DType::bfloat16, DType::float16, DType::float32, DType::int64, DType::uint8}) {
+  for (const DType type :
+       {DType::bfloat16, DType::float16, DType::float32, DType::int64, DType::uint8}) {
     const Tensor mine = here.tensor(type, {3, 5}), all = here.tensor(type, {world().size(), 3, 5});
     std::memset(mine.data, 17 + world().rank(), static_cast<std::size_t>(mine.bytes()));
     group.gather(here.context, mine, all);
     for (int rank = 0; rank < world().size(); ++rank) {
-      const std::vector<unsigned char> expected(static_cast<std::size_t>(mine.bytes()), static_cast<unsigned char>(17 + rank));
-      EXPECT_EQ(std::memcmp(all.rows(rank, rank + 1).data, expected.data(), expected.size()), 0) << to_string(type) << " of rank " << rank;
+      const std::vector<unsigned char> expected(static_cast<std::size_t>(mine.bytes()),
+                                                static_cast<unsigned char>(17 + rank));
+      EXPECT_EQ(std::memcmp(all.rows(rank, rank + 1).data, expected.data(), expected.size()), 0)
+          << to_string(type) << " of rank " << rank;
     }
   }
 }
 
-// The same calls on meta: as much workspace, and the bytes that a ring would send; on a group of one none.
+// The same calls on meta: as much workspace, and the bytes that a ring would send; on a group of
+// one none.
 TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
   const std::int64_t size = world().size(), rows = 6 * size;
-  const comm::Communicator absent = size == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
+  const comm::Communicator absent =
+      size == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
   const TensorGroup planned(absent, engine, GetParam(), true);
   Place there(DeviceKind::meta);
   const auto calls = [&](Place& place, const TensorGroup& ranks) {
@@ -166,11 +190,17 @@ TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
   EXPECT_EQ(there.workspace.peak_bytes(), here.workspace.peak_bytes());
   EXPECT_EQ(there.context.counters().bytes, here.context.counters().bytes);
   const double whole_bytes = 4.0 * 11 * static_cast<double>(rows);
-  EXPECT_EQ(absent.meta_bytes(), size == 1 ? 0 : whole_bytes + 2 * whole_bytes * static_cast<double>(size - 1) / static_cast<double>(size));
+  EXPECT_EQ(absent.meta_bytes(), size == 1 ? 0
+                                           : whole_bytes + 2 * whole_bytes *
+                                                               static_cast<double>(size - 1) /
+                                                               static_cast<double>(size));
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, TensorGroups, testing::Values(comm::SumOrder::library, comm::SumOrder::tree),
-                         [](const auto& order) { return order.param == comm::SumOrder::tree ? "tree" : "library"; });
+INSTANTIATE_TEST_SUITE_P(Orders, TensorGroups,
+                         testing::Values(comm::SumOrder::library, comm::SumOrder::tree),
+                         [](const auto& order) {
+                           return order.param == comm::SumOrder::tree ? "tree" : "library";
+                         });
 
 TEST(TensorGroup, OfOneSendsNothing) {
   Place here(DeviceKind::cpu);

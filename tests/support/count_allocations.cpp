@@ -4,7 +4,8 @@
 #include <cstdlib>
 #include <new>
 
-// In a file of its own: where the compiler sees both halves and inlines one, it warns of a mismatch.
+// In a file of its own: where the compiler sees both halves and inlines one, it warns of a
+// mismatch.
 namespace {
 std::atomic<std::int64_t> allocations{0};
 }

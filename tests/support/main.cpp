@@ -25,7 +25,8 @@ struct KokkosEnvironment : testing::Environment {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   std::string why;
-  if (trireme::test::tested_device() == trireme::DeviceKind::cuda && trireme::cuda_device_count(&why) == 0) {
+  if (trireme::test::tested_device() == trireme::DeviceKind::cuda &&
+      trireme::cuda_device_count(&why) == 0) {
     std::printf("skipped: no CUDA device: %s\n", why.c_str());
     return 77;  // ctest: skipped
   }

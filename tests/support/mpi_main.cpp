@@ -15,8 +15,9 @@ trireme::comm::Environment* environment = nullptr;
 class QuietPrinter final : public testing::EmptyTestEventListener {
   void OnTestPartResult(const testing::TestPartResult& result) override {
     if (!result.failed()) return;
-    std::cerr << "rank " << environment->world().rank() << ": " << (result.file_name() == nullptr ? "?" : result.file_name()) << ":" << result.line_number()
-              << ": " << result.message() << std::endl;
+    std::cerr << "rank " << environment->world().rank() << ": "
+              << (result.file_name() == nullptr ? "?" : result.file_name()) << ":"
+              << result.line_number() << ": " << result.message() << std::endl;
   }
 };
 
@@ -38,5 +39,7 @@ int main(int argc, char** argv) {
     const trireme::KokkosScope kokkos;
     result = RUN_ALL_TESTS();
   }
-  mpi.leave(mpi.world().all_reduce(result != 0, trireme::comm::Reduction::max) != 0 ? trireme::ExitCode::failure : trireme::ExitCode::done);
+  mpi.leave(mpi.world().all_reduce(result != 0, trireme::comm::Reduction::max) != 0
+                ? trireme::ExitCode::failure
+                : trireme::ExitCode::done);
 }

@@ -10,18 +10,21 @@
 
 namespace trireme::test {
 
-/// A replica with samples of its own, keyed by their index: for tests of whole steps without files. Images or tokens, as the model wants; by default of
-/// the mesh of one rank and on the CPU.
+/// A replica with samples of its own, keyed by their index: for tests of whole steps without files.
+/// Images or tokens, as the model wants; by default of the mesh of one rank and on the CPU.
 struct ReplicaFixture {
-  explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1, const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()),
+  explicit ReplicaFixture(const train::ReplicaOptions& options, std::uint64_t seed = 1,
+                          const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()),
                           Device device = {})
       : options(options),
         mesh(mesh),
         plan(train::Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind)),
         engine(comm::Engine::Drive::polled),
         replica(options, device, device.kind, plan, mesh, engine),
-        images(static_cast<std::size_t>(options.tokens() ? 0 : options.micro * options.image.elements())),
-        tokens(static_cast<std::size_t>(options.tokens() ? options.micro * options.labels_per_sample() : 0)),
+        images(static_cast<std::size_t>(
+            options.tokens() ? 0 : options.micro * options.image.elements())),
+        tokens(static_cast<std::size_t>(
+            options.tokens() ? options.micro * options.labels_per_sample() : 0)),
         labels(static_cast<std::size_t>(options.micro * options.labels_per_sample())),
         sample_keys(static_cast<std::size_t>(options.micro)),
         transforms(static_cast<std::size_t>(options.micro)),
@@ -31,20 +34,24 @@ struct ReplicaFixture {
 
   ReplicaFixture(const ReplicaFixture&) = delete;
   ReplicaFixture& operator=(const ReplicaFixture&) = delete;
-  ~ReplicaFixture() { engine.quiesce(); }  // weights may still be gathered into the replica's memory
+  ~ReplicaFixture() {
+    engine.quiesce();
+  }  // weights may still be gathered into the replica's memory
 
   /// Micro-batch number `index`.
   data::MicroBatch batch(std::int64_t index) {
     data::MicroBatch batch;
     options.tokens() ? fill_tokens(index, batch) : fill_images(index, batch);
-    for (std::int64_t b = 0; b < options.micro; ++b) sample_keys[static_cast<std::size_t>(b)] = data::sample_key(0, index * options.micro + b);
+    for (std::int64_t b = 0; b < options.micro; ++b)
+      sample_keys[static_cast<std::size_t>(b)] = data::sample_key(0, index * options.micro + b);
     batch.transforms = transforms.data();
     batch.sample_keys = sample_keys.data();
     batch.valid = options.micro;
     return batch;
   }
 
-  /// Gradients of one step over all micro-batches (the first of them is number `first`). Returns the loss summed over samples; 0 but at the last stage.
+  /// Gradients of one step over all micro-batches (the first of them is number `first`). Returns
+  /// the loss summed over samples; 0 but at the last stage.
   double gradients(std::int64_t first = 0) {
     replica.begin_step();
     double loss = 0;
@@ -79,7 +86,9 @@ struct ReplicaFixture {
   double step(double rate, std::int64_t first = 0) {
     gradients(first);
     optim::StepOutcome outcome;
-    if (handed_on.there) outcome = replica.optimizer().step(replica.context(), rate, handed_on.finite, handed_on.scale);
+    if (handed_on.there)
+      outcome =
+          replica.optimizer().step(replica.context(), rate, handed_on.finite, handed_on.scale);
     replica.store().publish(replica.context());
     return outcome.grad_norm;
   }
@@ -103,11 +112,16 @@ struct ReplicaFixture {
       const auto label = static_cast<std::int32_t>((index * options.micro + b) % options.classes);
       labels[static_cast<std::size_t>(b)] = label;
       for (std::int64_t p = 0; p < pixels; ++p) {
-        const double noise = uniform_at(77 + static_cast<std::uint64_t>(index), static_cast<std::uint64_t>(b * pixels + p));
-        images[static_cast<std::size_t>(b * pixels + p)] = static_cast<std::uint8_t>(20.0 * label + 60.0 * noise);
+        const double noise = uniform_at(77 + static_cast<std::uint64_t>(index),
+                                        static_cast<std::uint64_t>(b * pixels + p));
+        images[static_cast<std::size_t>(b * pixels + p)] =
+            static_cast<std::uint8_t>(20.0 * label + 60.0 * noise);
       }
     }
-    batch.inputs = {images.data(), DType::uint8, DeviceKind::cpu, {options.micro, options.image[0], options.image[1], options.image[2]}};
+    batch.inputs = {images.data(),
+                    DType::uint8,
+                    DeviceKind::cpu,
+                    {options.micro, options.image[0], options.image[1], options.image[2]}};
     batch.labels = {labels.data(), DType::int32, DeviceKind::cpu, {options.micro}};
   }
 
@@ -119,7 +133,8 @@ struct ReplicaFixture {
       for (std::int64_t t = 0; t < context; ++t) {
         const auto at = static_cast<std::size_t>(b * context + t);
         tokens[at] = static_cast<std::int32_t>((sample + t * (1 + sample % 3)) % options.classes);
-        labels[at] = static_cast<std::int32_t>((sample + (t + 1) * (1 + sample % 3)) % options.classes);
+        labels[at] =
+            static_cast<std::int32_t>((sample + (t + 1) * (1 + sample % 3)) % options.classes);
       }
     }
     const Shape shape{options.micro, context};
@@ -143,7 +158,14 @@ inline train::ReplicaOptions small_resnet(int depth = 8, std::int64_t width = 8)
 inline train::ReplicaOptions small_gpt(std::int64_t layers = 2, std::int64_t width = 16) {
   train::ReplicaOptions options;
   options.model.kind = model::ModelKind::gpt;
-  options.model.gpt = {.layers = layers, .heads = 4, .width = width, .context = 8, .kv_heads = 4, .mlp_width = 4 * width, .vocabulary = 37, .dropout = 0.1};
+  options.model.gpt = {.layers = layers,
+                       .heads = 4,
+                       .width = width,
+                       .context = 8,
+                       .kv_heads = 4,
+                       .mlp_width = 4 * width,
+                       .vocabulary = 37,
+                       .dropout = 0.1};
   options.optimizer.kind = optim::OptimizerKind::adamw;
   options.classes = 37;
   options.micro = options.global = 2;

@@ -7,7 +7,8 @@
 
 namespace trireme::test {
 
-/// A folder of little programs in front of the PATH, and the variables of no batch job, until its end.
+/// A folder of little programs in front of the PATH, and the variables of no batch job, until its
+/// end.
 class StandInPrograms {
  public:
   StandInPrograms() : path_(std::getenv("PATH")) {
@@ -29,7 +30,9 @@ class StandInPrograms {
   std::string operator/(const std::string& name) const { return folder_ / name; }
 
   static void forget_jobs() {
-    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID", "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"}) unsetenv(name);
+    for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID",
+                             "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"})
+      unsetenv(name);
   }
 
  private:

@@ -8,7 +8,8 @@
 
 namespace trireme::test {
 
-/// The device that the tests of ops run on, by the environment: TRIREME_TEST_DEVICE = cpu (also where it is not set), emulated or cuda.
+/// The device that the tests of ops run on, by the environment: TRIREME_TEST_DEVICE = cpu (also
+/// where it is not set), emulated or cuda.
 inline DeviceKind tested_device() {
   static const DeviceKind kind = [] {
     const char* const name = std::getenv("TRIREME_TEST_DEVICE");
@@ -21,7 +22,8 @@ inline DeviceKind tested_device() {
   return kind;
 }
 
-/// Whether this program's kernels have a device's form on whatever they run (test_device_form). Defined in main.cpp.
+/// Whether this program's kernels have a device's form on whatever they run (test_device_form).
+/// Defined in main.cpp.
 extern const bool kernels_in_device_form;
 
 }  // namespace trireme::test

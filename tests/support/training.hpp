@@ -20,17 +20,22 @@ struct Trained {
 inline void append_values(train::Replica& replica, const Tensor& from, std::vector<float>& to) {
   const std::size_t before = to.size();
   to.resize(before + static_cast<std::size_t>(from.elements()));
-  synchronize(replica.context().stream());  // what lies in host memory may still be on its way there
-  copy_bytes(replica.context().stream(), to.data() + before, from.data, static_cast<std::size_t>(from.bytes()));
+  synchronize(
+      replica.context().stream());  // what lies in host memory may still be on its way there
+  copy_bytes(replica.context().stream(), to.data() + before, from.data,
+             static_cast<std::size_t>(from.bytes()));
 }
 
-/// Three steps over three different sets of micro-batches, an evaluation between them and one at the end, of the average where there is one. Holds that
-/// the plan is what they took.
-inline Trained trained(const train::ReplicaOptions& options, const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()), Device device = {}) {
+/// Three steps over three different sets of micro-batches, an evaluation between them and one at
+/// the end, of the average where there is one. Holds that the plan is what they took.
+inline Trained trained(const train::ReplicaOptions& options,
+                       const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()),
+                       Device device = {}) {
   ReplicaFixture fixture(options, 1, mesh, device);
   Trained result;
   for (std::int64_t step = 0; step < 3; ++step) {
-    result.norms.push_back(fixture.step(0.01, (step * mesh.shape.data + mesh.place.data_rank) * options.accumulation));
+    result.norms.push_back(
+        fixture.step(0.01, (step * mesh.shape.data + mesh.place.data_rank) * options.accumulation));
     double loss = 0;
     for (const train::Sums& sums : fixture.micro_batch_sums()) loss += sums.loss;
     result.losses.push_back(loss);
@@ -41,8 +46,10 @@ inline Trained trained(const train::ReplicaOptions& options, const parallel::Mes
   }
   fixture.engine.quiesce();
   append_values(fixture.replica, fixture.replica.store().flat_master(), result.master);
-  for (const optim::Optimizer::Slot& slot : fixture.replica.optimizer().slots()) append_values(fixture.replica, slot.flat, result.slots);
-  if (const Tensor ema = fixture.replica.optimizer().ema(); ema.defined()) append_values(fixture.replica, ema, result.ema);
+  for (const optim::Optimizer::Slot& slot : fixture.replica.optimizer().slots())
+    append_values(fixture.replica, slot.flat, result.slots);
+  if (const Tensor ema = fixture.replica.optimizer().ema(); ema.defined())
+    append_values(fixture.replica, ema, result.ema);
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
   return result;
 }

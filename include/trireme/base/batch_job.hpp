@@ -10,7 +10,8 @@ namespace trireme {
 struct BatchJob {
   enum class System { slurm, pbs, lsf, flux };
   System system = System::slurm;
-  std::string id;  ///< only of characters that may stand in a command line between ''; empty where Flux does not tell it
+  std::string id;  ///< only of characters that may stand in a command line between ''; empty where
+                   ///< Flux does not tell it
 
   /// "slurm 4711", as environment.json and the lease of a run folder have it.
   std::string text() const;
@@ -20,14 +21,17 @@ struct BatchJob {
   static std::optional<BatchJob> of(const std::string& text);
 };
 
-/// The jobs that this process is in, outermost first: of Slurm (SLURM_JOB_ID), PBS and Torque (PBS_JOBID), LSF (LSB_JOBID, with LSB_JOBINDEX in an array) and
-/// Flux (FLUX_URI; `flux getattr jobid` in an allocation of `flux batch` or `flux alloc`, else FLUX_JOB_ID).
+/// The jobs that this process is in, outermost first: of Slurm (SLURM_JOB_ID), PBS and Torque
+/// (PBS_JOBID), LSF (LSB_JOBID, with LSB_JOBINDEX in an array) and Flux (FLUX_URI; `flux getattr
+/// jobid` in an allocation of `flux batch` or `flux alloc`, else FLUX_JOB_ID).
 std::vector<BatchJob> batch_jobs();
 
-/// Whether the batch system says that the job is over. False also where it does not answer within seconds or knows no such job, which may be another cluster's.
+/// Whether the batch system says that the job is over. False also where it does not answer within
+/// seconds or knows no such job, which may be another cluster's.
 bool is_over(const BatchJob& job);
 
-/// What a command of a batch system prints in the C locale, at most 64 KiB; empty where it cannot be run.
+/// What a command of a batch system prints in the C locale, at most 64 KiB; empty where it cannot
+/// be run.
 std::string output_of(const std::string& command);
 
 /// The value of `key = value` in the lines of `qstat -f`.

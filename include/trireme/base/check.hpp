@@ -1,6 +1,7 @@
 #pragma once
 
-// Checks whose message is a format string. What nvcc compiles takes error.hpp and expect.hpp instead: fmt 9 does not compile there.
+// Checks whose message is a format string. What nvcc compiles takes error.hpp and expect.hpp
+// instead: fmt 9 does not compile there.
 
 #include <string>
 #include <utility>
@@ -12,8 +13,8 @@
 
 namespace trireme {
 
-/// Checks what came from outside (always on). The message says the problem, why it matters and what would be right.
-/// Throws InputError.
+/// Checks what came from outside (always on). The message says the problem, why it matters and what
+/// would be right. Throws InputError.
 template <class... Args>
 void validate(bool holds, fmt::format_string<Args...> format, Args&&... args) {
   if (!holds) throw InputError(fmt::format(format, std::forward<Args>(args)...));

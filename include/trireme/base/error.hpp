@@ -6,14 +6,22 @@
 namespace trireme {
 
 /// What the program's exit codes mean (docs/contract: section 1). Batch scripts test them.
-enum class ExitCode : int { done = 0, failure = 1, wrong_input = 2, stopped_early = 75, diverged = 76, rank_lost = 77 };
+enum class ExitCode : int {
+  done = 0,
+  failure = 1,
+  wrong_input = 2,
+  stopped_early = 75,
+  diverged = 76,
+  rank_lost = 77
+};
 
 /// Base of every error that ends the program: the message is printed once, the code is left with.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& message) : std::runtime_error(message), code_(code) {}
   ExitCode code() const { return code_; }
-  /// Whether every rank throws this error at the same place (comm::agree), so that all can leave together and one of them speaks.
+  /// Whether every rank throws this error at the same place (comm::agree), so that all can leave
+  /// together and one of them speaks.
   bool agreed() const { return agreed_; }
   void set_agreed() { agreed_ = true; }
 

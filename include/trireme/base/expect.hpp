@@ -12,11 +12,13 @@ namespace trireme {
 
 }  // namespace trireme
 
-/// Checks the program's own assumptions: a failure is a bug. Compiled in with TRIREME_CONTRACTS (debug, asan).
+/// Checks the program's own assumptions: a failure is a bug. Compiled in with TRIREME_CONTRACTS
+/// (debug, asan).
 #if defined(TRIREME_CONTRACTS) && defined(TRIREME_FIXED_LOCATIONS)
 #define TRIREME_EXPECT(condition) ((condition) ? void(0) : ::trireme::contract_broken("", "", 0))
 #elif defined(TRIREME_CONTRACTS)
-#define TRIREME_EXPECT(condition) ((condition) ? void(0) : ::trireme::contract_broken(#condition, __FILE__, __LINE__))
+#define TRIREME_EXPECT(condition) \
+  ((condition) ? void(0) : ::trireme::contract_broken(#condition, __FILE__, __LINE__))
 #else
 #define TRIREME_EXPECT(condition) ((void)sizeof(bool(condition)))
 #endif

@@ -9,8 +9,8 @@
 
 namespace trireme {
 
-/// The run's log: rank 0 speaks on the terminal (stderr) and in log.txt; other ranks are silent but for error().
-/// Made in main and passed down. Lines may be written from any thread.
+/// The run's log: rank 0 speaks on the terminal (stderr) and in log.txt; other ranks are silent but
+/// for error(). Made in main and passed down. Lines may be written from any thread.
 class Log {
  public:
   /// `speaks`: whether info and warnings of this rank are shown (world rank 0).

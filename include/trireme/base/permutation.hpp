@@ -7,9 +7,10 @@
 
 namespace trireme {
 
-/// A keyed permutation of [0, size): every element in O(1) time and memory, anywhere, so the order of an epoch needs neither a
-/// table nor a message. A balanced Feistel network of eight rounds over the smallest even number of bits that holds size, walked
-/// until the value falls inside ("cycle walking", Black & Rogaway 2002, section 4): at most four steps in the mean.
+/// A keyed permutation of [0, size): every element in O(1) time and memory, anywhere, so the order
+/// of an epoch needs neither a table nor a message. A balanced Feistel network of eight rounds over
+/// the smallest even number of bits that holds size, walked until the value falls inside ("cycle
+/// walking", Black & Rogaway 2002, section 4): at most four steps in the mean.
 class Permutation {
  public:
   Permutation(std::uint64_t key, std::uint64_t size) : key_(key), size_(size) {

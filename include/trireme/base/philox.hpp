@@ -36,10 +36,14 @@ TRIREME_FUNCTION std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
 #endif
 }
 
-/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a pure function of key and counter.
-TRIREME_FUNCTION RandomWords philox(std::uint64_t key, std::uint64_t counter_low, std::uint64_t counter_high) {
-  std::uint32_t c0 = static_cast<std::uint32_t>(counter_low), c1 = static_cast<std::uint32_t>(counter_low >> 32);
-  std::uint32_t c2 = static_cast<std::uint32_t>(counter_high), c3 = static_cast<std::uint32_t>(counter_high >> 32);
+/// Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011): a pure
+/// function of key and counter.
+TRIREME_FUNCTION RandomWords philox(std::uint64_t key, std::uint64_t counter_low,
+                                    std::uint64_t counter_high) {
+  std::uint32_t c0 = static_cast<std::uint32_t>(counter_low),
+                c1 = static_cast<std::uint32_t>(counter_low >> 32);
+  std::uint32_t c2 = static_cast<std::uint32_t>(counter_high),
+                c3 = static_cast<std::uint32_t>(counter_high >> 32);
   std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = wide_product(0xD2511F53u, c0), p1 = wide_product(0xCD9E8D57u, c2);
@@ -56,20 +60,26 @@ TRIREME_FUNCTION RandomWords philox(std::uint64_t key, std::uint64_t counter_low
 }
 
 /// A uniform number in [0, 1) of 24 bits.
-TRIREME_FUNCTION float uniform_unit(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1p-24f; }
+TRIREME_FUNCTION float uniform_unit(std::uint32_t word) {
+  return static_cast<float>(word >> 8) * 0x1p-24f;
+}
 
-/// A key derived from the run's seed and a name ("init/conv1.weight", "augment", ...): everything random is a function of its name.
+/// A key derived from the run's seed and a name ("init/conv1.weight", "augment", ...): everything
+/// random is a function of its name.
 inline std::uint64_t random_key(std::uint64_t seed, std::string_view name) {
   std::uint64_t hash = 0xCBF29CE484222325ull;  // FNV-1a, then mixed with the seed
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
   return mix64(mix64(seed + 0x9E3779B97F4A7C15ull) ^ hash);
 }
 
-/// Standard normal number of element `index` under `key` (Box-Muller in double from one Philox call).
+/// Standard normal number of element `index` under `key` (Box-Muller in double from one Philox
+/// call).
 inline double normal_at(std::uint64_t key, std::uint64_t index) {
   const RandomWords r = philox(key, index, 0);
-  const double u = (static_cast<double>((std::uint64_t{r.word[0]} << 21) ^ (r.word[1] >> 11)) + 0.5) * 0x1p-53;
-  const double v = (static_cast<double>((std::uint64_t{r.word[2]} << 21) ^ (r.word[3] >> 11)) + 0.5) * 0x1p-53;
+  const double u =
+      (static_cast<double>((std::uint64_t{r.word[0]} << 21) ^ (r.word[1] >> 11)) + 0.5) * 0x1p-53;
+  const double v =
+      (static_cast<double>((std::uint64_t{r.word[2]} << 21) ^ (r.word[3] >> 11)) + 0.5) * 0x1p-53;
   return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586476925 * v);
 }
 

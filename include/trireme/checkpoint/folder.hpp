@@ -27,45 +27,54 @@ struct Choice {
   Contents contents;  ///< what the chosen one says of itself
 };
 
-/// The newest checkpoint of a folder whose seal (or, of a foreign file, whose structure) is whole; newer damaged ones are listed with the
-/// reason. Rank 0 looks, all get the answer. Left-over *.tmp files are never candidates. Nothing is renamed or removed.
-/// Throws NewerFormat at one that a newer program wrote: going on from an older one would lose what that one trained.
+/// The newest checkpoint of a folder whose seal (or, of a foreign file, whose structure) is whole;
+/// newer damaged ones are listed with the reason. Rank 0 looks, all get the answer. Left-over *.tmp
+/// files are never candidates. Nothing is renamed or removed. Throws NewerFormat at one that a
+/// newer program wrote: going on from an older one would lose what that one trained.
 Choice find_newest(const comm::Communicator& world, const std::string& folder);
 
-/// Starts that went on from a checkpoint, in a row, and did not come to a step: restart.json of the run folder.
+/// Starts that went on from a checkpoint, in a row, and did not come to a step: restart.json of the
+/// run folder.
 struct Attempts {
   std::string checkpoint;  ///< name of the file; empty: none
   int starts = 0;
 };
-/// A checkpoint with so many of them is passed over, as long as there is an older one (as SCR does).
+/// A checkpoint with so many of them is passed over, as long as there is an older one (as SCR
+/// does).
 constexpr int attempts_allowed = 2;
 
 /// What the run folder says; rank 0 reads, all get the answer. Collective.
 Attempts read_attempts(const comm::Communicator& world, const std::string& run_folder);
 /// This start goes on from a checkpoint: one more. By rank 0; elsewhere it does nothing.
-void count_attempt(const comm::Communicator& world, const std::string& run_folder, const std::string& checkpoint);
+void count_attempt(const comm::Communicator& world, const std::string& run_folder,
+                   const std::string& checkpoint);
 /// This start came to a step. By rank 0; elsewhere it does nothing.
 void forget_attempts(const comm::Communicator& world, const std::string& run_folder);
-/// Where the choice was tried too often and an older one is whole, that one; the other is renamed to <name>.failed. Collective.
-Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder, const Choice& newest, Log& log);
+/// Where the choice was tried too often and an older one is whole, that one; the other is renamed
+/// to <name>.failed. Collective.
+Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder,
+                        const Choice& newest, Log& log);
 
-/// Removes what killed starts left half written, *.h5.tmp, so that it takes no room any more. Rank 0 acts, while no checkpoint is being written.
+/// Removes what killed starts left half written, *.h5.tmp, so that it takes no room any more. Rank
+/// 0 acts, while no checkpoint is being written.
 void remove_leftovers(const comm::Communicator& world, const std::string& folder);
 
 /// Renames files set aside to <name>.damaged (never deletes). Rank 0 acts.
 void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log);
 
-/// Moves all checkpoints of a run into checkpoints/before-<timestamp>/ (for `--restart none`). Rank 0 acts.
+/// Moves all checkpoints of a run into checkpoints/before-<timestamp>/ (for `--restart none`). Rank
+/// 0 acts.
 void move_aside(const comm::Communicator& world, const std::string& folder, Log& log);
 
 /// Which checkpoints stay.
 struct Keep {
   int newest = 3;
-  double every_steps = 0;  ///< of those at or past each multiple of so many steps the first; 0: none
+  double every_steps =
+      0;  ///< of those at or past each multiple of so many steps the first; 0: none
 };
 
-/// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. By one rank, after the new one is sealed and while none is
-/// being written.
+/// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. By
+/// one rank, after the new one is sealed and while none is being written.
 void rotate(const std::string& folder, const Keep& keep, const std::string& protect);
 
 /// After how long a heartbeat that nobody renews is nobody's, and how often it is renewed.
@@ -73,18 +82,22 @@ struct LeaseTimes {
   double stale_seconds = 60, renewal_seconds = 10;
 };
 
-/// One run folder belongs to one job at a time: run.lock names host, process with start time, scheduler's job, heartbeat.
-/// Held by rank 0's process, whose heartbeat a thread of its own renews, however long a step or a checkpoint takes. Taken over when the process is gone (same host) or the
-/// scheduler says that its job is over; else when the heartbeat is stale and does not change while it is watched. InputError where it is held.
+/// One run folder belongs to one job at a time: run.lock names host, process with start time,
+/// scheduler's job, heartbeat. Held by rank 0's process, whose heartbeat a thread of its own
+/// renews, however long a step or a checkpoint takes. Taken over when the process is gone (same
+/// host) or the scheduler says that its job is over; else when the heartbeat is stale and does not
+/// change while it is watched. InputError where it is held.
 class Lease {
  public:
   Lease();
   /// Collective; rank 0 acts, all get its answer. Throws InputError naming the holder.
-  Lease(const comm::Communicator& world, const std::string& run_folder, Log& log, const LeaseTimes& times = {});
+  Lease(const comm::Communicator& world, const std::string& run_folder, Log& log,
+        const LeaseTimes& times = {});
   ~Lease();
   Lease(Lease&&) noexcept;
   Lease& operator=(Lease&&) noexcept;
-  /// Throws Failure where another job has taken the lease over, or the folder is gone. Cheap: called once a step.
+  /// Throws Failure where another job has taken the lease over, or the folder is gone. Cheap:
+  /// called once a step.
   void check() const;
   void release();
 

@@ -9,8 +9,9 @@
 
 namespace trireme::checkpoint {
 
-/// A .safetensors file: header of JSON, then the tensors' bytes. Header and offsets are checked against the file's size before anything is
-/// allocated: no overlap, no hole, no unknown type. Throws InputError with file and tensor.
+/// A .safetensors file: header of JSON, then the tensors' bytes. Header and offsets are checked
+/// against the file's size before anything is allocated: no overlap, no hole, no unknown type.
+/// Throws InputError with file and tensor.
 class SafetensorsReader {
  public:
   struct Entry {
@@ -35,6 +36,7 @@ struct SafetensorsTensor {
   std::vector<float> values;
 };
 /// Writes float32 tensors (to a temporary name, flushed, renamed).
-void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors, const std::map<std::string, std::string>& metadata);
+void write_safetensors(const std::string& path, const std::vector<SafetensorsTensor>& tensors,
+                       const std::map<std::string, std::string>& metadata);
 
 }  // namespace trireme::checkpoint

@@ -12,8 +12,9 @@ namespace trireme::comm {
 
 enum class Reduction : std::uint8_t { sum, max, min };
 
-/// A group of ranks: a small value, copied freely. Forms: self (one rank, every call a no-op), MPI on host memory, meta (a rank of a
-/// group that is not here: shapes only). Calls are collective over the group and block; a failed one throws Failure.
+/// A group of ranks: a small value, copied freely. Forms: self (one rank, every call a no-op), MPI
+/// on host memory, meta (a rank of a group that is not here: shapes only). Calls are collective
+/// over the group and block; a failed one throws Failure.
 class Communicator {
  public:
   /// The group of one rank.
@@ -40,7 +41,8 @@ class Communicator {
   /// Meta: the bytes that this rank would have sent or contributed so far; 0 in the other forms.
   double meta_bytes() const;
 
-  /// The MPI communicator behind it as a pointer to MPI_Comm (null for self and meta): for src/io's parallel HDF5 and src/comm only.
+  /// The MPI communicator behind it as a pointer to MPI_Comm (null for self and meta): for src/io's
+  /// parallel HDF5 and src/comm only.
   const void* mpi_handle() const;
   struct Form;
   explicit Communicator(std::shared_ptr<Form> form);
@@ -50,11 +52,13 @@ class Communicator {
   std::shared_ptr<Form> form_;
 };
 
-/// Errors are agreed on before the next collective call: runs `body`; where it threw on any rank, every rank of the group throws
-/// (its own error, or one that names the first rank that failed and repeats its words, with its exit code).
+/// Errors are agreed on before the next collective call: runs `body`; where it threw on any rank,
+/// every rank of the group throws (its own error, or one that names the first rank that failed and
+/// repeats its words, with its exit code).
 template <class Body>
 void together(const Communicator& group, Body&& body);
-/// The non-template half of together(): collective; throws where any rank's message is not empty or its code not `done`.
+/// The non-template half of together(): collective; throws where any rank's message is not empty or
+/// its code not `done`.
 void agree(const Communicator& group, const std::string& message, ExitCode code);
 
 template <class Body>

@@ -6,8 +6,9 @@
 
 namespace trireme::comm {
 
-/// MPI from construction to the way out. MPI_Init_thread is called only under a launcher (mpirun, srun with PMI); else the world is one
-/// rank and MPI is not touched (MPI_Init aborts on some login nodes).
+/// MPI from construction to the way out. MPI_Init_thread is called only under a launcher (mpirun,
+/// srun with PMI); else the world is one rank and MPI is not touched (MPI_Init aborts on some login
+/// nodes).
 class Environment {
  public:
   Environment();
@@ -22,15 +23,18 @@ class Environment {
   const std::string& host() const { return host_; }
   /// Whether MPI may be called from any thread (MPI_THREAD_MULTIPLE was granted).
   bool threads() const { return threads_; }
-  /// Whether the launcher, or its part on this host, was there at the start and is no more. False where a shell or a batch system's own part stands between.
+  /// Whether the launcher, or its part on this host, was there at the start and is no more. False
+  /// where a shell or a batch system's own part stands between.
   bool launcher_gone() const;
   /// "Open MPI v4.1.4", "none".
   std::string library() const;
 
-  /// The way out of every command, once all work is durable: barrier, MPI_Finalize, flush, _exit(code). No destructor runs after it.
+  /// The way out of every command, once all work is durable: barrier, MPI_Finalize, flush,
+  /// _exit(code). No destructor runs after it.
   [[noreturn]] void leave(ExitCode code);
-  /// The way out for a rank whose peers may be stuck: MPI_Abort(code) under a deadline, then _exit(code). A launcher that
-  /// still waits ten seconds later, for a host that does not answer, is ended by a process that is left behind for that.
+  /// The way out for a rank whose peers may be stuck: MPI_Abort(code) under a deadline, then
+  /// _exit(code). A launcher that still waits ten seconds later, for a host that does not answer,
+  /// is ended by a process that is left behind for that.
   [[noreturn]] void abort(ExitCode code);
 
  private:

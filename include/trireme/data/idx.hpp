@@ -11,8 +11,9 @@ namespace trireme::data {
 
 class PackedFile;
 
-/// A file in the idx form of MNIST (bytes only), plain or compressed with gzip. The header is checked at once, the length as far as reading
-/// goes and by finish(). Throws InputError naming file and fault.
+/// A file in the idx form of MNIST (bytes only), plain or compressed with gzip. The header is
+/// checked at once, the length as far as reading goes and by finish(). Throws InputError naming
+/// file and fault.
 class IdxReader {
  public:
   /// `rank`: how many dimensions are meant (images 3, labels 1).
@@ -27,7 +28,8 @@ class IdxReader {
   void skip(std::int64_t items);
   /// The next items; out.size() is a multiple of item_bytes().
   void read(std::span<std::byte> out);
-  /// After the last item: throws where bytes are left over (or the compressed stream's own checksum is wrong).
+  /// After the last item: throws where bytes are left over (or the compressed stream's own checksum
+  /// is wrong).
   void finish();
 
  private:

@@ -13,12 +13,14 @@ struct Cursor {
   bool operator==(const Cursor&) const = default;
 };
 
-/// The order of an epoch: a pure function of (seed, epoch, position), O(1) in time and memory, the same at every layout.
+/// The order of an epoch: a pure function of (seed, epoch, position), O(1) in time and memory, the
+/// same at every layout.
 struct Order {
   std::uint64_t seed = 1;
   std::int64_t samples = 0;
   Shuffle shuffle = Shuffle::full;
-  std::int64_t block = 1024, window = 65536;  ///< Shuffle::blocks: runs of `block` samples are permuted, then samples inside windows
+  std::int64_t block = 1024, window = 65536;  ///< Shuffle::blocks: runs of `block` samples are
+                                              ///< permuted, then samples inside windows
 
   /// The sample that stands at `position` (< samples) of epoch `epoch`.
   std::int64_t sample(std::int64_t epoch, std::int64_t position) const;
@@ -33,7 +35,8 @@ struct StepCutter {
   std::int64_t samples_per_epoch() const { return drop_last ? samples / global * global : samples; }
   /// Epoch and position of row `row` (< global) of the step that starts at `cursor`.
   Cursor locate(Cursor cursor, std::int64_t row) const;
-  /// The cursor after the step that starts at `cursor`. An epoch's end is written as the next epoch's start.
+  /// The cursor after the step that starts at `cursor`. An epoch's end is written as the next
+  /// epoch's start.
   Cursor advance(Cursor cursor) const;
 };
 

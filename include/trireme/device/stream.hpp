@@ -6,31 +6,37 @@
 
 #include "trireme/device/device.hpp"
 
-// Work of a device in order, and how it and the host wait for each other. On the CPU all is done when a call returns, and nothing waits.
-// A failure of the device is thrown as Failure by whichever call meets it.
+// Work of a device in order, and how it and the host wait for each other. On the CPU all is done
+// when a call returns, and nothing waits. A failure of the device is thrown as Failure by whichever
+// call meets it.
 
 namespace trireme {
 
-/// A stream of its own, ended with its owner; work of other streams runs beside it. `urgent`: what can run now is preferred to other streams' work.
+/// A stream of its own, ended with its owner; work of other streams runs beside it. `urgent`: what
+/// can run now is preferred to other streams' work.
 class OwnedStream {
  public:
   enum class Priority : std::uint8_t { ordinary, urgent };
   OwnedStream() = default;  ///< of the CPU
-  explicit OwnedStream(Device device, Priority priority = Priority::ordinary, LaunchGraphs* graphs = nullptr);
+  explicit OwnedStream(Device device, Priority priority = Priority::ordinary,
+                       LaunchGraphs* graphs = nullptr);
   ~OwnedStream();
   OwnedStream(OwnedStream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
   OwnedStream& operator=(OwnedStream&& other) noexcept {
     std::swap(stream_, other.stream_);
     return *this;
   }
-  operator const Stream&() const { return stream_; }  // NOLINT(google-explicit-constructor): it is one
+  operator const Stream&() const {
+    return stream_;
+  }  // NOLINT(google-explicit-constructor): it is one
   const Stream& get() const { return stream_; }
 
  private:
   Stream stream_;
 };
 
-/// From now on `call` gets the handle of each OwnedStream that is about to end, so that what was made for it can go first. One call a process, which may not throw.
+/// From now on `call` gets the handle of each OwnedStream that is about to end, so that what was
+/// made for it can go first. One call a process, which may not throw.
 void call_before_a_stream_ends(void (*call)(void* handle));
 
 /// A point in a stream: made once, recorded often. One that was never recorded is passed.
@@ -58,7 +64,8 @@ class Event {
   void* handle_ = nullptr;
 };
 
-/// How long a device takes between two points of a stream; on the CPU, and an emulated device, the host.
+/// How long a device takes between two points of a stream; on the CPU, and an emulated device, the
+/// host.
 class Stopwatch {
  public:
   explicit Stopwatch(Device device) : start_(device, true), stop_(device, true) {}
@@ -73,14 +80,16 @@ class Stopwatch {
   double started_ = 0, stopped_ = 0;
 };
 
-/// Copies `bytes` in the order of the stream. Each side lies on the host or on the stream's device; they may not overlap. Where a side is
-/// pinned host memory (Pages::pinned) the call may return before the copy is made: that side is the copy's until the host has waited for it.
-/// Ordinary host memory is read or written when the call returns.
+/// Copies `bytes` in the order of the stream. Each side lies on the host or on the stream's device;
+/// they may not overlap. Where a side is pinned host memory (Pages::pinned) the call may return
+/// before the copy is made: that side is the copy's until the host has waited for it. Ordinary host
+/// memory is read or written when the call returns.
 void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t bytes);
 /// The host waits for all that the stream has been given.
 void synchronize(const Stream& stream);
 
-/// Kernels that run on the host's cores may touch an emulated device's memory while one lives (those of all threads). On other devices nothing.
+/// Kernels that run on the host's cores may touch an emulated device's memory while one lives
+/// (those of all threads). On other devices nothing.
 class DeviceAccess {
  public:
   explicit DeviceAccess(const Stream& stream);

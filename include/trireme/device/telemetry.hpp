@@ -16,8 +16,9 @@ struct DeviceReading {
   std::optional<double> utilisation_percent;  ///< of the time, with a kernel running
 };
 
-/// The sensors of one GPU, by NVIDIA's management library (NVML), which comes with the driver and is loaded at run time. Where it is missing, does
-/// not know the GPU or fails, readings are empty: nothing here throws, and no run fails for want of them. A reading costs up to some milliseconds.
+/// The sensors of one GPU, by NVIDIA's management library (NVML), which comes with the driver and
+/// is loaded at run time. Where it is missing, does not know the GPU or fails, readings are empty:
+/// nothing here throws, and no run fails for want of them. A reading costs up to some milliseconds.
 class Telemetry {
  public:
   Telemetry();  ///< of nothing

@@ -7,14 +7,15 @@
 
 namespace trireme::io {
 
-/// Whether another path would do (errno of a call that names one): the user's to mend, where everything else is the machine's.
+/// Whether another path would do (errno of a call that names one): the user's to mend, where
+/// everything else is the machine's.
 bool is_of_the_path(int error);
 
 /// Whether link() failed since the file system has no second names, or no more of them (its errno).
 bool has_no_links(int error);
 
-/// An open file. Reads and writes name their position, so any number of threads may use one at once; short transfers and interruptions are
-/// gone on with. Every message names the path.
+/// An open file. Reads and writes name their position, so any number of threads may use one at
+/// once; short transfers and interruptions are gone on with. Every message names the path.
 class File {
  public:
   enum class Mode : std::uint8_t {
@@ -23,7 +24,8 @@ class File {
     update   ///< for writing and reading; must be there
   };
   File() = default;
-  /// Throws InputError where the path is wrong (missing, not permitted, too long; to read: a folder, a pipe or a device), Failure otherwise.
+  /// Throws InputError where the path is wrong (missing, not permitted, too long; to read: a
+  /// folder, a pipe or a device), Failure otherwise.
   File(const std::string& path, Mode mode);
   ~File();
   File(File&& other) noexcept;
@@ -34,12 +36,14 @@ class File {
   /// Throws InputError where the file ends before, Failure where the disk fails.
   void read_at(std::int64_t offset, void* data, std::int64_t bytes) const;
   void write_at(std::int64_t offset, const void* data, std::int64_t bytes) const;
-  /// Takes room for so many bytes from the file system and gives it back: finds quotas and limits that free_bytes does not see. Throws Failure where
-  /// there is none; silent where the file system cannot tell.
+  /// Takes room for so many bytes from the file system and gives it back: finds quotas and limits
+  /// that free_bytes does not see. Throws Failure where there is none; silent where the file system
+  /// cannot tell.
   void prove_room(std::int64_t bytes) const;
   /// Until it is on the disk.
   void sync() const;
-  /// Closes now and throws Failure where a late write failed (network file systems say it here); the destructor is silent.
+  /// Closes now and throws Failure where a late write failed (network file systems say it here);
+  /// the destructor is silent.
   void close();
 
  private:
@@ -48,13 +52,16 @@ class File {
 };
 
 /// A whole file as text. Throws InputError where it is missing or longer than `most_bytes`.
-std::string read_text_file(const std::string& path, std::int64_t most_bytes = std::int64_t{64} << 20);
+std::string read_text_file(const std::string& path,
+                           std::int64_t most_bytes = std::int64_t{64} << 20);
 
-/// A file that is made under a temporary name beside its own and takes that at once: whoever opens `path` finds the old file or the whole new
-/// one, also after a loss of power. Whatever library writes it writes to temporary(). Not committed, it is removed by the destructor.
+/// A file that is made under a temporary name beside its own and takes that at once: whoever opens
+/// `path` finds the old file or the whole new one, also after a loss of power. Whatever library
+/// writes it writes to temporary(). Not committed, it is removed by the destructor.
 class StagedFile {
  public:
-  /// `suffix` of the temporary name; one that several processes do not share where they may write at once. What was left under it is removed.
+  /// `suffix` of the temporary name; one that several processes do not share where they may write
+  /// at once. What was left under it is removed.
   explicit StagedFile(std::string path, const std::string& suffix = default_suffix);
   ~StagedFile();
   StagedFile(const StagedFile&) = delete;
@@ -62,8 +69,8 @@ class StagedFile {
 
   const std::string& path() const { return path_; }
   const std::string& temporary() const { return temporary_; }
-  /// The temporary file, closed before, is flushed to the disk and renamed, and the folder flushed. Throws InputError where the path is wrong,
-  /// Failure otherwise.
+  /// The temporary file, closed before, is flushed to the disk and renamed, and the folder flushed.
+  /// Throws InputError where the path is wrong, Failure otherwise.
   void commit();
 
   static constexpr const char* default_suffix = ".tmp";
@@ -73,7 +80,8 @@ class StagedFile {
   bool committed_ = false;
 };
 
-/// All bytes of a file in another one, which is made. Throws InputError where a path is wrong, Failure where there is no room (asked for before) or the disk fails.
+/// All bytes of a file in another one, which is made. Throws InputError where a path is wrong,
+/// Failure where there is no room (asked for before) or the disk fails.
 void copy_file(const std::string& from, const std::string& to);
 
 /// Replaces a file by this text at once (StagedFile). Throws as commit() does.
@@ -88,7 +96,8 @@ void rename_durably(const std::string& from, const std::string& to);
 /// Flushes a folder's list of names.
 void sync_folder(const std::string& folder);
 
-/// Raises this process's limit on open files, as far as it may, so that `files` more can be open. A later open says where that did not do.
+/// Raises this process's limit on open files, as far as it may, so that `files` more can be open. A
+/// later open says where that did not do.
 void allow_open_files(std::int64_t files);
 
 /// Bytes that this user may still write where `path` (a file or folder that exists) lies.

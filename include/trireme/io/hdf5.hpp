@@ -10,8 +10,9 @@
 
 namespace trireme::io {
 
-/// HDF5 is one state machine a process and most builds of it know no threads: every call into it holds this lock. All functions below take
-/// it themselves; it may be taken again by the thread that has it, so several calls can be made one unit.
+/// HDF5 is one state machine a process and most builds of it know no threads: every call into it
+/// holds this lock. All functions below take it themselves; it may be taken again by the thread
+/// that has it, so several calls can be made one unit.
 class Hdf5Lock {
  public:
   Hdf5Lock();
@@ -20,7 +21,8 @@ class Hdf5Lock {
   Hdf5Lock& operator=(const Hdf5Lock&) = delete;
 };
 
-/// Owns one HDF5 identifier of any kind (file, group, dataset, property list ...). HDF5's hid_t is 64-bit since 1.10.
+/// Owns one HDF5 identifier of any kind (file, group, dataset, property list ...). HDF5's hid_t is
+/// 64-bit since 1.10.
 class Hdf5Handle {
  public:
   Hdf5Handle() = default;
@@ -39,7 +41,16 @@ class Hdf5Handle {
 };
 
 /// Type of elements in memory.
-enum class Hdf5Number : std::uint8_t { uint8, uint16, uint32, int32, int64, uint64, float32, float64 };
+enum class Hdf5Number : std::uint8_t {
+  uint8,
+  uint16,
+  uint32,
+  int32,
+  int64,
+  uint64,
+  float32,
+  float64
+};
 std::int64_t size_of(Hdf5Number number);
 
 /// A scalar attribute: integers that fit are int64, larger unsigned ones uint64.
@@ -54,7 +65,8 @@ struct Hdf5Description {
   bool native_order = false;        ///< bytes of an element stand as in this machine's memory
   std::vector<std::int64_t> shape;  ///< empty: a scalar
   std::int64_t bytes = 0;           ///< of all elements, uncompressed
-  std::int64_t offset = -1;         ///< contiguous storage: its first byte, counted from the file's beginning (user block included); else -1
+  std::int64_t offset = -1;         ///< contiguous storage: its first byte, counted from the file's
+                                    ///< beginning (user block included); else -1
   std::vector<std::int64_t> chunk;  ///< chunked storage: extents of a chunk; else empty
 
   std::int64_t elements() const;
@@ -67,7 +79,8 @@ struct Hdf5Box {
   std::int64_t elements() const;
 };
 
-/// An open dataset. Reads convert to the memory type asked for, as HDF5 does (values out of range are clamped: read wider and check).
+/// An open dataset. Reads convert to the memory type asked for, as HDF5 does (values out of range
+/// are clamped: read wider and check).
 class Hdf5Dataset {
  public:
   Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description, bool collective);
@@ -76,16 +89,20 @@ class Hdf5Dataset {
   /// "file.h5: /images", for messages.
   const std::string& place() const { return place_; }
   /// Reads the hyperslab [start, start + count) in row-major order. Throws InputError.
-  void read(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, void* out) const;
-  /// Reads the union of boxes that do not overlap, its elements in the dataset's row-major order (of boxes side by side: a row of the first, that
-  /// row of the next, ...). No boxes, or empty ones: nothing. Throws InputError.
+  void read(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
+            Hdf5Number memory, void* out) const;
+  /// Reads the union of boxes that do not overlap, its elements in the dataset's row-major order
+  /// (of boxes side by side: a row of the first, that row of the next, ...). No boxes, or empty
+  /// ones: nothing. Throws InputError.
   void read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* out) const;
   /// Reads everything.
   void read_all(Hdf5Number memory, void* out) const;
-  /// Writes the hyperslab; in a file made by several ranks this is collective, and a rank without a part gives a count that holds a 0.
-  /// Throws Failure.
-  void write(std::span<const std::int64_t> start, std::span<const std::int64_t> count, Hdf5Number memory, const void* data) const;
-  /// Writes a union of boxes, as the read of that form; collective as the other write, where a rank without a part gives no boxes.
+  /// Writes the hyperslab; in a file made by several ranks this is collective, and a rank without a
+  /// part gives a count that holds a 0. Throws Failure.
+  void write(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
+             Hdf5Number memory, const void* data) const;
+  /// Writes a union of boxes, as the read of that form; collective as the other write, where a rank
+  /// without a part gives no boxes.
   void write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const void* data) const;
   void write_all(Hdf5Number memory, const void* data) const;
 
@@ -98,42 +115,52 @@ class Hdf5Dataset {
 
 /// How a file is made.
 struct Hdf5Creation {
-  const void* communicator = nullptr;  ///< points to the MPI_Comm of all ranks that make it together; null: one process, no MPI
+  const void* communicator = nullptr;  ///< points to the MPI_Comm of all ranks that make it
+                                       ///< together; null: one process, no MPI
   std::int64_t user_block_bytes = 0;   ///< 0, or a power of two >= 512: room before the HDF5 part
-  std::int64_t alignment = 0;          ///< datasets of at least this many bytes begin at multiples of it; 0: packed
+  std::int64_t alignment =
+      0;  ///< datasets of at least this many bytes begin at multiples of it; 0: packed
 };
 
-/// An HDF5 file. Object paths may be written with or without the leading slash ("model/fc.bias"); "/" is the root.
+/// An HDF5 file. Object paths may be written with or without the leading slash ("model/fc.bias");
+/// "/" is the root.
 ///
-/// Reading trusts nothing: links that leave the file, virtual and externally stored datasets, extents that the file cannot hold are refused
-/// (InputError naming file and object) before anything of their size is allocated. In a file made by several ranks every creating or writing
+/// Reading trusts nothing: links that leave the file, virtual and externally stored datasets,
+/// extents that the file cannot hold are refused (InputError naming file and object) before
+/// anything of their size is allocated. In a file made by several ranks every creating or writing
 /// call is collective, with the same arguments but for the hyperslabs.
 class Hdf5File {
  public:
-  /// Opens for reading, by this process alone, without file locks. A user block is found by itself. Throws InputError.
+  /// Opens for reading, by this process alone, without file locks. A user block is found by itself.
+  /// Throws InputError.
   static Hdf5File open(const std::string& path);
   /// Makes a new file, replacing one of that name. Throws Failure.
   static Hdf5File create(const std::string& path, const Hdf5Creation& creation);
 
   const std::string& path() const { return path_; }
 
-  /// Whether there is an object (group or dataset). Throws InputError for a link that leaves the file.
+  /// Whether there is an object (group or dataset). Throws InputError for a link that leaves the
+  /// file.
   bool has(const std::string& object) const;
   bool is_group(const std::string& object) const;
   /// Names in a group, sorted.
   std::vector<std::string> list(const std::string& group) const;
-  /// Full paths (without the leading slash) of all datasets below a group, sorted. Throws InputError beyond 16 levels or a million of them.
+  /// Full paths (without the leading slash) of all datasets below a group, sorted. Throws
+  /// InputError beyond 16 levels or a million of them.
   std::vector<std::string> list_datasets(const std::string& group) const;
 
   Hdf5Dataset dataset(const std::string& object) const;
-  Hdf5Description describe(const std::string& object) const { return dataset(object).description(); }
+  Hdf5Description describe(const std::string& object) const {
+    return dataset(object).description();
+  }
 
-  /// A scalar attribute (or one of one element): integers of any width, reals, fixed and variable strings. None where it is missing.
-  /// Throws InputError where it is of another type.
+  /// A scalar attribute (or one of one element): integers of any width, reals, fixed and variable
+  /// strings. None where it is missing. Throws InputError where it is of another type.
   std::optional<Hdf5Value> attribute(const std::string& object, const std::string& name) const;
   std::map<std::string, Hdf5Value> attributes(const std::string& object) const;
   std::vector<std::string> attribute_names(const std::string& object) const;
-  /// The same, of one type: throws InputError where it is missing or of another type (an int64 must fit; a whole number is read as a double).
+  /// The same, of one type: throws InputError where it is missing or of another type (an int64 must
+  /// fit; a whole number is read as a double).
   std::int64_t attribute_int(const std::string& object, const std::string& name) const;
   std::uint64_t attribute_uint(const std::string& object, const std::string& name) const;
   double attribute_double(const std::string& object, const std::string& name) const;
@@ -141,11 +168,15 @@ class Hdf5File {
   bool has_attribute(const std::string& object, const std::string& name) const;
   /// Strings of a one-dimensional dataset, or of an attribute.
   std::vector<std::string> read_strings(const std::string& object) const;
-  std::vector<std::string> attribute_strings(const std::string& object, const std::string& name) const;
+  std::vector<std::string> attribute_strings(const std::string& object,
+                                             const std::string& name) const;
 
-  void create_group(const std::string& group);  ///< with those above it, where they are missing; one that is there stays
-  /// A contiguous dataset, allocated at once, not filled: the groups above it are made where they are missing.
-  Hdf5Dataset create_dataset(const std::string& object, Hdf5Number type, std::span<const std::int64_t> shape);
+  void create_group(const std::string& group);  ///< with those above it, where they are missing;
+                                                ///< one that is there stays
+  /// A contiguous dataset, allocated at once, not filled: the groups above it are made where they
+  /// are missing.
+  Hdf5Dataset create_dataset(const std::string& object, Hdf5Number type,
+                             std::span<const std::int64_t> shape);
   /// A dataset of fixed-length UTF-8 strings.
   void write_strings(const std::string& object, const std::vector<std::string>& strings);
   /// Strings are written with variable length, so that h5py gives them as str.

@@ -19,6 +19,7 @@ template <class T>
 void swiglu_forward(const Stream&, std::int64_t rows, std::int64_t width, const T* x, T* y);
 /// dx [rows, 2 width] =. dx may be x.
 template <class T>
-void swiglu_backward(const Stream&, std::int64_t rows, std::int64_t width, const T* x, const T* dy, T* dx);
+void swiglu_backward(const Stream&, std::int64_t rows, std::int64_t width, const T* x, const T* dy,
+                     T* dx);
 
 }  // namespace trireme::kernels

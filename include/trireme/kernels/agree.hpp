@@ -24,7 +24,8 @@ struct StepMessage {
   double busy_seconds = 0;  ///< of a step, without waiting for other ranks
 };
 
-/// *message = the sum of `sums` [count] in the order of the tree (base/tree.hpp), and what the host adds.
+/// *message = the sum of `sums` [count] in the order of the tree (base/tree.hpp), and what the host
+/// adds.
 struct Tell {
   const SampleSums* sums = nullptr;
   std::int64_t count = 0;
@@ -34,7 +35,8 @@ struct Tell {
 };
 void tell(const Stream&, const Tell&);
 
-/// *sums = those of the messages first, first + step, ... (`count` of them) in the order of the tree.
+/// *sums = those of the messages first, first + step, ... (`count` of them) in the order of the
+/// tree.
 struct Join {
   const StepMessage* messages = nullptr;
   std::int64_t first = 0, step = 1, count = 0;

@@ -16,7 +16,8 @@ struct AttentionShape {
   std::int64_t first_head = 0;
 };
 
-/// out =, log_sum =. Throws Failure where a head is wider than some 1900 numbers, whose tiles do not fit.
+/// out =, log_sum =. Throws Failure where a head is wider than some 1900 numbers, whose tiles do
+/// not fit.
 template <class T>
 struct AttentionForward {
   const T* qkv = nullptr;

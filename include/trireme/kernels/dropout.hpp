@@ -7,7 +7,8 @@
 
 namespace trireme::kernels {
 
-/// Rows [first_row, first_row + rows) of samples of `context` rows each; see ops/dropout.hpp for the mask.
+/// Rows [first_row, first_row + rows) of samples of `context` rows each; see ops/dropout.hpp for
+/// the mask.
 struct DropoutMask {
   std::int64_t rows = 0, width = 0, first_row = 0, context = 1;
   float probability = 0;
@@ -18,8 +19,10 @@ struct DropoutMask {
 /// y = x masked and scaled. y may be x.
 template <class T>
 void dropout(const Stream&, const DropoutMask&, const T* x, T* y);
-/// y = (x + bias) masked and scaled, plus residual. bias [width] may be null; y may be residual, or x where their types are one.
+/// y = (x + bias) masked and scaled, plus residual. bias [width] may be null; y may be residual, or
+/// x where their types are one.
 template <class From, class To>
-void dropout_add(const Stream&, const DropoutMask&, const From* x, const float* bias, const To* residual, To* y);
+void dropout_add(const Stream&, const DropoutMask&, const From* x, const float* bias,
+                 const To* residual, To* y);
 
 }  // namespace trireme::kernels

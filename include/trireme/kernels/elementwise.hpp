@@ -27,9 +27,11 @@ void copy(const Stream&, std::int64_t bytes, const void* x, void* y);
 /// x and y change places, bit for bit.
 void exchange(const Stream&, std::int64_t count, float* x, float* y);
 /// y = or += (add) scale * x.
-void scaled_copy(const Stream&, std::int64_t count, const float* x, float scale, bool add, float* y);
+void scaled_copy(const Stream&, std::int64_t count, const float* x, float scale, bool add,
+                 float* y);
 /// y [rows, width] = x + bias [width], added in float32. y may be x where their types are one.
 template <class From, class To>
-void add_bias(const Stream&, std::int64_t rows, std::int64_t width, const float* bias, const From* x, To* y);
+void add_bias(const Stream&, std::int64_t rows, std::int64_t width, const float* bias,
+              const From* x, To* y);
 
 }  // namespace trireme::kernels

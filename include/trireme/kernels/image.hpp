@@ -7,7 +7,8 @@
 
 namespace trireme::kernels {
 
-/// How one sample is taken from its stored image: shift of the crop window (rows, columns; zero padding outside) and mirroring.
+/// How one sample is taken from its stored image: shift of the crop window (rows, columns; zero
+/// padding outside) and mirroring.
 struct ImageTransform {
   std::int16_t row = 0, column = 0;
   std::uint8_t flip = 0;
@@ -20,7 +21,7 @@ struct PrepareImages {
   float mean[4] = {0, 0, 0, 0}, inverse_std[4] = {1, 1, 1, 1};
   const std::uint8_t* x = nullptr;             ///< [batch, stored_height, stored_width, channels]
   const ImageTransform* transforms = nullptr;  ///< [batch]
-  T* y = nullptr;                              ///< = [batch, height, width, channels]: (x / 255 - mean) * inverse_std
+  T* y = nullptr;  ///< = [batch, height, width, channels]: (x / 255 - mean) * inverse_std
 };
 template <class T>
 void prepare_images(const Stream&, const PrepareImages<T>&);

@@ -16,7 +16,8 @@ struct CrossEntropy {
   const std::int32_t* labels = nullptr;
   T* dlogits = nullptr;               ///< = ; null: not wanted; may be logits
   double* row_losses = nullptr;       ///< workspace [rows]
-  std::int32_t* row_ranks = nullptr;  ///< workspace [rows]: place of the label's logit among all, from 0; -1: the row is missing
+  std::int32_t* row_ranks = nullptr;  ///< workspace [rows]: place of the label's logit among all,
+                                      ///< from 0; -1: the row is missing
   double* sums = nullptr;             ///< = [4]: loss, count, correct at rank 1, correct at rank 5
 };
 template <class T>

@@ -7,7 +7,8 @@
 
 namespace trireme::kernels {
 
-/// The first `heads` heads of each row of x [rows, columns], turned in place by the angle position * frequency, position = row % context.
+/// The first `heads` heads of each row of x [rows, columns], turned in place by the angle position
+/// * frequency, position = row % context.
 struct RotaryShape {
   std::int64_t rows = 0, columns = 0, heads = 0, head_width = 0, context = 0;
   double base = 0;

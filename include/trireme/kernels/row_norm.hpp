@@ -7,7 +7,8 @@
 
 namespace trireme::kernels {
 
-/// Layer norm or, where `rms`, RMS norm over the rows of x [rows, width]; see ops/row_norm.hpp for what it computes.
+/// Layer norm or, where `rms`, RMS norm over the rows of x [rows, width]; see ops/row_norm.hpp for
+/// what it computes.
 struct RowNormShape {
   std::int64_t rows = 0, width = 0;
   bool rms = false;
@@ -25,11 +26,12 @@ struct RowNormForward {
 template <class T>
 void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<T>&);
 
-/// Floats of the workspace of a backward pass: sums of dgamma's and dbeta's terms over chunks of rows.
+/// Floats of the workspace of a backward pass: sums of dgamma's and dbeta's terms over chunks of
+/// rows.
 std::int64_t row_norm_partials(const RowNormShape&);
 
-/// dx = gradient + dresidual (which may be null); dgamma, dbeta (may be null) = or += (add_parameters). mean is not read with rms.
-/// dx may be dy or dresidual.
+/// dx = gradient + dresidual (which may be null); dgamma, dbeta (may be null) = or +=
+/// (add_parameters). mean is not read with rms. dx may be dy or dresidual.
 template <class T>
 struct RowNormBackward {
   const T *x = nullptr, *dy = nullptr, *dresidual = nullptr;

@@ -8,15 +8,17 @@
 
 namespace trireme {
 
-// Types of 16 bits are storage only, arithmetic is in float. What converts them is written without branches, so that loops over it vectorise.
-// To the nearest, ties to even; overflow goes to infinity, a NaN stays a (quiet) NaN.
+// Types of 16 bits are storage only, arithmetic is in float. What converts them is written without
+// branches, so that loops over it vectorise. To the nearest, ties to even; overflow goes to
+// infinity, a NaN stays a (quiet) NaN.
 
 /// The upper half of a float32.
 struct BFloat16 {
   std::uint16_t bits;
 };
 
-/// IEEE 754's binary16: 11 bits of precision from 2^-14 on, below that multiples of 2^-24; the greatest number is 65504.
+/// IEEE 754's binary16: 11 bits of precision from 2^-14 on, below that multiples of 2^-24; the
+/// greatest number is 65504.
 struct Float16 {
   std::uint16_t bits;
 };
@@ -33,19 +35,30 @@ TRIREME_FUNCTION std::uint32_t bits_of_float(float value) {
 }
 
 TRIREME_FUNCTION float to_float(float value) { return value; }
-TRIREME_FUNCTION float to_float(BFloat16 value) { return float_of_bits(static_cast<std::uint32_t>(value.bits) << 16); }
+TRIREME_FUNCTION float to_float(BFloat16 value) {
+  return float_of_bits(static_cast<std::uint32_t>(value.bits) << 16);
+}
 TRIREME_FUNCTION float to_float(Float16 value) {
 #if defined(__CUDA_ARCH__)
   float result;
   asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(value.bits));
   return result;
 #else
-  constexpr std::uint32_t exponents = 0x7C00u << 13, other_bias = (127u - 15u) << 23;  // float32's field, and how far the exponents are apart
-  const std::uint32_t shifted = static_cast<std::uint32_t>(value.bits & 0x7FFFu) << 13, exponent = shifted & exponents;
-  const std::uint32_t moved = shifted + other_bias + (exponent == exponents ? other_bias : 0u);  // infinity and NaN are at the end of both ranges
-  // Below 2^-14 the mantissa has no leading one: with the next exponent it gets one, which is then taken off.
-  const std::uint32_t small = bits_of_float(float_of_bits(shifted + other_bias + (1u << 23)) - 0x1p-14f);
-  return float_of_bits((exponent == 0 ? small : moved) | static_cast<std::uint32_t>(value.bits & 0x8000u) << 16);
+  constexpr std::uint32_t exponents = 0x7C00u << 13,
+                          other_bias =
+                              (127u - 15u)
+                              << 23;  // float32's field, and how far the exponents are apart
+  const std::uint32_t shifted = static_cast<std::uint32_t>(value.bits & 0x7FFFu) << 13,
+                      exponent = shifted & exponents;
+  const std::uint32_t moved =
+      shifted + other_bias +
+      (exponent == exponents ? other_bias : 0u);  // infinity and NaN are at the end of both ranges
+  // Below 2^-14 the mantissa has no leading one: with the next exponent it gets one, which is then
+  // taken off.
+  const std::uint32_t small =
+      bits_of_float(float_of_bits(shifted + other_bias + (1u << 23)) - 0x1p-14f);
+  return float_of_bits((exponent == 0 ? small : moved) |
+                       static_cast<std::uint32_t>(value.bits & 0x8000u) << 16);
 #endif
 }
 
@@ -68,13 +81,18 @@ TRIREME_FUNCTION Float16 to_float16(float value) {
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(result.bits) : "f"(value));
   return result;
 #else
-  constexpr std::uint32_t infinity = 0x7F800000u, too_large = (127u + 16u) << 23, normal = (127u - 14u) << 23, other_bias = (127u - 15u) << 23;
+  constexpr std::uint32_t infinity = 0x7F800000u, too_large = (127u + 16u) << 23,
+                          normal = (127u - 14u) << 23, other_bias = (127u - 15u) << 23;
   const std::uint32_t bits = bits_of_float(value), magnitude = bits & 0x7FFFFFFFu;
-  const std::uint32_t rounded = (magnitude - other_bias + 0xFFFu + ((magnitude >> 13) & 1u)) >> 13;  // from 65520 on this too is infinity
+  const std::uint32_t rounded = (magnitude - other_bias + 0xFFFu + ((magnitude >> 13) & 1u)) >>
+                                13;  // from 65520 on this too is infinity
   // Beside 1/2 a float32 has units of 2^-24, those of the numbers below 2^-14: the addition rounds.
   const std::uint32_t small = bits_of_float(float_of_bits(magnitude) + 0.5f) - 0x3F000000u;
-  const std::uint32_t beyond = magnitude > infinity ? 0x7E00u | ((magnitude >> 13) & 0x3FFu) : 0x7C00u;
-  const std::uint32_t result = magnitude >= too_large ? beyond : magnitude < normal ? small : rounded;
+  const std::uint32_t beyond =
+      magnitude > infinity ? 0x7E00u | ((magnitude >> 13) & 0x3FFu) : 0x7C00u;
+  const std::uint32_t result = magnitude >= too_large ? beyond
+                               : magnitude < normal   ? small
+                                                      : rounded;
   return {static_cast<std::uint16_t>(result | ((bits >> 16) & 0x8000u))};
 #endif
 }
@@ -107,6 +125,8 @@ TRIREME_FUNCTION void with_type(ElementType type, const Run& run) {
   }
 }
 
-TRIREME_FUNCTION std::size_t size_of(ElementType type) { return type == ElementType::float32 ? sizeof(float) : sizeof(Float16); }
+TRIREME_FUNCTION std::size_t size_of(ElementType type) {
+  return type == ElementType::float32 ? sizeof(float) : sizeof(Float16);
+}
 
 }  // namespace trireme

@@ -15,19 +15,21 @@ struct FlatRow {
 };
 
 /// sums[r] = sum of squares of row r of `flat`, in one fixed order wherever the row lies.
-void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std::int64_t row_count, double* sums);
+void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std::int64_t row_count,
+                     double* sums);
 
 /// A piece of a flat buffer that lies in one tensor: what one iteration of an update kernel takes.
 struct FlatChunk {
   std::int64_t offset = 0;
   std::int32_t elements = 0, tensor = 0;
   ElementType type = ElementType::float32;  ///< of its working weights
-  std::int64_t working = 0;                 ///< where they lie: bytes from the start of the working weights
+  std::int64_t working = 0;  ///< where they lie: bytes from the start of the working weights
 };
 
 /// What a tensor's update is made with this step; the arrays are indexed by tensor.
 struct TensorRates {
-  float rate = 0;  ///< learning rate; lars: the global rate; statistics: the running statistics' momentum (0.1)
+  float rate = 0;  ///< learning rate; lars: the global rate; statistics: the running statistics'
+                   ///< momentum (0.1)
   float weight_decay = 0;
   float trust = 1;             ///< lars: the local rate; lamb: the trust ratio
   std::int32_t statistic = 0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
@@ -35,15 +37,16 @@ struct TensorRates {
 
 /// Decided where the data is (kernels/judge.hpp); read by every update kernel.
 struct Judgement {
-  std::int32_t apply = 1;                            ///< 0: this step changes nothing
-  float gradient_factor = 1;                         ///< clip factor / loss scale
-  float bias_correction1 = 1, bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
-  double norm = 0;                                   ///< of the gradient, over all weights of the model, before clipping
-  double factor = 1;                                 ///< gradient_factor in double
-  std::int64_t updates = 0;                          ///< applied so far, this one with them
-  double loss_scale = 1;                             ///< for the next gradient that is seeded
-  std::int64_t good_steps = 0;                       ///< applied since the scale last moved
-  std::int32_t overflow = 0;                         ///< 1: not applied because the scale was too large
+  std::int32_t apply = 1;     ///< 0: this step changes nothing
+  float gradient_factor = 1;  ///< clip factor / loss scale
+  float bias_correction1 = 1,
+        bias_correction2 = 1;   ///< adamw, lamb: 1 - beta^t of the update being made
+  double norm = 0;              ///< of the gradient, over all weights of the model, before clipping
+  double factor = 1;            ///< gradient_factor in double
+  std::int64_t updates = 0;     ///< applied so far, this one with them
+  double loss_scale = 1;        ///< for the next gradient that is seeded
+  std::int64_t good_steps = 0;  ///< applied since the scale last moved
+  std::int32_t overflow = 0;    ///< 1: not applied because the scale was too large
 };
 
 struct SgdRule {
@@ -65,7 +68,8 @@ struct LambRule {
 struct Update {
   float *weight = nullptr, *gradient = nullptr;
   float *slot1 = nullptr, *slot2 = nullptr;
-  std::byte* working = nullptr;  ///< = the weights as ops read them, in the types and at the places that the chunks say; null: no copy
+  std::byte* working = nullptr;  ///< = the weights as ops read them, in the types and at the places
+                                 ///< that the chunks say; null: no copy
   const FlatChunk* chunks = nullptr;
   std::int64_t chunk_count = 0;
   const TensorRates* rates = nullptr;
@@ -74,11 +78,13 @@ struct Update {
 void update_sgd(const Stream&, const SgdRule&, const Update&);
 void update_lars(const Stream&, const LarsRule&, const Update&);
 void update_adamw(const Stream&, const AdamWRule&, const Update&);
-/// lamb in two passes, between which the norms of weights and directions are taken. First: gradient = the direction of the step (statistics:
-/// untouched), slots move. Then: weight -= rate * trust * gradient (gradient_factor is in it already).
+/// lamb in two passes, between which the norms of weights and directions are taken. First: gradient
+/// = the direction of the step (statistics: untouched), slots move. Then: weight -= rate * trust *
+/// gradient (gradient_factor is in it already).
 void lamb_direction(const Stream&, const LambRule&, const Update&);
 void update_lamb(const Stream&, const Update&);
-/// Exponential moving average: slot1 += take * (weight - slot1) in all chunks, statistics too; gradient, slot2 and rates are not read.
+/// Exponential moving average: slot1 += take * (weight - slot1) in all chunks, statistics too;
+/// gradient, slot2 and rates are not read.
 void update_ema(const Stream&, float take, const Update&);
 
 }  // namespace trireme::kernels

@@ -12,8 +12,9 @@
 
 namespace trireme::model {
 
-/// Where gradients between blocks live, and in evaluation activations: two small arenas used in turn (a block reads its dy from one and writes
-/// its dx to the other). One a rank, whatever the number of passes in flight.
+/// Where gradients between blocks live, and in evaluation activations: two small arenas used in
+/// turn (a block reads its dy from one and writes its dx to the other). One a rank, whatever the
+/// number of passes in flight.
 class Flow {
  public:
   Flow(Arena& first, Arena& second) : arenas_{&first, &second} {}
@@ -42,16 +43,21 @@ struct PassSurroundings {
   std::uint64_t seed = 1;  ///< run.seed: dropout
 };
 
-/// One micro-batch on its way through a chunk of blocks: the device context, the weights, whether it trains, and the stack where forward leaves
-/// what backward will need (last in, first out).
+/// One micro-batch on its way through a chunk of blocks: the device context, the weights, whether
+/// it trains, and the stack where forward leaves what backward will need (last in, first out).
 class Pass {
  public:
   /// `kept`: training: activations from forward to backward.
-  Pass(const PassSurroundings& surroundings, Arena& kept) : around_(surroundings), kept_(&kept), arena_(&kept) { saved_.reserve(1024); }
+  Pass(const PassSurroundings& surroundings, Arena& kept)
+      : around_(surroundings), kept_(&kept), arena_(&kept) {
+    saved_.reserve(1024);
+  }
 
-  /// Starts forward of a micro-batch: rewinds what was kept and empties the stack. `sample_keys` [batch]: see Dropout (null: none).
+  /// Starts forward of a micro-batch: rewinds what was kept and empties the stack. `sample_keys`
+  /// [batch]: see Dropout (null: none).
   void begin_forward(bool training, const std::uint64_t* sample_keys);
-  /// Starts its backward: how its gradients are written, and the weight of its statistics, 1 / (micro-batches of the step over all replicas).
+  /// Starts its backward: how its gradients are written, and the weight of its statistics, 1 /
+  /// (micro-batches of the step over all replicas).
   void begin_backward(ops::Write write, float statistic_scale);
   void enter_block() { around_.flow.turn(); }
 
@@ -62,15 +68,24 @@ class Pass {
   ops::Write write() const { return write_; }
   float statistic_scale() const { return statistic_scale_; }
   const std::uint64_t* sample_keys() const { return sample_keys_; }
-  /// A weight for a product. Its prepared form is kept from update to update only where the weight itself is.
-  ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) { return {value, store().version(), store().resident() ? &prepared : nullptr}; }
+  /// A weight for a product. Its prepared form is kept from update to update only where the weight
+  /// itself is.
+  ops::Weight weight(const Tensor& value, ops::PreparedWeight& prepared) {
+    return {value, store().version(), store().resident() ? &prepared : nullptr};
+  }
   /// The key under which a layer draws in this run, from the key of its name.
-  std::uint64_t layer_key(std::uint64_t name_key) const { return mix64(name_key ^ mix64(around_.seed)); }
+  std::uint64_t layer_key(std::uint64_t name_key) const {
+    return mix64(name_key ^ mix64(around_.seed));
+  }
 
   /// Memory for what forward makes: kept until backward in training.
-  Tensor activation(DType type, const Shape& shape) { return (training_ ? *arena_ : around_.flow.arena()).allocate(type, shape); }
+  Tensor activation(DType type, const Shape& shape) {
+    return (training_ ? *arena_ : around_.flow.arena()).allocate(type, shape);
+  }
   /// Memory for a gradient that lives until the next block's backward is done.
-  Tensor gradient(DType type, const Shape& shape) { return around_.flow.arena().allocate(type, shape); }
+  Tensor gradient(DType type, const Shape& shape) {
+    return around_.flow.arena().allocate(type, shape);
+  }
   void save(const Tensor& tensor) {
     if (training_) saved_.push_back(tensor);
   }
@@ -81,7 +96,8 @@ class Pass {
     return tensor;
   }
 
-  /// From here on forward leaves activations in `arena` (recomputation's scratch memory); the former one is returned.
+  /// From here on forward leaves activations in `arena` (recomputation's scratch memory); the
+  /// former one is returned.
   Arena& redirect(Arena& arena) {
     Arena& before = *arena_;
     arena_ = &arena;
@@ -101,17 +117,19 @@ class Pass {
   float statistic_scale_ = 1;
 };
 
-/// The unit of everything: stages are cut between blocks, gradients bucketed, memory planned and time reported by block.
-/// One tensor in, one tensor out; residual branches live inside.
+/// The unit of everything: stages are cut between blocks, gradients bucketed, memory planned and
+/// time reported by block. One tensor in, one tensor out; residual branches live inside.
 class Block {
  public:
   virtual ~Block() = default;
   virtual std::string name() const = 0;
   virtual void declare(parallel::ParameterList& list) = 0;
-  /// Shape of the output for one of the input, as this rank of the tensor group holds them. Throws InputError where the input does not fit.
+  /// Shape of the output for one of the input, as this rank of the tensor group holds them. Throws
+  /// InputError where the input does not fit.
   virtual Shape output_shape(const Shape& input) const = 0;
   virtual Tensor forward(Pass& pass, const Tensor& x) = 0;
-  /// dy may be overwritten. Returns dx, in memory of Pass::gradient or dy's own; undefined where the block is the model's first.
+  /// dy may be overwritten. Returns dx, in memory of Pass::gradient or dy's own; undefined where
+  /// the block is the model's first.
   virtual Tensor backward(Pass& pass, const Tensor& dy) = 0;
 };
 

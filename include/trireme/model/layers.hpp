@@ -10,13 +10,14 @@
 
 namespace trireme::model {
 
-/// Layers are the parts that blocks are made of. Each leaves what its backward needs on the pass's stack, so a block calls the backwards in
-/// exactly the reverse order of its forwards.
+/// Layers are the parts that blocks are made of. Each leaves what its backward needs on the pass's
+/// stack, so a block calls the backwards in exactly the reverse order of its forwards.
 
 /// Square convolution without bias: `<name>.weight`, Kaiming normal (fan out). x [B, H, W, C].
 class Convolution2d {
  public:
-  Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride);
+  Convolution2d(std::string name, std::int64_t in, std::int64_t out, std::int64_t kernel,
+                std::int64_t stride);
   void declare(parallel::ParameterList& list);
   Shape output_shape(const Shape& input) const;
   /// `statistics`: those that a batch norm of the result needs are made too; null: none.
@@ -32,18 +33,23 @@ class Convolution2d {
   ops::PreparedWeight prepared_;
 };
 
-/// Batch or group norm over channels with what follows it folded in: `<name>.weight`, `.bias`, and for batch norm `.running_mean`, `.running_var`.
+/// Batch or group norm over channels with what follows it folded in: `<name>.weight`, `.bias`, and
+/// for batch norm `.running_mean`, `.running_var`.
 class ImageNorm {
  public:
   enum class Then : std::uint8_t { nothing, relu, add_relu };
-  ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then, bool zero_scale = false);
+  ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then,
+            bool zero_scale = false);
   void declare(parallel::ParameterList& list);
-  /// y = act(norm(convolution(x)) [+ residual]), for the convolution may make the norm's statistics beside its own result; `residual` only with Then::add_relu.
-  Tensor forward(Pass& pass, Convolution2d& convolution, const Tensor& x, const Tensor& residual = {});
+  /// y = act(norm(convolution(x)) [+ residual]), for the convolution may make the norm's statistics
+  /// beside its own result; `residual` only with Then::add_relu.
+  Tensor forward(Pass& pass, Convolution2d& convolution, const Tensor& x,
+                 const Tensor& residual = {});
   struct Gradients {
     Tensor dx, dresidual;
   };
-  /// Of the norm alone: the convolution's own backward follows. Without a residual dx is written over dy; with one, dresidual is written over dy and dx is new.
+  /// Of the norm alone: the convolution's own backward follows. Without a residual dx is written
+  /// over dy; with one, dresidual is written over dy and dx is new.
   Gradients backward(Pass& pass, const Tensor& dy);
 
  private:
@@ -55,7 +61,8 @@ class ImageNorm {
   parallel::ParameterId scale_, shift_, running_mean_, running_variance_;
 };
 
-/// y [B, N] = x [B, K] times `<name>.weight` [N, K], plus `<name>.bias`; uniform(+-1/sqrt(K)) as PyTorch's.
+/// y [B, N] = x [B, K] times `<name>.weight` [N, K], plus `<name>.bias`; uniform(+-1/sqrt(K)) as
+/// PyTorch's.
 class LinearLayer {
  public:
   LinearLayer(std::string name, std::int64_t in, std::int64_t out);
@@ -74,7 +81,8 @@ class LinearLayer {
 /// A head that makes a row of logits a sample: cross-entropy over its own forward and backward.
 class ClassifierHead : public Head {
  public:
-  Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale, const Tensor& sums) final;
+  Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale,
+              const Tensor& sums) final;
   Tensor logits(Pass& pass, const Tensor& x, std::int64_t row) final;
 
  private:

@@ -13,11 +13,13 @@ enum class GptMlp : std::uint8_t { gelu, swiglu };
 enum class GptNorm : std::uint8_t { layer, rms };
 enum class GptPositions : std::uint8_t { learned, rope };
 
-/// A decoder-only transformer. GPT-2's form (learned positions, layer norm, GELU, biases) or Llama's (rope, rms, swiglu); any mixture.
+/// A decoder-only transformer. GPT-2's form (learned positions, layer norm, GELU, biases) or
+/// Llama's (rope, rms, swiglu); any mixture.
 struct GptOptions {
   std::int64_t layers = 12, heads = 12, width = 768, context = 1024;
-  std::int64_t kv_heads = 0;   ///< 0 in a deck that does not say: = heads (filled in by the deck)
-  std::int64_t mlp_width = 0;  ///< filled in by the deck: 4 width; swiglu: 8/3 width rounded up to 64
+  std::int64_t kv_heads = 0;  ///< 0 in a deck that does not say: = heads (filled in by the deck)
+  std::int64_t mlp_width =
+      0;  ///< filled in by the deck: 4 width; swiglu: 8/3 width rounded up to 64
   std::int64_t vocabulary = 0;
   GptMlp mlp = GptMlp::gelu;
   GptNorm norm = GptNorm::layer;

@@ -15,14 +15,15 @@ struct EnvironmentEntry {
   std::string compiler, build_type;
   std::string mpi, hdf5, kokkos, onednn, cuda, cudnn, nccl;  ///< versions
   std::string job;                                           ///< the scheduler's, "slurm 4711"
-  std::string device;                                        ///< "cpu: 2 threads a rank", "cuda:0 NVIDIA H200"
-  std::string layout;                                        ///< "data 4 x tensor 1 x pipeline 1"
+  std::string device;  ///< "cpu: 2 threads a rank", "cuda:0 NVIDIA H200"
+  std::string layout;  ///< "data 4 x tensor 1 x pipeline 1"
   std::string seed;
   std::vector<std::string> hosts;  ///< by world rank
 };
 
-/// Appends an entry to the JSON array in `path` (environment.json of a run folder), made where missing; the file is replaced at once, so
-/// a reader never sees half of it. A file that is no JSON array is kept under `path`.damaged. Throws Failure.
+/// Appends an entry to the JSON array in `path` (environment.json of a run folder), made where
+/// missing; the file is replaced at once, so a reader never sees half of it. A file that is no JSON
+/// array is kept under `path`.damaged. Throws Failure.
 void append_environment(const std::string& path, const EnvironmentEntry& entry);
 
 }  // namespace trireme::monitor

@@ -26,7 +26,8 @@ class Row {
   std::string kind_, text_;
 };
 
-/// metrics.jsonl of a run: only ever appended, a row with one write. Opened by world rank 0 only; a default-made one writes nothing.
+/// metrics.jsonl of a run: only ever appended, a row with one write. Opened by world rank 0 only; a
+/// default-made one writes nothing.
 class Metrics {
  public:
   Metrics();
@@ -35,7 +36,8 @@ class Metrics {
   ~Metrics();
   Metrics(Metrics&&) noexcept;
   Metrics& operator=(Metrics&&) noexcept;
-  /// A row that the disk does not take, since it is full or fails, is kept, and written before the next one. Throws Failure where there are too many of them.
+  /// A row that the disk does not take, since it is full or fails, is kept, and written before the
+  /// next one. Throws Failure where there are too many of them.
   void write(const Row& row);
   /// Tries once more to write what is kept.
   void retry();

@@ -8,7 +8,8 @@ namespace trireme::monitor {
 
 class AppendFile;
 
-/// A TensorBoard event file (TFRecord framing with masked CRC32C, scalar summaries). A default-made one writes nothing.
+/// A TensorBoard event file (TFRecord framing with masked CRC32C, scalar summaries). A default-made
+/// one writes nothing.
 class TensorBoard {
  public:
   TensorBoard();
@@ -17,7 +18,8 @@ class TensorBoard {
   ~TensorBoard();
   TensorBoard(TensorBoard&&) noexcept;
   TensorBoard& operator=(TensorBoard&&) noexcept;
-  /// One value of the curve `tag` at `step`; kept in single precision (the format's simple_value). Throws Failure.
+  /// One value of the curve `tag` at `step`; kept in single precision (the format's simple_value).
+  /// Throws Failure.
   void scalar(const std::string& tag, std::int64_t step, double value);
 
  private:

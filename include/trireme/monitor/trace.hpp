@@ -10,25 +10,30 @@
 
 namespace trireme::monitor {
 
-/// What one rank does when, in some steps of a run; read by chrome://tracing and Perfetto. A default-made one records nothing.
+/// What one rank does when, in some steps of a run; read by chrome://tracing and Perfetto. A
+/// default-made one records nothing.
 class Trace {
  public:
   Trace() = default;
-  /// Records steps `first` to `last`, both included. Room for `most_events` is taken here and nowhere else; of more the latest are kept.
+  /// Records steps `first` to `last`, both included. Room for `most_events` is taken here and
+  /// nowhere else; of more the latest are kept.
   Trace(int rank, std::int64_t first, std::int64_t last, std::size_t most_events = 65536);
 
   /// Step `step` (from 1) begins.
   void begin(std::int64_t step);
   /// Whether the step that began is one of those recorded.
   bool recording() const { return recording_; }
-  /// Something that took from `begin_seconds` to `end_seconds` of monotonic_seconds(), one clock for all ranks of a host. Of the name the first 23
-  /// letters are kept. `micro_batch`, `chunk`: -1 where there is none.
-  void event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch = -1, int chunk = -1);
+  /// Something that took from `begin_seconds` to `end_seconds` of monotonic_seconds(), one clock
+  /// for all ranks of a host. Of the name the first 23 letters are kept. `micro_batch`, `chunk`: -1
+  /// where there is none.
+  void event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch = -1,
+             int chunk = -1);
   /// The same of what goes on beside the events and beside others of its kind.
   void beside(std::string_view name, double begin_seconds, double end_seconds);
 
-  /// The events as JSON objects with commas between, no array around: complete events ("ph": "X"), the rank as process, times in microseconds
-  /// (Trace Event Format); what goes on beside as asynchronous ones ("b" and "e"). Empty where nothing was recorded.
+  /// The events as JSON objects with commas between, no array around: complete events ("ph": "X"),
+  /// the rank as process, times in microseconds (Trace Event Format); what goes on beside as
+  /// asynchronous ones ("b" and "e"). Empty where nothing was recorded.
   std::string json() const;
 
  private:

@@ -7,12 +7,16 @@
 namespace trireme::ops {
 
 /// What activations, their gradients and working weights may be.
-inline bool is_compute_type(DType dtype) { return dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16; }
+inline bool is_compute_type(DType dtype) {
+  return dtype == DType::float32 || dtype == DType::bfloat16 || dtype == DType::float16;
+}
 
 /// As kernels name a compute type.
 inline ElementType element_type(DType dtype) {
   TRIREME_EXPECT(is_compute_type(dtype));
-  return dtype == DType::bfloat16 ? ElementType::bfloat16 : dtype == DType::float16 ? ElementType::float16 : ElementType::float32;
+  return dtype == DType::bfloat16  ? ElementType::bfloat16
+         : dtype == DType::float16 ? ElementType::float16
+                                   : ElementType::float32;
 }
 
 /// run(T()) with the element type that a compute type stands for: float, BFloat16 or Float16.

@@ -20,9 +20,11 @@ void exchange(Context&, const Tensor& x, const Tensor& y);
 /// y = or += scale * x, both float32.
 void scaled_copy(Context&, const Tensor& x, float scale, const Tensor& y, Write);
 
-/// y [rows, width] = x + bias (float32 [width]); x in y's dtype or float32. y may be x where their dtypes are one.
+/// y [rows, width] = x + bias (float32 [width]); x in y's dtype or float32. y may be x where their
+/// dtypes are one.
 void add_bias(Context&, const Tensor& bias, const Tensor& x, const Tensor& y);
-/// sums (float32 [width]) = or += the sums of the columns of dy [rows, width], the gradient of such a bias: the same bits at any number of threads.
+/// sums (float32 [width]) = or += the sums of the columns of dy [rows, width], the gradient of such
+/// a bias: the same bits at any number of threads.
 void column_sums(Context&, const Tensor& dy, const Tensor& sums, Write);
 
 }  // namespace trireme::ops

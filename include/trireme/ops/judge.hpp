@@ -7,7 +7,8 @@
 
 namespace trireme::ops {
 
-// What pointers point to lies where the context's kernels run (parallel/device_table.hpp). Nothing waits for the host.
+// What pointers point to lies where the context's kernels run (parallel/device_table.hpp). Nothing
+// waits for the host.
 
 using kernels::Judge;
 using kernels::ListSums;

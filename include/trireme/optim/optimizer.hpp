@@ -18,9 +18,12 @@ namespace trireme::optim {
 
 /// What a step did.
 struct StepOutcome {
-  bool applied = true;    ///< false: loss, gradient or batch statistics not finite; weights, statistics, slots and updates did not move
-  double grad_norm = 0;   ///< 2-norm over all weights of the model before clipping, statistics left out
-  bool overflow = false;  ///< not applied because the gradient was seeded with too large a loss scale, which is smaller now
+  bool applied = true;  ///< false: loss, gradient or batch statistics not finite; weights,
+                        ///< statistics, slots and updates did not move
+  double grad_norm =
+      0;  ///< 2-norm over all weights of the model before clipping, statistics left out
+  bool overflow = false;  ///< not applied because the gradient was seeded with too large a loss
+                          ///< scale, which is smaller now
 };
 
 /// The factor of the losses whose gradients come next: 1 where gradients are not scaled.
@@ -32,31 +35,39 @@ struct LossScale {
 
 /// What an update is to know of the loss of the step that its gradient is of.
 struct LossOfStep {
-  bool finite = true;                                      ///< as far as the host knows
-  const ops::SampleSums* sums = nullptr;                   ///< where kernels read them: judged there; null: the host has seen them
+  bool finite = true;  ///< as far as the host knows
+  const ops::SampleSums* sums =
+      nullptr;  ///< where kernels read them: judged there; null: the host has seen them
   double limit = std::numeric_limits<double>::infinity();  ///< of the mean of `sums`
-  double scale = 1;                                        ///< that the gradient was seeded with; divided out before norm and clipping
+  double scale = 1;  ///< that the gradient was seeded with; divided out before norm and clipping
 };
 
-/// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this rank owns (running statistics included),
-/// window by window where slots or master weights lie in host memory; and the average of what it has made. Norms, judgement and trust ratios stay where
-/// the buffers are worked on: the host gives all the work of a step, and hears of the judgement when it asks.
+/// The optimizer on flat buffers: slots, norms by rows, the judgement, fused passes over what this
+/// rank owns (running statistics included), window by window where slots or master weights lie in
+/// host memory; and the average of what it has made. Norms, judgement and trust ratios stay where
+/// the buffers are worked on: the host gives all the work of a step, and hears of the judgement
+/// when it asks.
 class Optimizer {
  public:
   struct Slot {
     std::string name;  ///< in the checkpoint: momentum | exp_avg | exp_avg_sq
-    Tensor flat;       ///< float32, in the layout of the store's owned(), where it lies; starts at 0
+    Tensor flat;  ///< float32, in the layout of the store's owned(), where it lies; starts at 0
   };
-  /// Memory for the slots, and for the tables that kernels read, comes from `state`. `scaling`: the loss is scaled, by factors that steps move.
-  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store, const NormGroups& groups, const parallel::StateMemory& state,
+  /// Memory for the slots, and for the tables that kernels read, comes from `state`. `scaling`: the
+  /// loss is scaled, by factors that steps move.
+  Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
+            const NormGroups& groups, const parallel::StateMemory& state,
             const std::optional<LossScaleOptions>& scaling = {});
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// Gives the device one update from the store's flat gradient (the sum over the whole step; lamb overwrites it) at learning rate `rate`. Collective
-  /// over data and model; the working weights of other ranks' shards come with store.publish(). Allocates nothing. Two updates at most may be under way.
+  /// Gives the device one update from the store's flat gradient (the sum over the whole step; lamb
+  /// overwrites it) at learning rate `rate`. Collective over data and model; the working weights of
+  /// other ranks' shards come with store.publish(). Allocates nothing. Two updates at most may be
+  /// under way.
   void begin_update(ops::Context& context, double rate, const LossOfStep& loss);
-  /// What the update begun first of all not ended has done, for which the host waits. Meta: it was applied, norm 0.
+  /// What the update begun first of all not ended has done, for which the host waits. Meta: it was
+  /// applied, norm 0.
   StepOutcome end_update();
   /// Both. `loss_finite`: the step's loss was.
   StepOutcome step(ops::Context& context, double rate, bool loss_finite, double scale = 1) {
@@ -65,22 +76,25 @@ class Optimizer {
   }
 
   const std::vector<Slot>& slots() const { return slots_; }
-  /// What is averaged where replicas go their own ways: the slots, and the average of the weights (it is linear in them: the mean of averages is the
-  /// average of means). To work on.
+  /// What is averaged where replicas go their own ways: the slots, and the average of the weights
+  /// (it is linear in them: the mean of averages is the average of means). To work on.
   std::vector<parallel::WindowedBuffer*> state_buffers();
-  /// Updates really applied (the t of bias correction), as far as they are ended; kept in a checkpoint.
+  /// Updates really applied (the t of bias correction), as far as they are ended; kept in a
+  /// checkpoint.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates);
   bool scales_loss() const { return scaling_.interval > 0; }
   const LossScale& loss_scale() const { return loss_scale_; }
   void set_loss_scale(const LossScale& scale);
 
-  /// The average of weights and running statistics over updates (exponential, decay `optimizer.ema`), like a slot in the layout of owned(), where it
-  /// lies; undefined without one. Every update that is applied moves it.
+  /// The average of weights and running statistics over updates (exponential, decay
+  /// `optimizer.ema`), like a slot in the layout of owned(), where it lies; undefined without one.
+  /// Every update that is applied moves it.
   Tensor ema() const { return ema_ ? ema_->flat() : Tensor{}; }
   /// The average begins with weights and statistics as they are. Does nothing without one.
   void start_ema(ops::Context& context);
-  /// The master weights (statistics) and the average change places, window by window, bit for bit; the working weights do not know of it.
+  /// The master weights (statistics) and the average change places, window by window, bit for bit;
+  /// the working weights do not know of it.
   void exchange_ema(ops::Context& context);
 
  private:

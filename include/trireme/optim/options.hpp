@@ -22,9 +22,12 @@ struct OptimizerOptions {
   double ema = 0;  ///< decay of the average of the weights; 0: none is kept
 };
 
-/// Table [precision.loss_scale]: what the loss is multiplied by where gradients are float16. All but the interval are powers of two.
+/// Table [precision.loss_scale]: what the loss is multiplied by where gradients are float16. All
+/// but the interval are powers of two.
 struct LossScaleOptions {
-  static constexpr double least = 1, most = 0x1p40;  ///< most: float16's largest power of two where a step has 2^25 labels
+  static constexpr double
+      least = 1,
+      most = 0x1p40;  ///< most: float16's largest power of two where a step has 2^25 labels
   double initial = 65536, growth = 2, backoff = 0.5;
   std::int64_t interval = 2000;  ///< applied steps after which it grows
 };

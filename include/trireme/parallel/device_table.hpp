@@ -13,7 +13,8 @@
 
 namespace trireme::parallel {
 
-/// A small array that kernels read, or write: where kernels run in host memory the host's own, else a copy of it on the device.
+/// A small array that kernels read, or write: where kernels run in host memory the host's own, else
+/// a copy of it on the device.
 template <class T>
 class DeviceTable {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -22,7 +23,8 @@ class DeviceTable {
   DeviceTable() = default;
   /// `host` outlives the table and stays where it is.
   DeviceTable(std::span<T> host, const StateMemory& memory) : host_(host) {
-    if (!in_host_memory(memory.target)) copy_ = memory.device.allocate(DType::uint8, {static_cast<std::int64_t>(host.size_bytes())});
+    if (!in_host_memory(memory.target))
+      copy_ = memory.device.allocate(DType::uint8, {static_cast<std::int64_t>(host.size_bytes())});
   }
 
   /// The host has changed its array.
@@ -41,8 +43,9 @@ class DeviceTable {
   bool changed_ = true;
 };
 
-/// Values that kernels write, on their way to the host: they are sent when they have been made, and waited for when the host needs them, while the device
-/// goes on. Two sendings at most are under way.
+/// Values that kernels write, on their way to the host: they are sent when they have been made, and
+/// waited for when the host needs them, while the device goes on. Two sendings at most are under
+/// way.
 template <class T>
 class Report {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -51,7 +54,9 @@ class Report {
   explicit Report(Device device, std::size_t count = 1) : count_(count) {
     const Pages pages = in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned;
     for (Sending& sending : sendings_)
-      sending = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T), "a report", pages), Event(device)};
+      sending = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T),
+                            "a report", pages),
+                 Event(device)};
   }
 
   /// What stands at `from` when `stream` has come here.
@@ -61,7 +66,8 @@ class Report {
     copy_bytes(stream, sending.values.data(), from, count_ * sizeof(T));
     sending.there.record(stream);
   }
-  /// What was sent first of all not heard of, for which the host waits: [count], good until the next sending. Null on meta.
+  /// What was sent first of all not heard of, for which the host waits: [count], good until the
+  /// next sending. Null on meta.
   const T* hear() {
     TRIREME_EXPECT(heard_ < sent_);
     const Sending& sending = sendings_[heard_++ % sendings_.size()];

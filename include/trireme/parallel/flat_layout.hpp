@@ -9,26 +9,31 @@
 
 namespace trireme::parallel {
 
-/// Where each parameter lies in the flat buffers. Blocks stand in the order in which backward finishes them (last block first), so the
-/// first bucket is the first to be ready; tied tensors, which live through a whole backward, stand behind all others. Every tensor is
-/// contiguous and starts at a multiple of 16 elements (the gaps stay 0), joined ones directly behind the one before. Within a bucket running
-/// statistics stand behind all weights.
+/// Where each parameter lies in the flat buffers. Blocks stand in the order in which backward
+/// finishes them (last block first), so the first bucket is the first to be ready; tied tensors,
+/// which live through a whole backward, stand behind all others. Every tensor is contiguous and
+/// starts at a multiple of 16 elements (the gaps stay 0), joined ones directly behind the one
+/// before. Within a bucket running statistics stand behind all weights.
 ///
-/// Beside the float32 buffers, which count in elements, there is the layout of the working weights, which ops read and which counts in
-/// bytes: the same order, each tensor in its own type, starts at multiples of 64 bytes. With compute float32 it is the float32 layout.
+/// Beside the float32 buffers, which count in elements, there is the layout of the working weights,
+/// which ops read and which counts in bytes: the same order, each tensor in its own type, starts at
+/// multiples of 64 bytes. With compute float32 it is the float32 layout.
 class FlatLayout {
  public:
   struct Slot {
     std::int64_t offset = 0;  ///< elements from the start of the flat buffer
     std::int64_t elements = 0;
     std::int64_t working = 0;     ///< bytes from the start of the working weights
-    DType type = DType::float32;  ///< of the working weights: the compute type where the tensor has a compute copy, else float32
+    DType type = DType::float32;  ///< of the working weights: the compute type where the tensor has
+                                  ///< a compute copy, else float32
     int block = 0, bucket = 0;
   };
-  /// A range of the flat buffer that is reduced and gathered as a whole, ready when backward of `ready_block` is done.
+  /// A range of the flat buffer that is reduced and gathered as a whole, ready when backward of
+  /// `ready_block` is done.
   struct Bucket {
-    std::int64_t begin = 0, end = 0;                  ///< elements
-    std::int64_t statistics_begin = 0;                ///< from there on it holds statistics; the end where it holds none
+    std::int64_t begin = 0, end = 0;  ///< elements
+    std::int64_t statistics_begin =
+        0;  ///< from there on it holds statistics; the end where it holds none
     std::int64_t working_begin = 0, working_end = 0;  ///< bytes
     int ready_block = 0;
     bool tied = false;  ///< holds one tied tensor, and nothing else
@@ -37,10 +42,13 @@ class FlatLayout {
   };
 
   FlatLayout() = default;
-  /// `compute`: type of the working weights that have a compute copy (float32, bfloat16, float16). A bucket is closed at the first end of a block at
-  /// which it holds `bucket_bytes` (float32) or more, and where a chunk of blocks begins (`chunk_begins`: first block of each chunk that this
-  /// rank holds): chunks go backward at different times. A tied tensor has a bucket of its own, ready with its owner's block.
-  FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute, std::span<const int> chunk_begins = {});
+  /// `compute`: type of the working weights that have a compute copy (float32, bfloat16, float16).
+  /// A bucket is closed at the first end of a block at which it holds `bucket_bytes` (float32) or
+  /// more, and where a chunk of blocks begins (`chunk_begins`: first block of each chunk that this
+  /// rank holds): chunks go backward at different times. A tied tensor has a bucket of its own,
+  /// ready with its owner's block.
+  FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
+             std::span<const int> chunk_begins = {});
 
   std::int64_t elements() const { return elements_; }
   std::int64_t working_bytes() const { return working_bytes_; }
@@ -55,13 +63,15 @@ class FlatLayout {
   }
   /// All atoms in flat order.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
-  /// The cuts of a bucket into `shards` parts, each at an atom's boundary, as even as that allows: shards + 1 offsets, in elements.
+  /// The cuts of a bucket into `shards` parts, each at an atom's boundary, as even as that allows:
+  /// shards + 1 offsets, in elements.
   std::vector<std::int64_t> shard_bounds(const Bucket& bucket, int shards) const;
   /// The same cuts in the working weights, in bytes.
   std::vector<std::int64_t> working_bounds(const Bucket& bucket, int shards) const;
 
  private:
-  void close_buckets(const ParameterList& list, std::span<const std::size_t> order, std::int64_t bucket_bytes, std::span<const int> chunk_begins);
+  void close_buckets(const ParameterList& list, std::span<const std::size_t> order,
+                     std::int64_t bucket_bytes, std::span<const int> chunk_begins);
 
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;

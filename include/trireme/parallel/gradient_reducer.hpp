@@ -12,25 +12,32 @@
 
 namespace trireme::parallel {
 
-/// Adds the gradients of a step: over this rank's micro-batches as backward makes them, over the tensor group where each rank sees a part,
-/// and over the data-parallel group bucket by bucket while earlier blocks still compute. What is reduced ends in the store's flat_gradient().
+/// Adds the gradients of a step: over this rank's micro-batches as backward makes them, over the
+/// tensor group where each rank sees a part, and over the data-parallel group bucket by bucket
+/// while earlier blocks still compute. What is reduced ends in the store's flat_gradient().
 ///
-/// Two orders. Plain: the first micro-batch writes, later ones add; buckets are reduced as the library likes.
-/// Deterministic: every micro-batch writes to a buffer of its own level of the tree (TreeWalk), partial sums are added lower + upper,
-/// and ranks by pairwise exchange: the same bits at every power-of-two data degree, and at every kind of sharding.
+/// Two orders. Plain: the first micro-batch writes, later ones add; buckets are reduced as the
+/// library likes. Deterministic: every micro-batch writes to a buffer of its own level of the tree
+/// (TreeWalk), partial sums are added lower + upper, and ranks by pairwise exchange: the same bits
+/// at every power-of-two data degree, and at every kind of sharding.
 ///
-/// Two ways of holding what backward writes. Whole: flat buffers (one; deterministic: one a level of the tree), reduced after a bucket's
-/// last micro-batch. In turn, kinds gradients and parameters: two buffers of a bucket's size (tied buckets: one of their own), reduced
-/// after every micro-batch and added to the own shard. Deterministic accumulation needs the tree's levels, so it holds them whole at any kind.
+/// Two ways of holding what backward writes. Whole: flat buffers (one; deterministic: one a level
+/// of the tree), reduced after a bucket's last micro-batch. In turn, kinds gradients and
+/// parameters: two buffers of a bucket's size (tied buckets: one of their own), reduced after every
+/// micro-batch and added to the own shard. Deterministic accumulation needs the tree's levels, so
+/// it holds them whole at any kind.
 ///
-/// Delayed: a step's sums go on while the next step computes, into memory of their own (two sets, taken by turns), and finish() hands on those of
-/// the step before. What is added, and in which order, stays the same.
+/// Delayed: a step's sums go on while the next step computes, into memory of their own (two sets,
+/// taken by turns), and finish() hands on those of the step before. What is added, and in which
+/// order, stays the same.
 ///
-/// On the wire bfloat16 what the data ranks send each other of gradients is rounded to it; statistics, and what tensor ranks and a pipeline's ends add, stay
-/// float32. A bucket is two requests then: of its weights, and of the statistics behind them.
+/// On the wire bfloat16 what the data ranks send each other of gradients is rounded to it;
+/// statistics, and what tensor ranks and a pipeline's ends add, stay float32. A bucket is two
+/// requests then: of its weights, and of the statistics behind them.
 ///
-/// Used as: begin_step; for each backward of a micro-batch through a chunk of blocks begin_backward, then for each of its blocks from last to
-/// first block_begins, block_done; then finish. Chunks may be taken in any order; all ranks of the groups do the same in the same order.
+/// Used as: begin_step; for each backward of a micro-batch through a chunk of blocks
+/// begin_backward, then for each of its blocks from last to first block_begins, block_done; then
+/// finish. Chunks may be taken in any order; all ranks of the groups do the same in the same order.
 class GradientReducer {
  public:
   struct Options {
@@ -43,41 +50,46 @@ class GradientReducer {
   struct Groups {
     /// Delayed: nobody else's group: sums are under way while others ask for theirs.
     comm::Communicator data;
-    comm::Communicator ends;              ///< the first and the last stage, where tied tensors have a copy on both
+    comm::Communicator
+        ends;  ///< the first and the last stage, where tied tensors have a copy on both
     const TensorGroup* tensor = nullptr;  ///< outlives the reducer; null: a group of one
   };
   /// Further gradient buffers are taken from `gradients`.
-  GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine, const Options& options, Arena& gradients);
+  GradientReducer(ParameterStore& store, const Groups& groups, comm::Engine& engine,
+                  const Options& options, Arena& gradients);
 
   /// `scale`: what the loss is multiplied by before its gradients are taken.
   void begin_step(double scale = 1);
   /// That of the step under way.
   double scale() const { return scale_; }
-  /// Backward of a micro-batch through the chunk of blocks [first_block, end_block) begins. Returns how it writes its gradients.
+  /// Backward of a micro-batch through the chunk of blocks [first_block, end_block) begins. Returns
+  /// how it writes its gradients.
   ops::Write begin_backward(ops::Context& context, int first_block, int end_block);
-  /// From here on the store's gradient() of this block's parameters is where this micro-batch writes.
+  /// From here on the store's gradient() of this block's parameters is where this micro-batch
+  /// writes.
   void block_begins(ops::Context& context, int block);
   /// Backward of this block is done in the current micro-batch.
   void block_done(ops::Context& context, int block);
   /// What finish() hands on.
   struct Sum {
-    bool there = true;   ///< false: delayed, and no step was made before this one: nothing is to be applied
+    bool there =
+        true;  ///< false: delayed, and no step was made before this one: nothing is to be applied
     bool finite = true;  ///< what the finish() of the step that made it was told
     double scale = 1;    ///< what its begin_step() was told
   };
-  /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step; delayed: over the step before. `finite`: the loss of the
-  /// step now made was.
+  /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step; delayed:
+  /// over the step before. `finite`: the loss of the step now made was.
   Sum finish(ops::Context& context, bool finite = true);
 
-  /// Delayed: waits for what is still under way; then pending_gradient() is what the next finish() hands on. Else there is nothing of the kind.
-  /// Collective over all groups.
+  /// Delayed: waits for what is still under way; then pending_gradient() is what the next finish()
+  /// hands on. Else there is nothing of the kind. Collective over all groups.
   void settle(ops::Context& context);
   /// Delayed: the next finish() hands on a sum; else always {false, true}.
   Sum pending() const { return options_.delayed ? sums_[now_].told : Sum{false, true}; }
   /// In the layout of the store's owned().
   const Tensor& pending_gradient() const { return sums_[now_].reduced; }
-  /// Delayed: the next finish() hands on this, as if an earlier step had made it; its elements are read into pending_gradient() before then (a restart).
-  /// Nothing is under way.
+  /// Delayed: the next finish() hands on this, as if an earlier step had made it; its elements are
+  /// read into pending_gradient() before then (a restart). Nothing is under way.
   void set_pending(const Sum& sum);
 
  private:
@@ -96,14 +108,16 @@ class GradientReducer {
     std::int64_t done = 0;       ///< micro-batches
     int top = 0;                 ///< whole: the level that the next micro-batch writes
     std::size_t lane = 0;        ///< in turn: where the current micro-batch writes
-    std::vector<Range> partial;  ///< neighbouring tensors whose gradient is summed over the tensor group, from the bucket's begin
+    std::vector<Range> partial;  ///< neighbouring tensors whose gradient is summed over the tensor
+                                 ///< group, from the bucket's begin
     std::array<Piece, 2> pieces;
   };
   using Tickets = std::array<comm::Engine::Ticket, 2>;  ///< of a bucket's pieces
   /// The memory of one step's sum, and how far it is.
   struct Making {
-    Tensor lowest;                 ///< whole: level 0
-    Tensor reduced;                ///< the result, in the layout of the store's owned(); kind none: level 0 itself
+    Tensor lowest;  ///< whole: level 0
+    Tensor
+        reduced;  ///< the result, in the layout of the store's owned(); kind none: level 0 itself
     std::vector<Tickets> tickets;  ///< whole: by bucket
     bool under_way = false;
     Sum told{.there = false};
@@ -119,7 +133,8 @@ class GradientReducer {
   void find_partial();
   void cut_pieces();
   Tensor take_scratch(Arena& gradients, std::int64_t elements) const;
-  /// Adds a bucket's `data` over the data group: in place at kind none, else the own shard into `result`.
+  /// Adds a bucket's `data` over the data group: in place at kind none, else the own shard into
+  /// `result`.
   Tickets reduce(int bucket, const Tensor& data, const Tensor& scratch, const Tensor& result);
   void wait(const Tickets& tickets);
   void take_levels(Arena& gradients);
@@ -133,8 +148,12 @@ class GradientReducer {
   void complete(ops::Context& context, std::size_t which);
   void add_ends(std::size_t which);
   int buckets() const { return static_cast<int>(states_.size()); }
-  const FlatLayout::Bucket& bucket_at(int bucket) const { return store_.layout().buckets()[static_cast<std::size_t>(bucket)]; }
-  comm::SumOrder order() const { return options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library; }
+  const FlatLayout::Bucket& bucket_at(int bucket) const {
+    return store_.layout().buckets()[static_cast<std::size_t>(bucket)];
+  }
+  comm::SumOrder order() const {
+    return options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
+  }
   Tensor level(int number, int bucket) const;
   Tensor own_gradient(int bucket, std::size_t which) const;
 

@@ -12,7 +12,8 @@ struct MeshShape {
   int ranks() const { return data * tensor * pipeline; }
 };
 
-/// Where a rank stands. Tensor groups are neighbours, then data, pipeline outermost: rank = (stage * data + data_rank) * tensor + tensor_rank.
+/// Where a rank stands. Tensor groups are neighbours, then data, pipeline outermost: rank = (stage
+/// * data + data_rank) * tensor + tensor_rank.
 struct MeshPlace {
   int stage = 0, data_rank = 0, tensor_rank = 0;
 };
@@ -30,11 +31,14 @@ struct Mesh {
   MeshShape shape;
   MeshPlace place;
   comm::Communicator world, data, tensor, pipeline;
-  /// The ranks of one data rank, tensor x pipeline in the order of their world ranks: what one replica's model is spread over.
+  /// The ranks of one data rank, tensor x pipeline in the order of their world ranks: what one
+  /// replica's model is spread over.
   comm::Communicator model;
-  /// First and last stage of one data and tensor rank, where tied tensors are summed; on other stages, and without a pipeline, of one rank.
+  /// First and last stage of one data and tensor rank, where tied tensors are summed; on other
+  /// stages, and without a pipeline, of one rank.
   comm::Communicator ends;
-  /// The ranks of `data` once more: for sums that go on while others of that group are asked for, which would have to wait behind them.
+  /// The ranks of `data` once more: for sums that go on while others of that group are asked for,
+  /// which would have to wait behind them.
   comm::Communicator delayed;
 };
 

@@ -9,8 +9,9 @@ enum class PipelineKind : std::uint8_t { gpipe, one_forward_one_backward, interl
 /// What the replicas hold only a part of (ZeRO 1, 2, 3): each kind includes those before it.
 enum class ShardKind : std::uint8_t { none, optimizer, gradients, parameters };
 
-/// When the data-parallel ranks come to the same weights: their gradients are summed in every step; the sum is applied one step later, while the next
-/// step computes (delayed); or each rank goes its own way and weights, slots and statistics are averaged every so many steps (local SGD).
+/// When the data-parallel ranks come to the same weights: their gradients are summed in every step;
+/// the sum is applied one step later, while the next step computes (delayed); or each rank goes its
+/// own way and weights, slots and statistics are averaged every so many steps (local SGD).
 enum class SyncKind : std::uint8_t { step, delayed, periodic };
 
 /// What lies in host memory and comes to the device when it is used.

@@ -20,7 +20,8 @@ struct Initializer {
 
 enum class Role : std::uint8_t {
   weight,    ///< trained; /model/<name> in a checkpoint
-  statistic  ///< a running statistic: its "gradient" is the batch's value, averaged over the step's micro-batches; /buffers/<name>
+  statistic  ///< a running statistic: its "gradient" is the batch's value, averaged over the step's
+             ///< micro-batches; /buffers/<name>
 };
 
 /// The order of a row's elements in memory; in the file a tensor always stands in its own order.
@@ -29,8 +30,10 @@ enum class InnerOrder : std::uint8_t {
   channels_last  ///< file [out, in, kh, kw], memory [out, kh, kw, in]
 };
 
-/// How a tensor is split over the tensor group. A tensor is seen as a matrix of rows (its first dimension) and columns (all others); one
-/// of one dimension is a single row (so that along rows and along columns are one for it). Parts are as even as integers allow: [n r / size, n (r + 1) / size).
+/// How a tensor is split over the tensor group. A tensor is seen as a matrix of rows (its first
+/// dimension) and columns (all others); one of one dimension is a single row (so that along rows
+/// and along columns are one for it). Parts are as even as integers allow: [n r / size, n (r + 1) /
+/// size).
 struct Split {
   enum class Along : std::uint8_t {
     none,    ///< replicated
@@ -38,13 +41,15 @@ struct Split {
     columns  ///< each rank has a range of each row's columns
   };
   Along along = Along::none;
-  /// Along columns: extents of the sections that a row consists of, each split by itself (q | k | v in one tensor); empty: one.
+  /// Along columns: extents of the sections that a row consists of, each split by itself (q | k | v
+  /// in one tensor); empty: one.
   std::vector<std::int64_t> sections = {};
 
   bool operator==(const Split&) const = default;
 };
 
-/// All that is said of a parameter; local shapes, flat buffers, shards, hyperslabs and memory are derived from it.
+/// All that is said of a parameter; local shapes, flat buffers, shards, hyperslabs and memory are
+/// derived from it.
 struct ParameterSpec {
   std::string name;  ///< in the checkpoint, docs/contract section 6
   Shape shape;       ///< whole, in file order
@@ -53,11 +58,15 @@ struct ParameterSpec {
   InnerOrder inner = InnerOrder::plain;
   bool decay = true;         ///< weight decay applies
   bool trust = true;         ///< the trust ratio of lars and lamb applies
-  bool compute_copy = true;  ///< used by matrix products in compute precision; false: read as float32 (norms, biases)
+  bool compute_copy = true;  ///< used by matrix products in compute precision; false: read as
+                             ///< float32 (norms, biases)
   Split split = {};
-  bool partial_gradient = false;  ///< replicated over the tensor group, whose ranks each see only a part of its gradient: summed over the group
-  bool joined = false;            ///< stands directly behind the parameter declared before it, so that one product reads both
-  bool tied = false;              ///< may be declared by two blocks; the first is its owner. Has a bucket of its own
+  bool partial_gradient = false;  ///< replicated over the tensor group, whose ranks each see only a
+                                  ///< part of its gradient: summed over the group
+  bool joined = false;  ///< stands directly behind the parameter declared before it, so that one
+                        ///< product reads both
+  bool tied =
+      false;  ///< may be declared by two blocks; the first is its owner. Has a bucket of its own
 
   /// Atoms of the flat buffer: rows of the first dimension; a tensor of one dimension is one atom.
   std::int64_t rows() const { return shape.rank() > 1 ? shape[0] : 1; }
@@ -69,13 +78,15 @@ struct ParameterSpec {
 /// What one rank of the tensor group holds of a tensor, in the file's terms.
 class Part {
  public:
-  /// A piece of every local row: file columns [file_column, file_column + count) stand at [column, column + count) of the local row.
+  /// A piece of every local row: file columns [file_column, file_column + count) stand at [column,
+  /// column + count) of the local row.
   struct Segment {
     std::int64_t file_column = 0, column = 0, count = 0;
   };
   Part() = default;
-  /// Of rank `rank` of a tensor group of `size`. A tensor in channels-last order is not split, one of more than two dimensions not along columns.
-  /// Where there are more ranks than rows or columns some hold nothing.
+  /// Of rank `rank` of a tensor group of `size`. A tensor in channels-last order is not split, one
+  /// of more than two dimensions not along columns. Where there are more ranks than rows or columns
+  /// some hold nothing.
   Part(const ParameterSpec& spec, int rank, int size);
   /// The whole tensor.
   explicit Part(const ParameterSpec& spec) : Part(spec, 0, 1) {}
@@ -84,7 +95,8 @@ class Part {
   std::int64_t rows() const { return rows_; }
   std::int64_t row_elements() const { return row_elements_; }
   std::int64_t elements() const { return rows_ * row_elements_; }
-  /// In file order, none of them empty, no two adjacent in the file; together they are the local row.
+  /// In file order, none of them empty, no two adjacent in the file; together they are the local
+  /// row.
   const std::vector<Segment>& segments() const { return segments_; }
   /// Extents of the part, file order and memory order.
   const Shape& shape() const { return shape_; }
@@ -105,7 +117,8 @@ struct ParameterId {
   std::int32_t index = -1;
 };
 
-/// What the blocks of a model declare, in order. A name may stand only once, a tied one twice (its first block counts).
+/// What the blocks of a model declare, in order. A name may stand only once, a tied one twice (its
+/// first block counts).
 class ParameterList {
  public:
   struct Entry {
@@ -114,14 +127,20 @@ class ParameterList {
     Part part;  ///< what this rank of the tensor group holds
   };
   ParameterList() = default;
-  ParameterList(int tensor_rank, int tensor_size) : tensor_rank_(tensor_rank), tensor_size_(tensor_size) {}
+  ParameterList(int tensor_rank, int tensor_size)
+      : tensor_rank_(tensor_rank), tensor_size_(tensor_size) {}
   /// Parameters declared from here on belong to the block of this index.
   void begin_block(int block) { block_ = block; }
-  /// A tied name that was declared before: the id it has, where both say the same of it. Throws Failure for any other name declared before.
+  /// A tied name that was declared before: the id it has, where both say the same of it. Throws
+  /// Failure for any other name declared before.
   ParameterId declare(ParameterSpec spec);
   const std::vector<Entry>& entries() const { return entries_; }
-  const ParameterSpec& operator[](ParameterId id) const { return entries_[static_cast<std::size_t>(id.index)].spec; }
-  const Part& part(ParameterId id) const { return entries_[static_cast<std::size_t>(id.index)].part; }
+  const ParameterSpec& operator[](ParameterId id) const {
+    return entries_[static_cast<std::size_t>(id.index)].spec;
+  }
+  const Part& part(ParameterId id) const {
+    return entries_[static_cast<std::size_t>(id.index)].part;
+  }
   int blocks() const { return block_ + 1; }
   /// Index of the entry of this name; -1: none.
   int find(std::string_view name) const;
@@ -134,7 +153,9 @@ class ParameterList {
 /// Index in memory order (inside a row) of element `inner` (inside a row, file order).
 std::int64_t memory_index(const ParameterSpec& spec, std::int64_t inner);
 
-/// Writes local rows [row_begin, row_end) of a part's initial value (float32, memory order) to `rows`: every element the same bits on any rank.
-void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t seed, std::int64_t row_begin, std::int64_t row_end, float* rows);
+/// Writes local rows [row_begin, row_end) of a part's initial value (float32, memory order) to
+/// `rows`: every element the same bits on any rank.
+void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t seed,
+                     std::int64_t row_begin, std::int64_t row_end, float* rows);
 
 }  // namespace trireme::parallel

@@ -9,27 +9,33 @@
 
 namespace trireme::parallel {
 
-/// Brings replicas that went their own ways for some steps back to one state (local SGD: Stich 2019): weights, statistics and slots become their
-/// mean over the data group. With an outer momentum m the weights go on from their last common state, the anchor, by a velocity
-/// (block-wise model update filtering: Chen and Huo 2016): v = m v + (mean - anchor), w = anchor + v.
+/// Brings replicas that went their own ways for some steps back to one state (local SGD: Stich
+/// 2019): weights, statistics and slots become their mean over the data group. With an outer
+/// momentum m the weights go on from their last common state, the anchor, by a velocity (block-wise
+/// model update filtering: Chen and Huo 2016): v = m v + (mean - anchor), w = anchor + v.
 ///
-/// All ranks get the same bits. The mean is the sum times 1 / size: exact for equal values in a group of a power of two, else to an ulp or two.
+/// All ranks get the same bits. The mean is the sum times 1 / size: exact for equal values in a
+/// group of a power of two, else to an ulp or two.
 class PeriodicAverage {
  public:
   struct Options {
     double outer_momentum = 0;
     bool deterministic = false;  ///< sums in the order of the tree
   };
-  /// Averages the store's master weights, which lie on the device, and `slots` (in their layout), over `data`; the store shards nothing. Velocity and
-  /// anchor are taken from `state`; while it works, the store's flat_gradient() serves as scratch memory.
-  PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots, const comm::Communicator& data, comm::Engine& engine, const Options& options,
+  /// Averages the store's master weights, which lie on the device, and `slots` (in their layout),
+  /// over `data`; the store shards nothing. Velocity and anchor are taken from `state`; while it
+  /// works, the store's flat_gradient() serves as scratch memory.
+  PeriodicAverage(ParameterStore& store, std::vector<WindowedBuffer*> slots,
+                  const comm::Communicator& data, comm::Engine& engine, const Options& options,
                   Arena& state);
 
-  /// The weights as they are, the same on all ranks, are the last common state: before the first step of a start.
+  /// The weights as they are, the same on all ranks, are the last common state: before the first
+  /// step of a start.
   void anchor(ops::Context& context);
   /// Collective over the data group. Then the working weights are those of the master.
   void average(ops::Context& context);
-  /// v, in the layout of the master weights, zero where there are statistics; undefined without outer momentum.
+  /// v, in the layout of the master weights, zero where there are statistics; undefined without
+  /// outer momentum.
   const Tensor& velocity() const { return velocity_; }
 
  private:

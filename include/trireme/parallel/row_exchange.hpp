@@ -6,10 +6,12 @@
 
 namespace trireme::parallel {
 
-// What goes into a layer whose tensor is split, and what comes out of it, chunk by chunk: while one is under way the product of another is made. Both take room from
-// the context's workspace and must have been waited for before it is given back.
+// What goes into a layer whose tensor is split, and what comes out of it, chunk by chunk: while one
+// is under way the product of another is made. Both take room from the context's workspace and must
+// have been waited for before it is given back.
 
-/// All rows of x, of which each rank of the group holds its part; they come from the start of its life on. Where the rank holds all, x itself.
+/// All rows of x, of which each rank of the group holds its part; they come from the start of its
+/// life on. Where the rank holds all, x itself.
 class RowGather {
  public:
   RowGather(ops::Context& context, const TensorGroup& group, const Tensor& x);
@@ -27,12 +29,14 @@ class RowGather {
   std::array<TensorGroup::Ticket, RowCut::limit> tickets_{};
 };
 
-/// The sum over the group of `partial` [rows, columns] (float32; destroyed), the rows that this rank holds.
+/// The sum over the group of `partial` [rows, columns] (float32; destroyed), the rows that this
+/// rank holds.
 class RowSum {
  public:
   /// Room for the sum, in the workspace: partial itself where the rank holds all rows.
   static Tensor room(ops::Context& context, const TensorGroup& group, const Tensor& partial);
-  RowSum(ops::Context& context, const TensorGroup& group, const Tensor& partial, const Tensor& held);
+  RowSum(ops::Context& context, const TensorGroup& group, const Tensor& partial,
+         const Tensor& held);
   int chunks() const { return chunks_; }
   RowChunk chunk(int number) const { return group_.chunk(number, chunks_, partial_.shape[0]); }
   /// This chunk of `partial` has been made.

@@ -14,20 +14,23 @@ namespace trireme::parallel {
 /// What the replicas hold only a part of, and who they are.
 struct Sharding {
   ShardKind kind = ShardKind::none;
-  comm::Communicator data;           ///< the data-parallel group
-  comm::Engine* engine = nullptr;    ///< gathers weights; null where nothing is sharded
-  std::int64_t window_elements = 0;  ///< at most so many come from host memory at once (or one row); 0: all lies on the device
+  comm::Communicator data;         ///< the data-parallel group
+  comm::Engine* engine = nullptr;  ///< gathers weights; null where nothing is sharded
+  std::int64_t window_elements =
+      0;  ///< at most so many come from host memory at once (or one row); 0: all lies on the device
   int rank() const { return data.rank(); }
   int size() const { return data.size(); }
 };
 
-/// What one rank of `size` owns of a flat layout: its shards of all buckets, one after the other in shard buffers (float32). The only rank
-/// of one owns everything, and its shard buffers are the flat buffers. What works through shard buffers does so window by window: a window is
-/// all of them, or a piece of a bucket's shard, cut between rows, that comes to the device as a whole. Offsets of runs, rows and chunks count
-/// from their window's begin.
+/// What one rank of `size` owns of a flat layout: its shards of all buckets, one after the other in
+/// shard buffers (float32). The only rank of one owns everything, and its shard buffers are the
+/// flat buffers. What works through shard buffers does so window by window: a window is all of
+/// them, or a piece of a bucket's shard, cut between rows, that comes to the device as a whole.
+/// Offsets of runs, rows and chunks count from their window's begin.
 class Shard {
  public:
-  /// The rows of a tensor that are owned: local rows [row_begin, row_end), the first at `offset` of the shard buffers.
+  /// The rows of a tensor that are owned: local rows [row_begin, row_end), the first at `offset` of
+  /// the shard buffers.
   struct Part {
     std::int64_t row_begin = 0, row_end = 0, offset = 0;
   };
@@ -38,7 +41,8 @@ class Shard {
     std::int32_t tensor = 0;
     DType type = DType::float32;  ///< of the working weights
   };
-  /// A bucket's cuts, counted from the bucket's own begin, and where the owned part lies in the shard buffers.
+  /// A bucket's cuts, counted from the bucket's own begin, and where the owned part lies in the
+  /// shard buffers.
   struct Bucket {
     std::vector<std::int64_t> bounds;              ///< elements, size + 1
     std::vector<std::int64_t> working_bounds;      ///< bytes of the working weights, size + 1
@@ -54,8 +58,10 @@ class Shard {
     std::int64_t elements() const { return end - begin; }
   };
   Shard() = default;
-  /// `window_elements`: of a window at most, where rows are no longer than that; 0: one window is everything.
-  Shard(const ParameterList& list, const FlatLayout& layout, int rank, int size, std::int64_t window_elements = 0);
+  /// `window_elements`: of a window at most, where rows are no longer than that; 0: one window is
+  /// everything.
+  Shard(const ParameterList& list, const FlatLayout& layout, int rank, int size,
+        std::int64_t window_elements = 0);
 
   /// Of a shard buffer.
   std::int64_t elements() const { return elements_; }
@@ -67,8 +73,10 @@ class Shard {
   const std::vector<Run>& runs() const { return runs_; }
   /// The owned atoms in flat order.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
-  /// A window's rows in pieces of at most `chunk_elements` that each lie in one tensor; they know their place in the whole working weights.
-  std::vector<ops::FlatChunk> chunks(const Window& window, std::int64_t chunk_elements = 16384) const;
+  /// A window's rows in pieces of at most `chunk_elements` that each lie in one tensor; they know
+  /// their place in the whole working weights.
+  std::vector<ops::FlatChunk> chunks(const Window& window,
+                                     std::int64_t chunk_elements = 16384) const;
 
  private:
   std::vector<Part> parts_;

@@ -10,18 +10,23 @@
 
 namespace trireme::parallel {
 
-/// Into how many chunks layers cut their rows, so that one chunk is sent while the product of another is made: as many as the bounds allow.
+/// Into how many chunks layers cut their rows, so that one chunk is sent while the product of
+/// another is made: as many as the bounds allow.
 struct RowCut {
-  /// The first chunk's product, or the last one's sum, has nothing beside it: a quarter of them. More chunks win little and cost calls.
+  /// The first chunk's product, or the last one's sum, has nothing beside it: a quarter of them.
+  /// More chunks win little and cost calls.
   int most = 4;
-  /// A product of fewer rows reads its weight too often: at 256 it is 128 multiply-adds for each byte of a bfloat16 weight.
+  /// A product of fewer rows reads its weight too often: at 256 it is 128 multiply-adds for each
+  /// byte of a bfloat16 weight.
   std::int64_t least_rows = 256;
-  /// Of a chunk's result. Its sum is then of 8 MiB, which is a matter of bandwidth and no more of latency also between GPUs of a node; and its product has 128
-  /// tiles of 128 x 128, one for each multiprocessor of a GPU.
+  /// Of a chunk's result. Its sum is then of 8 MiB, which is a matter of bandwidth and no more of
+  /// latency also between GPUs of a node; and its product has 128 tiles of 128 x 128, one for each
+  /// multiprocessor of a GPU.
   std::int64_t least_elements = std::int64_t{1} << 21;
 
   static constexpr int limit = 8;          ///< `most` may not be more
-  static constexpr std::int64_t unit = 8;  ///< a rank's rows of a chunk are a multiple of this, which products by tensor cores ask for
+  static constexpr std::int64_t unit = 8;  ///< a rank's rows of a chunk are a multiple of this,
+                                           ///< which products by tensor cores ask for
 };
 
 /// One of the chunks of a matrix's rows.
@@ -32,14 +37,17 @@ struct RowChunk {
   std::int64_t rows() const { return end - begin; }
 };
 
-/// The ranks that split a layer's tensors among them, as layers see them. Every call is collective over the group. What begins with `begin_` asks the engine and
-/// goes on; its memory is the engine's until wait(). The other calls are done when they return. With one rank nothing is sent.
+/// The ranks that split a layer's tensors among them, as layers see them. Every call is collective
+/// over the group. What begins with `begin_` asks the engine and goes on; its memory is the
+/// engine's until wait(). The other calls are done when they return. With one rank nothing is sent.
 class TensorGroup {
  public:
   /// A group of one.
   TensorGroup() = default;
-  /// `order`: in which order sums are made. `sequence`: between parallel regions each rank holds only its part of the rows.
-  TensorGroup(const comm::Communicator& group, comm::Engine& engine, comm::SumOrder order, bool sequence, const RowCut& cut = {});
+  /// `order`: in which order sums are made. `sequence`: between parallel regions each rank holds
+  /// only its part of the rows.
+  TensorGroup(const comm::Communicator& group, comm::Engine& engine, comm::SumOrder order,
+              bool sequence, const RowCut& cut = {});
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
@@ -48,12 +56,17 @@ class TensorGroup {
   /// Whether ranks hold parts of the rows between parallel regions.
   bool rows_are_split() const { return sequence_ && size() > 1; }
 
-  /// Rows that this rank holds of `rows` between parallel regions: all of them, or with sequence parallelism its part of each chunk (rows divide by size()).
+  /// Rows that this rank holds of `rows` between parallel regions: all of them, or with sequence
+  /// parallelism its part of each chunk (rows divide by size()).
   std::int64_t rows_held(std::int64_t rows) const { return sequence_ ? rows / size() : rows; }
-  /// Of [rows, columns]: a function of the two, of the group's size and of its cut alone, so the same on all ranks and on meta.
+  /// Of [rows, columns]: a function of the two, of the group's size and of its cut alone, so the
+  /// same on all ranks and on meta.
   int chunks(std::int64_t rows, std::int64_t columns) const;
-  /// How many pieces of neighbouring rows a rank holds: of each chunk one where rows are split, else one.
-  int pieces_held(std::int64_t rows, std::int64_t columns) const { return rows_are_split() ? chunks(rows, columns) : 1; }
+  /// How many pieces of neighbouring rows a rank holds: of each chunk one where rows are split,
+  /// else one.
+  int pieces_held(std::int64_t rows, std::int64_t columns) const {
+    return rows_are_split() ? chunks(rows, columns) : 1;
+  }
   /// Chunk `number` of `chunks`.
   RowChunk chunk(int number, int chunks, std::int64_t rows) const;
   /// Which rank holds row `row`, as which of its rows. Where rows are not split, this one.
@@ -64,9 +77,11 @@ class TensorGroup {
   Place place_of(std::int64_t row, std::int64_t rows, std::int64_t columns) const;
 
   using Ticket = comm::Engine::Ticket;
-  /// x (float32) = the sum over the group. `scratch`: as large under SumOrder::tree, else undefined.
+  /// x (float32) = the sum over the group. `scratch`: as large under SumOrder::tree, else
+  /// undefined.
   Ticket begin_all_reduce(const Tensor& x, const Tensor& scratch) const;
-  /// part [rows / size, ..] (float32) = this rank's rows of the sum over the group, not of one, of `whole` [rows, ..] (float32; destroyed). `scratch`: as above, like `whole`.
+  /// part [rows / size, ..] (float32) = this rank's rows of the sum over the group, not of one, of
+  /// `whole` [rows, ..] (float32; destroyed). `scratch`: as above, like `whole`.
   Ticket begin_reduce_scatter(const Tensor& whole, const Tensor& scratch, const Tensor& part) const;
   /// all [size, ..] = each rank's `mine` [..] in rank order; any dtype.
   Ticket begin_gather(ops::Context&, const Tensor& mine, const Tensor& all) const;
@@ -78,7 +93,8 @@ class TensorGroup {
   Tensor scratch(ops::Context&, const Tensor& like) const;
 
  private:
-  /// Where the parts of `whole` of each rank begin and end, in units of `unit` bytes: the engine's until the request that takes them is done.
+  /// Where the parts of `whole` of each rank begin and end, in units of `unit` bytes: the engine's
+  /// until the request that takes them is done.
   std::span<const std::int64_t> even_bounds(const Tensor& whole, std::int64_t unit) const;
 
   comm::Communicator group_;
@@ -86,7 +102,8 @@ class TensorGroup {
   comm::SumOrder order_ = comm::SumOrder::library;
   bool sequence_ = false;
   RowCut cut_;
-  // size() + 1 each, in turn. A layer has the chunks of a gather and of a sum under way at once, and one more exchange beside them.
+  // size() + 1 each, in turn. A layer has the chunks of a gather and of a sum under way at once,
+  // and one more exchange beside them.
   static constexpr std::size_t most_begun = 2 * RowCut::limit + 1;
   mutable std::array<std::vector<std::int64_t>, most_begun> bounds_;
   mutable std::size_t turn_ = 0;

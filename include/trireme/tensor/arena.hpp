@@ -8,17 +8,21 @@
 
 namespace trireme {
 
-/// Memory of one purpose (parameters, activations, workspace ...), taken from the device once and handed out as a stack.
-/// A meta arena has no storage and no limit: it tells how large the real one must be (`peak_bytes`). Handing out allocates nothing.
+/// Memory of one purpose (parameters, activations, workspace ...), taken from the device once and
+/// handed out as a stack. A meta arena has no storage and no limit: it tells how large the real one
+/// must be (`peak_bytes`). Handing out allocates nothing.
 class Arena {
  public:
-  static constexpr std::int64_t alignment = 64;  // a cache line, and what oneDNN and vector loads like
+  static constexpr std::int64_t alignment =
+      64;  // a cache line, and what oneDNN and vector loads like
 
   Arena() = default;
   /// `pages`: of host memory.
-  Arena(Device device, std::string name, std::int64_t capacity_bytes, Pages pages = Pages::ordinary);
+  Arena(Device device, std::string name, std::int64_t capacity_bytes,
+        Pages pages = Pages::ordinary);
 
-  /// Throws Failure where the arena is too small (a bug in the sizing run: the message names the arena and both sizes).
+  /// Throws Failure where the arena is too small (a bug in the sizing run: the message names the
+  /// arena and both sizes).
   Tensor allocate(DType type, const Shape& shape);
   std::int64_t mark() const { return used_; }
   void rewind(std::int64_t mark) {

@@ -66,8 +66,8 @@ class Shape {
 /// "[128, 28, 28, 64]".
 std::string to_string(const Shape& shape);
 
-/// A view of contiguous elements in row-major order: it owns nothing. Images are [batch, height, width, channels].
-/// On the meta device `data` is null.
+/// A view of contiguous elements in row-major order: it owns nothing. Images are [batch, height,
+/// width, channels]. On the meta device `data` is null.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::float32;

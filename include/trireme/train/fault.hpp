@@ -9,7 +9,8 @@
 
 namespace trireme::train {
 
-/// Makes the faults of a deck happen at this rank ([debug] fault): each step of a fault once, also where a roll-back comes by it again.
+/// Makes the faults of a deck happen at this rank ([debug] fault): each step of a fault once, also
+/// where a roll-back comes by it again.
 class Faults {
  public:
   Faults(const std::vector<Fault>& faults, int world_rank);

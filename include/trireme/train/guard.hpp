@@ -18,22 +18,28 @@
 
 namespace trireme::train {
 
-/// What looks after a training run from step to step: health, slow ranks, replicas that should be alike, the watchdog, faults on purpose.
+/// What looks after a training run from step to step: health, slow ranks, replicas that should be
+/// alike, the watchdog, faults on purpose.
 class Guard {
  public:
   /// `watchdog`: null where it is off. `hosts`: of each world rank. All outlive it.
-  Guard(Run& run, const RunState& state, const std::vector<std::string>& hosts, Watchdog* watchdog, Recorder& recorder, Log& log);
+  Guard(Run& run, const RunState& state, const std::vector<std::string>& hosts, Watchdog* watchdog,
+        Recorder& recorder, Log& log);
 
-  /// This step is about to be made; the run's newest checkpoint is that of step `newest_checkpoint` (-1: there is none).
+  /// This step is about to be made; the run's newest checkpoint is that of step `newest_checkpoint`
+  /// (-1: there is none).
   void step_begins(std::int64_t step, std::int64_t newest_checkpoint);
-  /// Looks at the step just made; `state` is that after it, and gets what health remembers. `row`: a row of metrics is due, and slow ranks are told of.
-  void step_done(RunState& state, const StepResult& result, const std::vector<ops::StepMessage>& messages, bool row);
+  /// Looks at the step just made; `state` is that after it, and gets what health remembers. `row`:
+  /// a row of metrics is due, and slow ranks are told of.
+  void step_done(RunState& state, const StepResult& result,
+                 const std::vector<ops::StepMessage>& messages, bool row);
   Health& health() { return health_; }
 
   /// Whether the replicas are to be compared at the end of this step, whatever else is due.
   bool compares(std::int64_t step) const { return compare_every_ && compare_every_->due(step); }
-  /// The ranks, with their hosts, whose weights are not those of the other replicas, as a sentence; "" where all are alike, and where comparing is off. At
-  /// a step at whose end replicas are the same. Collective; the same answer on all ranks.
+  /// The ranks, with their hosts, whose weights are not those of the other replicas, as a sentence;
+  /// "" where all are alike, and where comparing is off. At a step at whose end replicas are the
+  /// same. Collective; the same answer on all ranks.
   std::string differing_replicas();
 
  private:

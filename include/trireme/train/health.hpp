@@ -21,7 +21,8 @@ struct HealthState {
   bool operator==(const HealthState&) const = default;
 };
 
-/// Looks at each step's loss and gradient norm: every rank the same numbers, so every rank comes to the same end.
+/// Looks at each step's loss and gradient norm: every rank the same numbers, so every rank comes to
+/// the same end.
 class Health {
  public:
   /// One row of metrics.jsonl; `says`: whether the log has a line of it too.
@@ -30,21 +31,32 @@ class Health {
     bool says = true;
   };
 
-  explicit Health(const HealthOptions& options, const HealthState& state = {}) : options_(options), state_(state) {}
-  /// A loss above this is not to be applied: spike_ratio times the running mean, once 100 steps were applied; infinity before.
+  explicit Health(const HealthOptions& options, const HealthState& state = {})
+      : options_(options), state_(state) {}
+  /// A loss above this is not to be applied: spike_ratio times the running mean, once 100 steps
+  /// were applied; infinity before.
   double loss_limit() const { return limit_of(state_.mean_sum, state_.applied); }
-  /// The same before the last step. Steps that overlap go by it, whether the last one was ended early or not: so a run that was stopped there has the same bits.
-  double loss_limit_before() const { return limit_of(state_.mean_sum_before, state_.applied_before); }
-  /// The exponential mean (0.98) of the losses of applied steps, with the bias of its first steps taken out as Adam does; 0 before the first.
+  /// The same before the last step. Steps that overlap go by it, whether the last one was ended
+  /// early or not: so a run that was stopped there has the same bits.
+  double loss_limit_before() const {
+    return limit_of(state_.mean_sum_before, state_.applied_before);
+  }
+  /// The exponential mean (0.98) of the losses of applied steps, with the bias of its first steps
+  /// taken out as Adam does; 0 before the first.
   double mean() const;
   /// After each step: what is worth telling of it.
   std::vector<Event> after(const StepResult& result);
 
   /// Whether the last steps, not one of them applied, are more than skipping can repair.
-  bool past_repair() const { return state_.bad_in_a_row >= (options_.skip_nonfinite ? options_.rollback_after : 1); }
+  bool past_repair() const {
+    return state_.bad_in_a_row >= (options_.skip_nonfinite ? options_.rollback_after : 1);
+  }
   /// Whether this run may be rolled back once more.
-  bool may_roll_back() const { return options_.skip_nonfinite && state_.rollbacks < options_.rollbacks; }
-  /// The run stands where `then` was: its running mean is taken, and what was counted since stays counted.
+  bool may_roll_back() const {
+    return options_.skip_nonfinite && state_.rollbacks < options_.rollbacks;
+  }
+  /// The run stands where `then` was: its running mean is taken, and what was counted since stays
+  /// counted.
   void rolled_back(const HealthState& then);
 
   const HealthState& state() const { return state_; }
@@ -56,19 +68,24 @@ class Health {
   bool norm_was_large_ = false, loss_was_spike_ = false;
 };
 
-/// Times of each rank of some steps: finds a rank that keeps the others of its stage waiting, in more than one step and by so much that it matters.
+/// Times of each rank of some steps: finds a rank that keeps the others of its stage waiting, in
+/// more than one step and by so much that it matters.
 class SlowRanks {
  public:
   explicit SlowRanks(const parallel::MeshShape& shape)
-      : shape_(shape), seconds_(static_cast<std::size_t>(shape.ranks())), longest_(static_cast<std::size_t>(shape.ranks())) {}
+      : shape_(shape),
+        seconds_(static_cast<std::size_t>(shape.ranks())),
+        longest_(static_cast<std::size_t>(shape.ranks())) {}
   /// The busy seconds of each rank in one step, by world rank, and what the step took.
   void add(const std::vector<ops::StepMessage>& messages, double step_seconds);
   struct Slow {
     int rank = 0;
-    double busy_seconds = 0, others_seconds = 0;  ///< of a step; others: the median of the rank's stage
+    double busy_seconds = 0,
+           others_seconds = 0;  ///< of a step; others: the median of the rank's stage
   };
-  /// The slow ranks of the steps added since the last answer; of each rank the longest step is left out, which something else may have held up. None: one
-  /// step says nothing yet, it is judged with those that follow.
+  /// The slow ranks of the steps added since the last answer; of each rank the longest step is left
+  /// out, which something else may have held up. None: one step says nothing yet, it is judged with
+  /// those that follow.
   std::optional<std::vector<Slow>> take();
 
  private:

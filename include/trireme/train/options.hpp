@@ -31,14 +31,16 @@ struct BatchOptions {
   std::int64_t global = 256, micro = 64;
 };
 
-/// tfloat32: float32 tensors, of which the tensor cores of a GPU keep 10 bits of the mantissa in products and convolutions.
-/// float8: bfloat16 tensors; the layers inside a language model's blocks multiply what is rounded to float8.
+/// tfloat32: float32 tensors, of which the tensor cores of a GPU keep 10 bits of the mantissa in
+/// products and convolutions. float8: bfloat16 tensors; the layers inside a language model's blocks
+/// multiply what is rounded to float8.
 enum class ComputePrecision : std::uint8_t { float32, tfloat32, bfloat16, float16, float8 };
 
 /// Table [precision].
 struct PrecisionOptions {
   ComputePrecision compute = ComputePrecision::float32;
-  DType reduce = DType::float32;       ///< of what data ranks send each other of gradients: float32, bfloat16
+  DType reduce =
+      DType::float32;  ///< of what data ranks send each other of gradients: float32, bfloat16
   optim::LossScaleOptions loss_scale;  ///< float16
   /// Of activations and working weights.
   DType dtype() const {
@@ -60,14 +62,17 @@ struct EvaluateOptions {
 
 /// Table [health].
 struct HealthOptions {
-  bool skip_nonfinite = true;                                                        ///< false: a loss or gradient that is not finite ends the run
-  double spike_ratio = 10;                                                           ///< a loss above this many times the running mean is not applied; 0: off
-  double spike_warn = 3;                                                             ///< one above this many times is reported; 0: off
-  double grad_norm_warn = 100;                                                       ///< a gradient norm above this is reported; 0: off
-  int rollback_after = 5;                                                            ///< steps in a row that were not applied
-  int rollbacks = 3;                                                                 ///< roll-backs of a run, after which such steps end it
-  std::optional<Duration> compare_replicas = Duration{1000, Duration::Unit::steps};  ///< hashes of replicated weights; none: never
-  std::optional<Duration> watchdog = Duration{120, Duration::Unit::seconds};         ///< the shortest deadline; none: off
+  bool skip_nonfinite = true;  ///< false: a loss or gradient that is not finite ends the run
+  double spike_ratio =
+      10;                 ///< a loss above this many times the running mean is not applied; 0: off
+  double spike_warn = 3;  ///< one above this many times is reported; 0: off
+  double grad_norm_warn = 100;  ///< a gradient norm above this is reported; 0: off
+  int rollback_after = 5;       ///< steps in a row that were not applied
+  int rollbacks = 3;            ///< roll-backs of a run, after which such steps end it
+  std::optional<Duration> compare_replicas =
+      Duration{1000, Duration::Unit::steps};  ///< hashes of replicated weights; none: never
+  std::optional<Duration> watchdog =
+      Duration{120, Duration::Unit::seconds};  ///< the shortest deadline; none: off
 };
 
 /// Something that goes wrong on purpose, at one rank.
@@ -87,7 +92,8 @@ struct Fault {
   bool operator==(const Fault&) const = default;
 };
 
-/// What a rank comes by, in the order of a step. "step": before it; "checkpoint-...": as checkpoint::write and rotate say.
+/// What a rank comes by, in the order of a step. "step": before it; "checkpoint-...": as
+/// checkpoint::write and rotate say.
 inline constexpr const char* fault_phases[] = {"step",
                                                "evaluation",
                                                "checkpoint-begin",
@@ -98,7 +104,8 @@ inline constexpr const char* fault_phases[] = {"step",
                                                "checkpoint-renamed",
                                                "checkpoint-rotate"};
 
-/// `emulated`: the host in the place of a device, which is strict about whose memory is whose (DeviceKind::emulated).
+/// `emulated`: the host in the place of a device, which is strict about whose memory is whose
+/// (DeviceKind::emulated).
 enum class DebugDevice : std::uint8_t { automatic, emulated };
 
 /// Table [debug].

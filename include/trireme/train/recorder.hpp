@@ -14,8 +14,8 @@
 
 namespace trireme::train {
 
-/// What a run leaves behind for people and programs: metrics.jsonl, TensorBoard, the progress line, the log. World rank 0 records; elsewhere
-/// every call does nothing.
+/// What a run leaves behind for people and programs: metrics.jsonl, TensorBoard, the progress line,
+/// the log. World rank 0 records; elsewhere every call does nothing.
 class Recorder {
  public:
   struct Options {
@@ -38,16 +38,21 @@ class Recorder {
   /// A row of kind train for the step just added; ends the window.
   void train_row(const RunState& state, const StepResult& result, double rate);
   void evaluation(const RunState& state, const std::string& split, const Metrics& metrics);
-  /// `stall_seconds`: what it kept the steps waiting; `copy_seconds`: the copies, on a device beside the steps; `seconds`: all that was done for it, by a thread too.
-  void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes, double stall_seconds, double copy_seconds, double seconds);
+  /// `stall_seconds`: what it kept the steps waiting; `copy_seconds`: the copies, on a device
+  /// beside the steps; `seconds`: all that was done for it, by a thread too.
+  void checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
+                  double stall_seconds, double copy_seconds, double seconds);
   void event(const RunState& state, const std::string& event, const std::string& detail);
-  /// At the end of a run: rows that the disk did not take are tried once more. Throws Failure where they would be lost.
+  /// At the end of a run: rows that the disk did not take are tried once more. Throws Failure where
+  /// they would be lost.
   void settle();
   /// Ends the progress line.
   void finish() { progress_.clear(); }
 
-  /// Whether metrics.jsonl has an evaluation of `split` at `step` since the last fresh start: a start at the stop condition does only what is still missing.
-  static bool has_evaluation(const std::string& run_folder, std::int64_t step, const std::string& split);
+  /// Whether metrics.jsonl has an evaluation of `split` at `step` since the last fresh start: a
+  /// start at the stop condition does only what is still missing.
+  static bool has_evaluation(const std::string& run_folder, std::int64_t step,
+                             const std::string& split);
 
  private:
   double epoch_of(const RunState& state) const;

@@ -25,15 +25,17 @@ struct HeldFolder {
   bool ended_as_done = false;  ///< the start before left a record that says so
 };
 
-/// The lease on the run folder, which is made where it is missing; log.txt is opened and the last start's exit record removed. Collective.
-/// Throws InputError where another job holds it.
+/// The lease on the run folder, which is made where it is missing; log.txt is opened and the last
+/// start's exit record removed. Collective. Throws InputError where another job holds it.
 HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log);
 
-/// Gives a folder back that this start made: it is removed where it holds nothing but the log. By world rank 0; elsewhere it does nothing.
+/// Gives a folder back that this start made: it is removed where it holds nothing but the log. By
+/// world rank 0; elsewhere it does nothing.
 void leave_folder(HeldFolder& folder, const std::string& path);
 
 /// What a replica of this deck is made from.
-ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train, const ResolvedLayout& layout);
+ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
+                               const ResolvedLayout& layout);
 
 /// The host of each world rank. Collective.
 std::vector<std::string> hosts_of(const comm::Environment& environment);
@@ -41,16 +43,19 @@ std::vector<std::string> hosts_of(const comm::Environment& environment);
 /// Tokens of a sample; 0 for images.
 std::int64_t context_of(const deck::Deck& deck);
 
-/// A thread for communication where there is a core for it: the `sharers` ranks that may run on the same `cores`, each of `threads` compute threads,
-/// need one more each.
+/// A thread for communication where there is a core for it: the `sharers` ranks that may run on the
+/// same `cores`, each of `threads` compute threads, need one more each.
 comm::Engine::Drive choose_drive(int cores, int sharers, int threads);
-/// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before Kokkos is made.
+/// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before
+/// Kokkos is made.
 comm::Engine::Drive choose_drive(const comm::Environment& environment);
 
-/// The kind of device that the deck means where it will run, which need not be here: what memory is planned for.
+/// The kind of device that the deck means where it will run, which need not be here: what memory is
+/// planned for.
 DeviceKind planned_device(const deck::Deck& deck);
 
-/// The device of rank number `local_rank` of its host. Throws Failure where the deck wants one that is not there.
+/// The device of rank number `local_rank` of its host. Throws Failure where the deck wants one that
+/// is not there.
 Device choose_device(const deck::Deck& deck, int local_rank);
 
 /// Throws InputError where that device cannot compute as the deck says.
@@ -58,9 +63,11 @@ void validate_precision(const deck::Deck& deck, DeviceKind device);
 void validate_precision(const deck::Deck& deck, const DeviceDescription& device);
 
 /// An evaluation loader over a whole set, for a replica on `device`.
-data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set, const parallel::Mesh& mesh, Device device);
+data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data::Dataset& set,
+                                              const parallel::Mesh& mesh, Device device);
 
-/// Everything of a training run that stands before its first step, made in the order of the members. Errors are agreed on by all ranks.
+/// Everything of a training run that stands before its first step, made in the order of the
+/// members. Errors are agreed on by all ranks.
 struct Run {
   /// Opens the data, lays out the ranks, sizes and takes all memory.
   Run(const deck::Deck& deck, const comm::Environment& environment, comm::Engine& engine, Log& log);

@@ -9,7 +9,8 @@
 
 namespace trireme::train {
 
-/// Something that repeats: every so many steps, samples or epochs (a pure function of the step), or every so many seconds.
+/// Something that repeats: every so many steps, samples or epochs (a pure function of the step), or
+/// every so many seconds.
 class Interval {
  public:
   Interval(const Duration& every, const StepScale& scale);
@@ -26,7 +27,8 @@ class Interval {
   double steps_ = 0;  ///< may be a fraction: due at the first step at or past each multiple
 };
 
-/// The job's end: the scheduler's (walltime = "auto" inside a job of Slurm, PBS, LSF or Flux) or the deck's, less the margin. Asked by world rank 0 alone.
+/// The job's end: the scheduler's (walltime = "auto" inside a job of Slurm, PBS, LSF or Flux) or
+/// the deck's, less the margin. Asked by world rank 0 alone.
 class RunClock {
  public:
   /// A clock without an end.
@@ -34,13 +36,15 @@ class RunClock {
   explicit RunClock(const RunOptions& options);
   /// Seconds since this start.
   double since_start() const;
-  /// Whether another step and a checkpoint may no longer fit before the end: the longest step, the measured checkpoint and the margin are kept free.
+  /// Whether another step and a checkpoint may no longer fit before the end: the longest step, the
+  /// measured checkpoint and the margin are kept free.
   bool must_stop(double longest_step_seconds, double checkpoint_seconds) const;
   /// Seconds until the end; none where there is no end.
   std::optional<double> left() const;
   /// Where the end comes from, for the log: "Slurm job 17", "run.walltime", "none".
   const std::string& source() const { return source_; }
-  /// The job that should have said its end and did not, or has none; empty where there is an end, or no job.
+  /// The job that should have said its end and did not, or has none; empty where there is an end,
+  /// or no job.
   const std::string& silent_job() const { return silent_job_; }
 
  private:

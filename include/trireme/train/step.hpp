@@ -13,7 +13,8 @@
 
 namespace trireme::train {
 
-/// What a rank wishes for; the wishes of all ranks are joined with the step's one small reduction, so all act together at the same step.
+/// What a rank wishes for; the wishes of all ranks are joined with the step's one small reduction,
+/// so all act together at the same step.
 enum Wish : std::uint32_t {
   wish_nothing = 0,
   wish_stop = 1,        ///< a signal, a STOP file, the scheduler's end time: checkpoint and exit 75
@@ -25,9 +26,10 @@ enum Wish : std::uint32_t {
 /// What is asked of a step.
 struct StepRequest {
   double rate = 0;
-  std::uint32_t wishes = wish_nothing;                          ///< this rank's
-  bool averages = false;                                        ///< sync = "every n steps": the replicas are averaged at its end
-  double loss_limit = std::numeric_limits<double>::infinity();  ///< the gradient of a step whose loss is above it is dropped
+  std::uint32_t wishes = wish_nothing;  ///< this rank's
+  bool averages = false;  ///< sync = "every n steps": the replicas are averaged at its end
+  double loss_limit = std::numeric_limits<double>::infinity();  ///< the gradient of a step whose
+                                                                ///< loss is above it is dropped
 };
 
 /// Seconds of the parts of one step on this rank.
@@ -36,32 +38,38 @@ struct StepTimes {
 };
 
 struct StepResult {
-  double loss = 0;        ///< mean over the samples of the global batch
-  double top1 = 0;        ///< share of its samples, in training mode
-  double grad_norm = 0;   ///< of the gradient that was applied: 0 where none was to be (delayed: the first step); periodic: the replicas' root mean square
-  bool applied = true;    ///< false: it was dropped (periodic: by some replica)
+  double loss = 0;       ///< mean over the samples of the global batch
+  double top1 = 0;       ///< share of its samples, in training mode
+  double grad_norm = 0;  ///< of the gradient that was applied: 0 where none was to be (delayed: the
+                         ///< first step); periodic: the replicas' root mean square
+  bool applied = true;   ///< false: it was dropped (periodic: by some replica)
   bool overflow = false;  ///< it was dropped for no other reason than too large a loss scale
   double loss_scale = 1;  ///< of that gradient (periodic: of this rank's)
   std::uint32_t wishes = 0;
   StepTimes times;
 };
 
-/// The steps of a run, one after the other. Where the data lie on a device, the host gives it a step's work and hears a step later what has come of the one
-/// before: so the device never waits for the host. Whether a step is applied is judged where the data are.
+/// The steps of a run, one after the other. Where the data lie on a device, the host gives it a
+/// step's work and hears a step later what has come of the one before: so the device never waits
+/// for the host. Whether a step is applied is judged where the data are.
 class Steps {
  public:
   Steps(Replica& replica, data::Loader& loader);
 
-  /// Whether two steps may be under way: on a device of its own memory, where replicas agree on every step and apply its own gradient, which no loss scale is in.
-  /// Else a step is ended before the next is begun.
+  /// Whether two steps may be under way: on a device of its own memory, where replicas agree on
+  /// every step and apply its own gradient, which no loss scale is in. Else a step is ended before
+  /// the next is begun.
   bool overlap() const { return overlap_; }
   /// Begun and not ended.
   int under_way() const { return begun_ - ended_; }
 
-  /// One optimizer step: micro-batches forward and backward in the order of this rank's schedule, gradients reduced while backward goes on, sums and wishes
-  /// agreed on, one update: by this step's gradient, delayed by that of the step before. `trace`: gets an event an action; null: none. Collective over the mesh.
+  /// One optimizer step: micro-batches forward and backward in the order of this rank's schedule,
+  /// gradients reduced while backward goes on, sums and wishes agreed on, one update: by this
+  /// step's gradient, delayed by that of the step before. `trace`: gets an event an action; null:
+  /// none. Collective over the mesh.
   void begin(const StepRequest& request, monitor::Trace* trace = nullptr);
-  /// What the step begun first of those under way has come to, for which the host waits. Collective over the mesh.
+  /// What the step begun first of those under way has come to, for which the host waits. Collective
+  /// over the mesh.
   StepResult end();
   /// What each rank told in the step ended last, by world rank.
   const std::vector<ops::StepMessage>& messages() const { return messages_; }

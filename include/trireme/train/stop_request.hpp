@@ -4,8 +4,9 @@
 
 namespace trireme::train {
 
-/// SIGUSR1, SIGTERM, SIGINT and, where it is not ignored, SIGHUP ask for a stop at the end of the step; a second SIGTERM or SIGINT at least 5 s later ends the process at once.
-/// The handlers set flags and nothing else.
+/// SIGUSR1, SIGTERM, SIGINT and, where it is not ignored, SIGHUP ask for a stop at the end of the
+/// step; a second SIGTERM or SIGINT at least 5 s later ends the process at once. The handlers set
+/// flags and nothing else.
 void install_stop_signals();
 
 /// The signal that asked for a stop, or 0.

@@ -17,7 +17,8 @@ struct RestartPolicy {
     automatic,  ///< the newest valid checkpoint; fresh only in a folder that holds none at all
     required,   ///< never fresh
     none,       ///< fresh; checkpoints of an earlier run are moved aside
-    path        ///< from a given file where the folder holds no checkpoint; else as automatic, so that the same command can be submitted again
+    path  ///< from a given file where the folder holds no checkpoint; else as automatic, so that
+          ///< the same command can be submitted again
   };
   Kind kind = Kind::automatic;
   std::string path;
@@ -29,10 +30,13 @@ struct TrainRequest {
   RestartPolicy restart;
 };
 
-/// Trains as the deck says until its stop condition (done), a wish to stop (stopped_early) or the end of what health can repair (diverged). Collective over
-/// the world. Leaves exit.json in the run folder. Errors found before the first step are thrown on all ranks alike; a later one on a single rank
-/// ends the job at once through environment.abort. `engine`: made before Kokkos (choose_drive).
-ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine, Log& log);
+/// Trains as the deck says until its stop condition (done), a wish to stop (stopped_early) or the
+/// end of what health can repair (diverged). Collective over the world. Leaves exit.json in the run
+/// folder. Errors found before the first step are thrown on all ranks alike; a later one on a
+/// single rank ends the job at once through environment.abort. `engine`: made before Kokkos
+/// (choose_drive).
+ExitCode train(const TrainRequest& request, comm::Environment& environment, comm::Engine& engine,
+               Log& log);
 
 /// What `trireme evaluate` is asked for.
 struct EvaluateRequest {
@@ -42,6 +46,7 @@ struct EvaluateRequest {
 };
 
 /// Metrics of a checkpoint on a split. Collective; any number of ranks.
-Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment, Log& log);
+Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environment& environment,
+                            Log& log);
 
 }  // namespace trireme::train

@@ -28,8 +28,9 @@ void set_text(std::array<char, size>& to, std::string_view text) {
   to[text.copy(to.data(), size - 1)] = '\0';
 }
 
-/// How long each phase may take: many times the longest seen so far, and never less than the shortest deadline; what writes a checkpoint, and
-/// what has not been seen to its end yet, gets more. The phases "start" and "end" have no deadline.
+/// How long each phase may take: many times the longest seen so far, and never less than the
+/// shortest deadline; what writes a checkpoint, and what has not been seen to its end yet, gets
+/// more. The phases "start" and "end" have no deadline.
 class Deadlines {
  public:
   explicit Deadlines(double shortest_seconds) : shortest_(shortest_seconds) {}
@@ -65,22 +66,27 @@ class Activity {
   double since_;
 };
 
-/// Judges the signs of all ranks. A rank that was never heard is not watched: the network may not carry its signs.
+/// Judges the signs of all ranks. A rank that was never heard is not watched: the network may not
+/// carry its signs.
 class Watch {
  public:
   struct Lost {
     int rank = 0;
-    std::string what;  ///< "rank 2 on node17 gives no sign of life for 61 s (last known: step 17, phase step)"
+    std::string what;  ///< "rank 2 on node17 gives no sign of life for 61 s (last known: step 17,
+                       ///< phase step)"
   };
 
   /// `silence_seconds`: how long a rank may be unheard.
-  Watch(int ranks, double silence_seconds, double now) : seen_(static_cast<std::size_t>(ranks)), silence_(silence_seconds), looked_(now) {}
+  Watch(int ranks, double silence_seconds, double now)
+      : seen_(static_cast<std::size_t>(ranks)), silence_(silence_seconds), looked_(now) {}
   void heard(int rank, const Sign& sign, double now);
   /// It ends in good order: watched no more.
   void left(int rank);
-  /// To be called again and again; the rank to blame once one is silent, or stands still, for too long. Of several that stand still it is one that waits for
-  /// nobody, or else the one that came to stand first; none of them as long as another may fall silent. After a long time without a look the watching
-  /// process itself was stopped: then nobody is blamed for as long as a rank may be unheard.
+  /// To be called again and again; the rank to blame once one is silent, or stands still, for too
+  /// long. Of several that stand still it is one that waits for nobody, or else the one that came
+  /// to stand first; none of them as long as another may fall silent. After a long time without a
+  /// look the watching process itself was stopped: then nobody is blamed for as long as a rank may
+  /// be unheard.
   std::optional<Lost> look(double now);
   /// Where each rank was when it was last heard, a line each.
   std::vector<std::string> last_known(double now) const;

@@ -10,8 +10,10 @@
 
 namespace trireme::train {
 
-/// A thread of each rank that gives signs of life to rank 0's over UDP and hears rank 0's in turn (docs/decisions: 0010). Rank 0 judges all ranks, itself
-/// included, and the others judge rank 0. Where one is lost, who finds it says so in the log, in an event row and in exit.json, and the job ends with code 77.
+/// A thread of each rank that gives signs of life to rank 0's over UDP and hears rank 0's in turn
+/// (docs/decisions: 0010). Rank 0 judges all ranks, itself included, and the others judge rank 0.
+/// Where one is lost, who finds it says so in the log, in an event row and in exit.json, and the
+/// job ends with code 77.
 class Watchdog {
  public:
   struct Options {
@@ -19,7 +21,8 @@ class Watchdog {
     double shortest_seconds = 120;  ///< deadline; grows with the ranks and threads on a core
   };
   /// Collective. The arguments outlive it.
-  Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine, Log& log);
+  Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine,
+           Log& log);
   /// Says farewell.
   ~Watchdog();
   Watchdog(const Watchdog&) = delete;

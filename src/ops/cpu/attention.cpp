@@ -10,11 +10,12 @@
 #include "attention_products.hpp"
 #include "attention_tiles.hpp"
 
-// Tiles of queries go over tiles of keys and keep the running maximum and sum of each row (Dao et al. 2022, algorithm 1; backward:
-// algorithm 4). A block of some tiles of queries shares the keys it loads. Forward's blocks are independent of each other; backward's
-// gradients of keys and values are sums over the queries of all heads that share them, taken by one thread in one order.
-// Tiles are padded with zeros: a key beyond the sequence stands behind every query, so the causal mask hides it, and a query beyond the
-// sequence has no gradient.
+// Tiles of queries go over tiles of keys and keep the running maximum and sum of each row (Dao et
+// al. 2022, algorithm 1; backward: algorithm 4). A block of some tiles of queries shares the keys
+// it loads. Forward's blocks are independent of each other; backward's gradients of keys and values
+// are sums over the queries of all heads that share them, taken by one thread in one order. Tiles
+// are padded with zeros: a key beyond the sequence stands behind every query, so the causal mask
+// hides it, and a query beyond the sequence has no gradient.
 
 namespace trireme::ops::cpu {
 namespace {
@@ -24,7 +25,8 @@ constexpr float log2_e = 1.44269504f;
 
 float score_scale(const Attention& a) { return 1.0f / std::sqrt(static_cast<float>(a.head_width)); }
 
-/// Takes pieces, each aligned to a cache line, from a thread's part of the workspace; from none it counts bytes.
+/// Takes pieces, each aligned to a cache line, from a thread's part of the workspace; from none it
+/// counts bytes.
 class Cutter {
  public:
   explicit Cutter(std::byte* memory) : memory_(memory) {}
@@ -46,13 +48,17 @@ std::int64_t blocks_of(const Attention& a) { return (tiles_of(a) + block_tiles -
 
 template <class Products>
 int padded_width(const Attention& a) {
-  return static_cast<int>((a.head_width + Products::width_step - 1) / Products::width_step) * Products::width_step;
+  return static_cast<int>((a.head_width + Products::width_step - 1) / Products::width_step) *
+         Products::width_step;
 }
 
-/// Rows of one head of a tensor [batch * context, width of all heads], a tile from position `first` on; `column`: the head's first.
+/// Rows of one head of a tensor [batch * context, width of all heads], a tile from position `first`
+/// on; `column`: the head's first.
 template <class T>
-RowsView<T> head_rows(const Attention& a, T* data, std::int64_t width, std::int64_t column, std::int64_t sequence, std::int64_t first) {
-  return {data + (sequence * a.context + first) * width + column, width, static_cast<int>(std::min<std::int64_t>(tile, a.context - first)),
+RowsView<T> head_rows(const Attention& a, T* data, std::int64_t width, std::int64_t column,
+                      std::int64_t sequence, std::int64_t first) {
+  return {data + (sequence * a.context + first) * width + column, width,
+          static_cast<int>(std::min<std::int64_t>(tile, a.context - first)),
           static_cast<int>(a.head_width)};
 }
 
@@ -67,14 +73,16 @@ struct Columns {
   }
 };
 
-/// visit(strip) over a pair of tiles: all keys at once, or, on the diagonal, the steps of its stair.
+/// visit(strip) over a pair of tiles: all keys at once, or, on the diagonal, the steps of its
+/// stair.
 template <class Products, class Visit>
 void for_each_strip(bool diagonal, int keys, const Visit& visit) {
   if (!diagonal) return visit(Strip{0, tile, 0});
   for (int k = 0; k < keys; k += Products::strip_keys) visit(Strip{k, k + Products::strip_keys, k});
 }
 
-/// End of the keys that the queries [q, q + lanes) of a tile pair compute with: the strips that begin at or before them.
+/// End of the keys that the queries [q, q + lanes) of a tile pair compute with: the strips that
+/// begin at or before them.
 template <class Products>
 int key_end(bool diagonal, int keys, int q) {
   if (!diagonal) return tile;
@@ -114,7 +122,8 @@ void write_rows(const float* x, int padded, float factor, const RowsView<T>& row
 
 /// rows = x^T, x [padded, tile]; `scratch` is as large as x.
 template <class T>
-void write_transposed(const float* x, int padded, float factor, const RowsView<T>& rows, float* scratch) {
+void write_transposed(const float* x, int padded, float factor, const RowsView<T>& rows,
+                      float* scratch) {
   transpose(x, padded, tile, scratch);
   write_rows(scratch, padded, factor, rows);
 }
@@ -129,10 +138,13 @@ struct Dropout {
     words = cutter.take<std::uint32_t>(DropoutTile::word_elements);
     keep = cutter.take<float>(tile * tile);
   }
-  void draw(const Attention& a, std::int64_t sequence, std::int64_t head, std::int64_t q, std::int64_t k) const {
+  void draw(const Attention& a, std::int64_t sequence, std::int64_t head, std::int64_t q,
+            std::int64_t k) const {
     if (keep == nullptr) return;
     const std::int64_t first = ((a.first_head + head) * a.context + q) * a.context + k;
-    DropoutTile::draw(mix64(a.key ^ a.sample_keys[sequence]), a.dropout, static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(a.context), words, keep);
+    DropoutTile::draw(mix64(a.key ^ a.sample_keys[sequence]), a.dropout,
+                      static_cast<std::uint64_t>(first), static_cast<std::uint64_t>(a.context),
+                      words, keep);
   }
   Vector factor(int k, int q) const { return load(keep + k * tile + q); }
 };
@@ -179,9 +191,11 @@ struct ForwardScratch {
   }
 };
 
-/// Softmax's step of one tile pair: scores to probabilities relative to the new maximum, sums and earlier output rescaled.
+/// Softmax's step of one tile pair: scores to probabilities relative to the new maximum, sums and
+/// earlier output rescaled.
 template <class Products>
-void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch, const typename ForwardScratch<Products>::Queries& queries, bool diagonal,
+void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
+                  const typename ForwardScratch<Products>::Queries& queries, bool diagonal,
                   int keys, int width) {
   const float scale = log2_e * score_scale(a);
   const Vector hidden = broadcast(-std::numeric_limits<float>::infinity());
@@ -190,13 +204,15 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch, c
     const float* s = scratch.scores + q;
     const Vector before = load(queries.largest + q);
     Vector largest = before;
-    for (int k = 0; k < end; ++k) largest = larger(masked(load(s + k * tile), diagonal, k, q, hidden), largest);
+    for (int k = 0; k < end; ++k)
+      largest = larger(masked(load(s + k * tile), diagonal, k, q, hidden), largest);
     const Vector shrink = exp2_of((before - largest) * scale), offset = largest * scale;
     Vector sums[2] = {};
     for (int k = 0; k < end; k += 2) {
       Vector p[2];
       for (int i = 0; i < 2; ++i) {
-        p[i] = exp2_of(masked(load(s + (k + i) * tile), diagonal, k + i, q, hidden) * scale - offset);
+        p[i] =
+            exp2_of(masked(load(s + (k + i) * tile), diagonal, k + i, q, hidden) * scale - offset);
         sums[i] += p[i];
         if (scratch.dropout.keep != nullptr) p[i] *= scratch.dropout.factor(k + i, q);
       }
@@ -205,21 +221,27 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch, c
     store(queries.largest + q, largest);
     store(queries.sum + q, load(queries.sum + q) * shrink + (sums[0] + sums[1]));
     if (all_ones(shrink)) continue;
-    for (int i = 0; i < width; ++i) store(queries.out_transposed + i * tile + q, load(queries.out_transposed + i * tile + q) * shrink);
+    for (int i = 0; i < width; ++i)
+      store(queries.out_transposed + i * tile + q,
+            load(queries.out_transposed + i * tile + q) * shrink);
   }
 }
 
 /// One block of queries of one head.
 template <class Products, class T>
-void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_t sequence, std::int64_t head, std::int64_t first_tile,
+void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_t sequence,
+                   std::int64_t head, std::int64_t first_tile,
                    const ForwardScratch<Products>& scratch) {
   const int width = padded_width<Products>(a);
   const Columns columns(a, head);
   const std::int64_t end_tile = std::min(first_tile + block_tiles, tiles_of(a));
-  const auto rows = [&](std::int64_t column, std::int64_t number) { return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile); };
+  const auto rows = [&](std::int64_t column, std::int64_t number) {
+    return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile);
+  };
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto& queries = scratch.queries[i - first_tile];
-    Products::load_right_transposed(rows(columns.q, i), width, queries.q_transposed, scratch.operand);
+    Products::load_right_transposed(rows(columns.q, i), width, queries.q_transposed,
+                                    scratch.operand);
     std::fill_n(queries.out_transposed, width * tile, 0.0f);
     std::fill_n(queries.largest, tile, -std::numeric_limits<float>::infinity());
     std::fill_n(queries.sum, tile, 0.0f);
@@ -227,14 +249,22 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
   for (std::int64_t j = 0; j < end_tile; ++j) {
     const auto keys = rows(columns.k, j);
     Products::load_left(keys, width, scratch.k);
-    Products::load_left_transposed(rows(columns.v, j), width, scratch.v_transposed, scratch.operand);
+    Products::load_left_transposed(rows(columns.v, j), width, scratch.v_transposed,
+                                   scratch.operand);
     for (std::int64_t i = std::max(first_tile, j); i < end_tile; ++i) {
       const auto& queries = scratch.queries[i - first_tile];
-      const auto strips = [&](const auto& visit) { for_each_strip<Products>(i == j, keys.count, visit); };
+      const auto strips = [&](const auto& visit) {
+        for_each_strip<Products>(i == j, keys.count, visit);
+      };
       scratch.dropout.draw(a, sequence, head, i * tile, j * tile);
-      strips([&](const Strip& s) { Products::scores(scratch.k, queries.q_transposed, width, s, scratch.scores); });
+      strips([&](const Strip& s) {
+        Products::scores(scratch.k, queries.q_transposed, width, s, scratch.scores);
+      });
       softmax_step(a, scratch, queries, i == j, keys.count, width);
-      strips([&](const Strip& s) { Products::sum_over_keys(scratch.v_transposed, scratch.probabilities, width, s, queries.out_transposed); });
+      strips([&](const Strip& s) {
+        Products::sum_over_keys(scratch.v_transposed, scratch.probabilities, width, s,
+                                queries.out_transposed);
+      });
     }
   }
   const float scale = score_scale(a);
@@ -242,10 +272,13 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
     const auto& queries = scratch.queries[i - first_tile];
     const auto out = head_rows(a, t.out, a.out_width(), columns.q, sequence, i * tile);
     float* const log_sum = t.log_sum + (sequence * a.heads + head) * a.context + i * tile;
-    for (int q = 0; q < out.count; ++q) log_sum[q] = queries.largest[q] * scale + std::log(queries.sum[q]);
+    for (int q = 0; q < out.count; ++q)
+      log_sum[q] = queries.largest[q] * scale + std::log(queries.sum[q]);
     for (int q = 0; q < tile; q += lanes) {
       const Vector inverse = 1.0f / load(queries.sum + q);
-      for (int c = 0; c < width; ++c) store(queries.out_transposed + c * tile + q, load(queries.out_transposed + c * tile + q) * inverse);
+      for (int c = 0; c < width; ++c)
+        store(queries.out_transposed + c * tile + q,
+              load(queries.out_transposed + c * tile + q) * inverse);
     }
     write_transposed(queries.out_transposed, width, 1.0f, out, scratch.rows);
   }
@@ -271,12 +304,14 @@ struct BackwardScratch {
   BackwardScratch(const Attention& a, Cutter cutter) : dropout(a, cutter) {
     const int width = padded_width<Products>(a);
     for (Queries& one : queries) {
-      for (Element** two : {&one.q, &one.q_transposed, &one.dout, &one.dout_transposed}) *two = cutter.take<Element>(width * tile);
+      for (Element** two : {&one.q, &one.q_transposed, &one.dout, &one.dout_transposed})
+        *two = cutter.take<Element>(width * tile);
       one.dq_transposed = cutter.take<float>(width * tile);
       one.log_sum = cutter.take<float>(tile);
       one.delta = cutter.take<float>(tile);
     }
-    for (Element** one : {&k, &k_transposed, &v, &operand}) *one = cutter.take<Element>(tile * width);
+    for (Element** one : {&k, &k_transposed, &v, &operand})
+      *one = cutter.take<Element>(tile * width);
     scores = cutter.take<float>(tile * tile);
     dscores = cutter.take<float>(tile * tile);
     probabilities = score_operand<Element>(cutter, scores);
@@ -289,9 +324,11 @@ struct BackwardScratch {
   }
 };
 
-/// Scores and the gradient of the (dropped) probabilities to the probabilities and the gradient of the scores, as operands.
+/// Scores and the gradient of the (dropped) probabilities to the probabilities and the gradient of
+/// the scores, as operands.
 template <class Products>
-void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& scratch, const typename BackwardScratch<Products>::Queries& queries,
+void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& scratch,
+                           const typename BackwardScratch<Products>::Queries& queries,
                            bool diagonal, int keys) {
   const float scale = log2_e * score_scale(a);
   const Vector hidden = broadcast(-std::numeric_limits<float>::infinity());
@@ -300,7 +337,9 @@ void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& 
     for (int k = 0, end = key_end<Products>(diagonal, keys, q); k < end; k += 2) {
       Vector p[2], ds[2];
       for (int i = 0; i < 2; ++i) {
-        p[i] = exp2_of(masked(load(scratch.scores + (k + i) * tile + q), diagonal, k + i, q, hidden) * scale - offset);
+        p[i] = exp2_of(
+            masked(load(scratch.scores + (k + i) * tile + q), diagonal, k + i, q, hidden) * scale -
+            offset);
         const Vector dp = load(scratch.dscores + (k + i) * tile + q);
         if (scratch.dropout.keep == nullptr) {
           ds[i] = p[i] * (dp - delta);
@@ -323,29 +362,36 @@ void row_products(const RowsView<T>& out, const RowsView<T>& dout, float* delta)
   for (int r = 0; r < out.count; ++r) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int i = 0; i < out.width; ++i) sum += to_float(out.data[r * out.stride + i]) * to_float(dout.data[r * dout.stride + i]);
+    for (int i = 0; i < out.width; ++i)
+      sum += to_float(out.data[r * out.stride + i]) * to_float(dout.data[r * dout.stride + i]);
     delta[r] = sum;
   }
 }
 
 /// One block of queries of one head: its dq, and its terms of dk and dv.
 template <class Products, class T>
-void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int64_t sequence, std::int64_t head, std::int64_t first_tile,
+void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int64_t sequence,
+                    std::int64_t head, std::int64_t first_tile,
                     const BackwardScratch<Products>& scratch) {
   const int width = padded_width<Products>(a);
   const Columns columns(a, head);
   const std::int64_t end_tile = std::min(first_tile + block_tiles, tiles_of(a));
-  const auto rows = [&](std::int64_t column, std::int64_t number) { return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile); };
+  const auto rows = [&](std::int64_t column, std::int64_t number) {
+    return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile);
+  };
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto& queries = scratch.queries[i - first_tile];
-    const auto q = rows(columns.q, i), dout = head_rows(a, t.dout, a.out_width(), columns.q, sequence, i * tile);
+    const auto q = rows(columns.q, i),
+               dout = head_rows(a, t.dout, a.out_width(), columns.q, sequence, i * tile);
     Products::load_right(q, width, queries.q);
     Products::load_right_transposed(q, width, queries.q_transposed, scratch.operand);
     Products::load_right(dout, width, queries.dout);
     Products::load_right_transposed(dout, width, queries.dout_transposed, scratch.operand);
-    row_products(head_rows(a, t.out, a.out_width(), columns.q, sequence, i * tile), dout, queries.delta);
+    row_products(head_rows(a, t.out, a.out_width(), columns.q, sequence, i * tile), dout,
+                 queries.delta);
     std::fill_n(queries.log_sum, tile, 0.0f);
-    std::copy_n(t.log_sum + (sequence * a.heads + head) * a.context + i * tile, q.count, queries.log_sum);
+    std::copy_n(t.log_sum + (sequence * a.heads + head) * a.context + i * tile, q.count,
+                queries.log_sum);
     std::fill_n(queries.dq_transposed, width * tile, 0.0f);
   }
   for (std::int64_t j = 0; j < end_tile; ++j) {
@@ -356,7 +402,9 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
     float *const dk = scratch.dk + j * tile * width, *const dv = scratch.dv + j * tile * width;
     for (std::int64_t i = std::max(first_tile, j); i < end_tile; ++i) {
       const auto& queries = scratch.queries[i - first_tile];
-      const auto strips = [&](const auto& visit) { for_each_strip<Products>(i == j, keys.count, visit); };
+      const auto strips = [&](const auto& visit) {
+        for_each_strip<Products>(i == j, keys.count, visit);
+      };
       scratch.dropout.draw(a, sequence, head, i * tile, j * tile);
       strips([&](const Strip& s) {
         Products::scores(scratch.k, queries.q_transposed, width, s, scratch.scores);
@@ -366,30 +414,36 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
       strips([&](const Strip& s) {
         Products::sum_over_queries(scratch.probabilities, queries.dout, width, s, dv);
         Products::sum_over_queries(scratch.dscores_left, queries.q, width, s, dk);
-        Products::sum_over_keys(scratch.k_transposed, scratch.dscores_right, width, s, queries.dq_transposed);
+        Products::sum_over_keys(scratch.k_transposed, scratch.dscores_right, width, s,
+                                queries.dq_transposed);
       });
     }
   }
   for (std::int64_t i = first_tile; i < end_tile; ++i) {
     const auto dq = head_rows(a, t.dqkv, a.qkv_width(), columns.q, sequence, i * tile);
-    write_transposed(scratch.queries[i - first_tile].dq_transposed, width, score_scale(a), dq, scratch.rows);
+    write_transposed(scratch.queries[i - first_tile].dq_transposed, width, score_scale(a), dq,
+                     scratch.rows);
   }
 }
 
 /// All queries of one key/value head.
 template <class Products, class T>
-void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::int64_t sequence, std::int64_t kv_head,
-                      const BackwardScratch<Products>& scratch) {
+void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::int64_t sequence,
+                      std::int64_t kv_head, const BackwardScratch<Products>& scratch) {
   const int width = padded_width<Products>(a);
-  const std::int64_t tiles = tiles_of(a), group = a.heads / a.kv_heads, first_head = kv_head * group;
+  const std::int64_t tiles = tiles_of(a), group = a.heads / a.kv_heads,
+                     first_head = kv_head * group;
   std::fill_n(scratch.dk, tiles * tile * width, 0.0f);
   std::fill_n(scratch.dv, tiles * tile * width, 0.0f);
   for (std::int64_t head = first_head; head < first_head + group; ++head) {
-    for (std::int64_t i = 0; i < tiles; i += block_tiles) backward_block(a, t, sequence, head, i, scratch);
+    for (std::int64_t i = 0; i < tiles; i += block_tiles)
+      backward_block(a, t, sequence, head, i, scratch);
   }
   const Columns columns(a, first_head);
   for (std::int64_t j = 0; j < tiles; ++j) {
-    const auto rows = [&](std::int64_t column) { return head_rows(a, t.dqkv, a.qkv_width(), column, sequence, j * tile); };
+    const auto rows = [&](std::int64_t column) {
+      return head_rows(a, t.dqkv, a.qkv_width(), column, sequence, j * tile);
+    };
     write_rows(scratch.dk + j * tile * width, width, score_scale(a), rows(columns.k));
     write_rows(scratch.dv + j * tile * width, width, 1.0f, rows(columns.v));
   }
@@ -407,7 +461,8 @@ void for_each_task(const Attention& a, std::int64_t tasks, void* workspace, cons
 #pragma omp parallel num_threads(omp_get_max_threads())
   {
     [[maybe_unused]] const typename Products::Session session;
-    const Scratch scratch(a, Cutter(static_cast<std::byte*>(workspace) + omp_get_thread_num() * bytes));
+    const Scratch scratch(
+        a, Cutter(static_cast<std::byte*>(workspace) + omp_get_thread_num() * bytes));
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < tasks; ++i) task(scratch, i);
   }
@@ -417,17 +472,21 @@ template <class Products, class T>
 void forward(const Attention& a, const AttentionForward<T>& t, void* workspace) {
   using Scratch = ForwardScratch<Products>;
   const std::int64_t heads = a.batch * a.heads, blocks = blocks_of(a);
-  for_each_task<Products, Scratch>(a, heads * blocks, workspace, [&](const Scratch& scratch, std::int64_t task) {
-    const std::int64_t block = blocks - 1 - task / heads, head = task % heads;  // the last blocks see most keys: first
-    forward_block(a, t, head / a.heads, head % a.heads, block * block_tiles, scratch);
-  });
+  for_each_task<Products, Scratch>(
+      a, heads * blocks, workspace, [&](const Scratch& scratch, std::int64_t task) {
+        const std::int64_t block = blocks - 1 - task / heads,
+                           head = task % heads;  // the last blocks see most keys: first
+        forward_block(a, t, head / a.heads, head % a.heads, block * block_tiles, scratch);
+      });
 }
 
 template <class Products, class T>
 void backward(const Attention& a, const AttentionBackward<T>& t, void* workspace) {
   using Scratch = BackwardScratch<Products>;
-  for_each_task<Products, Scratch>(a, a.batch * a.kv_heads, workspace,
-                                   [&](const Scratch& scratch, std::int64_t task) { backward_kv_head(a, t, task / a.kv_heads, task % a.kv_heads, scratch); });
+  for_each_task<Products, Scratch>(
+      a, a.batch * a.kv_heads, workspace, [&](const Scratch& scratch, std::int64_t task) {
+        backward_kv_head(a, t, task / a.kv_heads, task % a.kv_heads, scratch);
+      });
 }
 
 #if defined(TRIREME_HAVE_TILE_UNIT)
@@ -441,13 +500,18 @@ bool narrow_products() { return false; }
 /// Of all threads, whichever products they take: a plan made on another machine holds.
 template <template <class> class Scratch>
 std::int64_t workspace_bytes(const Attention& a) {
-  return omp_get_max_threads() * std::max(scratch_bytes<Scratch<FloatProducts>>(a), scratch_bytes<Scratch<NarrowProducts>>(a));
+  return omp_get_max_threads() * std::max(scratch_bytes<Scratch<FloatProducts>>(a),
+                                          scratch_bytes<Scratch<NarrowProducts>>(a));
 }
 
 }  // namespace
 
-std::int64_t attention_forward_bytes(const Attention& a) { return workspace_bytes<ForwardScratch>(a); }
-std::int64_t attention_backward_bytes(const Attention& a) { return workspace_bytes<BackwardScratch>(a); }
+std::int64_t attention_forward_bytes(const Attention& a) {
+  return workspace_bytes<ForwardScratch>(a);
+}
+std::int64_t attention_backward_bytes(const Attention& a) {
+  return workspace_bytes<BackwardScratch>(a);
+}
 
 template <>
 void attention_forward(const Attention& a, const AttentionForward<float>& t, void* workspace) {
@@ -455,7 +519,8 @@ void attention_forward(const Attention& a, const AttentionForward<float>& t, voi
 }
 template <>
 void attention_forward(const Attention& a, const AttentionForward<BFloat16>& t, void* workspace) {
-  narrow_products() ? forward<NarrowProducts>(a, t, workspace) : forward<FloatProducts>(a, t, workspace);
+  narrow_products() ? forward<NarrowProducts>(a, t, workspace)
+                    : forward<FloatProducts>(a, t, workspace);
 }
 
 template <>
@@ -469,7 +534,8 @@ void attention_backward(const Attention& a, const AttentionBackward<float>& t, v
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<BFloat16>& t, void* workspace) {
-  narrow_products() ? backward<NarrowProducts>(a, t, workspace) : backward<FloatProducts>(a, t, workspace);
+  narrow_products() ? backward<NarrowProducts>(a, t, workspace)
+                    : backward<FloatProducts>(a, t, workspace);
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<Float16>& t, void* workspace) {

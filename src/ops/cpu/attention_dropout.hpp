@@ -5,15 +5,18 @@
 
 namespace trireme::ops::cpu {
 
-/// Factors of a tile's attention probabilities under dropout: 0, or 1 / (1 - p). Elements are numbered along the keys, vectors hold queries:
-/// one Philox call a query gives four keys, or parts of two such fours where a row of probabilities does not begin at a multiple of four.
+/// Factors of a tile's attention probabilities under dropout: 0, or 1 / (1 - p). Elements are
+/// numbered along the keys, vectors hold queries: one Philox call a query gives four keys, or parts
+/// of two such fours where a row of probabilities does not begin at a multiple of four.
 class DropoutTile {
  public:
   static constexpr int counters = tile / 4 + 1;
   static constexpr int word_elements = counters * 4 * 16;  ///< of the scratch `words`
 
-  /// keep [tile keys, tile queries]; `first_element`: number of the element (query 0, key 0) of the tile, `row`: elements from a query to the next.
-  static void draw(std::uint64_t key, float probability, std::uint64_t first_element, std::uint64_t row, std::uint32_t* words, float* keep) {
+  /// keep [tile keys, tile queries]; `first_element`: number of the element (query 0, key 0) of the
+  /// tile, `row`: elements from a query to the next.
+  static void draw(std::uint64_t key, float probability, std::uint64_t first_element,
+                   std::uint64_t row, std::uint32_t* words, float* keep) {
     const float scale = 1.0f / (1.0f - probability);
     for (int q = 0; q < tile; q += 16) {
       std::uint64_t element[16];  // number of key 0's probability
@@ -24,22 +27,27 @@ class DropoutTile {
       }
       for (int counter = 0; counter < counters; ++counter) {
         for (int lane = 0; lane < 16; lane += lanes / 2) {
-          philox_words(key, (load<LongVector>(element + lane) >> 2) + static_cast<std::uint64_t>(counter), words + counter * 4 * 16 + lane);
+          philox_words(
+              key, (load<LongVector>(element + lane) >> 2) + static_cast<std::uint64_t>(counter),
+              words + counter * 4 * 16 + lane);
         }
       }
       for (int k = 0; k < tile; ++k) {
         const std::uint32_t* from = words + k * 16;
 #pragma omp simd
         for (int lane = 0; lane < 16; ++lane) {
-          const std::uint32_t early = phase[lane] == 0 ? from[lane] : from[16 + lane], late = phase[lane] == 2 ? from[32 + lane] : from[48 + lane];
-          keep[k * tile + q + lane] = uniform_unit(phase[lane] < 2 ? early : late) >= probability ? scale : 0.0f;
+          const std::uint32_t early = phase[lane] == 0 ? from[lane] : from[16 + lane],
+                              late = phase[lane] == 2 ? from[32 + lane] : from[48 + lane];
+          keep[k * tile + q + lane] =
+              uniform_unit(phase[lane] < 2 ? early : late) >= probability ? scale : 0.0f;
         }
       }
     }
   }
 
  private:
-  /// philox() at several counters: word w of lane i is words[w * 16 + i]. Of a number's 64 bits the upper half is anything until the end.
+  /// philox() at several counters: word w of lane i is words[w * 16 + i]. Of a number's 64 bits the
+  /// upper half is anything until the end.
   static void philox_words(std::uint64_t key, LongVector counter, std::uint32_t* words) {
     LongVector c0 = counter, c1 = counter >> 32, c2{}, c3{};
     std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);

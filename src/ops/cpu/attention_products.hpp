@@ -1,7 +1,8 @@
 #pragma once
 
-// The matrix products of attention's tiles in float32. A tile is `tile` queries or keys; the scores of a tile pair lie as S^T [keys,
-// queries], so that a vector holds neighbouring queries: row statistics need no sums across a vector, and no product a transposed score.
+// The matrix products of attention's tiles in float32. A tile is `tile` queries or keys; the scores
+// of a tile pair lie as S^T [keys, queries], so that a vector holds neighbouring queries: row
+// statistics need no sums across a vector, and no product a transposed score.
 
 #include <algorithm>
 #include <cstddef>
@@ -14,7 +15,8 @@ namespace trireme::ops::cpu {
 
 constexpr int tile = 64;  ///< queries, and keys, of a tile
 
-/// Keys [begin, end) of a tile, which only the queries [begin_query, tile) of the other one see: all of it, or a step of the diagonal's stair.
+/// Keys [begin, end) of a tile, which only the queries [begin_query, tile) of the other one see:
+/// all of it, or a step of the diagonal's stair.
 struct Strip {
   int begin = 0, end = 0, begin_query = 0;
 };
@@ -27,12 +29,14 @@ struct LeftMatrix {
 
 /// c [rows, vectors * lanes] = or += a b over `depth` steps; everything fits the registers.
 template <int rows, int vectors, bool add>
-inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride, int depth) {
+inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
+                           std::int64_t c_stride, int depth) {
   Vector sum[rows][vectors];
 #pragma GCC unroll 32
   for (int r = 0; r < rows; ++r)
 #pragma GCC unroll 4
-    for (int v = 0; v < vectors; ++v) sum[r][v] = add ? load(c + r * c_stride + v * lanes) : Vector{};
+    for (int v = 0; v < vectors; ++v)
+      sum[r][v] = add ? load(c + r * c_stride + v * lanes) : Vector{};
   for (int k = 0; k < depth; ++k) {
     Vector right[vectors];
 #pragma GCC unroll 4
@@ -52,7 +56,8 @@ inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, 
 
 /// The same for any number of rows: 24 of the 32 vector registers (8 of 16) hold sums.
 template <int vectors, bool add>
-inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride, int rows, int depth) {
+inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
+                           std::int64_t c_stride, int rows, int depth) {
   constexpr int sums = vector_bytes == 32 ? 8 : 24, most = sums / vectors;
   const auto blocks = [&]<int count>(std::integral_constant<int, count>) {
     for (; rows >= count; rows -= count, a.data += count * a.row_stride, c += count * c_stride) {
@@ -66,13 +71,15 @@ inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, 
 
 /// The same for any multiple of 16 columns.
 template <bool add>
-inline void multiply(LeftMatrix a, const float* b, std::int64_t b_stride, float* c, std::int64_t c_stride, int rows, int columns, int depth) {
+inline void multiply(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
+                     std::int64_t c_stride, int rows, int columns, int depth) {
   constexpr int step = 16 / lanes, panel = lanes == 16 ? 64 : 16;  // step: vectors in 16 columns
   const auto run = [&]<int vectors>(std::integral_constant<int, vectors>, int column) {
     multiply_panel<vectors, add>(a, b + column, b_stride, c + column, c_stride, rows, depth);
   };
   int column = 0;
-  for (; column + panel <= columns; column += panel) run(std::integral_constant<int, panel / lanes>(), column);
+  for (; column + panel <= columns; column += panel)
+    run(std::integral_constant<int, panel / lanes>(), column);
   if constexpr (panel > 16) {
     switch ((columns - column) / 16) {
       case 3: return run(std::integral_constant<int, 3 * step>(), column);
@@ -102,8 +109,10 @@ void widen(const RowsView<T>& rows, int padded, float* to) {
   }
 }
 
-/// A block of 16 x 16 words, transposed in registers where they hold 16: rows i and i + step swap their off-diagonal blocks of `step`.
-inline void transpose_block(const std::byte* x, std::int64_t stride, std::byte* to, std::int64_t to_stride) {
+/// A block of 16 x 16 words, transposed in registers where they hold 16: rows i and i + step swap
+/// their off-diagonal blocks of `step`.
+inline void transpose_block(const std::byte* x, std::int64_t stride, std::byte* to,
+                            std::int64_t to_stride) {
   if constexpr (lanes == 16) {
     WordVector row[16];
 #pragma GCC unroll 16
@@ -127,18 +136,20 @@ inline void transpose_block(const std::byte* x, std::int64_t stride, std::byte* 
     for (int i = 0; i < 16; ++i) store(to + i * to_stride, row[i]);
   } else {
     for (int i = 0; i < 16; ++i) {
-      for (int lane = 0; lane < 16; ++lane) std::memcpy(to + i * to_stride + lane * 4, x + lane * stride + i * 4, 4);
+      for (int lane = 0; lane < 16; ++lane)
+        std::memcpy(to + i * to_stride + lane * 4, x + lane * stride + i * 4, 4);
     }
   }
 }
 
-/// to [columns, rows] = x^T of four-byte words (of pairs of smaller elements); both extents multiples of 16.
+/// to [columns, rows] = x^T of four-byte words (of pairs of smaller elements); both extents
+/// multiples of 16.
 template <class E>
 void transpose(const E* x, int rows, int columns, E* to) {
   for (int r = 0; r < rows; r += 16) {
     for (int c = 0; c < columns; c += 16) {
-      transpose_block(reinterpret_cast<const std::byte*>(x) + (r * columns + c) * 4, columns * 4, reinterpret_cast<std::byte*>(to) + (c * rows + r) * 4,
-                      rows * 4);
+      transpose_block(reinterpret_cast<const std::byte*>(x) + (r * columns + c) * 4, columns * 4,
+                      reinterpret_cast<std::byte*>(to) + (c * rows + r) * 4, rows * 4);
     }
   }
 }
@@ -150,7 +161,8 @@ struct FloatProducts {
   static constexpr int width_step = 16;  ///< a head's width is padded to a multiple of it
   static constexpr int strip_keys = 16;  ///< height of a step of the diagonal's stair
 
-  /// Each: from the rows of a tensor, the operand [tile, width] or its transpose, as left or right factor; `scratch` is as large.
+  /// Each: from the rows of a tensor, the operand [tile, width] or its transpose, as left or right
+  /// factor; `scratch` is as large.
   template <class T>
   static void load_left(const RowsView<T>& rows, int width, Element* to) {
     widen(rows, width, to);
@@ -164,33 +176,43 @@ struct FloatProducts {
     widen(rows, width, to);
   }
   template <class T>
-  static void load_right_transposed(const RowsView<T>& rows, int width, Element* to, Element* scratch) {
+  static void load_right_transposed(const RowsView<T>& rows, int width, Element* to,
+                                    Element* scratch) {
     widen(rows, width, scratch);
     transpose(scratch, tile, width, to);
   }
 
-  /// Keys k and k + 1 (k even) of a matrix of scores, for `lanes` queries from q on: kept as a right operand, or as left and right one.
+  /// Keys k and k + 1 (k even) of a matrix of scores, for `lanes` queries from q on: kept as a
+  /// right operand, or as left and right one.
   static void put_right(Element* right, int k, int q, Vector even, Vector odd) {
     store(right + k * tile + q, even);
     store(right + (k + 1) * tile + q, odd);
   }
-  static void put_left(Element* left, int k, int q, Vector even, Vector odd) { put_right(left, k, q, even, odd); }
-  static void put_both(Element* left, Element*, int k, int q, Vector even, Vector odd) { put_right(left, k, q, even, odd); }
+  static void put_left(Element* left, int k, int q, Vector even, Vector odd) {
+    put_right(left, k, q, even, odd);
+  }
+  static void put_both(Element* left, Element*, int k, int q, Vector even, Vector odd) {
+    put_right(left, k, q, even, odd);
+  }
 
   /// scores [tile keys, tile queries] = k q^T.
-  static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s, float* to) {
-    multiply<false>({k + s.begin * width, width, 1}, q_transposed + s.begin_query, tile, to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
+  static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s,
+                     float* to) {
+    multiply<false>({k + s.begin * width, width, 1}, q_transposed + s.begin_query, tile,
+                    to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
                     tile - s.begin_query, width);
   }
   /// to [width, tile queries] += v^T p, summed over the strip's keys.
-  static void sum_over_keys(const Element* v_transposed, const Element* p, int width, const Strip& s, float* to) {
-    multiply<true>({v_transposed + s.begin * width, 1, width}, p + s.begin * tile + s.begin_query, tile, to + s.begin_query, tile, width, tile - s.begin_query,
-                   s.end - s.begin);
+  static void sum_over_keys(const Element* v_transposed, const Element* p, int width,
+                            const Strip& s, float* to) {
+    multiply<true>({v_transposed + s.begin * width, 1, width}, p + s.begin * tile + s.begin_query,
+                   tile, to + s.begin_query, tile, width, tile - s.begin_query, s.end - s.begin);
   }
   /// to [tile keys, width] += p x, summed over the strip's queries.
-  static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s, float* to) {
-    multiply<true>({p + s.begin * tile + s.begin_query, tile, 1}, x + s.begin_query * width, width, to + s.begin * width, width, s.end - s.begin, width,
-                   tile - s.begin_query);
+  static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s,
+                               float* to) {
+    multiply<true>({p + s.begin * tile + s.begin_query, tile, 1}, x + s.begin_query * width, width,
+                   to + s.begin * width, width, s.end - s.begin, width, tile - s.begin_query);
   }
 };
 

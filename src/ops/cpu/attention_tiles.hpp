@@ -1,7 +1,8 @@
 #pragma once
 
-// The matrix products of attention's tiles on the processor's tile unit (Intel AMX): bfloat16 operands, float32 sums. A tile register holds
-// 16 rows of 64 bytes; right operands lie in pairs of rows, [depth / 2, columns, 2].
+// The matrix products of attention's tiles on the processor's tile unit (Intel AMX): bfloat16
+// operands, float32 sums. A tile register holds 16 rows of 64 bytes; right operands lie in pairs of
+// rows, [depth / 2, columns, 2].
 
 #include "attention_products.hpp"
 
@@ -15,9 +16,11 @@
 
 namespace trireme::ops::cpu {
 
-/// c [rows, columns] float32 = or += a b over `depth` steps; all three multiples of 32, so that four registers of sums share the operands.
+/// c [rows, columns] float32 = or += a b over `depth` steps; all three multiples of 32, so that
+/// four registers of sums share the operands.
 template <bool add>
-inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloat16* b, std::int64_t b_stride, float* c, std::int64_t c_stride, int rows,
+inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloat16* b,
+                           std::int64_t b_stride, float* c, std::int64_t c_stride, int rows,
                            int columns, int depth) {
   asm volatile("" ::: "memory");  // the intrinsics do not say that they read memory
   for (int m = 0; m < rows; m += 32) {
@@ -62,12 +65,15 @@ struct TileProducts {
   static constexpr int width_step = 32, strip_keys = 32;
   static constexpr int pair_row = 2 * tile;  ///< elements of a pair of rows of scores
 
-  /// Whether the processor has the unit and the kernel lets this process use it (Linux: x86's "dynamically enabled features").
+  /// Whether the processor has the unit and the kernel lets this process use it (Linux: x86's
+  /// "dynamically enabled features").
   static bool available() {
     static const bool permitted = [] {
-      constexpr long request_permission = 0x1023, tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+      constexpr long request_permission = 0x1023,
+                     tile_data = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
       unsigned a = 0, b = 0, c = 0, d = 0;
-      return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bit_AMX_BF16) != 0 && syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
+      return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (d & bit_AMX_BF16) != 0 &&
+             syscall(SYS_arch_prctl, request_permission, tile_data) == 0;
     }();
     return permitted;
   }
@@ -95,7 +101,8 @@ struct TileProducts {
     }
   }
   /// [width, tile].
-  static void load_left_transposed(const RowsView<const BFloat16>& rows, int width, Element* to, Element* scratch) {
+  static void load_left_transposed(const RowsView<const BFloat16>& rows, int width, Element* to,
+                                   Element* scratch) {
     load_right(rows, width, scratch);
     transpose(scratch, tile / 2, width, to);
   }
@@ -111,29 +118,40 @@ struct TileProducts {
     }
   }
   /// [width / 2, tile, 2].
-  static void load_right_transposed(const RowsView<const BFloat16>& rows, int width, Element* to, Element* scratch) {
+  static void load_right_transposed(const RowsView<const BFloat16>& rows, int width, Element* to,
+                                    Element* scratch) {
     load_left(rows, width, scratch);
     transpose(scratch, tile, width / 2, to);
   }
 
-  static void put_right(Element* right, int k, int q, Vector even, Vector odd) { put_right(right, k, q, narrow(even, odd)); }
-  static void put_left(Element* left, int k, int q, Vector even, Vector odd) { put_left(left, k, q, narrow(even, odd)); }
+  static void put_right(Element* right, int k, int q, Vector even, Vector odd) {
+    put_right(right, k, q, narrow(even, odd));
+  }
+  static void put_left(Element* left, int k, int q, Vector even, Vector odd) {
+    put_left(left, k, q, narrow(even, odd));
+  }
   static void put_both(Element* left, Element* right, int k, int q, Vector even, Vector odd) {
     const NarrowVector both = narrow(even, odd);
     put_left(left, k, q, both);
     put_right(right, k, q, both);
   }
 
-  static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s, float* to) {
-    multiply_tiles<false>(k + s.begin * width, width, q_transposed + 2 * s.begin_query, pair_row, to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
+  static void scores(const Element* k, const Element* q_transposed, int width, const Strip& s,
+                     float* to) {
+    multiply_tiles<false>(k + s.begin * width, width, q_transposed + 2 * s.begin_query, pair_row,
+                          to + s.begin * tile + s.begin_query, tile, s.end - s.begin,
                           tile - s.begin_query, width);
   }
-  static void sum_over_keys(const Element* v_transposed, const Element* p, int width, const Strip& s, float* to) {
-    multiply_tiles<true>(v_transposed + s.begin, tile, p + s.begin / 2 * pair_row + 2 * s.begin_query, pair_row, to + s.begin_query, tile, width,
-                         tile - s.begin_query, s.end - s.begin);
+  static void sum_over_keys(const Element* v_transposed, const Element* p, int width,
+                            const Strip& s, float* to) {
+    multiply_tiles<true>(v_transposed + s.begin, tile,
+                         p + s.begin / 2 * pair_row + 2 * s.begin_query, pair_row,
+                         to + s.begin_query, tile, width, tile - s.begin_query, s.end - s.begin);
   }
-  static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s, float* to) {
-    multiply_tiles<true>(p + s.begin * tile + s.begin_query, tile, x + s.begin_query * width, 2 * width, to + s.begin * width, width, s.end - s.begin, width,
+  static void sum_over_queries(const Element* p, const Element* x, int width, const Strip& s,
+                               float* to) {
+    multiply_tiles<true>(p + s.begin * tile + s.begin_query, tile, x + s.begin_query * width,
+                         2 * width, to + s.begin * width, width, s.end - s.begin, width,
                          tile - s.begin_query);
   }
 
@@ -152,13 +170,17 @@ struct TileProducts {
   }
   /// Sixteen of `even`, then sixteen of `odd`.
   static NarrowVector narrow(Vector even, Vector odd) {
-    return reinterpret_cast<NarrowVector>(_mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even)));
+    return reinterpret_cast<NarrowVector>(
+        _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even)));
   }
   /// The two halves' elements in turn.
   static NarrowVector in_pairs(NarrowVector v) {
-    return __builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+    return __builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8,
+                                   24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
   }
-  static void put_right(Element* right, int k, int q, NarrowVector both) { store(right + k / 2 * pair_row + 2 * q, in_pairs(both)); }
+  static void put_right(Element* right, int k, int q, NarrowVector both) {
+    store(right + k / 2 * pair_row + 2 * q, in_pairs(both));
+  }
   static void put_left(Element* left, int k, int q, NarrowVector both) {
     std::memcpy(left + k * tile + q, &both, 32);
     std::memcpy(left + (k + 1) * tile + q, reinterpret_cast<const std::byte*>(&both) + 32, 32);

@@ -5,10 +5,12 @@
 
 namespace trireme::ops::cpu {
 
-// The columns of a convolution ("im2col"): row by row the inputs under the kernel at one output pixel, [B H' W', R R C], zeros on the padding. With them the
-// gradient of the weight [K, R R C] is that of a matrix.
+// The columns of a convolution ("im2col"): row by row the inputs under the kernel at one output
+// pixel, [B H' W', R R C], zeros on the padding. With them the gradient of the weight [K, R R C] is
+// that of a matrix.
 
-/// Whether that is faster than the library's own way to the weight's gradient: depends on the processor and the shape alone.
+/// Whether that is faster than the library's own way to the weight's gradient: depends on the
+/// processor and the shape alone.
 bool gradient_by_columns(const Convolution& convolution);
 /// The layer whose input the columns are.
 Linear layer_of_columns(const Convolution& convolution);

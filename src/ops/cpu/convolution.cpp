@@ -2,8 +2,9 @@
 
 #include <string_view>
 
-// oneDNN names extents in the order batch, channels, height, width, whatever the order in memory: our images are `nhwc`, our weights
-// `ohwi`, to it. Activations keep their plain order (measured as fast as blocked ones, below); weights take the form it likes best.
+// oneDNN names extents in the order batch, channels, height, width, whatever the order in memory:
+// our images are `nhwc`, our weights `ohwi`, to it. Activations keep their plain order (measured as
+// fast as blocked ones, below); weights take the form it likes best.
 
 namespace trireme::ops::cpu {
 namespace {
@@ -17,11 +18,13 @@ struct Description {
   Memory::dims stride, padding;
   dnnl::primitive_attr attributes;
 
-  explicit Description(const Convolution& c) : stride{c.stride, c.stride}, padding{c.padding, c.padding} {
+  explicit Description(const Convolution& c)
+      : stride{c.stride, c.stride}, padding{c.padding, c.padding} {
     const auto type = library_type(c.dtype);
     const Memory::dims weight_dims{c.out_channels, c.in_channels, c.kernel, c.kernel};
     source = Memory::desc({c.batch, c.in_channels, c.height, c.width}, type, Format::nhwc);
-    destination = Memory::desc({c.batch, c.out_channels, c.out_height(), c.out_width()}, type, Format::nhwc);
+    destination =
+        Memory::desc({c.batch, c.out_channels, c.out_height(), c.out_width()}, type, Format::nhwc);
     weight = Memory::desc(weight_dims, type, Format::ohwi);
     any_weight = Memory::desc(weight_dims, type, Format::any);
     gradient = Memory::desc(weight_dims, Memory::data_type::f32, Format::ohwi);
@@ -30,14 +33,23 @@ struct Description {
   }
 
   dnnl::convolution_forward::primitive_desc forward(const dnnl::engine& engine) const {
-    return {engine,    dnnl::prop_kind::forward_training, dnnl::algorithm::convolution_direct, source, any_weight, destination, stride, padding, padding,
+    return {engine,
+            dnnl::prop_kind::forward_training,
+            dnnl::algorithm::convolution_direct,
+            source,
+            any_weight,
+            destination,
+            stride,
+            padding,
+            padding,
             attributes};
   }
 };
 
-// oneDNN lists its batched-GEMM kernels ("brg...") first; its direct kernels are better where they skip many taps on the padding
-// (small images) and where a stride leaves most of the input out. oneDNN 3.2, AVX-512 with bf16, 2 cores, batch 128, GFLOP/s in
-// plain order, batched-GEMM / direct (and direct with blocked activations):
+// oneDNN lists its batched-GEMM kernels ("brg...") first; its direct kernels are better where they
+// skip many taps on the padding (small images) and where a stride leaves most of the input out.
+// oneDNN 3.2, AVX-512 with bf16, 2 cores, batch 128, GFLOP/s in plain order, batched-GEMM / direct
+// (and direct with blocked activations):
 //   pass      shape                  bfloat16            float32
 //   forward   512 -> 512 3x3 4x4     728 / 1292 (1140)   468 / 510 (470)
 //   forward   256 -> 512 3x3/2 7x7   670 / 1199 (1037)   441 / 581 (596)
@@ -53,7 +65,10 @@ bool direct_forward(const Convolution& c) {
   return (c.kernel == 1 && c.stride > 1) || c.out_height() * c.out_width() <= few_pixels;
 }
 
-bool direct_backward_data(const Convolution& c) { return (c.kernel == 1 && c.stride > 1) || (c.dtype == DType::bfloat16 && c.height * c.width <= 16); }
+bool direct_backward_data(const Convolution& c) {
+  return (c.kernel == 1 && c.stride > 1) ||
+         (c.dtype == DType::bfloat16 && c.height * c.width <= 16);
+}
 
 template <class PrimitiveDesc>
 bool is_direct(const PrimitiveDesc& desc) {
@@ -71,69 +86,78 @@ auto choose(const Make& make, bool direct) {
   return make();
 }
 
-std::int64_t scratchpad_bytes(const dnnl::primitive_desc_base& desc) { return static_cast<std::int64_t>(desc.scratchpad_desc().get_size()); }
+std::int64_t scratchpad_bytes(const dnnl::primitive_desc_base& desc) {
+  return static_cast<std::int64_t>(desc.scratchpad_desc().get_size());
+}
 
 }  // namespace
 
 Product& convolution_forward(Library& library, const Convolution& given) {
   const Convolution convolution = multiplied(given);
-  return library.product(problem_of(Problem::Kind::convolution_forward, convolution), [&](Library& lib) {
-    const Description d(convolution);
-    const auto desc = choose([&] { return d.forward(lib.engine()); }, direct_forward(convolution));
-    return Product{Primitive(lib.engine(), dnnl::convolution_forward(desc),
-                             {{DNNL_ARG_SRC, desc.src_desc()},
-                              {DNNL_ARG_WEIGHTS, desc.weights_desc()},
-                              {DNNL_ARG_DST, desc.dst_desc()},
-                              {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
-                   lib.input({d.source, desc.src_desc()}),
-                   lib.input({d.weight, desc.weights_desc()}),
-                   lib.output({d.destination, desc.dst_desc()}),
-                   {},
-                   scratchpad_bytes(desc)};
-  });
+  return library.product(
+      problem_of(Problem::Kind::convolution_forward, convolution), [&](Library& lib) {
+        const Description d(convolution);
+        const auto desc =
+            choose([&] { return d.forward(lib.engine()); }, direct_forward(convolution));
+        return Product{Primitive(lib.engine(), dnnl::convolution_forward(desc),
+                                 {{DNNL_ARG_SRC, desc.src_desc()},
+                                  {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+                                  {DNNL_ARG_DST, desc.dst_desc()},
+                                  {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
+                       lib.input({d.source, desc.src_desc()}),
+                       lib.input({d.weight, desc.weights_desc()}),
+                       lib.output({d.destination, desc.dst_desc()}),
+                       {},
+                       scratchpad_bytes(desc)};
+      });
 }
 
 Product& convolution_backward_data(Library& library, const Convolution& given) {
   const Convolution convolution = multiplied(given);
-  return library.product(problem_of(Problem::Kind::convolution_backward_data, convolution), [&](Library& lib) {
-    const Description d(convolution);
-    const auto hint = d.forward(lib.engine());
-    const auto make = [&] {
-      return dnnl::convolution_backward_data::primitive_desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_weight, d.destination, d.stride,
-                                                             d.padding, d.padding, hint, d.attributes);
-    };
-    const auto desc = choose(make, direct_backward_data(convolution));
-    return Product{Primitive(lib.engine(), dnnl::convolution_backward_data(desc),
-                             {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
-                              {DNNL_ARG_WEIGHTS, desc.weights_desc()},
-                              {DNNL_ARG_DIFF_SRC, desc.diff_src_desc()},
-                              {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
-                   lib.input({d.destination, desc.diff_dst_desc()}),
-                   lib.input({d.weight, desc.weights_desc()}),
-                   lib.output({d.source, desc.diff_src_desc()}),
-                   {},
-                   scratchpad_bytes(desc)};
-  });
+  return library.product(
+      problem_of(Problem::Kind::convolution_backward_data, convolution), [&](Library& lib) {
+        const Description d(convolution);
+        const auto hint = d.forward(lib.engine());
+        const auto make = [&] {
+          return dnnl::convolution_backward_data::primitive_desc(
+              lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_weight,
+              d.destination, d.stride, d.padding, d.padding, hint, d.attributes);
+        };
+        const auto desc = choose(make, direct_backward_data(convolution));
+        return Product{Primitive(lib.engine(), dnnl::convolution_backward_data(desc),
+                                 {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
+                                  {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+                                  {DNNL_ARG_DIFF_SRC, desc.diff_src_desc()},
+                                  {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
+                       lib.input({d.destination, desc.diff_dst_desc()}),
+                       lib.input({d.weight, desc.weights_desc()}),
+                       lib.output({d.source, desc.diff_src_desc()}),
+                       {},
+                       scratchpad_bytes(desc)};
+      });
 }
 
 Product& convolution_backward_weight(Library& library, const Convolution& given) {
   const Convolution convolution = multiplied(given);
-  return library.product(problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
-    const Description d(convolution);
-    const dnnl::convolution_backward_weights::primitive_desc desc(lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient, d.destination,
-                                                                  d.stride, d.padding, d.padding, d.forward(lib.engine()), d.attributes);
-    // Asked to write the plain order itself, oneDNN falls back to its reference code (three orders of magnitude slower).
-    return Product{Primitive(lib.engine(), dnnl::convolution_backward_weights(desc),
-                             {{DNNL_ARG_SRC, desc.src_desc()},
-                              {DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
-                              {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc()},
-                              {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
-                   lib.input({d.source, desc.src_desc()}),
-                   lib.input({d.destination, desc.diff_dst_desc()}),
-                   lib.output({d.gradient, desc.diff_weights_desc()}),
-                   make_reorder(lib.engine(), desc.diff_weights_desc(), d.gradient, true),
-                   scratchpad_bytes(desc)};
-  });
+  return library.product(
+      problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
+        const Description d(convolution);
+        const dnnl::convolution_backward_weights::primitive_desc desc(
+            lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_gradient,
+            d.destination, d.stride, d.padding, d.padding, d.forward(lib.engine()), d.attributes);
+        // Asked to write the plain order itself, oneDNN falls back to its reference code (three
+        // orders of magnitude slower).
+        return Product{Primitive(lib.engine(), dnnl::convolution_backward_weights(desc),
+                                 {{DNNL_ARG_SRC, desc.src_desc()},
+                                  {DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
+                                  {DNNL_ARG_DIFF_WEIGHTS, desc.diff_weights_desc()},
+                                  {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}),
+                       lib.input({d.source, desc.src_desc()}),
+                       lib.input({d.destination, desc.diff_dst_desc()}),
+                       lib.output({d.gradient, desc.diff_weights_desc()}),
+                       make_reorder(lib.engine(), desc.diff_weights_desc(), d.gradient, true),
+                       scratchpad_bytes(desc)};
+      });
 }
 
 }  // namespace trireme::ops::cpu

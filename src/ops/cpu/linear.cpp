@@ -1,8 +1,9 @@
 #include "linear.hpp"
 
-// All three are plain matrix products: as fast as oneDNN's inner product with `any` weights forward and backward, and faster for the
-// weight's gradient (oneDNN 3.2, AVX-512 with bf16, 2 cores, M 1024, K 784, N 512, GFLOP/s, matmul / inner product with the reorder it
-// needs: bfloat16 682 / 559, float32 399 / 352), because it writes or adds to the plain order itself.
+// All three are plain matrix products: as fast as oneDNN's inner product with `any` weights forward
+// and backward, and faster for the weight's gradient (oneDNN 3.2, AVX-512 with bf16, 2 cores, M
+// 1024, K 784, N 512, GFLOP/s, matmul / inner product with the reorder it needs: bfloat16 682 /
+// 559, float32 399 / 352), because it writes or adds to the plain order itself.
 
 namespace trireme::ops::cpu {
 namespace {
@@ -11,13 +12,14 @@ using Format = dnnl::memory::format_tag;
 using Memory = dnnl::memory;
 
 // A matrix whose memory holds it row by row, or column by column.
-Memory::desc matrix(std::int64_t rows, std::int64_t columns, Memory::data_type type, bool by_columns = false) {
+Memory::desc matrix(std::int64_t rows, std::int64_t columns, Memory::data_type type,
+                    bool by_columns = false) {
   return {{rows, columns}, type, by_columns ? Format::ba : Format::ab};
 }
 
 struct MatrixProduct {
   Memory::desc first, second, result;  ///< plain
-  bool library_second = false;         ///< the second operand takes the form that the library likes best
+  bool library_second = false;  ///< the second operand takes the form that the library likes best
   bool bias = false, add = false;
 };
 
@@ -33,11 +35,14 @@ Product make_product(Library& lib, const MatrixProduct& p) {
   const Memory::desc& second = p.library_second ? any : p.second;
   const Memory::desc bias = matrix(1, p.result.get_dims()[1], Memory::data_type::f32);
   using Desc = dnnl::matmul::primitive_desc;
-  const Desc desc = p.bias ? Desc(lib.engine(), p.first, second, bias, p.result, attributes) : Desc(lib.engine(), p.first, second, p.result, attributes);
-  const Primitive::Argument first{DNNL_ARG_SRC, p.first}, weight{DNNL_ARG_WEIGHTS, desc.weights_desc()}, result{DNNL_ARG_DST, p.result},
+  const Desc desc = p.bias ? Desc(lib.engine(), p.first, second, bias, p.result, attributes)
+                           : Desc(lib.engine(), p.first, second, p.result, attributes);
+  const Primitive::Argument first{DNNL_ARG_SRC, p.first},
+      weight{DNNL_ARG_WEIGHTS, desc.weights_desc()}, result{DNNL_ARG_DST, p.result},
       scratchpad{DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()};
   const dnnl::matmul primitive(desc);
-  return Product{p.bias ? Primitive(lib.engine(), primitive, {first, weight, result, scratchpad, {DNNL_ARG_BIAS, bias}})
+  return Product{p.bias ? Primitive(lib.engine(), primitive,
+                                    {first, weight, result, scratchpad, {DNNL_ARG_BIAS, bias}})
                         : Primitive(lib.engine(), primitive, {first, weight, result, scratchpad}),
                  lib.input({p.first, p.first}),
                  lib.input({p.second, desc.weights_desc()}),
@@ -50,32 +55,39 @@ Product make_product(Library& lib, const MatrixProduct& p) {
 
 Product& linear_forward(Library& library, const Linear& given, bool bias) {
   const Linear l = multiplied(given);
-  return library.product(problem_of(Problem::Kind::linear_forward, l, bias, l.result_dtype()), [&](Library& lib) {
-    const auto type = library_type(l.dtype);
-    const bool turned = l.order == MatrixOrder::out_in;
-    return make_product(lib,
-                        {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned), matrix(l.rows, l.out, library_type(l.result_dtype())), true, bias});
-  });
+  return library.product(
+      problem_of(Problem::Kind::linear_forward, l, bias, l.result_dtype()), [&](Library& lib) {
+        const auto type = library_type(l.dtype);
+        const bool turned = l.order == MatrixOrder::out_in;
+        return make_product(lib,
+                            {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned),
+                             matrix(l.rows, l.out, library_type(l.result_dtype())), true, bias});
+      });
 }
 
 Product& linear_backward_data(Library& library, const Linear& given) {
   const Linear l = multiplied(given);
-  return library.product(problem_of(Problem::Kind::linear_backward_data, l, false, l.result_dtype()), [&](Library& lib) {
-    const auto type = library_type(l.dtype);
-    const bool turned = l.order == MatrixOrder::in_out;
-    return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned), matrix(l.rows, l.in, library_type(l.result_dtype())), true});
-  });
+  return library.product(
+      problem_of(Problem::Kind::linear_backward_data, l, false, l.result_dtype()),
+      [&](Library& lib) {
+        const auto type = library_type(l.dtype);
+        const bool turned = l.order == MatrixOrder::in_out;
+        return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned),
+                                  matrix(l.rows, l.in, library_type(l.result_dtype())), true});
+      });
 }
 
 Product& linear_backward_weight(Library& library, const Linear& given, Write write) {
   const Linear l = multiplied(given);
-  return library.product(problem_of(Problem::Kind::linear_backward_weight, l, false, write), [&](Library& lib) {
-    const auto type = library_type(l.dtype);
-    const bool out_in = l.order == MatrixOrder::out_in;
-    const std::int64_t rows = out_in ? l.out : l.in, columns = out_in ? l.in : l.out;
-    return make_product(lib, {matrix(rows, l.rows, type, true), matrix(l.rows, columns, type), matrix(rows, columns, Memory::data_type::f32), false, false,
-                              write == Write::add});
-  });
+  return library.product(
+      problem_of(Problem::Kind::linear_backward_weight, l, false, write), [&](Library& lib) {
+        const auto type = library_type(l.dtype);
+        const bool out_in = l.order == MatrixOrder::out_in;
+        const std::int64_t rows = out_in ? l.out : l.in, columns = out_in ? l.in : l.out;
+        return make_product(lib, {matrix(rows, l.rows, type, true), matrix(l.rows, columns, type),
+                                  matrix(rows, columns, Memory::data_type::f32), false, false,
+                                  write == Write::add});
+      });
 }
 
 }  // namespace trireme::ops::cpu

@@ -8,7 +8,9 @@
 
 namespace trireme::ops::cpu {
 
-Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std::initializer_list<Argument> arguments) : primitive_(std::move(primitive)) {
+Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive,
+                     std::initializer_list<Argument> arguments)
+    : primitive_(std::move(primitive)) {
   TRIREME_EXPECT(arguments.size() <= max_arguments);
   memory_.reserve(arguments.size());
   for (const Argument& argument : arguments) {
@@ -18,7 +20,8 @@ Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive, std:
   }
 }
 
-void Primitive::run(const Stream& stream, dnnl_stream_t library, std::initializer_list<void*> data) const {
+void Primitive::run(const Stream& stream, dnnl_stream_t library,
+                    std::initializer_list<void*> data) const {
   TRIREME_EXPECT(data.size() == memory_.size());
   std::array<void*, max_arguments> places{};
   std::copy(data.begin(), data.end(), places.begin());
@@ -27,9 +30,13 @@ void Primitive::run(const Stream& stream, dnnl_stream_t library, std::initialize
 
 void Primitive::execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const {
   dnnl_status_t status = dnnl_success;
-  for (std::size_t i = 0; i < memory_.size() && status == dnnl_success; ++i) status = dnnl_memory_set_data_handle(arguments_[i].memory, data[i]);
-  if (status == dnnl_success) status = dnnl_primitive_execute(primitive_.get(), library, static_cast<int>(memory_.size()), arguments_.data());
-  ensure(status == dnnl_success, "oneDNN could not run a primitive (status {})", static_cast<int>(status));
+  for (std::size_t i = 0; i < memory_.size() && status == dnnl_success; ++i)
+    status = dnnl_memory_set_data_handle(arguments_[i].memory, data[i]);
+  if (status == dnnl_success)
+    status = dnnl_primitive_execute(primitive_.get(), library, static_cast<int>(memory_.size()),
+                                    arguments_.data());
+  ensure(status == dnnl_success, "oneDNN could not run a primitive (status {})",
+         static_cast<int>(status));
 }
 
 dnnl::memory::data_type library_type(DType type) {
@@ -37,7 +44,8 @@ dnnl::memory::data_type library_type(DType type) {
   return type == DType::bfloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
 }
 
-Primitive make_reorder(const dnnl::engine& engine, const dnnl::memory::desc& from, const dnnl::memory::desc& to, bool add) {
+Primitive make_reorder(const dnnl::engine& engine, const dnnl::memory::desc& from,
+                       const dnnl::memory::desc& to, bool add) {
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (add) {
@@ -46,7 +54,8 @@ Primitive make_reorder(const dnnl::engine& engine, const dnnl::memory::desc& fro
     attributes.set_post_ops(sum);
   }
   const dnnl::reorder::primitive_desc desc(engine, from, engine, to, attributes);
-  ensure(desc.scratchpad_desc().get_size() == 0, "oneDNN's {} wants a scratchpad for a change of format", desc.impl_info_str());
+  ensure(desc.scratchpad_desc().get_size() == 0,
+         "oneDNN's {} wants a scratchpad for a change of format", desc.impl_info_str());
   return Primitive(engine, dnnl::reorder(desc), {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}});
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Vectors of float32 as GCC and Clang offer them on every processor: as wide as the target's registers.
+// Vectors of float32 as GCC and Clang offer them on every processor: as wide as the target's
+// registers.
 
 #include <cstdint>
 #include <cstring>
@@ -41,9 +42,11 @@ inline void store(void* to, V v) {
 using LongVector = std::uint64_t __attribute__((vector_size(vector_bytes)));
 inline LongVector multiply_lower(LongVector a, std::uint32_t b) {
 #if defined(__AVX512F__)
-  return reinterpret_cast<LongVector>(_mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), _mm512_set1_epi64(b)));
+  return reinterpret_cast<LongVector>(
+      _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), _mm512_set1_epi64(b)));
 #elif defined(__AVX2__)
-  return reinterpret_cast<LongVector>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), _mm256_set1_epi64x(b)));
+  return reinterpret_cast<LongVector>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(a), _mm256_set1_epi64x(b)));
 #else
   return (a & 0xFFFFFFFFu) * b;
 #endif
@@ -51,10 +54,11 @@ inline LongVector multiply_lower(LongVector a, std::uint32_t b) {
 
 inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
 
-/// 2^x for x <= 0, within 2 units in the last place down to -126 and 0 below; a NaN stays one. The polynomial is the minimax one of
-/// 2^r, |r| <= 1/2 (relative error 1.9e-9).
+/// 2^x for x <= 0, within 2 units in the last place down to -126 and 0 below; a NaN stays one. The
+/// polynomial is the minimax one of 2^r, |r| <= 1/2 (relative error 1.9e-9).
 inline Vector exp2_of(Vector x) {
-  constexpr float to_integer = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  constexpr float to_integer =
+      12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
   const Vector lowest = broadcast(-126.0f);
   const Vector clamped = x < lowest ? lowest : x;
   const Vector shifted = clamped + to_integer;
@@ -66,7 +70,8 @@ inline Vector exp2_of(Vector x) {
   p = p * r + 0.24022646248340607f;
   p = p * r + 0.6931471824645996f;
   p = p * r + 1.0f;
-  const Vector power = reinterpret_cast<Vector>(reinterpret_cast<IntVector>(p) + (reinterpret_cast<IntVector>(shifted) << 23));
+  const Vector power = reinterpret_cast<Vector>(reinterpret_cast<IntVector>(p) +
+                                                (reinterpret_cast<IntVector>(shifted) << 23));
   return x < lowest ? Vector{} : power;
 }
 

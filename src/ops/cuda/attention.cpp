@@ -8,13 +8,16 @@ namespace trireme::ops::cuda {
 namespace {
 
 kernels::AttentionShape shape_of(const Attention& a) {
-  return {a.batch, a.context, a.heads, a.kv_heads, a.head_width, a.dropout, a.key, a.sample_keys, a.first_head};
+  return {a.batch,   a.context, a.heads,       a.kv_heads,  a.head_width,
+          a.dropout, a.key,     a.sample_keys, a.first_head};
 }
 
 /// Whether cuDNN may be asked: what it draws for dropout is not ours, and float32 it would round.
 bool asks_library(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0; }
 
-Tensor take_workspace(Context& context) { return context.workspace().allocate(DType::uint8, {workspace_bytes}); }
+Tensor take_workspace(Context& context) {
+  return context.workspace().allocate(DType::uint8, {workspace_bytes});
+}
 
 }  // namespace
 
@@ -22,22 +25,29 @@ void attention_forward(Context& context, const Attention& a, const AttentionTens
   const ArenaScope scope(context.workspace());
   const Tensor workspace = asks_library(a) ? take_workspace(context) : Tensor{};
   if (context.meta()) return;
-  if (asks_library(a) && context.backend().cuda->attend(Problem::Kind::attention_forward, a, t, workspace)) return;
-  with_element_type(a.dtype,
-                    [&]<class T>(T) { kernels::attention_forward<T>(context.stream(), shape_of(a), {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>()}); });
+  if (asks_library(a) &&
+      context.backend().cuda->attend(Problem::Kind::attention_forward, a, t, workspace))
+    return;
+  with_element_type(a.dtype, [&]<class T>(T) {
+    kernels::attention_forward<T>(context.stream(), shape_of(a),
+                                  {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>()});
+  });
 }
 
 void attention_backward(Context& context, const Attention& a, AttentionTensors t) {
   const bool asks = asks_library(a) && !context.deterministic();
   const ArenaScope scope(context.workspace());
   t.delta = context.workspace().allocate(DType::float32, t.log_sum.shape);
-  if (asks) t.dq_sum = context.workspace().allocate(DType::float32, {a.batch * a.context, a.out_width()});
+  if (asks)
+    t.dq_sum = context.workspace().allocate(DType::float32, {a.batch * a.context, a.out_width()});
   const Tensor workspace = asks ? take_workspace(context) : Tensor{};
   if (context.meta()) return;
-  if (asks && context.backend().cuda->attend(Problem::Kind::attention_backward, a, t, workspace)) return;
+  if (asks && context.backend().cuda->attend(Problem::Kind::attention_backward, a, t, workspace))
+    return;
   with_element_type(a.dtype, [&]<class T>(T) {
     kernels::attention_backward<T>(context.stream(), shape_of(a),
-                                   {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>(), t.dout.as<T>(), t.dqkv.as<T>(), t.delta.as<float>()});
+                                   {t.qkv.as<T>(), t.out.as<T>(), t.log_sum.as<float>(),
+                                    t.dout.as<T>(), t.dqkv.as<T>(), t.delta.as<float>()});
   });
 }
 

@@ -4,27 +4,47 @@
 #include <limits>
 #include <utility>
 
-// cuDNN knows attention by its shape: these operations in this order are what its fused kernels stand for (documentation of its graph
-// interface, "fused flash attention"). Extents are (batch, heads, positions, head width), strides those of qkv and out as they lie.
+// cuDNN knows attention by its shape: these operations in this order are what its fused kernels
+// stand for (documentation of its graph interface, "fused flash attention"). Extents are (batch,
+// heads, positions, head width), strides those of qkv and out as they lie.
 
 namespace trireme::ops::cuda {
 namespace {
 
-enum Number : std::int64_t { q = 1, k, v, out, log_sum, scale, hidden, one, dout, dq, dk, dv, dq_sum, delta, first_within };
+enum Number : std::int64_t {
+  q = 1,
+  k,
+  v,
+  out,
+  log_sum,
+  scale,
+  hidden,
+  one,
+  dout,
+  dq,
+  dk,
+  dv,
+  dq_sum,
+  delta,
+  first_within
+};
 
 using Place = GraphTensor::Place;
 using Extents = std::vector<std::int64_t>;
 
 constexpr cudnnDataType_t wide = CUDNN_DATA_FLOAT;
 
-/// Operations in the order in which they are added; each result is known by its place in a list of tensors.
+/// Operations in the order in which they are added; each result is known by its place in a list of
+/// tensors.
 class GraphMaker {
  public:
-  explicit GraphMaker(const Attention& attention) : a(attention), narrow(library_type(attention.dtype)) {}
+  explicit GraphMaker(const Attention& attention)
+      : a(attention), narrow(library_type(attention.dtype)) {}
 
   using Id = std::size_t;
 
-  Id tensor(Number number, cudnnDataType_t type, Extents extents, Extents strides, Place place = Place::device) {
+  Id tensor(Number number, cudnnDataType_t type, Extents extents, Extents strides,
+            Place place = Place::device) {
     if (place != Place::within) real_.push_back(number);
     tensors_.push_back(describe({number, type, std::move(extents), std::move(strides), place}));
     return tensors_.size() - 1;
@@ -33,26 +53,37 @@ class GraphMaker {
   Id number(Number number) { return tensor(number, wide, {1, 1, 1, 1}, {1, 1, 1, 1}, Place::host); }
   /// Rows of heads in qkv, or in out.
   Id heads(Number number, std::int64_t count, std::int64_t row) {
-    return tensor(number, narrow, {a.batch, count, a.context, a.head_width}, {a.context * row, a.head_width, row, 1});
+    return tensor(number, narrow, {a.batch, count, a.context, a.head_width},
+                  {a.context * row, a.head_width, row, 1});
   }
   Id turned_heads(Number number, std::int64_t count, std::int64_t row) {
-    return tensor(number, narrow, {a.batch, count, a.head_width, a.context}, {a.context * row, a.head_width, 1, row});
+    return tensor(number, narrow, {a.batch, count, a.head_width, a.context},
+                  {a.context * row, a.head_width, 1, row});
   }
   /// One number a row of scores.
-  Id rows(Number number) { return tensor(number, wide, {a.batch, a.heads, a.context, 1}, {a.heads * a.context, a.context, 1, 1}); }
+  Id rows(Number number) {
+    return tensor(number, wide, {a.batch, a.heads, a.context, 1},
+                  {a.heads * a.context, a.context, 1, 1});
+  }
 
   Id scores_of(cudnnDataType_t type) {
-    return within(type, {a.batch, a.heads, a.context, a.context}, {a.heads * a.context * a.context, a.context * a.context, a.context, 1});
+    return within(type, {a.batch, a.heads, a.context, a.context},
+                  {a.heads * a.context * a.context, a.context * a.context, a.context, 1});
   }
   Id turned_scores() {
-    return within(narrow, {a.batch, a.heads, a.context, a.context}, {a.heads * a.context * a.context, a.context * a.context, 1, a.context});
+    return within(narrow, {a.batch, a.heads, a.context, a.context},
+                  {a.heads * a.context * a.context, a.context * a.context, 1, a.context});
   }
-  Id inner_rows() { return within(wide, {a.batch, a.heads, a.context, 1}, {a.heads * a.context, a.context, 1, 1}); }
+  Id inner_rows() {
+    return within(wide, {a.batch, a.heads, a.context, 1}, {a.heads * a.context, a.context, 1, 1});
+  }
   Id inner_heads(cudnnDataType_t type, std::int64_t count) {
-    return within(type, {a.batch, count, a.context, a.head_width}, {count * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+    return within(type, {a.batch, count, a.context, a.head_width},
+                  {count * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   }
   Id within(cudnnDataType_t type, Extents extents, Extents strides) {
-    return tensor(static_cast<Number>(next_within_++), type, std::move(extents), std::move(strides), Place::within);
+    return tensor(static_cast<Number>(next_within_++), type, std::move(extents), std::move(strides),
+                  Place::within);
   }
 
   Id multiply(Id x, Id y, Id result) {
@@ -78,12 +109,16 @@ class GraphMaker {
   }
   Id turn(Id x, Id result) {
     Descriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors_[x]).set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors_[result]);
+    operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors_[x])
+        .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
-  Id apply(cudnnPointwiseMode_t mode, Id x, Id result) { return add(pointwise(mode, wide, x, result), result); }
+  Id apply(cudnnPointwiseMode_t mode, Id x, Id result) {
+    return add(pointwise(mode, wide, x, result), result);
+  }
   Id apply(cudnnPointwiseMode_t mode, Id x, Id y, Id result) {
-    Descriptor operation = pointwise(mode, mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : wide, x, result);
+    Descriptor operation =
+        pointwise(mode, mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : wide, x, result);
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[y]);
     return add(std::move(operation), result);
   }
@@ -95,9 +130,11 @@ class GraphMaker {
   /// Scores, with `hidden` behind the diagonal.
   Id causal(Id scores, Id hidden_value) {
     const Id row = positions(2, scores), column = positions(3, scores);
-    const Id visible = apply(CUDNN_POINTWISE_CMP_GE, row, column, scores_of(CUDNN_DATA_BOOLEAN)), result = scores_of(wide);
+    const Id visible = apply(CUDNN_POINTWISE_CMP_GE, row, column, scores_of(CUDNN_DATA_BOOLEAN)),
+             result = scores_of(wide);
     Descriptor operation = pointwise(CUDNN_POINTWISE_BINARY_SELECT, wide, scores, result);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[hidden_value]).set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensors_[visible]);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[hidden_value])
+        .set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensors_[visible]);
     return add(std::move(operation), result);
   }
 
@@ -112,9 +149,11 @@ class GraphMaker {
   const cudnnDataType_t narrow;  ///< of the tensors
 
  private:
-  Descriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t type, Id x, Id result, std::int64_t axis = -1) {
+  Descriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t type, Id x, Id result,
+                       std::int64_t axis = -1) {
     Descriptor pointwise(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    pointwise.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode).set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
+    pointwise.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode)
+        .set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &type);
     if (axis >= 0) pointwise.set(CUDNN_ATTR_POINTWISE_AXIS, axis);
     pointwise.finalize();
     Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
@@ -134,89 +173,121 @@ class GraphMaker {
 };
 
 /// The kernels' operands are read 16 bytes at a time.
-bool readable(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0 && a.head_width % 8 == 0; }
+bool readable(const Attention& a) {
+  return a.dtype != DType::float32 && a.dropout == 0 && a.head_width % 8 == 0;
+}
 
-std::byte* columns(const Tensor& qkv, std::int64_t first) { return static_cast<std::byte*>(qkv.data) + first * size_of(qkv.dtype); }
+std::byte* columns(const Tensor& qkv, std::int64_t first) {
+  return static_cast<std::byte*>(qkv.data) + first * size_of(qkv.dtype);
+}
 
 /// What the graphs read of host memory.
 struct Numbers {
   float scale, hidden, one = 1;
   explicit Numbers(const Attention& a) : scale(1 / std::sqrt(static_cast<float>(a.head_width))) {
     constexpr std::size_t takes_infinity = 91000;  // cuDNN 9.10
-    hidden = cudnnGetVersion() < takes_infinity ? std::numeric_limits<float>::lowest() : -std::numeric_limits<float>::infinity();
+    hidden = cudnnGetVersion() < takes_infinity ? std::numeric_limits<float>::lowest()
+                                                : -std::numeric_limits<float>::infinity();
   }
 };
 
 }  // namespace
 
-std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& a, std::int64_t most_workspace) {
+std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& a,
+                                             std::int64_t most_workspace) {
   if (!readable(a)) return nullptr;
   GraphMaker g(a);
-  const auto q_heads = g.heads(q, a.heads, a.qkv_width()), k_turned = g.turned_heads(k, a.kv_heads, a.qkv_width()),
+  const auto q_heads = g.heads(q, a.heads, a.qkv_width()),
+             k_turned = g.turned_heads(k, a.kv_heads, a.qkv_width()),
              v_heads = g.heads(v, a.kv_heads, a.qkv_width());
-  const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum), factor = g.number(scale), hidden_value = g.number(hidden);
+  const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
+             factor = g.number(scale), hidden_value = g.number(hidden);
   const auto products = g.multiply(q_heads, k_turned, g.scores_of(wide));
-  const auto scores = g.causal(g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(wide)), hidden_value);
+  const auto scores =
+      g.causal(g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(wide)), hidden_value);
   const auto maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, g.inner_rows());
-  const auto exponentials = g.apply(CUDNN_POINTWISE_EXP, g.apply(CUDNN_POINTWISE_SUB, scores, maximum, g.scores_of(wide)), g.scores_of(wide));
+  const auto exponentials =
+      g.apply(CUDNN_POINTWISE_EXP, g.apply(CUDNN_POINTWISE_SUB, scores, maximum, g.scores_of(wide)),
+              g.scores_of(wide));
   const auto sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, g.inner_rows());
-  g.apply(CUDNN_POINTWISE_ADD, maximum, g.apply(CUDNN_POINTWISE_LOG, sum, g.inner_rows()), statistics);
+  g.apply(CUDNN_POINTWISE_ADD, maximum, g.apply(CUDNN_POINTWISE_LOG, sum, g.inner_rows()),
+          statistics);
   const auto probabilities = g.apply(CUDNN_POINTWISE_DIV, exponentials, sum, g.scores_of(g.narrow));
   g.multiply(probabilities, v_heads, result);
   return g.find(target, most_workspace);
 }
 
-std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const Attention& a, std::int64_t most_workspace) {
+std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const Attention& a,
+                                              std::int64_t most_workspace) {
   if (!readable(a)) return nullptr;
   GraphMaker g(a);
   const std::int64_t row = a.qkv_width();
-  const auto q_heads = g.heads(q, a.heads, row), k_turned = g.turned_heads(k, a.kv_heads, row), v_turned = g.turned_heads(v, a.kv_heads, row);
-  const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum), factor = g.number(scale), hidden_value = g.number(hidden),
-             unit = g.number(one);
-  const auto gradient = g.heads(dout, a.heads, a.out_width()), q_gradient = g.heads(dq, a.heads, row), k_gradient = g.heads(dk, a.kv_heads, row),
+  const auto q_heads = g.heads(q, a.heads, row), k_turned = g.turned_heads(k, a.kv_heads, row),
+             v_turned = g.turned_heads(v, a.kv_heads, row);
+  const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
+             factor = g.number(scale), hidden_value = g.number(hidden), unit = g.number(one);
+  const auto gradient = g.heads(dout, a.heads, a.out_width()),
+             q_gradient = g.heads(dq, a.heads, row), k_gradient = g.heads(dk, a.kv_heads, row),
              v_gradient = g.heads(dv, a.kv_heads, row);
   const auto q_sums =
-      g.tensor(dq_sum, wide, {a.batch, a.heads, a.context, a.head_width}, {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+      g.tensor(dq_sum, wide, {a.batch, a.heads, a.context, a.head_width},
+               {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   const auto row_sums = g.rows(delta);
 
   const auto products =
-      g.within(wide, {a.batch, a.heads, a.context, a.head_width}, {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+      g.within(wide, {a.batch, a.heads, a.context, a.head_width},
+               {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   g.apply(CUDNN_POINTWISE_MUL, gradient, result, products);
-  g.apply(CUDNN_POINTWISE_MUL, g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, g.inner_rows()), unit, row_sums);
+  g.apply(CUDNN_POINTWISE_MUL, g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, g.inner_rows()), unit,
+          row_sums);
 
-  const auto scores = g.apply(CUDNN_POINTWISE_MUL, g.multiply(q_heads, k_turned, g.scores_of(wide)), factor, g.scores_of(wide));
-  const auto shifted = g.causal(g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(wide)), hidden_value);
+  const auto scores = g.apply(CUDNN_POINTWISE_MUL, g.multiply(q_heads, k_turned, g.scores_of(wide)),
+                              factor, g.scores_of(wide));
+  const auto shifted =
+      g.causal(g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(wide)), hidden_value);
   const auto probabilities = g.apply(CUDNN_POINTWISE_EXP, shifted, g.scores_of(wide));
   // The keys' gradients are made for each query head, and added up where heads share keys.
   const auto key_side = [&](GraphMaker::Id turned, GraphMaker::Id rows, GraphMaker::Id into) {
     if (a.heads == a.kv_heads) return g.multiply(turned, rows, into);
-    return g.reduce(CUDNN_REDUCE_TENSOR_ADD, g.multiply(turned, rows, g.inner_heads(g.narrow, a.heads)), into);
+    return g.reduce(CUDNN_REDUCE_TENSOR_ADD,
+                    g.multiply(turned, rows, g.inner_heads(g.narrow, a.heads)), into);
   };
   key_side(g.turn(probabilities, g.turned_scores()), gradient, v_gradient);
 
   const auto probability_gradients = g.multiply(gradient, v_turned, g.scores_of(wide));
-  const auto centred = g.apply(CUDNN_POINTWISE_SUB, probability_gradients, row_sums, g.scores_of(wide));
+  const auto centred =
+      g.apply(CUDNN_POINTWISE_SUB, probability_gradients, row_sums, g.scores_of(wide));
   const auto weighted = g.apply(CUDNN_POINTWISE_MUL, centred, probabilities, g.scores_of(wide));
   const auto score_gradients = g.apply(CUDNN_POINTWISE_MUL, weighted, factor, g.scores_of(wide));
   key_side(g.turn(score_gradients, g.turned_scores()), q_heads, k_gradient);
-  const auto k_heads = g.turn(k_turned, g.within(g.narrow, {a.batch, a.kv_heads, a.context, a.head_width}, {a.context * row, a.head_width, row, 1}));
+  const auto k_heads =
+      g.turn(k_turned, g.within(g.narrow, {a.batch, a.kv_heads, a.context, a.head_width},
+                                {a.context * row, a.head_width, row, 1}));
   g.multiply(score_gradients, k_heads, q_sums);
   g.apply(CUDNN_POINTWISE_IDENTITY, q_sums, q_gradient);
   return g.find(target, most_workspace);
 }
 
-cudnnStatus_t run_attention_forward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
+cudnnStatus_t run_attention_forward(Plan& plan, const Attention& a, const AttentionTensors& t,
+                                    void* workspace) {
   Numbers numbers(a);
-  const std::int64_t first_k = a.heads * a.head_width, first_v = first_k + a.kv_heads * a.head_width;
-  return plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden}, workspace);
+  const std::int64_t first_k = a.heads * a.head_width,
+                     first_v = first_k + a.kv_heads * a.head_width;
+  return plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data,
+                   t.log_sum.data, &numbers.scale, &numbers.hidden},
+                  workspace);
 }
 
-cudnnStatus_t run_attention_backward(Plan& plan, const Attention& a, const AttentionTensors& t, void* workspace) {
+cudnnStatus_t run_attention_backward(Plan& plan, const Attention& a, const AttentionTensors& t,
+                                     void* workspace) {
   Numbers numbers(a);
-  const std::int64_t first_k = a.heads * a.head_width, first_v = first_k + a.kv_heads * a.head_width;
-  return plan.run({t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data, &numbers.scale, &numbers.hidden, &numbers.one,
-                   t.dout.data, t.dqkv.data, columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
-                  workspace);
+  const std::int64_t first_k = a.heads * a.head_width,
+                     first_v = first_k + a.kv_heads * a.head_width;
+  return plan.run(
+      {t.qkv.data, columns(t.qkv, first_k), columns(t.qkv, first_v), t.out.data, t.log_sum.data,
+       &numbers.scale, &numbers.hidden, &numbers.one, t.dout.data, t.dqkv.data,
+       columns(t.dqkv, first_k), columns(t.dqkv, first_v), t.dq_sum.data, t.delta.data},
+      workspace);
 }
 
 }  // namespace trireme::ops::cuda

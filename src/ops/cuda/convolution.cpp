@@ -6,7 +6,8 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr std::size_t most_trials = 6;  // engines; the heuristics rarely put the fastest further back
+constexpr std::size_t most_trials =
+    6;  // engines; the heuristics rarely put the fastest further back
 
 enum Number : std::int64_t { input = 1, weight = 2, output = 3, sums = 4, square_sums = 5 };
 
@@ -61,7 +62,8 @@ Tensors tensors_of(const Convolution& c) {
 Descriptor operation_of(const Form& form, const Convolution& c, const Tensors& tensors) {
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-  const std::vector<std::int64_t> stride{c.stride, c.stride}, padding{c.padding, c.padding}, dilation{1, 1};
+  const std::vector<std::int64_t> stride{c.stride, c.stride}, padding{c.padding, c.padding},
+      dilation{1, 1};
   Descriptor convolution(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
   convolution.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, 2)
       .set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute)
@@ -92,27 +94,33 @@ Descriptor sums_of(const Descriptor& tensor, std::int64_t channels) {
       .set(CUDNN_ATTR_OPERATION_GENSTATS_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute)
       .set(CUDNN_ATTR_OPERATION_GENSTATS_XDESC, tensor)
       .set(CUDNN_ATTR_OPERATION_GENSTATS_SUMDESC, tensor_nhwc(sums, DType::float32, extents))
-      .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC, tensor_nhwc(square_sums, DType::float32, extents));
+      .set(CUDNN_ATTR_OPERATION_GENSTATS_SQSUMDESC,
+           tensor_nhwc(square_sums, DType::float32, extents));
   return operation;
 }
 
 }  // namespace
 
-std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind, const Convolution& c, bool tfloat32) {
+std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind,
+                                       const Convolution& c, bool tfloat32) {
   Descriptor operation = operation_of(form_of(kind), c, tensors_of(c));
-  // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts its inputs may keep fewer still, or another range.
+  // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts
+  // its inputs may keep fewer still, or another range.
   NumericalNotes avoided;
   if (c.dtype == DType::float32) avoided.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
-  if (c.dtype == DType::float16) avoided.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);  // sums are float32
+  if (c.dtype == DType::float16)
+    avoided.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);  // sums are float32
   if (c.dtype == DType::float32 && !tfloat32) avoided.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   std::unique_ptr<Plan> plan;
   if (operation.supported()) {
     std::vector<Descriptor> operations;
     operations.push_back(std::move(operation));
-    plan = Plan::find(target, operations, {input, weight, output}, usable_workspace_bytes, most_trials, avoided);
+    plan = Plan::find(target, operations, {input, weight, output}, usable_workspace_bytes,
+                      most_trials, avoided);
   }
-  ensure(plan != nullptr, "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}", c.in_channels, c.out_channels, c.kernel,
-         c.stride, to_string(c.dtype));
+  ensure(plan != nullptr,
+         "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}",
+         c.in_channels, c.out_channels, c.kernel, c.stride, to_string(c.dtype));
   return plan;
 }
 
@@ -124,7 +132,8 @@ std::unique_ptr<Plan> make_convolution_with_sums(const PlanTarget& target, const
   for (Descriptor& operation : operations) {
     if (!operation.supported()) return nullptr;
   }
-  return Plan::find(target, operations, {input, weight, output, sums, square_sums}, usable_workspace_bytes, most_trials,
+  return Plan::find(target, operations, {input, weight, output, sums, square_sums},
+                    usable_workspace_bytes, most_trials,
                     {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION});
 }
 

@@ -15,20 +15,25 @@ constexpr std::int64_t byte_alignment = 16;
 constexpr std::int64_t most_candidates = 16;
 
 /// Engines that the heuristics of this mode propose, the best first.
-std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& graph, cudnnBackendHeurMode_t mode) {
+std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& graph,
+                                  cudnnBackendHeurMode_t mode) {
   Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph);
   heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
 #if CUDNN_VERSION >= 90800  // properties in place of a device
-  if (target.properties != nullptr) heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
+  if (target.properties != nullptr)
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
 #endif
   if (!heuristics.supported()) return {};
   std::vector<Descriptor> found;
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::int64_t i = 0; i < most_candidates; ++i) raw.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
+  for (std::int64_t i = 0; i < most_candidates; ++i)
+    raw.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
   std::int64_t count = 0;
-  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, most_candidates, &count, raw.data()),
-        "asking cuDNN for engines");
+  check(
+      cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                               CUDNN_TYPE_BACKEND_DESCRIPTOR, most_candidates, &count, raw.data()),
+      "asking cuDNN for engines");
   found.erase(found.begin() + count, found.end());
   return found;
 }
@@ -37,14 +42,19 @@ Descriptor engine_of(const Descriptor& proposal) {
   Descriptor engine(CUDNN_BACKEND_ENGINE_DESCRIPTOR);
   cudnnBackendDescriptor_t raw = engine.get();
   std::int64_t count = 0;
-  check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_ENGINE, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw), "asking cuDNN for an engine");
+  check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_ENGINE,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &count, &raw),
+        "asking cuDNN for an engine");
   return engine;
 }
 
 /// A number that is an attribute of a descriptor.
-std::int64_t number_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type = CUDNN_TYPE_INT64) {
-  std::int64_t value = 0, count = 0;  // enumerations of cuDNN have 4 bytes, which are the lower ones
-  check(cudnnBackendGetAttribute(descriptor.get(), name, type, 1, &count, &value), "asking cuDNN what it proposes");
+std::int64_t number_of(const Descriptor& descriptor, cudnnBackendAttributeName_t name,
+                       cudnnBackendAttributeType_t type = CUDNN_TYPE_INT64) {
+  std::int64_t value = 0,
+               count = 0;  // enumerations of cuDNN have 4 bytes, which are the lower ones
+  check(cudnnBackendGetAttribute(descriptor.get(), name, type, 1, &count, &value),
+        "asking cuDNN what it proposes");
   return value;
 }
 
@@ -53,29 +63,36 @@ bool has_any(const Descriptor& proposal, const NumericalNotes& asked) {
   const Descriptor engine = engine_of(proposal);
   std::int64_t count = 0;
   std::array<cudnnBackendNumericalNote_t, CUDNN_NUMERICAL_NOTE_TYPE_COUNT> notes{};
-  check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
+  check(cudnnBackendGetAttribute(engine.get(), CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                 CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT, &count,
                                  notes.data()),
         "asking cuDNN for an engine's notes");
-  return std::find_first_of(notes.begin(), notes.begin() + count, asked.begin(), asked.end()) != notes.begin() + count;
+  return std::find_first_of(notes.begin(), notes.begin() + count, asked.begin(), asked.end()) !=
+         notes.begin() + count;
 }
 
 }  // namespace
 
-Descriptor::Descriptor(cudnnBackendDescriptorType_t type) { check(cudnnBackendCreateDescriptor(type, &descriptor_), "making a descriptor of cuDNN"); }
+Descriptor::Descriptor(cudnnBackendDescriptorType_t type) {
+  check(cudnnBackendCreateDescriptor(type, &descriptor_), "making a descriptor of cuDNN");
+}
 
 Descriptor::~Descriptor() {
   if (descriptor_ != nullptr) cudnnBackendDestroyDescriptor(descriptor_);
 }
 
-Descriptor::Descriptor(Descriptor&& other) noexcept : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
+Descriptor::Descriptor(Descriptor&& other) noexcept
+    : descriptor_(std::exchange(other.descriptor_, nullptr)) {}
 
 Descriptor& Descriptor::operator=(Descriptor&& other) noexcept {
   std::swap(descriptor_, other.descriptor_);
   return *this;
 }
 
-Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
-  check(cudnnBackendSetAttribute(descriptor_, name, type, count, values), "describing a graph to cuDNN");
+Descriptor& Descriptor::set(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+                            std::int64_t count, const void* values) {
+  check(cudnnBackendSetAttribute(descriptor_, name, type, count, values),
+        "describing a graph to cuDNN");
   return *this;
 }
 
@@ -102,7 +119,8 @@ cudnnDataType_t library_type(DType type) {
 
 Descriptor describe(const GraphTensor& t) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const bool within = t.place == GraphTensor::Place::within, by_value = t.place == GraphTensor::Place::host;
+  const bool within = t.place == GraphTensor::Place::within,
+             by_value = t.place == GraphTensor::Place::host;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t.type);
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, t.strides);
@@ -115,42 +133,60 @@ Descriptor describe(const GraphTensor& t) {
 
 Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::int64_t>& extents) {
   const std::int64_t channels = extents[1], height = extents[2], width = extents[3];
-  return describe({number, library_type(type), extents, {height * width * channels, 1, width * channels, channels}});
+  return describe({number,
+                   library_type(type),
+                   extents,
+                   {height * width * channels, 1, width * channels, channels}});
 }
 
 std::string name_of(const Descriptor& proposal) {
-  std::string name = fmt::format("engine {}", number_of(engine_of(proposal), CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
+  std::string name =
+      fmt::format("engine {}", number_of(engine_of(proposal), CUDNN_ATTR_ENGINE_GLOBAL_INDEX));
   std::vector<Descriptor> knobs;
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; ++i) raw.push_back(knobs.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR).get());
+  for (int i = 0; i < CUDNN_KNOB_TYPE_COUNTS; ++i)
+    raw.push_back(knobs.emplace_back(CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR).get());
   std::int64_t count = 0;
-  check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS, &count, raw.data()),
+  check(cudnnBackendGetAttribute(proposal.get(), CUDNN_ATTR_ENGINECFG_KNOB_CHOICES,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, CUDNN_KNOB_TYPE_COUNTS, &count,
+                                 raw.data()),
         "asking cuDNN what it proposes");
   for (std::int64_t i = 0; i < count; ++i) {
     const Descriptor& knob = knobs[static_cast<std::size_t>(i)];
-    name += fmt::format("{} {}={}", i == 0 ? ", knobs" : "", number_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
+    name += fmt::format("{} {}={}", i == 0 ? ", knobs" : "",
+                        number_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, CUDNN_TYPE_KNOB_TYPE),
                         number_of(knob, CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE));
   }
   return name;
 }
 
-Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates, std::vector<std::int64_t> tensors)
-    : handle_(target.handle), choice_(target.choice), candidates_(std::move(candidates)), tensors_(std::move(tensors)) {}
+Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
+           std::vector<std::int64_t> tensors)
+    : handle_(target.handle),
+      choice_(target.choice),
+      candidates_(std::move(candidates)),
+      tensors_(std::move(tensors)) {}
 
 /// Those that support the graph, the best by the library's own judgement first.
-std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const Descriptor& graph, const Limits& limits) {
+std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const Descriptor& graph,
+                                              const Limits& limits) {
   std::vector<Candidate> found;
   for (const cudnnBackendHeurMode_t mode : {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK}) {
     for (const Descriptor& engine : proposals(target, graph, mode)) {
       const std::string name = name_of(engine);
-      if (has_any(engine, limits.avoided) || (limits.name != nullptr && name != *limits.name)) continue;
+      if (has_any(engine, limits.avoided) || (limits.name != nullptr && name != *limits.name))
+        continue;
       Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-      if (target.handle != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
+      if (target.handle != nullptr)
+        plan.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
 #if CUDNN_VERSION >= 90800
-      if (target.properties != nullptr) plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
+      if (target.properties != nullptr)
+        plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
 #endif
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-      if (!plan.supported() || number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) > limits.workspace) continue;
+      if (!plan.supported() ||
+          number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) > limits.workspace)
+        continue;
       found.push_back({std::move(plan), name});
       if (found.size() == limits.count) break;
     }
@@ -159,19 +195,28 @@ std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const De
   return found;
 }
 
-std::unique_ptr<Plan> Plan::find(const PlanTarget& target, const std::vector<Descriptor>& operations, const std::vector<std::int64_t>& tensors,
-                                 std::int64_t most_workspace, std::size_t most_trials, NumericalNotes avoided) {
+std::unique_ptr<Plan> Plan::find(const PlanTarget& target,
+                                 const std::vector<Descriptor>& operations,
+                                 const std::vector<std::int64_t>& tensors,
+                                 std::int64_t most_workspace, std::size_t most_trials,
+                                 NumericalNotes avoided) {
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& operation : operations) raw.push_back(operation.get());
   Descriptor graph(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
-  if (target.handle != nullptr) graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
-  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, static_cast<std::int64_t>(raw.size()), raw.data());
+  if (target.handle != nullptr)
+    graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
+  graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
+            static_cast<std::int64_t>(raw.size()), raw.data());
   if (!graph.supported()) return nullptr;
   if (target.deterministic) avoided.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
   std::vector<Candidate> found;
-  if (const std::string* known = target.choice.algorithm()) found = candidates(target, graph, {most_workspace, 1, avoided, known});
-  if (found.empty()) found = candidates(target, graph, {most_workspace, target.deterministic ? 1 : most_trials, avoided, nullptr});
-  return found.empty() ? nullptr : std::unique_ptr<Plan>(new Plan(target, std::move(found), tensors));
+  if (const std::string* known = target.choice.algorithm())
+    found = candidates(target, graph, {most_workspace, 1, avoided, known});
+  if (found.empty())
+    found = candidates(target, graph,
+                       {most_workspace, target.deterministic ? 1 : most_trials, avoided, nullptr});
+  return found.empty() ? nullptr
+                       : std::unique_ptr<Plan>(new Plan(target, std::move(found), tensors));
 }
 
 std::vector<std::string> Plan::engines() const {
@@ -184,15 +229,19 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
   TRIREME_EXPECT(data.size() == tensors_.size());
   Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
   pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, tensors_);
-  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, static_cast<std::int64_t>(data.size()), data.data());
+  pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR,
+           static_cast<std::int64_t>(data.size()), data.data());
   pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, 1, &workspace);
   pack.finalize();
-  const auto run_one = [&](const Candidate& candidate) { return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get()); };
+  const auto run_one = [&](const Candidate& candidate) {
+    return cudnnBackendExecute(handle_, candidate.plan.get(), pack.get());
+  };
   if (candidates_.size() > 1) {
     cudaStream_t stream = nullptr;
     check(cudnnGetStream(handle_, &stream), "trying engines of cuDNN");
     const std::size_t fastest =
-        fastest_of({Device{DeviceKind::cuda, 0}, stream}, candidates_.size(), [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
+        fastest_of({Device{DeviceKind::cuda, 0}, stream}, candidates_.size(),
+                   [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
     std::swap(candidates_.front(), candidates_[fastest]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
     choice_.keep(candidates_.front().name);

@@ -43,18 +43,27 @@ std::string device_name(Device device) {
 /// Where its usable_workspace_bytes begin.
 void* usable(const Tensor& workspace) {
   const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
-  return static_cast<std::byte*>(workspace.data) + (workspace_alignment - begin % workspace_alignment) % workspace_alignment;
+  return static_cast<std::byte*>(workspace.data) +
+         (workspace_alignment - begin % workspace_alignment) % workspace_alignment;
 }
 
 /// Looking up a product that was met before allocates nothing.
 class DeviceLibrary final : public Library {
  public:
   DeviceLibrary(const Stream& stream, ContextOptions options, Algorithms& known)
-      : stream_(stream), options_(options), known_(known), device_(device_name(stream.device)), handles_(stream) {}
+      : stream_(stream),
+        options_(options),
+        known_(known),
+        device_(device_name(stream.device)),
+        handles_(stream) {}
 
-  bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t, Write write, const Tensor& workspace) override {
-    const auto place = [](const Tensor& tensor) { return tensor.defined() ? tensor.data : nullptr; };
-    ProductData data{t.x.data, t.w.data, t.y.data, place(t.vector), place(t.matrix), place(t.added)};
+  bool multiply(Problem::Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& t,
+                Write write, const Tensor& workspace) override {
+    const auto place = [](const Tensor& tensor) {
+      return tensor.defined() ? tensor.data : nullptr;
+    };
+    ProductData data{t.x.data,        t.w.data,        t.y.data,
+                     place(t.vector), place(t.matrix), place(t.added)};
     if (l.in_float8()) data.part_codes(operands_of(kind, l));
     Problem problem = problem_of(kind, l, t.vector.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();
@@ -62,23 +71,34 @@ class DeviceLibrary final : public Library {
     problem.extents[6] = static_cast<std::int64_t>(l.in_float8());
     std::unique_ptr<MatrixProduct>& product = products_[problem];
     if (!product)
-      product = std::make_unique<MatrixProduct>(handles_.cublas, kind, epilogue, l, data, MatrixProduct::Options{options_.deterministic, options_.tfloat32},
-                                                choice_of(problem, "cuBLASLt", cublasLtGetVersion()));
+      product = std::make_unique<MatrixProduct>(
+          handles_.cublas, kind, epilogue, l, data,
+          MatrixProduct::Options{options_.deterministic, options_.tfloat32},
+          choice_of(problem, "cuBLASLt", cublasLtGetVersion()));
     return product->run(stream_, data, write, usable(workspace));
   }
 
-  void convolve(Problem::Kind kind, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& workspace) override {
+  void convolve(Problem::Kind kind, const Convolution& c, const Tensor& x, const Tensor& w,
+                const Tensor& y, const Tensor& workspace) override {
     const Problem problem = problem_of(kind, c);
     std::unique_ptr<Plan>& plan = plans_[problem];
-    if (!plan) plan = make_convolution(target(choice_of(problem, "cuDNN", cudnnGetVersion())), kind, c, options_.tfloat32);
-    check(start(*plan, [x, w, y, place = usable(workspace)](Plan& to) { return to.run({x.data, w.data, y.data}, place); }), "running a plan of cuDNN");
+    if (!plan)
+      plan = make_convolution(target(choice_of(problem, "cuDNN", cudnnGetVersion())), kind, c,
+                              options_.tfloat32);
+    check(start(*plan, [x, w, y, place = usable(workspace)](
+                           Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
+          "running a plan of cuDNN");
   }
 
-  bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y, const Tensor& sums, const Tensor& workspace) override {
-    const std::unique_ptr<Plan>& plan = plan_with_sums(problem_of(Problem::Kind::convolution_statistics_forward, c), c);
-    return plan && start(*plan, [x, w, y, sums, place = usable(workspace)](Plan& to) {
-                     return to.run({x.data, w.data, y.data, sums.data, sums.as<float>() + sums.shape[1]}, place);
-                   }) == CUDNN_STATUS_SUCCESS;
+  bool convolve_with_sums(const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y,
+                          const Tensor& sums, const Tensor& workspace) override {
+    const std::unique_ptr<Plan>& plan =
+        plan_with_sums(problem_of(Problem::Kind::convolution_statistics_forward, c), c);
+    return plan &&
+           start(*plan, [x, w, y, sums, place = usable(workspace)](Plan& to) {
+             return to.run({x.data, w.data, y.data, sums.data, sums.as<float>() + sums.shape[1]},
+                           place);
+           }) == CUDNN_STATUS_SUCCESS;
   }
 
   bool is_faster_with_sums(const Convolution& c, const std::function<bool(bool)>& do_it) override {
@@ -89,47 +109,62 @@ class DeviceLibrary final : public Library {
     const std::string* known = choice.algorithm();
     if (known != nullptr && *known == Algorithms::one_by_one) return false;
     const std::unique_ptr<Plan>& plan = plan_with_sums(problem, c);
-    if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known}) return place->second = true;
-    place->second = plan && fastest_of(stream_, 2, [&](std::size_t i) { return do_it(i == 0); }) == 0;
+    if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known})
+      return place->second = true;
+    place->second =
+        plan && fastest_of(stream_, 2, [&](std::size_t i) { return do_it(i == 0); }) == 0;
     choice.keep(place->second ? plan->engines().front() : Algorithms::one_by_one);
     return place->second;
   }
 
-  bool attend(Problem::Kind kind, const Attention& a, const AttentionTensors& t, const Tensor& workspace) override {
-    const Problem problem{kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
+  bool attend(Problem::Kind kind, const Attention& a, const AttentionTensors& t,
+              const Tensor& workspace) override {
+    const Problem problem{
+        kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
     const auto [place, unknown] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
-    if (unknown) place->second = (forward ? make_attention_forward : make_attention_backward)(target({}), a, usable_workspace_bytes);
+    if (unknown)
+      place->second = (forward ? make_attention_forward : make_attention_backward)(
+          target({}), a, usable_workspace_bytes);
     if (!place->second) {
       if (unknown) choice_of(problem, "cuDNN", cudnnGetVersion()).keep(Algorithms::own_kernel);
       return false;
     }
     const auto run = forward ? run_attention_forward : run_attention_backward;
-    check(start(*place->second, [run, a, t, place = usable(workspace)](Plan& to) { return run(to, a, t, place); }), "running a plan of cuDNN");
+    check(start(*place->second,
+                [run, a, t, place = usable(workspace)](Plan& to) { return run(to, a, t, place); }),
+          "running a plan of cuDNN");
     return true;
   }
 
  private:
-  /// run(plan), launched; the first run of a plan at once, whose status tells whether it can be run.
+  /// run(plan), launched; the first run of a plan at once, whose status tells whether it can be
+  /// run.
   template <class Run>
   cudnnStatus_t start(Plan& plan, const Run& run) {
     if (!plan.proven()) {
       const DirectLaunches direct(stream_);
       return run(plan);
     }
-    launch(stream_, [plan = &plan, run](const Stream&) { check(run(*plan), "running a plan of cuDNN"); });
+    launch(stream_,
+           [plan = &plan, run](const Stream&) { check(run(*plan), "running a plan of cuDNN"); });
     return CUDNN_STATUS_SUCCESS;
   }
   const std::unique_ptr<Plan>& plan_with_sums(const Problem& problem, const Convolution& c) {
     const auto [place, unknown] = plans_.try_emplace(problem);
-    if (unknown) place->second = make_convolution_with_sums(target(choice_of(problem, "cuDNN", cudnnGetVersion())), c);
+    if (unknown)
+      place->second =
+          make_convolution_with_sums(target(choice_of(problem, "cuDNN", cudnnGetVersion())), c);
     return place->second;
   }
-  PlanTarget target(Choice choice) const { return {handles_.cudnn, nullptr, options_.deterministic, std::move(choice)}; }
+  PlanTarget target(Choice choice) const {
+    return {handles_.cudnn, nullptr, options_.deterministic, std::move(choice)};
+  }
   /// Where every run takes a library's first algorithm there is nothing to choose.
   Choice choice_of(const Problem& problem, const char* library, std::size_t version) {
     if (options_.deterministic) return {};
-    return {known_, fmt::format("{}, {} {}{}, {}", device_, library, version, options_.tfloat32 ? ", tfloat32" : "", to_string(problem))};
+    return {known_, fmt::format("{}, {} {}{}, {}", device_, library, version,
+                                options_.tfloat32 ? ", tfloat32" : "", to_string(problem))};
   }
 
   Stream stream_;
@@ -139,12 +174,14 @@ class DeviceLibrary final : public Library {
   Handles handles_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;
-  std::unordered_map<Problem, bool, ProblemHash> with_sums_;  ///< which convolutions are taken with sums
+  std::unordered_map<Problem, bool, ProblemHash>
+      with_sums_;  ///< which convolutions are taken with sums
 };
 
 }  // namespace
 
-std::unique_ptr<Library> make_library(const Stream& stream, ContextOptions options, Algorithms& known) {
+std::unique_ptr<Library> make_library(const Stream& stream, ContextOptions options,
+                                      Algorithms& known) {
   return std::make_unique<DeviceLibrary>(stream, options, known);
 }
 

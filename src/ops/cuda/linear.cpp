@@ -29,19 +29,23 @@ cudaDataType_t operand_type(const Linear& linear, const Operand& operand) {
 
 cublasLtMatrixLayout_t layout_of(cudaDataType_t type, const Operand& operand) {
   cublasLtMatrixLayout_t layout = nullptr;
-  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(operand.rows), static_cast<std::uint64_t>(operand.columns), operand.rows),
+  check(cublasLtMatrixLayoutCreate(&layout, type, static_cast<std::uint64_t>(operand.rows),
+                                   static_cast<std::uint64_t>(operand.columns), operand.rows),
         "describing a matrix");
   return layout;
 }
 
 /// GELU is the library's in its tanh form, as activation.hpp's.
-cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands, const ProductData& data) {
+cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
+                                    const ProductData& data) {
   switch (epilogue) {
     case Epilogue::none: return CUBLASLT_EPILOGUE_DEFAULT;
     case Epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-    case Epilogue::gelu: return data.vector != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case Epilogue::gelu:
+      return data.vector != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::gelu_gradient: return CUBLASLT_EPILOGUE_DGELU;
-    case Epilogue::column_sums: return sums_first(operands) ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+    case Epilogue::column_sums:
+      return sums_first(operands) ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
   }
   throw Failure("an epilogue of another kind");
 }
@@ -51,7 +55,8 @@ cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
 std::int64_t ProductData::alignment() const {
   constexpr std::uintptr_t most = Arena::alignment;
   std::uintptr_t bits = most;
-  for (const void* pointer : {x, w, y, vector, matrix, added}) bits |= reinterpret_cast<std::uintptr_t>(pointer);
+  for (const void* pointer : {x, w, y, vector, matrix, added})
+    bits |= reinterpret_cast<std::uintptr_t>(pointer);
   return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
@@ -64,27 +69,35 @@ void ProductData::part_codes(const Operands& operands) {
   part(operands.second, second_inverse);
 }
 
-MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue, const Linear& linear, const ProductData& data, Options options,
+MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
+                             const Linear& linear, const ProductData& data, Options options,
                              Choice choice)
-    : handle_(handle), operands_(operands_of(kind, linear)), plain_(epilogue == Epilogue::none), choice_(std::move(choice)) {
+    : handle_(handle),
+      operands_(operands_of(kind, linear)),
+      plain_(epilogue == Epilogue::none),
+      choice_(std::move(choice)) {
   first_ = layout_of(operand_type(linear, operands_.first), operands_.first);
   second_ = layout_of(operand_type(linear, operands_.second), operands_.second);
   result_ = layout_of(library_type(operands_.result_type), operands_.result);
   // float32 is float32: tensor cores that round it to 10 bits are another type of computation.
   const bool rounds = options.tfloat32 && linear.dtype == DType::float32;
-  check(cublasLtMatmulDescCreate(&description_, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F), "describing a product");
+  check(cublasLtMatmulDescCreate(
+            &description_, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+        "describing a product");
   set(CUBLASLT_MATMUL_DESC_TRANSA, operands_.first.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_TRANSB, operands_.second.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(epilogue, operands_, data));
   if (data.matrix != nullptr) {
-    constexpr std::int64_t matrix_rows = 8;  // the library's matrices beside a product have rows of such a multiple
+    constexpr std::int64_t matrix_rows =
+        8;  // the library's matrices beside a product have rows of such a multiple
     if (operands_.result.rows % matrix_rows != 0) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, operands_.result.rows);
   }
   set_places(data);
   if (!recall()) propose(data.alignment(), options.deterministic ? 1 : most_proposals);
-  ensure(!plain_ || !proposals_.empty(), "cuBLASLt has no algorithm for a linear layer of {} rows from {} to {} in {}", linear.rows, linear.in, linear.out,
-         linear.in_float8() ? "float8" : to_string(linear.dtype));
+  ensure(!plain_ || !proposals_.empty(),
+         "cuBLASLt has no algorithm for a linear layer of {} rows from {} to {} in {}", linear.rows,
+         linear.in, linear.out, linear.in_float8() ? "float8" : to_string(linear.dtype));
 }
 
 MatrixProduct::~MatrixProduct() {
@@ -95,14 +108,16 @@ MatrixProduct::~MatrixProduct() {
 
 template <class Value>
 void MatrixProduct::set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const {
-  check(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value), "describing a product");
+  check(cublasLtMatmulDescSetAttribute(description_, attribute, &value, sizeof value),
+        "describing a product");
 }
 
 void MatrixProduct::set_places(const ProductData& data) const {
   if (data.vector != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.vector);
   if (data.matrix != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.matrix);
   if (data.first_inverse != nullptr) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, data.first_inverse);
-  if (data.second_inverse != nullptr) set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, data.second_inverse);
+  if (data.second_inverse != nullptr)
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, data.second_inverse);
 }
 
 /// Whether the known algorithm, where there is one, can be taken: it is then the only one.
@@ -111,8 +126,10 @@ bool MatrixProduct::recall() {
   const std::string* name = choice_.algorithm();
   if (name == nullptr || !words_of(*name, known.algo.data)) return false;
   cublasLtMatmulHeuristicResult_t judged{};
-  const bool works = cublasLtMatmulAlgoCheck(handle_, description_, first_, second_, result_, result_, &known.algo, &judged) == CUBLAS_STATUS_SUCCESS &&
-                     judged.workspaceSize <= static_cast<std::size_t>(usable_workspace_bytes);
+  const bool works =
+      cublasLtMatmulAlgoCheck(handle_, description_, first_, second_, result_, result_, &known.algo,
+                              &judged) == CUBLAS_STATUS_SUCCESS &&
+      judged.workspaceSize <= static_cast<std::size_t>(usable_workspace_bytes);
   if (works) proposals_ = {known};
   return works;
 }
@@ -121,47 +138,66 @@ bool MatrixProduct::recall() {
 void MatrixProduct::propose(std::int64_t alignment, int most) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "describing a product");
-  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>, cublasStatus_t (*)(cublasLtMatmulPreference_t)> owner(
-      preference, cublasLtMatmulPreferenceDestroy);
+  const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
+                        cublasStatus_t (*)(cublasLtMatmulPreference_t)>
+      owner(preference, cublasLtMatmulPreferenceDestroy);
   const std::size_t most_workspace = usable_workspace_bytes;
-  check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &most_workspace, sizeof most_workspace),
+  check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &most_workspace, sizeof most_workspace),
         "describing a product");
-  const auto aligned = static_cast<std::uint32_t>(alignment);  // it takes 256 bytes for granted where nothing is said
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
-    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &aligned, sizeof aligned), "describing a product");
+  const auto aligned = static_cast<std::uint32_t>(
+      alignment);  // it takes 256 bytes for granted where nothing is said
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &aligned, sizeof aligned),
+          "describing a product");
   }
   proposals_.resize(static_cast<std::size_t>(most));
   int count = 0;
   const cublasStatus_t status =
-      cublasLtMatmulAlgoGetHeuristic(handle_, description_, first_, second_, result_, result_, preference, most, proposals_.data(), &count);
+      cublasLtMatmulAlgoGetHeuristic(handle_, description_, first_, second_, result_, result_,
+                                     preference, most, proposals_.data(), &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "choosing an algorithm");
   proposals_.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
-  std::erase_if(proposals_, [](const cublasLtMatmulHeuristicResult_t& proposal) { return proposal.state != CUBLAS_STATUS_SUCCESS; });
+  std::erase_if(proposals_, [](const cublasLtMatmulHeuristicResult_t& proposal) {
+    return proposal.state != CUBLAS_STATUS_SUCCESS;
+  });
 }
 
-cublasStatus_t MatrixProduct::multiply(const Stream& stream, const ProductData& data, Write write, void* workspace,
+cublasStatus_t MatrixProduct::multiply(const Stream& stream, const ProductData& data, Write write,
+                                       void* workspace,
                                        const cublasLtMatmulAlgo_t& algorithm) const {
   set_places(data);
   void* result = data.place(operands_.result);
   const void* before = data.added != nullptr ? data.added : result;
   const float alpha = 1, beta = write == Write::add || data.added != nullptr ? 1 : 0;
-  return cublasLtMatmul(handle_, description_, &alpha, data.place(operands_.first), first_, data.place(operands_.second), second_, &beta, before, result_,
-                        result, result_, &algorithm, workspace, static_cast<std::size_t>(usable_workspace_bytes), static_cast<cudaStream_t>(stream.handle));
+  return cublasLtMatmul(handle_, description_, &alpha, data.place(operands_.first), first_,
+                        data.place(operands_.second), second_, &beta, before, result_, result,
+                        result_, &algorithm, workspace,
+                        static_cast<std::size_t>(usable_workspace_bytes),
+                        static_cast<cudaStream_t>(stream.handle));
 }
 
-bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write write, void* workspace) {
+bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write write,
+                        void* workspace) {
   if (proposals_.empty()) return false;
-  const auto multiply_by = [&](const cublasLtMatmulHeuristicResult_t& proposal) { return multiply(stream, data, write, workspace, proposal.algo); };
+  const auto multiply_by = [&](const cublasLtMatmulHeuristicResult_t& proposal) {
+    return multiply(stream, data, write, workspace, proposal.algo);
+  };
   if (proven_) {
-    launch(stream,
-           [this, data, write, workspace](const Stream& to) { check(multiply(to, data, write, workspace, proposals_.front().algo), "a matrix product"); });
+    launch(stream, [this, data, write, workspace](const Stream& to) {
+      check(multiply(to, data, write, workspace, proposals_.front().algo), "a matrix product");
+    });
     return true;
   }
   const DirectLaunches direct(stream);
-  const bool tries = proposals_.size() > 1 && write == Write::assign;  // trials write the result that is written anyway
+  const bool tries = proposals_.size() > 1 &&
+                     write == Write::assign;  // trials write the result that is written anyway
   if (tries)
-    proposals_ = {proposals_[fastest_of(stream, proposals_.size(), [&](std::size_t i) { return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS; })]};
+    proposals_ = {proposals_[fastest_of(stream, proposals_.size(), [&](std::size_t i) {
+      return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS;
+    })]};
   const cublasStatus_t status = multiply_by(proposals_.front());
   if (status == CUBLAS_STATUS_NOT_SUPPORTED && !plain_) {  // what it proposes it need not have
     proposals_.clear();

@@ -9,16 +9,23 @@
 
 namespace trireme::ops::cuda {
 
-/// Operands of a product and of its epilogue in device memory; `vector`, `matrix` and `added` may be null. Of float8 the two operands' inverse scales.
+/// Operands of a product and of its epilogue in device memory; `vector`, `matrix` and `added` may
+/// be null. Of float8 the two operands' inverse scales.
 struct ProductData {
-  void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr, *added = nullptr;
+  void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr,
+       *added = nullptr;
   const void *first_inverse = nullptr, *second_inverse = nullptr;
-  void*& place(const Operand& operand) { return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y; }
-  void* place(const Operand& operand) const { return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y; }
+  void*& place(const Operand& operand) {
+    return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y;
+  }
+  void* place(const Operand& operand) const {
+    return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y;
+  }
   /// The two operands are tensors of codes (float8.hpp): their scales and the codes.
   void part_codes(const Operands& operands);
-  /// The largest power of two that divides all of them: what an algorithm may rely on. Up to that of all arenas, whatever lies beyond it: at every layout of a
-  /// run the same algorithm is proposed.
+  /// The largest power of two that divides all of them: what an algorithm may rely on. Up to that
+  /// of all arenas, whatever lies beyond it: at every layout of a run the same algorithm is
+  /// proposed.
   std::int64_t alignment() const;
 };
 
@@ -29,15 +36,18 @@ class MatrixProduct {
     bool deterministic = false;  ///< the first algorithm that the library proposes, without a trial
     bool tfloat32 = false;       ///< float32 operands may lose bits to the tensor cores
   };
-  /// `data`: of its first use; later ones' have the same alignment, and of vector and matrix the same are null. `choice`: of its algorithm.
-  MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue, const Linear& linear, const ProductData& data, Options options, Choice choice);
+  /// `data`: of its first use; later ones' have the same alignment, and of vector and matrix the
+  /// same are null. `choice`: of its algorithm.
+  MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
+                const Linear& linear, const ProductData& data, Options options, Choice choice);
   ~MatrixProduct();
   MatrixProduct(const MatrixProduct&) = delete;
   MatrixProduct& operator=(const MatrixProduct&) = delete;
 
-  /// Launches it on x, w and y, or their gradients: the kind says which two are read and which is written. The first run that writes (=) tries the algorithms
-  /// on its operands, and the host waits for that. `workspace` is its until it has run. False, and nothing is done, where the library has no algorithm with such an epilogue; throws Failure where
-  /// it has none at all.
+  /// Launches it on x, w and y, or their gradients: the kind says which two are read and which is
+  /// written. The first run that writes (=) tries the algorithms on its operands, and the host
+  /// waits for that. `workspace` is its until it has run. False, and nothing is done, where the
+  /// library has no algorithm with such an epilogue; throws Failure where it has none at all.
   bool run(const Stream& stream, const ProductData& data, Write write, void* workspace);
 
  private:
@@ -46,7 +56,8 @@ class MatrixProduct {
   void set_places(const ProductData& data) const;
   void propose(std::int64_t alignment, int most);
   bool recall();
-  cublasStatus_t multiply(const Stream& stream, const ProductData& data, Write write, void* workspace, const cublasLtMatmulAlgo_t& algorithm) const;
+  cublasStatus_t multiply(const Stream& stream, const ProductData& data, Write write,
+                          void* workspace, const cublasLtMatmulAlgo_t& algorithm) const;
 
   cublasLtHandle_t handle_;
   Operands operands_;
@@ -55,7 +66,8 @@ class MatrixProduct {
   Choice choice_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
-  std::vector<cublasLtMatmulHeuristicResult_t> proposals_;  ///< the chosen one is the first; the others go when it has been chosen
+  std::vector<cublasLtMatmulHeuristicResult_t>
+      proposals_;  ///< the chosen one is the first; the others go when it has been chosen
 };
 
 }  // namespace trireme::ops::cuda

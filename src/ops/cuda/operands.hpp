@@ -4,10 +4,11 @@
 
 namespace trireme::ops::cuda {
 
-/// An operand of cuBLASLt, which counts matrices by columns: a matrix of ours, row by row, is its transpose to it.
+/// An operand of cuBLASLt, which counts matrices by columns: a matrix of ours, row by row, is its
+/// transpose to it.
 struct Operand {
   enum class Of : std::uint8_t { x, w, y };
-  Of of;                               ///< of the layer's input, weight and output, or their gradients
+  Of of;  ///< of the layer's input, weight and output, or their gradients
   std::int64_t rows = 0, columns = 0;  ///< as it lies, by columns
   bool turned = false;                 ///< its transpose is meant
 };
@@ -18,11 +19,13 @@ struct Operands {
   DType result_type;
 };
 
-/// What a product does beside itself, of the vector and the matrix that go with it (ProductTensors).
+/// What a product does beside itself, of the vector and the matrix that go with it
+/// (ProductTensors).
 enum class Epilogue : std::uint8_t {
   none,
-  bias,           ///< forward: the vector is added to each row of the result
-  gelu,           ///< forward: the matrix takes the result (with the vector added, where there is one), the result its GELU
+  bias,  ///< forward: the vector is added to each row of the result
+  gelu,  ///< forward: the matrix takes the result (with the vector added, where there is one), the
+         ///< result its GELU
   gelu_gradient,  ///< backward data: the result is multiplied by GELU's derivative at the matrix
   column_sums     ///< backward weight: the vector takes the sums of the columns of y's gradient
 };

@@ -25,10 +25,12 @@ class CountedAlready {
 };
 
 /// False, and nothing is done, where the library has no such epilogue; on meta it has all.
-bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l, const ProductTensors& tensors, Write write = Write::assign) {
+bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l,
+              const ProductTensors& tensors, Write write = Write::assign) {
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
-  return context.meta() || context.backend().cuda->multiply(kind, epilogue, l, tensors, write, workspace);
+  return context.meta() ||
+         context.backend().cuda->multiply(kind, epilogue, l, tensors, write, workspace);
 }
 
 /// The bias in the type of the result, which is how cuBLASLt adds it.
@@ -39,73 +41,95 @@ Tensor addend_of(Context& context, const Tensor& bias, DType dtype) {
   return addend;
 }
 
-void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {
+void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x, const Tensor& w,
+              const Tensor& y) {
   const ArenaScope scope(context.workspace());
   const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
   if (!context.meta()) context.backend().cuda->convolve(kind, c, x, w, y, workspace);
 }
 
-/// The library's GELU is the tanh form, but to what accuracy it does not say: of bfloat16 tensors more than the rounding of the result it need not be.
+/// The library's GELU is the tanh form, but to what accuracy it does not say: of bfloat16 tensors
+/// more than the rounding of the result it need not be.
 bool library_has_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
 
 }  // namespace
 
-void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& residual, const Tensor& y) {
+void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
+                    const Tensor& bias, const Tensor& residual, const Tensor& y) {
   const CountedAlready counted(context);
   const ArenaScope scope(context.workspace());
   const Tensor addend = addend_of(context, bias, y.dtype);
-  if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l, {.x = x, .w = w, .y = y, .vector = addend, .added = residual})) return;
-  multiply(context, Kind::linear_forward, Epilogue::none, l, {.x = x, .w = w, .y = y, .added = residual});
+  if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l,
+                                 {.x = x, .w = w, .y = y, .vector = addend, .added = residual}))
+    return;
+  multiply(context, Kind::linear_forward, Epilogue::none, l,
+           {.x = x, .w = w, .y = y, .added = residual});
   if (bias.defined()) add_bias(context, bias, y, y);
 }
 
-void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w, const Tensor& bias, const Tensor& z, const Tensor& y) {
+void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
+                         const Tensor& bias, const Tensor& z, const Tensor& y) {
   const CountedAlready counted(context);
   if (library_has_gelu(l)) {
     const ArenaScope scope(context.workspace());
-    if (multiply(context, Kind::linear_forward, Epilogue::gelu, l, {.x = x, .w = w, .y = y, .vector = addend_of(context, bias, y.dtype), .matrix = z})) return;
+    if (multiply(
+            context, Kind::linear_forward, Epilogue::gelu, l,
+            {.x = x, .w = w, .y = y, .vector = addend_of(context, bias, y.dtype), .matrix = z}))
+      return;
   }
   linear_forward(context, l, x, w, bias, {}, z);
   gelu_forward(context, z, y);
 }
 
-void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& dx) {
+void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Tensor& w,
+                          const Tensor& dx) {
   multiply(context, Kind::linear_backward_data, Epilogue::none, l, {.x = dx, .w = w, .y = dy});
 }
 
-void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Tensor& w, const Tensor& z, const Tensor& dz) {
+void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Tensor& w,
+                               const Tensor& z, const Tensor& dz) {
   const CountedAlready counted(context);
-  if (library_has_gelu(l) && multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l, {.x = dz, .w = w, .y = dy, .matrix = z})) return;
+  if (library_has_gelu(l) && multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient,
+                                      l, {.x = dz, .w = w, .y = dy, .matrix = z}))
+    return;
   linear_backward_data(context, l, dy, w, dz);
   gelu_backward(context, z, dz, dz);
 }
 
-/// The library says nothing of the order in which its epilogue adds up a bias's gradient: where bits count, the kernel does.
-void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy, const Tensor& dw, const Tensor& dbias, Write write) {
+/// The library says nothing of the order in which its epilogue adds up a bias's gradient: where
+/// bits count, the kernel does.
+void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy,
+                            const Tensor& dw, const Tensor& dbias, Write write) {
   const CountedAlready counted(context);
   if (dbias.defined() && !context.deterministic()) {
     const ArenaScope scope(context.workspace());
-    const Tensor sums = write == Write::assign ? dbias : context.workspace().allocate(DType::float32, dbias.shape);
-    if (multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l, {.x = x, .w = dw, .y = dy, .vector = sums}, write)) {
+    const Tensor sums =
+        write == Write::assign ? dbias : context.workspace().allocate(DType::float32, dbias.shape);
+    if (multiply(context, Kind::linear_backward_weight, Epilogue::column_sums, l,
+                 {.x = x, .w = dw, .y = dy, .vector = sums}, write)) {
       if (write == Write::add) add(context, sums, dbias);
       return;
     }
   }
-  multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {.x = x, .w = dw, .y = dy}, write);
+  multiply(context, Kind::linear_backward_weight, Epilogue::none, l, {.x = x, .w = dw, .y = dy},
+           write);
   if (dbias.defined()) column_sums(context, dy, dbias, write);
 }
 
-void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y) {
+void convolution_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w,
+                         const Tensor& y) {
   convolve(context, Kind::convolution_forward, c, x, w, y);
 }
 
-/// float32 is to keep the digits that sums about zero may lose; the library says nothing of their order, which `deterministic` must know. Both vectors of sums shall
-/// begin at a multiple of 16 bytes.
+/// float32 is to keep the digits that sums about zero may lose; the library says nothing of their
+/// order, which `deterministic` must know. Both vectors of sums shall begin at a multiple of 16
+/// bytes.
 bool may_add_up_channels(const Context& context, const Convolution& c) {
   return c.dtype != DType::float32 && !context.deterministic() && c.out_channels % 4 == 0;
 }
 
-void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x, const Tensor& w, const Tensor& y,
+void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x,
+                                    const Tensor& w, const Tensor& y,
                                     const BatchStatistics& statistics) {
   const CountedAlready counted(context);
   const auto do_it = [&](bool together) {
@@ -118,7 +142,8 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
     const Tensor sums = context.workspace().allocate(DType::float32, {2, c.out_channels});
     const Tensor workspace = context.workspace().allocate(DType::uint8, {workspace_bytes});
     fill(context, sums, 0);  // cuDNN does not say whether an engine adds to what is there
-    const bool done = context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
+    const bool done =
+        context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
     if (done) batch_norm_statistics_of_sums(context, norm_behind(c), y, sums, statistics);
     return done;
   };
@@ -132,13 +157,17 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
   do_it(false);
 }
 
-void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy, const Tensor& w, const Tensor& dx) {
+void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
+                               const Tensor& w, const Tensor& dx) {
   convolve(context, Kind::convolution_backward_data, c, dx, w, dy);
 }
 
-/// cuDNN's graphs write and do not add, in the type of the operands: the gradient comes by way of the workspace.
-void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x, const Tensor& dy, const Tensor& dw, Write write) {
-  if (c.dtype == DType::float32 && write == Write::assign) return convolve(context, Kind::convolution_backward_weight, c, x, dw, dy);
+/// cuDNN's graphs write and do not add, in the type of the operands: the gradient comes by way of
+/// the workspace.
+void convolution_backward_weight(Context& context, const Convolution& c, const Tensor& x,
+                                 const Tensor& dy, const Tensor& dw, Write write) {
+  if (c.dtype == DType::float32 && write == Write::assign)
+    return convolve(context, Kind::convolution_backward_weight, c, x, dw, dy);
   const ArenaScope scope(context.workspace());
   const Tensor made = context.workspace().allocate(c.dtype, c.weight_shape());
   convolve(context, Kind::convolution_backward_weight, c, x, made, dy);

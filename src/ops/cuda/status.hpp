@@ -9,10 +9,15 @@
 namespace trireme::ops::cuda {
 
 // Throw Failure with what was tried and what the library says.
-inline void check(cudaError_t status, const char* what) { ensure(status == cudaSuccess, "{}: CUDA: {}", what, cudaGetErrorString(status)); }
-inline void check(cublasStatus_t status, const char* what) {
-  ensure(status == CUBLAS_STATUS_SUCCESS, "{}: cuBLASLt: {}", what, cublasLtGetStatusString(status));
+inline void check(cudaError_t status, const char* what) {
+  ensure(status == cudaSuccess, "{}: CUDA: {}", what, cudaGetErrorString(status));
 }
-inline void check(cudnnStatus_t status, const char* what) { ensure(status == CUDNN_STATUS_SUCCESS, "{}: cuDNN: {}", what, cudnnGetErrorString(status)); }
+inline void check(cublasStatus_t status, const char* what) {
+  ensure(status == CUBLAS_STATUS_SUCCESS, "{}: cuBLASLt: {}", what,
+         cublasLtGetStatusString(status));
+}
+inline void check(cudnnStatus_t status, const char* what) {
+  ensure(status == CUDNN_STATUS_SUCCESS, "{}: cuDNN: {}", what, cudnnGetErrorString(status));
+}
 
 }  // namespace trireme::ops::cuda

@@ -12,14 +12,16 @@
 
 namespace trireme::ops::cuda {
 
-/// Which of `count` works is the fastest on a stream: each is done once, which loads what it needs, then timed over some runs, and the host waits.
-/// work(i) returns whether it could be started; where none can, the answer is the first.
+/// Which of `count` works is the fastest on a stream: each is done once, which loads what it needs,
+/// then timed over some runs, and the host waits. work(i) returns whether it could be started;
+/// where none can, the answer is the first.
 template <class Work>
 std::size_t fastest_of(const Stream& on, std::size_t count, const Work& work) {
   constexpr int runs = 3;
   const DirectLaunches direct(on);
   const auto stream = static_cast<cudaStream_t>(on.handle);
-  using EventOwner = std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, cudaError_t (*)(cudaEvent_t)>;
+  using EventOwner =
+      std::unique_ptr<std::remove_pointer_t<cudaEvent_t>, cudaError_t (*)(cudaEvent_t)>;
   const auto make_event = [] {
     cudaEvent_t event = nullptr;
     check(cudaEventCreate(&event), "timing algorithms");

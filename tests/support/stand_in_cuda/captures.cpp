@@ -69,7 +69,8 @@ void expect_no_graph(const char* what) {
 
 void graphs_that_are_left(const std::function<void(const std::string&)>& tell) {
   const std::lock_guard lock(graphs().mutex);
-  for (std::size_t i = 0; i < graphs().described.size() + graphs().executable.size(); ++i) tell("a graph was never destroyed");
+  for (std::size_t i = 0; i < graphs().described.size() + graphs().executable.size(); ++i)
+    tell("a graph was never destroyed");
 }
 
 }  // namespace stand_in
@@ -79,7 +80,8 @@ using namespace stand_in;
 STAND_IN_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   note(Count::capture);
   if (std::getenv("STAND_IN_CUDA_NO_GRAPHS") != nullptr) return answer(cudaErrorNotSupported);
-  if (mode != cudaStreamCaptureModeThreadLocal) fault("a capture that other threads' calls would break");
+  if (mode != cudaStreamCaptureModeThreadLocal)
+    fault("a capture that other threads' calls would break");
   const int device = device_of_stream(stream, "a capture");
   const std::lock_guard lock(graphs().mutex);
   captured = stream;
@@ -95,11 +97,13 @@ STAND_IN_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* 
   return cudaSuccess;
 }
 
-STAND_IN_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long) {
+STAND_IN_API cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
+                                              unsigned long long) {
   expect_no_capture("a graph is made");
   const std::lock_guard lock(graphs().mutex);
   if (!is_one_of(graphs().described, of(graph), "making a graph")) return cudaErrorInvalidValue;
-  *executable = reinterpret_cast<cudaGraphExec_t>(*graphs().executable.insert(new Graph(*of(graph))).first);
+  *executable =
+      reinterpret_cast<cudaGraphExec_t>(*graphs().executable.insert(new Graph(*of(graph))).first);
   return cudaSuccess;
 }
 
@@ -107,11 +111,16 @@ STAND_IN_API cudaError_t cudaGraphUpload(cudaGraphExec_t graph, cudaStream_t str
   expect_no_capture("a graph is made ready");
   device_of_stream(stream, "making a graph ready");
   const std::lock_guard lock(graphs().mutex);
-  return is_one_of(graphs().executable, of(graph), "making a graph ready") ? cudaSuccess : cudaErrorInvalidValue;
+  return is_one_of(graphs().executable, of(graph), "making a graph ready") ? cudaSuccess
+                                                                           : cudaErrorInvalidValue;
 }
 
-STAND_IN_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return destroy(graphs().described, of(graph), "destroying what a graph is made of"); }
-STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) { return destroy(graphs().executable, of(graph), "destroying a graph"); }
+STAND_IN_API cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  return destroy(graphs().described, of(graph), "destroying what a graph is made of");
+}
+STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
+  return destroy(graphs().executable, of(graph), "destroying a graph");
+}
 
 STAND_IN_API cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
   note(Count::given_graph);

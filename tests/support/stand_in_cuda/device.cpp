@@ -24,24 +24,28 @@ cudaError_t answer(cudaError_t error) {
 }
 
 void expect_no_error(const char* by) {
-  if (last_error != cudaSuccess) fault(std::string(by) + ": the error of an earlier call was not taken");
+  if (last_error != cudaSuccess)
+    fault(std::string(by) + ": the error of an earlier call was not taken");
 }
 
 int device_count() {
-  static const int count = std::getenv("STAND_IN_CUDA_DEVICES") == nullptr ? 1 : std::atoi(std::getenv("STAND_IN_CUDA_DEVICES"));
+  static const int count = std::getenv("STAND_IN_CUDA_DEVICES") == nullptr
+                               ? 1
+                               : std::atoi(std::getenv("STAND_IN_CUDA_DEVICES"));
   return count;
 }
 
 int current_device() { return chosen; }
 
-/// A context takes hundreds of megabytes: a process that uses one device makes one, and names it in every thread.
+/// A context takes hundreds of megabytes: a process that uses one device makes one, and names it in
+/// every thread.
 void touch_device(const char* by) {
   static std::mutex mutex;
   static std::set<int> touched;
   const std::lock_guard lock(mutex);
   if (touched.insert(chosen).second && touched.size() > 1)
-    fault(std::string("a context on a second device, ") + std::to_string(chosen) + (chosen_by_thread ? "" : ", which this thread has not chosen") +
-          ", made by " + by);
+    fault(std::string("a context on a second device, ") + std::to_string(chosen) +
+          (chosen_by_thread ? "" : ", which this thread has not chosen") + ", made by " + by);
 }
 
 void what_is_left(const std::function<void(const std::string&)>& tell) {
@@ -97,8 +101,10 @@ STAND_IN_API cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int
   properties->multiProcessorCount = 132;
   properties->maxThreadsPerMultiProcessor = 2048;
   properties->maxBlocksPerMultiProcessor = 32;
-  properties->canMapHostMemory = properties->concurrentKernels = properties->unifiedAddressing = properties->managedMemory = 1;
-  properties->concurrentManagedAccess = properties->streamPrioritiesSupported = properties->cooperativeLaunch = 1;
+  properties->canMapHostMemory = properties->concurrentKernels = properties->unifiedAddressing =
+      properties->managedMemory = 1;
+  properties->concurrentManagedAccess = properties->streamPrioritiesSupported =
+      properties->cooperativeLaunch = 1;
   properties->asyncEngineCount = 3;
   properties->l2CacheSize = 62914560;
   properties->pciBusID = device + 1;
@@ -121,8 +127,12 @@ STAND_IN_API cudaError_t cudaRuntimeGetVersion(int* version) {
 }
 
 STAND_IN_API cudaError_t cudaGetLastError() { return std::exchange(last_error, cudaSuccess); }
-STAND_IN_API const char* cudaGetErrorName(cudaError_t error) { return error == cudaSuccess ? "cudaSuccess" : "an error of the stand-in for CUDA"; }
-STAND_IN_API const char* cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error of the stand-in for CUDA"; }
+STAND_IN_API const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaSuccess ? "cudaSuccess" : "an error of the stand-in for CUDA";
+}
+STAND_IN_API const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "an error of the stand-in for CUDA";
+}
 
 STAND_IN_API cudaError_t cudaDeviceSetCacheConfig(cudaFuncCache) { return cudaSuccess; }
 STAND_IN_API cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {

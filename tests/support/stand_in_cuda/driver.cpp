@@ -1,8 +1,10 @@
 #include "record.hpp"
 #include "state.hpp"
 
-// The few functions of the driver that cuDNN calls when it compiles kernels for a graph: it loads them and asks for one by its name. More of them it wants to find,
-// and does not call here. The library that holds this is called libcuda.so.1, as the driver's; cuda.h is left out for the others, which take no arguments here.
+// The few functions of the driver that cuDNN calls when it compiles kernels for a graph: it loads
+// them and asks for one by its name. More of them it wants to find, and does not call here. The
+// library that holds this is called libcuda.so.1, as the driver's; cuda.h is left out for the
+// others, which take no arguments here.
 
 namespace stand_in {
 namespace {
@@ -33,7 +35,10 @@ STAND_IN_API Result cuDeviceGetCount(int* count) {
   return success;
 }
 
-STAND_IN_API Result cuLibraryLoadData(void** library, const void*, void*, void*, unsigned, void*, void*, unsigned) { return give(library); }
+STAND_IN_API Result cuLibraryLoadData(void** library, const void*, void*, void*, unsigned, void*,
+                                      void*, unsigned) {
+  return give(library);
+}
 STAND_IN_API Result cuLibraryGetKernel(void** kernel, void*, const char*) { return give(kernel); }
 STAND_IN_API Result cuLibraryUnload(void*) { return success; }
 
@@ -41,7 +46,9 @@ STAND_IN_API Result cuGetErrorString(Result, const char** text) {
   *text = "an error of the stand-in for CUDA";
   return success;
 }
-STAND_IN_API Result cuGetErrorName(Result error, const char** text) { return cuGetErrorString(error, text); }
+STAND_IN_API Result cuGetErrorName(Result error, const char** text) {
+  return cuGetErrorString(error, text);
+}
 
 /// The driver's private tables, of which nobody needs one here.
 STAND_IN_API Result cuGetExportTable(const void**, const void*) { return not_supported; }

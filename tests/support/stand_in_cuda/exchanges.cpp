@@ -43,33 +43,40 @@ bool is_registered(ncclComm_t comm, const void* data, std::size_t bytes) {
   const std::lock_guard lock(r.mutex);
   const auto* const begin = static_cast<const std::byte*>(data);
   for (const auto& [handle, known] : r.all)
-    if (known.comm == comm && begin >= known.begin && begin + bytes <= known.begin + known.bytes) return true;
+    if (known.comm == comm && begin >= known.begin && begin + bytes <= known.begin + known.bytes)
+      return true;
   return false;
 }
 
 thread_local int groups = 0;
 
-std::size_t bytes_of(std::size_t count, ncclDataType_t type) { return count * (type == ncclInt8 ? 1 : type == ncclBfloat16 ? 2 : 4); }
+std::size_t bytes_of(std::size_t count, ncclDataType_t type) {
+  return count * (type == ncclInt8 ? 1 : type == ncclBfloat16 ? 2 : 4);
+}
 
 struct Buffer {
   const void* data;
   std::size_t bytes;
 };
 
-ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int peer, std::initializer_list<Buffer> buffers) {
+ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int peer,
+                      std::initializer_list<Buffer> buffers) {
   note(Count::exchange);
   if (comm->ended) fault(std::string(by) + ": the communicator has ended");
   if (groups == 0) fault(std::string(by) + ": outside of a group");
   if (peer < 0 || peer >= comm->size) fault(std::string(by) + ": no such rank");
-  if (device_of_stream(stream, by) != comm->device) fault(std::string(by) + ": a stream of another device than the communicator's");
+  if (device_of_stream(stream, by) != comm->device)
+    fault(std::string(by) + ": a stream of another device than the communicator's");
   std::size_t in_place = 0;
   for (const Buffer& buffer : buffers) {
     expect_on_device(buffer.data, buffer.bytes, comm->device, by);
     in_place += is_registered(comm, buffer.data, buffer.bytes) ? 1 : 0;
   }
   if (in_place == buffers.size()) note(Count::exchange_in_place);
-  // What one rank passes from registered memory all must, which a rank whose own memory is of two kinds cannot know.
-  if (in_place != 0 && in_place != buffers.size()) fault(std::string(by) + ": from registered memory to other, or the other way");
+  // What one rank passes from registered memory all must, which a rank whose own memory is of two
+  // kinds cannot know.
+  if (in_place != 0 && in_place != buffers.size())
+    fault(std::string(by) + ": from registered memory to other, or the other way");
   return ncclSuccess;
 }
 
@@ -85,7 +92,8 @@ void expect_unregistered(const void* address, std::size_t bytes) {
   const std::lock_guard lock(r.mutex);
   const auto* const begin = static_cast<const std::byte*>(address);
   for (const auto& [handle, known] : r.all)
-    if (known.begin < begin + bytes && begin < known.begin + known.bytes) return fault("memory is given back that a communicator knows of");
+    if (known.begin < begin + bytes && begin < known.begin + known.bytes)
+      return fault("memory is given back that a communicator knows of");
 }
 
 }  // namespace stand_in
@@ -98,7 +106,8 @@ STAND_IN_API ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 /// As one that does not block: nothing is there until the first question.
-STAND_IN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId, int rank, ncclConfig_t* config) {
+STAND_IN_API ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId, int rank,
+                                                 ncclConfig_t* config) {
   if (config->blocking != 0) fault("a communicator that blocks");
   if (rank < 0 || rank >= size) fault("a communicator of no such rank");
   *comm = new ncclComm{current_device(), rank, size};
@@ -121,9 +130,11 @@ STAND_IN_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-STAND_IN_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes, void** handle) {
+STAND_IN_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes,
+                                           void** handle) {
   note(Count::registration);
-  if (comm->ended || !comm->asked) fault("memory is registered with a communicator that is not there yet, or not any more");
+  if (comm->ended || !comm->asked)
+    fault("memory is registered with a communicator that is not there yet, or not any more");
   expect_on_device(data, bytes, comm->device, "registering memory");
   if (is_registered(comm, data, bytes)) fault("memory is registered twice");
   if (refuses_memory(comm->device)) return ncclSystemError;
@@ -147,7 +158,9 @@ STAND_IN_API ncclResult_t ncclCommDeregister(const ncclComm_t comm, void* handle
   return ncclSuccess;
 }
 
-STAND_IN_API const char* ncclGetErrorString(ncclResult_t) { return "an error of the stand-in for NCCL"; }
+STAND_IN_API const char* ncclGetErrorString(ncclResult_t) {
+  return "an error of the stand-in for NCCL";
+}
 STAND_IN_API const char* ncclGetLastError(ncclComm_t) { return ""; }
 
 STAND_IN_API ncclResult_t ncclGroupStart() {
@@ -160,34 +173,50 @@ STAND_IN_API ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 
-STAND_IN_API ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+STAND_IN_API ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type,
+                                   int peer, ncclComm_t comm, cudaStream_t stream) {
   return exchange("ncclSend", comm, stream, peer, {{from, bytes_of(count, type)}});
 }
 
-STAND_IN_API ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm, cudaStream_t stream) {
+STAND_IN_API ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer,
+                                   ncclComm_t comm, cudaStream_t stream) {
   return exchange("ncclRecv", comm, stream, peer, {{to, bytes_of(count, type)}});
 }
 
-STAND_IN_API ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
-  return exchange("ncclAllReduce", comm, stream, 0, {{from, bytes_of(count, type)}, {to, bytes_of(count, type)}});
+STAND_IN_API ncclResult_t ncclAllReduce(const void* from, void* to, std::size_t count,
+                                        ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+                                        cudaStream_t stream) {
+  return exchange("ncclAllReduce", comm, stream, 0,
+                  {{from, bytes_of(count, type)}, {to, bytes_of(count, type)}});
 }
 
-STAND_IN_API ncclResult_t ncclReduce(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t, int root, ncclComm_t comm,
+STAND_IN_API ncclResult_t ncclReduce(const void* from, void* to, std::size_t count,
+                                     ncclDataType_t type, ncclRedOp_t, int root, ncclComm_t comm,
                                      cudaStream_t stream) {
   if (comm->rank != root) to = const_cast<void*>(from);
-  return exchange("ncclReduce", comm, stream, root, {{from, bytes_of(count, type)}, {to, bytes_of(count, type)}});
+  return exchange("ncclReduce", comm, stream, root,
+                  {{from, bytes_of(count, type)}, {to, bytes_of(count, type)}});
 }
 
-STAND_IN_API ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count, ncclDataType_t type, int root, ncclComm_t comm, cudaStream_t stream) {
+STAND_IN_API ncclResult_t ncclBroadcast(const void* from, void* to, std::size_t count,
+                                        ncclDataType_t type, int root, ncclComm_t comm,
+                                        cudaStream_t stream) {
   if (comm->rank != root) from = to;
-  return exchange("ncclBroadcast", comm, stream, root, {{from, bytes_of(count, type)}, {to, bytes_of(count, type)}});
+  return exchange("ncclBroadcast", comm, stream, root,
+                  {{from, bytes_of(count, type)}, {to, bytes_of(count, type)}});
 }
 
-STAND_IN_API ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
+STAND_IN_API ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count,
+                                            ncclDataType_t type, ncclRedOp_t, ncclComm_t comm,
                                             cudaStream_t stream) {
-  return exchange("ncclReduceScatter", comm, stream, 0, {{from, bytes_of(count, type) * static_cast<std::size_t>(comm->size)}, {to, bytes_of(count, type)}});
+  return exchange("ncclReduceScatter", comm, stream, 0,
+                  {{from, bytes_of(count, type) * static_cast<std::size_t>(comm->size)},
+                   {to, bytes_of(count, type)}});
 }
 
-STAND_IN_API ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
-  return exchange("ncclAllGather", comm, stream, 0, {{from, bytes_of(count, type)}, {to, bytes_of(count, type) * static_cast<std::size_t>(comm->size)}});
+STAND_IN_API ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count,
+                                        ncclDataType_t type, ncclComm_t comm, cudaStream_t stream) {
+  return exchange("ncclAllGather", comm, stream, 0,
+                  {{from, bytes_of(count, type)},
+                   {to, bytes_of(count, type) * static_cast<std::size_t>(comm->size)}});
 }

@@ -10,8 +10,9 @@
 #include "record.hpp"
 #include "state.hpp"
 
-// cuDNN: the library itself describes graphs, proposes engines and plans, asked by the properties of an H200 in place of a handle. The stand-in takes the handle out of
-// what is said to it, and in place of running a plan checks the memory that its tensors lie in.
+// cuDNN: the library itself describes graphs, proposes engines and plans, asked by the properties
+// of an H200 in place of a handle. The stand-in takes the handle out of what is said to it, and in
+// place of running a plan checks the memory that its tensors lie in.
 
 struct cudnnContext {
   int device;
@@ -56,18 +57,25 @@ constexpr char h200[] =
     R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
     R"("isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150000000000})";
 
-cudnnStatus_t say_what_device_it_is(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t attribute) {
+cudnnStatus_t say_what_device_it_is(cudnnBackendDescriptor_t descriptor,
+                                    cudnnBackendAttributeName_t attribute) {
   Graphs& g = graphs();
   if (g.properties == nullptr) {
     LIBRARY(cudnnBackendCreateDescriptor)(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &g.properties);
-    LIBRARY(cudnnBackendSetAttribute)(g.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, sizeof h200 - 1, h200);
+    LIBRARY(cudnnBackendSetAttribute)(g.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                      CUDNN_TYPE_CHAR, sizeof h200 - 1, h200);
     LIBRARY(cudnnBackendFinalize)(g.properties);
   }
-  return LIBRARY(cudnnBackendSetAttribute)(descriptor, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g.properties);
+  return LIBRARY(cudnnBackendSetAttribute)(descriptor, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                                           &g.properties);
 }
 
-void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
-  const auto list = [&] { return std::vector<std::int64_t>(static_cast<const std::int64_t*>(values), static_cast<const std::int64_t*>(values) + count); };
+void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+              std::int64_t count, const void* values) {
+  const auto list = [&] {
+    return std::vector<std::int64_t>(static_cast<const std::int64_t*>(values),
+                                     static_cast<const std::int64_t*>(values) + count);
+  };
   switch (name) {
     case CUDNN_ATTR_TENSOR_DIMENSIONS: said.extents = list(); break;
     case CUDNN_ATTR_TENSOR_STRIDES: said.strides = list(); break;
@@ -80,8 +88,13 @@ void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttribut
     case CUDNN_ATTR_TENSOR_IS_VIRTUAL: said.within = *static_cast<const bool*>(values); break;
     case CUDNN_ATTR_TENSOR_IS_BY_VALUE: said.by_value = *static_cast<const bool*>(values); break;
     case CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS: said.numbers = list(); break;
-    case CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS: said.pointers.assign(static_cast<void* const*>(values), static_cast<void* const*>(values) + count); break;
-    case CUDNN_ATTR_VARIANT_PACK_WORKSPACE: said.workspace = *static_cast<void* const*>(values); break;
+    case CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS:
+      said.pointers.assign(static_cast<void* const*>(values),
+                           static_cast<void* const*>(values) + count);
+      break;
+    case CUDNN_ATTR_VARIANT_PACK_WORKSPACE:
+      said.workspace = *static_cast<void* const*>(values);
+      break;
     default: break;
   }
   if (type != CUDNN_TYPE_BACKEND_DESCRIPTOR) return;
@@ -95,11 +108,14 @@ void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttribut
     if (part->second.type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
       std::size_t elements = 1;
       for (std::size_t d = 0; d < part->second.extents.size(); ++d)
-        elements += static_cast<std::size_t>((part->second.extents[d] - 1) * part->second.strides[d]);
-      said.tensors[part->second.number] = {elements * part->second.element, part->second.within, part->second.by_value};
+        elements +=
+            static_cast<std::size_t>((part->second.extents[d] - 1) * part->second.strides[d]);
+      said.tensors[part->second.number] = {elements * part->second.element, part->second.within,
+                                           part->second.by_value};
     }
     said.tensors.insert(part->second.tensors.begin(), part->second.tensors.end());
-    said.adds_up = said.adds_up || part->second.adds_up || part->second.type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
+    said.adds_up = said.adds_up || part->second.adds_up ||
+                   part->second.type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
   }
 }
 
@@ -120,7 +136,8 @@ STAND_IN_API cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) {
 }
 
 STAND_IN_API cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) {
-  if (device_of_stream(stream, "cudnnSetStream") != handle->device) fault("cuDNN is given a stream of another device");
+  if (device_of_stream(stream, "cudnnSetStream") != handle->device)
+    fault("cuDNN is given a stream of another device");
   handle->stream = stream;
   return CUDNN_STATUS_SUCCESS;
 }
@@ -130,7 +147,8 @@ STAND_IN_API cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* st
   return CUDNN_STATUS_SUCCESS;
 }
 
-STAND_IN_API cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t* descriptor) {
+STAND_IN_API cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                                        cudnnBackendDescriptor_t* descriptor) {
   const cudnnStatus_t status = LIBRARY(cudnnBackendCreateDescriptor)(type, descriptor);
   Graphs& g = graphs();
   const std::lock_guard lock(g.mutex);
@@ -145,7 +163,9 @@ STAND_IN_API cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_
   return LIBRARY(cudnnBackendDestroyDescriptor)(descriptor);
 }
 
-STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
+STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
+                                                    cudnnBackendAttributeName_t name,
+                                                    cudnnBackendAttributeType_t type,
                                                     std::int64_t count, const void* values) {
   Graphs& g = graphs();
   const std::lock_guard lock(g.mutex);
@@ -157,14 +177,19 @@ STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t des
   Said& said = found->second;
   if (said.finalized) fault("a descriptor of cuDNN is changed that is complete");
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) return say_what_device_it_is(descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
-  if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) say_what_device_it_is(descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
+    return say_what_device_it_is(descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+  if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)
+    say_what_device_it_is(descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
   remember(said, name, type, count, values);
   return LIBRARY(cudnnBackendSetAttribute)(descriptor, name, type, count, values);
 }
 
-STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor, cudnnBackendAttributeName_t name,
-                                                    cudnnBackendAttributeType_t type, std::int64_t asked, std::int64_t* count, void* values) {
+STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
+                                                    cudnnBackendAttributeName_t name,
+                                                    cudnnBackendAttributeType_t type,
+                                                    std::int64_t asked, std::int64_t* count,
+                                                    void* values) {
   Graphs& g = graphs();
   const std::lock_guard lock(g.mutex);
   const auto found = g.said.find(descriptor);
@@ -172,7 +197,8 @@ STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor
     fault("a descriptor of cuDNN is used that is none any more");
     return CUDNN_STATUS_BAD_PARAM;
   }
-  const cudnnStatus_t status = LIBRARY(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
+  const cudnnStatus_t status =
+      LIBRARY(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
   if (status != CUDNN_STATUS_SUCCESS || type != CUDNN_TYPE_BACKEND_DESCRIPTOR) return status;
   for (std::int64_t i = 0; i < *count; ++i) {
     Said& part = g.said[static_cast<cudnnBackendDescriptor_t*>(values)[i]];
@@ -196,14 +222,17 @@ STAND_IN_API cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descrip
   return status;
 }
 
-STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan, cudnnBackendDescriptor_t pack) {
+STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t plan,
+                                               cudnnBackendDescriptor_t pack) {
   {
     Graphs& g = graphs();
     const std::lock_guard lock(g.mutex);
-    if (g.said[plan].adds_up && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr) return CUDNN_STATUS_EXECUTION_FAILED;
+    if (g.said[plan].adds_up && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr)
+      return CUDNN_STATUS_EXECUTION_FAILED;
   }
   note_on(handle->stream, Count::graph);
-  if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device || current_device() != handle->device)
+  if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device ||
+      current_device() != handle->device)
     fault("a plan of cuDNN on another device than the thread's");
   Said with, of;
   {
@@ -214,8 +243,11 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
   }
   if (!of.finalized || !with.finalized) fault("a plan of cuDNN is run that is not complete");
   std::int64_t bytes = 0, count = 0;
-  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &count, &bytes);
-  if (bytes > 0) expect_on_device(with.workspace, static_cast<std::size_t>(bytes), handle->device, "the workspace of a plan of cuDNN");
+  cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1,
+                           &count, &bytes);
+  if (bytes > 0)
+    expect_on_device(with.workspace, static_cast<std::size_t>(bytes), handle->device,
+                     "the workspace of a plan of cuDNN");
   for (const auto& [number, tensor] : of.tensors) {
     if (tensor.within) continue;
     std::size_t i = 0;
@@ -225,11 +257,13 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
       continue;
     }
     if (tensor.by_value) {
-      if (memory_at(with.pointers[i])) fault("a number of the host for a plan of cuDNN lies on the device");
+      if (memory_at(with.pointers[i]))
+        fault("a number of the host for a plan of cuDNN lies on the device");
       continue;
     }
     expect_on_device(with.pointers[i], tensor.bytes, handle->device, "a tensor of a plan of cuDNN");
-    if (reinterpret_cast<std::uintptr_t>(with.pointers[i]) % 16 != 0) fault("a tensor of cuDNN at no multiple of 16 bytes");
+    if (reinterpret_cast<std::uintptr_t>(with.pointers[i]) % 16 != 0)
+      fault("a tensor of cuDNN at no multiple of 16 bytes");
   }
   return CUDNN_STATUS_SUCCESS;
 }

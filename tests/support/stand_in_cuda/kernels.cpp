@@ -7,7 +7,8 @@
 #include "record.hpp"
 #include "state.hpp"
 
-// Kernels are known by their names, counted, and not run. What nvcc writes into a program calls these functions (crt/host_runtime.h).
+// Kernels are known by their names, counted, and not run. What nvcc writes into a program calls
+// these functions (crt/host_runtime.h).
 
 namespace stand_in {
 namespace {
@@ -39,24 +40,30 @@ std::string name_of(const void* function) {
   return "";
 }
 
-cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared, cudaStream_t stream) {
+cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments,
+                   std::size_t shared, cudaStream_t stream) {
   const std::string name = name_of(function);
   const std::string short_name = name.substr(0, 120);
   note_on(stream, Count::launch);
   if (stream == nullptr) note(Count::launch_on_default);
   expect_no_error("a launch");
-  if (device_of_stream(stream, "a launch") != current_device()) fault("a kernel is launched on a stream of another device: " + short_name);
+  if (device_of_stream(stream, "a launch") != current_device())
+    fault("a kernel is launched on a stream of another device: " + short_name);
   constexpr std::size_t most_shared = 49152;  // more is for kernels that asked for it
   const auto within = [](unsigned value, unsigned most) { return value >= 1 && value <= most; };
-  if (!within(grid.x, 2147483647) || !within(grid.y, 65535) || !within(grid.z, 65535)) fault("a grid that cannot be: " + short_name);
-  if (!within(block.x, 1024) || !within(block.y, 1024) || !within(block.z, 64) || block.x * block.y * block.z > 1024)
+  if (!within(grid.x, 2147483647) || !within(grid.y, 65535) || !within(grid.z, 65535))
+    fault("a grid that cannot be: " + short_name);
+  if (!within(block.x, 1024) || !within(block.y, 1024) || !within(block.z, 64) ||
+      block.x * block.y * block.z > 1024)
     fault("a block that cannot be: " + short_name);
   if (shared > most_shared) fault("more shared memory than a launch has: " + short_name);
   if (arguments == nullptr) fault("a launch without arguments: " + short_name);
-  // Kokkos asks a kernel which chip it was compiled for: the one of scripts/deps/kokkos.sh for an older chip than this one.
+  // Kokkos asks a kernel which chip it was compiled for: the one of scripts/deps/kokkos.sh for an
+  // older chip than this one.
   if (name.find("query_cuda_kernel_arch") != std::string::npos) {
     const int compiled_for = 800;
-    if (std::byte* const to = reach(*static_cast<void**>(arguments[0]), sizeof compiled_for, "asking for the architecture"))
+    if (std::byte* const to = reach(*static_cast<void**>(arguments[0]), sizeof compiled_for,
+                                    "asking for the architecture"))
       std::memcpy(to, &compiled_for, sizeof compiled_for);
   }
   return cudaSuccess;
@@ -71,24 +78,28 @@ STAND_IN_API void** __cudaRegisterFatBinary(void* binary) { return static_cast<v
 STAND_IN_API void __cudaRegisterFatBinaryEnd(void**) {}
 STAND_IN_API void __cudaUnregisterFatBinary(void**) {}
 
-STAND_IN_API void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, uint3*, uint3*, dim3*, dim3*, int*) {
+STAND_IN_API void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int,
+                                         uint3*, uint3*, dim3*, dim3*, int*) {
   Kernels& k = kernels();
   const std::lock_guard lock(k.mutex);
   k.names[function] = name;
 }
 
-STAND_IN_API void __cudaRegisterVar(void**, char* variable, char*, const char*, int, std::size_t bytes, int, int) {
+STAND_IN_API void __cudaRegisterVar(void**, char* variable, char*, const char*, int,
+                                    std::size_t bytes, int, int) {
   Kernels& k = kernels();
   const std::lock_guard lock(k.mutex);
   k.variables[variable] = {nullptr, bytes};
 }
 
-STAND_IN_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared, struct CUstream_st* stream) {
+STAND_IN_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared,
+                                                  struct CUstream_st* stream) {
   pushed.push_back({grid, block, shared, stream});
   return 0;
 }
 
-STAND_IN_API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared, void* stream) {
+STAND_IN_API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared,
+                                                    void* stream) {
   if (pushed.empty()) return cudaErrorMissingConfiguration;
   const Configuration last = pushed.back();
   pushed.pop_back();
@@ -104,15 +115,20 @@ STAND_IN_API cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* funct
   return cudaSuccess;
 }
 
-STAND_IN_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments, std::size_t shared, cudaStream_t stream) {
+STAND_IN_API cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block,
+                                            void** arguments, std::size_t shared,
+                                            cudaStream_t stream) {
   return launch(static_cast<const void*>(kernel), grid, block, arguments, shared, stream);
 }
 
-STAND_IN_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, std::size_t shared, cudaStream_t stream) {
+STAND_IN_API cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block,
+                                          void** arguments, std::size_t shared,
+                                          cudaStream_t stream) {
   return launch(function, grid, block, arguments, shared, stream);
 }
 
-STAND_IN_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void* function) {
+STAND_IN_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes,
+                                               const void* function) {
   if (name_of(function).empty()) return cudaErrorInvalidDeviceFunction;
   *attributes = {};
   attributes->maxThreadsPerBlock = 1024;
@@ -124,19 +140,26 @@ STAND_IN_API cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, c
 
 STAND_IN_API cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
 
-STAND_IN_API cudaError_t cudaMemcpyToSymbol(const void* variable, const void*, std::size_t bytes, std::size_t offset, cudaMemcpyKind) {
+STAND_IN_API cudaError_t cudaMemcpyToSymbol(const void* variable, const void*, std::size_t bytes,
+                                            std::size_t offset, cudaMemcpyKind) {
   touch_device("a copy to a variable");
   note(Count::blocking_copy);
   Kernels& k = kernels();
   const std::lock_guard lock(k.mutex);
   const auto found = k.variables.find(variable);
-  if (found == k.variables.end() || offset + bytes > found->second.second) fault("a copy to a variable of a device that is none, or smaller");
+  if (found == k.variables.end() || offset + bytes > found->second.second)
+    fault("a copy to a variable of a device that is none, or smaller");
   return cudaSuccess;
 }
 
-STAND_IN_API cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w, cudaChannelFormatKind kind) { return {x, y, z, w, kind}; }
+STAND_IN_API cudaChannelFormatDesc cudaCreateChannelDesc(int x, int y, int z, int w,
+                                                         cudaChannelFormatKind kind) {
+  return {x, y, z, w, kind};
+}
 
-STAND_IN_API cudaError_t cudaCreateTextureObject(cudaTextureObject_t*, const cudaResourceDesc*, const cudaTextureDesc*, const cudaResourceViewDesc*) {
+STAND_IN_API cudaError_t cudaCreateTextureObject(cudaTextureObject_t*, const cudaResourceDesc*,
+                                                 const cudaTextureDesc*,
+                                                 const cudaResourceViewDesc*) {
   fault("a texture is asked for");
   return cudaErrorNotSupported;
 }

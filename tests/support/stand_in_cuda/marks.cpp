@@ -5,7 +5,8 @@
 #include "record.hpp"
 #include "state.hpp"
 
-// The program marks its update by a range of NVTX, whose headers load the library that NVTX_INJECTION64_PATH names.
+// The program marks its update by a range of NVTX, whose headers load the library that
+// NVTX_INJECTION64_PATH names.
 
 namespace stand_in {
 namespace {
@@ -30,10 +31,13 @@ int NVTX_API pop() {
 }  // namespace stand_in
 
 STAND_IN_API int InitializeInjectionNvtx2(NvtxGetExportTableFunc_t get_table) {
-  const auto* const callbacks = static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));
+  const auto* const callbacks =
+      static_cast<const NvtxExportTableCallbacks*>(get_table(NVTX_ETID_CALLBACKS));
   NvtxFunctionTable table = nullptr;
   unsigned size = 0;
-  if (callbacks == nullptr || callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE, &table, &size) == 0) return 0;
+  if (callbacks == nullptr ||
+      callbacks->GetModuleFunctionTable(NVTX_CB_MODULE_CORE, &table, &size) == 0)
+    return 0;
   *table[NVTX_CBID_CORE_RangePushA] = reinterpret_cast<NvtxFunctionPointer>(stand_in::push);
   *table[NVTX_CBID_CORE_RangePop] = reinterpret_cast<NvtxFunctionPointer>(stand_in::pop);
   return 1;

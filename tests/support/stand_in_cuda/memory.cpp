@@ -44,12 +44,16 @@ cudaError_t allocate(void** address, std::size_t bytes, int device) {
   if (device >= 0 && m.taken + bytes > device_bytes) return cudaErrorMemoryAllocation;
   if (device >= 0) {
     entry.file = memfd_create("device memory", MFD_CLOEXEC);
-    if (entry.file < 0 || ftruncate(entry.file, static_cast<off_t>(rounded(bytes))) != 0) return cudaErrorMemoryAllocation;
-    entry.data = static_cast<std::byte*>(mmap(nullptr, rounded(bytes), PROT_NONE, MAP_SHARED, entry.file, 0));
-    entry.reachable = static_cast<std::byte*>(mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, entry.file, 0));
+    if (entry.file < 0 || ftruncate(entry.file, static_cast<off_t>(rounded(bytes))) != 0)
+      return cudaErrorMemoryAllocation;
+    entry.data = static_cast<std::byte*>(
+        mmap(nullptr, rounded(bytes), PROT_NONE, MAP_SHARED, entry.file, 0));
+    entry.reachable = static_cast<std::byte*>(
+        mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, entry.file, 0));
     m.taken += bytes;
   } else {
-    entry.data = entry.reachable = static_cast<std::byte*>(mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    entry.data = entry.reachable = static_cast<std::byte*>(
+        mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   }
   m.all[entry.data] = entry;
   *address = entry.data;
@@ -62,7 +66,8 @@ cudaError_t release(void* address, bool device) {
   const std::lock_guard lock(m.mutex);
   const auto found = m.all.find(static_cast<std::byte*>(address));
   if (found == m.all.end() || (found->second.device >= 0) != device) {
-    fault(std::string("memory is given back that is none, or of another kind: ") + (device ? "cudaFree" : "cudaFreeHost"));
+    fault(std::string("memory is given back that is none, or of another kind: ") +
+          (device ? "cudaFree" : "cudaFreeHost"));
     return cudaErrorInvalidValue;
   }
   const Entry& entry = found->second;
@@ -88,14 +93,16 @@ std::byte* side_of_copy(const void* address, std::size_t bytes, bool& pageable, 
   pageable = !memory;
   if (memory) return reach(address, bytes, what);
   unsigned char resident;
-  if (mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) / page * page), page, &resident) != 0) {
+  if (mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) / page * page),
+              page, &resident) != 0) {
     fault(std::string(what) + ": no memory, or memory that was given back");
     return nullptr;
   }
   return static_cast<std::byte*>(const_cast<void*>(address));
 }
 
-cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, bool& pageable) {
+cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
+                 bool& pageable) {
   bool to_host = false, from_host = false;
   std::byte* const destination = side_of_copy(to, bytes, to_host, "a copy's destination");
   const std::byte* const source = side_of_copy(from, bytes, from_host, "a copy's source");
@@ -105,10 +112,13 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
     const auto memory = memory_at(address);
     return memory && memory->device >= 0;
   };
-  const bool right = kind == cudaMemcpyDefault || (on_device(to) == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
-                                                   on_device(from) == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
+  const bool right =
+      kind == cudaMemcpyDefault ||
+      (on_device(to) == (kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice) &&
+       on_device(from) == (kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice));
   if (!right) fault("a copy in another direction than it is called");
-  if (destination < source + bytes && source < destination + bytes && bytes > 0) fault("a copy onto itself");
+  if (destination < source + bytes && source < destination + bytes && bytes > 0)
+    fault("a copy onto itself");
   std::memmove(destination, source, bytes);
   return cudaSuccess;
 }
@@ -138,7 +148,8 @@ std::optional<Memory> memory_at(const void* address) {
 
 std::byte* reach(const void* address, std::size_t bytes, const std::string& what) {
   const auto memory = memory_at(address);
-  if (memory && holds(*memory, address, bytes)) return memory->reachable + (static_cast<const std::byte*>(address) - memory->data);
+  if (memory && holds(*memory, address, bytes))
+    return memory->reachable + (static_cast<const std::byte*>(address) - memory->data);
   fault(what + (memory ? ": beyond the end of an allocation" : ": no memory of a device"));
   return nullptr;
 }
@@ -153,7 +164,8 @@ void expect_on_device(const void* address, std::size_t bytes, int device, const 
 void memory_that_is_left(const std::function<void(const std::string&)>& tell) {
   Memories& m = memories();
   for (const auto& [address, entry] : m.all)
-    tell(std::string(entry.device >= 0 ? "device" : "pinned") + " memory was never given back: " + std::to_string(entry.bytes) + " bytes");
+    tell(std::string(entry.device >= 0 ? "device" : "pinned") +
+         " memory was never given back: " + std::to_string(entry.bytes) + " bytes");
 }
 
 }  // namespace stand_in
@@ -175,7 +187,9 @@ STAND_IN_API cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsign
   return allocate(address, bytes, -1);
 }
 
-STAND_IN_API cudaError_t cudaMallocHost(void** address, std::size_t bytes) { return cudaHostAlloc(address, bytes, 0); }
+STAND_IN_API cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
+  return cudaHostAlloc(address, bytes, 0);
+}
 
 STAND_IN_API cudaError_t cudaFree(void* address) {
   note(Count::release);
@@ -188,7 +202,8 @@ STAND_IN_API cudaError_t cudaFreeHost(void* address) {
   return release(address, false);
 }
 
-STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
+STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
+                                         cudaMemcpyKind kind, cudaStream_t stream) {
   device_of_stream(stream, "a copy");
   bool pageable = false;
   const cudaError_t error = copy(to, from, bytes, kind, pageable);
@@ -197,7 +212,8 @@ STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t
   return error;
 }
 
-STAND_IN_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+STAND_IN_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes,
+                                    cudaMemcpyKind kind) {
   touch_device("a copy");
   bool pageable = false;
   note(Count::blocking_copy);
@@ -209,21 +225,30 @@ STAND_IN_API cudaError_t cudaMemset(void* address, int value, std::size_t bytes)
   return clear(address, value, bytes);
 }
 
-STAND_IN_API cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes, cudaStream_t stream) {
+STAND_IN_API cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes,
+                                         cudaStream_t stream) {
   device_of_stream(stream, "a memset");
   return clear(address, value, bytes);
 }
 
 #if CUDART_VERSION >= 13000
-STAND_IN_API cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, cudaMemLocation, unsigned, cudaStream_t) { return cudaSuccess; }
+STAND_IN_API cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, cudaMemLocation, unsigned,
+                                              cudaStream_t) {
+  return cudaSuccess;
+}
 #else
-STAND_IN_API cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, int, cudaStream_t) { return cudaSuccess; }
+STAND_IN_API cudaError_t cudaMemPrefetchAsync(const void*, std::size_t, int, cudaStream_t) {
+  return cudaSuccess;
+}
 #endif
 
-STAND_IN_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* address) {
+STAND_IN_API cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
+                                                  const void* address) {
   *attributes = {};
   const auto memory = memory_at(address);
-  attributes->type = !memory ? cudaMemoryTypeUnregistered : memory->device >= 0 ? cudaMemoryTypeDevice : cudaMemoryTypeHost;
+  attributes->type = !memory               ? cudaMemoryTypeUnregistered
+                     : memory->device >= 0 ? cudaMemoryTypeDevice
+                                           : cudaMemoryTypeHost;
   attributes->device = memory && memory->device >= 0 ? memory->device : 0;
   attributes->devicePointer = memory ? const_cast<void*>(address) : nullptr;
   attributes->hostPointer = memory && memory->device >= 0 ? nullptr : const_cast<void*>(address);

@@ -8,8 +8,9 @@
 #include "record.hpp"
 #include "state.hpp"
 
-// cuBLASLt: the library itself describes matrices and products, which needs no device, and judges what is said to it. The stand-in proposes algorithms and checks
-// products by what the library's documentation says of them.
+// cuBLASLt: the library itself describes matrices and products, which needs no device, and judges
+// what is said to it. The stand-in proposes algorithms and checks products by what the library's
+// documentation says of them.
 
 struct cublasLtContext {
   int device;
@@ -22,7 +23,8 @@ template <class Value>
 Value of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute) {
   Value value{};
   std::size_t written = 0;
-  if (LIBRARY(cublasLtMatmulDescGetAttribute)(product, attribute, &value, sizeof value, &written) != CUBLAS_STATUS_SUCCESS)
+  if (LIBRARY(cublasLtMatmulDescGetAttribute)(product, attribute, &value, sizeof value, &written) !=
+      CUBLAS_STATUS_SUCCESS)
     fault("a product that cannot be read");
   return value;
 }
@@ -32,21 +34,27 @@ bool is_float8(cudaDataType_t type) { return type == CUDA_R_8F_E4M3 || type == C
 struct Matrix {
   std::int64_t rows, columns, stride;
   cudaDataType_t type;
-  std::size_t bytes() const { return static_cast<std::size_t>(((columns - 1) * stride + rows) * (type == CUDA_R_32F ? 4 : is_float8(type) ? 1 : 2)); }
+  std::size_t bytes() const {
+    return static_cast<std::size_t>(((columns - 1) * stride + rows) * (type == CUDA_R_32F ? 4
+                                                                       : is_float8(type)  ? 1
+                                                                                          : 2));
+  }
 };
 
 template <class Value>
 Value of(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute) {
   Value value{};
   std::size_t written = 0;
-  if (LIBRARY(cublasLtMatrixLayoutGetAttribute)(layout, attribute, &value, sizeof value, &written) != CUBLAS_STATUS_SUCCESS)
+  if (LIBRARY(cublasLtMatrixLayoutGetAttribute)(layout, attribute, &value, sizeof value,
+                                                &written) != CUBLAS_STATUS_SUCCESS)
     fault("a matrix that cannot be read");
   return value;
 }
 
 Matrix matrix_of(cublasLtMatrixLayout_t layout) {
   return {static_cast<std::int64_t>(of<std::uint64_t>(layout, CUBLASLT_MATRIX_LAYOUT_ROWS)),
-          static_cast<std::int64_t>(of<std::uint64_t>(layout, CUBLASLT_MATRIX_LAYOUT_COLS)), of<std::int64_t>(layout, CUBLASLT_MATRIX_LAYOUT_LD),
+          static_cast<std::int64_t>(of<std::uint64_t>(layout, CUBLASLT_MATRIX_LAYOUT_COLS)),
+          of<std::int64_t>(layout, CUBLASLT_MATRIX_LAYOUT_LD),
           static_cast<cudaDataType_t>(of<std::uint32_t>(layout, CUBLASLT_MATRIX_LAYOUT_TYPE))};
 }
 
@@ -56,7 +64,8 @@ struct Product {
   bool turned_a, turned_b;
   std::uint32_t epilogue;
 
-  Product(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t first, cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t result)
+  Product(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t first, cublasLtMatrixLayout_t second,
+          cublasLtMatrixLayout_t result)
       : a(matrix_of(first)),
         b(matrix_of(second)),
         d(matrix_of(result)),
@@ -65,37 +74,51 @@ struct Product {
         epilogue(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE)) {}
 
   bool fits() const {
-    const std::int64_t m = turned_a ? a.columns : a.rows, k = turned_a ? a.rows : a.columns, inner = turned_b ? b.columns : b.rows,
-                       n = turned_b ? b.rows : b.columns;
-    return m == d.rows && n == d.columns && k == inner && m > 0 && n > 0 && k > 0 && a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows &&
+    const std::int64_t m = turned_a ? a.columns : a.rows, k = turned_a ? a.rows : a.columns,
+                       inner = turned_b ? b.columns : b.rows, n = turned_b ? b.rows : b.columns;
+    return m == d.rows && n == d.columns && k == inner && m > 0 && n > 0 && k > 0 &&
+           a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows &&
            (float8() ? fits_float8() : a.type == b.type);
   }
   bool float8() const { return is_float8(a.type) || is_float8(b.type); }
   /// What the library says of tensor cores' float8 on compute capability 8.9 and 9.0.
   bool fits_float8() const {
-    const bool types = is_float8(a.type) && is_float8(b.type) && (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
-    const bool extents = (a.rows | a.columns | a.stride | b.rows | b.columns | b.stride | d.rows | d.stride) % 16 == 0;
-    return types && extents && turned_a && !turned_b && (d.type == CUDA_R_32F || d.type == CUDA_R_16BF) &&
+    const bool types = is_float8(a.type) && is_float8(b.type) &&
+                       (a.type == CUDA_R_8F_E4M3 || b.type == CUDA_R_8F_E4M3);
+    const bool extents =
+        (a.rows | a.columns | a.stride | b.rows | b.columns | b.stride | d.rows | d.stride) % 16 ==
+        0;
+    return types && extents && turned_a && !turned_b &&
+           (d.type == CUDA_R_32F || d.type == CUDA_R_16BF) &&
            (epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS);
   }
   /// Two problems differ in one of these words.
   std::uint64_t word() const {
     std::uint64_t word = epilogue;
-    for (const std::int64_t part : {a.rows, a.columns, b.columns, d.rows, static_cast<std::int64_t>(a.type), static_cast<std::int64_t>(b.type),
-                                    static_cast<std::int64_t>(d.type), std::int64_t{turned_a}, std::int64_t{turned_b}})
+    for (const std::int64_t part :
+         {a.rows, a.columns, b.columns, d.rows, static_cast<std::int64_t>(a.type),
+          static_cast<std::int64_t>(b.type), static_cast<std::int64_t>(d.type),
+          std::int64_t{turned_a}, std::int64_t{turned_b}})
       word = word * 1000003 + static_cast<std::uint64_t>(part);
     return word;
   }
-  bool has_vector() const { return epilogue & (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB); }
+  bool has_vector() const {
+    return epilogue &
+           (CUBLASLT_EPILOGUE_BIAS | CUBLASLT_EPILOGUE_BGRADA | CUBLASLT_EPILOGUE_BGRADB);
+  }
   bool has_matrix() const { return epilogue & 128; }  // what the library calls auxiliary
   std::size_t vector_bytes() const {
-    return static_cast<std::size_t>((epilogue == CUBLASLT_EPILOGUE_BGRADB ? d.columns : d.rows) * (d.type == CUDA_R_32F ? 4 : 2));
+    return static_cast<std::size_t>((epilogue == CUBLASLT_EPILOGUE_BGRADB ? d.columns : d.rows) *
+                                    (d.type == CUDA_R_32F ? 4 : 2));
   }
 };
 
 constexpr std::uint64_t mark = 0x7374616e642d696e;
 
-bool refuses(const Product& product) { return std::getenv("STAND_IN_CUDA_PLAIN") != nullptr && product.epilogue != CUBLASLT_EPILOGUE_DEFAULT; }
+bool refuses(const Product& product) {
+  return std::getenv("STAND_IN_CUDA_PLAIN") != nullptr &&
+         product.epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+}
 
 }  // namespace
 }  // namespace stand_in
@@ -113,23 +136,27 @@ STAND_IN_API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-STAND_IN_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t first,
-                                                           cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t third, cublasLtMatrixLayout_t result,
-                                                           cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t results[],
-                                                           int* count) {
+STAND_IN_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
+    cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t first,
+    cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t third, cublasLtMatrixLayout_t result,
+    cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t results[],
+    int* count) {
   const Product product(description, first, second, result);
   *count = 0;
-  if (!product.fits() || matrix_of(third).rows != product.d.rows || matrix_of(third).columns != product.d.columns) {
+  if (!product.fits() || matrix_of(third).rows != product.d.rows ||
+      matrix_of(third).columns != product.d.columns) {
     fault("a product whose matrices do not fit");
     return CUBLAS_STATUS_INVALID_VALUE;
   }
   if (refuses(product)) return CUBLAS_STATUS_NOT_SUPPORTED;
   std::uint32_t alignment = 256;
-  for (const auto attribute : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                               CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     std::uint32_t said = 0;
     std::size_t written = 0;
-    LIBRARY(cublasLtMatmulPreferenceGetAttribute)(preference, attribute, &said, sizeof said, &written);
+    LIBRARY(cublasLtMatmulPreferenceGetAttribute)(preference, attribute, &said, sizeof said,
+                                                  &written);
     alignment = std::min(alignment, said);
   }
   for (int i = 0; i < most; ++i) {
@@ -145,20 +172,26 @@ STAND_IN_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cub
   return CUBLAS_STATUS_SUCCESS;
 }
 
-STAND_IN_API cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t first,
-                                                    cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
-                                                    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* judged) {
+STAND_IN_API cublasStatus_t cublasLtMatmulAlgoCheck(
+    cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t first,
+    cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
+    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* judged) {
   const Product product(description, first, second, result);
-  if (algorithm->data[0] != mark || algorithm->data[1] != product.word()) return CUBLAS_STATUS_INVALID_VALUE;
+  if (algorithm->data[0] != mark || algorithm->data[1] != product.word())
+    return CUBLAS_STATUS_INVALID_VALUE;
   *judged = {};
   judged->workspaceSize = std::size_t{1} << 20;
   return CUBLAS_STATUS_SUCCESS;
 }
 
-STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void* alpha, const void* a,
-                                           cublasLtMatrixLayout_t first, const void* b, cublasLtMatrixLayout_t second, const void* beta, const void* c,
-                                           cublasLtMatrixLayout_t, void* d, cublasLtMatrixLayout_t result, const cublasLtMatmulAlgo_t* algorithm,
-                                           void* workspace, std::size_t workspace_bytes, cudaStream_t stream) {
+STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
+                                           cublasLtMatmulDesc_t description, const void* alpha,
+                                           const void* a, cublasLtMatrixLayout_t first,
+                                           const void* b, cublasLtMatrixLayout_t second,
+                                           const void* beta, const void* c, cublasLtMatrixLayout_t,
+                                           void* d, cublasLtMatrixLayout_t result,
+                                           const cublasLtMatmulAlgo_t* algorithm, void* workspace,
+                                           std::size_t workspace_bytes, cudaStream_t stream) {
   note_on(stream, Count::product);
   const Product product(description, first, second, result);
   const int device = handle->device;
@@ -167,20 +200,26 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
   if (!product.fits()) fault("a product whose matrices do not fit");
   if (alpha == nullptr || beta == nullptr) fault("a product without factors");
   if (c != d) expect_on_device(c, product.d.bytes(), device, "what is added to a product");
-  if (algorithm->data[0] != mark || algorithm->data[1] != product.word()) fault("a product by an algorithm of another problem");
+  if (algorithm->data[0] != mark || algorithm->data[1] != product.word())
+    fault("a product by an algorithm of another problem");
   expect_on_device(a, product.a.bytes(), device, "a product's first matrix");
   expect_on_device(b, product.b.bytes(), device, "a product's second matrix");
   expect_on_device(d, product.d.bytes(), device, "a product's result");
   expect_on_device(workspace, workspace_bytes, device, "a product's workspace");
-  const auto unaligned = [&](const void* address, std::uint64_t to) { return reinterpret_cast<std::uintptr_t>(address) % to != 0; };
+  const auto unaligned = [&](const void* address, std::uint64_t to) {
+    return reinterpret_cast<std::uintptr_t>(address) % to != 0;
+  };
   if (unaligned(workspace, 256)) fault("a product's workspace at no multiple of 256 bytes");
   for (const void* matrix : {a, b, static_cast<const void*>(d)})
-    if (unaligned(matrix, algorithm->data[2])) fault("a product's matrix is less aligned than was said");
+    if (unaligned(matrix, algorithm->data[2]))
+      fault("a product's matrix is less aligned than was said");
   if (product.float8()) {
     for (const void* matrix : {a, b, static_cast<const void*>(d)})
       if (unaligned(matrix, 16)) fault("a float8 product's matrix at no multiple of 16 bytes");
-    for (const auto attribute : {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
-      expect_on_device(of<const void*>(description, attribute), sizeof(float), device, "a float8 product's scale");
+    for (const auto attribute :
+         {CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER})
+      expect_on_device(of<const void*>(description, attribute), sizeof(float), device,
+                       "a float8 product's scale");
   }
   if (product.has_vector()) {
     const auto* const vector = of<const void*>(description, CUBLASLT_MATMUL_DESC_BIAS_POINTER);
@@ -188,10 +227,14 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
   }
   if (product.has_matrix()) {
     const auto stride = of<std::int64_t>(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD);
-    if (stride % 8 != 0 || stride < product.d.rows) fault("a product's second result has rows of no multiple of 8");
-    const auto* const matrix = of<const void*>(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
+    if (stride % 8 != 0 || stride < product.d.rows)
+      fault("a product's second result has rows of no multiple of 8");
+    const auto* const matrix =
+        of<const void*>(description, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER);
     if (unaligned(matrix, 16)) fault("a product's second result at no multiple of 16 bytes");
-    expect_on_device(matrix, Matrix{product.d.rows, product.d.columns, stride, product.d.type}.bytes(), device, "a product's second result");
+    expect_on_device(matrix,
+                     Matrix{product.d.rows, product.d.columns, stride, product.d.type}.bytes(),
+                     device, "a product's second result");
   }
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -51,7 +51,8 @@ struct Book {
   Numbers counted{}, at_step{};
   std::vector<Numbers> steps;
   std::map<std::string, int> faults;
-  std::map<std::pair<int, std::vector<void*>>, std::vector<int>> places;  // a kind and where it was called from: in which steps
+  std::map<std::pair<int, std::vector<void*>>, std::vector<int>>
+      places;  // a kind and where it was called from: in which steps
   bool used = false;
 };
 
@@ -62,7 +63,8 @@ Book& book() {
 
 bool traced(Count what) {
   static const bool wanted = std::getenv("STAND_IN_CUDA_TRACE") != nullptr;
-  return wanted && (what >= Count::stream_wait || what == Count::blocking_copy || what == Count::pageable_copy || what == Count::launch_on_default);
+  return wanted && (what >= Count::stream_wait || what == Count::blocking_copy ||
+                    what == Count::pageable_copy || what == Count::launch_on_default);
 }
 
 void write_numbers(std::FILE* file, const char* title, const Numbers& numbers) {
@@ -81,9 +83,11 @@ void write_report() {
   const std::lock_guard lock(all.mutex);
   std::FILE* file = std::fopen((std::string(path) + "." + std::to_string(getpid())).c_str(), "w");
   if (file == nullptr) return;
-  for (std::size_t i = 0; i < all.steps.size(); ++i) write_numbers(file, ("step " + std::to_string(i + 1)).c_str(), all.steps[i]);
+  for (std::size_t i = 0; i < all.steps.size(); ++i)
+    write_numbers(file, ("step " + std::to_string(i + 1)).c_str(), all.steps[i]);
   write_numbers(file, "total", all.counted);
-  for (const auto& [what, times] : all.faults) std::fprintf(file, "fault %d times: %s\n", times, what.c_str());
+  for (const auto& [what, times] : all.faults)
+    std::fprintf(file, "fault %d times: %s\n", times, what.c_str());
   for (const auto& [place, steps] : all.places) {
     std::fprintf(file, "place %s in steps", names[static_cast<std::size_t>(place.first)]);
     for (const int step : steps) std::fprintf(file, " %d", step);
@@ -106,7 +110,8 @@ void note(Count what) {
   std::vector<void*> frames;
   if (traced(what)) {
     frames.resize(14);
-    frames.resize(static_cast<std::size_t>(backtrace(frames.data(), static_cast<int>(frames.size()))));
+    frames.resize(
+        static_cast<std::size_t>(backtrace(frames.data(), static_cast<int>(frames.size()))));
   }
   Book& all = book();
   const std::lock_guard lock(all.mutex);

@@ -3,23 +3,28 @@
 #include <cstdint>
 #include <string>
 
-// A stand-in for CUDA's runtime and NCCL, and for what of cuBLASLt and cuDNN needs a device: a library that is loaded before them (LD_PRELOAD). It says that there
-// is an H200 (or several), whose memory is host memory that the host may not touch, whose copies are real, and whose kernels are counted and do nothing. So the
-// host's side of the program runs where there is no GPU: what it allocates, copies, launches and waits for, in which order, with which arguments.
-// NO NUMBER COMPUTED UNDER IT MEANS ANYTHING: no kernel ran. Nor does any time.
+// A stand-in for CUDA's runtime and NCCL, and for what of cuBLASLt and cuDNN needs a device: a
+// library that is loaded before them (LD_PRELOAD). It says that there is an H200 (or several),
+// whose memory is host memory that the host may not touch, whose copies are real, and whose kernels
+// are counted and do nothing. So the host's side of the program runs where there is no GPU: what it
+// allocates, copies, launches and waits for, in which order, with which arguments. NO NUMBER
+// COMPUTED UNDER IT MEANS ANYTHING: no kernel ran. Nor does any time.
 //
-// Real are: all of the program and of Kokkos on the host, cuBLASLt's descriptors, cuDNN's graphs, heuristics and plans, NVRTC's compiling of cuDNN's kernels.
+// Real are: all of the program and of Kokkos on the host, cuBLASLt's descriptors, cuDNN's graphs,
+// heuristics and plans, NVRTC's compiling of cuDNN's kernels.
 //
 // Variables of the environment:
-//   STAND_IN_CUDA_REPORT   what was counted in each step and what was wrong, in this file with the process's number behind it, at the process's end
-//   STAND_IN_CUDA_DEVICES  how many devices there are; 1
-//   STAND_IN_CUDA_UNREGISTERED  a device's number: communicators of that one do not take memory
-//   STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue, and cuDNN starts no plan that adds up channels
-//   STAND_IN_CUDA_NO_GRAPHS  set: no stream's work can be captured
-//   STAND_IN_CUDA_TRACE    set: the report names also where the host waits and allocates, as addresses for addr2line
-//   NVTX_INJECTION64_PATH  this library again, for it to hear of the ends of steps
+//   STAND_IN_CUDA_REPORT   what was counted in each step and what was wrong, in this file with the
+//   process's number behind it, at the process's end STAND_IN_CUDA_DEVICES  how many devices there
+//   are; 1 STAND_IN_CUDA_UNREGISTERED  a device's number: communicators of that one do not take
+//   memory STAND_IN_CUDA_PLAIN    set: cuBLASLt proposes no algorithm with an epilogue, and cuDNN
+//   starts no plan that adds up channels STAND_IN_CUDA_NO_GRAPHS  set: no stream's work can be
+//   captured STAND_IN_CUDA_TRACE    set: the report names also where the host waits and allocates,
+//   as addresses for addr2line NVTX_INJECTION64_PATH  this library again, for it to hear of the
+//   ends of steps
 
-// What a program asked of it, and what it did wrong. All functions may be called by several threads.
+// What a program asked of it, and what it did wrong. All functions may be called by several
+// threads.
 
 namespace stand_in {
 
@@ -35,17 +40,19 @@ enum class Count : std::uint8_t {
   exchange_in_place,  // of these, with all their memory registered
   registration,       // of memory with a communicator
   copy,               // that the host does not wait for
-  pageable_copy,      // of these, with ordinary host memory: CUDA stages them, and the host waits for some
-  blocking_copy,      // cudaMemcpy
-  clear,              // memsets
-  record,             // of events
-  hold,               // of streams, for events
-  query,              // of events
-  stream_wait,        // the host waits for a stream,
-  event_wait,         // an event,
-  late_event_wait,    // of these, of what was given before the last whole step: the device has a step's work meanwhile
-  device_wait,        // a device
-  allocation,         // of device memory
+  pageable_copy,    // of these, with ordinary host memory: CUDA stages them, and the host waits for
+                    // some
+  blocking_copy,    // cudaMemcpy
+  clear,            // memsets
+  record,           // of events
+  hold,             // of streams, for events
+  query,            // of events
+  stream_wait,      // the host waits for a stream,
+  event_wait,       // an event,
+  late_event_wait,  // of these, of what was given before the last whole step: the device has a
+                    // step's work meanwhile
+  device_wait,      // a device
+  allocation,       // of device memory
   release,
   pinned_allocation,
   pinned_release,

@@ -12,7 +12,8 @@
 
 namespace stand_in {
 
-// Memory. A device's lies at addresses that the host may not touch; the stand-in reaches the same bytes at others.
+// Memory. A device's lies at addresses that the host may not touch; the stand-in reaches the same
+// bytes at others.
 struct Memory {
   std::byte* data;       ///< as the program knows it
   std::byte* reachable;  ///< where the stand-in reads and writes it; the same for pinned memory
@@ -21,7 +22,8 @@ struct Memory {
 };
 /// The allocation that holds this address.
 std::optional<Memory> memory_at(const void* address);
-/// Where the stand-in reaches `bytes` from `address` on, of the device (-1: of any kind); null, and a fault, where that is no memory of one allocation.
+/// Where the stand-in reaches `bytes` from `address` on, of the device (-1: of any kind); null, and
+/// a fault, where that is no memory of one allocation.
 std::byte* reach(const void* address, std::size_t bytes, const std::string& what);
 /// A fault where a communicator still knows of this memory.
 void expect_unregistered(const void* address, std::size_t bytes);
@@ -47,7 +49,8 @@ int device_of_stream(cudaStream_t stream, const char* by);
 // Captures
 /// What a stream is given: counted, or part of the graph that is made of the stream's work.
 void note_on(cudaStream_t stream, Count what);
-/// A fault where this thread captures a stream: nothing but a stream's kernels, products and plans belongs into one of this program's graphs.
+/// A fault where this thread captures a stream: nothing but a stream's kernels, products and plans
+/// belongs into one of this program's graphs.
 void expect_no_capture(const char* what);
 /// A fault where a graph may still use it.
 void expect_no_graph(const char* what);

@@ -10,7 +10,8 @@ namespace {
 
 struct Place {
   int device;
-  bool fresh = false;  ///< of an event: recorded, and not asked for since; the first answer is always that it has not come
+  bool fresh = false;  ///< of an event: recorded, and not asked for since; the first answer is
+                       ///< always that it has not come
   int step = 0;        ///< of an event: how many steps had ended when it was recorded
 };
 
@@ -87,13 +88,21 @@ STAND_IN_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsi
   return make(handles().streams, stream);
 }
 
-STAND_IN_API cudaError_t cudaStreamCreate(cudaStream_t* stream) { return cudaStreamCreateWithPriority(stream, 0, 0); }
+STAND_IN_API cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithPriority(stream, 0, 0);
+}
 
-STAND_IN_API cudaError_t cudaStreamDestroy(cudaStream_t stream) { return end(handles().streams, stream, "destroying a stream"); }
+STAND_IN_API cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  return end(handles().streams, stream, "destroying a stream");
+}
 
-STAND_IN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) { return make_event(event); }
+STAND_IN_API cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return make_event(event);
+}
 STAND_IN_API cudaError_t cudaEventCreate(cudaEvent_t* event) { return make_event(event); }
-STAND_IN_API cudaError_t cudaEventDestroy(cudaEvent_t event) { return end(handles().events, event, "destroying an event"); }
+STAND_IN_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  return end(handles().events, event, "destroying an event");
+}
 
 STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   note(Count::record);
@@ -114,7 +123,8 @@ STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t ev
   device_of_stream(stream, "holding a stream back");
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  return find(h.events, event, "holding a stream back") == nullptr ? cudaErrorInvalidResourceHandle : cudaSuccess;
+  return find(h.events, event, "holding a stream back") == nullptr ? cudaErrorInvalidResourceHandle
+                                                                   : cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -137,17 +147,20 @@ STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   return cudaSuccess;
 }
 
-STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from, cudaEvent_t to) {
+STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t from,
+                                              cudaEvent_t to) {
   *milliseconds = 1;
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  const bool known = find(h.events, from, "measuring a time") != nullptr && find(h.events, to, "measuring a time") != nullptr;
+  const bool known = find(h.events, from, "measuring a time") != nullptr &&
+                     find(h.events, to, "measuring a time") != nullptr;
   return known ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
 STAND_IN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   note(Count::stream_wait);
-  return device_of_stream(stream, "waiting for a stream") < 0 ? cudaErrorInvalidResourceHandle : cudaSuccess;
+  return device_of_stream(stream, "waiting for a stream") < 0 ? cudaErrorInvalidResourceHandle
+                                                              : cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaDeviceSynchronize() {

@@ -14,7 +14,8 @@ class BatchJobTest : public ::testing::Test {
  protected:
   /// The lines of the script run where `case "$*"` matches.
   void program(const std::string& name, const std::string& cases) const {
-    programs_.add(name, "case \"$*\" in\n" + cases + "\n*) echo 'no such job' >&2; exit 1 ;;\nesac");
+    programs_.add(name,
+                  "case \"$*\" in\n" + cases + "\n*) echo 'no such job' >&2; exit 1 ;;\nesac");
   }
   static bool over(const std::string& text) { return is_over(BatchJob::of(text).value()); }
 
@@ -36,7 +37,9 @@ TEST_F(BatchJobTest, IsTakenFromTheEnvironmentOuterSystemFirst) {
     all += job.text() + "; " + job.title() + "\n";
     EXPECT_EQ(BatchJob::of(job.text()).value().text(), job.text());
   }
-  EXPECT_EQ(all, "slurm 17; Slurm job 17\npbs 12[4].server-1.site; PBS job 12[4].server-1.site\nlsf 99[3]; LSF job 99[3]\nflux fABC; Flux job fABC\n");
+  EXPECT_EQ(all,
+            "slurm 17; Slurm job 17\npbs 12[4].server-1.site; PBS job 12[4].server-1.site\nlsf "
+            "99[3]; LSF job 99[3]\nflux fABC; Flux job fABC\n");
   setenv("LSB_JOBINDEX", "0", 1);
   EXPECT_EQ(batch_jobs()[2].text(), "lsf 99");
 }
@@ -57,7 +60,8 @@ TEST_F(BatchJobTest, PutsNothingIntoACommandThatIsNoJob) {
     setenv("SLURM_JOB_ID", odd, 1);
     EXPECT_TRUE(batch_jobs().empty()) << odd;
   }
-  for (const char* odd : {"", "17", "slurm 1'7", "slurm -v", "slurm 1;2", "condor 3"}) EXPECT_FALSE(BatchJob::of(odd).has_value()) << odd;
+  for (const char* odd : {"", "17", "slurm 1'7", "slurm -v", "slurm 1;2", "condor 3"})
+    EXPECT_FALSE(BatchJob::of(odd).has_value()) << odd;
 }
 
 TEST_F(BatchJobTest, IsOverWhereItsBatchSystemSaysSo) {
@@ -66,7 +70,8 @@ TEST_F(BatchJobTest, IsOverWhereItsBatchSystemSaysSo) {
   EXPECT_FALSE(over("slurm 2"));
   EXPECT_FALSE(over("slurm 3"));  // not known: may be another cluster's
   program("qstat",
-          "'-f 1.server') printf 'Job Id: 1.server\\n    job_state = C\\n' ;;\n'-f 2.server') printf 'Job Id: 2.server\\n    job_state = R\\n' ;;\n"
+          "'-f 1.server') printf 'Job Id: 1.server\\n    job_state = C\\n' ;;\n'-f 2.server') "
+          "printf 'Job Id: 2.server\\n    job_state = R\\n' ;;\n"
           "'-x -f 3.server') printf 'Job Id: 3.server\\n    job_state = F\\n' ;;");
   EXPECT_TRUE(over("pbs 1.server"));
   EXPECT_FALSE(over("pbs 2.server"));
@@ -76,7 +81,9 @@ TEST_F(BatchJobTest, IsOverWhereItsBatchSystemSaysSo) {
   EXPECT_TRUE(over("lsf 1"));
   EXPECT_TRUE(over("lsf 2[7]"));
   EXPECT_FALSE(over("lsf 3"));
-  program("flux", "'getattr jobid') echo fMe ;;\n'--parent jobs -n -o {state} fOld') echo INACTIVE ;;\n'--parent jobs -n -o {state} fMe') echo RUN ;;");
+  program("flux",
+          "'getattr jobid') echo fMe ;;\n'--parent jobs -n -o {state} fOld') echo INACTIVE "
+          ";;\n'--parent jobs -n -o {state} fMe') echo RUN ;;");
   EXPECT_TRUE(over("flux fOld"));
   EXPECT_FALSE(over("flux fMe"));
   EXPECT_FALSE(over("flux fOther"));

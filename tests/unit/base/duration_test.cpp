@@ -50,7 +50,8 @@ TEST(Duration, SaysWhatWouldBeRight) {
 
 TEST(Duration, WrittenFormIsReadBackToTheSameValue) {
   for (const Unit unit : {Unit::epochs, Unit::steps, Unit::samples, Unit::tokens, Unit::seconds})
-    for (const double value : {0.0, 0.1, 1.0, 59.5, 60.0, 90.0, 3600.0, 5400.0, 86400.0, 1e6, 2e9, 3.3e17, 1e-7}) {
+    for (const double value :
+         {0.0, 0.1, 1.0, 59.5, 60.0, 90.0, 3600.0, 5400.0, 86400.0, 1e6, 2e9, 3.3e17, 1e-7}) {
       const Duration duration{value, unit};
       EXPECT_EQ(parse_duration(to_string(duration)), duration) << to_string(duration);
     }
@@ -66,12 +67,16 @@ TEST(Duration, StepsAreRoundedUpButNotByBinaryFractions) {
   EXPECT_EQ(steps_of({101, Unit::samples}, scale), 2);
   EXPECT_EQ(steps_of({0, Unit::steps}, scale), 0);
   const StepScale hundred{.samples_per_step = 1, .samples_per_epoch = 100};
-  for (int percent = 1; percent <= 1000; ++percent) EXPECT_EQ(steps_of({percent / 100.0, Unit::epochs}, hundred), percent);
+  for (int percent = 1; percent <= 1000; ++percent)
+    EXPECT_EQ(steps_of({percent / 100.0, Unit::epochs}, hundred), percent);
 }
 
 TEST(Duration, TokensCountOnlyForTokenDatasets) {
-  EXPECT_THROW(steps_of({1000, Unit::tokens}, {.samples_per_step = 4, .samples_per_epoch = 8}), InputError);
-  EXPECT_EQ(steps_of({1000, Unit::tokens}, {.samples_per_step = 4, .samples_per_epoch = 8, .tokens_per_sample = 125}), 2);
+  EXPECT_THROW(steps_of({1000, Unit::tokens}, {.samples_per_step = 4, .samples_per_epoch = 8}),
+               InputError);
+  EXPECT_EQ(steps_of({1000, Unit::tokens},
+                     {.samples_per_step = 4, .samples_per_epoch = 8, .tokens_per_sample = 125}),
+            2);
 }
 
 }  // namespace

@@ -16,7 +16,9 @@ namespace trireme {
 namespace {
 
 struct LogFile : testing::Test {
-  std::string path = (std::filesystem::temp_directory_path() / fmt::format("trireme_log_{}.txt", ::getpid())).string();
+  std::string path =
+      (std::filesystem::temp_directory_path() / fmt::format("trireme_log_{}.txt", ::getpid()))
+          .string();
   ~LogFile() override { std::filesystem::remove(path); }
   std::vector<std::string> lines() const {
     std::ifstream file(path);

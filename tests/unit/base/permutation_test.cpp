@@ -24,16 +24,21 @@ TEST_P(PermutationSizes, EveryIndexStandsAtOnePosition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes, testing::Values(1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 97, 255, 256, 257, 1000, 1021, 4096, 60000, 65537));
+INSTANTIATE_TEST_SUITE_P(Sizes, PermutationSizes,
+                         testing::Values(1, 2, 3, 4, 5, 7, 15, 16, 17, 63, 64, 65, 97, 255, 256,
+                                         257, 1000, 1021, 4096, 60000, 65537));
 
-// Each of 12 indices should stand at each of 12 positions equally often over many keys. Chi-square with 11 x 11 degrees of freedom has
-// mean 121 and deviation sqrt(242) = 15.6; six deviations are left for a right generator about once in 10^7 runs, and the keys are fixed.
+// Each of 12 indices should stand at each of 12 positions equally often over many keys. Chi-square
+// with 11 x 11 degrees of freedom has mean 121 and deviation sqrt(242) = 15.6; six deviations are
+// left for a right generator about once in 10^7 runs, and the keys are fixed.
 TEST(Permutation, IndicesAreSpreadEvenlyOverPositions) {
   constexpr int size = 12, keys = 12000;
   std::vector<std::vector<int>> count(size, std::vector<int>(size, 0));
   for (int key = 0; key < keys; ++key) {
     const Permutation permutation(random_key(static_cast<std::uint64_t>(key), "epoch"), size);
-    for (int position = 0; position < size; ++position) ++count[static_cast<std::size_t>(position)][permutation(static_cast<std::uint64_t>(position))];
+    for (int position = 0; position < size; ++position)
+      ++count[static_cast<std::size_t>(position)]
+             [permutation(static_cast<std::uint64_t>(position))];
   }
   const double expected = static_cast<double>(keys) / size;
   double chi_square = 0;
@@ -43,7 +48,8 @@ TEST(Permutation, IndicesAreSpreadEvenlyOverPositions) {
   EXPECT_LT(chi_square, freedom + 6 * std::sqrt(2 * freedom));
 }
 
-// Successive positions of a random permutation have no correlation: the sample correlation of n pairs has deviation 1/sqrt(n).
+// Successive positions of a random permutation have no correlation: the sample correlation of n
+// pairs has deviation 1/sqrt(n).
 TEST(Permutation, NeighboursAreNotCorrelated) {
   constexpr std::uint64_t size = 60000;
   for (std::uint64_t key = 0; key < 4; ++key) {
@@ -51,7 +57,8 @@ TEST(Permutation, NeighboursAreNotCorrelated) {
     const double mean = (size - 1) / 2.0, variance = (static_cast<double>(size) * size - 1) / 12;
     double sum = 0;
     for (std::uint64_t position = 0; position + 1 < size; ++position)
-      sum += (static_cast<double>(permutation(position)) - mean) * (static_cast<double>(permutation(position + 1)) - mean);
+      sum += (static_cast<double>(permutation(position)) - mean) *
+             (static_cast<double>(permutation(position + 1)) - mean);
     EXPECT_LT(std::abs(sum / (size - 1) / variance), 5 / std::sqrt(static_cast<double>(size)));
   }
 }
@@ -60,8 +67,10 @@ TEST(Permutation, KeysGiveDifferentOrders) {
   constexpr std::uint64_t size = 1000;
   const Permutation one(1, size), two(2, size);
   int equal = 0;
-  for (std::uint64_t position = 0; position < size; ++position) equal += one(position) == two(position);
-  EXPECT_LT(equal, 10);  // the number of agreements of two random orders is Poisson with mean 1: ten or more once in 10^7
+  for (std::uint64_t position = 0; position < size; ++position)
+    equal += one(position) == two(position);
+  EXPECT_LT(equal, 10);  // the number of agreements of two random orders is Poisson with mean 1:
+                         // ten or more once in 10^7
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 namespace trireme {
 namespace {
 
-void expect_words(const RandomWords& words, std::uint32_t a, std::uint32_t b, std::uint32_t c, std::uint32_t d) {
+void expect_words(const RandomWords& words, std::uint32_t a, std::uint32_t b, std::uint32_t c,
+                  std::uint32_t d) {
   EXPECT_EQ(words.word[0], a);
   EXPECT_EQ(words.word[1], b);
   EXPECT_EQ(words.word[2], c);
@@ -20,7 +21,8 @@ TEST(Philox, KnownAnswers) {
   expect_words(philox(0, 0, 0), 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8);
   expect_words(philox(~0ull, ~0ull, ~0ull), 0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd);
   // The digits of pi: counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0.
-  expect_words(philox(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x0370734413198a2eull), 0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1);
+  expect_words(philox(0x299f31d0a4093822ull, 0x85a308d3243f6a88ull, 0x0370734413198a2eull),
+               0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1);
 }
 
 TEST(Philox, UniformNumbersStayInTheirRange) {
@@ -33,7 +35,8 @@ TEST(Philox, UniformNumbersStayInTheirRange) {
   }
 }
 
-// The mean of n standard normals has deviation 1/sqrt(n), their variance sqrt(2/n); five deviations fail once in a million keys.
+// The mean of n standard normals has deviation 1/sqrt(n), their variance sqrt(2/n); five deviations
+// fail once in a million keys.
 TEST(Philox, NormalNumbersHaveMeanZeroAndVarianceOne) {
   constexpr int count = 100000;
   double sum = 0, squares = 0;
@@ -49,7 +52,8 @@ TEST(Philox, NormalNumbersHaveMeanZeroAndVarianceOne) {
 TEST(Philox, KeysDependOnSeedAndName) {
   std::set<std::uint64_t> keys;
   for (std::uint64_t seed = 0; seed < 100; ++seed)
-    for (const char* name : {"augment", "shuffle", "init/conv1.weight", "init/conv2.weight"}) keys.insert(random_key(seed, name));
+    for (const char* name : {"augment", "shuffle", "init/conv1.weight", "init/conv2.weight"})
+      keys.insert(random_key(seed, name));
   EXPECT_EQ(keys.size(), 400u);
 }
 

@@ -12,11 +12,13 @@ TEST(Text, EditDistanceCountsEditsAndSwaps) {
   EXPECT_EQ(edit_distance("kitten", "sitting"), 3);
   EXPECT_EQ(edit_distance("wramup", "warmup"), 1);
   for (const char* a : {"rate", "momentum", "", "x"})
-    for (const char* b : {"rat", "momenta", "yx", "global"}) EXPECT_EQ(edit_distance(a, b), edit_distance(b, a));
+    for (const char* b : {"rat", "momenta", "yx", "global"})
+      EXPECT_EQ(edit_distance(a, b), edit_distance(b, a));
 }
 
 TEST(Text, NearestFindsMisspellingsOnly) {
-  const std::vector<std::string> keys = {"momentum", "nesterov", "weight_decay", "clip_norm", "rate"};
+  const std::vector<std::string> keys = {"momentum", "nesterov", "weight_decay", "clip_norm",
+                                         "rate"};
   EXPECT_EQ(nearest("momentun", keys), "momentum");
   EXPECT_EQ(nearest("Nesterov", keys), "nesterov");
   EXPECT_EQ(nearest("wieght_decay", keys), "weight_decay");

@@ -36,7 +36,8 @@ TEST(Tree, TheOrderShows) {
   const std::vector<float> leaves = make_leaves(200);
   float forward = 0;
   for (const float leaf : leaves) forward += leaf;
-  EXPECT_NE(tree_sum(std::span<const float>(leaves)), forward) << "these numbers would not notice another order";
+  EXPECT_NE(tree_sum(std::span<const float>(leaves)), forward)
+      << "these numbers would not notice another order";
 }
 
 TEST(Tree, WalkReproducesTheSumWithinItsDepth) {
@@ -65,8 +66,11 @@ TEST(Tree, SubtreesOfAPowerOfTwoOfPartsAreTheTreesOfTheParts) {
   const std::vector<float> leaves = make_leaves(96);
   for (std::size_t parts = 1; parts <= 32; parts *= 2) {
     std::vector<float> sums;
-    for (std::size_t part = 0; part < parts; ++part) sums.push_back(tree_sum(std::span<const float>(leaves).subspan(part * 96 / parts, 96 / parts)));
-    EXPECT_EQ(tree_sum(std::span<const float>(sums)), tree_sum(std::span<const float>(leaves))) << parts;
+    for (std::size_t part = 0; part < parts; ++part)
+      sums.push_back(
+          tree_sum(std::span<const float>(leaves).subspan(part * 96 / parts, 96 / parts)));
+    EXPECT_EQ(tree_sum(std::span<const float>(sums)), tree_sum(std::span<const float>(leaves)))
+        << parts;
   }
 }
 

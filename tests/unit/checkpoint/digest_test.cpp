@@ -20,11 +20,13 @@ std::uint64_t definition(const std::vector<float>& values) {
   return sum;
 }
 
-std::vector<float> in_file_order(const parallel::ParameterSpec& spec, const std::vector<float>& memory) {
+std::vector<float> in_file_order(const parallel::ParameterSpec& spec,
+                                 const std::vector<float>& memory) {
   std::vector<float> file;
   for (std::int64_t row = 0; row < spec.rows(); ++row) {
     for (std::int64_t inner = 0; inner < spec.row_elements(); ++inner) {
-      file.push_back(memory[static_cast<std::size_t>(row * spec.row_elements() + parallel::memory_index(spec, inner))]);
+      file.push_back(memory[static_cast<std::size_t>(row * spec.row_elements() +
+                                                     parallel::memory_index(spec, inner))]);
     }
   }
   return file;
@@ -34,7 +36,8 @@ TEST(Digest, IsTheContractsSumWhateverTheMemoryOrder) {
   const Example example;
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
-    EXPECT_EQ(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()), definition(in_file_order(spec, example.values[i])))
+    EXPECT_EQ(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()),
+              definition(in_file_order(spec, example.values[i])))
         << spec.name;
   }
 }
@@ -45,20 +48,27 @@ TEST(Digest, OfPartsAddsUpToTheWhole) {
     const parallel::ParameterSpec& spec = example.specs[i];
     std::uint64_t sum = 0;
     for (std::int64_t row = 0; row < spec.rows(); ++row)
-      sum += digest_rows(spec, parallel::Part(spec), row, row + 1, example.values[i].data() + row * spec.row_elements());
-    EXPECT_EQ(sum, digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data())) << spec.name;
+      sum += digest_rows(spec, parallel::Part(spec), row, row + 1,
+                         example.values[i].data() + row * spec.row_elements());
+    EXPECT_EQ(sum,
+              digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()))
+        << spec.name;
   }
 }
 
 TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
   using Along = parallel::Split::Along;
-  const std::vector<std::pair<Shape, parallel::Split>> splits{{{7, 5}, {Along::rows}},
-                                                              {{7, 5}, {Along::columns}},
-                                                              {{4, 11}, {Along::columns, {5, 3, 3}}},
-                                                              {{11}, {Along::columns, {5, 3, 3}}},
-                                                              {{3, 2, 5}, {Along::rows}}};
+  const std::vector<std::pair<Shape, parallel::Split>> splits{
+      {{7, 5}, {Along::rows}},
+      {{7, 5}, {Along::columns}},
+      {{4, 11}, {Along::columns, {5, 3, 3}}},
+      {{11}, {Along::columns, {5, 3, 3}}},
+      {{3, 2, 5}, {Along::rows}}};
   for (const auto& [shape, split] : splits) {
-    const parallel::ParameterSpec spec{.name = "split", .shape = shape, .initializer = {parallel::Initializer::Kind::normal, 1}, .split = split};
+    const parallel::ParameterSpec spec{.name = "split",
+                                       .shape = shape,
+                                       .initializer = {parallel::Initializer::Kind::normal, 1},
+                                       .split = split};
     std::vector<float> values(static_cast<std::size_t>(shape.elements()));
     parallel::initialize_rows(spec, parallel::Part(spec), 3, 0, spec.rows(), values.data());
     for (int size = 1; size <= 5; ++size) {
@@ -68,7 +78,9 @@ TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
         std::vector<float> held(static_cast<std::size_t>(part.elements()));
         parallel::initialize_rows(spec, part, 3, 0, part.rows(), held.data());
         const std::int64_t middle = part.rows() / 2;  // rows add up too
-        sum += digest_rows(spec, part, 0, middle, held.data()) + digest_rows(spec, part, middle, part.rows(), held.data() + middle * part.row_elements());
+        sum += digest_rows(spec, part, 0, middle, held.data()) +
+               digest_rows(spec, part, middle, part.rows(),
+                           held.data() + middle * part.row_elements());
       }
       EXPECT_EQ(sum, definition(values)) << to_string(shape) << " over " << size;
     }
@@ -79,7 +91,8 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
   Example example;
   const parallel::ParameterSpec& spec = example.specs[1];
   std::vector<float>& values = example.values[1];
-  const std::uint64_t whole = digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data());
+  const std::uint64_t whole =
+      digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data());
   std::swap(values[3], values[4]);
   EXPECT_NE(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data()), whole);
   std::swap(values[3], values[4]);
@@ -97,12 +110,14 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
 TEST(Digest, OfTheFileIsThatOfMemoryAndDependsOnNames) {
   const Folder folder;
   Example example;
-  const WriteReport report = write(comm::Communicator(), folder / "a.h5", example.pieces(), example_info());
+  const WriteReport report =
+      write(comm::Communicator(), folder / "a.h5", example.pieces(), example_info());
   EXPECT_EQ(combined_digest(compute_digests(folder / "a.h5")), report.digest);
   EXPECT_EQ(combined_digest(read_contents(folder / "a.h5").tensors), report.digest);
   std::vector<Piece> renamed = example.pieces();
   renamed[2].path = "model/fc.offset";
-  EXPECT_NE(write(comm::Communicator(), folder / "b.h5", renamed, example_info()).digest, report.digest);
+  EXPECT_NE(write(comm::Communicator(), folder / "b.h5", renamed, example_info()).digest,
+            report.digest);
 }
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace trireme::checkpoint {
 class Folder {
  public:
   Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
+    std::string name =
+        (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
   ~Folder() { std::filesystem::remove_all(path_); }
@@ -27,7 +28,8 @@ class Folder {
   std::string path_;
 };
 
-/// A small model with its values: a convolution in channels-last order, a matrix, a vector, a running mean.
+/// A small model with its values: a convolution in channels-last order, a matrix, a vector, a
+/// running mean.
 struct Example {
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::string> paths;
@@ -40,7 +42,8 @@ struct Example {
     add("buffers", "bn1.running_mean", {8}, parallel::InnerOrder::plain);
     add("optimizer/momentum", "fc.weight", {11, 13}, parallel::InnerOrder::plain);
   }
-  void add(const std::string& group, const std::string& name, const Shape& shape, parallel::InnerOrder inner) {
+  void add(const std::string& group, const std::string& name, const Shape& shape,
+           parallel::InnerOrder inner) {
     parallel::ParameterSpec spec;
     spec.name = name;
     spec.shape = shape;
@@ -49,12 +52,14 @@ struct Example {
     specs.push_back(spec);
     paths.push_back(group + "/" + name);
     values.emplace_back(static_cast<std::size_t>(shape.elements()));
-    parallel::initialize_rows(spec, parallel::Part(spec), specs.size(), 0, spec.rows(), values.back().data());
+    parallel::initialize_rows(spec, parallel::Part(spec), specs.size(), 0, spec.rows(),
+                              values.back().data());
   }
   /// Whole tensors.
   std::vector<Piece> pieces() {
     std::vector<Piece> pieces;
-    for (std::size_t i = 0; i < specs.size(); ++i) pieces.push_back({paths[i], &specs[i], 0, specs[i].rows(), values[i].data()});
+    for (std::size_t i = 0; i < specs.size(); ++i)
+      pieces.push_back({paths[i], &specs[i], 0, specs[i].rows(), values[i].data()});
     return pieces;
   }
 };
@@ -68,7 +73,10 @@ inline Info example_info() {
   info.updates = 998;
   info.deck = "[run]\nname = \"example\"\n";
   info.classes = {"shirt", "a longer name", "\xC3\xA9tui"};
-  info.state = {{"seed", std::uint64_t{0xFFFFFFFFFFFFFFF0}}, {"best", 0.9375}, {"skipped", std::int64_t{-2}}, {"note", std::string("kept")}};
+  info.state = {{"seed", std::uint64_t{0xFFFFFFFFFFFFFFF0}},
+                {"best", 0.9375},
+                {"skipped", std::int64_t{-2}},
+                {"note", std::string("kept")}};
   return info;
 }
 

@@ -20,11 +20,13 @@ struct Exchange : testing::Test {
   std::vector<SafetensorsTensor> tensors;
 
   void SetUp() override {
-    declare("conv1.weight", {4, 3, 2, 2}, parallel::Role::weight, parallel::InnerOrder::channels_last);
+    declare("conv1.weight", {4, 3, 2, 2}, parallel::Role::weight,
+            parallel::InnerOrder::channels_last);
     declare("bn1.running_mean", {4}, parallel::Role::statistic, parallel::InnerOrder::plain);
     declare("fc.weight", {5, 4}, parallel::Role::weight, parallel::InnerOrder::plain);
   }
-  void declare(const std::string& name, const Shape& shape, parallel::Role role, parallel::InnerOrder inner) {
+  void declare(const std::string& name, const Shape& shape, parallel::Role role,
+               parallel::InnerOrder inner) {
     parallel::ParameterSpec spec;
     spec.name = name;
     spec.shape = shape;
@@ -32,7 +34,8 @@ struct Exchange : testing::Test {
     spec.inner = inner;
     expected.declare(spec);
     SafetensorsTensor tensor{name, shape, {}};
-    for (std::int64_t i = 0; i < shape.elements(); ++i) tensor.values.push_back(static_cast<float>(i) + static_cast<float>(tensors.size()) / 8);
+    for (std::int64_t i = 0; i < shape.elements(); ++i)
+      tensor.values.push_back(static_cast<float>(i) + static_cast<float>(tensors.size()) / 8);
     tensors.push_back(tensor);
   }
   std::string refusal() {
@@ -93,7 +96,8 @@ TEST_F(Exchange, TheAverageIsExportedWhereItIsAskedFor) {
     exported(Weights::ema);
     FAIL();
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("holds no average of the weights"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("holds no average of the weights"), std::string::npos)
+        << error.what();
   }
 }
 
@@ -103,7 +107,9 @@ TEST_F(Exchange, MissingUnknownAndMisshapenTensorsAreNamed) {
   const std::string words = refusal();
   EXPECT_NE(words.find("conv1.weight [4, 3, 2, 2] is missing"), std::string::npos) << words;
   EXPECT_NE(words.find("conv1.wight"), std::string::npos) << words;
-  EXPECT_NE(words.find("fc.weight has shape [4, 5] where the deck's model has [5, 4]"), std::string::npos) << words;
+  EXPECT_NE(words.find("fc.weight has shape [4, 5] where the deck's model has [5, 4]"),
+            std::string::npos)
+      << words;
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
@@ -133,14 +139,16 @@ struct LanguageModel : testing::Test {
   std::vector<SafetensorsTensor> tensors;
 
   void declare(const std::string& name, const Shape& shape, const parallel::Split& split = {}) {
-    const parallel::ParameterSpec spec{.name = name,
-                                       .shape = shape,
-                                       .initializer = {parallel::Initializer::Kind::normal, 0.02},
-                                       .split = split,
-                                       .tied = name == "wte.weight" || name == "model.embed_tokens.weight"};
+    const parallel::ParameterSpec spec{
+        .name = name,
+        .shape = shape,
+        .initializer = {parallel::Initializer::Kind::normal, 0.02},
+        .split = split,
+        .tied = name == "wte.weight" || name == "model.embed_tokens.weight"};
     expected.declare(spec);
     if (spec.tied) expected.declare(spec);  // by the head too
-    SafetensorsTensor tensor{name, shape, std::vector<float>(static_cast<std::size_t>(shape.elements()))};
+    SafetensorsTensor tensor{name, shape,
+                             std::vector<float>(static_cast<std::size_t>(shape.elements()))};
     parallel::initialize_rows(spec, parallel::Part(spec), 1, 0, spec.rows(), tensor.values.data());
     tensors.push_back(std::move(tensor));
   }
@@ -151,8 +159,10 @@ struct LanguageModel : testing::Test {
     declare("wpe.weight", {context, width});
     for (std::int64_t i = 0; i < layers; ++i) {
       const std::string block = "h." + std::to_string(i) + ".";
-      for (const char* norm : {"ln_1", "ln_2"}) declare(block + norm + ".weight", {width}), declare(block + norm + ".bias", {width});
-      declare(block + "attn.c_attn.weight", {width, 3 * width}, {Along::columns, {width, width, width}});
+      for (const char* norm : {"ln_1", "ln_2"})
+        declare(block + norm + ".weight", {width}), declare(block + norm + ".bias", {width});
+      declare(block + "attn.c_attn.weight", {width, 3 * width},
+              {Along::columns, {width, width, width}});
       declare(block + "attn.c_attn.bias", {3 * width}, {Along::columns, {width, width, width}});
       declare(block + "attn.c_proj.weight", {width, width}, {Along::rows});
       declare(block + "attn.c_proj.bias", {width});
@@ -166,7 +176,8 @@ struct LanguageModel : testing::Test {
   }
   void declare_llama(std::int64_t layers, bool head) {
     using Along = parallel::Split::Along;
-    constexpr std::int64_t width = 8, heads = 4, kv_heads = 2, head_width = 2, mlp_width = 12, vocabulary = 11;
+    constexpr std::int64_t width = 8, heads = 4, kv_heads = 2, head_width = 2, mlp_width = 12,
+                           vocabulary = 11;
     declare("model.embed_tokens.weight", {vocabulary, width}, {Along::rows});
     for (std::int64_t i = 0; i < layers; ++i) {
       const std::string block = "model.layers." + std::to_string(i) + ".";
@@ -184,7 +195,8 @@ struct LanguageModel : testing::Test {
     if (head) declare("lm_head.weight", {vocabulary, width}, {Along::rows});
   }
   SafetensorsTensor& tensor(const std::string& name) {
-    return *std::find_if(tensors.begin(), tensors.end(), [&](const SafetensorsTensor& tensor) { return tensor.name == name; });
+    return *std::find_if(tensors.begin(), tensors.end(),
+                         [&](const SafetensorsTensor& tensor) { return tensor.name == name; });
   }
   std::string refusal() {
     write_safetensors(file, tensors, {});
@@ -197,18 +209,21 @@ struct LanguageModel : testing::Test {
   }
   /// Imported and exported again: the same names, shapes and bits, and nothing else.
   void expect_round_trip() {
-    const std::vector<SafetensorsTensor> own(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(expected.entries().size()));
+    const std::vector<SafetensorsTensor> own(
+        tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(expected.entries().size()));
     ASSERT_EQ(refusal(), "");
     EXPECT_EQ(verify_checkpoint(out), "");
     export_safetensors(out, folder / "exported.safetensors");
     const SafetensorsReader reader(folder / "exported.safetensors");
     EXPECT_EQ(reader.entries().size(), own.size());
     for (const SafetensorsTensor& tensor : own) {
-      const std::string name = tensor.name.starts_with("transformer.") ? tensor.name.substr(12) : tensor.name;
+      const std::string name =
+          tensor.name.starts_with("transformer.") ? tensor.name.substr(12) : tensor.name;
       ASSERT_TRUE(reader.entries().contains(name)) << name;
       EXPECT_EQ(reader.entries().at(name).shape, tensor.shape);
       const std::vector<float> values = reader.read_float32(name);
-      EXPECT_EQ(std::memcmp(values.data(), tensor.values.data(), values.size() * sizeof(float)), 0) << name;
+      EXPECT_EQ(std::memcmp(values.data(), tensor.values.data(), values.size() * sizeof(float)), 0)
+          << name;
     }
   }
 };
@@ -247,11 +262,13 @@ TEST_F(LanguageModel, LlamaGoesInAndOutBitForBit) {
 
 TEST_F(LanguageModel, ATiedLlamaHeadMustBeTheEmbedding) {
   declare_llama(1, false);
-  tensors.push_back({"lm_head.weight", tensor("model.embed_tokens.weight").shape, tensor("model.embed_tokens.weight").values});
+  tensors.push_back({"lm_head.weight", tensor("model.embed_tokens.weight").shape,
+                     tensor("model.embed_tokens.weight").values});
   EXPECT_EQ(refusal(), "");
   tensors.back().values[7] = -tensors.back().values[7];
   const std::string words = refusal();
-  EXPECT_NE(words.find("lm_head.weight differs from model.embed_tokens.weight"), std::string::npos) << words;
+  EXPECT_NE(words.find("lm_head.weight differs from model.embed_tokens.weight"), std::string::npos)
+      << words;
   tensors.back().values.pop_back();
   tensors.back().shape = {static_cast<std::int64_t>(tensors.back().values.size())};
   EXPECT_NE(refusal().find("lm_head.weight differs"), std::string::npos);
@@ -267,7 +284,10 @@ TEST_F(LanguageModel, AFileOfTheOtherFormIsRefused) {
   declare_gpt2(1);
   tensor("h.0.attn.c_attn.weight").shape = {18, 6};  // [out, in], as other programs keep it
   const std::string words = refusal();
-  EXPECT_NE(words.find("h.0.attn.c_attn.weight has shape [18, 6] where the deck's model has [6, 18]"), std::string::npos) << words;
+  EXPECT_NE(
+      words.find("h.0.attn.c_attn.weight has shape [18, 6] where the deck's model has [6, 18]"),
+      std::string::npos)
+      << words;
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 

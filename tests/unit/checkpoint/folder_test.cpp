@@ -31,7 +31,8 @@ void damage(const std::string& path) {
 
 std::vector<std::string> names_in(const std::string& folder) {
   std::vector<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(folder))
+    names.push_back(entry.path().filename().string());
   std::sort(names.begin(), names.end());
   return names;
 }
@@ -47,7 +48,8 @@ TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
   EXPECT_EQ(choice.step, 10);
   EXPECT_EQ(choice.contents.info.step, 10);
   EXPECT_EQ(choice.contents.info.deck, example_info().deck);
-  EXPECT_EQ(combined_digest(choice.contents.tensors), combined_digest(read_contents(choice.path).tensors));
+  EXPECT_EQ(combined_digest(choice.contents.tensors),
+            combined_digest(read_contents(choice.path).tensors));
   ASSERT_EQ(choice.rejected.size(), 2u);
   EXPECT_EQ(choice.rejected[0].path, folder / step_file_name(300));
   EXPECT_EQ(choice.rejected[1].path, folder / step_file_name(100));
@@ -90,10 +92,14 @@ TEST(Newest, OfANewerProgramIsNotPassedOver) {
 TEST(Leftovers, AreHalfWrittenCheckpointsAndNothingElse) {
   const Folder folder;
   write_step(folder, 9);
-  for (const char* name : {"step_000000010.h5.tmp", "best.h5.tmp", "notes.tmp", "step_000000008.h5.damaged"}) std::ofstream(folder / name) << "half written";
+  for (const char* name :
+       {"step_000000010.h5.tmp", "best.h5.tmp", "notes.tmp", "step_000000008.h5.damaged"})
+    std::ofstream(folder / name) << "half written";
   fs::create_directory(folder / "folder.h5.tmp");
   remove_leftovers(self, folder.path());
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"folder.h5.tmp", "notes.tmp", "step_000000008.h5.damaged", step_file_name(9)}));
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"folder.h5.tmp", "notes.tmp", "step_000000008.h5.damaged",
+                                      step_file_name(9)}));
   remove_leftovers(self, folder / "missing");
 }
 
@@ -123,7 +129,9 @@ TEST(Attempts, ACheckpointFromWhichTwoStartsFailedIsPassedOver) {
     info.step = step;
     write(self, folder + "/" + step_file_name(step), example.pieces(), info);
   }
-  const auto choose = [&] { return pass_over_failed(self, run.path(), find_newest(self, folder), log).step; };
+  const auto choose = [&] {
+    return pass_over_failed(self, run.path(), find_newest(self, folder), log).step;
+  };
   EXPECT_EQ(choose(), 20);
   count_attempt(self, run.path(), step_file_name(20));
   EXPECT_EQ(choose(), 20);  // one failure may be anything
@@ -140,7 +148,8 @@ TEST(Attempts, ACheckpointFromWhichTwoStartsFailedIsPassedOver) {
 
 TEST(Attempts, AFileThatSaysNothingCountsNone) {
   const Folder run;
-  for (const char* text : {"", "{", "[]", R"({"checkpoint": 3, "starts": 2})", R"({"checkpoint": "a"})"}) {
+  for (const char* text :
+       {"", "{", "[]", R"({"checkpoint": 3, "starts": 2})", R"({"checkpoint": "a"})"}) {
     std::ofstream(run / "restart.json") << text;
     EXPECT_EQ(read_attempts(self, run.path()).starts, 0) << text;
   }
@@ -148,13 +157,23 @@ TEST(Attempts, AFileThatSaysNothingCountsNone) {
 
 TEST(Rotation, KeepsTheNewestAndTheProtected) {
   const Folder folder;
-  for (const std::int64_t step : {1, 2, 3, 4, 5}) std::ofstream(folder / step_file_name(step)) << step;
-  for (const char* name : {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"}) std::ofstream(folder / name) << name;
-  fs::create_directories(folder / (step_file_name(0) + "/inner"));  // somebody else's, and no file: stays
+  for (const std::int64_t step : {1, 2, 3, 4, 5})
+    std::ofstream(folder / step_file_name(step)) << step;
+  for (const char* name :
+       {"best.h5", "step_000000006.h5.tmp", "step_000000001.h5.damaged", "notes.txt"})
+    std::ofstream(folder / name) << name;
+  fs::create_directories(folder /
+                         (step_file_name(0) + "/inner"));  // somebody else's, and no file: stays
   fs::create_directory(folder / step_file_name(9));
   rotate(folder.path(), {.newest = 2}, step_file_name(1));
-  const std::vector<std::string> expected{"best.h5",         "notes.txt",       step_file_name(0), step_file_name(1), "step_000000001.h5.damaged",
-                                          step_file_name(4), step_file_name(5), step_file_name(9)};
+  const std::vector<std::string> expected{"best.h5",
+                                          "notes.txt",
+                                          step_file_name(0),
+                                          step_file_name(1),
+                                          "step_000000001.h5.damaged",
+                                          step_file_name(4),
+                                          step_file_name(5),
+                                          step_file_name(9)};
   EXPECT_EQ(names_in(folder.path()), expected);
 }
 
@@ -164,7 +183,8 @@ TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
     std::ofstream(folder / step_file_name(step)) << step;
     rotate(folder.path(), {.newest = 2, .every_steps = 10}, step_file_name(step));
   }
-  const std::vector<std::string> expected{step_file_name(12), step_file_name(21), step_file_name(30), step_file_name(33)};
+  const std::vector<std::string> expected{step_file_name(12), step_file_name(21),
+                                          step_file_name(30), step_file_name(33)};
   EXPECT_EQ(names_in(folder.path()), expected);
 }
 
@@ -175,7 +195,8 @@ TEST(Rotation, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
     std::ofstream(folder / step_file_name(step)) << step;
     rotate(folder.path(), {.newest = 1, .every_steps = third}, step_file_name(step));
   }
-  const std::vector<std::string> expected{step_file_name(4), step_file_name(7), step_file_name(10), step_file_name(11)};
+  const std::vector<std::string> expected{step_file_name(4), step_file_name(7), step_file_name(10),
+                                          step_file_name(11)};
   EXPECT_EQ(names_in(folder.path()), expected);
 }
 
@@ -195,7 +216,8 @@ TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
 
 TEST(ExitRecord, IsReadBackAndRemoved) {
   const Folder folder;
-  write_exit_record(folder.path(), {"2026-01-02T03:04:05Z", ExitCode::stopped_early, "signal \"USR1\"\n", 12, "step_000000012.h5"});
+  write_exit_record(folder.path(), {"2026-01-02T03:04:05Z", ExitCode::stopped_early,
+                                    "signal \"USR1\"\n", 12, "step_000000012.h5"});
   const nlohmann::json json = nlohmann::json::parse(io::read_text_file(folder / "exit.json"));
   EXPECT_EQ(json["start"], "2026-01-02T03:04:05Z");
   EXPECT_EQ(json["code"], 75);

@@ -102,7 +102,9 @@ TEST_F(LeaseTest, WaitsForTheRestOfTheMinuteOfAnotherHost) {
 
 TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
   const test::StandInPrograms programs;
-  const auto squeue_prints = [&](const std::string& state) { programs.add("squeue", "echo " + state); };
+  const auto squeue_prints = [&](const std::string& state) {
+    programs.add("squeue", "echo " + state);
+  };
   squeue_prints("NODE_FAIL");
   leave({{"host", "another-host"}, {"job", "slurm 4711"}});
   const double began = monotonic_seconds();
@@ -116,7 +118,9 @@ TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
 }
 
 TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
-  leave({{"host", "another-host"}, {"job", "4711"}, {"heartbeat", wall_seconds()}});  // a minute for the holder to come by
+  leave({{"host", "another-host"},
+         {"job", "4711"},
+         {"heartbeat", wall_seconds()}});  // a minute for the holder to come by
   const pid_t holder = renewed();
   const std::string words = refusal();
   end(holder);
@@ -126,7 +130,8 @@ TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
 }
 
 TEST_F(LeaseTest, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
-  for (const nlohmann::json& changes : {nlohmann::json{{"process_start", ""}}, nlohmann::json{{"pid", 0}}}) {
+  for (const nlohmann::json& changes :
+       {nlohmann::json{{"process_start", ""}}, nlohmann::json{{"pid", 0}}}) {
     leave(changes);
     nlohmann::json json = held();
     json["heartbeat"] = wall_seconds() - 59.5;
@@ -161,9 +166,13 @@ TEST_F(LeaseTest, OfAContainerOfThisHostGoesByItsHeartbeat) {
 }
 
 TEST_F(LeaseTest, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
-  const auto said = [&](const std::string& words) { return io::read_text_file(folder / "log.txt").find(words) != std::string::npos; };
+  const auto said = [&](const std::string& words) {
+    return io::read_text_file(folder / "log.txt").find(words) != std::string::npos;
+  };
   const auto wait_for = [](const auto& condition) {
-    for (const double until = monotonic_seconds() + 300; !condition() && monotonic_seconds() < until;) ::usleep(10'000);
+    for (const double until = monotonic_seconds() + 300;
+         !condition() && monotonic_seconds() < until;)
+      ::usleep(10'000);
     return condition();
   };
   Log speaking(true);
@@ -172,9 +181,12 @@ TEST_F(LeaseTest, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
   const std::string run = folder / "run";
   fs::create_directory(run);
   const Lease lease(comm::Communicator(), run, speaking, times);
-  const std::string in_the_way = run + "/run.lock" + std::string(io::StagedFile::default_suffix) + std::to_string(::getpid());
+  const std::string in_the_way =
+      run + "/run.lock" + std::string(io::StagedFile::default_suffix) + std::to_string(::getpid());
   std::error_code taken;  // by the file of a heartbeat that is just being written
-  EXPECT_TRUE(wait_for([&] { return fs::create_directory(in_the_way, taken) || fs::is_directory(in_the_way, taken); }));
+  EXPECT_TRUE(wait_for([&] {
+    return fs::create_directory(in_the_way, taken) || fs::is_directory(in_the_way, taken);
+  }));
   EXPECT_TRUE(wait_for([&] { return said("stands still"); }));
   EXPECT_NO_THROW(lease.check());
   fs::remove(in_the_way);

@@ -13,7 +13,9 @@ using Along = parallel::Split::Along;
 
 std::vector<ParameterSpec> specs() {
   std::vector<ParameterSpec> specs;
-  const auto add = [&](const Shape& shape, const parallel::Split& split) { specs.push_back({.name = "tensor", .shape = shape, .split = split}); };
+  const auto add = [&](const Shape& shape, const parallel::Split& split) {
+    specs.push_back({.name = "tensor", .shape = shape, .split = split});
+  };
   add({7, 5}, {Along::rows});
   add({7, 5}, {Along::columns});
   add({3, 13}, {Along::columns, {5, 5, 3}});
@@ -32,7 +34,8 @@ void add_places(const Shape& shape, const io::Hdf5Box& box, std::vector<std::int
     std::int64_t rest = place;
     for (int i = shape.rank() - 1; i >= 0; rest /= shape[i], --i) {
       const auto dimension = static_cast<std::size_t>(i);
-      inside = inside && rest % shape[i] >= box.start[dimension] && rest % shape[i] < box.start[dimension] + box.count[dimension];
+      inside = inside && rest % shape[i] >= box.start[dimension] &&
+               rest % shape[i] < box.start[dimension] + box.count[dimension];
     }
     if (inside) places.push_back(place);
   }
@@ -48,18 +51,23 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
           for (std::int64_t begin = 0; begin < part.rows(); begin += step) {
             const std::int64_t end = std::min(begin + step, part.rows());
             std::vector<std::int64_t> places, expected;
-            for (const io::Hdf5Box& box : boxes_of_rows(spec, part, begin, end)) add_places(spec.shape, box, places);
-            std::sort(places.begin(), places.end());  // a union of boxes is transferred in this order
+            for (const io::Hdf5Box& box : boxes_of_rows(spec, part, begin, end))
+              add_places(spec.shape, box, places);
+            std::sort(places.begin(),
+                      places.end());  // a union of boxes is transferred in this order
             for (std::int64_t row = begin; row < end; ++row) {
               for (const Part::Segment& segment : part.segments()) {
-                for (std::int64_t i = 0; i < segment.count; ++i) expected.push_back((part.row_begin() + row) * spec.row_elements() + segment.file_column + i);
+                for (std::int64_t i = 0; i < segment.count; ++i)
+                  expected.push_back((part.row_begin() + row) * spec.row_elements() +
+                                     segment.file_column + i);
               }
             }
             EXPECT_EQ(places, expected);
             for (const std::int64_t place : places) ++held[static_cast<std::size_t>(place)];
           }
         }
-        EXPECT_EQ(held, std::vector<int>(held.size(), 1)) << to_string(spec.shape) << " over " << size;
+        EXPECT_EQ(held, std::vector<int>(held.size(), 1))
+            << to_string(spec.shape) << " over " << size;
       }
     }
   }
@@ -72,7 +80,9 @@ TEST(Boxes, OfNoRowsAreNone) {
   EXPECT_TRUE(boxes_of_rows(narrow, Part(narrow, 0, 2), 0, 4).empty());
 }
 
-Coverage operator+(const Coverage& a, const Coverage& b) { return {a.elements + b.elements, a.hash + b.hash}; }
+Coverage operator+(const Coverage& a, const Coverage& b) {
+  return {a.elements + b.elements, a.hash + b.hash};
+}
 
 TEST(Coverage, CountsHowOftenAWholeIsHeld) {
   for (const ParameterSpec& spec : specs()) {
@@ -80,7 +90,8 @@ TEST(Coverage, CountsHowOftenAWholeIsHeld) {
       Coverage sum;
       for (int rank = 0; rank < size; ++rank) {
         const Part part(spec, rank, size);
-        for (std::int64_t row = 0; row < part.rows(); ++row) sum = sum + coverage_of(part, row, row + 1);
+        for (std::int64_t row = 0; row < part.rows(); ++row)
+          sum = sum + coverage_of(part, row, row + 1);
       }
       EXPECT_EQ(times_held(spec, sum), 1u);
       EXPECT_EQ(times_held(spec, sum + sum + sum), 3u);
@@ -98,20 +109,25 @@ TEST(Coverage, SeesWhatIsMissingOrHeldTwice) {
       for (int twice = 0; twice < size; ++twice) {
         if (twice == missing) continue;
         for (const ParameterSpec& spec : {columns, rows}) {
-          // Of the parts one is held twice and one not: where both are of one extent, only the hash tells.
+          // Of the parts one is held twice and one not: where both are of one extent, only the hash
+          // tells.
           Coverage sum = coverage_of(Part(spec, twice, size), 0, Part(spec, twice, size).rows());
           for (int rank = 0; rank < size; ++rank) {
-            if (rank != missing) sum = sum + coverage_of(Part(spec, rank, size), 0, Part(spec, rank, size).rows());
+            if (rank != missing)
+              sum = sum + coverage_of(Part(spec, rank, size), 0, Part(spec, rank, size).rows());
           }
           EXPECT_EQ(times_held(spec, sum), 0u);
         }
       }
     }
   }
-  // Element (r, c) for element (r', c'), in every row and column sum as often as before: the diagonal of a 2 x 2 block for the other.
+  // Element (r, c) for element (r', c'), in every row and column sum as often as before: the
+  // diagonal of a 2 x 2 block for the other.
   const ParameterSpec spec{.name = "w", .shape = {2, 2}, .split = {Along::columns}};
   const Part left(spec, 0, 2), right(spec, 1, 2);
-  EXPECT_EQ(times_held(spec, coverage_of(left, 0, 1) + coverage_of(left, 0, 1) + coverage_of(right, 1, 2) + coverage_of(right, 1, 2)), 0u);
+  EXPECT_EQ(times_held(spec, coverage_of(left, 0, 1) + coverage_of(left, 0, 1) +
+                                 coverage_of(right, 1, 2) + coverage_of(right, 1, 2)),
+            0u);
 }
 
 }  // namespace

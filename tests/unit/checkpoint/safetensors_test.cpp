@@ -38,7 +38,10 @@ struct Safetensors : testing::Test {
 };
 
 TEST_F(Safetensors, RoundTrip) {
-  const std::vector<SafetensorsTensor> tensors{{"fc.weight", {2, 3}, {1, 2, 3, -4, 0.5f, 1e-30f}}, {"a", {1}, {7}}, {"empty", {0, 4}, {}}, {"scalar", {}, {3}}};
+  const std::vector<SafetensorsTensor> tensors{{"fc.weight", {2, 3}, {1, 2, 3, -4, 0.5f, 1e-30f}},
+                                               {"a", {1}, {7}},
+                                               {"empty", {0, 4}, {}},
+                                               {"scalar", {}, {3}}};
   write_safetensors(path, tensors, {{"format", "pt"}});
   const SafetensorsReader reader(path);
   ASSERT_EQ(reader.entries().size(), tensors.size());
@@ -50,38 +53,66 @@ TEST_F(Safetensors, RoundTrip) {
 }
 
 TEST_F(Safetensors, NarrowAndWideTypesBecomeFloat32) {
-  // 1.5, -2, the smallest subnormal, infinity in float16; 1.5, -2 in bfloat16 (IEEE 754 and its upper half); 0.1 in float64
+  // 1.5, -2, the smallest subnormal, infinity in float16; 1.5, -2 in bfloat16 (IEEE 754 and its
+  // upper half); 0.1 in float64
   const std::uint16_t numbers[] = {0x3E00, 0xC000, 0x0001, 0x7C00, 0x3FC0, 0xC000};
   const double wide = 0.1;
   std::string data(reinterpret_cast<const char*>(numbers), sizeof numbers);
   data.append(reinterpret_cast<const char*>(&wide), 8);
-  const std::string header = R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
-                             R"("d":{"dtype":"F64","shape":[1],"data_offsets":[12,20]}})";
+  const std::string header =
+      R"({"h":{"dtype":"F16","shape":[4],"data_offsets":[0,8]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[8,12]},)"
+      R"("d":{"dtype":"F64","shape":[1],"data_offsets":[12,20]}})";
   write_raw(header.size(), header, data);
   const SafetensorsReader reader(path);
-  EXPECT_EQ(reader.read_float32("h"), (std::vector<float>{1.5f, -2.0f, std::ldexp(1.0f, -24), INFINITY}));
+  EXPECT_EQ(reader.read_float32("h"),
+            (std::vector<float>{1.5f, -2.0f, std::ldexp(1.0f, -24), INFINITY}));
   EXPECT_EQ(reader.read_float32("b"), (std::vector<float>{1.5f, -2.0f}));
   EXPECT_EQ(reader.read_float32("d"), (std::vector<float>{0.1f}));
 }
 
 TEST_F(Safetensors, HeadersThatLieAreRefused) {
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})", 12).find("overlap"),
+  EXPECT_NE(
+      refusal(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+          12)
+          .find("overlap"),
+      std::string::npos);
+  EXPECT_NE(
+      refusal(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+          12)
+          .find("hole"),
+      std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), "")
+      << "bytes that belong to no tensor";
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", 8), "")
+      << "data cut short";
+  EXPECT_NE(refusal(R"({"a":{"dtype":"Q7","shape":[1],"data_offsets":[0,4]}})", 4).find("Q7"),
             std::string::npos);
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})", 12).find("hole"),
-            std::string::npos);
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 8), "") << "bytes that belong to no tensor";
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]}})", 8), "") << "data cut short";
-  EXPECT_NE(refusal(R"({"a":{"dtype":"Q7","shape":[1],"data_offsets":[0,4]}})", 4).find("Q7"), std::string::npos);
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "") << "shape and offsets disagree";
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})", 0), "") << "a product that overflows to 0";
+  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4), "")
+      << "shape and offsets disagree";
+  EXPECT_NE(
+      refusal(
+          R"({"a":{"dtype":"F32","shape":[4294967296,4294967296,4294967296],"data_offsets":[0,0]}})",
+          0),
+      "")
+      << "a product that overflows to 0";
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})", 4), "");
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}})", 4), "");
   EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1]}})", 4), "");
-  EXPECT_NE(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 4).find("twice"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+          4)
+          .find("twice"),
+      std::string::npos);
   EXPECT_NE(refusal(R"({"a":)", 0).find("JSON"), std::string::npos);
-  EXPECT_NE(refusal(R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4).find("array"), std::string::npos);
-  EXPECT_NE(refusal(R"({"a":{"dtype":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}}", 0).find("nested"), std::string::npos);
+  EXPECT_NE(refusal(R"({"a":{"dtype":["F32"],"shape":[1],"data_offsets":[0,4]}})", 4).find("array"),
+            std::string::npos);
+  EXPECT_NE(
+      refusal(R"({"a":{"dtype":)" + std::string(100'000, '[') + std::string(100'000, ']') + "}}", 0)
+          .find("nested"),
+      std::string::npos);
   EXPECT_NE(refusal(R"([1])", 0), "");
 }
 

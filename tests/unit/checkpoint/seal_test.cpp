@@ -44,14 +44,17 @@ TEST_F(Seal, SeesEveryChangedByte) {
     changed[at] = static_cast<char>(changed[at] ^ static_cast<char>(1 + random % 255));
     expect_damage(check(changed), "the change of byte " + std::to_string(at));
   };
-  for (std::uint64_t i = 0; i < 200; ++i) change(philox(key, i, 0).word[0] % whole.size(), philox(key, i, 0).word[1]);
-  for (std::size_t at = 0; at < 40; ++at) change(at, at);  // all of the seal's own fields, and zeros behind them
+  for (std::uint64_t i = 0; i < 200; ++i)
+    change(philox(key, i, 0).word[0] % whole.size(), philox(key, i, 0).word[1]);
+  for (std::size_t at = 0; at < 40; ++at)
+    change(at, at);  // all of the seal's own fields, and zeros behind them
 }
 
 TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
   const std::string step_file = folder / step_file_name(1000);
   write_text(step_file, whole);
-  ASSERT_EQ(find_newest(comm::Communicator(), folder.path()).path, step_file);  // unchanged it is taken
+  ASSERT_EQ(find_newest(comm::Communicator(), folder.path()).path,
+            step_file);  // unchanged it is taken
   const std::uint64_t key = random_key(2, "seal test");
   for (std::uint64_t i = 0; i < 1000; ++i) {
     const std::size_t at = philox(key, i, 0).word[0] % whole.size();
@@ -60,7 +63,8 @@ TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
     write_text(step_file, whole);
     expect_damage(verify_checkpoint(step_file), "the change of byte " + std::to_string(at));
     const Choice choice = find_newest(comm::Communicator(), folder.path());
-    EXPECT_TRUE(choice.path.empty() && choice.rejected.size() == 1) << "taken with byte " << at << " changed";
+    EXPECT_TRUE(choice.path.empty() && choice.rejected.size() == 1)
+        << "taken with byte " << at << " changed";
     whole[at] = before;
   }
 }
@@ -94,7 +98,8 @@ TEST_F(Seal, NamesTheBlockAndItsBytes) {
 
 TEST_F(Seal, SeesCutExtendedAndZeroedFiles) {
   for (const std::size_t size :
-       {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{100}, std::size_t{512}, std::size_t{1024}, whole.size() / 2, whole.size() - 1}) {
+       {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{100}, std::size_t{512},
+        std::size_t{1024}, whole.size() / 2, whole.size() - 1}) {
     expect_damage(check(whole.substr(0, size)), "a cut to " + std::to_string(size));
   }
   expect_damage(check(whole + std::string(1, '\0')), "one more byte");
@@ -130,7 +135,8 @@ TEST_F(Seal, VerifyAgreesWithIt) {
 TEST(SealOfManyBlocks, FindsTheBlock) {
   const Folder folder;
   Example example;
-  example.add("model", "large.weight", {9, 1 << 18}, parallel::InnerOrder::plain);  // 9 MiB: three blocks
+  example.add("model", "large.weight", {9, 1 << 18},
+              parallel::InnerOrder::plain);  // 9 MiB: three blocks
   write(comm::Communicator(), folder / "large.h5", example.pieces(), example_info());
   EXPECT_EQ(check_seal(folder / "large.h5"), "");
   const io::File file(folder / "large.h5", io::File::Mode::update);
@@ -139,7 +145,8 @@ TEST(SealOfManyBlocks, FindsTheBlock) {
   file.read_at(at, &byte, 1);
   byte = static_cast<char>(byte ^ 16);
   file.write_at(at, &byte, 1);
-  EXPECT_NE(check_seal(folder / "large.h5").find("block 2 of 3"), std::string::npos) << check_seal(folder / "large.h5");
+  EXPECT_NE(check_seal(folder / "large.h5").find("block 2 of 3"), std::string::npos)
+      << check_seal(folder / "large.h5");
 }
 
 }  // namespace

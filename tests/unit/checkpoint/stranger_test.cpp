@@ -18,7 +18,9 @@ void write_foreign(const std::string& path, Example& example, std::int64_t compl
   file.write_attribute("/", "step", std::int64_t{7});
   const Shape& shape = example.specs[1].shape;
   const std::vector<double> wide(example.values[1].begin(), example.values[1].end());
-  file.create_dataset("model/fc.weight", io::Hdf5Number::float64, std::span(shape.begin(), shape.end())).write_all(io::Hdf5Number::float64, wide.data());
+  file.create_dataset("model/fc.weight", io::Hdf5Number::float64,
+                      std::span(shape.begin(), shape.end()))
+      .write_all(io::Hdf5Number::float64, wide.data());
   file.close();
 }
 
@@ -35,7 +37,8 @@ TEST(Stranger, IsReadWithoutSealAndDigests) {
   EXPECT_FALSE(contents.tensors[0].has_digest);
 
   std::vector<float> values(example.values[1].size());
-  const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, example.specs[1].rows(), values.data()}};
+  const std::vector<Piece> pieces{
+      {"model/fc.weight", &example.specs[1], 0, example.specs[1].rows(), values.data()}};
   read(comm::Communicator(), folder / "foreign.h5", pieces);
   EXPECT_EQ(values, example.values[1]);  // float64 that came from float32 goes back exactly
 }
@@ -45,7 +48,8 @@ TEST(Stranger, HalfWrittenOrOfAnotherKindIsRefused) {
   Example example;
   write_foreign(folder / "half.h5", example, 0);
   EXPECT_THROW(read_contents(folder / "half.h5"), InputError);
-  io::Hdf5File::create(folder / "other.h5", {}).write_attribute("/", "format", std::string("trireme-shard"));
+  io::Hdf5File::create(folder / "other.h5", {})
+      .write_attribute("/", "format", std::string("trireme-shard"));
   EXPECT_THROW(read_contents(folder / "other.h5"), InputError);
   EXPECT_THROW(read_contents(folder / "missing.h5"), InputError);
 }
@@ -64,7 +68,8 @@ TEST(Stranger, CountsBelowZeroAreRefused) {
       read_contents(folder / "below.h5");
       ADD_FAILURE() << name;
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("attribute " + name), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("attribute " + name), std::string::npos)
+          << error.what();
     }
   }
 }
@@ -99,11 +104,15 @@ std::int64_t write_with_digest(const std::string& path, Example& example, std::u
   const Shape& shape = example.specs[1].shape;
   std::int64_t place = -1;
   {
-    const io::Hdf5Dataset dataset = file.create_dataset("model/fc.weight", io::Hdf5Number::float32, std::span(shape.begin(), shape.end()));
+    const io::Hdf5Dataset dataset = file.create_dataset("model/fc.weight", io::Hdf5Number::float32,
+                                                        std::span(shape.begin(), shape.end()));
     dataset.write_all(io::Hdf5Number::float32, example.values[1].data());
     place = dataset.description().offset;
   }
-  file.write_attribute("model/fc.weight", "digest", digest_rows(example.specs[1], parallel::Part(example.specs[1]), 0, 11, example.values[1].data()) + wrong);
+  file.write_attribute("model/fc.weight", "digest",
+                       digest_rows(example.specs[1], parallel::Part(example.specs[1]), 0, 11,
+                                   example.values[1].data()) +
+                           wrong);
   file.close();
   return place;
 }

@@ -24,14 +24,16 @@ std::string idx_file(std::vector<std::uint32_t> extents, std::size_t bytes) {
 
 void compress_to(const std::string& path, const std::string& text) {
   const gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
+            static_cast<int>(text.size()));
   gzclose(file);
 }
 
 // All items, read in two parts with one item passed over between them.
 std::string read_through(const std::string& path) {
   IdxReader reader(path, 3);
-  const auto item = static_cast<std::size_t>(reader.item_bytes()), items = static_cast<std::size_t>(reader.shape()[0]);
+  const auto item = static_cast<std::size_t>(reader.item_bytes()),
+             items = static_cast<std::size_t>(reader.shape()[0]);
   std::string first(item, ' '), rest(item * (items - 2), ' ');
   reader.read(std::as_writable_bytes(std::span(first)));
   reader.skip(1);
@@ -64,8 +66,10 @@ TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
   EXPECT_TRUE(holds(refusal("header", whole.substr(0, 9)), "cut short"));
   EXPECT_TRUE(holds(refusal("empty", ""), "cut short"));
   EXPECT_TRUE(holds(refusal("labels", idx_file({600}, 600)), "00 00 08 01"));
-  EXPECT_TRUE(holds(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
-  EXPECT_TRUE(holds(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)), "cannot be"));
+  EXPECT_TRUE(
+      holds(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
+  EXPECT_TRUE(
+      holds(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)), "cannot be"));
   EXPECT_TRUE(holds(refusal("zero", idx_file({40, 0, 3}, 0)), "cannot be"));
   EXPECT_TRUE(holds(message_of<InputError>([&] { IdxReader(folder / "none", 3); }), "none"));
 }
@@ -84,11 +88,18 @@ TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
   };
   const auto nothing = [](std::string&) {};
   EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 500), nothing), "cut short"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 700), nothing), "more bytes than its header says"));
+  EXPECT_TRUE(
+      holds(refusal(idx_file({40, 5, 3}, 700), nothing), "more bytes than its header says"));
   EXPECT_TRUE(holds(refusal(idx_file({1u << 24, 5, 3}, 600), nothing), "cannot hold"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600), [](std::string& packed) { packed.resize(packed.size() / 2); }), "cut short"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600), [](std::string& packed) { packed.resize(packed.size() - 3); }), "damaged"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600), [](std::string& packed) { packed[packed.size() - 6] ^= 1; }), "damaged"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600),
+                            [](std::string& packed) { packed.resize(packed.size() / 2); }),
+                    "cut short"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600),
+                            [](std::string& packed) { packed.resize(packed.size() - 3); }),
+                    "damaged"));
+  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600),
+                            [](std::string& packed) { packed[packed.size() - 6] ^= 1; }),
+                    "damaged"));
 }
 
 }  // namespace

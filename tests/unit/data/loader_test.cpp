@@ -21,7 +21,8 @@ constexpr std::int64_t samples = 103, global = 16;
 struct LoaderTest : testing::Test {
   void SetUp() override { set.write(folder / "set", {50, 53}); }
 
-  LoaderOptions training(std::int64_t micro, int rank, int size, int workers, bool drop_last = true) const {
+  LoaderOptions training(std::int64_t micro, int rank, int size, int workers,
+                         bool drop_last = true) const {
     LoaderOptions options;
     options.order = {.seed = 7, .samples = samples, .shuffle = Shuffle::full};
     options.cutter = {.samples = samples, .global = global, .drop_last = drop_last};
@@ -56,11 +57,13 @@ struct LoaderTest : testing::Test {
     return rows;
   }
   // The global batches that `size` replicas together see, in order.
-  std::vector<Row> steps(std::int64_t count, std::int64_t micro, int size, int workers, Cursor from = {0, 0}, bool drop_last = true) {
+  std::vector<Row> steps(std::int64_t count, std::int64_t micro, int size, int workers,
+                         Cursor from = {0, 0}, bool drop_last = true) {
     const Dataset dataset(folder / "set");
     std::vector<std::unique_ptr<Loader>> replicas;
     for (int rank = 0; rank < size; ++rank) {
-      replicas.push_back(std::make_unique<Loader>(dataset, training(micro, rank, size, workers, drop_last)));
+      replicas.push_back(
+          std::make_unique<Loader>(dataset, training(micro, rank, size, workers, drop_last)));
       replicas.back()->start(from);
     }
     std::vector<Row> seen;
@@ -94,7 +97,8 @@ TEST_F(LoaderTest, EveryLayoutSeesTheSameGlobalBatches) {
   EXPECT_EQ(steps(15, 8, 2, 2), reference);
   EXPECT_EQ(steps(15, 2, 4, 4), reference);
   std::set<std::int64_t> first_epoch;
-  for (std::int64_t i = 0; i < samples / global * global; ++i) first_epoch.insert(reference[static_cast<std::size_t>(i)].sample);
+  for (std::int64_t i = 0; i < samples / global * global; ++i)
+    first_epoch.insert(reference[static_cast<std::size_t>(i)].sample);
   EXPECT_EQ(static_cast<std::int64_t>(first_epoch.size()), samples / global * global);
 }
 
@@ -102,7 +106,9 @@ TEST_F(LoaderTest, StepsPastTheEpochsEndGoOnInTheNextEpochsOrder) {
   const std::vector<Row> reference = steps(20, 16, 1, 2, {0, 0}, false);
   EXPECT_EQ(steps(20, 4, 2, 2, {0, 0}, false), reference);
   const Order order{.seed = 7, .samples = samples, .shuffle = Shuffle::full};
-  for (std::int64_t i = 0; i < 20 * global; ++i) EXPECT_EQ(reference[static_cast<std::size_t>(i)].sample, order.sample(i / samples, i % samples));
+  for (std::int64_t i = 0; i < 20 * global; ++i)
+    EXPECT_EQ(reference[static_cast<std::size_t>(i)].sample,
+              order.sample(i / samples, i % samples));
 }
 
 TEST_F(LoaderTest, ARestartInsideAnEpochSeesTheSameRest) {
@@ -113,7 +119,8 @@ TEST_F(LoaderTest, ARestartInsideAnEpochSeesTheSameRest) {
   EXPECT_EQ(steps(5, 4, 2, 2, cursor), std::vector<Row>(whole.begin() + 9 * global, whole.end()));
 }
 
-/// An emulated device is late, and throws where a copy's source is another than when the copy was given.
+/// An emulated device is late, and throws where a copy's source is another than when the copy was
+/// given.
 TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
   constexpr Device device{DeviceKind::emulated, 0};
   const std::vector<Row> reference = steps(15, 4, 1, 2);
@@ -124,7 +131,8 @@ TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
   Loader loader(dataset, options);
   const std::size_t bytes = 4 * reference.front().image.size(), batches = reference.size() / 4;
   const Allocation there(device, bytes * batches, "copies");
-  for (const std::size_t taken : {std::size_t{2}, batches}) {  // started again while a copy is under way
+  for (const std::size_t taken :
+       {std::size_t{2}, batches}) {  // started again while a copy is under way
     loader.start({0, 0});
     for (std::size_t index = 0; index < taken; ++index) {
       const MicroBatch& batch = loader.next();
@@ -137,7 +145,9 @@ TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
   copy_bytes(stream, came.data(), there.data(), came.size());
   for (std::size_t row = 0; row < reference.size(); ++row) {
     const std::vector<std::byte>& image = reference[row].image;
-    ASSERT_TRUE(std::equal(image.begin(), image.end(), came.begin() + static_cast<std::ptrdiff_t>(row * image.size()))) << row;
+    ASSERT_TRUE(std::equal(image.begin(), image.end(),
+                           came.begin() + static_cast<std::ptrdiff_t>(row * image.size())))
+        << row;
   }
 }
 
@@ -193,7 +203,8 @@ TEST_F(LoaderTest, EvaluationCoversEachSampleOnceInOrder) {
               EXPECT_EQ(row.shift_row, 0);
               if (row.sample < 0) {
                 EXPECT_EQ(row.label, -1);
-                EXPECT_TRUE(std::all_of(row.image.begin(), row.image.end(), [](std::byte byte) { return byte == std::byte{0}; }));
+                EXPECT_TRUE(std::all_of(row.image.begin(), row.image.end(),
+                                        [](std::byte byte) { return byte == std::byte{0}; }));
               } else {
                 ++counts[row.sample];
                 EXPECT_EQ(row.label, set.labels[static_cast<std::size_t>(row.sample)]);
@@ -225,22 +236,28 @@ TEST_F(LoaderTest, ASteadyStepAllocatesNothing) {
 TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   const Dataset dataset(folder / "set");
   const std::string shard = folder / "set/shard_00001.h5";
-  std::filesystem::resize_file(shard, 2048);  // cut while it is open: what a failing disk looks like
+  std::filesystem::resize_file(shard,
+                               2048);  // cut while it is open: what a failing disk looks like
   LoaderOptions options = training(8, 0, 1, 2);
   options.training = false;
   Loader loader(dataset, options);
   loader.start({0, 0});
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(loader.next().valid, 8);  // samples 0 to 47 lie in the first shard
-  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { loader.next(); }), "shard_00001.h5: ends at byte 2048"));
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(loader.next().valid, 8);  // samples 0 to 47 lie in the first shard
+  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { loader.next(); }),
+                          "shard_00001.h5: ends at byte 2048"));
   EXPECT_THROW(loader.next(), InputError);
 }
 
 TEST_F(LoaderTest, BatchesThatDoNotFitAreRefused) {
   const Dataset dataset(folder / "set");
-  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { Loader(dataset, training(3, 0, 2, 1)); }), "batch.global = 16"));
+  EXPECT_TRUE(
+      test::holds(test::message_of<InputError>([&] { Loader(dataset, training(3, 0, 2, 1)); }),
+                  "batch.global = 16"));
   LoaderOptions large = training(8, 0, 1, 1);
   large.cutter.global = 104;
-  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { Loader(dataset, large); }), "more than the 103 training samples"));
+  EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { Loader(dataset, large); }),
+                          "more than the 103 training samples"));
 }
 
 }  // namespace

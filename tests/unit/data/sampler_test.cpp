@@ -13,7 +13,8 @@ namespace {
 
 std::vector<std::int64_t> epoch_of(const Order& order, std::int64_t epoch) {
   std::vector<std::int64_t> samples;
-  for (std::int64_t position = 0; position < order.samples; ++position) samples.push_back(order.sample(epoch, position));
+  for (std::int64_t position = 0; position < order.samples; ++position)
+    samples.push_back(order.sample(epoch, position));
   return samples;
 }
 
@@ -22,7 +23,8 @@ TEST(Order, AnEpochHoldsEachSampleOnceWhateverTheSizes) {
     for (const std::int64_t samples : {1, 2, 7, 64, 100, 1009}) {
       for (const std::int64_t block : {1, 8, 5000}) {
         for (const std::int64_t window : {1, 33, 5000}) {
-          const Order order{.seed = 3, .samples = samples, .shuffle = shuffle, .block = block, .window = window};
+          const Order order{
+              .seed = 3, .samples = samples, .shuffle = shuffle, .block = block, .window = window};
           for (const std::int64_t epoch : {0, 1, 1000}) {
             std::vector<std::int64_t> found = epoch_of(order, epoch);
             std::sort(found.begin(), found.end());
@@ -50,8 +52,10 @@ TEST(Order, ChangesWithEpochAndSeedAndNothingElse) {
 }
 
 TEST(Order, BlocksReadRunsOfNeighbours) {
-  // A window of w positions takes its samples from about w / block runs (plus those cut at its ends, and one where the turn wraps).
-  const Order order{.seed = 5, .samples = 10'000, .shuffle = Shuffle::blocks, .block = 100, .window = 1000};
+  // A window of w positions takes its samples from about w / block runs (plus those cut at its
+  // ends, and one where the turn wraps).
+  const Order order{
+      .seed = 5, .samples = 10'000, .shuffle = Shuffle::blocks, .block = 100, .window = 1000};
   for (std::int64_t window = 0; window < 10; ++window) {
     std::set<std::int64_t> samples;
     for (std::int64_t i = 0; i < 1000; ++i) samples.insert(order.sample(0, window * 1000 + i));
@@ -65,7 +69,8 @@ TEST(Order, BlocksReadRunsOfNeighbours) {
 }
 
 TEST(Order, BlocksLeaveNoSampleAlwaysAtTheEnd) {
-  const Order order{.seed = 5, .samples = 1009, .shuffle = Shuffle::blocks, .block = 100, .window = 100};
+  const Order order{
+      .seed = 5, .samples = 1009, .shuffle = Shuffle::blocks, .block = 100, .window = 100};
   std::set<std::int64_t> last;
   for (std::int64_t epoch = 0; epoch < 50; ++epoch) last.insert(order.sample(epoch, 1008));
   EXPECT_GT(last.size(), 40u);  // 50 draws from 1009: all but about one are different

@@ -50,7 +50,8 @@ TEST(Shard, ClassesAreCountedFromTheLabelsWhereTheyHaveNoNames) {
   const test::ScratchFolder folder;
   ImageSet set(30, 4);
   set.write(folder / "set", {30});
-  EXPECT_EQ(Dataset(folder / "set").info().class_count, *std::max_element(set.labels.begin(), set.labels.end()) + 1);
+  EXPECT_EQ(Dataset(folder / "set").info().class_count,
+            *std::max_element(set.labels.begin(), set.labels.end()) + 1);
 }
 
 TEST(Shard, TheIdentityIsOfNamesAndCounts) {
@@ -65,9 +66,11 @@ TEST(Shard, TheIdentityIsOfNamesAndCounts) {
 TEST(Shard, TheSameInputGivesTheSameBytes) {
   const test::ScratchFolder folder;
   ImageSet(40).write(folder / "a", {40}, {"a", "b", "c", "d", "e"});
-  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // HDF5 keeps times in seconds, where it is let
+  std::this_thread::sleep_for(
+      std::chrono::milliseconds(1100));  // HDF5 keeps times in seconds, where it is let
   ImageSet(40).write(folder / "b", {40}, {"a", "b", "c", "d", "e"});
-  EXPECT_EQ(io::read_text_file(folder / "a/shard_00000.h5"), io::read_text_file(folder / "b/shard_00000.h5"));
+  EXPECT_EQ(io::read_text_file(folder / "a/shard_00000.h5"),
+            io::read_text_file(folder / "b/shard_00000.h5"));
 }
 
 TEST(Shard, AnyFlippedBitOfASampleIsFoundAndItsBlockNamed) {
@@ -104,7 +107,8 @@ TEST(Shard, IsDescribedInWords) {
 TEST(Shard, LabelsThatAreNoClassesAreNotWritten) {
   const test::ScratchFolder folder;
   ImageSet set(10);
-  const std::string message = message_of<InputError>([&] { set.write(folder.path(), {10}, {"only", "two"}); });
+  const std::string message =
+      message_of<InputError>([&] { set.write(folder.path(), {10}, {"only", "two"}); });
   EXPECT_TRUE(holds(message, "past the 2 classes"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
@@ -120,11 +124,13 @@ TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   other.labels = {0};
   other.write(folder / "other", {1});
   std::filesystem::copy(folder / "other/shard_00000.h5", folder / "sizes/shard_00001.h5");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "sizes"); }), "shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "sizes"); }),
+                    "shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1"));
   ImageSet(10).write(folder / "classes", {10}, {"a", "b", "c", "d", "e"});
   ImageSet(10).write(folder / "renamed", {10}, {"a", "b", "c", "e", "d"});
   std::filesystem::copy(folder / "renamed/shard_00000.h5", folder / "classes/shard_00001.h5");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Shards of other programs: whatever h5py may write is read, and what is no shard is refused by name.
+// Shards of other programs: whatever h5py may write is read, and what is no shard is refused by
+// name.
 #include <algorithm>
 #include <functional>
 
@@ -41,7 +42,8 @@ struct ForeignShard {
     const hid_t type = text_type(variable_strings, text.size()), space = H5Screate(H5S_SCALAR);
     const hid_t attribute = H5Acreate2(owner, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
     const char* characters = text.c_str();
-    H5Awrite(attribute, type, variable_strings ? static_cast<const void*>(&characters) : characters);
+    H5Awrite(attribute, type,
+             variable_strings ? static_cast<const void*>(&characters) : characters);
     H5Aclose(attribute);
     H5Sclose(space);
     H5Tclose(type);
@@ -63,7 +65,9 @@ struct ForeignShard {
     if (!format.empty()) put_text(file, "format", format);
     if (!kind.empty()) put_text(file, "kind", kind);
     if (has_version) {
-      const hid_t space = H5Screate(H5S_SCALAR), attribute = H5Acreate2(file, "version", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
+      const hid_t space = H5Screate(H5S_SCALAR),
+                  attribute =
+                      H5Acreate2(file, "version", H5T_IEEE_F64LE, space, H5P_DEFAULT, H5P_DEFAULT);
       H5Awrite(attribute, H5T_NATIVE_DOUBLE, &version);
       H5Aclose(attribute);
       H5Sclose(space);
@@ -75,13 +79,16 @@ struct ForeignShard {
       H5Pset_shuffle(layout);
       H5Pset_deflate(layout, 4);
     }
-    const hid_t image_space = H5Screate_simple(static_cast<int>(image_shape.size()), image_shape.data(), nullptr);
-    const hid_t images = H5Dcreate2(file, "images", image_type, image_space, H5P_DEFAULT, layout, H5P_DEFAULT);
+    const hid_t image_space =
+        H5Screate_simple(static_cast<int>(image_shape.size()), image_shape.data(), nullptr);
+    const hid_t images =
+        H5Dcreate2(file, "images", image_type, image_space, H5P_DEFAULT, layout, H5P_DEFAULT);
     H5Dwrite(images, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, set.images.data());
     std::vector<std::int64_t> wide;
     for (const std::int32_t label : set.labels) wide.push_back(label + label_shift);
     const hid_t label_space = H5Screate_simple(1, &label_count, nullptr);
-    const hid_t labels = H5Dcreate2(file, "labels", label_type, label_space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+    const hid_t labels =
+        H5Dcreate2(file, "labels", label_type, label_space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
     H5Dwrite(labels, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, wide.data());
     for (const hid_t dataset : {images, labels}) H5Dclose(dataset);
     for (const hid_t space : {image_space, label_space}) H5Sclose(space);
@@ -122,7 +129,8 @@ TEST(ForeignShard, IsReadWhateverItsStorageAndTypes) {
   chunked.image_chunk = {8, 3, 2, 1};
   chunked.label_type = H5T_STD_I64LE;
   expect_same_samples(chunked);
-  ForeignShard split;  // as h5py guesses chunks: samples are cut too, and big-endian labels of one byte more than they need
+  ForeignShard split;  // as h5py guesses chunks: samples are cut too, and big-endian labels of one
+                       // byte more than they need
   split.image_chunk = {16, 2, 1, 1};
   split.label_type = H5T_STD_U16BE;
   split.variable_strings = false;

@@ -75,13 +75,15 @@ TEST(TokenFile, EveryTypeOfNumbersBecomesTheNarrowestThatHoldsTheVocabulary) {
     }
   };
   for (const auto& [bytes, text] :
-       {std::pair(1, raw<std::uint8_t>(tokens)), std::pair(2, raw<std::uint16_t>(tokens)), std::pair(4, raw<std::uint32_t>(tokens))}) {
+       {std::pair(1, raw<std::uint8_t>(tokens)), std::pair(2, raw<std::uint16_t>(tokens)),
+        std::pair(4, raw<std::uint32_t>(tokens))}) {
     io::replace_file(folder / "tokens.bin", text);
     expect(raw_token_file(folder / "tokens.bin", bytes));
   }
   for (const auto& [type, text] :
-       {std::pair("|u1", raw<std::uint8_t>(tokens)), std::pair("<u2", raw<std::uint16_t>(tokens)), std::pair("<u4", raw<std::uint32_t>(tokens)),
-        std::pair("<i4", raw<std::int32_t>(tokens)), std::pair("<i8", raw<std::int64_t>(tokens)), std::pair("|i1", raw<std::int8_t>(tokens))}) {
+       {std::pair("|u1", raw<std::uint8_t>(tokens)), std::pair("<u2", raw<std::uint16_t>(tokens)),
+        std::pair("<u4", raw<std::uint32_t>(tokens)), std::pair("<i4", raw<std::int32_t>(tokens)),
+        std::pair("<i8", raw<std::int64_t>(tokens)), std::pair("|i1", raw<std::int8_t>(tokens))}) {
     for (const char version : {1, 2, 3}) {
       io::replace_file(folder / "tokens.npy", npy(npy_header(type, "(101,)"), text, version));
       expect(npy_token_file(folder / "tokens.npy"));
@@ -103,8 +105,10 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   EXPECT_TRUE(holds(refusal(npy(npy_header(">u2", "(10,)"), data)), "'>u2'"));
   EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(5, 2)"), data)), "(5, 2)"));
   EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "()"), data)), "one dimension"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(11,)"), data)), "11 tokens of 2 bytes, but 20 bytes"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)), "but 20 bytes"));
+  EXPECT_TRUE(
+      holds(refusal(npy(npy_header("<u2", "(11,)"), data)), "11 tokens of 2 bytes, but 20 bytes"));
+  EXPECT_TRUE(
+      holds(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)), "but 20 bytes"));
   EXPECT_TRUE(holds(refusal(npy("{'fortran_order': False, 'shape': (10,), }", data)), "no descr"));
   EXPECT_TRUE(holds(refusal(npy("{'descr': '<u2', 'shape':", data)), "one dimension"));
   EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(10,)"), data, 9)), "version 9"));
@@ -113,7 +117,8 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   EXPECT_TRUE(holds(refusal("x"), "too short"));
   EXPECT_TRUE(holds(message_of<InputError>([&] { npy_token_file(folder / "none"); }), "none"));
   io::replace_file(path, "abc");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { raw_token_file(path, 2); }), "3 bytes are no whole number of tokens"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { raw_token_file(path, 2); }),
+                    "3 bytes are no whole number of tokens"));
 }
 
 TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
@@ -121,13 +126,19 @@ TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
   const auto refusal = [&](const std::string& type, const std::string& data) {
     io::replace_file(folder / "tokens.npy", npy(npy_header(type, "(4,)"), data));
     const TokenFile file = npy_token_file(folder / "tokens.npy");
-    return message_of<InputError>([&] { write_token_runs(folder / "shard.h5", {.vocabulary = 100, .tokenizer = {}}, {file}, {{0, 1, 3}}, false); });
+    return message_of<InputError>([&] {
+      write_token_runs(folder / "shard.h5", {.vocabulary = 100, .tokenizer = {}}, {file},
+                       {{0, 1, 3}}, false);
+    });
   };
-  EXPECT_TRUE(holds(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})), "tokens.npy: token 100 at position 3 is outside the vocabulary of 100"));
+  EXPECT_TRUE(holds(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})),
+                    "tokens.npy: token 100 at position 3 is outside the vocabulary of 100"));
   EXPECT_TRUE(holds(refusal("<i8", raw<std::int64_t>({1, 2, -1, 3})), "token -1 at position 2"));
-  EXPECT_TRUE(holds(refusal("<u8", raw<std::uint64_t>({1, 2, std::int64_t{1} << 40, 3})), "at position 2"));
+  EXPECT_TRUE(
+      holds(refusal("<u8", raw<std::uint64_t>({1, 2, std::int64_t{1} << 40, 3})), "at position 2"));
   EXPECT_FALSE(std::filesystem::exists(folder / "shard.h5"));
-  EXPECT_EQ(refusal("<u2", raw<std::uint16_t>({100, 2, 3, 99})), "");  // the first token is not taken
+  EXPECT_EQ(refusal("<u2", raw<std::uint16_t>({100, 2, 3, 99})),
+            "");  // the first token is not taken
 }
 
 TEST(TokenFile, RunsOfSeveralFilesFollowOneAnotherAndAreDocuments) {
@@ -135,16 +146,20 @@ TEST(TokenFile, RunsOfSeveralFilesFollowOneAnotherAndAreDocuments) {
   const std::vector<std::int64_t> all = some_tokens(90, 500);
   io::replace_file(folder / "a", raw<std::uint16_t>({all.begin(), all.begin() + 40}));
   io::replace_file(folder / "b", raw<std::uint16_t>({all.begin() + 40, all.end()}));
-  const std::vector<TokenFile> files{raw_token_file(folder / "a", 2), raw_token_file(folder / "b", 2)};
+  const std::vector<TokenFile> files{raw_token_file(folder / "a", 2),
+                                     raw_token_file(folder / "b", 2)};
   const std::vector<TokenRun> runs{{0, 0, 40}, {1, 0, 50}};
   const std::vector<TokenRun> part = cut(runs, 30, 60);
   EXPECT_EQ(part, (std::vector<TokenRun>{{0, 30, 10}, {1, 0, 20}}));
   EXPECT_EQ(cut(runs, 40, 90), (std::vector<TokenRun>{{1, 0, 50}}));
   EXPECT_TRUE(cut(runs, 40, 40).empty());
   write_token_runs(folder / "shard.h5", {.vocabulary = 500, .tokenizer = {}}, files, part, true);
-  EXPECT_EQ(tokens_of(folder / "shard.h5"), std::vector<std::int64_t>(all.begin() + 30, all.begin() + 60));
+  EXPECT_EQ(tokens_of(folder / "shard.h5"),
+            std::vector<std::int64_t>(all.begin() + 30, all.begin() + 60));
   std::vector<std::uint64_t> documents(3);
-  io::Hdf5File::open(folder / "shard.h5").dataset("documents").read_all(io::Hdf5Number::uint64, documents.data());
+  io::Hdf5File::open(folder / "shard.h5")
+      .dataset("documents")
+      .read_all(io::Hdf5Number::uint64, documents.data());
   EXPECT_EQ(documents, (std::vector<std::uint64_t>{0, 10, 30}));
 }
 
@@ -158,21 +173,25 @@ TEST(TokenFile, TheEndOfEveryFileIsHeldOutInProportion) {
     for (const TokenRun& run : split.rest) EXPECT_EQ(run.first, 0);
     for (const TokenRun& run : split.held_out) {
       EXPECT_EQ(run.first + run.count, files[run.file].count);
-      EXPECT_NEAR(static_cast<double>(run.count), static_cast<double>(held) * static_cast<double>(files[run.file].count) / 200, 1) << "rounding of two sums";
+      EXPECT_NEAR(static_cast<double>(run.count),
+                  static_cast<double>(held) * static_cast<double>(files[run.file].count) / 200, 1)
+          << "rounding of two sums";
     }
   }
 }
 
 void compress_to(const std::string& path, const std::string& text) {
   const gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())), static_cast<int>(text.size()));
+  ASSERT_EQ(gzwrite(file, text.data(), static_cast<unsigned>(text.size())),
+            static_cast<int>(text.size()));
   gzclose(file);
 }
 
 TEST(TextFile, BytesOfPlainAndCompressedTextsAreTheirTokens) {
   const test::ScratchFolder folder;
   std::string text;
-  for (int i = 0; i < 1'000'000; ++i) text += static_cast<char>(i * 7 + i / 1000);  // any bytes, several pieces
+  for (int i = 0; i < 1'000'000; ++i)
+    text += static_cast<char>(i * 7 + i / 1000);  // any bytes, several pieces
   io::replace_file(folder / "plain", text);
   compress_to(folder / "packed.gz", text);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
@@ -192,9 +211,12 @@ TEST(TextFile, DamagedCompressedTextsAreRefused) {
   packed[packed.size() - 6] ^= 1;
   io::replace_file(folder / "wrong.gz", packed);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
-  EXPECT_TRUE(holds(message_of<InputError>([&] { encode_text_file(folder / "short.gz", *bytes, folder / "spool"); }),
+  EXPECT_TRUE(holds(message_of<InputError>(
+                        [&] { encode_text_file(folder / "short.gz", *bytes, folder / "spool"); }),
                     "short.gz: is damaged: its compressed data are cut short"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { encode_text_file(folder / "wrong.gz", *bytes, folder / "spool"); }), "wrong.gz: is damaged"));
+  EXPECT_TRUE(holds(message_of<InputError>(
+                        [&] { encode_text_file(folder / "wrong.gz", *bytes, folder / "spool"); }),
+                    "wrong.gz: is damaged"));
 }
 
 TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
@@ -208,10 +230,15 @@ TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {
   EXPECT_EQ(std::set<std::string>(lines.begin(), lines.end()).size(), 1000u);
   double sum = 0;
   for (const std::string& line : lines) {
-    EXPECT_TRUE(line.starts_with("line ") || line == std::string(1024, 'y') || line == std::string(952, 'y')) << line;
+    EXPECT_TRUE(line.starts_with("line ") || line == std::string(1024, 'y') ||
+                line == std::string(952, 'y'))
+        << line;
     if (line.starts_with("line ")) sum += std::stod(line.substr(5));
   }
-  EXPECT_NEAR(sum / 1000, 25'000, 5 * 14434 / std::sqrt(1000.0));  // uniform: standard deviation n / sqrt(12); five of the mean's
+  EXPECT_NEAR(
+      sum / 1000, 25'000,
+      5 * 14434 /
+          std::sqrt(1000.0));  // uniform: standard deviation n / sqrt(12); five of the mean's
   const std::vector<std::string> few = sample_lines({folder / "text"}, 100'000);
   EXPECT_EQ(few.size(), 50'003u);
   EXPECT_EQ(few.front(), "line 0");

@@ -13,21 +13,28 @@
 namespace trireme::data {
 
 /// Token i of a set is a function of i, the same whatever shards it is cut into.
-inline std::int64_t token_at(std::int64_t i, std::int64_t vocabulary) { return (i * i + 3 * i + (i >> 5)) % vocabulary; }
+inline std::int64_t token_at(std::int64_t i, std::int64_t vocabulary) {
+  return (i * i + 3 * i + (i >> 5)) % vocabulary;
+}
 
-inline void put_token(std::span<std::byte> out, std::size_t i, std::int64_t token, std::int64_t token_bytes) {
-  std::memcpy(out.data() + i * static_cast<std::size_t>(token_bytes), &token, static_cast<std::size_t>(token_bytes));
+inline void put_token(std::span<std::byte> out, std::size_t i, std::int64_t token,
+                      std::int64_t token_bytes) {
+  std::memcpy(out.data() + i * static_cast<std::size_t>(token_bytes), &token,
+              static_cast<std::size_t>(token_bytes));
 }
 
 /// Writes shards of the given counts, one after the other from token 0 on.
-inline void write_token_set(const std::string& folder, const std::vector<std::int64_t>& counts, const TokenSetOptions& options) {
+inline void write_token_set(const std::string& folder, const std::vector<std::int64_t>& counts,
+                            const TokenSetOptions& options) {
   std::filesystem::create_directories(folder);
   std::int64_t at = 0, index = 0;
   for (const std::int64_t count : counts) {
-    write_token_shard(folder + "/" + shard_file_name(index++), options, count, {}, [&](std::span<std::byte> out) {
-      const std::size_t tokens = out.size() / static_cast<std::size_t>(options.token_bytes());
-      for (std::size_t i = 0; i < tokens; ++i) put_token(out, i, token_at(at++, options.vocabulary), options.token_bytes());
-    });
+    write_token_shard(
+        folder + "/" + shard_file_name(index++), options, count, {}, [&](std::span<std::byte> out) {
+          const std::size_t tokens = out.size() / static_cast<std::size_t>(options.token_bytes());
+          for (std::size_t i = 0; i < tokens; ++i)
+            put_token(out, i, token_at(at++, options.vocabulary), options.token_bytes());
+        });
   }
 }
 

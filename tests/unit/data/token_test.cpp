@@ -28,7 +28,9 @@ using test::message_of;
 
 constexpr std::int64_t context = 4;
 
-TokenSetOptions of_vocabulary(std::int64_t vocabulary) { return {.vocabulary = vocabulary, .tokenizer = "bytes", .checksum_block = 16}; }
+TokenSetOptions of_vocabulary(std::int64_t vocabulary) {
+  return {.vocabulary = vocabulary, .tokenizer = "bytes", .checksum_block = 16};
+}
 
 struct Sample {
   std::vector<std::int32_t> inputs, labels;
@@ -39,8 +41,8 @@ Sample sample_of(const Dataset& dataset, std::int64_t index) {
   return {{ids.begin(), ids.end() - 1}, {ids.begin() + 1, ids.end()}};
 }
 
-// The first token of each sample in the set, by the contract: sample i of a shard begins at i * context, and the last token of a shard is a
-// label at most.
+// The first token of each sample in the set, by the contract: sample i of a shard begins at i *
+// context, and the last token of a shard is a label at most.
 std::vector<std::int64_t> first_tokens(const std::vector<std::int64_t>& counts) {
   std::vector<std::int64_t> first;
   std::int64_t begin = 0;
@@ -57,8 +59,12 @@ void expect_samples(const Dataset& dataset, const std::vector<std::int64_t>& cou
   for (std::size_t i = 0; i < first.size(); ++i) {
     const Sample sample = sample_of(dataset, static_cast<std::int64_t>(i));
     for (std::int64_t t = 0; t < context; ++t) {
-      EXPECT_EQ(sample.inputs[static_cast<std::size_t>(t)], token_at(first[i] + t, dataset.info().vocabulary)) << i << " " << t;
-      EXPECT_EQ(sample.labels[static_cast<std::size_t>(t)], token_at(first[i] + t + 1, dataset.info().vocabulary)) << i << " " << t;
+      EXPECT_EQ(sample.inputs[static_cast<std::size_t>(t)],
+                token_at(first[i] + t, dataset.info().vocabulary))
+          << i << " " << t;
+      EXPECT_EQ(sample.labels[static_cast<std::size_t>(t)],
+                token_at(first[i] + t + 1, dataset.info().vocabulary))
+          << i << " " << t;
     }
   }
 }
@@ -66,7 +72,8 @@ void expect_samples(const Dataset& dataset, const std::vector<std::int64_t>& cou
 TEST(Tokens, SamplesAreCutFromEachShardAndTheNextTokenIsTheLabel) {
   for (const std::int64_t vocabulary : {256, 257, 65536, 65537}) {  // uint8, uint16, uint16, uint32
     const test::ScratchFolder folder;
-    // 4 * context + 1 holds 4 samples, 4 * context only 3; 1 and 0 tokens and a whole context hold none.
+    // 4 * context + 1 holds 4 samples, 4 * context only 3; 1 and 0 tokens and a whole context hold
+    // none.
     const std::vector<std::int64_t> counts{17, 16, 1, 4, 0, 5, 103};
     write_token_set(folder / "set", counts, of_vocabulary(vocabulary));
     const Dataset dataset(folder / "set", context);
@@ -95,23 +102,29 @@ TEST(Tokens, TheIdentityChangesWithWhatSamplesThereAre) {
   write_token_set(folder / "a", {17, 16}, of_vocabulary(256));
   write_token_set(folder / "b", {17, 16}, of_vocabulary(300));
   write_token_set(folder / "c", {16, 17}, of_vocabulary(256));
-  EXPECT_EQ(Dataset(folder / "a", context).info().identity, Dataset(folder / "b", context).info().identity);
-  EXPECT_NE(Dataset(folder / "a", context).info().identity, Dataset(folder / "c", context).info().identity);
-  EXPECT_NE(Dataset(folder / "a", context).info().identity, Dataset(folder / "a", 3).info().identity);
+  EXPECT_EQ(Dataset(folder / "a", context).info().identity,
+            Dataset(folder / "b", context).info().identity);
+  EXPECT_NE(Dataset(folder / "a", context).info().identity,
+            Dataset(folder / "c", context).info().identity);
+  EXPECT_NE(Dataset(folder / "a", context).info().identity,
+            Dataset(folder / "a", 3).info().identity);
 }
 
 TEST(Tokens, WhatCannotBeOneDatasetIsRefused) {
   const test::ScratchFolder folder;
   write_token_set(folder / "short", {4, 4, 1}, of_vocabulary(256));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "short", context); }), "no sample of context 4"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "short", context); }),
+                    "no sample of context 4"));
   write_token_set(folder / "kinds", {17}, of_vocabulary(256));
   ImageSet(5).write(folder / "images", {5});
   std::filesystem::copy(folder / "images/shard_00000.h5", folder / "kinds/shard_00001.h5");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "kinds", context); }), "shard_00001.h5: holds images, where"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "kinds", context); }),
+                    "shard_00001.h5: holds images, where"));
   write_token_set(folder / "vocabularies", {17}, of_vocabulary(256));
   write_token_set(folder / "other", {17}, of_vocabulary(300));
   std::filesystem::copy(folder / "other/shard_00000.h5", folder / "vocabularies/shard_00001.h5");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "vocabularies", context); }), "shard_00001.h5: tokens of vocabulary 300"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "vocabularies", context); }),
+                    "shard_00001.h5: tokens of vocabulary 300"));
 }
 
 TEST(Tokens, ATokenPastTheVocabularyIsNamedWhenRead) {
@@ -119,11 +132,13 @@ TEST(Tokens, ATokenPastTheVocabularyIsNamedWhenRead) {
     const test::ScratchFolder folder;
     const TokenSetOptions options = of_vocabulary(vocabulary);
     write_token_shard(folder / "shard.h5", options, 30, {}, [&](std::span<std::byte> out) {
-      for (std::size_t i = 0; i < 30; ++i) put_token(out, i, i == 21 ? vocabulary : vocabulary - 1, options.token_bytes());
+      for (std::size_t i = 0; i < 30; ++i)
+        put_token(out, i, i == 21 ? vocabulary : vocabulary - 1, options.token_bytes());
     });
     const Dataset dataset(folder.path(), context);
     for (std::int64_t i = 0; i < 5; ++i) EXPECT_EQ(sample_of(dataset, i).labels[3], vocabulary - 1);
-    const std::string message = message_of<InputError>([&] { sample_of(dataset, 5); });  // tokens 20 to 24
+    const std::string message =
+        message_of<InputError>([&] { sample_of(dataset, 5); });  // tokens 20 to 24
     EXPECT_TRUE(holds(message, "shard.h5"));
     EXPECT_TRUE(holds(message, fmt::format("token {} at position 21", vocabulary)));
   }
@@ -142,21 +157,24 @@ struct ForeignTokens {
     const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
     const hid_t text = H5Tcopy(H5T_C_S1), scalar = H5Screate(H5S_SCALAR);
     H5Tset_size(text, 16);
-    for (const auto& [name, value] : {std::pair("format", "trireme-shard\0\0"), std::pair("kind", "tokens\0\0\0\0\0\0\0\0\0")}) {
+    for (const auto& [name, value] : {std::pair("format", "trireme-shard\0\0"),
+                                      std::pair("kind", "tokens\0\0\0\0\0\0\0\0\0")}) {
       const hid_t attribute = H5Acreate2(file, name, text, scalar, H5P_DEFAULT, H5P_DEFAULT);
       H5Awrite(attribute, text, value);
       H5Aclose(attribute);
     }
     std::vector<std::int64_t> values;
     for (std::int64_t i = 0; i < 60; ++i) values.push_back(token_at(i, 256));
-    const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr), layout = H5Pcreate(H5P_DATASET_CREATE);
+    const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr),
+                layout = H5Pcreate(H5P_DATASET_CREATE);
     if (chunk > 0) H5Pset_chunk(layout, 1, &chunk);
     if (compressed) H5Pset_deflate(layout, 4);
     const hid_t dataset = H5Dcreate2(file, "tokens", type, space, H5P_DEFAULT, layout, H5P_DEFAULT);
     H5Dwrite(dataset, H5T_NATIVE_INT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data());
     if (vocabulary != 0) {
       const hid_t owner = H5Oopen(file, vocabulary_at, H5P_DEFAULT);
-      const hid_t attribute = H5Acreate2(owner, "vocabulary", H5T_STD_I16BE, scalar, H5P_DEFAULT, H5P_DEFAULT);
+      const hid_t attribute =
+          H5Acreate2(owner, "vocabulary", H5T_STD_I16BE, scalar, H5P_DEFAULT, H5P_DEFAULT);
       H5Awrite(attribute, H5T_NATIVE_INT64, &vocabulary);
       H5Aclose(attribute);
       H5Oclose(owner);
@@ -170,7 +188,8 @@ struct ForeignTokens {
 };
 
 TEST(Tokens, OfOtherProgramsAreReadWhateverTheirStorageAndType) {
-  for (const hid_t type : {H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U16BE, H5T_STD_U32LE, H5T_STD_U32BE}) {
+  for (const hid_t type :
+       {H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U16BE, H5T_STD_U32LE, H5T_STD_U32BE}) {
     for (const hsize_t chunk : {0, 1, 7, 60}) {
       const test::ScratchFolder folder;
       ForeignTokens shard;
@@ -190,7 +209,8 @@ TEST(Tokens, OfOtherProgramsAreReadWhateverTheirStorageAndType) {
 
 TEST(Tokens, WithoutAVocabularyTheTypeIsTheBound) {
   for (const auto& [type, vocabulary] :
-       {std::pair(H5T_STD_U8LE, std::int64_t{256}), std::pair(H5T_STD_U16LE, std::int64_t{65536}), std::pair(H5T_STD_U32LE, std::int64_t{2147483647})}) {
+       {std::pair(H5T_STD_U8LE, std::int64_t{256}), std::pair(H5T_STD_U16LE, std::int64_t{65536}),
+        std::pair(H5T_STD_U32LE, std::int64_t{2147483647})}) {
     const test::ScratchFolder folder;
     ForeignTokens shard;
     shard.type = type;
@@ -236,11 +256,15 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
   const test::ScratchFolder folder;
   const std::string path = folder / "shard.h5";
   const std::vector<std::uint64_t> documents{0, 10, 10, 100};
-  write_token_shard(path, of_vocabulary(1000), 100, documents, [](std::span<std::byte> out) { std::fill(out.begin(), out.end(), std::byte{1}); });
+  write_token_shard(path, of_vocabulary(1000), 100, documents, [](std::span<std::byte> out) {
+    std::fill(out.begin(), out.end(), std::byte{1});
+  });
   const ShardDescription shard = describe_shard(path);
   EXPECT_EQ(shard.documents, 3);
   EXPECT_EQ(shard.token_bytes, 2);
-  for (const char* words : {"tokens: 100", "uint16", "vocabulary: 1000", "documents: 3", "tokenizer: bytes"}) EXPECT_TRUE(holds(to_text(shard), words));
+  for (const char* words :
+       {"tokens: 100", "uint16", "vocabulary: 1000", "documents: 3", "tokenizer: bytes"})
+    EXPECT_TRUE(holds(to_text(shard), words));
   EXPECT_EQ(verify_shard(path), "");
   std::vector<std::uint64_t> checksums(7);
   io::Hdf5File::open(path).dataset("checksums").read_all(io::Hdf5Number::uint64, checksums.data());
@@ -263,7 +287,9 @@ TEST(Tokens, AnyFlippedBitIsFoundAndItsBlockNamed) {
 
 struct TokenLoaderTest : testing::Test {
   static constexpr std::int64_t global = 8;
-  void SetUp() override { write_token_set(folder / "set", {61, 90, 53}, of_vocabulary(300)); }  // 15, 22 and 13 samples
+  void SetUp() override {
+    write_token_set(folder / "set", {61, 90, 53}, of_vocabulary(300));
+  }  // 15, 22 and 13 samples
 
   LoaderOptions options(std::int64_t micro, int rank, int size) const {
     LoaderOptions options;
@@ -284,8 +310,12 @@ struct TokenLoaderTest : testing::Test {
     std::vector<Row> rows;
     for (std::int64_t i = 0; i < micro; ++i) {
       Row row{batch.samples[i], batch.sample_keys[i], {}, {}};
-      if (batch.inputs.defined()) row.inputs.assign(batch.inputs.as<std::int32_t>() + i * context, batch.inputs.as<std::int32_t>() + (i + 1) * context);
-      if (batch.labels.defined()) row.labels.assign(batch.labels.as<std::int32_t>() + i * context, batch.labels.as<std::int32_t>() + (i + 1) * context);
+      if (batch.inputs.defined())
+        row.inputs.assign(batch.inputs.as<std::int32_t>() + i * context,
+                          batch.inputs.as<std::int32_t>() + (i + 1) * context);
+      if (batch.labels.defined())
+        row.labels.assign(batch.labels.as<std::int32_t>() + i * context,
+                          batch.labels.as<std::int32_t>() + (i + 1) * context);
       rows.push_back(std::move(row));
     }
     return rows;
@@ -317,7 +347,8 @@ TEST_F(TokenLoaderTest, EveryLayoutSeesTheSameSamplesUnderTheSameKeys) {
     const Sample sample = sample_of(dataset, reference[i].sample);
     EXPECT_EQ(reference[i].inputs, sample.inputs);
     EXPECT_EQ(reference[i].labels, sample.labels);
-    EXPECT_EQ(reference[i].key, sample_key(static_cast<std::int64_t>(i) / 48, reference[i].sample));  // an epoch has 6 steps of 8
+    EXPECT_EQ(reference[i].key, sample_key(static_cast<std::int64_t>(i) / 48,
+                                           reference[i].sample));  // an epoch has 6 steps of 8
     keys.insert(reference[i].key);
   }
   EXPECT_EQ(keys.size(), reference.size());  // the same sample has another key in another epoch
@@ -327,7 +358,8 @@ TEST_F(TokenLoaderTest, EveryLayoutSeesTheSameSamplesUnderTheSameKeys) {
 TEST_F(TokenLoaderTest, WhatIsNotAskedForIsNotRead) {
   const std::vector<Row> reference = steps(3, 4, 1);
   const Dataset dataset(folder / "set", context);
-  for (const auto& [inputs, labels] : {std::pair(true, false), std::pair(false, true), std::pair(false, false)}) {
+  for (const auto& [inputs, labels] :
+       {std::pair(true, false), std::pair(false, true), std::pair(false, false)}) {
     LoaderOptions some = options(4, 0, 1);
     some.inputs = inputs;
     some.labels = labels;
@@ -341,11 +373,13 @@ TEST_F(TokenLoaderTest, WhatIsNotAskedForIsNotRead) {
       for (const Row& row : rows_of(batch, 4)) {
         const Row& meant = reference[at++];
         EXPECT_EQ(row,
-                  (Row{meant.sample, meant.key, inputs ? meant.inputs : std::vector<std::int32_t>{}, labels ? meant.labels : std::vector<std::int32_t>{}}));
+                  (Row{meant.sample, meant.key, inputs ? meant.inputs : std::vector<std::int32_t>{},
+                       labels ? meant.labels : std::vector<std::int32_t>{}}));
       }
     }
   }
-  std::filesystem::resize_file(folder / "set/shard_00000.h5", 2048);  // a loader of neither does not touch the disk
+  std::filesystem::resize_file(folder / "set/shard_00000.h5",
+                               2048);  // a loader of neither does not touch the disk
   LoaderOptions none = options(4, 0, 1);
   none.inputs = none.labels = false;
   Loader loader(dataset, none);
@@ -364,9 +398,11 @@ TEST_F(TokenLoaderTest, EvaluationIsFilledUpWithRowsThatCountForNothing) {
   for (int round = 0; round < 7; ++round) {
     for (const Row& row : rows_of(loader.next(), 8)) {
       if (at < 50) {
-        EXPECT_EQ(row, (Row{at, sample_key(0, at), sample_of(dataset, at).inputs, sample_of(dataset, at).labels}));
+        EXPECT_EQ(row, (Row{at, sample_key(0, at), sample_of(dataset, at).inputs,
+                            sample_of(dataset, at).labels}));
       } else {
-        EXPECT_EQ(row, (Row{-1, 0, std::vector<std::int32_t>(context, 0), std::vector<std::int32_t>(context, -1)}));
+        EXPECT_EQ(row, (Row{-1, 0, std::vector<std::int32_t>(context, 0),
+                            std::vector<std::int32_t>(context, -1)}));
       }
       ++at;
     }

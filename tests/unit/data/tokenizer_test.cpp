@@ -33,8 +33,9 @@ TEST(Tokenizer, BytesStandForThemselves) {
 TEST(Utf8, WrongBytesAreFoundAtTheirPlace) {
   const std::string good = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x9a\xa3z";
   EXPECT_EQ(first_invalid(good), good.size());
-  for (const char* bad : {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80", "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80",
-                          "\xff", "\xc3", "\xe2\x82", "\xc3z"})
+  for (const char* bad :
+       {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
+        "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "\xc3", "\xe2\x82", "\xc3z"})
     EXPECT_EQ(first_invalid(good + bad), good.size()) << bad;
   for (std::size_t limit = 1; limit <= good.size(); ++limit) {
     const std::size_t whole = whole_characters(good, limit);
@@ -47,12 +48,14 @@ TEST(Utf8, WrongBytesAreFoundAtTheirPlace) {
 
 // Words of an invented language, so that there is something to learn.
 std::string story(int sentences) {
-  const char* syllables[] = {"tri", "re", "me", "oar", "sal", "am", "is", "ath", "en", "pi", "rae", "us"};
+  const char* syllables[] = {"tri", "re",  "me", "oar", "sal", "am",
+                             "is",  "ath", "en", "pi",  "rae", "us"};
   std::string text;
   for (int i = 0; i < sentences; ++i) {
     for (int j = 0; j < 8; ++j) {
       const int word = (i * i + j * (i % 7 + 3) + j * j * j) % 400;
-      text += fmt::format("{}{}{} ", syllables[word % 12], syllables[word / 12 % 12], word % 3 == 0 ? syllables[word % 11] : "");
+      text += fmt::format("{}{}{} ", syllables[word % 12], syllables[word / 12 % 12],
+                          word % 3 == 0 ? syllables[word % 11] : "");
     }
     text += i % 11 == 0 ? "\n\n" : ".\n";
   }
@@ -73,7 +76,8 @@ struct SentencePiece : testing::Test {
   static constexpr std::int64_t vocabulary = 350;
   void SetUp() override {
     if (!has_sentencepiece()) GTEST_SKIP() << "this build is without SentencePiece";
-    static const std::string trained = train_tokenizer(lines_of(story(2000)), vocabulary);  // once for all tests
+    static const std::string trained =
+        train_tokenizer(lines_of(story(2000)), vocabulary);  // once for all tests
     model = trained;
   }
   std::string model;
@@ -83,31 +87,46 @@ struct SentencePiece : testing::Test {
 TEST_F(SentencePiece, DecodingGivesTheTextBack) {
   const std::unique_ptr<Tokenizer> tokenizer = sentencepiece_tokenizer(model, "model");
   EXPECT_EQ(tokenizer->vocabulary(), vocabulary);
-  for (const std::string& text : {story(20), std::string("  two blanks, a\ttab\r\n\n and an end \n"),
-                                  std::string("na\xc3\xafve \xe2\x82\xac \xf0\x9f\x9a\xa3, never seen"), std::string()}) {
+  for (const std::string& text :
+       {story(20), std::string("  two blanks, a\ttab\r\n\n and an end \n"),
+        std::string("na\xc3\xafve \xe2\x82\xac \xf0\x9f\x9a\xa3, never seen"), std::string()}) {
     const std::vector<std::int32_t> ids = tokenizer->encode(text);
     EXPECT_EQ(tokenizer->decode(ids), text);
-    EXPECT_TRUE(std::all_of(ids.begin(), ids.end(), [](std::int32_t id) { return id >= 0 && id < vocabulary; }));
+    EXPECT_TRUE(std::all_of(ids.begin(), ids.end(),
+                            [](std::int32_t id) { return id >= 0 && id < vocabulary; }));
   }
-  // Which pieces are kept where there is no room for all is the trainer's own judgement: up to 0.1.97 the syllables, of which all words are made (a third as many
-  // pieces as characters); later ones, which reckon the cost of giving up a piece by what replaces it, keep whole words and spell the others (two thirds). At
-  // the least, each piece beside bytes, letters and marks is one of the 400 words, and stands for its 6 characters.
+  // Which pieces are kept where there is no room for all is the trainer's own judgement: up to
+  // 0.1.97 the syllables, of which all words are made (a third as many pieces as characters); later
+  // ones, which reckon the cost of giving up a piece by what replaces it, keep whole words and
+  // spell the others (two thirds). At the least, each piece beside bytes, letters and marks is one
+  // of the 400 words, and stands for its 6 characters.
   constexpr double letters_and_marks = 3 + 14, words = 400, characters_of_a_word = 6;
   const double words_kept = (vocabulary - 256 - letters_and_marks) / words;
-  EXPECT_LT(static_cast<double>(tokenizer->encode(story(20)).size()),
-            static_cast<double>(story(20).size()) * (1 - words_kept * (1 - 1 / characters_of_a_word)));
+  EXPECT_LT(
+      static_cast<double>(tokenizer->encode(story(20)).size()),
+      static_cast<double>(story(20).size()) * (1 - words_kept * (1 - 1 / characters_of_a_word)));
   EXPECT_EQ(tokenizer->decode(std::vector<std::int32_t>{-1, 1 << 20}), "");
 }
 
-TEST_F(SentencePiece, TheSameLinesGiveTheSameModel) { EXPECT_EQ(train_tokenizer(lines_of(story(2000)), vocabulary), model); }
+TEST_F(SentencePiece, TheSameLinesGiveTheSameModel) {
+  EXPECT_EQ(train_tokenizer(lines_of(story(2000)), vocabulary), model);
+}
 
 TEST_F(SentencePiece, WhatItCannotTakeIsNamed) {
-  EXPECT_TRUE(holds(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 100'000); }), "--train-tokenizer 100000"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }), "--train-tokenizer 10"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }), "no UTF-8"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { sentencepiece_tokenizer("garbage", "x.model"); }), "x.model: is no SentencePiece model"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { open_tokenizer(folder / "none.model"); }), "none.model"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { sentencepiece_tokenizer(model, "model")->encode("ab\xff"); }), "byte 2"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 100'000); }),
+            "--train-tokenizer 100000"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { train_tokenizer(lines_of(story(2000)), 10); }),
+                    "--train-tokenizer 10"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { train_tokenizer({"fine", "\xff"}, 300); }), "no UTF-8"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { sentencepiece_tokenizer("garbage", "x.model"); }),
+                    "x.model: is no SentencePiece model"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { open_tokenizer(folder / "none.model"); }), "none.model"));
+  EXPECT_TRUE(holds(
+      message_of<InputError>([&] { sentencepiece_tokenizer(model, "model")->encode("ab\xff"); }),
+      "byte 2"));
 }
 
 TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
@@ -119,7 +138,9 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
   const std::string stored = io::read_text_file(file.path);
   std::vector<std::int32_t> ids(static_cast<std::size_t>(file.count));
   ASSERT_EQ(stored.size(), 2 * ids.size());
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<unsigned char>(stored[2 * i]) | static_cast<unsigned char>(stored[2 * i + 1]) << 8;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<unsigned char>(stored[2 * i]) |
+             static_cast<unsigned char>(stored[2 * i + 1]) << 8;
   EXPECT_EQ(tokenizer->decode(ids), text);
   std::vector<std::int32_t> by_line;
   for (std::size_t at = 0, end = 0; at < text.size(); at = end) {
@@ -127,22 +148,28 @@ TEST_F(SentencePiece, ATextIsEncodedAsItsLinesAre) {
     const std::vector<std::int32_t> line = tokenizer->encode(text.substr(at, end - at));
     by_line.insert(by_line.end(), line.begin(), line.end());
   }
-  // Not id by id: where two ways to spell a word have the same score, the rounding of the sum decides.
-  EXPECT_NEAR(static_cast<double>(ids.size()), static_cast<double>(by_line.size()), 1e-3 * static_cast<double>(by_line.size()));
+  // Not id by id: where two ways to spell a word have the same score, the rounding of the sum
+  // decides.
+  EXPECT_NEAR(static_cast<double>(ids.size()), static_cast<double>(by_line.size()),
+              1e-3 * static_cast<double>(by_line.size()));
   io::replace_file(folder / "broken", text + "\xff");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { encode_text_file(folder / "broken", *tokenizer, folder / "spool"); }),
+  EXPECT_TRUE(holds(message_of<InputError>(
+                        [&] { encode_text_file(folder / "broken", *tokenizer, folder / "spool"); }),
                     fmt::format("broken: byte {} is no UTF-8", text.size())));
 }
 
 TEST_F(SentencePiece, IsFoundBesideItsShards) {
-  write_token_set(folder / "pieces", {20}, {.vocabulary = vocabulary, .tokenizer = "sentencepiece"});
-  EXPECT_TRUE(holds(message_of<InputError>([&] { tokenizer_of_dataset(folder / "pieces"); }), "tokenizer.model"));
+  write_token_set(folder / "pieces", {20},
+                  {.vocabulary = vocabulary, .tokenizer = "sentencepiece"});
+  EXPECT_TRUE(holds(message_of<InputError>([&] { tokenizer_of_dataset(folder / "pieces"); }),
+                    "tokenizer.model"));
   io::replace_file(folder / "pieces/tokenizer.model", model);
   EXPECT_EQ(tokenizer_of_dataset(folder / "pieces")->vocabulary(), vocabulary);
   write_token_set(folder / "bytes", {20}, {.vocabulary = 256, .tokenizer = "bytes"});
   EXPECT_EQ(tokenizer_of_dataset(folder / "bytes")->name(), "bytes");
   write_token_set(folder / "unnamed", {20}, {.vocabulary = 256, .tokenizer = {}});
-  EXPECT_TRUE(holds(message_of<InputError>([&] { tokenizer_of_dataset(folder / "unnamed"); }), "attribute tokenizer"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { tokenizer_of_dataset(folder / "unnamed"); }),
+                    "attribute tokenizer"));
 }
 
 }  // namespace

@@ -3,47 +3,65 @@
 namespace trireme::deck {
 namespace {
 
-bool says(const std::string& message, const std::string& part) { return message.find(part) != std::string::npos; }
+bool says(const std::string& message, const std::string& part) {
+  return message.find(part) != std::string::npos;
+}
 
 TEST(DeckContradictions, GlobalBatchIsAMultipleOfTheMicroBatch) {
   const std::string message = complaint(least + "[batch]\nglobal = 500\nmicro = 64\n");
-  EXPECT_TRUE(message.starts_with("deck.toml:8:10: [batch] global: batch.global = 500 is not a multiple of batch.micro = 64")) << message;
+  EXPECT_TRUE(message.starts_with(
+      "deck.toml:8:10: [batch] global: batch.global = 500 is not a multiple of batch.micro = 64"))
+      << message;
   EXPECT_TRUE(says(message, "use batch.global = 448 or 512, or batch.micro = 50")) << message;
   // What the message proposes is right.
   EXPECT_EQ(complaint(least + "[batch]\nglobal = 448\nmicro = 64\n"), "");
   EXPECT_EQ(complaint(least + "[batch]\nglobal = 500\nmicro = 50\n"), "");
-  EXPECT_TRUE(says(complaint(least + "[batch]\nglobal = 32\n"), "batch.micro = 64, its default")) << complaint(least + "[batch]\nglobal = 32\n");
+  EXPECT_TRUE(says(complaint(least + "[batch]\nglobal = 32\n"), "batch.micro = 64, its default"))
+      << complaint(least + "[batch]\nglobal = 32\n");
 }
 
 TEST(DeckContradictions, GlobalBatchDividesOverGivenReplicas) {
-  const std::string message = complaint(least + "[batch]\nglobal = 256\nmicro = 64\n[parallel]\ndata = 3\n");
+  const std::string message =
+      complaint(least + "[batch]\nglobal = 256\nmicro = 64\n[parallel]\ndata = 3\n");
   EXPECT_TRUE(says(message, "parallel.data = 3")) << message;
   EXPECT_TRUE(says(message, "use batch.global = 192 or 384")) << message;
 }
 
 TEST(DeckContradictions, AStopInTimeNeedsTheSchedulesLength) {
-  const std::string deck = "[run]\nname = \"a\"\nstop = \"2 hours\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n[schedule]\n";
-  EXPECT_TRUE(complaint(deck).starts_with("deck.toml:8:1: [schedule] length: missing; run.stop = \"2 hours\" is a time")) << complaint(deck);
+  const std::string deck =
+      "[run]\nname = \"a\"\nstop = \"2 hours\"\n[model]\ndepth = 8\n[data]\ntrain = "
+      "\"t\"\n[schedule]\n";
+  EXPECT_TRUE(complaint(deck).starts_with(
+      "deck.toml:8:1: [schedule] length: missing; run.stop = \"2 hours\" is a time"))
+      << complaint(deck);
   EXPECT_EQ(complaint(deck + "length = \"90 epochs\"\n"), "");
 }
 
 TEST(DeckContradictions, BestNeedsAValidationSet) {
   const std::string message = complaint(least + "[checkpoint]\nbest = \"top1\"\n");
-  EXPECT_TRUE(message.starts_with("deck.toml:8:8: [checkpoint] best: \"top1\" is measured on data.validation, which is missing")) << message;
+  EXPECT_TRUE(
+      message.starts_with("deck.toml:8:8: [checkpoint] best: \"top1\" is measured on "
+                          "data.validation, which is missing"))
+      << message;
 }
 
 TEST(DeckContradictions, WarmupFitsTheRun) {
-  EXPECT_TRUE(says(complaint(least + "[schedule]\nwarmup = \"11 epochs\"\n"), "longer than the run, run.stop = \"10 epochs\""));
+  EXPECT_TRUE(says(complaint(least + "[schedule]\nwarmup = \"11 epochs\"\n"),
+                   "longer than the run, run.stop = \"10 epochs\""));
   EXPECT_EQ(complaint(least + "[schedule]\nwarmup = \"10 epochs\"\n"), "");
-  EXPECT_TRUE(says(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2561 samples\"\n"), "longer than the schedule.length"));
-  EXPECT_EQ(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2560 samples\"\n"), "");
+  EXPECT_TRUE(
+      says(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2561 samples\"\n"),
+           "longer than the schedule.length"));
+  EXPECT_EQ(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2560 samples\"\n"),
+            "");
 }
 
 struct Contradiction {
   const char* name;
-  std::vector<Override> given;   ///< on top of the least gpt deck: 12 heads, width 768, context 1024
-  std::string expected;          ///< a part of the message
-  std::vector<Override> remedy;  ///< what the message proposes, one change at a time; each makes the deck right
+  std::vector<Override> given;  ///< on top of the least gpt deck: 12 heads, width 768, context 1024
+  std::string expected;         ///< a part of the message
+  std::vector<Override>
+      remedy;  ///< what the message proposes, one change at a time; each makes the deck right
 };
 
 class LayoutContradictions : public testing::TestWithParam<Contradiction> {};
@@ -63,32 +81,46 @@ TEST_P(LayoutContradictions, AreNamedWithARemedyThatHolds) {
 INSTANTIATE_TEST_SUITE_P(
     Gpt, LayoutContradictions,
     testing::Values(
-        Contradiction{
-            "heads_do_not_divide_the_width",
-            {{"model.heads", "7"}, {"model.width", "100"}},
-            "model.width = 100 is not a multiple of model.heads = 7 (all heads have one width); use model.width = 98 or 105, or model.heads = 5 or 10",
-            {{"model.width", "98"}, {"model.width", "105"}, {"model.heads", "5"}, {"model.heads", "10"}}},
+        Contradiction{"heads_do_not_divide_the_width",
+                      {{"model.heads", "7"}, {"model.width", "100"}},
+                      "model.width = 100 is not a multiple of model.heads = 7 (all heads have one "
+                      "width); use model.width = 98 or 105, or model.heads = 5 or 10",
+                      {{"model.width", "98"},
+                       {"model.width", "105"},
+                       {"model.heads", "5"},
+                       {"model.heads", "10"}}},
         Contradiction{"float8_of_split_tensors",
                       {{"precision.compute", "\"float8\""}, {"parallel.tensor", "2"}},
-                      "\"float8\" rounds a tensor by its largest number, of which each rank of parallel.tensor = 2 would know its part alone; use "
+                      "\"float8\" rounds a tensor by its largest number, of which each rank of "
+                      "parallel.tensor = 2 would know its part alone; use "
                       "\"bfloat16\", or tensor = 1 with more data ranks or stages",
                       {{"precision.compute", "\"bfloat16\""}, {"parallel.tensor", "1"}}},
         Contradiction{"width_does_not_fit_the_default",
                       {{"model.width", "256"}},
-                      "--set model.width=256: model.width = 256 is not a multiple of model.heads = 12, its default",
-                      {{"model.width", "252"}, {"model.width", "264"}, {"model.heads", "8"}, {"model.heads", "16"}}},
-        Contradiction{"heads_of_odd_width_cannot_turn",
-                      {{"model.heads", "4"}, {"model.width", "20"}, {"model.positions", "rope"}},
-                      "but a head's width is model.width / model.heads = 5; use model.width = 16 or 24",
-                      {{"model.width", "16"}, {"model.width", "24"}, {"model.positions", "learned"}}},
+                      "--set model.width=256: model.width = 256 is not a multiple of model.heads = "
+                      "12, its default",
+                      {{"model.width", "252"},
+                       {"model.width", "264"},
+                       {"model.heads", "8"},
+                       {"model.heads", "16"}}},
+        Contradiction{
+            "heads_of_odd_width_cannot_turn",
+            {{"model.heads", "4"}, {"model.width", "20"}, {"model.positions", "rope"}},
+            "but a head's width is model.width / model.heads = 5; use model.width = 16 or 24",
+            {{"model.width", "16"}, {"model.width", "24"}, {"model.positions", "learned"}}},
         Contradiction{"kv_heads_do_not_divide_heads",
                       {{"model.kv_heads", "5"}},
-                      "5 does not divide model.heads = 12, its default (each key and value head serves equally many heads); use 4 or 6",
+                      "5 does not divide model.heads = 12, its default (each key and value head "
+                      "serves equally many heads); use 4 or 6",
                       {{"model.kv_heads", "4"}, {"model.kv_heads", "6"}}},
-        Contradiction{"more_kv_heads_than_heads", {{"model.kv_heads", "24"}}, "use 12", {{"model.kv_heads", "12"}}},
+        Contradiction{"more_kv_heads_than_heads",
+                      {{"model.kv_heads", "24"}},
+                      "use 12",
+                      {{"model.kv_heads", "12"}}},
         Contradiction{"tensor_does_not_divide_heads",
                       {{"parallel.tensor", "8"}},
-                      "8 does not divide model.heads = 12, its default (each rank of a tensor group takes an equal part); use 6 or 12",
+                      "8 does not divide model.heads = 12, its default (each rank of a tensor "
+                      "group takes an equal part); use 6 or 12",
                       {{"parallel.tensor", "6"}, {"parallel.tensor", "12"}}},
         Contradiction{"tensor_does_not_divide_kv_heads",
                       {{"parallel.tensor", "4"}, {"model.kv_heads", "2"}},
@@ -103,67 +135,95 @@ INSTANTIATE_TEST_SUITE_P(
                       "but parallel.tensor = 1, its default; use sequence = false, or tensor = 2",
                       {{"parallel.sequence", "false"}, {"parallel.tensor", "2"}}},
         Contradiction{"rows_do_not_divide",
-                      {{"parallel.sequence", "true"}, {"parallel.tensor", "4"}, {"model.context", "6"}, {"batch.micro", "7"}, {"batch.global", "168"}},
-                      "batch.micro = 7 x model.context = 6 rows do not divide over parallel.tensor = 4; use batch.micro = 6 or 8, or sequence = false",
+                      {{"parallel.sequence", "true"},
+                       {"parallel.tensor", "4"},
+                       {"model.context", "6"},
+                       {"batch.micro", "7"},
+                       {"batch.global", "168"}},
+                      "batch.micro = 7 x model.context = 6 rows do not divide over parallel.tensor "
+                      "= 4; use batch.micro = 6 or 8, or sequence = false",
                       {{"batch.micro", "6"}, {"batch.micro", "8"}, {"parallel.sequence", "false"}}},
-        Contradiction{"interleaved_without_pipeline",
-                      {{"parallel.pipeline_schedule", "interleaved"}, {"parallel.pipeline_chunks", "2"}},
-                      "\"interleaved\" needs two stages or more, but parallel.pipeline = 1, its default; use pipeline = 2",
-                      {{"parallel.pipeline", "2"}}},
+        Contradiction{
+            "interleaved_without_pipeline",
+            {{"parallel.pipeline_schedule", "interleaved"}, {"parallel.pipeline_chunks", "2"}},
+            "\"interleaved\" needs two stages or more, but parallel.pipeline = 1, its default; use "
+            "pipeline = 2",
+            {{"parallel.pipeline", "2"}}},
         Contradiction{"interleaved_without_chunks",
                       {{"parallel.pipeline_schedule", "interleaved"}, {"parallel.pipeline", "2"}},
-                      "needs two chunks a stage or more, but parallel.pipeline_chunks = 1, its default; use pipeline_chunks = 2, or \"1f1b\"",
+                      "needs two chunks a stage or more, but parallel.pipeline_chunks = 1, its "
+                      "default; use pipeline_chunks = 2, or \"1f1b\"",
                       {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline_schedule", "1f1b"}}},
-        Contradiction{"chunks_without_interleaved",
-                      {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline", "2"}},
-                      "2 chunks a stage need pipeline_schedule = \"interleaved\"",
-                      {{"parallel.pipeline_chunks", "1"}, {"parallel.pipeline_schedule", "interleaved"}}},
+        Contradiction{
+            "chunks_without_interleaved",
+            {{"parallel.pipeline_chunks", "2"}, {"parallel.pipeline", "2"}},
+            "2 chunks a stage need pipeline_schedule = \"interleaved\"",
+            {{"parallel.pipeline_chunks", "1"}, {"parallel.pipeline_schedule", "interleaved"}}},
         Contradiction{
             "local_steps_of_sharded_weights",
             {{"parallel.sync", "every 4 steps"}, {"parallel.shard", "optimizer"}},
-            "between two averages each rank has weights of its own, which cannot be shared out; use shard = \"none\", or sync = \"step\" or \"delayed\"",
+            "between two averages each rank has weights of its own, which cannot be shared out; "
+            "use shard = \"none\", or sync = \"step\" or \"delayed\"",
             {{"parallel.shard", "none"}, {"parallel.sync", "step"}, {"parallel.sync", "delayed"}}},
         Contradiction{"evaluations_between_averages",
                       {{"parallel.sync", "every 8 steps"}, {"evaluate.every", "20 steps"}},
-                      "\"20 steps\" is no multiple of parallel.sync = \"every 8 steps\" (the ranks have one state only where they are averaged); use \"16 "
+                      "\"20 steps\" is no multiple of parallel.sync = \"every 8 steps\" (the ranks "
+                      "have one state only where they are averaged); use \"16 "
                       "steps\" or \"24 steps\"",
-                      {{"evaluate.every", "16 steps"}, {"evaluate.every", "24 steps"}, {"evaluate.every", "20 samples"}, {"parallel.sync", "every 4 steps"}}},
+                      {{"evaluate.every", "16 steps"},
+                       {"evaluate.every", "24 steps"},
+                       {"evaluate.every", "20 samples"},
+                       {"parallel.sync", "every 4 steps"}}},
         Contradiction{"checkpoints_between_averages",
                       {{"parallel.sync", "every 8 steps"}, {"checkpoint.every", "5 steps"}},
                       "; use \"8 steps\"",
                       {{"checkpoint.every", "8 steps"}}},
         Contradiction{"outer_momentum_of_every_step",
                       {{"parallel.outer_momentum", "0.5"}},
-                      "parallel.sync = \"step\", its default; use outer_momentum = 0, or sync = \"every 8 steps\"",
+                      "parallel.sync = \"step\", its default; use outer_momentum = 0, or sync = "
+                      "\"every 8 steps\"",
                       {{"parallel.outer_momentum", "0"}, {"parallel.sync", "every 8 steps"}}},
         Contradiction{"whole_parameters_on_the_host",
                       {{"parallel.offload", "[\"parameters\"]"}},
-                      "\"parameters\" come to the device block by block, as with shard = \"parameters\"; use that",
+                      "\"parameters\" come to the device block by block, as with shard = "
+                      "\"parameters\"; use that",
                       {{"parallel.shard", "parameters"}, {"parallel.offload", "[\"optimizer\"]"}}},
-        Contradiction{"warmup_in_tokens",
-                      {{"run.stop", "10 steps"}, {"schedule.warmup", "3M tokens"}},  // 10 steps of 256 x 1024 tokens are 2.6 million
-                      "\"3000000 tokens\" is longer than the run, run.stop = \"10 steps\"",
-                      {{"schedule.warmup", "2621440 tokens"}}}),
+        Contradiction{
+            "warmup_in_tokens",
+            {{"run.stop", "10 steps"},
+             {"schedule.warmup", "3M tokens"}},  // 10 steps of 256 x 1024 tokens are 2.6 million
+            "\"3000000 tokens\" is longer than the run, run.stop = \"10 steps\"",
+            {{"schedule.warmup", "2621440 tokens"}}}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DeckContradictions, ModelsOfImagesAreNotSplit) {
   const std::string message = complaint(least + "[parallel]\ntensor = 2\n");
-  EXPECT_TRUE(message.starts_with("deck.toml:8:10: [parallel] tensor: 2 splits the layers of model.kind = \"gpt\" only")) << message;
-  EXPECT_EQ(complaint(least + "[parallel]\npipeline = 2\nshard = \"optimizer\"\nrecompute = \"all\"\n"), "");
-  EXPECT_TRUE(says(complaint(least, {{"parallel.sequence", "true"}}), "use sequence = false")) << complaint(least, {{"parallel.sequence", "true"}});
+  EXPECT_TRUE(message.starts_with(
+      "deck.toml:8:10: [parallel] tensor: 2 splits the layers of model.kind = \"gpt\" only"))
+      << message;
+  EXPECT_EQ(
+      complaint(least + "[parallel]\npipeline = 2\nshard = \"optimizer\"\nrecompute = \"all\"\n"),
+      "");
+  EXPECT_TRUE(says(complaint(least, {{"parallel.sequence", "true"}}), "use sequence = false"))
+      << complaint(least, {{"parallel.sequence", "true"}});
   EXPECT_FALSE(says(complaint(least, {{"parallel.sequence", "true"}}), "tensor = 2"));
 }
 
 TEST(DeckContradictions, PerplexityIsOfTokens) {
-  EXPECT_TRUE(says(complaint(least + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}), "\"perplexity\" is measured of language models"));
+  EXPECT_TRUE(says(complaint(least + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),
+                   "\"perplexity\" is measured of language models"));
 }
 
 TEST(DeckContradictions, OthersAreFound) {
-  EXPECT_TRUE(says(complaint(least + "[optimizer]\nmomentum = 0\nnesterov = true\n"), "needs a momentum"));
-  EXPECT_TRUE(says(complaint(least, {{"run.walltime", "4 minutes"}}), "walltime_margin: \"5 minutes\", its default, leaves nothing of walltime"));
+  EXPECT_TRUE(
+      says(complaint(least + "[optimizer]\nmomentum = 0\nnesterov = true\n"), "needs a momentum"));
+  EXPECT_TRUE(says(complaint(least, {{"run.walltime", "4 minutes"}}),
+                   "walltime_margin: \"5 minutes\", its default, leaves nothing of walltime"));
 }
 
-TEST(DeckContradictions, AreNotJudgedOnKeysThatAreWrongByThemselves) { EXPECT_EQ(lines_of(complaint(least + "[batch]\nglobal = -500\nmicro = 64\n")), 1); }
+TEST(DeckContradictions, AreNotJudgedOnKeysThatAreWrongByThemselves) {
+  EXPECT_EQ(lines_of(complaint(least + "[batch]\nglobal = -500\nmicro = 64\n")), 1);
+}
 
 }  // namespace
 }  // namespace trireme::deck

@@ -5,10 +5,13 @@ namespace {
 
 Deck with(const std::vector<Override>& overrides) { return parse(least, "deck.toml", overrides); }
 
-TEST(DeckDifferences, NoneBetweenEqualDecks) { EXPECT_TRUE(differences(with({}), with({{"run.seed", "1"}})).empty()); }
+TEST(DeckDifferences, NoneBetweenEqualDecks) {
+  EXPECT_TRUE(differences(with({}), with({{"run.seed", "1"}})).empty());
+}
 
 TEST(DeckDifferences, NameKeyAndBothValues) {
-  const auto found = differences(with({}), with({{"schedule.rate", "0.05"}, {"batch.micro", "32"}}));
+  const auto found =
+      differences(with({}), with({{"schedule.rate", "0.05"}, {"batch.micro", "32"}}));
   ASSERT_EQ(found.size(), 2u);
   EXPECT_EQ(found[0].key, "batch.micro");
   EXPECT_EQ(found[1].key, "schedule.rate");
@@ -17,7 +20,8 @@ TEST(DeckDifferences, NameKeyAndBothValues) {
   EXPECT_FALSE(found[1].forbidden);
 }
 
-// CONTRACT section 9: model, seed, shuffle, optimizer.kind and sync may not change, everything else may.
+// CONTRACT section 9: model, seed, shuffle, optimizer.kind and sync may not change, everything else
+// may.
 TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
   for (const Override& change : std::vector<Override>{{"model.width", "32"},
                                                       {"model.depth", "14"},
@@ -36,22 +40,31 @@ TEST(DeckDifferences, WhatMayNotChangeIsMarked) {
     kind_found |= difference.forbidden;
   }
   EXPECT_TRUE(kind_found);
-  for (const Override& change : std::vector<Override>{{"run.stop", "20 epochs"}, {"data.train", "elsewhere"}, {"optimizer.weight_decay", "0.1"}})
-    for (const Difference& difference : differences(with({}), with({change}))) EXPECT_FALSE(difference.forbidden) << difference.key;
+  for (const Override& change : std::vector<Override>{{"run.stop", "20 epochs"},
+                                                      {"data.train", "elsewhere"},
+                                                      {"optimizer.weight_decay", "0.1"}})
+    for (const Difference& difference : differences(with({}), with({change})))
+      EXPECT_FALSE(difference.forbidden) << difference.key;
 }
 
 TEST(DeckDifferences, TheOuterMomentumMayChangeButNotHowOftenRanksAreAveraged) {
-  const auto found = differences(with({{"parallel.sync", "every 4 steps"}}), with({{"parallel.sync", "every 8 steps"}, {"parallel.outer_momentum", "0.5"}}));
+  const auto found =
+      differences(with({{"parallel.sync", "every 4 steps"}}),
+                  with({{"parallel.sync", "every 8 steps"}, {"parallel.outer_momentum", "0.5"}}));
   ASSERT_EQ(found.size(), 2u);
-  for (const Difference& difference : found) EXPECT_EQ(difference.forbidden, difference.key == "parallel.sync") << difference.key;
+  for (const Difference& difference : found)
+    EXPECT_EQ(difference.forbidden, difference.key == "parallel.sync") << difference.key;
 }
 
 // Left to the data, which may not change either, or written out: the same model.
 TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
-  const auto gpt = [](const std::vector<Override>& overrides) { return parse(least_gpt, "deck.toml", overrides); };
+  const auto gpt = [](const std::vector<Override>& overrides) {
+    return parse(least_gpt, "deck.toml", overrides);
+  };
   EXPECT_TRUE(differences(gpt({}), gpt({{"model.vocabulary", "256"}})).empty());
   EXPECT_TRUE(differences(gpt({{"model.vocabulary", "256"}}), gpt({})).empty());
-  const auto found = differences(gpt({{"model.vocabulary", "256"}}), gpt({{"model.vocabulary", "300"}}));
+  const auto found =
+      differences(gpt({{"model.vocabulary", "256"}}), gpt({{"model.vocabulary", "300"}}));
   ASSERT_EQ(found.size(), 1u);
   EXPECT_TRUE(found[0].forbidden);
 }

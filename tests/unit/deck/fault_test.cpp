@@ -3,21 +3,30 @@
 namespace trireme::deck {
 namespace {
 
-Deck with_fault(const std::string& fault) { return parse(least + "[debug]\nfault = \"" + fault + "\"\n", "deck.toml"); }
+Deck with_fault(const std::string& fault) {
+  return parse(least + "[debug]\nfault = \"" + fault + "\"\n", "deck.toml");
+}
 
 TEST(DeckFault, IsReadInItsWords) {
   using Kind = train::Fault::Kind;
-  const auto faults = with_fault("kill rank 2 step 17 phase checkpoint-write; sleep 0.5 step 3..9 rank 0").debug.faults;
+  const auto faults =
+      with_fault("kill rank 2 step 17 phase checkpoint-write; sleep 0.5 step 3..9 rank 0")
+          .debug.faults;
   ASSERT_EQ(faults.size(), 2);
-  EXPECT_EQ(faults[0], (train::Fault{.kind = Kind::kill, .rank = 2, .first = 17, .last = 17, .phase = "checkpoint-write"}));
-  EXPECT_EQ(faults[1], (train::Fault{.kind = Kind::sleep, .seconds = 0.5, .rank = 0, .first = 3, .last = 9}));
+  EXPECT_EQ(
+      faults[0],
+      (train::Fault{
+          .kind = Kind::kill, .rank = 2, .first = 17, .last = 17, .phase = "checkpoint-write"}));
+  EXPECT_EQ(faults[1],
+            (train::Fault{.kind = Kind::sleep, .seconds = 0.5, .rank = 0, .first = 3, .last = 9}));
   EXPECT_EQ(with_fault("nan rank 1 step 4").debug.faults.at(0).kind, Kind::nan);
   EXPECT_TRUE(with_fault("").debug.faults.empty());
 }
 
 TEST(DeckFault, IsWrittenAsItIsRead) {
-  for (const char* fault :
-       {"kill rank 2 step 17 phase checkpoint-write", "sleep 0.125 rank 0 step 3..9; stop rank 1 step 1; flip rank 3 step 5; nan rank 0 step 2..2"}) {
+  for (const char* fault : {"kill rank 2 step 17 phase checkpoint-write",
+                            "sleep 0.125 rank 0 step 3..9; stop rank 1 step 1; flip rank 3 step 5; "
+                            "nan rank 0 step 2..2"}) {
     const Deck deck = with_fault(fault);
     EXPECT_EQ(parse(write(deck), "written").debug.faults, deck.debug.faults) << write(deck);
   }
@@ -25,20 +34,28 @@ TEST(DeckFault, IsWrittenAsItIsRead) {
 }
 
 TEST(DeckFault, MistakesSayWhatWouldBeRight) {
-  const auto said = [](const std::string& fault) { return complaint(least + "[debug]\nfault = " + fault + "\n"); };
+  const auto said = [](const std::string& fault) {
+    return complaint(least + "[debug]\nfault = " + fault + "\n");
+  };
   for (const char* wrong :
-       {"\"kil rank 1 step 2\"", "\"kill\"", "\"kill rank 1\"", "\"kill step 1\"", "\"kill rank -1 step 2\"", "\"kill rank 1 step 0\"",
-        "\"kill rank 1 step 4..2\"", "\"kill rank 1 step 2 now\"", "\"kill rank 1 step 2; \"", "\"kill rank 1 step 99999999999999999999\""}) {
+       {"\"kil rank 1 step 2\"", "\"kill\"", "\"kill rank 1\"", "\"kill step 1\"",
+        "\"kill rank -1 step 2\"", "\"kill rank 1 step 0\"", "\"kill rank 1 step 4..2\"",
+        "\"kill rank 1 step 2 now\"", "\"kill rank 1 step 2; \"",
+        "\"kill rank 1 step 99999999999999999999\""}) {
     EXPECT_NE(said(wrong).find("[debug] fault"), std::string::npos) << wrong;
-    EXPECT_NE(said(wrong).find("kill rank 2 step 17 phase checkpoint-write"), std::string::npos) << wrong << ": " << said(wrong);
+    EXPECT_NE(said(wrong).find("kill rank 2 step 17 phase checkpoint-write"), std::string::npos)
+        << wrong << ": " << said(wrong);
   }
-  EXPECT_NE(said("\"stop rank 1 step 2 phase lunch\"").find("phases: step, evaluation"), std::string::npos);
+  EXPECT_NE(said("\"stop rank 1 step 2 phase lunch\"").find("phases: step, evaluation"),
+            std::string::npos);
   EXPECT_NE(said("\"sleep rank 1 step 2\"").find("seconds"), std::string::npos);
   EXPECT_NE(said("3").find("must be faults in quotes"), std::string::npos) << said("3");
 }
 
 TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
-  const auto with_device = [](const std::string& device) { return parse(least + "[debug]\ndevice = " + device + "\n", "deck.toml"); };
+  const auto with_device = [](const std::string& device) {
+    return parse(least + "[debug]\ndevice = " + device + "\n", "deck.toml");
+  };
   EXPECT_EQ(parse(least, "deck.toml").debug.device, train::DebugDevice::automatic);
   EXPECT_EQ(with_device("\"auto\"").debug.device, train::DebugDevice::automatic);
   const Deck deck = with_device("\"emulated\"");
@@ -55,11 +72,16 @@ TEST(DeckHealth, HasTheContractsDefaultsAndCanBeOff) {
   EXPECT_EQ(health.spike_warn, 3);
   EXPECT_EQ(health.grad_norm_warn, 100);
   EXPECT_EQ(health.rollback_after, 5);
-  const train::HealthOptions off = parse(least + "[health]\nspike_ratio = 0\ncompare_replicas = \"none\"\nwatchdog = \"none\"\n", "deck.toml").health;
+  const train::HealthOptions off =
+      parse(least + "[health]\nspike_ratio = 0\ncompare_replicas = \"none\"\nwatchdog = \"none\"\n",
+            "deck.toml")
+          .health;
   EXPECT_FALSE(off.compare_replicas || off.watchdog);
-  EXPECT_NE(complaint(least + "[health]\nrollback_after = 0\n").find("rollback_after"), std::string::npos);
+  EXPECT_NE(complaint(least + "[health]\nrollback_after = 0\n").find("rollback_after"),
+            std::string::npos);
   EXPECT_NE(complaint(least + "[health]\nspike_ratio = 2\n").find("spike_warn"), std::string::npos);
-  EXPECT_NE(complaint(least + "[health]\nwatchdog = \"5 steps\"\n").find("watchdog"), std::string::npos);
+  EXPECT_NE(complaint(least + "[health]\nwatchdog = \"5 steps\"\n").find("watchdog"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -56,7 +56,10 @@ TEST(DeckRead, DefaultsAreTheContracts) {
 }
 
 model::GptOptions gpt_of(const std::string& keys) {
-  return parse("[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n" + keys + "[data]\ntrain = \"somewhere\"\n", "deck.toml").model.gpt;
+  return parse("[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n" + keys +
+                   "[data]\ntrain = \"somewhere\"\n",
+               "deck.toml")
+      .model.gpt;
 }
 
 // CONTRACT section 3: kv_heads = heads, mlp_width = 4 width, bias in GPT-2's form.
@@ -85,7 +88,8 @@ TEST(DeckRead, AGptsDefaultsFollowItsOtherKeys) {
   EXPECT_EQ(gpt_of("mlp = \"swiglu\"\n").mlp_width, 2048);
   EXPECT_EQ(gpt_of("width = 96\nmlp = \"swiglu\"\n").mlp_width, 256);
   EXPECT_EQ(gpt_of("width = 4096\nheads = 32\nmlp = \"swiglu\"\n").mlp_width, 10944);
-  EXPECT_EQ(gpt_of("width = 4096\nheads = 32\nmlp = \"swiglu\"\nmlp_width = 11008\n").mlp_width, 11008);
+  EXPECT_EQ(gpt_of("width = 4096\nheads = 32\nmlp = \"swiglu\"\nmlp_width = 11008\n").mlp_width,
+            11008);
   EXPECT_FALSE(gpt_of("positions = \"rope\"\n").bias);
   EXPECT_TRUE(gpt_of("positions = \"rope\"\nbias = true\n").bias);
   EXPECT_FALSE(gpt_of("bias = false\n").bias);
@@ -140,33 +144,46 @@ recompute = "every 2"
   EXPECT_TRUE(deck.parallel.sequence);
   EXPECT_EQ(deck.parallel.recompute, 2);
   EXPECT_EQ(parse(least + "[parallel]\nrecompute = \"all\"\n", "deck.toml").parallel.recompute, 1);
-  EXPECT_EQ(parse(least + "[parallel]\nshard = \"parameters\"\n", "deck.toml").parallel.shard, parallel::ShardKind::parameters);
+  EXPECT_EQ(parse(least + "[parallel]\nshard = \"parameters\"\n", "deck.toml").parallel.shard,
+            parallel::ShardKind::parameters);
 }
 
 TEST(DeckRead, DurationsInTokensForTokens) {
-  const Deck deck = parse(least_gpt, "deck.toml", {{"run.stop", "2B tokens"}, {"schedule.warmup", "1M tokens"}, {"evaluate.every", "3k tokens"}});
+  const Deck deck = parse(least_gpt, "deck.toml",
+                          {{"run.stop", "2B tokens"},
+                           {"schedule.warmup", "1M tokens"},
+                           {"evaluate.every", "3k tokens"}});
   EXPECT_EQ(deck.run.stop, (Duration{2e9, Unit::tokens}));
   EXPECT_EQ(deck.schedule.warmup, (Duration{1e6, Unit::tokens}));
 }
 
 TEST(DeckRead, LambAndTheTrace) {
-  const Deck deck = parse(least + "[optimizer]\nkind = \"lamb\"\nbeta2 = 0.95\nepsilon = 1e-6\n[monitor]\ntrace = \"10..12\"\n", "deck.toml");
+  const Deck deck = parse(least +
+                              "[optimizer]\nkind = \"lamb\"\nbeta2 = 0.95\nepsilon = "
+                              "1e-6\n[monitor]\ntrace = \"10..12\"\n",
+                          "deck.toml");
   EXPECT_EQ(deck.optimizer.kind, optim::OptimizerKind::lamb);
   EXPECT_EQ(deck.optimizer.beta2, 0.95);
   EXPECT_EQ(deck.optimizer.epsilon, 1e-6);
   EXPECT_EQ(deck.monitor.trace, (monitor::StepRange{10, 12}));
-  EXPECT_FALSE(parse(least + "[monitor]\ntrace = \"none\"\n", "deck.toml").monitor.trace.has_value());
+  EXPECT_FALSE(
+      parse(least + "[monitor]\ntrace = \"none\"\n", "deck.toml").monitor.trace.has_value());
 }
 
 TEST(DeckRead, BestIsTheLossOfTokens) {
   EXPECT_EQ(parse(least_gpt, "deck.toml").checkpoint.best, "");
   EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n", "deck.toml").checkpoint.best, "loss");
-  EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n[checkpoint]\nbest = \"perplexity\"\n", "deck.toml").checkpoint.best, "perplexity");
+  EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n[checkpoint]\nbest = \"perplexity\"\n",
+                  "deck.toml")
+                .checkpoint.best,
+            "perplexity");
 }
 
 TEST(DeckRead, BestIsTop1WhereThereIsAValidationSet) {
   EXPECT_EQ(parse(least + "validation = \"there\"\n", "deck.toml").checkpoint.best, "top1");
-  EXPECT_EQ(parse(least + "validation = \"there\"\n[checkpoint]\nbest = \"none\"\n", "deck.toml").checkpoint.best, "");
+  EXPECT_EQ(parse(least + "validation = \"there\"\n[checkpoint]\nbest = \"none\"\n", "deck.toml")
+                .checkpoint.best,
+            "");
   EXPECT_EQ(parse(least + "[checkpoint]\nbest = \"none\"\n", "deck.toml").checkpoint.best, "");
 }
 
@@ -219,7 +236,10 @@ TEST(DeckRead, WhatGradientsTravelAs) {
 }
 
 TEST(DeckRead, TheLossScaleOfFloat16) {
-  const Deck deck = parse(least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1024\nbackoff = 0.25\n", "deck.toml");
+  const Deck deck = parse(least +
+                              "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial "
+                              "= 1024\nbackoff = 0.25\n",
+                          "deck.toml");
   EXPECT_EQ(deck.precision.dtype(), DType::float16);
   EXPECT_EQ(deck.precision.loss_scale.initial, 1024);
   EXPECT_EQ(deck.precision.loss_scale.growth, 2);

@@ -12,10 +12,14 @@
 namespace trireme::deck {
 
 /// The least that a deck must say.
-inline const std::string least = "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";
-inline const std::string least_mlp = "[run]\nname = \"test\"\n[model]\nkind = \"mlp\"\nwidths = [8]\n[data]\ntrain = \"somewhere\"\n";
+inline const std::string least =
+    "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";
+inline const std::string least_mlp =
+    "[run]\nname = \"test\"\n[model]\nkind = \"mlp\"\nwidths = [8]\n[data]\ntrain = "
+    "\"somewhere\"\n";
 
-inline const std::string least_gpt = "[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n[data]\ntrain = \"somewhere\"\n";
+inline const std::string least_gpt =
+    "[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n[data]\ntrain = \"somewhere\"\n";
 
 /// What parse() says of a deck that is wrong; empty where it is right.
 inline std::string complaint(const std::string& text, const std::vector<Override>& overrides = {}) {
@@ -27,6 +31,8 @@ inline std::string complaint(const std::string& text, const std::vector<Override
   return "";
 }
 
-inline int lines_of(const std::string& text) { return text.empty() ? 0 : static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1; }
+inline int lines_of(const std::string& text) {
+  return text.empty() ? 0 : static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
+}
 
 }  // namespace trireme::deck

@@ -32,8 +32,10 @@ parallel::ParallelOptions draw_parallel(const std::function<int(int)>& up_to, bo
   if (gpt) parallel.tensor = 1 << up_to(2);
   parallel.sequence = parallel.tensor > 1 && up_to(1);
   parallel.pipeline = 1 + up_to(5);
-  parallel.pipeline_schedule = static_cast<parallel::PipelineKind>(up_to(parallel.pipeline > 1 ? 2 : 1));
-  if (parallel.pipeline_schedule == parallel::PipelineKind::interleaved) parallel.pipeline_chunks = 2 + up_to(3);
+  parallel.pipeline_schedule =
+      static_cast<parallel::PipelineKind>(up_to(parallel.pipeline > 1 ? 2 : 1));
+  if (parallel.pipeline_schedule == parallel::PipelineKind::interleaved)
+    parallel.pipeline_chunks = 2 + up_to(3);
   parallel.shard = static_cast<parallel::ShardKind>(up_to(3));
   parallel.recompute = up_to(3);
   return parallel;
@@ -41,9 +43,13 @@ parallel::ParallelOptions draw_parallel(const std::function<int(int)>& up_to, bo
 
 /// A deck drawn at random from those that parse() takes.
 Deck draw(std::mt19937& random) {
-  const auto up_to = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n + 1)); };
+  const auto up_to = [&](int n) {
+    return static_cast<int>(random() % static_cast<unsigned>(n + 1));
+  };
   const auto unit = [&] { return std::uniform_real_distribution<double>(1e-9, 1)(random); };
-  const auto counted = [&] { return Duration{unit() * 1000, static_cast<Duration::Unit>(up_to(2))}; };
+  const auto counted = [&] {
+    return Duration{unit() * 1000, static_cast<Duration::Unit>(up_to(2))};
+  };
   Deck deck;
   deck.run.name = fmt::format("run{}", up_to(1000));
   deck.run.folder = fmt::format("a \"quoted\"\\folder\n{}", deck.run.name);
@@ -52,7 +58,8 @@ Deck draw(std::mt19937& random) {
   deck.debug.device = static_cast<train::DebugDevice>(up_to(1));
   deck.run.deterministic = up_to(1);
   deck.run.walltime_auto = up_to(1);
-  if (!deck.run.walltime_auto && up_to(1)) deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};
+  if (!deck.run.walltime_auto && up_to(1))
+    deck.run.walltime = Duration{3600 + unit() * 1e5, Duration::Unit::seconds};
   deck.model.kind = static_cast<model::ModelKind>(up_to(2));
   const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
   deck.parallel = draw_parallel(up_to, is_gpt);
@@ -83,17 +90,20 @@ Deck draw(std::mt19937& random) {
   deck.batch.micro = 1 + up_to(100);
   deck.batch.global = deck.batch.micro * (1 + up_to(10));
   using train::ComputePrecision;
-  deck.precision.compute = up_to(2) == 0                                 ? ComputePrecision::float16
-                           : up_to(1)                                    ? ComputePrecision::bfloat16
-                           : deck.run.device == train::DeviceChoice::cpu ? ComputePrecision::float32
-                                                                         : ComputePrecision::tfloat32;
+  deck.precision.compute = up_to(2) == 0 ? ComputePrecision::float16
+                           : up_to(1)    ? ComputePrecision::bfloat16
+                           : deck.run.device == train::DeviceChoice::cpu
+                               ? ComputePrecision::float32
+                               : ComputePrecision::tfloat32;
   if (deck.precision.compute == ComputePrecision::float16)
-    deck.precision.loss_scale = {std::ldexp(1.0, up_to(24)), 4, std::ldexp(1.0, -1 - up_to(3)), 1 + up_to(100)};
+    deck.precision.loss_scale = {std::ldexp(1.0, up_to(24)), 4, std::ldexp(1.0, -1 - up_to(3)),
+                                 1 + up_to(100)};
   deck.optimizer.kind = static_cast<optim::OptimizerKind>(up_to(3));
   deck.optimizer.weight_decay = unit() * 1e-4;
   deck.optimizer.clip_norm = up_to(1) ? unit() : 0;
   deck.optimizer.ema = up_to(1) ? unit() : 0;
-  if (deck.optimizer.kind == optim::OptimizerKind::adamw || deck.optimizer.kind == optim::OptimizerKind::lamb) {
+  if (deck.optimizer.kind == optim::OptimizerKind::adamw ||
+      deck.optimizer.kind == optim::OptimizerKind::lamb) {
     deck.optimizer.epsilon = unit() * 1e-8;
   } else {
     deck.optimizer.momentum = unit() * 0.99;
@@ -104,15 +114,18 @@ Deck draw(std::mt19937& random) {
   deck.schedule.scaling = static_cast<optim::RateScaling>(up_to(2));
   if (up_to(1)) deck.schedule.length = Duration{100 + unit(), Duration::Unit::epochs};
   if (up_to(1)) deck.schedule.warmup = Duration{unit(), Duration::Unit::epochs};
-  deck.run.stop =
-      up_to(1) && deck.schedule.length ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds} : Duration{1 + unit() * 100, Duration::Unit::epochs};
+  deck.run.stop = up_to(1) && deck.schedule.length
+                      ? Duration{60.0 * (1 + up_to(1000)), Duration::Unit::seconds}
+                      : Duration{1 + unit() * 100, Duration::Unit::epochs};
   if (is_gpt && up_to(1)) deck.run.stop = {1e6 * (1 + up_to(1000)), Duration::Unit::tokens};
   deck.evaluate.every = counted();
   deck.checkpoint.every = counted();
   deck.checkpoint.keep = 1 + up_to(5);
   if (up_to(1)) deck.checkpoint.keep_every = counted();
   deck.checkpoint.asynchronous = up_to(1);
-  if (!deck.data.validation.empty()) deck.checkpoint.best = std::vector<std::string>{"", "top1", "loss"}[static_cast<std::size_t>(up_to(2))];
+  if (!deck.data.validation.empty())
+    deck.checkpoint.best =
+        std::vector<std::string>{"", "top1", "loss"}[static_cast<std::size_t>(up_to(2))];
   deck.monitor.every = counted();
   deck.monitor.tensorboard = up_to(1);
   if (up_to(1)) deck.monitor.trace = monitor::StepRange{1 + up_to(10), 11 + up_to(10)};
@@ -148,22 +161,27 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
 TEST(DeckWrite, NamesEveryDefault) {
   const std::string text = write(parse(least_mlp, "deck.toml"));
   for (const char* line :
-       {"folder = \"runs/test\"", "seed = 1", "walltime = \"auto\"", "walltime_margin = \"5 minutes\"", "global = 256", "data = \"auto\"",
-        "compute = \"float32\"", "momentum = 0.9", "scaling = \"none\"", "warmup = \"none\"", "keep = 3", "best = \"none\"", "tensorboard = true"})
+       {"folder = \"runs/test\"", "seed = 1", "walltime = \"auto\"",
+        "walltime_margin = \"5 minutes\"", "global = 256", "data = \"auto\"",
+        "compute = \"float32\"", "momentum = 0.9", "scaling = \"none\"", "warmup = \"none\"",
+        "keep = 3", "best = \"none\"", "tensorboard = true"})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
 }
 
 TEST(DeckWrite, NamesEveryDefaultOfAGpt) {
   const std::string text = write(parse(least_gpt, "deck.toml"));
-  for (const char* line : {"layers = 12", "kv_heads = 12", "mlp_width = 3072", "norm = \"layer\"", "bias = true", "tensor = 1", "pipeline_schedule = \"1f1b\"",
+  for (const char* line : {"layers = 12", "kv_heads = 12", "mlp_width = 3072", "norm = \"layer\"",
+                           "bias = true", "tensor = 1", "pipeline_schedule = \"1f1b\"",
                            "shard = \"none\"", "recompute = \"none\"", "trace = \"none\""})
     EXPECT_NE(text.find(line), std::string::npos) << line << " is not in\n" << text;
-  for (const char* key : {"vocabulary", "depth", "stem", "flip", "data.augment"}) EXPECT_EQ(text.find(key), std::string::npos) << key;
+  for (const char* key : {"vocabulary", "depth", "stem", "flip", "data.augment"})
+    EXPECT_EQ(text.find(key), std::string::npos) << key;
 }
 
 TEST(DeckWrite, LeavesOutKeysOfOtherKinds) {
   const std::string text = write(parse(least_mlp, "deck.toml"));
-  for (const char* key : {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block", "kv_heads", "\nnorm"})
+  for (const char* key :
+       {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block", "kv_heads", "\nnorm"})
     EXPECT_EQ(text.find(key), std::string::npos) << key;
 }
 

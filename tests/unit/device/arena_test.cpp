@@ -17,12 +17,16 @@ constexpr std::int64_t elements = 700, bytes = elements * 4;
 
 TEST(ArenaOfPages, CopiesIntoPinnedTensorsAreLate) {
   const OwnedStream stream(emulated);
-  Arena device_arena(emulated, "device", 4096), pinned_arena(cpu, "staging", 8192, Pages::pinned), ordinary_arena(cpu, "ordinary", 8192);
+  Arena device_arena(emulated, "device", 4096), pinned_arena(cpu, "staging", 8192, Pages::pinned),
+      ordinary_arena(cpu, "ordinary", 8192);
   const std::vector<float> values(elements, 2.5f);
   const Tensor there = device_arena.allocate(DType::float32, {elements});
   pinned_arena.allocate(DType::float32, {16});
-  const Tensor here = pinned_arena.allocate(DType::float32, {elements}), ordinary = ordinary_arena.allocate(DType::float32, {elements});
-  const auto holds_them = [&](const Tensor& tensor) { return std::memcmp(tensor.data, values.data(), bytes) == 0; };
+  const Tensor here = pinned_arena.allocate(DType::float32, {elements}),
+               ordinary = ordinary_arena.allocate(DType::float32, {elements});
+  const auto holds_them = [&](const Tensor& tensor) {
+    return std::memcmp(tensor.data, values.data(), bytes) == 0;
+  };
 
   copy_bytes(stream, there.data, values.data(), bytes);
   copy_bytes(stream, here.data, there.data, bytes);
@@ -35,7 +39,8 @@ TEST(ArenaOfPages, CopiesIntoPinnedTensorsAreLate) {
 
 TEST(ArenaOfPages, TensorsLieOnTheDeviceOfTheArena) {
   Arena device_arena(emulated, "device", 4096), pinned_arena(cpu, "staging", 4096, Pages::pinned);
-  const Tensor there = device_arena.allocate(DType::float32, {elements}), here = pinned_arena.allocate(DType::float32, {elements});
+  const Tensor there = device_arena.allocate(DType::float32, {elements}),
+               here = pinned_arena.allocate(DType::float32, {elements});
   EXPECT_EQ(there.device, DeviceKind::emulated);
   EXPECT_EQ(device_of(there.data), emulated);
   EXPECT_EQ(device_of(static_cast<const std::byte*>(there.data) + bytes - 1), emulated);

@@ -22,7 +22,8 @@ TEST(Device, HasAName) {
 }
 
 TEST(Allocation, IsAlignedAndWritable) {
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{4095}, std::size_t{4097}, std::size_t{3} << 20}) {
+  for (const std::size_t bytes :
+       {std::size_t{1}, std::size_t{4095}, std::size_t{4097}, std::size_t{3} << 20}) {
     const Allocation block(cpu, bytes, "test");
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block.data()) % 4096, 0u);
     EXPECT_EQ(block.bytes(), bytes);

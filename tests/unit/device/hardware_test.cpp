@@ -18,7 +18,8 @@ constexpr Device cpu{DeviceKind::cpu, 0}, emulated{DeviceKind::emulated, 0};
 TEST(ChosenDevice, RanksOfANodeShareItsDevicesEvenly) {
   for (int visible = 1; visible <= 8; ++visible) {
     std::multiset<int> taken;
-    for (int local_rank = 0; local_rank < 3 * visible; ++local_rank) taken.insert(device_index_of(local_rank, visible));
+    for (int local_rank = 0; local_rank < 3 * visible; ++local_rank)
+      taken.insert(device_index_of(local_rank, visible));
     for (int index = 0; index < visible; ++index) EXPECT_EQ(taken.count(index), 3u) << visible;
   }
   EXPECT_EQ(device_index_of(5, 8), 5);
@@ -56,7 +57,8 @@ TEST(Description, OfTheHost) {
     EXPECT_FALSE(description.name.empty());
     EXPECT_GT(description.memory_bytes, std::int64_t{64} << 20);
     EXPECT_EQ(description.compute_units, KokkosScope::threads());
-    EXPECT_TRUE(description.driver.empty() && description.runtime.empty() && description.compute_capability.empty());
+    EXPECT_TRUE(description.driver.empty() && description.runtime.empty() &&
+                description.compute_capability.empty());
   }
 }
 
@@ -69,7 +71,9 @@ TEST(Description, AsText) {
   gpu.runtime = "13.0";
   gpu.memory_bytes = std::int64_t{140} << 30;
   gpu.compute_units = 132;
-  EXPECT_EQ(to_string(gpu), "cuda:3 NVIDIA H200, compute capability 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0), runtime 13.0");
+  EXPECT_EQ(to_string(gpu),
+            "cuda:3 NVIDIA H200, compute capability 9.0, 140.0 GiB, driver 580.65.06 (CUDA 13.0), "
+            "runtime 13.0");
   DeviceDescription host;
   host.name = "AMD EPYC 9654";
   host.memory_bytes = std::int64_t{64} << 30;
@@ -80,7 +84,8 @@ TEST(Description, AsText) {
 
 TEST(ProcessorName, IsThatOfTheFirst) {
   std::istringstream intel(
-      "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)   Platinum 8481C CPU @ 2.70GHz \n"
+      "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R)   "
+      "Platinum 8481C CPU @ 2.70GHz \n"
       "processor\t: 1\nmodel name\t: other\n");
   EXPECT_EQ(processor_name(intel), "Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz");
   std::istringstream arm("processor\t: 0\nBogoMIPS\t: 2000.00\nCPU part\t: 0xd4f\n");

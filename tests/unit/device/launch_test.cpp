@@ -74,12 +74,14 @@ TEST_F(LaunchGraph, WhatHasChangedIsMadeAsItIsNow) {
 TEST_F(LaunchGraph, APartThatKeepsChangingIsLeftAloneForLonger) {
   const auto visits_until_a_graph = [&](int number) {
     int visits = 0;
-    for (; visits < 100 && graphs_.graphs() == 0; ++visits) EXPECT_EQ(section({number, 2, 3, 4}), (Log{number, 2, 3, 4}));
+    for (; visits < 100 && graphs_.graphs() == 0; ++visits)
+      EXPECT_EQ(section({number, 2, 3, 4}), (Log{number, 2, 3, 4}));
     section({0, 2, 3, 4});
     EXPECT_EQ(graphs_.graphs(), 0);
     return visits;
   };
-  for (const int expected : {2, 3, 5, 9, 17, 33, 33}) EXPECT_EQ(visits_until_a_graph(expected), expected);
+  for (const int expected : {2, 3, 5, 9, 17, 33, 33})
+    EXPECT_EQ(visits_until_a_graph(expected), expected);
 }
 
 TEST_F(LaunchGraph, FewLaunchesAreNotWorthOne) {

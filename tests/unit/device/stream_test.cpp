@@ -32,7 +32,9 @@ std::vector<int> read(const Stream& stream, const void* from) {
   return values;
 }
 
-void write(const Allocation& block, const std::vector<int>& values) { std::memcpy(block.data(), values.data(), size); }
+void write(const Allocation& block, const std::vector<int>& values) {
+  std::memcpy(block.data(), values.data(), size);
+}
 std::vector<int> host_values(const Allocation& block) { return {ints(block), ints(block) + count}; }
 
 /// The same on both kinds of device of this machine.
@@ -73,7 +75,8 @@ TEST_P(Copies, TakeAPart) {
 }
 
 TEST_P(Copies, GoThroughPinnedMemoryWithoutTheHost) {
-  const Allocation block(device_, size, "block"), other(device_, size, "other"), pinned(cpu, size, "pinned", Pages::pinned);
+  const Allocation block(device_, size, "block"), other(device_, size, "other"),
+      pinned(cpu, size, "pinned", Pages::pinned);
   copy_bytes(stream_, block.data(), numbers(1).data(), size);
   copy_bytes(stream_, pinned.data(), block.data(), size);
   copy_bytes(stream_, other.data(), pinned.data(), size);
@@ -123,7 +126,8 @@ TEST_P(Copies, AnEventOutlivesItsStream) {
 TEST_P(Copies, MemoryMayGoBeforeTheyAreWaitedFor) {
   const Allocation block(device_, size, "block");
   {
-    const Allocation source(device_, size, "source"), pinned(cpu, size, "pinned", Pages::pinned), result(cpu, size, "result", Pages::pinned);
+    const Allocation source(device_, size, "source"), pinned(cpu, size, "pinned", Pages::pinned),
+        result(cpu, size, "result", Pages::pinned);
     write(pinned, numbers(8));
     copy_bytes(stream_, source.data(), pinned.data(), size);
     copy_bytes(stream_, result.data(), source.data(), size);
@@ -188,7 +192,9 @@ TEST(Emulated, BeginsWithZeros) {
   EXPECT_EQ(read(stream, block.data()), std::vector<int>(count, 0));
 }
 
-TEST(Emulated, SaysWhatDidNotFit) { EXPECT_THROW(Allocation(emulated, std::size_t{1} << 60, "optimizer state"), Failure); }
+TEST(Emulated, SaysWhatDidNotFit) {
+  EXPECT_THROW(Allocation(emulated, std::size_t{1} << 60, "optimizer state"), Failure);
+}
 
 TEST(Emulated, KernelsTouchItWhileAccessLives) {
   const OwnedStream stream(emulated);
@@ -211,11 +217,14 @@ TEST(Emulated, KernelsTouchItWhileAccessLives) {
 void touch(const std::byte* address) { *const_cast<volatile std::byte*>(address) = std::byte{1}; }
 
 TEST(EmulatedDeathTest, TheHostMayNotTouchItsMemory) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");  // Kokkos' threads do not come along into a forked child
+  GTEST_FLAG_SET(death_test_style,
+                 "threadsafe");  // Kokkos' threads do not come along into a forked child
   const OwnedStream stream(emulated);
   const Allocation block(emulated, size, "block");
   EXPECT_DEATH(touch(block.data()), "");
-  EXPECT_DEATH(std::_Exit(static_cast<int>(static_cast<const volatile std::byte&>(block.data()[size - 1]))), "");  // nor read it: 0 stands there
+  EXPECT_DEATH(
+      std::_Exit(static_cast<int>(static_cast<const volatile std::byte&>(block.data()[size - 1]))),
+      "");  // nor read it: 0 stands there
   {
     const DeviceAccess access(stream);
   }

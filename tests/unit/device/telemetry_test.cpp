@@ -13,7 +13,8 @@ namespace {
 const std::string library = NVML_STAND_IN;
 
 bool is_empty(const DeviceReading& reading) {
-  return !reading.power_watts && !reading.temperature_celsius && !reading.clock_megahertz && !reading.utilisation_percent;
+  return !reading.power_watts && !reading.temperature_celsius && !reading.clock_megahertz &&
+         !reading.utilisation_percent;
 }
 
 TEST(Telemetry, ReadsWhatTheLibrarySays) {
@@ -40,14 +41,16 @@ TEST(Telemetry, IsEmptyWithAReason) {
   const Telemetry unknown("0000:00:00.0", library);
   const Telemetry no_library("0000:19:00.0", "/nowhere/libnvidia-ml.so.1");
   const Telemetry another_library("0000:19:00.0", "libm.so.6");
-  for (const Telemetry* telemetry : {&none, &of_the_host, &unknown, &no_library, &another_library}) {
+  for (const Telemetry* telemetry :
+       {&none, &of_the_host, &unknown, &no_library, &another_library}) {
     EXPECT_TRUE(is_empty(telemetry->read()));
     EXPECT_EQ(telemetry->driver_version(), "");
   }
   EXPECT_EQ(none.why_not(), "no device");
   EXPECT_EQ(of_the_host.why_not(), "cpu has no sensors");
   EXPECT_EQ(unknown.why_not(), library + ": Not Found");
-  EXPECT_NE(no_library.why_not().find("/nowhere/libnvidia-ml.so.1"), std::string::npos) << no_library.why_not();
+  EXPECT_NE(no_library.why_not().find("/nowhere/libnvidia-ml.so.1"), std::string::npos)
+      << no_library.why_not();
   EXPECT_EQ(another_library.why_not(), "libm.so.6 is no NVML");
 }
 

@@ -35,7 +35,8 @@ TEST(File, ThreadsWriteAndReadTheirOwnPlaces) {
   EXPECT_EQ(file.size(), 4 * part);
   std::string all(4 * part, ' ');
   file.read_at(0, all.data(), 4 * part);
-  EXPECT_EQ(all, std::string(part, 'd') + std::string(part, 'c') + std::string(part, 'b') + std::string(part, 'a'));
+  EXPECT_EQ(all, std::string(part, 'd') + std::string(part, 'c') + std::string(part, 'b') +
+                     std::string(part, 'a'));
 }
 
 TEST(File, AFileThatEndsTooSoonIsTheUsersFileAndNamed) {
@@ -43,20 +44,30 @@ TEST(File, AFileThatEndsTooSoonIsTheUsersFileAndNamed) {
   replace_file(folder / "short", "12345");
   const File file(folder / "short", File::Mode::read);
   char bytes[8];
-  EXPECT_TRUE(holds(message_of<InputError>([&] { file.read_at(2, bytes, 8); }), "short: ends at byte 5"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none", File::Mode::read); }), folder / "none"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none/file", File::Mode::create); }), "cannot be created"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / std::string(300, 'n'), File::Mode::create); }), "cannot be created"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { rename_durably(folder / "none", folder / "other"); }), std::strerror(ENOENT)));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { file.read_at(2, bytes, 8); }), "short: ends at byte 5"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none", File::Mode::read); }),
+                    folder / "none"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "none/file", File::Mode::create); }),
+                    "cannot be created"));
+  EXPECT_TRUE(holds(
+      message_of<InputError>([&] { File(folder / std::string(300, 'n'), File::Mode::create); }),
+      "cannot be created"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { rename_durably(folder / "none", folder / "other"); }),
+            std::strerror(ENOENT)));
   EXPECT_TRUE(holds(message_of<InputError>([&] { read_text_file(folder.path()); }), "folder"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { read_text_file(folder / "short", 4); }), "5 bytes"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { read_text_file(folder / "short", 4); }), "5 bytes"));
 }
 
 TEST(File, OnlyAFileIsRead) {
   const test::ScratchFolder folder;
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "pipe", File::Mode::read); }), "pipe"));  // and does not wait for a writer
-  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder.path(), File::Mode::read); }), "is a folder"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { File(folder / "pipe", File::Mode::read); }),
+                    "pipe"));  // and does not wait for a writer
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { File(folder.path(), File::Mode::read); }), "is a folder"));
 }
 
 TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
@@ -73,7 +84,9 @@ TEST(File, ReplacingLeavesTheNewTextAndNothingElse) {
 
 TEST(File, WhatIsStagedTakesItsNameWhenCommittedAndIsRemovedWhenNot) {
   const test::ScratchFolder folder;
-  const auto files = [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder.path()), {});
+  };
   replace_file(folder / "data", "old");
   replace_file(folder / "data.tmp", "left over from a killed process");
   {
@@ -103,11 +116,13 @@ TEST(File, TheDiskSaysItsRoom) {
 }
 
 TEST(Hash, IsXxh3AndDoesNotDependOnTheParts) {
-  EXPECT_EQ(xxh3("", 0), 0x2D06800538D394C2ull);  // XXH3_64bits of nothing, seed 0: doc/xxhash_spec.md of xxHash
+  EXPECT_EQ(xxh3("", 0),
+            0x2D06800538D394C2ull);  // XXH3_64bits of nothing, seed 0: doc/xxhash_spec.md of xxHash
   std::string bytes(5000, '\0');
   for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * 131 >> 3);
   Xxh3 hash;
-  for (std::size_t begin = 0; begin < bytes.size(); begin += 617) hash.update(bytes.data() + begin, std::min<std::size_t>(617, bytes.size() - begin));
+  for (std::size_t begin = 0; begin < bytes.size(); begin += 617)
+    hash.update(bytes.data() + begin, std::min<std::size_t>(617, bytes.size() - begin));
   EXPECT_EQ(hash.digest(), xxh3(bytes.data(), bytes.size()));
   hash.reset();
   EXPECT_EQ(hash.digest(), xxh3("", 0));

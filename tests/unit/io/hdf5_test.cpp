@@ -19,11 +19,14 @@ using test::holds;
 using test::message_of;
 
 // A file of another program, through the C interface.
-hid_t foreign_file(const std::string& path) { return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT); }
+hid_t foreign_file(const std::string& path) {
+  return H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+}
 
 template <class T>
 void put_attribute(hid_t owner, const char* name, hid_t type, const T& value) {
-  const hid_t space = H5Screate(H5S_SCALAR), attribute = H5Acreate2(owner, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t space = H5Screate(H5S_SCALAR),
+              attribute = H5Acreate2(owner, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
   ASSERT_GE(H5Awrite(attribute, type, &value), 0);
   H5Aclose(attribute);
   H5Sclose(space);
@@ -37,10 +40,13 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
   const std::int64_t shape[3] = {3, 4, 5};
   std::int64_t offset = 0;
   {
-    Hdf5File file = Hdf5File::create(path, {.communicator = nullptr, .user_block_bytes = 65536, .alignment = 4096});
+    Hdf5File file = Hdf5File::create(
+        path, {.communicator = nullptr, .user_block_bytes = 65536, .alignment = 4096});
     {
-      Hdf5Dataset dataset = file.create_dataset("model/layer1.0.weight", Hdf5Number::float32, shape);
-      const std::int64_t first[3] = {0, 0, 0}, upper[3] = {1, 4, 5}, second[3] = {1, 0, 0}, lower[3] = {2, 4, 5}, nothing[3] = {0, 4, 5};
+      Hdf5Dataset dataset =
+          file.create_dataset("model/layer1.0.weight", Hdf5Number::float32, shape);
+      const std::int64_t first[3] = {0, 0, 0}, upper[3] = {1, 4, 5}, second[3] = {1, 0, 0},
+                         lower[3] = {2, 4, 5}, nothing[3] = {0, 4, 5};
       dataset.write(second, lower, Hdf5Number::float32, values.data() + 20);
       dataset.write(first, upper, Hdf5Number::float32, values.data());
       dataset.write(first, nothing, Hdf5Number::float32, nullptr);
@@ -51,14 +57,16 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
     file.write_attribute("state", "seed", std::numeric_limits<std::uint64_t>::max());
     file.write_attribute("state", "step", std::int64_t{-7});
     file.write_attribute("state", "best", 0.25);
-    file.write_attribute("state", "deck", std::string(100'000, 'd'));  // beyond the 64 KiB of an object's header
+    file.write_attribute("state", "deck",
+                         std::string(100'000, 'd'));  // beyond the 64 KiB of an object's header
     file.write_attribute("state", "step", std::int64_t{12});
     file.write_strings("classes", {"T-shirt/top", "", "Bag"});
     file.close();
   }
   const Hdf5File file = Hdf5File::open(path);
   EXPECT_EQ(file.list("/"), (std::vector<std::string>{"classes", "model", "state"}));
-  EXPECT_EQ(file.list_datasets("/"), (std::vector<std::string>{"classes", "model/layer1.0.weight"}));
+  EXPECT_EQ(file.list_datasets("/"),
+            (std::vector<std::string>{"classes", "model/layer1.0.weight"}));
   EXPECT_EQ(file.list_datasets("/model"), (std::vector<std::string>{"model/layer1.0.weight"}));
   EXPECT_EQ(file.attribute_uint("state", "seed"), std::numeric_limits<std::uint64_t>::max());
   EXPECT_EQ(file.attribute_int("state", "step"), 12);
@@ -67,8 +75,10 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
   EXPECT_EQ(file.attributes("state").size(), 4u);
   EXPECT_EQ(file.read_strings("classes"), (std::vector<std::string>{"T-shirt/top", "", "Bag"}));
   EXPECT_FALSE(file.attribute("state", "none").has_value());
-  EXPECT_TRUE(holds(message_of<InputError>([&] { file.attribute_int("state", "best"); }), "attribute best of state"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { file.dataset("model/none"); }), "model/none is missing"));
+  EXPECT_TRUE(holds(message_of<InputError>([&] { file.attribute_int("state", "best"); }),
+                    "attribute best of state"));
+  EXPECT_TRUE(
+      holds(message_of<InputError>([&] { file.dataset("model/none"); }), "model/none is missing"));
 
   const Hdf5Dataset dataset = file.dataset("/model/layer1.0.weight");
   EXPECT_EQ(dataset.description().shape, (std::vector<std::int64_t>{3, 4, 5}));
@@ -86,15 +96,18 @@ TEST(Hdf5, WritesAndReadsBackDatasetsAndAttributes) {
   EXPECT_EQ(dataset.description().offset, offset);
   EXPECT_GE(offset, 65536);
   std::vector<float> raw(values.size());
-  File(path, File::Mode::read).read_at(offset, raw.data(), static_cast<std::int64_t>(raw.size() * sizeof(float)));
+  File(path, File::Mode::read)
+      .read_at(offset, raw.data(), static_cast<std::int64_t>(raw.size() * sizeof(float)));
   EXPECT_EQ(raw, values);
 }
 
 TEST(Hdf5, AUnionOfBoxesIsTransferredInRowMajorOrder) {
   const test::ScratchFolder folder;
   const std::int64_t shape[2] = {4, 7};
-  // Columns 1, 2 and 4..6 of rows 1..3, first by one rank and then the rest by another; named in any order.
-  const std::vector<Hdf5Box> mine{{{1, 4}, {3, 3}}, {{1, 1}, {3, 2}}}, others{{{0, 0}, {1, 7}}, {{1, 0}, {3, 1}}, {{1, 3}, {3, 1}}}, empty{{{2, 2}, {0, 3}}};
+  // Columns 1, 2 and 4..6 of rows 1..3, first by one rank and then the rest by another; named in
+  // any order.
+  const std::vector<Hdf5Box> mine{{{1, 4}, {3, 3}}, {{1, 1}, {3, 2}}},
+      others{{{0, 0}, {1, 7}}, {{1, 0}, {3, 1}}, {{1, 3}, {3, 1}}}, empty{{{2, 2}, {0, 3}}};
   std::vector<float> part(15), rest(13), all(28), expected(28), again(15);
   std::iota(part.begin(), part.end(), 100.0f);
   std::iota(rest.begin(), rest.end(), 1.0f);
@@ -125,7 +138,8 @@ TEST(Hdf5, AUnionOfBoxesIsTransferredInRowMajorOrder) {
 
 TEST(Hdf5, LargeDatasetsBeginWhereTheAlignmentSays) {
   const test::ScratchFolder folder;
-  Hdf5File file = Hdf5File::create(folder / "aligned.h5", {.communicator = nullptr, .user_block_bytes = 0, .alignment = 4096});
+  Hdf5File file = Hdf5File::create(
+      folder / "aligned.h5", {.communicator = nullptr, .user_block_bytes = 0, .alignment = 4096});
   const std::int64_t small[1] = {100}, large[1] = {5000};
   file.create_dataset("small", Hdf5Number::uint8, small);
   EXPECT_EQ(file.create_dataset("large", Hdf5Number::uint8, large).description().offset % 4096, 0);
@@ -152,7 +166,8 @@ TEST(Hdf5, ReadsAttributesOfAnyWidth) {
   H5Tenum_insert(boolean, "TRUE", &yes);
   put_attribute(made, "bool", boolean, yes);
   const hsize_t two = 2;
-  const hid_t pair = H5Screate_simple(1, &two, nullptr), list = H5Acreate2(made, "pair", H5T_NATIVE_INT, pair, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t pair = H5Screate_simple(1, &two, nullptr),
+              list = H5Acreate2(made, "pair", H5T_NATIVE_INT, pair, H5P_DEFAULT, H5P_DEFAULT);
   const int numbers[2] = {1, 2};
   H5Awrite(list, H5T_NATIVE_INT, numbers);
   H5Aclose(list);
@@ -184,7 +199,8 @@ struct Strangers : testing::Test {
   // A dataset of bytes, with the layout asked for.
   void put_bytes(const char* name, std::vector<hsize_t> shape, hid_t layout, bool write) {
     const hid_t space = H5Screate_simple(static_cast<int>(shape.size()), shape.data(), nullptr);
-    const hid_t dataset = H5Dcreate2(made, name, H5T_NATIVE_UINT8, space, H5P_DEFAULT, layout, H5P_DEFAULT);
+    const hid_t dataset =
+        H5Dcreate2(made, name, H5T_NATIVE_UINT8, space, H5P_DEFAULT, layout, H5P_DEFAULT);
     ASSERT_GE(dataset, 0);
     if (write) {
       const std::vector<std::uint8_t> bytes(16, 9);
@@ -210,7 +226,8 @@ struct Strangers : testing::Test {
 
 TEST_F(Strangers, LinksIntoOtherFilesAreRefused) {
   put_bytes("plain", {16}, H5P_DEFAULT, true);
-  H5Lcreate_external((folder / "other.h5").c_str(), "/group", made, "outside", H5P_DEFAULT, H5P_DEFAULT);
+  H5Lcreate_external((folder / "other.h5").c_str(), "/group", made, "outside", H5P_DEFAULT,
+                     H5P_DEFAULT);
   H5Lcreate_soft("/outside", made, "roundabout", H5P_DEFAULT, H5P_DEFAULT);
   H5Lcreate_soft("/plain", made, "inside", H5P_DEFAULT, H5P_DEFAULT);
   H5Lcreate_soft("/circle", made, "circle", H5P_DEFAULT, H5P_DEFAULT);
@@ -224,7 +241,8 @@ TEST_F(Strangers, LinksIntoOtherFilesAreRefused) {
 }
 
 TEST_F(Strangers, DataInOtherFilesAreRefused) {
-  const hid_t external = H5Pcreate(H5P_DATASET_CREATE), virtual_layout = H5Pcreate(H5P_DATASET_CREATE);
+  const hid_t external = H5Pcreate(H5P_DATASET_CREATE),
+              virtual_layout = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_external(external, (folder / "secret").c_str(), 0, 4096);
   put_bytes("external", {4096}, external, false);
   const hsize_t count = 16;

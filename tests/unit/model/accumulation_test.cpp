@@ -9,7 +9,8 @@ namespace trireme::model {
 namespace {
 
 TEST(Accumulation, GivesTheGradientOfTheWholeBatch) {
-  // Without batch norm (whose statistics are a micro-batch's own) two micro-batches of 5 are one of 10.
+  // Without batch norm (whose statistics are a micro-batch's own) two micro-batches of 5 are one
+  // of 10.
   train::ReplicaOptions whole = test::small_resnet();
   whole.model.norm = ResnetNorm::group;
   train::ReplicaOptions halves = whole;

@@ -19,12 +19,14 @@ struct DriverOptions {
   float label_smoothing = 0;
 };
 
-/// A whole model on one rank, its blocks called one after the other in memory that a run on meta has measured: for tests of blocks and heads
-/// without trainer, reducer or files. Inputs and labels are functions of their index; every seventh label is missing.
+/// A whole model on one rank, its blocks called one after the other in memory that a run on meta
+/// has measured: for tests of blocks and heads without trainer, reducer or files. Inputs and labels
+/// are functions of their index; every seventh label is missing.
 class ModelDriver {
  public:
   using Bytes = std::array<std::int64_t, 8>;
-  explicit ModelDriver(const DriverOptions& options) : ModelDriver(options, DeviceKind::cpu, measure(options)) {}
+  explicit ModelDriver(const DriverOptions& options)
+      : ModelDriver(options, DeviceKind::cpu, measure(options)) {}
   static Bytes measure(const DriverOptions& options) {
     ModelDriver meta(options, DeviceKind::meta, {});
     meta.exercise();
@@ -54,7 +56,8 @@ class ModelDriver {
     const Tensor x = forward(true);
     pass.begin_backward(write, 1);
     pass.enter_block();
-    Tensor dy = model.head().loss(pass, x, labels_, {options_.label_smoothing, static_cast<float>(1.0 / valid_)}, sums_);
+    Tensor dy = model.head().loss(
+        pass, x, labels_, {options_.label_smoothing, static_cast<float>(1.0 / valid_)}, sums_);
     for (int i = model.blocks(); i-- > 0;) {
       pass.enter_block();
       dy = model.block(i).backward(pass, dy);
@@ -80,8 +83,10 @@ class ModelDriver {
   }
 
   Bytes peaks() const {
-    return {parameters_.peak_bytes(),     gradients_.peak_bytes(), kept_.peak_bytes(),    flow_arenas_[0].peak_bytes(),
-            flow_arenas_[1].peak_bytes(), workspace_.peak_bytes(), library_.peak_bytes(), data_.peak_bytes()};
+    return {parameters_.peak_bytes(),     gradients_.peak_bytes(),
+            kept_.peak_bytes(),           flow_arenas_[0].peak_bytes(),
+            flow_arenas_[1].peak_bytes(), workspace_.peak_bytes(),
+            library_.peak_bytes(),        data_.peak_bytes()};
   }
   const Tensor& labels() const { return labels_; }
   const DriverOptions& options() const { return options_; }
@@ -118,19 +123,26 @@ class ModelDriver {
     input_ = data_.allocate(tokens ? DType::int32 : DType::float32, options_.input);
     labels_ = data_.allocate(DType::int32, {tokens ? input_.elements() : options_.input[0]});
     sums_ = data_.allocate(DType::float64, {4});
-    for (std::int64_t b = 0; b < options_.input[0]; ++b) sample_keys_.push_back(mix64(static_cast<std::uint64_t>(b) + 1));
+    for (std::int64_t b = 0; b < options_.input[0]; ++b)
+      sample_keys_.push_back(mix64(static_cast<std::uint64_t>(b) + 1));
     for (std::int64_t i = 0; i < labels_.elements(); ++i) valid_ += i % 7 == 6 ? 0 : 1;
     if (context.meta()) return;
-    const auto number = [](std::uint64_t key, std::int64_t index) { return uniform_at(key, static_cast<std::uint64_t>(index)); };
+    const auto number = [](std::uint64_t key, std::int64_t index) {
+      return uniform_at(key, static_cast<std::uint64_t>(index));
+    };
     for (std::int64_t i = 0; i < input_.elements(); ++i) {
       if (tokens) {
-        input_.as<std::int32_t>()[i] = static_cast<std::int32_t>(number(3, i) * static_cast<double>(options_.classes));
+        input_.as<std::int32_t>()[i] =
+            static_cast<std::int32_t>(number(3, i) * static_cast<double>(options_.classes));
       } else {
         input_.as<float>()[i] = static_cast<float>(2 * number(3, i) - 1);
       }
     }
     for (std::int64_t i = 0; i < labels_.elements(); ++i) {
-      labels_.as<std::int32_t>()[i] = i % 7 == 6 ? -1 : static_cast<std::int32_t>(number(4, i) * static_cast<double>(options_.classes));
+      labels_.as<std::int32_t>()[i] =
+          i % 7 == 6
+              ? -1
+              : static_cast<std::int32_t>(number(4, i) * static_cast<double>(options_.classes));
     }
   }
 
@@ -159,11 +171,19 @@ inline DriverOptions small_resnet(int depth = 8, std::int64_t width = 8) {
   return options;
 }
 
-/// Two layers of width 24, 4 heads, 6 positions, 37 tokens; in GPT-2's form, or Llama's with 2 key/value heads.
+/// Two layers of width 24, 4 heads, 6 positions, 37 tokens; in GPT-2's form, or Llama's with 2
+/// key/value heads.
 inline DriverOptions small_gpt(bool llama = false, double dropout = 0) {
   DriverOptions options{.input = {3, 6}, .classes = 37};
   options.model.kind = model::ModelKind::gpt;
-  options.model.gpt = {.layers = 2, .heads = 4, .width = 24, .context = 6, .kv_heads = 4, .mlp_width = 40, .vocabulary = 37, .dropout = dropout};
+  options.model.gpt = {.layers = 2,
+                       .heads = 4,
+                       .width = 24,
+                       .context = 6,
+                       .kv_heads = 4,
+                       .mlp_width = 40,
+                       .vocabulary = 37,
+                       .dropout = dropout};
   if (!llama) return options;
   options.model.gpt.kv_heads = 2;
   options.model.gpt.mlp = model::GptMlp::swiglu;

@@ -14,7 +14,13 @@ namespace {
 ModelOptions gpt2_small() {
   ModelOptions options;
   options.kind = ModelKind::gpt;
-  options.gpt = {.layers = 12, .heads = 12, .width = 768, .context = 1024, .kv_heads = 12, .mlp_width = 3072, .vocabulary = 50257};
+  options.gpt = {.layers = 12,
+                 .heads = 12,
+                 .width = 768,
+                 .context = 1024,
+                 .kv_heads = 12,
+                 .mlp_width = 3072,
+                 .vocabulary = 50257};
   return options;
 }
 
@@ -59,7 +65,8 @@ TEST(Gpt, HasGpt2sNumberOfWeights) {
   EXPECT_EQ(model.blocks(), 13);
 }
 
-// TinyLlama 1.1B (Zhang et al. 2024): 22 layers of width 2048, 32 heads, 4 key/value heads, mlp 5632, 32000 tokens, an untied head.
+// TinyLlama 1.1B (Zhang et al. 2024): 22 layers of width 2048, 32 heads, 4 key/value heads, mlp
+// 5632, 32000 tokens, an untied head.
 TEST(Gpt, HasTinyLlamasNumberOfWeights) {
   ModelOptions options = small_llama();
   options.gpt.layers = 22;
@@ -140,9 +147,14 @@ TEST(Gpt, StartsAsGpt2DoesAndDecaysMatrices) {
       EXPECT_EQ(spec.decay, matrix) << spec.name;
       EXPECT_EQ(spec.trust, matrix) << spec.name;
       EXPECT_EQ(spec.compute_copy, matrix) << spec.name;
-      EXPECT_EQ(spec.initializer.kind, matrix ? parallel::Initializer::Kind::normal : parallel::Initializer::Kind::constant) << spec.name;
-      const bool residual = spec.name.ends_with("c_proj.weight") || spec.name.ends_with("o_proj.weight") || spec.name.ends_with("down_proj.weight");
-      const double start = matrix ? (residual ? 0.02 / std::sqrt(2 * layers) : 0.02) : (spec.name.ends_with(".bias") ? 0 : 1);
+      EXPECT_EQ(spec.initializer.kind, matrix ? parallel::Initializer::Kind::normal
+                                              : parallel::Initializer::Kind::constant)
+          << spec.name;
+      const bool residual = spec.name.ends_with("c_proj.weight") ||
+                            spec.name.ends_with("o_proj.weight") ||
+                            spec.name.ends_with("down_proj.weight");
+      const double start = matrix ? (residual ? 0.02 / std::sqrt(2 * layers) : 0.02)
+                                  : (spec.name.ends_with(".bias") ? 0 : 1);
       EXPECT_DOUBLE_EQ(spec.initializer.value, start) << spec.name;
     }
   }
@@ -151,14 +163,16 @@ TEST(Gpt, StartsAsGpt2DoesAndDecaysMatrices) {
 TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
   const Model gpt2 = make(gpt2_small(), {.tensor_rank = 1, .tensor_size = 4});
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.shape(), (Shape{768, 576}));
-  ASSERT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.segments().size(), 3u);  // of q, of k and of v
+  ASSERT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.segments().size(),
+            3u);  // of q, of k and of v
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.segments()[2].file_column, 2 * 768 + 192);
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.bias").part.shape(), (Shape{576}));
   EXPECT_EQ(entry(gpt2, "h.0.attn.c_proj.weight").part.shape(), (Shape{192, 768}));
   EXPECT_EQ(entry(gpt2, "h.0.mlp.c_fc.weight").part.shape(), (Shape{768, 768}));
   EXPECT_EQ(entry(gpt2, "h.0.mlp.c_proj.weight").part.shape(), (Shape{768, 768}));
   EXPECT_EQ(entry(gpt2, "wte.weight").part.rows(), 50257 * 2 / 4 - 50257 / 4);
-  for (const char* whole : {"h.0.ln_1.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.bias", "wpe.weight", "ln_f.bias"}) {
+  for (const char* whole : {"h.0.ln_1.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.bias",
+                            "wpe.weight", "ln_f.bias"}) {
     EXPECT_TRUE(entry(gpt2, whole).part.replicated()) << whole;
   }
   const Model llama = make(small_llama(), {.tensor_rank = 3, .tensor_size = 4});
@@ -168,7 +182,8 @@ TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
   EXPECT_EQ(entry(llama, "model.layers.0.mlp.down_proj.weight").part.shape(), (Shape{64, 44}));
   EXPECT_EQ(entry(llama, "lm_head.weight").part.row_begin(), 750);
   // A norm alone sees only a part of the rows with sequence parallelism.
-  for (const auto& [spec, block, part] : gpt2.parameters().entries()) EXPECT_EQ(spec.partial_gradient, spec.name.find("ln_") != std::string::npos) << spec.name;
+  for (const auto& [spec, block, part] : gpt2.parameters().entries())
+    EXPECT_EQ(spec.partial_gradient, spec.name.find("ln_") != std::string::npos) << spec.name;
 }
 
 TEST(Gpt, BoundariesAreRowsHeld) {
@@ -192,7 +207,8 @@ TEST(Gpt, AStageDeclaresItsChunksAlone) {
   EXPECT_EQ(last.entries().back().block, 13);
 }
 
-std::string refusal(const ModelOptions& options, const Placement& placement = {}, std::int64_t batch = 2) {
+std::string refusal(const ModelOptions& options, const Placement& placement = {},
+                    std::int64_t batch = 2) {
   try {
     make(options, placement, batch);
   } catch (const InputError& error) {
@@ -202,7 +218,8 @@ std::string refusal(const ModelOptions& options, const Placement& placement = {}
 }
 
 TEST(Gpt, RefusesExtentsThatDoNotFitAndNamesTheNearest) {
-  const auto expect = [](const std::string& message, const std::string& key, const std::string& remedy) {
+  const auto expect = [](const std::string& message, const std::string& key,
+                         const std::string& remedy) {
     EXPECT_NE(message.find(key), std::string::npos) << message;
     EXPECT_NE(message.find(remedy), std::string::npos) << message;
   };
@@ -216,14 +233,18 @@ TEST(Gpt, RefusesExtentsThatDoNotFitAndNamesTheNearest) {
   options.gpt.width = 72;
   expect(refusal(options), "is odd", "64 or 80");
   options = gpt2_small();
-  expect(refusal(options, {.tensor_size = 8}), "model.heads = 12", "use tensor = 6, or heads = 8 or 16");
+  expect(refusal(options, {.tensor_size = 8}), "model.heads = 12",
+         "use tensor = 6, or heads = 8 or 16");
   options = small_llama();
-  expect(refusal(options, {.tensor_size = 8}), "model.kv_heads = 4", "use tensor = 4, or kv_heads = 8");
+  expect(refusal(options, {.tensor_size = 8}), "model.kv_heads = 4",
+         "use tensor = 4, or kv_heads = 8");
   options.gpt.mlp_width = 178;
-  expect(refusal(options, {.tensor_size = 4}), "model.mlp_width = 178", "use tensor = 2, or mlp_width = 176 or 180");
+  expect(refusal(options, {.tensor_size = 4}), "model.mlp_width = 178",
+         "use tensor = 2, or mlp_width = 176 or 180");
   options = small_llama();
   options.gpt.context = 31;
-  expect(refusal(options, {.tensor_size = 4, .sequence = true}), "batch.micro = 2", "multiple of 4");
+  expect(refusal(options, {.tensor_size = 4, .sequence = true}), "batch.micro = 2",
+         "multiple of 4");
   EXPECT_EQ(refusal(options, {.tensor_size = 4}), "");
 }
 
@@ -232,7 +253,8 @@ TEST(Resnet, IsNotSplitOverTensorRanks) {
     Model({}, {1, 32, 32, 3}, 10, {.tensor_size = 2});
     ADD_FAILURE() << "accepted";
   } catch (const InputError& error) {
-    EXPECT_NE(std::string(error.what()).find("parallel.pipeline"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("parallel.pipeline"), std::string::npos)
+        << error.what();
   }
 }
 

@@ -23,14 +23,15 @@ std::vector<float> flat_gradient(const ModelDriver& driver) {
 
 /// How far the weights go, and how exact that makes the slope.
 struct Reach {
-  double move = 0.002;      ///< norm of the weights' change
-  double loss = 0.003;      ///< the loss changes by no more: a deep network's gradient is steep
-  double flattest = 0.005;  ///< norm of a gradient that stands out of float32's rounding of the loss
+  double move = 0.002;  ///< norm of the weights' change
+  double loss = 0.003;  ///< the loss changes by no more: a deep network's gradient is steep
+  double flattest =
+      0.005;  ///< norm of a gradient that stands out of float32's rounding of the loss
   double tolerance = 0.05;
 };
 
-/// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference must say the same. Returns how many tensors
-/// have a gradient that can be judged so.
+/// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference must
+/// say the same. Returns how many tensors have a gradient that can be judged so.
 int check_gradients(ModelDriver& driver, const Reach& reach) {
   driver.store.weights_changed();
   driver.gradients();
@@ -44,37 +45,45 @@ int check_gradients(ModelDriver& driver, const Reach& reach) {
     if (entries[i].spec.role == parallel::Role::statistic) continue;
     const auto& slot = driver.layout.slot({static_cast<std::int32_t>(i)});
     double square = 0;
-    for (std::int64_t e = 0; e < slot.elements; ++e) square += std::pow(gradient[static_cast<std::size_t>(slot.offset + e)], 2);
+    for (std::int64_t e = 0; e < slot.elements; ++e)
+      square += std::pow(gradient[static_cast<std::size_t>(slot.offset + e)], 2);
     EXPECT_TRUE(std::isfinite(square)) << entries[i].spec.name;
     if (!(square > reach.flattest * reach.flattest)) continue;
     const auto loss_at = [&](double scale) {
       for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
-        weights[e] = static_cast<float>(start[static_cast<std::size_t>(e)] + scale * gradient[static_cast<std::size_t>(e)]);
+        weights[e] = static_cast<float>(start[static_cast<std::size_t>(e)] +
+                                        scale * gradient[static_cast<std::size_t>(e)]);
       }
       driver.store.weights_changed();
       return driver.gradients();
     };
     const double step = std::min(reach.move / std::sqrt(square), reach.loss / square);
     double ratio = 0;
-    for (const double part : {1.0, 0.25, 0.0625}) {  // which kinks lie on the way is chance: a right gradient fits before a wrong one ever does
+    for (const double part :
+         {1.0, 0.25, 0.0625}) {  // which kinks lie on the way is chance: a right gradient fits
+                                 // before a wrong one ever does
       const double slope = (loss_at(part * step) - loss_at(-part * step)) / (2 * part * step);
       if (std::abs(slope / square - 1) < std::abs(ratio - 1)) ratio = slope / square;
       if (std::abs(ratio - 1) <= reach.tolerance) break;
     }
     loss_at(0);
-    EXPECT_NEAR(ratio, 1.0, reach.tolerance) << entries[i].spec.name << " gradient norm " << std::sqrt(square);
+    EXPECT_NEAR(ratio, 1.0, reach.tolerance)
+        << entries[i].spec.name << " gradient norm " << std::sqrt(square);
     ++checked;
   }
   return checked;
 }
 
-/// Small against the distance to most ReLU kinks, whose crossing is the main error; with |g| >= 0.005 the loss still moves by 1e-5, a hundred
-/// times float32's rounding of the mean loss of ten samples. Most biases of a deep network are too flat.
-void check_convolutions(const DriverOptions& options, float branch_scale = 1, const Reach& reach = {}) {
+/// Small against the distance to most ReLU kinks, whose crossing is the main error; with |g| >=
+/// 0.005 the loss still moves by 1e-5, a hundred times float32's rounding of the mean loss of ten
+/// samples. Most biases of a deep network are too flat.
+void check_convolutions(const DriverOptions& options, float branch_scale = 1,
+                        const Reach& reach = {}) {
   ModelDriver driver(options);
   for (std::size_t i = 0; i < driver.list.entries().size(); ++i) {
     const Tensor scale = driver.store.master({static_cast<std::int32_t>(i)});
-    if (driver.list.entries()[i].spec.name.ends_with(".bn3.weight")) std::fill_n(scale.as<float>(), scale.elements(), branch_scale);
+    if (driver.list.entries()[i].spec.name.ends_with(".bn3.weight"))
+      std::fill_n(scale.as<float>(), scale.elements(), branch_scale);
   }
   EXPECT_GE(check_gradients(driver, reach), static_cast<int>(driver.list.entries().size()) / 4);
 }
@@ -86,8 +95,9 @@ TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
   options.model.stem = ResnetStem::imagenet;
   options.model.norm = ResnetNorm::group;
   options.input = {10, 64, 64, 3};
-  // At full strength 16 residual branches in a row make the loss too rough for differences in float32; 50 layers round ten times as much as 8,
-  // and the pooling's winners change as soon as ReLUs do: the slope's error falls with the move, 8 % at 0.002, 2 % at 0.0005.
+  // At full strength 16 residual branches in a row make the loss too rough for differences in
+  // float32; 50 layers round ten times as much as 8, and the pooling's winners change as soon as
+  // ReLUs do: the slope's error falls with the move, 8 % at 0.002, 2 % at 0.0005.
   check_convolutions(options, 0.1f, {.move = 0.0005, .flattest = 0.05});
 }
 
@@ -105,9 +115,10 @@ TEST(Gradient, MlpFollowsFiniteDifferences) {
   check_convolutions(options);
 }
 
-/// A transformer is smooth: the slope is exact but for rounding. The loss moves by 2 * move * |g| >= 6e-5 and is right to some 1e-7 (16 rows
-/// in float32, added in double), and move^2 times a third derivative of order 10 is as small. Weights ten times as large as at the start, and
-/// biases that are not 0, make every tensor matter: not one may be too flat to judge.
+/// A transformer is smooth: the slope is exact but for rounding. The loss moves by 2 * move * |g|
+/// >= 6e-5 and is right to some 1e-7 (16 rows in float32, added in double), and move^2 times a
+/// third derivative of order 10 is as small. Weights ten times as large as at the start, and biases
+/// that are not 0, make every tensor matter: not one may be too flat to judge.
 void check_transformer(const DriverOptions& options) {
   ModelDriver driver(options);
   const Tensor flat = driver.store.flat_master();
@@ -116,10 +127,14 @@ void check_transformer(const DriverOptions& options) {
     const bool matrix = driver.list.entries()[i].spec.shape.rank() > 1;
     for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
       float& weight = flat.as<float>()[e];
-      weight = matrix ? 10 * weight : weight + 0.2f * static_cast<float>(normal_at(9, static_cast<std::uint64_t>(e)));
+      weight =
+          matrix ? 10 * weight
+                 : weight + 0.2f * static_cast<float>(normal_at(9, static_cast<std::uint64_t>(e)));
     }
   }
-  EXPECT_EQ(check_gradients(driver, {.move = 0.01, .loss = 0.02, .flattest = 0.003, .tolerance = 0.01}), static_cast<int>(driver.list.entries().size()));
+  EXPECT_EQ(
+      check_gradients(driver, {.move = 0.01, .loss = 0.02, .flattest = 0.003, .tolerance = 0.01}),
+      static_cast<int>(driver.list.entries().size()));
 }
 
 TEST(Gradient, Gpt2FollowsFiniteDifferences) { check_transformer(small_gpt()); }
@@ -163,7 +178,8 @@ TEST(Gradient, MicroBatchesAdd) {
   }
 }
 
-/// 8 bits or 11, a few layers: a gradient is off by as much as some ten roundings, beside what float16 loses of numbers below its range.
+/// 8 bits or 11, a few layers: a gradient is off by as much as some ten roundings, beside what
+/// float16 loses of numbers below its range.
 void expect_near_float32(DType compute, double loss_error, double gradient_error) {
   for (DriverOptions options : {small_gpt(), small_gpt(true)}) {
     ModelDriver exact(options);
@@ -182,7 +198,8 @@ void expect_near_float32(DType compute, double loss_error, double gradient_error
         difference += std::pow(g - b[static_cast<std::size_t>(to.offset + e)], 2);
         norm += g * g;
       }
-      EXPECT_LT(std::sqrt(difference), gradient_error * std::sqrt(norm) + 1e-4) << exact.list.entries()[i].spec.name;
+      EXPECT_LT(std::sqrt(difference), gradient_error * std::sqrt(norm) + 1e-4)
+          << exact.list.entries()[i].spec.name;
     }
   }
 }

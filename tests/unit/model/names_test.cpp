@@ -25,7 +25,8 @@ std::map<std::string, Shape> shapes(const Model& model) {
 
 // Counts of trained elements that torchvision's documentation gives for its ImageNet models.
 TEST(Resnet, HasTorchvisionsNumberOfWeights) {
-  const std::map<int, std::int64_t> published = {{18, 11689512}, {34, 21797672}, {50, 25557032}, {101, 44549160}, {152, 60192808}};
+  const std::map<int, std::int64_t> published = {
+      {18, 11689512}, {34, 21797672}, {50, 25557032}, {101, 44549160}, {152, 60192808}};
   for (const auto& [depth, count] : published) {
     const Model model(resnet(depth, ResnetStem::imagenet), {1, 224, 224, 3}, 1000);
     EXPECT_EQ(model.weights(), count) << "depth " << depth;
@@ -56,7 +57,9 @@ TEST(Resnet, HasTheCifarFormAtItsDepths) {
   }
 }
 
-TEST(Resnet, RefusesADepthThatIsNone) { EXPECT_THROW(Model(resnet(19, ResnetStem::small), {1, 32, 32, 3}, 10), InputError); }
+TEST(Resnet, RefusesADepthThatIsNone) {
+  EXPECT_THROW(Model(resnet(19, ResnetStem::small), {1, 32, 32, 3}, 10), InputError);
+}
 
 TEST(Mlp, RefusesMoreWeightsThanAnyMachineHolds) {
   ModelOptions options;

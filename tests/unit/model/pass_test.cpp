@@ -35,7 +35,8 @@ TEST(Pass, ForwardIsAFunctionOfWeightsInputAndKeys) {
   for (const DriverOptions& options : all_kinds()) {
     ModelDriver driver(options);
     driver.gradients();
-    const std::vector<std::byte> weights = bytes(driver.store.flat_master()), gradients = bytes(driver.store.flat_gradient());
+    const std::vector<std::byte> weights = bytes(driver.store.flat_master()),
+                                 gradients = bytes(driver.store.flat_gradient());
     const std::vector<std::byte> once = bytes(driver.forward(true));
     const std::vector<std::byte> again = bytes(driver.forward(true));
     EXPECT_TRUE(once == again);
@@ -69,7 +70,8 @@ TEST(Pass, BoundariesAreTheShapesThatBlocksTake) {
 TEST(Pass, MetaMeasuresAllMemory) {
   for (DriverOptions options : all_kinds()) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-      if (options.model.kind != ModelKind::gpt && compute != DType::float32) continue;  // the driver's images are float32
+      if (options.model.kind != ModelKind::gpt && compute != DType::float32)
+        continue;  // the driver's images are float32
       options.compute = compute;
       ModelDriver driver(options);
       driver.exercise();
@@ -91,7 +93,8 @@ TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
     const Tensor g = driver.store.gradient({static_cast<std::int32_t>(driver.list.find(name))});
     return std::vector<float>(g.as<float>(), g.as<float>() + g.elements());
   };
-  const std::vector<float> mean = statistic("bn1.running_mean"), variance = statistic("bn1.running_var");
+  const std::vector<float> mean = statistic("bn1.running_mean"),
+                           variance = statistic("bn1.running_var");
   driver.gradients(ops::Write::add);  // twice the same batch, each of weight 1
   for (std::size_t c = 0; c < mean.size(); ++c) {
     EXPECT_EQ(statistic("bn1.running_mean")[c], 2 * mean[c]);
@@ -100,7 +103,8 @@ TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
   }
 }
 
-// 130 rows of 131072 tokens go in three tiles of 64 and fewer. The op on whole logits judges, its logits from the rows one by one.
+// 130 rows of 131072 tokens go in three tiles of 64 and fewer. The op on whole logits judges, its
+// logits from the rows one by one.
 TEST(GptHead, TilesGiveTheLossOfWholeLogits) {
   for (const bool tied : {true, false}) {
     DriverOptions options = small_gpt();
@@ -117,20 +121,26 @@ TEST(GptHead, TilesGiveTheLossOfWholeLogits) {
 
     const std::int64_t rows = driver.labels().elements();
     Arena memory({DeviceKind::cpu, 0}, "logits", (rows + 1) * options.classes * 4 + 4096);
-    const Tensor whole = memory.allocate(DType::float32, {rows, options.classes}), expected = memory.allocate(DType::float64, {4});
+    const Tensor whole = memory.allocate(DType::float32, {rows, options.classes}),
+                 expected = memory.allocate(DType::float64, {4});
     for (std::int64_t row = 0; row < rows; ++row) {
       const Tensor logits = driver.logits(row);
       ASSERT_EQ(logits.shape, (Shape{1, options.classes}));
-      std::memcpy(whole.rows(row, row + 1).data, logits.data, static_cast<std::size_t>(logits.bytes()));
+      std::memcpy(whole.rows(row, row + 1).data, logits.data,
+                  static_cast<std::size_t>(logits.bytes()));
     }
-    ops::cross_entropy(driver.context, whole, driver.labels(), options.label_smoothing, 0, expected, {});
-    EXPECT_NEAR(sums[0], expected.as<double>()[0], 1e-6 * sums[0]);  // float32's rounding of a row's loss
-    for (int i = 1; i < 4; ++i) EXPECT_EQ(sums[static_cast<std::size_t>(i)], expected.as<double>()[i]);
+    ops::cross_entropy(driver.context, whole, driver.labels(), options.label_smoothing, 0, expected,
+                       {});
+    EXPECT_NEAR(sums[0], expected.as<double>()[0],
+                1e-6 * sums[0]);  // float32's rounding of a row's loss
+    for (int i = 1; i < 4; ++i)
+      EXPECT_EQ(sums[static_cast<std::size_t>(i)], expected.as<double>()[i]);
   }
 }
 
-// 520 rows of 131072 tokens: nine tiles in two groups. The table's first rows pick the input of the projection out, a number each: with it the gradient of
-// other rows is added up in double precision.
+// 520 rows of 131072 tokens: nine tiles in two groups. The table's first rows pick the input of the
+// projection out, a number each: with it the gradient of other rows is added up in double
+// precision.
 TEST(GptHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
   constexpr std::int64_t width = 16, looked_at = 24;
   DriverOptions options = small_gpt();
@@ -144,7 +154,8 @@ TEST(GptHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
   ModelDriver driver(options);
   const parallel::ParameterId id{static_cast<std::int32_t>(driver.list.find("lm_head.weight"))};
   const Tensor table = driver.store.weight(id);
-  for (std::int64_t i = 0; i < width * width; ++i) table.as<float>()[i] = i % (width + 1) == 0 ? 1 : 0;
+  for (std::int64_t i = 0; i < width * width; ++i)
+    table.as<float>()[i] = i % (width + 1) == 0 ? 1 : 0;
 
   const Tensor labels = driver.labels();
   const std::int64_t rows = labels.elements();
@@ -161,9 +172,12 @@ TEST(GptHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
     const Tensor logits = driver.logits(row);
     const float* z = logits.as<float>();
     double exponentials = 0;
-    for (std::int64_t c = 0; c < options.classes; ++c) exponentials += std::exp(static_cast<double>(z[c]));
+    for (std::int64_t c = 0; c < options.classes; ++c)
+      exponentials += std::exp(static_cast<double>(z[c]));
     for (std::int64_t c = 0; c < looked_at; ++c) {
-      const double slope = (std::exp(static_cast<double>(z[width + c])) / exponentials - (label == width + c ? 1 : 0)) / valid;
+      const double slope = (std::exp(static_cast<double>(z[width + c])) / exponentials -
+                            (label == width + c ? 1 : 0)) /
+                           valid;
       for (std::int64_t i = 0; i < width; ++i) {
         expected[static_cast<std::size_t>(c * width + i)] += slope * z[i];
         terms[static_cast<std::size_t>(c * width + i)] += std::abs(slope * z[i]);
@@ -172,12 +186,15 @@ TEST(GptHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
   }
   driver.gradients();
   const float* found = driver.store.gradient(id).as<float>() + width * width;
-  for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5 * terms[i]) << i;  // 520 sums in float32, at most 520 units of 6e-8
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-5 * terms[i])
+        << i;  // 520 sums in float32, at most 520 units of 6e-8
 }
 
 TEST(GptHead, CountsTheRightOnes) {
   ModelDriver driver(small_gpt());
-  // The label that the model likes best, second best ... at rows 0, 1, ...: only the first is right, the first five are among five.
+  // The label that the model likes best, second best ... at rows 0, 1, ...: only the first is
+  // right, the first five are among five.
   const Tensor labels = driver.labels();
   for (std::int64_t row = 0; row < labels.elements(); ++row) {
     const Tensor logits = driver.logits(row);

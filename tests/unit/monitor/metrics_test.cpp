@@ -19,7 +19,11 @@ TEST(Metrics, RowIsReadBackByAnyJsonReader) {
   const double loss = 0.1 + 0.2;  // has no short decimal form
   const std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
   Row row("train");
-  row.add("loss", loss).add("memory_bytes", bytes).add("skipped", true).add("detail", "a \"quoted\"\nname \xC3\xA9").add("split", std::string("test"));
+  row.add("loss", loss)
+      .add("memory_bytes", bytes)
+      .add("skipped", true)
+      .add("detail", "a \"quoted\"\nname \xC3\xA9")
+      .add("split", std::string("test"));
   const std::string line = row.line();
   EXPECT_EQ(line.back(), '\n');
   EXPECT_EQ(line.find('\n'), line.size() - 1) << "a row is one line";
@@ -35,14 +39,18 @@ TEST(Metrics, RowIsReadBackByAnyJsonReader) {
 
 TEST(Metrics, WhatIsNotFiniteIsNull) {
   Row row("train");
-  row.add("loss", std::nan("")).add("grad_norm", std::numeric_limits<double>::infinity()).add("rate", -std::numeric_limits<double>::infinity());
+  row.add("loss", std::nan(""))
+      .add("grad_norm", std::numeric_limits<double>::infinity())
+      .add("rate", -std::numeric_limits<double>::infinity());
   const auto json = nlohmann::json::parse(row.line());
   EXPECT_TRUE(json["loss"].is_null());
   EXPECT_TRUE(json["grad_norm"].is_null());
   EXPECT_TRUE(json["rate"].is_null());
 }
 
-TEST(Metrics, BytesThatAreNoTextDoNotSpoilTheFile) { EXPECT_TRUE(nlohmann::json::accept(Row("event").add("detail", "\xFF\xFE").line())); }
+TEST(Metrics, BytesThatAreNoTextDoNotSpoilTheFile) {
+  EXPECT_TRUE(nlohmann::json::accept(Row("event").add("detail", "\xFF\xFE").line()));
+}
 
 TEST(Metrics, AppendsAcrossStarts) {
   const TemporaryFolder folder;
@@ -63,7 +71,8 @@ TEST(Metrics, TornLastLineIsCut) {
   const std::string path = folder / "metrics.jsonl";
   Row row("event");
   row.add("step", std::int64_t{3});
-  // Longer than what is looked through at once (4096 bytes), at it, and shorter; and with no whole line before.
+  // Longer than what is looked through at once (4096 bytes), at it, and shorter; and with no whole
+  // line before.
   for (const std::size_t torn : {1u, 4095u, 4096u, 4097u, 10000u}) {
     for (const std::string& whole : {std::string(), std::string("{\"kind\": \"train\"}\n")}) {
       write_text(path, whole + std::string(torn, 'x'));
@@ -76,7 +85,9 @@ TEST(Metrics, TornLastLineIsCut) {
 TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
   const TemporaryFolder folder;
   const std::string path = folder / "metrics.jsonl";
-  const auto handler = std::signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit fails, as on a full disk, after the part that fits
+  const auto handler = std::signal(
+      SIGXFSZ,
+      SIG_IGN);  // a write beyond the limit fails, as on a full disk, after the part that fits
   rlimit before{};
   ::getrlimit(RLIMIT_FSIZE, &before);
   const auto limit = [&](rlim_t bytes) {

@@ -50,7 +50,8 @@ Progress::State at(std::int64_t step, std::int64_t total) {
 }
 
 /// What is written to stderr where it is a file.
-std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::int64_t total, bool enabled = true) {
+std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::int64_t total,
+                                  bool enabled = true) {
   const TemporaryFolder folder;
   const int file = ::open((folder / "stderr").c_str(), O_WRONLY | O_CREAT, 0600);
   {
@@ -68,7 +69,9 @@ std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::i
 }
 
 TEST(Progress, LineSaysWhatIsKnown) {
-  EXPECT_EQ(progress_line(at(400, 4680)), "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05 left");
+  EXPECT_EQ(
+      progress_line(at(400, 4680)),
+      "step 400/4680, epoch 0.85/10, loss 0.4012, accuracy 85.31 %, 1203 images/s, 12:05 left");
   Progress::State state = at(7, 0);
   state.total_epochs = 0;
   state.accuracy = state.seconds_left = -1;
@@ -83,7 +86,9 @@ TEST(Progress, InAFileOnePlainLineEverySoManySteps) {
   EXPECT_EQ(lines[0], progress_line(at(10, 35)));
   EXPECT_EQ(lines[3], progress_line(at(35, 35)));
   for (const std::string& line : lines) {
-    for (const char c : line) EXPECT_FALSE(std::iscntrl(static_cast<unsigned char>(c))) << "a control character in: " << line;
+    for (const char c : line)
+      EXPECT_FALSE(std::iscntrl(static_cast<unsigned char>(c)))
+          << "a control character in: " << line;
   }
 }
 
@@ -97,7 +102,8 @@ TEST(Progress, OtherRanksSayNothing) { EXPECT_TRUE(lines_of(1, 1, 5, false).empt
 
 TEST(Progress, OnATerminalOneLineMovesAtMostTenTimesASecond) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY);
-  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0) GTEST_SKIP() << "no pseudo-terminal here";
+  if (terminal < 0 || ::grantpt(terminal) != 0 || ::unlockpt(terminal) != 0)
+    GTEST_SKIP() << "no pseudo-terminal here";
   const int its_end = ::open(::ptsname(terminal), O_RDWR | O_NOCTTY);
   ASSERT_GE(its_end, 0);
   const double start = monotonic_seconds();
@@ -125,10 +131,15 @@ TEST(Progress, OnATerminalOneLineMovesAtMostTenTimesASecond) {
   EXPECT_EQ(text.rfind(to_start + progress_line(at(1, 20)), 0), 0u);
   EXPECT_NE(text.find(to_start + progress_line(at(20, 20))), std::string::npos);
   std::size_t shown = 0;
-  for (std::size_t at = text.find("step "); at != std::string::npos; at = text.find("step ", at + 1)) ++shown;
-  EXPECT_LE(shown, 2 + static_cast<std::size_t>(seconds / 0.1)) << "the first, the last, and ten a second between";
-  EXPECT_NE(text.find(to_start + "a line of the log"), std::string::npos) << "the log clears the moving line first";
-  EXPECT_EQ(text.substr(text.size() - to_start.size()), to_start) << "nothing is left of the line at its end";
+  for (std::size_t at = text.find("step "); at != std::string::npos;
+       at = text.find("step ", at + 1))
+    ++shown;
+  EXPECT_LE(shown, 2 + static_cast<std::size_t>(seconds / 0.1))
+      << "the first, the last, and ten a second between";
+  EXPECT_NE(text.find(to_start + "a line of the log"), std::string::npos)
+      << "the log clears the moving line first";
+  EXPECT_EQ(text.substr(text.size() - to_start.size()), to_start)
+      << "nothing is left of the line at its end";
 }
 
 }  // namespace

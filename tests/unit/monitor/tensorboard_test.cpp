@@ -79,12 +79,14 @@ std::vector<std::string> records(std::string bytes) {
 
 std::vector<std::string> files_in(const std::string& folder) {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) files.push_back(entry.path().string());
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    files.push_back(entry.path().string());
   return files;
 }
 
 TEST(TensorBoard, Crc32cOfPublishedVectors) {
-  EXPECT_EQ(crc32c("123456789"), 0xE3069283u);              // the check value of the catalogue of CRC algorithms
+  EXPECT_EQ(crc32c("123456789"),
+            0xE3069283u);  // the check value of the catalogue of CRC algorithms
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AAu);    // RFC 3720, B.4
   EXPECT_EQ(crc32c(std::string(32, '\xFF')), 0x62A8AB43u);  // RFC 3720, B.4
 }
@@ -112,7 +114,9 @@ TEST(TensorBoard, WhatWasWrittenIsReadBack) {
   EXPECT_GE(time, before);
   EXPECT_LE(time, wall_seconds());
 
-  const auto value = [&](std::size_t record) { return decode(decode(decode(payloads[record]).text.at(5)).text.at(1)); };
+  const auto value = [&](std::size_t record) {
+    return decode(decode(decode(payloads[record]).text.at(5)).text.at(1));
+  };
   EXPECT_EQ(decode(payloads[1]).bits.at(2), 1u);
   EXPECT_EQ(value(1).text.at(1), "train/loss");
   EXPECT_EQ(std::bit_cast<float>(static_cast<std::uint32_t>(value(1).bits.at(2))), 2.5f);

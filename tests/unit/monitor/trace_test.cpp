@@ -12,7 +12,9 @@
 namespace trireme::monitor {
 namespace {
 
-nlohmann::json events_of(const Trace& trace) { return nlohmann::json::parse("[" + trace.json() + "]"); }
+nlohmann::json events_of(const Trace& trace) {
+  return nlohmann::json::parse("[" + trace.json() + "]");
+}
 
 TEST(Trace, ADefaultMadeOneRecordsNothing) {
   Trace trace;
@@ -66,11 +68,13 @@ TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
   for (const std::size_t first : {0u, 3u}) {
     EXPECT_EQ(events[first]["ph"], "b");
     EXPECT_EQ(events[first + 1]["ph"], "e");
-    for (const char* key : {"name", "cat", "id", "pid", "args"}) EXPECT_EQ(events[first][key], events[first + 1][key]) << key;
+    for (const char* key : {"name", "cat", "id", "pid", "args"})
+      EXPECT_EQ(events[first][key], events[first + 1][key]) << key;
     EXPECT_EQ(events[first]["name"], "reduce_bucket");
     EXPECT_EQ(events[first]["pid"], 2);
     EXPECT_EQ(events[first]["args"], (nlohmann::json{{"step", 4}}));
-    EXPECT_NEAR(events[first + 1]["ts"].get<double>() - events[first]["ts"].get<double>(), 500000.0, 2e-3);
+    EXPECT_NEAR(events[first + 1]["ts"].get<double>() - events[first]["ts"].get<double>(), 500000.0,
+                2e-3);
   }
   EXPECT_NE(events[0]["id"], events[3]["id"]);
   EXPECT_EQ(events[2]["ph"], "X");
@@ -90,7 +94,8 @@ TEST(Trace, RecordingAllocatesNothing) {
   const std::int64_t before = allocations_so_far();
   for (std::int64_t step = 1; step <= 2; ++step) {
     trace.begin(step);
-    for (int i = 0; i < 40; ++i) trace.event("forward of a long name that no string holds in itself", i, i + 1, i, 0);
+    for (int i = 0; i < 40; ++i)
+      trace.event("forward of a long name that no string holds in itself", i, i + 1, i, 0);
   }
   EXPECT_EQ(allocations_so_far(), before);
 }

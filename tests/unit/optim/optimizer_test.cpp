@@ -24,13 +24,22 @@ using test::values;
 
 constexpr int tensors = 5;
 
-/// A little of everything: two blocks, a convolution in channels-last order, a norm, running statistics, a linear layer of odd sizes.
+/// A little of everything: two blocks, a convolution in channels-last order, a norm, running
+/// statistics, a linear layer of odd sizes.
 parallel::ParameterList little_list() {
   parallel::ParameterList list;
   const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
   list.begin_block(0);
-  list.declare({.name = "conv.weight", .shape = {3, 2, 3, 3}, .initializer = normal, .inner = parallel::InnerOrder::channels_last});
-  list.declare({.name = "bn.weight", .shape = {3}, .initializer = {.value = 1}, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "conv.weight",
+                .shape = {3, 2, 3, 3},
+                .initializer = normal,
+                .inner = parallel::InnerOrder::channels_last});
+  list.declare({.name = "bn.weight",
+                .shape = {3},
+                .initializer = {.value = 1},
+                .decay = false,
+                .trust = false,
+                .compute_copy = false});
   list.declare({.name = "bn.running_mean",
                 .shape = {3},
                 .initializer = {.value = 0.25},
@@ -40,7 +49,12 @@ parallel::ParameterList little_list() {
                 .compute_copy = false});
   list.begin_block(1);
   list.declare({.name = "fc.weight", .shape = {7, 5}, .initializer = normal});
-  list.declare({.name = "fc.bias", .shape = {7}, .initializer = {.value = 0.1}, .decay = false, .trust = false, .compute_copy = false});
+  list.declare({.name = "fc.bias",
+                .shape = {7},
+                .initializer = {.value = 0.1},
+                .decay = false,
+                .trust = false,
+                .compute_copy = false});
   return list;
 }
 
@@ -59,23 +73,30 @@ struct Bench {
       : device{setting.kind, 0},
         memory(device, "memory", 1 << 20),
         state(device, "optimizer state", 1 << 20),
-        host(setting.kind == DeviceKind::meta ? device : Device{}, "host state", 1 << 20, in_host_memory(setting.kind) ? Pages::ordinary : Pages::pinned),
+        host(setting.kind == DeviceKind::meta ? device : Device{}, "host state", 1 << 20,
+             in_host_memory(setting.kind) ? Pages::ordinary : Pages::pinned),
         workspace(device, "workspace", 1 << 20),
         library(device, "library", 1 << 16),
-        context(test::test_stream(setting.kind), workspace, library, ops::target_of(setting.target)),
+        context(test::test_stream(setting.kind), workspace, library,
+                ops::target_of(setting.target)),
         list(little_list()),
         layout(list, 1 << 20, setting.compute),
-        store(list, layout, {parallel::ShardKind::none, {}, nullptr, setting.away ? 20 : 0}, {memory, setting.away ? &host : nullptr, setting.target}, memory),
-        optimizer(options, store, {}, {state, setting.away ? &host : nullptr, setting.target}, setting.scaling) {
+        store(list, layout, {parallel::ShardKind::none, {}, nullptr, setting.away ? 20 : 0},
+              {memory, setting.away ? &host : nullptr, setting.target}, memory),
+        optimizer(options, store, {}, {state, setting.away ? &host : nullptr, setting.target},
+                  setting.scaling) {
     store.initialize(context, 7);
   }
 
   /// The same gradient for any bench: a function of step, tensor and element.
-  static double gradient_at(int step, int tensor, std::int64_t i) { return 0.3 * std::sin(1.7 * step + 2.3 * tensor + 0.9 * static_cast<double>(i)) + 0.05; }
+  static double gradient_at(int step, int tensor, std::int64_t i) {
+    return 0.3 * std::sin(1.7 * step + 2.3 * tensor + 0.9 * static_cast<double>(i)) + 0.05;
+  }
   void fill_gradient(int step, double factor = 1) {
     for (int t = 0; t < tensors; ++t) {
       Values numbers(static_cast<std::size_t>(store.gradient({t}).elements()));
-      for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = factor * gradient_at(step, t, static_cast<std::int64_t>(i));
+      for (std::size_t i = 0; i < numbers.size(); ++i)
+        numbers[i] = factor * gradient_at(step, t, static_cast<std::int64_t>(i));
       assign(store.gradient({t}), numbers);
     }
   }
@@ -83,7 +104,8 @@ struct Bench {
   void fill_scaled_gradient(int number) {
     fill_gradient(number, optimizer.loss_scale().scale);
     Values numbers(static_cast<std::size_t>(store.gradient({2}).elements()));
-    for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] = gradient_at(number, 2, static_cast<std::int64_t>(i));
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      numbers[i] = gradient_at(number, 2, static_cast<std::int64_t>(i));
     assign(store.gradient({2}), numbers);
   }
   StepOutcome scaled_step(int number, double rate) {
@@ -144,19 +166,23 @@ struct Reference {
     for (int t = 0; t < tensors; ++t) {
       gradients.emplace_back();
       for (std::size_t i = 0; i < weights[t].size(); ++i)
-        gradients[t].push_back(static_cast<float>(Bench::gradient_at(number, t, static_cast<std::int64_t>(i))));
+        gradients[t].push_back(
+            static_cast<float>(Bench::gradient_at(number, t, static_cast<std::int64_t>(i))));
       if (list[{t}].role == Role::weight) square += std::pow(norm(gradients[t]), 2);
     }
     const double total = std::sqrt(square);
-    const double clip = options.clip_norm > 0 ? std::min(1.0, options.clip_norm / (total + 1e-6)) : 1;
+    const double clip =
+        options.clip_norm > 0 ? std::min(1.0, options.clip_norm / (total + 1e-6)) : 1;
     for (int t = 0; t < tensors; ++t) {
       const parallel::ParameterSpec& spec = list[{t}];
       if (spec.role == Role::statistic) {
-        for (std::size_t i = 0; i < weights[t].size(); ++i) weights[t][i] = 0.9 * weights[t][i] + 0.1 * gradients[t][i];
+        for (std::size_t i = 0; i < weights[t].size(); ++i)
+          weights[t][i] = 0.9 * weights[t][i] + 0.1 * gradients[t][i];
         continue;
       }
       for (double& g : gradients[t]) g *= clip;
-      update(t, gradients[t], rate, spec.decay || options.decay_all ? options.weight_decay : 0, spec.trust);
+      update(t, gradients[t], rate, spec.decay || options.decay_all ? options.weight_decay : 0,
+             spec.trust);
     }
     return total;
   }
@@ -183,17 +209,23 @@ struct Reference {
           w -= rate * decay * w;
           m = options.beta1 * m + (1 - options.beta1) * g[i];
           v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
-          w -= rate * (m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon);
+          w -= rate * (m / (1 - std::pow(options.beta1, updates))) /
+               (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon);
           break;
-        case OptimizerKind::lamb:  // You et al. 2020, algorithm 2: the direction; the step follows when its norm is known
+        case OptimizerKind::lamb:  // You et al. 2020, algorithm 2: the direction; the step follows
+                                   // when its norm is known
           m = options.beta1 * m + (1 - options.beta1) * g[i];
           v = options.beta2 * v + (1 - options.beta2) * g[i] * g[i];
-          direction.push_back((m / (1 - std::pow(options.beta1, updates))) / (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon) +
-                              decay * w);
+          direction.push_back(
+              (m / (1 - std::pow(options.beta1, updates))) /
+                  (std::sqrt(v / (1 - std::pow(options.beta2, updates))) + options.epsilon) +
+              decay * w);
           break;
       }
     }
-    const double ratio = trusts && norm(weights[t]) > 0 && norm(direction) > 0 ? std::min(10.0, norm(weights[t]) / norm(direction)) : 1;
+    const double ratio = trusts && norm(weights[t]) > 0 && norm(direction) > 0
+                             ? std::min(10.0, norm(weights[t]) / norm(direction))
+                             : 1;
     for (std::size_t i = 0; i < direction.size(); ++i) weights[t][i] -= rate * ratio * direction[i];
   }
 };
@@ -206,7 +238,8 @@ OptimizerOptions options_of(OptimizerKind kind) {
   return options;
 }
 
-/// Several steps at changing rates agree with the reference in every element of weights and statistics.
+/// Several steps at changing rates agree with the reference in every element of weights and
+/// statistics.
 void expect_agrees(const OptimizerOptions& options) {
   Bench bench(options);
   Reference reference(options, bench);
@@ -216,7 +249,8 @@ void expect_agrees(const OptimizerOptions& options) {
     const double norm = reference.step(step, rate, bench.list);
     const StepOutcome outcome = bench.step(step, rate);
     EXPECT_TRUE(outcome.applied);
-    // Sums in double of squares of the same float32 values; at most a float32 square is rounded first (6e-8).
+    // Sums in double of squares of the same float32 values; at most a float32 square is rounded
+    // first (6e-8).
     EXPECT_NEAR(outcome.grad_norm, norm, 1e-6 * norm);
   }
   EXPECT_EQ(bench.optimizer.updates(), 8);
@@ -254,18 +288,21 @@ TEST(Optimizer, LambTrustsAtMostTenfold) {
   OptimizerOptions options = options_of(OptimizerKind::lamb);
   options.weight_decay = 0;
   Bench large(options);
-  // The first direction is the gradient's sign: of norm sqrt(35). Weights of norm 100 sqrt(35) would be trusted a hundredfold.
+  // The first direction is the gradient's sign: of norm sqrt(35). Weights of norm 100 sqrt(35)
+  // would be trusted a hundredfold.
   assign(large.store.master({3}), Values(35, 100));
   large.step(1, 0.01);
   const Values weight = values(large.store.master({3}));
   for (std::int64_t i = 0; i < 35; ++i) {
     const double direction = Bench::gradient_at(1, 3, i) > 0 ? 1 : -1;
-    EXPECT_NEAR(weight[static_cast<std::size_t>(i)], 100 - 0.01 * 10 * direction, 1e-5) << "a rounding of 100 is 4e-6";
+    EXPECT_NEAR(weight[static_cast<std::size_t>(i)], 100 - 0.01 * 10 * direction, 1e-5)
+        << "a rounding of 100 is 4e-6";
   }
 }
 
 TEST(Optimizer, DecayReachesBiasesOnlyWhereAskedTo) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.decay_all = true;
     expect_agrees(options);
@@ -273,7 +310,8 @@ TEST(Optimizer, DecayReachesBiasesOnlyWhereAskedTo) {
 }
 
 TEST(Optimizer, ClippingScalesTheWholeGradient) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;  // the gradients' norm is about 1.8
     expect_agrees(options);
@@ -297,7 +335,8 @@ TEST(Optimizer, ClippingTouchesNoStatisticAndNoSmallGradient) {
 }
 
 TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     Bench bench(options_of(kind)), twin(options_of(kind));
     bench.step(1, 0.1);
     twin.step(1, 0.1);
@@ -307,7 +346,8 @@ TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
       EXPECT_EQ(bench.optimizer.updates(), 1);
     };
     for (int t = 0; t < tensors; ++t) {  // statistics included: they would not recover
-      for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+      for (const float bad :
+           {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
         bench.fill_gradient(2);
         test::set_value(bench.store.gradient({t}), 1, bad);
         skipped(bench.optimizer.step(bench.context, 0.1, true));
@@ -322,7 +362,8 @@ TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
   }
 }
 
-constexpr OptimizerKind all_kinds[] = {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb};
+constexpr OptimizerKind all_kinds[] = {OptimizerKind::sgd, OptimizerKind::lars,
+                                       OptimizerKind::adamw, OptimizerKind::lamb};
 
 /// A power of two rounds nothing, and statistics are not scaled.
 TEST(LossScale, ChangesNoBitOfAStep) {
@@ -345,7 +386,8 @@ TEST(LossScale, AnOverflowMovesNothingButTheScale) {
   for (const OptimizerKind kind : all_kinds) {
     OptimizerOptions options = options_of(kind);
     options.ema = 0.75;
-    Bench bench(options, {.scaling = LossScaleOptions{.initial = 4096, .backoff = 0.25}}), twin(options, {.scaling = LossScaleOptions{.initial = 4096}});
+    Bench bench(options, {.scaling = LossScaleOptions{.initial = 4096, .backoff = 0.25}}),
+        twin(options, {.scaling = LossScaleOptions{.initial = 4096}});
     for (Bench* each : {&bench, &twin}) {
       each->optimizer.start_ema(each->context);
       each->scaled_step(1, 0.1);
@@ -366,7 +408,8 @@ TEST(LossScale, AnOverflowMovesNothingButTheScale) {
 
 TEST(LossScale, GrowsByIntervalsThatGoOnWhereTheyWere) {
   const LossScaleOptions scaling{.initial = 64, .growth = 4, .interval = 3};
-  Bench through(options_of(OptimizerKind::sgd), {.scaling = scaling}), later(options_of(OptimizerKind::sgd), {.scaling = scaling});
+  Bench through(options_of(OptimizerKind::sgd), {.scaling = scaling}),
+      later(options_of(OptimizerKind::sgd), {.scaling = scaling});
   for (int step = 1; step <= 5; ++step) through.scaled_step(step, 0.1);
   EXPECT_EQ(through.optimizer.loss_scale(), (LossScale{256, 2}));
   later.scaled_step(1, 0.1);
@@ -390,8 +433,11 @@ TEST(Optimizer, LambTrustsNothingWhereANormIsZero) {
   assign(bench.store.master({3}), Values(35, 0));
   bench.step(1, 0.5);
   const Values weight = values(bench.store.master({3}));
-  // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon over gradients of 0.01 and more.
-  for (std::size_t i = 0; i < weight.size(); ++i) EXPECT_NEAR(weight[i], Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)) > 0 ? -0.5 : 0.5, 1e-5);
+  // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon over gradients of 0.01 and
+  // more.
+  for (std::size_t i = 0; i < weight.size(); ++i)
+    EXPECT_NEAR(weight[i], Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)) > 0 ? -0.5 : 0.5,
+                1e-5);
 }
 
 TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
@@ -403,7 +449,8 @@ TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
   bench.step(1, 0.5);
   const Values weight = values(bench.store.master({3}));
   for (std::size_t i = 0; i < weight.size(); ++i) {
-    const float gradient = static_cast<float>(Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)));
+    const float gradient =
+        static_cast<float>(Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)));
     EXPECT_FLOAT_EQ(static_cast<float>(weight[i]), -0.5f * gradient);
   }
 }
@@ -412,7 +459,8 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
   Bench bench(options_of(OptimizerKind::adamw));
   for (int step = 1; step <= 3; ++step) bench.step(step, 0.1);
   std::vector<bool> used(static_cast<std::size_t>(bench.layout.elements()));
-  for (const auto& slot : bench.layout.slots()) std::fill_n(used.begin() + slot.offset, slot.elements, true);
+  for (const auto& slot : bench.layout.slots())
+    std::fill_n(used.begin() + slot.offset, slot.elements, true);
   const Values masters = values(bench.store.flat_master());
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) {
@@ -422,7 +470,8 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
 }
 
 TEST(Optimizer, WorkingWeightsAreTheRoundedMaster) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     Bench bench(options_of(kind), {.compute = DType::bfloat16});
     const auto bytes = [&] { return test::bytes_of(bench.store.flat_working()); };
     const std::vector<std::byte> before = bytes();
@@ -434,9 +483,11 @@ TEST(Optimizer, WorkingWeightsAreTheRoundedMaster) {
   }
 }
 
-/// The average by its definition, in double, from the weights that each step leaves; a step that is not applied is none.
+/// The average by its definition, in double, from the weights that each step leaves; a step that is
+/// not applied is none.
 TEST(Optimizer, TheAverageFollowsWeightsAndStatistics) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     Bench plain(options);
     options.ema = 0.75;
@@ -451,13 +502,16 @@ TEST(Optimizer, TheAverageFollowsWeightsAndStatistics) {
       EXPECT_EQ(applied, step != 4);
       if (applied) plain.step(step, 0.1);
       const Values now = values(weight);
-      for (std::size_t i = 0; i < expected.size() && applied; ++i) expected[i] += 0.25 * (now[i] - expected[i]);
+      for (std::size_t i = 0; i < expected.size() && applied; ++i)
+        expected[i] += 0.25 * (now[i] - expected[i]);
     }
     const Values all = bench.all();
-    EXPECT_EQ(Values(all.begin(), all.end() - average.elements()), plain.all()) << "what is averaged does not know of it";
+    EXPECT_EQ(Values(all.begin(), all.end() - average.elements()), plain.all())
+        << "what is averaged does not know of it";
     // At most three float32 roundings (6e-8) of values of order 1 in each of five updates.
     const Values found = values(average);
-    for (std::size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(found[i], expected[i], 15 * 6e-8) << i;
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_NEAR(found[i], expected[i], 15 * 6e-8) << i;
   }
 }
 
@@ -470,12 +524,14 @@ TEST(Optimizer, TheAverageChangesPlacesWithTheWeights) {
   Bench bench(options);
   bench.optimizer.start_ema(bench.context);
   bench.step(1, 0.1);
-  const Values weights = values(bench.store.flat_master()), averages = values(bench.optimizer.ema());
+  const Values weights = values(bench.store.flat_master()),
+               averages = values(bench.optimizer.ema());
   EXPECT_NE(weights, averages);
   bench.optimizer.exchange_ema(bench.context);
   EXPECT_EQ(values(bench.store.flat_master()), averages);
   EXPECT_EQ(values(bench.optimizer.ema()), weights);
-  EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), 4 * bench.layout.elements()) << "a slot more";
+  EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), 4 * bench.layout.elements())
+      << "a slot more";
 }
 
 TEST(Optimizer, SlotsHaveTheContractsNames) {
@@ -492,12 +548,14 @@ TEST(Optimizer, SlotsHaveTheContractsNames) {
 }
 
 TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::emulated}) {
       for (const bool away : {false, true}) {
         OptimizerOptions options = options_of(kind);
         options.ema = 0.9;
-        Bench real(options, {device, device, DType::bfloat16, away}), meta(options, {DeviceKind::meta, device, DType::bfloat16, away});
+        Bench real(options, {device, device, DType::bfloat16, away}),
+            meta(options, {DeviceKind::meta, device, DType::bfloat16, away});
         for (Bench* bench : {&real, &meta}) bench->optimizer.start_ema(bench->context);
         real.step(1, 0.1);
         EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
@@ -515,14 +573,19 @@ TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
   }
 }
 
-/// Nothing that a step needs comes from the host's memory, where a copy would wait, and nothing is read before its end.
+/// Nothing that a step needs comes from the host's memory, where a copy would wait, and nothing is
+/// read before its end.
 TEST(Optimizer, TheHostWaitsOnceAStep) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;
     options.ema = 0.75;
     for (const bool away : {false, true}) {
-      Bench bench(options, {.kind = DeviceKind::emulated, .target = DeviceKind::emulated, .compute = DType::bfloat16, .away = away});
+      Bench bench(options, {.kind = DeviceKind::emulated,
+                            .target = DeviceKind::emulated,
+                            .compute = DType::bfloat16,
+                            .away = away});
       bench.optimizer.start_ema(bench.context);
       bench.step(1, 0.1);  // its tables go to the device
       for (const bool finite : {true, false, true}) {
@@ -543,7 +606,8 @@ TEST(Optimizer, BiasCorrectionGoesOnFromTheUpdatesThatWereSet) {
   for (int step = 1; step <= 3; ++step) through.step(step, 0);  // moves the slots alone
   later.step(1, 0);
   later.optimizer.set_updates(3);
-  for (std::size_t slot = 0; slot < 2; ++slot) assign(later.optimizer.slots()[slot].flat, values(through.optimizer.slots()[slot].flat));
+  for (std::size_t slot = 0; slot < 2; ++slot)
+    assign(later.optimizer.slots()[slot].flat, values(through.optimizer.slots()[slot].flat));
   assign(later.store.flat_master(), values(through.store.flat_master()));
   through.step(4, 0.1);
   later.step(4, 0.1);
@@ -551,24 +615,32 @@ TEST(Optimizer, BiasCorrectionGoesOnFromTheUpdatesThatWereSet) {
   EXPECT_EQ(later.optimizer.updates(), 4);
 }
 
-/// Wherever kernels run and wherever state lies: masters, slots, averages, norms, and the working weights where all are there.
+/// Wherever kernels run and wherever state lies: masters, slots, averages, norms, and the working
+/// weights where all are there.
 TEST(Optimizer, EveryDeviceGivesTheBitsOfTheCpu) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;
     options.ema = 0.75;
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-      Bench expected(options, {.kind = DeviceKind::cpu, .target = DeviceKind::cpu, .compute = compute});
+      Bench expected(options,
+                     {.kind = DeviceKind::cpu, .target = DeviceKind::cpu, .compute = compute});
       expected.optimizer.start_ema(expected.context);
       std::vector<double> norms;
       for (int step = 1; step <= 3; ++step) norms.push_back(expected.step(step, 0.1).grad_norm);
       for (const bool away : {false, true}) {
-        Bench found(options, {.kind = DeviceKind::emulated, .target = DeviceKind::emulated, .compute = compute, .away = away});
+        Bench found(options, {.kind = DeviceKind::emulated,
+                              .target = DeviceKind::emulated,
+                              .compute = compute,
+                              .away = away});
         found.optimizer.start_ema(found.context);
-        for (int step = 1; step <= 3; ++step) EXPECT_EQ(found.step(step, 0.1).grad_norm, norms[static_cast<std::size_t>(step) - 1]);
+        for (int step = 1; step <= 3; ++step)
+          EXPECT_EQ(found.step(step, 0.1).grad_norm, norms[static_cast<std::size_t>(step) - 1]);
         EXPECT_EQ(found.all(), expected.all()) << "away " << away;
         if (!away && compute != DType::float32) {
-          EXPECT_EQ(test::bytes_of(found.store.flat_working()), test::bytes_of(expected.store.flat_working()));
+          EXPECT_EQ(test::bytes_of(found.store.flat_working()),
+                    test::bytes_of(expected.store.flat_working()));
         }
         found.optimizer.exchange_ema(found.context);
         found.optimizer.exchange_ema(found.context);

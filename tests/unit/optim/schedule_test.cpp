@@ -11,7 +11,8 @@ namespace trireme::optim {
 namespace {
 
 using Unit = Duration::Unit;
-constexpr StepScale scale{.samples_per_step = 32, .samples_per_epoch = 320};  // an epoch is 10 steps
+constexpr StepScale scale{.samples_per_step = 32,
+                          .samples_per_epoch = 320};  // an epoch is 10 steps
 
 ScheduleOptions options_of(ScheduleKind kind, double rate = 0.4) {
   ScheduleOptions options;
@@ -41,7 +42,8 @@ TEST(Schedule, WarmupIsALineToThePeak) {
     ScheduleOptions options = options_of(kind);
     options.warmup = Duration{2, Unit::epochs};
     const Schedule schedule(options, 32, 100, scale);
-    for (std::int64_t step = 1; step <= 20; ++step) EXPECT_DOUBLE_EQ(schedule.rate(step), 0.4 * static_cast<double>(step) / 20);
+    for (std::int64_t step = 1; step <= 20; ++step)
+      EXPECT_DOUBLE_EQ(schedule.rate(step), 0.4 * static_cast<double>(step) / 20);
     EXPECT_EQ(schedule.rate(21), 0.4) << "the first step after it has the peak too";
   }
 }
@@ -52,13 +54,15 @@ TEST(Schedule, CosineHasItsEdgesAndItsMiddle) {
   options.min_ratio = 0.1;
   const Schedule schedule(options, 32, 100, scale);
   EXPECT_EQ(schedule.rate(21), 0.4);
-  EXPECT_NEAR(schedule.rate(61), 0.5 * (0.4 + 0.04), 1e-15) << "half of the 80 steps after the warm-up";
+  EXPECT_NEAR(schedule.rate(61), 0.5 * (0.4 + 0.04), 1e-15)
+      << "half of the 80 steps after the warm-up";
   EXPECT_NEAR(schedule.rate(101), 0.04, 1e-15);
   EXPECT_EQ(schedule.rate(500), schedule.rate(101)) << "past its end it stays there";
 }
 
 TEST(Schedule, CosineIsPyTorchsSteppedOnceAStep) {
-  // CosineAnnealingLR's own recursion (torch.optim.lr_scheduler, get_lr), which it evaluates in place of the closed form.
+  // CosineAnnealingLR's own recursion (torch.optim.lr_scheduler, get_lr), which it evaluates in
+  // place of the closed form.
   const double pi = std::numbers::pi, peak = 0.4, least = 0.04;
   constexpr int length = 80;
   ScheduleOptions options = options_of(ScheduleKind::cosine, peak);
@@ -66,8 +70,11 @@ TEST(Schedule, CosineIsPyTorchsSteppedOnceAStep) {
   const Schedule schedule(options, 32, length, scale);
   double rate = peak;
   for (int step = 1; step <= length; ++step) {
-    EXPECT_NEAR(schedule.rate(step), rate, 1e-13) << "step " << step;  // 80 products rounded at 1e-16 each
-    rate = (1 + std::cos(pi * step / length)) / (1 + std::cos(pi * (step - 1) / length)) * (rate - least) + least;
+    EXPECT_NEAR(schedule.rate(step), rate, 1e-13)
+        << "step " << step;  // 80 products rounded at 1e-16 each
+    rate = (1 + std::cos(pi * step / length)) / (1 + std::cos(pi * (step - 1) / length)) *
+               (rate - least) +
+           least;
   }
 }
 
@@ -93,7 +100,8 @@ TEST(Schedule, WarmupMayBeTheWholeRunButNoLonger) {
     FAIL() << "a warm-up of 110 steps was taken in a run of 100";
   } catch (const InputError& error) {
     const std::string message = error.what();
-    EXPECT_NE(message.find("schedule.warmup = \"11 epochs\" is 110 steps"), std::string::npos) << message;
+    EXPECT_NE(message.find("schedule.warmup = \"11 epochs\" is 110 steps"), std::string::npos)
+        << message;
     EXPECT_NE(message.find("\"100 steps\" or less"), std::string::npos) << message;
   }
   options.warmup = Duration{5, Unit::seconds};

@@ -16,7 +16,8 @@ ParameterList make_list() {
     list.begin_block(block);
     if (block == 5) continue;
     const std::string name = "block" + std::to_string(block);
-    list.declare({.name = name + ".weight", .shape = block == 7 ? Shape{50, 333} : Shape{block + 1, 3 * block + 1}});
+    list.declare({.name = name + ".weight",
+                  .shape = block == 7 ? Shape{50, 333} : Shape{block + 1, 3 * block + 1}});
     list.declare({.name = name + ".bias", .shape = {block + 1}, .compute_copy = false});
   }
   return list;
@@ -41,7 +42,8 @@ TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
 
 TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
   const ParameterList list = make_list();
-  for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{700}, std::int64_t{4000}, std::int64_t{1} << 40}) {
+  for (const std::int64_t bytes :
+       {std::int64_t{1}, std::int64_t{700}, std::int64_t{4000}, std::int64_t{1} << 40}) {
     const FlatLayout layout(list, bytes, DType::float32);
     ASSERT_FALSE(layout.buckets().empty());
     std::int64_t end = 0;
@@ -52,14 +54,16 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
       EXPECT_EQ(bucket.begin, end);
       EXPECT_LT(bucket.ready_block, previous_block);
       EXPECT_TRUE(last || (bucket.end - bucket.begin) * 4 >= bytes);
-      std::int64_t last_start = 0;  // of the block that closes the bucket: without it the bucket was not full
+      std::int64_t last_start =
+          0;  // of the block that closes the bucket: without it the bucket was not full
       for (const FlatLayout::Slot& slot : layout.slots()) {
         const bool inside = bucket.begin <= slot.offset && slot.offset < bucket.end;
         EXPECT_EQ(inside, slot.bucket == static_cast<int>(index));
         if (!inside) continue;
         EXPECT_GE(slot.block, bucket.ready_block) << "not ready yet";
         EXPECT_LT(slot.block, previous_block);
-        if (slot.block > bucket.ready_block) last_start = std::max(last_start, slot.offset + slot.elements);
+        if (slot.block > bucket.ready_block)
+          last_start = std::max(last_start, slot.offset + slot.elements);
       }
       EXPECT_LT((last_start - bucket.begin) * 4, bytes) << "closed later than it should";
       end = bucket.end;
@@ -67,7 +71,8 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
     }
     EXPECT_EQ(end, layout.elements());
   }
-  EXPECT_EQ(FlatLayout(list, 1, DType::float32).buckets().size(), 11u) << "one a block that has parameters";
+  EXPECT_EQ(FlatLayout(list, 1, DType::float32).buckets().size(), 11u)
+      << "one a block that has parameters";
   EXPECT_EQ(FlatLayout(list, std::int64_t{1} << 40, DType::float32).buckets().size(), 1u);
 }
 
@@ -77,10 +82,13 @@ TEST(FlatLayout, StatisticsStandBehindTheWeightsOfTheirBucket) {
     list.begin_block(block);
     const std::string name = "block" + std::to_string(block);
     if (block != 2) list.declare({.name = name + ".weight", .shape = {block + 2, 9}});
-    if (block != 4) list.declare({.name = name + ".mean", .shape = {17}, .role = Role::statistic, .compute_copy = false});
+    if (block != 4)
+      list.declare(
+          {.name = name + ".mean", .shape = {17}, .role = Role::statistic, .compute_copy = false});
     if (block != 2) list.declare({.name = name + ".bias", .shape = {17}, .compute_copy = false});
   }
-  for (const std::int64_t bytes : {1, 500, 1 << 20}) {  // a bucket a block: one of statistics alone, one of none; some in a bucket; all
+  for (const std::int64_t bytes : {1, 500, 1 << 20}) {  // a bucket a block: one of statistics
+                                                        // alone, one of none; some in a bucket; all
     const FlatLayout layout(list, bytes, DType::bfloat16);
     std::int64_t previous = -1;
     for (const ops::FlatRow& row : layout.rows()) {
@@ -91,7 +99,8 @@ TEST(FlatLayout, StatisticsStandBehindTheWeightsOfTheirBucket) {
       const FlatLayout::Slot& slot = layout.slots()[index];
       const FlatLayout::Bucket& bucket = layout.buckets()[static_cast<std::size_t>(slot.bucket)];
       const bool statistic = list.entries()[index].spec.role == Role::statistic;
-      EXPECT_EQ(slot.offset >= bucket.statistics_begin, statistic) << list.entries()[index].spec.name;
+      EXPECT_EQ(slot.offset >= bucket.statistics_begin, statistic)
+          << list.entries()[index].spec.name;
       EXPECT_GE(slot.offset, bucket.begin);
       EXPECT_LE(slot.offset + slot.elements, bucket.end);
       EXPECT_LE(statistic ? 0 : slot.offset + slot.elements, bucket.statistics_begin);
@@ -132,7 +141,8 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
     }
     std::sort(cuts.begin(), cuts.end());
     std::int64_t largest = 0;  // atom, with the gap after it
-    for (std::size_t i = 1; i < cuts.size(); ++i) largest = std::max(largest, cuts[i] - cuts[i - 1]);
+    for (std::size_t i = 1; i < cuts.size(); ++i)
+      largest = std::max(largest, cuts[i] - cuts[i - 1]);
     for (const int shards : {1, 2, 3, 8, 64}) {
       const std::vector<std::int64_t> bounds = layout.shard_bounds(bucket, shards);
       ASSERT_EQ(bounds.size(), static_cast<std::size_t>(shards) + 1);
@@ -147,7 +157,8 @@ TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
   }
 }
 
-/// Like a transformer: an embedding that is tied, positions, two blocks with joined projections, a head.
+/// Like a transformer: an embedding that is tied, positions, two blocks with joined projections, a
+/// head.
 ParameterList make_tied_list(int tensor_rank = 0, int tensor_size = 1) {
   using Along = Split::Along;
   ParameterList list(tensor_rank, tensor_size);
@@ -175,7 +186,8 @@ TEST(FlatLayout, JoinedTensorsTouch) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       const FlatLayout layout(list, 1, compute);
       int joined = 0;
-      for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
+      for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
+           ++index) {
         const FlatLayout::Slot& slot = layout.slot({index});
         EXPECT_EQ(slot.elements, list.part({index}).elements());
         if (!list[{index}].joined) {
@@ -204,8 +216,11 @@ TEST(FlatLayout, ATiedTensorHasABucketOfItsOwnBehindAllOthers) {
     EXPECT_EQ(embedding.bucket, static_cast<int>(layout.buckets().size()) - 1);
     EXPECT_EQ(last.begin, embedding.offset);
     EXPECT_EQ(last.end, layout.elements());
-    for (std::size_t i = 1; i < layout.slots().size(); ++i) EXPECT_NE(layout.slots()[i].bucket, embedding.bucket);
-    EXPECT_EQ(std::count_if(layout.buckets().begin(), layout.buckets().end(), [](const auto& bucket) { return bucket.tied; }), 1);
+    for (std::size_t i = 1; i < layout.slots().size(); ++i)
+      EXPECT_NE(layout.slots()[i].bucket, embedding.bucket);
+    EXPECT_EQ(std::count_if(layout.buckets().begin(), layout.buckets().end(),
+                            [](const auto& bucket) { return bucket.tied; }),
+              1);
     EXPECT_EQ(layout.bucket_of(0), layout.slot({1}).bucket) << "of the block's other parameters";
   }
 }
@@ -218,7 +233,12 @@ TEST(FlatLayout, BucketsCloseWhereChunksBegin) {
   EXPECT_EQ(layout.buckets()[0].ready_block, 9);
   EXPECT_EQ(layout.buckets()[1].ready_block, 6) << "block 5 has no parameters";
   EXPECT_EQ(layout.buckets()[2].ready_block, 0);
-  for (int block = 0; block < 12; ++block) EXPECT_EQ(layout.bucket_of(block), block == 5 ? -1 : block >= 9 ? 0 : block >= 5 ? 1 : 2) << block;
+  for (int block = 0; block < 12; ++block)
+    EXPECT_EQ(layout.bucket_of(block), block == 5   ? -1
+                                       : block >= 9 ? 0
+                                       : block >= 5 ? 1
+                                                    : 2)
+        << block;
   EXPECT_EQ(layout.bucket_of(12), -1);
 }
 
@@ -228,7 +248,8 @@ TEST(FlatLayout, WorkingWeightsStandInTheSameOrderEachInItsType) {
   for (const FlatLayout::Slot& slot : plain.slots()) EXPECT_EQ(slot.working, 4 * slot.offset);
   EXPECT_EQ(plain.working_bytes(), 4 * plain.elements());
   std::vector<FlatLayout::Slot> slots = mixed.slots();
-  std::sort(slots.begin(), slots.end(), [](const auto& a, const auto& b) { return a.offset < b.offset; });
+  std::sort(slots.begin(), slots.end(),
+            [](const auto& a, const auto& b) { return a.offset < b.offset; });
   std::int64_t end = 0;
   for (const FlatLayout::Slot& slot : slots) {
     EXPECT_EQ(slot.working, (end + 63) / 64 * 64);
@@ -238,12 +259,15 @@ TEST(FlatLayout, WorkingWeightsStandInTheSameOrderEachInItsType) {
     EXPECT_LE(end, bucket.working_end);
   }
   for (std::size_t i = 0; i < list.entries().size(); ++i) {
-    EXPECT_EQ(mixed.slots()[i].type, list.entries()[i].spec.compute_copy ? DType::bfloat16 : DType::float32);
-    EXPECT_EQ(mixed.slots()[i].offset, plain.slots()[i].offset) << "the float32 buffers know nothing of the compute type";
+    EXPECT_EQ(mixed.slots()[i].type,
+              list.entries()[i].spec.compute_copy ? DType::bfloat16 : DType::float32);
+    EXPECT_EQ(mixed.slots()[i].offset, plain.slots()[i].offset)
+        << "the float32 buffers know nothing of the compute type";
   }
   EXPECT_EQ(mixed.buckets().front().working_begin, 0);
   EXPECT_EQ(mixed.buckets().back().working_end, mixed.working_bytes());
-  for (std::size_t i = 1; i < mixed.buckets().size(); ++i) EXPECT_EQ(mixed.buckets()[i].working_begin, mixed.buckets()[i - 1].working_end);
+  for (std::size_t i = 1; i < mixed.buckets().size(); ++i)
+    EXPECT_EQ(mixed.buckets()[i].working_begin, mixed.buckets()[i - 1].working_end);
 }
 
 TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
@@ -251,14 +275,17 @@ TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
     const FlatLayout layout(list, 700, DType::bfloat16);
     for (const FlatLayout::Bucket& bucket : layout.buckets()) {
       for (const int shards : {1, 2, 3, 8, 64}) {
-        const std::vector<std::int64_t> bounds = layout.shard_bounds(bucket, shards), bytes = layout.working_bounds(bucket, shards);
+        const std::vector<std::int64_t> bounds = layout.shard_bounds(bucket, shards),
+                                        bytes = layout.working_bounds(bucket, shards);
         ASSERT_EQ(bytes.size(), bounds.size());
         EXPECT_EQ(bytes.front(), bucket.working_begin);
         EXPECT_EQ(bytes.back(), bucket.working_end);
-        for (const ops::FlatRow& row : layout.rows()) {  // a row lies between the same two cuts in either layout
+        for (const ops::FlatRow& row :
+             layout.rows()) {  // a row lies between the same two cuts in either layout
           if (row.offset < bucket.begin || row.offset >= bucket.end) continue;
           const FlatLayout::Slot& slot = layout.slots()[static_cast<std::size_t>(row.tensor)];
-          const std::int64_t begin = slot.working + (row.offset - slot.offset) * size_of(slot.type), end = begin + row.elements * size_of(slot.type);
+          const std::int64_t begin = slot.working + (row.offset - slot.offset) * size_of(slot.type),
+                             end = begin + row.elements * size_of(slot.type);
           for (std::size_t cut = 0; cut < bounds.size(); ++cut) {
             EXPECT_EQ(bounds[cut] <= row.offset, bytes[cut] <= begin);
             EXPECT_EQ(bounds[cut] >= row.offset + row.elements, bytes[cut] >= end);

@@ -16,14 +16,35 @@ namespace {
 ParameterList make_list() {
   ParameterList list;
   list.begin_block(0);
-  list.declare({.name = "conv.weight", .shape = {4, 3, 3, 3}, .initializer = {Initializer::Kind::normal, 0.1}, .inner = InnerOrder::channels_last});
-  list.declare({.name = "bn.weight", .shape = {5}, .initializer = {Initializer::Kind::constant, 1}, .compute_copy = false});
-  list.declare({.name = "bn.running_var", .shape = {5}, .initializer = {Initializer::Kind::constant, 1}, .role = Role::statistic, .compute_copy = false});
+  list.declare({.name = "conv.weight",
+                .shape = {4, 3, 3, 3},
+                .initializer = {Initializer::Kind::normal, 0.1},
+                .inner = InnerOrder::channels_last});
+  list.declare({.name = "bn.weight",
+                .shape = {5},
+                .initializer = {Initializer::Kind::constant, 1},
+                .compute_copy = false});
+  list.declare({.name = "bn.running_var",
+                .shape = {5},
+                .initializer = {Initializer::Kind::constant, 1},
+                .role = Role::statistic,
+                .compute_copy = false});
   list.begin_block(1);
-  list.declare({.name = "fc.weight", .shape = {7, 9}, .initializer = {Initializer::Kind::uniform, 0.3}});
-  list.declare({.name = "gate.weight", .shape = {2, 9}, .initializer = {Initializer::Kind::uniform, 0.3}, .joined = true});
-  list.declare({.name = "fc.bias", .shape = {7}, .initializer = {Initializer::Kind::normal, 0.3}, .compute_copy = false});
-  list.declare({.name = "gate.bias", .shape = {2}, .initializer = {Initializer::Kind::normal, 0.3}, .compute_copy = false, .joined = true});
+  list.declare(
+      {.name = "fc.weight", .shape = {7, 9}, .initializer = {Initializer::Kind::uniform, 0.3}});
+  list.declare({.name = "gate.weight",
+                .shape = {2, 9},
+                .initializer = {Initializer::Kind::uniform, 0.3},
+                .joined = true});
+  list.declare({.name = "fc.bias",
+                .shape = {7},
+                .initializer = {Initializer::Kind::normal, 0.3},
+                .compute_copy = false});
+  list.declare({.name = "gate.bias",
+                .shape = {2},
+                .initializer = {Initializer::Kind::normal, 0.3},
+                .compute_copy = false,
+                .joined = true});
   return list;
 }
 
@@ -50,9 +71,11 @@ TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
   Stored stored(DType::float32);
   stored.store.initialize(stored.context, 11);
   std::vector<float> expected(static_cast<std::size_t>(stored.layout.elements()), 0.0f);
-  for (std::int32_t index = 0; index < static_cast<std::int32_t>(stored.list.entries().size()); ++index) {
+  for (std::int32_t index = 0; index < static_cast<std::int32_t>(stored.list.entries().size());
+       ++index) {
     const Part& part = stored.list.part({index});
-    initialize_rows(stored.list[{index}], part, 11, 0, part.rows(), expected.data() + stored.layout.slot({index}).offset);
+    initialize_rows(stored.list[{index}], part, 11, 0, part.rows(),
+                    expected.data() + stored.layout.slot({index}).offset);
     EXPECT_EQ(stored.store.master({index}).shape, part.memory_shape());
     EXPECT_EQ(stored.store.weight({index}).data, stored.store.master({index}).data);
   }
@@ -65,9 +88,13 @@ TEST(ParameterStore, EveryDeviceStartsWithTheSameBits) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     Stored cpu(compute), emulated(compute, DeviceKind::emulated);
     for (Stored* stored : {&cpu, &emulated}) stored->store.initialize(stored->context, 11);
-    EXPECT_EQ(test::bytes_of(emulated.store.flat_master()), test::bytes_of(cpu.store.flat_master()));
-    for (std::int32_t index = 0; index < static_cast<std::int32_t>(cpu.list.entries().size()); ++index) {
-      EXPECT_EQ(test::bytes_of(emulated.store.weight({index})), test::bytes_of(cpu.store.weight({index}))) << cpu.list[{index}].name;
+    EXPECT_EQ(test::bytes_of(emulated.store.flat_master()),
+              test::bytes_of(cpu.store.flat_master()));
+    for (std::int32_t index = 0; index < static_cast<std::int32_t>(cpu.list.entries().size());
+         ++index) {
+      EXPECT_EQ(test::bytes_of(emulated.store.weight({index})),
+                test::bytes_of(cpu.store.weight({index})))
+          << cpu.list[{index}].name;
     }
   }
 }
@@ -81,11 +108,14 @@ TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
     const float exact = master.as<float>()[i];
     const std::uint16_t bits = weight.as<std::uint16_t>()[i];
     const float error = std::abs(from_bfloat16(bits) - exact);
-    for (const int step : {-1, 1}) EXPECT_LE(error, std::abs(from_bfloat16(static_cast<std::uint16_t>(bits + step)) - exact)) << exact;
+    for (const int step : {-1, 1})
+      EXPECT_LE(error, std::abs(from_bfloat16(static_cast<std::uint16_t>(bits + step)) - exact))
+          << exact;
   }
   const Tensor norm = stored.store.weight({1}), norm_master = stored.store.master({1});
   ASSERT_EQ(norm.dtype, DType::float32) << "no compute copy";
-  for (std::int64_t i = 0; i < norm.elements(); ++i) EXPECT_EQ(norm.as<float>()[i], norm_master.as<float>()[i]);
+  for (std::int64_t i = 0; i < norm.elements(); ++i)
+    EXPECT_EQ(norm.as<float>()[i], norm_master.as<float>()[i]);
 }
 
 TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
@@ -111,10 +141,13 @@ TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {
   Stored stored(DType::bfloat16);
   stored.store.initialize(stored.context, 11);
   const Tensor working = stored.store.flat_working();
-  const std::vector<std::uint8_t> first(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements());
+  const std::vector<std::uint8_t> first(working.as<std::uint8_t>(),
+                                        working.as<std::uint8_t>() + working.elements());
   std::fill_n(working.as<std::uint8_t>(), working.elements(), std::uint8_t{0});
   stored.store.refresh_working(stored.context);
-  EXPECT_EQ(std::vector<std::uint8_t>(working.as<std::uint8_t>(), working.as<std::uint8_t>() + working.elements()), first);
+  EXPECT_EQ(std::vector<std::uint8_t>(working.as<std::uint8_t>(),
+                                      working.as<std::uint8_t>() + working.elements()),
+            first);
 }
 
 TEST(ParameterStore, JoinedParametersAreOneView) {
@@ -134,12 +167,16 @@ TEST(ParameterStore, GradientGoesWhereItIsDirected) {
   Stored stored(DType::float32);
   const FlatLayout::Slot& slot = stored.layout.slot({0});
   const FlatLayout::Bucket& bucket = stored.layout.buckets()[static_cast<std::size_t>(slot.bucket)];
-  const Tensor own = stored.store.bucket_gradient(slot.bucket), other = stored.gradients.allocate(DType::float32, {bucket.elements()});
-  EXPECT_EQ(stored.store.gradient({0}).as<float>(), stored.store.flat_gradient().as<float>() + slot.offset);
+  const Tensor own = stored.store.bucket_gradient(slot.bucket),
+               other = stored.gradients.allocate(DType::float32, {bucket.elements()});
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(),
+            stored.store.flat_gradient().as<float>() + slot.offset);
   stored.store.direct_gradient(slot.bucket, other);
-  EXPECT_EQ(stored.store.gradient({0}).as<float>(), other.as<float>() + (slot.offset - bucket.begin));
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(),
+            other.as<float>() + (slot.offset - bucket.begin));
   stored.store.direct_gradient(slot.bucket, own);
-  EXPECT_EQ(stored.store.gradient({0}).as<float>(), stored.store.flat_gradient().as<float>() + slot.offset);
+  EXPECT_EQ(stored.store.gradient({0}).as<float>(),
+            stored.store.flat_gradient().as<float>() + slot.offset);
 }
 
 TEST(ParameterStore, MetaTakesTheSameBytesAndTouchesNothing) {

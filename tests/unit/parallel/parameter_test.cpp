@@ -13,10 +13,14 @@ namespace trireme::parallel {
 namespace {
 
 ParameterSpec convolution() {
-  return {.name = "conv1.weight", .shape = {7, 5, 3, 2}, .initializer = {Initializer::Kind::normal, 0.5}, .inner = InnerOrder::channels_last};
+  return {.name = "conv1.weight",
+          .shape = {7, 5, 3, 2},
+          .initializer = {Initializer::Kind::normal, 0.5},
+          .inner = InnerOrder::channels_last};
 }
 
-std::vector<float> initial_rows(const ParameterSpec& spec, std::uint64_t seed, std::int64_t begin, std::int64_t end) {
+std::vector<float> initial_rows(const ParameterSpec& spec, std::uint64_t seed, std::int64_t begin,
+                                std::int64_t end) {
   std::vector<float> rows(static_cast<std::size_t>((end - begin) * spec.row_elements()));
   initialize_rows(spec, Part(spec), seed, begin, end, rows.data());
   return rows;
@@ -42,7 +46,8 @@ TEST(ParameterList, RefusesANameTwice) {
 
 TEST(ParameterList, ATiedNameIsOneParameterOfItsFirstBlock) {
   ParameterList list(1, 2);
-  const ParameterSpec spec{.name = "wte.weight", .shape = {7, 4}, .split = {Split::Along::rows}, .tied = true};
+  const ParameterSpec spec{
+      .name = "wte.weight", .shape = {7, 4}, .split = {Split::Along::rows}, .tied = true};
   list.begin_block(0);
   const ParameterId first = list.declare(spec);
   list.begin_block(5);
@@ -80,14 +85,16 @@ TEST(MemoryIndex, IsTheTransposeOfARowAndCoversIt) {
 }
 
 TEST(InitializeRows, PartsEqualTheWhole) {
-  for (const auto kind : {Initializer::Kind::constant, Initializer::Kind::normal, Initializer::Kind::uniform}) {
+  for (const auto kind :
+       {Initializer::Kind::constant, Initializer::Kind::normal, Initializer::Kind::uniform}) {
     ParameterSpec spec = convolution();
     spec.initializer.kind = kind;
     const std::vector<float> whole = initial_rows(spec, 9, 0, spec.rows());
     for (std::int64_t begin = 0; begin < spec.rows(); ++begin) {
       for (std::int64_t end = begin; end <= spec.rows(); ++end) {
         const std::vector<float> part = initial_rows(spec, 9, begin, end);
-        EXPECT_TRUE(std::equal(part.begin(), part.end(), whole.begin() + begin * spec.row_elements()));
+        EXPECT_TRUE(
+            std::equal(part.begin(), part.end(), whole.begin() + begin * spec.row_elements()));
       }
     }
   }
@@ -96,11 +103,13 @@ TEST(InitializeRows, PartsEqualTheWhole) {
 TEST(InitializeRows, MemoryOrderOnlyMovesElements) {
   ParameterSpec memory = convolution(), file = convolution();
   file.inner = InnerOrder::plain;
-  const std::vector<float> a = initial_rows(memory, 1, 0, memory.rows()), b = initial_rows(file, 1, 0, file.rows());
+  const std::vector<float> a = initial_rows(memory, 1, 0, memory.rows()),
+                           b = initial_rows(file, 1, 0, file.rows());
   for (std::int64_t row = 0; row < memory.rows(); ++row) {
     for (std::int64_t inner = 0; inner < memory.row_elements(); ++inner) {
       const std::int64_t start = row * memory.row_elements();
-      EXPECT_EQ(a[static_cast<std::size_t>(start + memory_index(memory, inner))], b[static_cast<std::size_t>(start + inner)]);
+      EXPECT_EQ(a[static_cast<std::size_t>(start + memory_index(memory, inner))],
+                b[static_cast<std::size_t>(start + inner)]);
     }
   }
 }
@@ -115,7 +124,8 @@ TEST(InitializeRows, SeedAndNameChangeIt) {
 }
 
 TEST(InitializeRows, HasTheSpreadAskedFor) {
-  ParameterSpec spec{.name = "large", .shape = {400, 250}, .initializer = {Initializer::Kind::normal, 0.02}};
+  ParameterSpec spec{
+      .name = "large", .shape = {400, 250}, .initializer = {Initializer::Kind::normal, 0.02}};
   const double n = 1e5;
   const auto moments = [&] {
     const std::vector<float> values = initial_rows(spec, 3, 0, 400);
@@ -123,7 +133,8 @@ TEST(InitializeRows, HasTheSpreadAskedFor) {
     for (const float value : values) sum += value, squares += double{value} * value;
     return std::pair{sum / n, squares / n};
   };
-  // Five standard errors: of a mean sigma / sqrt(n); of a variance, normal sigma^2 sqrt(2 / n), uniform v^2 sqrt(4 / 45 / n).
+  // Five standard errors: of a mean sigma / sqrt(n); of a variance, normal sigma^2 sqrt(2 / n),
+  // uniform v^2 sqrt(4 / 45 / n).
   const auto [normal_mean, normal_variance] = moments();
   EXPECT_NEAR(normal_mean, 0, 5 * 0.02 / std::sqrt(n));
   EXPECT_NEAR(normal_variance, 4e-4, 5 * 4e-4 * std::sqrt(2 / n));

@@ -10,11 +10,15 @@ namespace {
 
 using Along = Split::Along;
 
-/// Odd extents, sections of different extents, fewer rows and columns than ranks, one dimension and three.
+/// Odd extents, sections of different extents, fewer rows and columns than ranks, one dimension and
+/// three.
 std::vector<ParameterSpec> split_specs() {
   std::vector<ParameterSpec> specs;
   const auto add = [&](const Shape& shape, const Split& split) {
-    specs.push_back({.name = "tensor", .shape = shape, .initializer = {Initializer::Kind::normal, 1}, .split = split});
+    specs.push_back({.name = "tensor",
+                     .shape = shape,
+                     .initializer = {Initializer::Kind::normal, 1},
+                     .split = split});
   };
   add({7, 5}, {Along::rows});
   add({7, 5}, {Along::columns});
@@ -39,7 +43,8 @@ std::vector<std::int64_t> places_of(const ParameterSpec& spec, const Part& part)
       EXPECT_GT(segment.count, 0);
       EXPECT_EQ(segment.column, column);
       column += segment.count;
-      for (std::int64_t i = 0; i < segment.count; ++i) places.push_back((part.row_begin() + row) * spec.row_elements() + segment.file_column + i);
+      for (std::int64_t i = 0; i < segment.count; ++i)
+        places.push_back((part.row_begin() + row) * spec.row_elements() + segment.file_column + i);
     }
     EXPECT_EQ(column, part.row_elements());
   }
@@ -60,7 +65,8 @@ TEST(Part, OfAllRanksCoverEachElementOnce) {
         EXPECT_EQ(part.replicated(), size == 1);
         EXPECT_TRUE(std::is_sorted(places.begin(), places.end()));
       }
-      EXPECT_EQ(held, std::vector<int>(held.size(), 1)) << to_string(spec.shape) << " over " << size;
+      EXPECT_EQ(held, std::vector<int>(held.size(), 1))
+          << to_string(spec.shape) << " over " << size;
     }
   }
 }
@@ -69,7 +75,8 @@ TEST(Part, StandsWhereItsShareOfEachSectionDoes) {
   const Part rows({.name = "wte", .shape = {7, 5}, .split = {Along::rows}}, 1, 3);
   EXPECT_EQ(rows.row_begin(), 2);  // floor(7/3)
   EXPECT_EQ(rows.shape(), (Shape{2, 5}));
-  const Part columns({.name = "c_attn", .shape = {4, 12}, .split = {Along::columns, {4, 4, 4}}}, 1, 2);
+  const Part columns({.name = "c_attn", .shape = {4, 12}, .split = {Along::columns, {4, 4, 4}}}, 1,
+                     2);
   EXPECT_EQ(columns.row_begin(), 0);
   EXPECT_EQ(columns.shape(), (Shape{4, 6}));
   ASSERT_EQ(columns.segments().size(), 3u);
@@ -86,7 +93,8 @@ TEST(Part, StandsWhereItsShareOfEachSectionDoes) {
 }
 
 TEST(Part, OfATensorThatIsNotSplitIsTheWhole) {
-  const ParameterSpec spec{.name = "conv", .shape = {4, 3, 2, 1}, .inner = InnerOrder::channels_last};
+  const ParameterSpec spec{
+      .name = "conv", .shape = {4, 3, 2, 1}, .inner = InnerOrder::channels_last};
   for (int rank = 0; rank < 3; ++rank) {
     const Part part(spec, rank, 3);
     EXPECT_TRUE(part.replicated());
@@ -100,7 +108,8 @@ TEST(Part, OfATensorThatIsNotSplitIsTheWhole) {
 
 TEST(Part, InitialValuesAreThoseOfTheWhole) {
   for (ParameterSpec spec : split_specs()) {
-    for (const auto kind : {Initializer::Kind::constant, Initializer::Kind::normal, Initializer::Kind::uniform}) {
+    for (const auto kind :
+         {Initializer::Kind::constant, Initializer::Kind::normal, Initializer::Kind::uniform}) {
       spec.initializer.kind = kind;
       std::vector<float> whole(static_cast<std::size_t>(spec.shape.elements()));
       initialize_rows(spec, Part(spec), 5, 0, spec.rows(), whole.data());
@@ -110,8 +119,10 @@ TEST(Part, InitialValuesAreThoseOfTheWhole) {
           std::vector<float> held(static_cast<std::size_t>(part.elements())), expected;
           const std::int64_t middle = part.rows() / 2;
           initialize_rows(spec, part, 5, 0, middle, held.data());
-          initialize_rows(spec, part, 5, middle, part.rows(), held.data() + middle * part.row_elements());
-          for (const std::int64_t place : places_of(spec, part)) expected.push_back(whole[static_cast<std::size_t>(place)]);
+          initialize_rows(spec, part, 5, middle, part.rows(),
+                          held.data() + middle * part.row_elements());
+          for (const std::int64_t place : places_of(spec, part))
+            expected.push_back(whole[static_cast<std::size_t>(place)]);
           EXPECT_EQ(held, expected) << to_string(spec.shape) << " rank " << rank << " of " << size;
         }
       }

@@ -24,20 +24,26 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (int stages = 1; stages <= 6; ++stages) {
     for (int micro_batches = 1; micro_batches <= 12; ++micro_batches) {
-      for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward}) cases.push_back({kind, stages, 1, micro_batches});
-      for (int chunks = 1; chunks <= 3 && micro_batches % stages == 0; ++chunks) cases.push_back({PipelineKind::interleaved, stages, chunks, micro_batches});
+      for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward})
+        cases.push_back({kind, stages, 1, micro_batches});
+      for (int chunks = 1; chunks <= 3 && micro_batches % stages == 0; ++chunks)
+        cases.push_back({PipelineKind::interleaved, stages, chunks, micro_batches});
     }
   }
   return cases;
 }
 
 std::string name_of(const Case& c) {
-  return fmt::format("kind {}, {} stages, {} chunks, {} micro-batches", static_cast<int>(c.kind), c.stages, c.chunks, c.micro_batches);
+  return fmt::format("kind {}, {} stages, {} chunks, {} micro-batches", static_cast<int>(c.kind),
+                     c.stages, c.chunks, c.micro_batches);
 }
 
-std::vector<PipelineAction> schedule_of(const Case& c, int stage) { return pipeline_schedule(c.kind, c.stages, stage, c.chunks, c.micro_batches); }
+std::vector<PipelineAction> schedule_of(const Case& c, int stage) {
+  return pipeline_schedule(c.kind, c.stages, stage, c.chunks, c.micro_batches);
+}
 
-/// All stages of a step, run on a clock: a pass begins when its stage is free and its input is there (sending takes no time).
+/// All stages of a step, run on a clock: a pass begins when its stage is free and its input is
+/// there (sending takes no time).
 class Simulation {
  public:
   static constexpr double forward_seconds = 1, backward_seconds = 2;
@@ -54,26 +60,33 @@ class Simulation {
           const PipelineAction& action = schedules[stage][next[stage]];
           const std::optional<double> ready = input_ready(static_cast<int>(stage), action);
           if (!ready) break;
-          free[stage] = std::max(free[stage], *ready) + (action.forward ? forward_seconds : backward_seconds) / c.chunks;
-          done_[key(action.forward, global_chunk(static_cast<int>(stage), action.chunk), action.micro_batch)] = free[stage];
+          free[stage] = std::max(free[stage], *ready) +
+                        (action.forward ? forward_seconds : backward_seconds) / c.chunks;
+          done_[key(action.forward, global_chunk(static_cast<int>(stage), action.chunk),
+                    action.micro_batch)] = free[stage];
           ++next[stage];
           moved = true;
         }
       }
     }
     finished_ = true;
-    for (std::size_t stage = 0; stage < schedules.size(); ++stage) finished_ = finished_ && next[stage] == schedules[stage].size();
+    for (std::size_t stage = 0; stage < schedules.size(); ++stage)
+      finished_ = finished_ && next[stage] == schedules[stage].size();
     seconds_ = *std::max_element(free.begin(), free.end());
   }
 
   /// Whether every stage came to its end.
   bool finished() const { return finished_; }
   /// The idle part of a stage's time over its busy time.
-  double bubble() const { return seconds_ / (case_.micro_batches * (forward_seconds + backward_seconds)) - 1; }
+  double bubble() const {
+    return seconds_ / (case_.micro_batches * (forward_seconds + backward_seconds)) - 1;
+  }
 
  private:
   using Key = std::tuple<bool, int, int>;
-  static Key key(bool forward, int global, int micro_batch) { return {forward, global, micro_batch}; }
+  static Key key(bool forward, int global, int micro_batch) {
+    return {forward, global, micro_batch};
+  }
   int global_chunk(int stage, int chunk) const { return chunk * case_.stages + stage; }
 
   /// When the input of a pass is there; nothing: not yet.
@@ -83,7 +96,8 @@ class Simulation {
     std::vector<Key> needed;
     if (action.forward && global > 0) needed.push_back(key(true, global - 1, action.micro_batch));
     if (!action.forward) needed.push_back(key(true, global, action.micro_batch));
-    if (!action.forward && global < last) needed.push_back(key(false, global + 1, action.micro_batch));
+    if (!action.forward && global < last)
+      needed.push_back(key(false, global + 1, action.micro_batch));
     for (const Key& one : needed) {
       const auto found = done_.find(one);
       if (found == done_.end()) return std::nullopt;
@@ -105,20 +119,25 @@ TEST(PipelineSchedule, EveryPassOfEveryChunkIsThereOnce) {
       const auto schedule = schedule_of(c, stage);
       for (const PipelineAction& action : schedule) {
         ++count[{action.forward, action.micro_batch, action.chunk}];
-        EXPECT_TRUE(action.micro_batch >= 0 && action.micro_batch < c.micro_batches && action.chunk >= 0 && action.chunk < c.chunks) << name_of(c);
+        EXPECT_TRUE(action.micro_batch >= 0 && action.micro_batch < c.micro_batches &&
+                    action.chunk >= 0 && action.chunk < c.chunks)
+            << name_of(c);
       }
-      EXPECT_EQ(schedule.size(), static_cast<std::size_t>(2 * c.micro_batches * c.chunks)) << name_of(c);
+      EXPECT_EQ(schedule.size(), static_cast<std::size_t>(2 * c.micro_batches * c.chunks))
+          << name_of(c);
       EXPECT_EQ(count.size(), schedule.size()) << name_of(c);
     }
   }
 }
 
-// The deterministic tree of gradients takes a chunk's micro-batches in this order; slots of activations are used in turn.
+// The deterministic tree of gradients takes a chunk's micro-batches in this order; slots of
+// activations are used in turn.
 TEST(PipelineSchedule, AChunkSeesItsMicroBatchesInAscendingOrder) {
   for (const Case& c : all_cases()) {
     for (int stage = 0; stage < c.stages; ++stage) {
       std::map<std::pair<bool, int>, int> next;
-      for (const PipelineAction& action : schedule_of(c, stage)) EXPECT_EQ(action.micro_batch, (next[{action.forward, action.chunk}]++)) << name_of(c);
+      for (const PipelineAction& action : schedule_of(c, stage))
+        EXPECT_EQ(action.micro_batch, (next[{action.forward, action.chunk}]++)) << name_of(c);
     }
   }
 }
@@ -127,23 +146,27 @@ TEST(PipelineSchedule, BlockingReceivesNeverWaitForEver) {
   for (const Case& c : all_cases()) EXPECT_TRUE(Simulation(c).finished()) << name_of(c);
 }
 
-// What goes from one stage to the next in one direction is taken there in the order in which it was sent, so messages need no sorting.
+// What goes from one stage to the next in one direction is taken there in the order in which it was
+// sent, so messages need no sorting.
 TEST(PipelineSchedule, MessagesAreTakenInTheOrderInWhichTheyAreSent) {
   for (const Case& c : all_cases()) {
     for (int stage = 0; stage < c.stages; ++stage) {
       const int neighbour = (stage + 1) % c.stages;
       for (const bool forward : {true, false}) {
-        // Forward goes from `stage` to its neighbour, backward from the neighbour to `stage`. Named by the chunk that sends.
+        // Forward goes from `stage` to its neighbour, backward from the neighbour to `stage`. Named
+        // by the chunk that sends.
         const int sender = forward ? stage : neighbour, receiver = forward ? neighbour : stage;
         const int last = c.stages * c.chunks - 1;
         std::vector<std::pair<int, int>> sent, taken;
         for (const PipelineAction& action : schedule_of(c, sender)) {
           const int global = action.chunk * c.stages + sender;
-          if (action.forward == forward && global != (forward ? last : 0)) sent.emplace_back(global, action.micro_batch);
+          if (action.forward == forward && global != (forward ? last : 0))
+            sent.emplace_back(global, action.micro_batch);
         }
         for (const PipelineAction& action : schedule_of(c, receiver)) {
           const int global = action.chunk * c.stages + receiver;
-          if (action.forward == forward && global != (forward ? 0 : last)) taken.emplace_back(forward ? global - 1 : global + 1, action.micro_batch);
+          if (action.forward == forward && global != (forward ? 0 : last))
+            taken.emplace_back(forward ? global - 1 : global + 1, action.micro_batch);
         }
         EXPECT_EQ(sent, taken) << name_of(c) << ", from stage " << sender << " to " << receiver;
       }
@@ -155,7 +178,8 @@ TEST(PipelineSchedule, MessagesAreTakenInTheOrderInWhichTheyAreSent) {
 TEST(PipelineSchedule, TheBubbleIsThatOfThePaper) {
   for (const Case& c : all_cases()) {
     const double expected = static_cast<double>(c.stages - 1) / (c.chunks * c.micro_batches);
-    EXPECT_NEAR(Simulation(c).bubble(), expected, 1e-9) << name_of(c);  // rounding of some hundred additions
+    EXPECT_NEAR(Simulation(c).bubble(), expected, 1e-9)
+        << name_of(c);  // rounding of some hundred additions
   }
 }
 
@@ -165,30 +189,39 @@ TEST(PipelineSlots, OneForwardOneBackwardHoldsNoMoreThanTheStagesBehind) {
       const std::vector<int> slots = slots_needed(schedule_of(c, stage), c.chunks);
       ASSERT_EQ(slots.size(), static_cast<std::size_t>(c.chunks));
       if (c.kind == PipelineKind::interleaved) continue;
-      EXPECT_EQ(slots[0], c.kind == PipelineKind::gpipe ? c.micro_batches : std::min(c.stages - stage, c.micro_batches)) << name_of(c);
+      EXPECT_EQ(slots[0], c.kind == PipelineKind::gpipe
+                              ? c.micro_batches
+                              : std::min(c.stages - stage, c.micro_batches))
+          << name_of(c);
     }
   }
 }
 
-// A chunk's share of a stage's memory is 1/v. Narayanan et al. 2021, section 2.2.2: interleaving raises the peak by (p - 1) / (p v) at most.
+// A chunk's share of a stage's memory is 1/v. Narayanan et al. 2021, section 2.2.2: interleaving
+// raises the peak by (p - 1) / (p v) at most.
 TEST(PipelineSlots, InterleavingHoldsLittleMore) {
   for (const Case& c : all_cases()) {
     if (c.kind != PipelineKind::interleaved || c.chunks == 1) continue;
     for (int stage = 0; stage < c.stages; ++stage) {
       const auto schedule = schedule_of(c, stage);
       int held = 0, most = 0;
-      for (const PipelineAction& action : schedule) most = std::max(most, held += action.forward ? 1 : -1);
+      for (const PipelineAction& action : schedule)
+        most = std::max(most, held += action.forward ? 1 : -1);
       EXPECT_LE(most, c.stages * c.chunks + c.stages - 1) << name_of(c);
       const std::vector<int> slots = slots_needed(schedule, c.chunks);
       EXPECT_GE(std::accumulate(slots.begin(), slots.end(), 0), most) << name_of(c);
-      EXPECT_LE(*std::max_element(slots.begin(), slots.end()), std::min(2 * c.stages, c.micro_batches)) << name_of(c);
+      EXPECT_LE(*std::max_element(slots.begin(), slots.end()),
+                std::min(2 * c.stages, c.micro_batches))
+          << name_of(c);
     }
   }
 }
 
 double cost_of(const std::vector<double>& costs, const std::vector<int>& bounds) {
   double most = 0;
-  for (std::size_t i = 0; i + 1 < bounds.size(); ++i) most = std::max(most, std::accumulate(costs.begin() + bounds[i], costs.begin() + bounds[i + 1], 0.0));
+  for (std::size_t i = 0; i + 1 < bounds.size(); ++i)
+    most = std::max(most,
+                    std::accumulate(costs.begin() + bounds[i], costs.begin() + bounds[i + 1], 0.0));
   return most;
 }
 
@@ -199,10 +232,14 @@ std::vector<int> best_of_all(const std::vector<double>& costs, int chunks) {
   const auto place = [&](auto&& self, std::size_t index) -> void {
     if (index == static_cast<std::size_t>(chunks)) {
       bounds[index] = static_cast<int>(costs.size());
-      if (bounds[index] > bounds[index - 1] && (best.empty() || cost_of(costs, bounds) < cost_of(costs, best))) best = bounds;
+      if (bounds[index] > bounds[index - 1] &&
+          (best.empty() || cost_of(costs, bounds) < cost_of(costs, best)))
+        best = bounds;
       return;
     }
-    for (bounds[index] = bounds[index - 1] + 1; bounds[index] < static_cast<int>(costs.size()); ++bounds[index]) self(self, index + 1);
+    for (bounds[index] = bounds[index - 1] + 1; bounds[index] < static_cast<int>(costs.size());
+         ++bounds[index])
+      self(self, index + 1);
   };
   place(place, 1);
   return best;
@@ -220,7 +257,8 @@ TEST(PipelineBalance, IsTheEarliestOfTheCheapestCuts) {
   for (const auto& costs : chains) {
     for (int chunks = 1; chunks <= static_cast<int>(costs.size()); ++chunks)
       EXPECT_EQ(balance_chunks(costs, chunks), best_of_all(costs, chunks))
-          << costs.size() << " blocks in " << chunks << " chunks, the last of cost " << costs.back();
+          << costs.size() << " blocks in " << chunks << " chunks, the last of cost "
+          << costs.back();
   }
 }
 

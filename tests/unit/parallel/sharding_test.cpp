@@ -45,7 +45,8 @@ TEST(Shard, TheRanksTogetherOwnEveryRowOnce) {
   for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
     const FlatLayout layout(list, bucket_bytes, DType::float32);
     for (const int size : {2, 3, 8, 50}) {
-      std::vector<std::int64_t> next(list.entries().size(), 0);  // by tensor: the row that comes now
+      std::vector<std::int64_t> next(list.entries().size(),
+                                     0);  // by tensor: the row that comes now
       std::int64_t elements = 0;
       std::size_t rows = 0;
       for (int rank = 0; rank < size; ++rank) {
@@ -58,12 +59,15 @@ TEST(Shard, TheRanksTogetherOwnEveryRowOnce) {
           if (part.row_begin == part.row_end) continue;
           EXPECT_EQ(part.row_begin, next[t]) << "rows go to the ranks in order";
           next[t] = part.row_end;
-          const std::int64_t last = part.offset + (part.row_end - part.row_begin) * list.part({static_cast<std::int32_t>(t)}).row_elements();
+          const std::int64_t last =
+              part.offset + (part.row_end - part.row_begin) *
+                                list.part({static_cast<std::int32_t>(t)}).row_elements();
           EXPECT_LE(0, part.offset);
           EXPECT_LE(last, shard.elements());
         }
       }
-      for (std::size_t t = 0; t < next.size(); ++t) EXPECT_EQ(next[t], list.entries()[t].part.rows());
+      for (std::size_t t = 0; t < next.size(); ++t)
+        EXPECT_EQ(next[t], list.entries()[t].part.rows());
       EXPECT_EQ(elements, layout.elements());
       EXPECT_EQ(rows, layout.rows().size());
     }
@@ -82,16 +86,20 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
           const auto t = static_cast<std::size_t>(chunk.tensor);
           const Shard::Part& part = shard.part({chunk.tensor});
           const FlatLayout::Slot& slot = layout.slots()[t];
-          const std::int64_t in_tensor = part.row_begin * list.entries()[t].part.row_elements() + filled[t];
+          const std::int64_t in_tensor =
+              part.row_begin * list.entries()[t].part.row_elements() + filled[t];
           EXPECT_LE(chunk.elements, longest);
           EXPECT_EQ(chunk.offset, part.offset + filled[t]);
-          EXPECT_EQ(chunk.type, list.entries()[t].spec.compute_copy ? ElementType::bfloat16 : ElementType::float32);
-          EXPECT_EQ(chunk.working, slot.working + in_tensor * static_cast<std::int64_t>(size_of(chunk.type)));
+          EXPECT_EQ(chunk.type, list.entries()[t].spec.compute_copy ? ElementType::bfloat16
+                                                                    : ElementType::float32);
+          EXPECT_EQ(chunk.working,
+                    slot.working + in_tensor * static_cast<std::int64_t>(size_of(chunk.type)));
           filled[t] += chunk.elements;
         }
         for (std::size_t t = 0; t < filled.size(); ++t) {
           const Shard::Part& part = shard.part({static_cast<std::int32_t>(t)});
-          EXPECT_EQ(filled[t], (part.row_end - part.row_begin) * list.entries()[t].part.row_elements());
+          EXPECT_EQ(filled[t],
+                    (part.row_end - part.row_begin) * list.entries()[t].part.row_elements());
         }
       }
     }

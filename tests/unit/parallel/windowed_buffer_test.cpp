@@ -54,8 +54,11 @@ struct Bench {
 };
 
 class WindowedBuffers : public testing::TestWithParam<DeviceKind> {};
-INSTANTIATE_TEST_SUITE_P(Devices, WindowedBuffers, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
-                         [](const auto& info) { return info.param == DeviceKind::cpu ? "cpu" : "emulated"; });
+INSTANTIATE_TEST_SUITE_P(Devices, WindowedBuffers,
+                         testing::Values(DeviceKind::cpu, DeviceKind::emulated),
+                         [](const auto& info) {
+                           return info.param == DeviceKind::cpu ? "cpu" : "emulated";
+                         });
 
 TEST_P(WindowedBuffers, OnTheDeviceAWindowIsAViewAndNothingMoves) {
   Bench bench(GetParam(), false);
@@ -94,7 +97,8 @@ TEST_P(WindowedBuffers, OnlyWhatIsClosedGoesHome) {
   EXPECT_EQ(bench.at_home(), expected);
 }
 
-/// A window that went home is what comes again, in the order of the stream: nobody waits in between.
+/// A window that went home is what comes again, in the order of the stream: nobody waits in
+/// between.
 TEST_P(WindowedBuffers, WhatWentHomeComesAgain) {
   Bench bench(GetParam(), true);
   Values expected = bench.start;
@@ -145,7 +149,8 @@ TEST_P(WindowedBuffers, TwoReportsAreHeardInTheOrderOfTheirSending) {
   const Tensor values = bench.device.allocate(DType::int64, {2});
   Report<std::int64_t> report({GetParam(), 0}, 2);
   const auto send = [&](double value) {
-    for (const std::int64_t place : {0, 1}) test::set_value(values, place, value + static_cast<double>(place));
+    for (const std::int64_t place : {0, 1})
+      test::set_value(values, place, value + static_cast<double>(place));
     report.send(stream, values.as<std::int64_t>());
   };
   send(10);

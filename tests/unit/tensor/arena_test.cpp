@@ -11,7 +11,8 @@ namespace {
 
 TEST(Arena, HandsOutAlignedPiecesThatDoNotOverlap) {
   Arena arena({DeviceKind::cpu, 0}, "activations", 4096);
-  const Tensor a = arena.allocate(DType::uint8, {3}), b = arena.allocate(DType::float32, {17}), c = arena.allocate(DType::bfloat16, {2, 5});
+  const Tensor a = arena.allocate(DType::uint8, {3}), b = arena.allocate(DType::float32, {17}),
+               c = arena.allocate(DType::bfloat16, {2, 5});
   std::uintptr_t end = 0;
   for (const Tensor& tensor : {a, b, c}) {
     const auto begin = reinterpret_cast<std::uintptr_t>(tensor.data);
@@ -48,7 +49,8 @@ TEST(Arena, RefusesWhatDoesNotFitAndNamesItself) {
   } catch (const Failure& error) {
     EXPECT_NE(std::string(error.what()).find("gradients"), std::string::npos) << error.what();
   }
-  EXPECT_NE(arena.allocate(DType::float32, {128}).data, nullptr) << "the refused piece took nothing";
+  EXPECT_NE(arena.allocate(DType::float32, {128}).data, nullptr)
+      << "the refused piece took nothing";
 }
 
 TEST(Arena, MetaMeasuresWhatTheRealOneNeeds) {

@@ -16,7 +16,8 @@ void expect_the_same_training(ReplicaOptions options, const char* what) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
     for (const std::int64_t accumulation : {1, 3}) {
       for (const int recompute : {0, 1, 2}) {
-        SCOPED_TRACE(fmt::format("{}, {}, {} micro-batches, recompute {}", what, to_string(compute), accumulation, recompute));
+        SCOPED_TRACE(fmt::format("{}, {}, {} micro-batches, recompute {}", what, to_string(compute),
+                                 accumulation, recompute));
         options.compute = compute;
         options.accumulation = accumulation;
         options.global = accumulation * options.micro;
@@ -53,7 +54,8 @@ TEST(ActivationOffload, LeavesEveryBitOfATransformer) {
 }
 
 TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
-  for (const std::vector<std::int64_t>& widths : {std::vector<std::int64_t>{}, {7}, {7, 5}, {7, 5, 3}}) {
+  for (const std::vector<std::int64_t>& widths :
+       {std::vector<std::int64_t>{}, {7}, {7, 5}, {7, 5, 3}}) {
     ReplicaOptions options = test::small_resnet();
     options.model.kind = model::ModelKind::mlp;
     options.model.widths = widths;
@@ -62,11 +64,14 @@ TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
   }
 }
 
-/// What a block of small_gpt keeps in float32, counted by hand: R rows of C, every tensor a whole number of 64 bytes.
+/// What a block of small_gpt keeps in float32, counted by hand: R rows of C, every tensor a whole
+/// number of 64 bytes.
 struct Counted {
   explicit Counted(const ReplicaOptions& options) {
-    const std::int64_t rows = options.micro * options.model.gpt.context, width = options.model.gpt.width;
-    const std::int64_t norm = rows * width + 2 * rows;  // what it makes, and a row's mean and deviation
+    const std::int64_t rows = options.micro * options.model.gpt.context,
+                       width = options.model.gpt.width;
+    const std::int64_t norm =
+        rows * width + 2 * rows;  // what it makes, and a row's mean and deviation
     const std::int64_t attention = 3 * rows * width + rows * width + rows * options.model.gpt.heads;
     const std::int64_t mlp = 2 * rows * options.model.gpt.mlp_width;
     boundary = 4 * rows * width;
@@ -80,12 +85,16 @@ TEST(ActivationOffload, LeavesTheDeviceTwoBlocksWhateverTheirNumber) {
   for (const std::int64_t layers : {2, 3, 8, 16}) {
     const ReplicaOptions options = test::small_gpt(layers);
     const Counted bytes(options);
-    const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu), plan = Replica::measure(offloaded(options), {}, 0, DeviceKind::cpu);
-    EXPECT_EQ(plain.activations, (std::vector<std::int64_t>{bytes.tokens + bytes.boundary + layers * bytes.block}));
+    const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu),
+                     plan = Replica::measure(offloaded(options), {}, 0, DeviceKind::cpu);
+    EXPECT_EQ(plain.activations,
+              (std::vector<std::int64_t>{bytes.tokens + bytes.boundary + layers * bytes.block}));
     EXPECT_EQ(plan.activations, (std::vector<std::int64_t>{0}));
     EXPECT_EQ(plan.windows[0], bytes.block);
     EXPECT_EQ(plan.windows[1], bytes.block);
-    EXPECT_EQ(plan.host_activations, bytes.tokens + bytes.boundary + (layers - 2) * bytes.block);  // the last two wait in the windows
+    EXPECT_EQ(plan.host_activations,
+              bytes.tokens + bytes.boundary +
+                  (layers - 2) * bytes.block);  // the last two wait in the windows
     EXPECT_EQ(plan.total() - 2 * bytes.block, plain.total() - plain.activations[0]);
     EXPECT_EQ(plan.host_total(), plan.host_activations);
     EXPECT_EQ(plain.host_total(), 0);
@@ -103,17 +112,20 @@ TEST(ActivationOffload, RecomputedBlocksSendTheirInputsAlone) {
   EXPECT_EQ(plan.recompute, Replica::measure(options, {}, 0, DeviceKind::cpu).recompute);
 }
 
-/// All micro-batches of gpipe are in flight at once: each has its host memory, and on the device what it sends on.
+/// All micro-batches of gpipe are in flight at once: each has its host memory, and on the device
+/// what it sends on.
 TEST(ActivationOffload, TheWindowsServeAllMicroBatchesInFlight) {
   ReplicaOptions options = test::small_gpt(8);  // four layers a stage: the embedding costs nothing
   options.accumulation = 6;
   options.global = 12;
   options.pipeline_schedule = parallel::PipelineKind::gpipe;
   const Counted bytes(options);
-  const std::int64_t kept[] = {bytes.tokens + bytes.boundary + 4 * bytes.block, bytes.boundary + 4 * bytes.block};  // of one micro-batch, by stage
+  const std::int64_t kept[] = {bytes.tokens + bytes.boundary + 4 * bytes.block,
+                               bytes.boundary + 4 * bytes.block};  // of one micro-batch, by stage
   for (const int stage : {0, 1}) {
     const MemoryPlan plain = Replica::measure(options, {.pipeline = 2}, stage, DeviceKind::cpu);
-    const MemoryPlan plan = Replica::measure(offloaded(options), {.pipeline = 2}, stage, DeviceKind::cpu);
+    const MemoryPlan plan =
+        Replica::measure(offloaded(options), {.pipeline = 2}, stage, DeviceKind::cpu);
     EXPECT_EQ(plain.activations, std::vector<std::int64_t>(6, kept[stage]));
     EXPECT_EQ(plan.activations, std::vector<std::int64_t>(6, stage == 0 ? bytes.boundary : 0));
     EXPECT_EQ(plan.windows[0], bytes.block);

@@ -14,7 +14,8 @@ namespace {
 std::atomic<bool> counting{false};
 std::atomic<long> allocations{0};
 
-/// Allocations called from this program's own code; oneDNN's and the runtime's inside their shared objects are theirs.
+/// Allocations called from this program's own code; oneDNN's and the runtime's inside their shared
+/// objects are theirs.
 bool from_own_code(const void* caller) {
   Dl_info info{};
   if (dladdr(caller, &info) == 0 || info.dli_fname == nullptr) return true;

@@ -16,8 +16,9 @@ class Arriving : public testing::TestWithParam<DeviceKind> {};
 INSTANTIATE_TEST_SUITE_P(Kinds, Arriving, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
                          [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
 
-/// Over steps whose micro-batches are no multiple of the places: those between forward and backward stand where they came to, and on a device a new one of the step comes beside
-/// them and the one that was given up last. In every other step the places are the same.
+/// Over steps whose micro-batches are no multiple of the places: those between forward and backward
+/// stand where they came to, and on a device a new one of the step comes beside them and the one
+/// that was given up last. In every other step the places are the same.
 TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
   const Device device{GetParam(), 0};
   const bool apart = !in_host_memory(device.kind);
@@ -28,7 +29,8 @@ TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
     Arena memory(device, "batches", 1 << 20);
     const OwnedStream compute(device);
     Arrivals arrivals(options, device, apart, false, kept, memory);
-    Allocation pinned({}, static_cast<std::size_t>(options.micro) * sizeof(std::int32_t), "labels", Pages::pinned);
+    Allocation pinned({}, static_cast<std::size_t>(options.micro) * sizeof(std::int32_t), "labels",
+                      Pages::pinned);
     data::MicroBatch batch;
     batch.labels = {pinned.data(), DType::int32, DeviceKind::cpu, {options.micro}};
     Event copied(device);
@@ -38,12 +40,14 @@ TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
       arrivals.begin_step();
       for (int number = 0; number < per_step; ++number) {
         copied.wait();
-        std::fill_n(reinterpret_cast<std::int32_t*>(pinned.data()), options.micro, 100 * step + number);
+        std::fill_n(reinterpret_cast<std::int32_t*>(pinned.data()), options.micro,
+                    100 * step + number);
         arrivals.take(compute, batch, number);
         places.push_back(arrivals.kept(number).labels.data);
         for (int old = std::max(0, number - kept + 1); old <= number; ++old) {
           std::vector<std::int32_t> labels(static_cast<std::size_t>(options.micro));
-          copy_bytes(compute, labels.data(), arrivals.kept(old).labels.data, labels.size() * sizeof(std::int32_t));
+          copy_bytes(compute, labels.data(), arrivals.kept(old).labels.data,
+                     labels.size() * sizeof(std::int32_t));
           EXPECT_EQ(labels, std::vector<std::int32_t>(labels.size(), 100 * step + old));
         }
       }
@@ -51,9 +55,12 @@ TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
     const auto together = static_cast<std::ptrdiff_t>(kept + (apart ? 1 : 0));
     for (auto step = places.begin(); step != places.end(); step += per_step) {
       for (auto first = step; first + together <= step + per_step; ++first)
-        EXPECT_EQ(std::set<const void*>(first, first + together).size(), static_cast<std::size_t>(together)) << "kept " << kept;
+        EXPECT_EQ(std::set<const void*>(first, first + together).size(),
+                  static_cast<std::size_t>(together))
+            << "kept " << kept;
     }
-    for (std::size_t i = 2 * per_step; i < places.size(); ++i) EXPECT_EQ(places[i], places[i - 2 * per_step]) << "kept " << kept;
+    for (std::size_t i = 2 * per_step; i < places.size(); ++i)
+      EXPECT_EQ(places[i], places[i - 2 * per_step]) << "kept " << kept;
   }
 }
 

@@ -10,11 +10,13 @@ namespace {
 TEST(Describe, OneIsNotMany) {
   ResolvedLayout layout;
   EXPECT_EQ(describe_layout({}, layout), "1 rank = 1 data x 1 tensor x 1 pipeline");
-  EXPECT_EQ(describe_step({.global = 1, .micro = 1}, layout), "1 sample = 1 replica x 1 micro-batch of 1 sample");
+  EXPECT_EQ(describe_step({.global = 1, .micro = 1}, layout),
+            "1 sample = 1 replica x 1 micro-batch of 1 sample");
   layout.data = 2;
   layout.accumulation = 4;
   layout.scale.tokens_per_sample = 256;
-  EXPECT_EQ(describe_step({.global = 16, .micro = 2}, layout), "16 samples (4096 tokens) = 2 replicas x 4 micro-batches of 2 samples");
+  EXPECT_EQ(describe_step({.global = 16, .micro = 2}, layout),
+            "16 samples (4096 tokens) = 2 replicas x 4 micro-batches of 2 samples");
 }
 
 TEST(Describe, WhatIsNotTheDefaultIsSaid) {
@@ -26,11 +28,14 @@ TEST(Describe, WhatIsNotTheDefaultIsSaid) {
   options.shard = parallel::ShardKind::gradients;
   options.recompute = 3;
   EXPECT_EQ(describe_layout(options, layout),
-            "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer and gradients sharded, one block in 3 recomputed");
-  EXPECT_EQ(describe_pipeline(options, layout), "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %");
+            "8 ranks = 2 data x 2 tensor x 2 pipeline, sequence parallel, optimizer and gradients "
+            "sharded, one block in 3 recomputed");
+  EXPECT_EQ(describe_pipeline(options, layout),
+            "1f1b, 2 stages x 1 chunk, 8 micro-batches a step: bubble 12.5 %");
   options.pipeline_schedule = parallel::PipelineKind::interleaved;
   options.pipeline_chunks = 2;
-  EXPECT_EQ(describe_pipeline(options, layout), "interleaved, 2 stages x 2 chunks, 8 micro-batches a step: bubble 6.2 %");
+  EXPECT_EQ(describe_pipeline(options, layout),
+            "interleaved, 2 stages x 2 chunks, 8 micro-batches a step: bubble 6.2 %");
 }
 
 TEST(Drive, AThreadWhereItHasACoreOfItsOwn) {

@@ -13,7 +13,8 @@ constexpr Device emulated{DeviceKind::emulated, 0};
 /// test::trained holds that the memory planned on meta is what the device was asked for.
 void expect_the_same_as_on_the_cpu(const ReplicaOptions& options, const std::string& what) {
   SCOPED_TRACE(what);
-  test::expect_same_bits(test::trained(options, parallel::Mesh({}, comm::Communicator()), emulated), test::trained(options));
+  test::expect_same_bits(test::trained(options, parallel::Mesh({}, comm::Communicator()), emulated),
+                         test::trained(options));
 }
 
 ReplicaOptions accumulating(ReplicaOptions options) {
@@ -26,9 +27,11 @@ ReplicaOptions accumulating(ReplicaOptions options) {
 
 TEST(EmulatedDevice, GivesTheBitsOfTheCpuInTheMemoryPlanned) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    for (ReplicaOptions options : {accumulating(test::small_resnet()), accumulating(test::small_gpt())}) {
+    for (ReplicaOptions options :
+         {accumulating(test::small_resnet()), accumulating(test::small_gpt())}) {
       options.compute = compute;
-      if (compute == DType::float16) options.loss_scale = {.initial = 256, .interval = 1};  // grows with every step
+      if (compute == DType::float16)
+        options.loss_scale = {.initial = 256, .interval = 1};  // grows with every step
       expect_the_same_as_on_the_cpu(options, to_string(compute));
     }
   }
@@ -45,7 +48,8 @@ TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithRecomputationAndStateOfOneRankInSha
 }
 
 TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithStateInHostMemory) {
-  for (ReplicaOptions options : {accumulating(test::small_resnet()), accumulating(test::small_gpt(3))}) {
+  for (ReplicaOptions options :
+       {accumulating(test::small_resnet()), accumulating(test::small_gpt(3))}) {
     options.bucket_bytes = 4096;
     options.offload.activations = true;
     expect_the_same_as_on_the_cpu(options, "activations");
@@ -57,15 +61,23 @@ TEST(EmulatedDevice, GivesTheBitsOfTheCpuWithStateInHostMemory) {
   }
 }
 
-/// Where kernels read the host's memory, micro-batches are read where the loader has them, and nothing comes while labels are read.
+/// Where kernels read the host's memory, micro-batches are read where the loader has them, and
+/// nothing comes while labels are read.
 TEST(EmulatedDevice, HasMemoryForTheInputsOfOneMicroBatchAndTheLabelsOfOneMore) {
   const ReplicaOptions images = test::small_resnet(), tokens = test::small_gpt();
   const auto more = [](const ReplicaOptions& options) {
-    return Replica::measure(options, {}, 0, DeviceKind::emulated).batches - Replica::measure(options, {}, 0, DeviceKind::cpu).batches;
+    return Replica::measure(options, {}, 0, DeviceKind::emulated).batches -
+           Replica::measure(options, {}, 0, DeviceKind::cpu).batches;
   };
-  const auto taken = [](std::int64_t bytes) { return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment; };
-  const auto kept = [&](const ReplicaOptions& options) { return taken(options.micro * options.labels_per_sample() * 4) + taken(options.micro * 8); };
-  EXPECT_EQ(more(images), kept(images) + taken(images.input_shape().elements()) + taken(images.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
+  const auto taken = [](std::int64_t bytes) {
+    return (bytes + Arena::alignment - 1) / Arena::alignment * Arena::alignment;
+  };
+  const auto kept = [&](const ReplicaOptions& options) {
+    return taken(options.micro * options.labels_per_sample() * 4) + taken(options.micro * 8);
+  };
+  EXPECT_EQ(more(images),
+            kept(images) + taken(images.input_shape().elements()) +
+                taken(images.micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform))));
   EXPECT_EQ(more(tokens), kept(tokens) + taken(tokens.input_shape().elements() * 4));
 }
 

@@ -9,7 +9,8 @@
 namespace trireme::train {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity(), not_a_number = std::numeric_limits<double>::quiet_NaN();
+constexpr double infinity = std::numeric_limits<double>::infinity(),
+                 not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// A step as train_step makes it: applied where its loss is finite and not above the limit.
 std::vector<Health::Event> make_step(Health& health, double loss, double norm = 1) {
@@ -53,7 +54,8 @@ TEST(Health, TheLimitOfBeforeIsTheOneOfAStepAgo) {
   Health health({.spike_ratio = 3});
   double before = health.loss_limit();
   for (int step = 0; step < 120; ++step) {
-    make_step(health, step % 7 == 3 ? not_a_number : 2 + 0.01 * step);  // what is not applied does not move it
+    make_step(health, step % 7 == 3 ? not_a_number
+                                    : 2 + 0.01 * step);  // what is not applied does not move it
     EXPECT_EQ(health.loss_limit_before(), before) << step;
     before = health.loss_limit();
     const Health again({.spike_ratio = 3}, health.state());  // through a checkpoint
@@ -191,18 +193,21 @@ TEST(SlowRanks, MatterToTheStep) {
     for (int step = 0; step < 10; ++step) slow.add(messages({fast, busy}), step_seconds);
     return slow.take().value().size();
   };
-  EXPECT_EQ(slow_ranks(0.004, 0.016, 0.016), 0);  // four times as long, and no more than another process's turn on the core
+  EXPECT_EQ(slow_ranks(0.004, 0.016, 0.016),
+            0);  // four times as long, and no more than another process's turn on the core
   EXPECT_EQ(slow_ranks(0.04, 0.16, 0.16), 1);
   EXPECT_EQ(slow_ranks(0.04, 0.16, 2), 0);  // a step waits for something else
   EXPECT_EQ(slow_ranks(1, 1.4, 1.4), 0);
 }
 
 TEST(ReplicaCheck, TheMinorityDiffers) {
-  const parallel::MeshShape shape{.data = 3, .tensor = 2, .pipeline = 1};  // ranks 0 2 4 and 1 3 5 hold the same
+  const parallel::MeshShape shape{
+      .data = 3, .tensor = 2, .pipeline = 1};  // ranks 0 2 4 and 1 3 5 hold the same
   EXPECT_TRUE(differing_ranks(shape, {}).empty());
   EXPECT_TRUE(differing_ranks(shape, {1, 2, 1, 2, 1, 2}).empty());
   EXPECT_EQ(differing_ranks(shape, {1, 2, 1, 9, 1, 2}), std::vector<int>{3});
-  EXPECT_EQ(differing_ranks(shape, {1, 2, 5, 2, 7, 2}), (std::vector<int>{0, 2, 4}));  // no two are alike
+  EXPECT_EQ(differing_ranks(shape, {1, 2, 5, 2, 7, 2}),
+            (std::vector<int>{0, 2, 4}));  // no two are alike
   EXPECT_EQ(differing_ranks({.data = 2}, {1, 2}), (std::vector<int>{0, 1}));
 }
 

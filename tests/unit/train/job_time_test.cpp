@@ -16,7 +16,8 @@ namespace {
 class JobTimeTest : public ::testing::Test {
  protected:
   void program(const std::string& name, const std::string& prints) {
-    programs_.add(name, "echo \"$@\" > '" + (programs_ / "arguments") + "'\ncat <<'END'\n" + prints + "\nEND");
+    programs_.add(name, "echo \"$@\" > '" + (programs_ / "arguments") + "'\ncat <<'END'\n" +
+                            prints + "\nEND");
   }
   std::string arguments() const {
     std::string line;
@@ -64,7 +65,8 @@ TEST_F(JobTimeTest, CountsFromTheStartOfAPbsJob) {
   char date[64];
   std::strftime(date, sizeof date, "%a %b %d %H:%M:%S %Y", std::localtime(&start));
   program("qstat",
-          "Job Id: 123[4].server-1.site\n    Job_Name = chain\n    resources_used.walltime = 00:00:00\n    Resource_List.walltime = 01:00:00\n    stime = " +
+          "Job Id: 123[4].server-1.site\n    Job_Name = chain\n    resources_used.walltime = "
+          "00:00:00\n    Resource_List.walltime = 01:00:00\n    stime = " +
               std::string(date));
   const auto job = job_time();
   ASSERT_TRUE(job.has_value());
@@ -75,7 +77,9 @@ TEST_F(JobTimeTest, CountsFromTheStartOfAPbsJob) {
 
 TEST_F(JobTimeTest, TakesThePbsTimeUsedWhereTheStartIsNotTold) {
   setenv("PBS_JOBID", "12.server", 1);
-  program("qstat", "Job Id: 12.server\n    resources_used.walltime = 00:10:00\n    Resource_List.walltime = 26:00:00");
+  program("qstat",
+          "Job Id: 12.server\n    resources_used.walltime = 00:10:00\n    Resource_List.walltime = "
+          "26:00:00");
   expect_left(26 * 3600 - 600, "PBS job 12.server");
   program("qstat", "Job Id: 12.server\n    Resource_List.ncpus = 2");
   EXPECT_FALSE(job_time().has_value());
@@ -83,7 +87,9 @@ TEST_F(JobTimeTest, TakesThePbsTimeUsedWhereTheStartIsNotTold) {
 
 TEST_F(JobTimeTest, TakesWhatTorqueCounts) {
   setenv("PBS_JOBID", "12.server", 1);
-  program("qstat", "Job Id: 12.server\n    Resource_List.walltime = 01:00:00\n    Walltime.Remaining = 1234");
+  program(
+      "qstat",
+      "Job Id: 12.server\n    Resource_List.walltime = 01:00:00\n    Walltime.Remaining = 1234");
   expect_left(1234, "PBS job 12.server");
 }
 

@@ -36,12 +36,15 @@ struct Options {
     batch = {.global = 24, .micro = 2};
     data.train = "somewhere";
     model.kind = model::ModelKind::gpt;
-    model.gpt = {.layers = 4, .heads = 4, .width = 16, .context = 16, .kv_heads = 4, .mlp_width = 64};
+    model.gpt = {
+        .layers = 4, .heads = 4, .width = 16, .context = 16, .kv_heads = 4, .mlp_width = 64};
   }
   ResolvedLayout resolve(int ranks, const data::DatasetInfo& train) const {
     return resolve_layout({run, batch, parallel, data, schedule, model}, train, ranks);
   }
-  ResolvedLayout resolve(int ranks) const { return resolve(ranks, model.kind == model::ModelKind::gpt ? tokens() : images()); }
+  ResolvedLayout resolve(int ranks) const {
+    return resolve(ranks, model.kind == model::ModelKind::gpt ? tokens() : images());
+  }
   std::string refusal(int ranks) const {
     return refusal_of([&] { resolve(ranks); });
   }
@@ -63,7 +66,9 @@ struct Options {
   model::ModelOptions model;
 };
 
-void expect_says(const std::string& message, const std::string& part) { EXPECT_NE(message.find(part), std::string::npos) << message; }
+void expect_says(const std::string& message, const std::string& part) {
+  EXPECT_NE(message.find(part), std::string::npos) << message;
+}
 
 TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
   Options options;
@@ -96,21 +101,25 @@ TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
   options.parallel.tensor = 2;
   options.parallel.pipeline = 2;
   expect_says(options.refusal(6),
-              "parallel.tensor = 2: a replica of the model takes 4 ranks (tensor = 2 x pipeline = 2), which do not divide the run's 6; start 4 or 8 ranks");
+              "parallel.tensor = 2: a replica of the model takes 4 ranks (tensor = 2 x pipeline = "
+              "2), which do not divide the run's 6; start 4 or 8 ranks");
   expect_says(options.refusal(3), "start 4 ranks");
   EXPECT_EQ(options.refusal(4), "");
   EXPECT_EQ(options.refusal(8), "");
   options.parallel.tensor = 1;
   expect_says(options.refusal(5), "parallel.pipeline = 2: a replica of the model takes 2 ranks");
   options.parallel.data = 3;
-  expect_says(options.refusal(4), "parallel.data = 3, tensor = 1, pipeline = 2 make 6 ranks, but the run has 4; start 6 ranks");
+  expect_says(
+      options.refusal(4),
+      "parallel.data = 3, tensor = 1, pipeline = 2 make 6 ranks, but the run has 4; start 6 ranks");
   EXPECT_EQ(options.refusal(6), "");
 }
 
 TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
   Options options;
   expect_says(options.refusal(5),
-              "batch.global = 24 does not divide over batch.micro = 2 x 5 data ranks (each replica needs whole micro-batches); use 20 or 30");
+              "batch.global = 24 does not divide over batch.micro = 2 x 5 data ranks (each replica "
+              "needs whole micro-batches); use 20 or 30");
   options.batch.global = 20;
   EXPECT_EQ(options.resolve(5).accumulation, 2);
 }
@@ -120,20 +129,23 @@ TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
   options.batch.global = 60;
   options.parallel.pipeline = 6;
   expect_says(options.refusal(6),
-              "parallel.pipeline = 6 cuts the model into 6 parts (pipeline_chunks = 1), but it has only 5 blocks (the head goes with the last one); use "
+              "parallel.pipeline = 6 cuts the model into 6 parts (pipeline_chunks = 1), but it has "
+              "only 5 blocks (the head goes with the last one); use "
               "parallel.pipeline = 5 or less");
   options.parallel.pipeline = 5;
   EXPECT_EQ(options.refusal(5), "");
   options.parallel.pipeline_schedule = PipelineKind::interleaved;
   options.parallel.pipeline = 3;
   options.parallel.pipeline_chunks = 2;
-  expect_says(
-      options.refusal(3),
-      "cuts the model into 6 parts (pipeline_chunks = 2), but it has only 5 blocks (the head goes with the last one); use parallel.pipeline = 2 or less");
+  expect_says(options.refusal(3),
+              "cuts the model into 6 parts (pipeline_chunks = 2), but it has only 5 blocks (the "
+              "head goes with the last one); use parallel.pipeline = 2 or less");
   options.parallel.pipeline = 2;
   EXPECT_EQ(options.refusal(2), "");
   options.parallel.pipeline_chunks = 3;
-  expect_says(options.refusal(2), "use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = 5 or less");
+  expect_says(
+      options.refusal(2),
+      "use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = 5 or less");
 }
 
 TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
@@ -158,7 +170,9 @@ TEST(Layout, InterleavedStagesTakeMicroBatchesInGroups) {
   options.parallel.pipeline_chunks = 2;
   options.parallel.pipeline_schedule = PipelineKind::interleaved;
   options.batch = {.global = 12, .micro = 2};
-  expect_says(options.refusal(4), "batch.global = 12 makes 3 micro-batches a replica, which is no multiple of parallel.pipeline = 2");
+  expect_says(options.refusal(4),
+              "batch.global = 12 makes 3 micro-batches a replica, which is no multiple of "
+              "parallel.pipeline = 2");
   expect_says(options.refusal(4), "use batch.global = 8 or 16, or pipeline_schedule = \"1f1b\"");
   options.batch.global = 16;
   EXPECT_EQ(options.refusal(4), "");
@@ -173,14 +187,16 @@ TEST(Layout, TokensAreCountedBySequences) {
   EXPECT_EQ(options.resolve(1).scale.tokens_per_sample, 16);
   options.model.kind = model::ModelKind::mlp;
   options.model.widths = {8};
-  expect_says(options.refusal(1), "run.stop = \"7681 tokens\": tokens count only for a token dataset");
+  expect_says(options.refusal(1),
+              "run.stop = \"7681 tokens\": tokens count only for a token dataset");
 }
 
 TEST(Layout, AWarmUpLongerThanTheScheduleIsRefused) {
   Options options;
   options.run.stop = {1, Duration::Unit::epochs};
   options.schedule.warmup = Duration{42, Duration::Unit::steps};
-  expect_says(options.refusal(1), "schedule.warmup = \"42 steps\" is 42 steps, but the schedule has only 41");
+  expect_says(options.refusal(1),
+              "schedule.warmup = \"42 steps\" is 42 steps, but the schedule has only 41");
 }
 
 std::string misfit(const model::ModelOptions& model, const data::DatasetInfo& info) {
@@ -190,10 +206,12 @@ std::string misfit(const model::ModelOptions& model, const data::DatasetInfo& in
 TEST(LayoutDataset, IsOfTheModelsKind) {
   Options options;
   EXPECT_EQ(misfit(options.model, tokens()), "");
-  expect_says(misfit(options.model, images()), "data.train = \"somewhere\" holds images, but model.kind = \"gpt\" needs tokens");
+  expect_says(misfit(options.model, images()),
+              "data.train = \"somewhere\" holds images, but model.kind = \"gpt\" needs tokens");
   options.model.kind = model::ModelKind::resnet;
   EXPECT_EQ(misfit(options.model, images()), "");
-  expect_says(misfit(options.model, tokens()), "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
+  expect_says(misfit(options.model, tokens()),
+              "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
 }
 
 TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
@@ -203,22 +221,27 @@ TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
   options.model.gpt.vocabulary = 320;
   EXPECT_EQ(misfit(options.model, tokens()), "");
   options.model.gpt.vocabulary = 255;
-  expect_says(misfit(options.model, tokens()), "model.vocabulary = 255 is less than that of data.train = \"somewhere\", 256");
+  expect_says(misfit(options.model, tokens()),
+              "model.vocabulary = 255 is less than that of data.train = \"somewhere\", 256");
   data::DatasetInfo endless = tokens();
   endless.vocabulary = std::int64_t{1} << 32;
   options.model.gpt.vocabulary = 0;
-  expect_says(misfit(options.model, endless), "do not say their vocabulary, and their tokens can be up to 4294967295");
+  expect_says(misfit(options.model, endless),
+              "do not say their vocabulary, and their tokens can be up to 4294967295");
 }
 
 TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
   const auto misfit_of = [](const data::DatasetInfo& other) {
-    return Options::refusal_of([&] { validate_same_form(tokens(), other, "data.validation", "there"); });
+    return Options::refusal_of(
+        [&] { validate_same_form(tokens(), other, "data.validation", "there"); });
   };
   data::DatasetInfo other = tokens(7);
   EXPECT_EQ(misfit_of(other), "");
   other.vocabulary = 300;
-  expect_says(misfit_of(other), "data.validation = \"there\" has a vocabulary of 300, but data.train only of 256");
-  expect_says(misfit_of(images()), "data.validation = \"there\" holds images, but data.train tokens");
+  expect_says(misfit_of(other),
+              "data.validation = \"there\" has a vocabulary of 300, but data.train only of 256");
+  expect_says(misfit_of(images()),
+              "data.validation = \"there\" holds images, but data.train tokens");
   data::DatasetInfo train = tokens();
   train.tokenizer = "bytes";
   other = tokens();
@@ -228,7 +251,8 @@ TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
 }
 
 TEST(LayoutDataset, AMissingFolderIsNamedWithItsKey) {
-  expect_says(Options::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }), "data.train = \"/nonexistent\": no such folder");
+  expect_says(Options::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
+              "data.train = \"/nonexistent\": no such folder");
 }
 
 }  // namespace

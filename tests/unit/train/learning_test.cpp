@@ -11,19 +11,24 @@ namespace {
 
 /// Mean loss of the last of `steps` steps over the same few micro-batches.
 double loss_after(ReplicaOptions options, int steps, double rate) {
-  if (options.compute == DType::float16) options.loss_scale = {.initial = 1024};  // small enough for every step
+  if (options.compute == DType::float16)
+    options.loss_scale = {.initial = 1024};  // small enough for every step
   test::ReplicaFixture fixture(options);
   double loss = 0;
   for (int step = 0; step < steps; ++step) {
     loss = fixture.gradients() / static_cast<double>(options.micro * options.accumulation);
-    EXPECT_TRUE(fixture.replica.optimizer().step(fixture.replica.context(), rate, true, fixture.handed_on.scale).applied);
+    EXPECT_TRUE(fixture.replica.optimizer()
+                    .step(fixture.replica.context(), rate, true, fixture.handed_on.scale)
+                    .applied);
   }
   return loss;
 }
 
 TEST(Learning, EveryOptimizerAndPrecisionBringsTheLossDown) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    for (const auto& [kind, rate] : {std::pair{optim::OptimizerKind::sgd, 0.05}, {optim::OptimizerKind::adamw, 0.005}, {optim::OptimizerKind::lars, 2.0}}) {
+    for (const auto& [kind, rate] : {std::pair{optim::OptimizerKind::sgd, 0.05},
+                                     {optim::OptimizerKind::adamw, 0.005},
+                                     {optim::OptimizerKind::lars, 2.0}}) {
       ReplicaOptions options = test::small_resnet();
       options.compute = compute;
       options.optimizer.kind = kind;
@@ -38,7 +43,8 @@ TEST(Learning, ATransformerLearnsToCount) {
     ReplicaOptions options = test::small_gpt(2, 32);
     options.model.gpt.dropout = 0;
     options.compute = compute;
-    EXPECT_LT(loss_after(options, 150, 0.003) / 8, 0.3 * loss_after(options, 1, 0.003) / 8) << to_string(compute);
+    EXPECT_LT(loss_after(options, 150, 0.003) / 8, 0.3 * loss_after(options, 1, 0.003) / 8)
+        << to_string(compute);
   }
 }
 
@@ -51,7 +57,8 @@ TEST(Learning, EvaluationUsesRunningStatisticsAndTouchesNothing) {
   const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
   const Sums sums = fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(sums.count, 10);
-  EXPECT_GE(sums.top1, 9);  // trained on this very batch; after 60 steps the running statistics are the batch's to 0.9^60
+  EXPECT_GE(sums.top1, 9);  // trained on this very batch; after 60 steps the running statistics are
+                            // the batch's to 0.9^60
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
 }
 
@@ -72,7 +79,8 @@ TEST(Learning, ALossThatIsNotFiniteMovesNothing) {
   const Tensor master = fixture.replica.store().flat_master();
   fixture.replica.store().flat_gradient().as<float>()[5] = std::nanf("");
   const std::vector<float> before(master.as<float>(), master.as<float>() + master.elements());
-  const optim::StepOutcome outcome = fixture.replica.optimizer().step(fixture.replica.context(), 0.1, true);
+  const optim::StepOutcome outcome =
+      fixture.replica.optimizer().step(fixture.replica.context(), 0.1, true);
   EXPECT_FALSE(outcome.applied);
   EXPECT_EQ(fixture.replica.optimizer().updates(), 0);
   EXPECT_TRUE(std::equal(before.begin(), before.end(), master.as<float>()));
@@ -84,15 +92,18 @@ std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, dou
   std::vector<double> losses;
   int dropped = 0;
   for (int step = 0; step < steps; ++step) {
-    losses.push_back(fixture.gradients() / static_cast<double>(options.global * options.labels_per_sample()));
-    const optim::StepOutcome outcome = fixture.replica.optimizer().step(fixture.replica.context(), rate, true, fixture.handed_on.scale);
+    losses.push_back(fixture.gradients() /
+                     static_cast<double>(options.global * options.labels_per_sample()));
+    const optim::StepOutcome outcome = fixture.replica.optimizer().step(
+        fixture.replica.context(), rate, true, fixture.handed_on.scale);
     EXPECT_NE(outcome.applied, outcome.overflow);
     dropped += outcome.applied ? 0 : 1;
   }
   return {losses, dropped};
 }
 
-/// What training makes of rounding to 11 bits: some roundings of 2^-11 each, over steps that stay near each other.
+/// What training makes of rounding to 11 bits: some roundings of 2^-11 each, over steps that stay
+/// near each other.
 TEST(Learning, InFloat16LossesAreNearThoseOfFloat32) {
   ReplicaOptions gpt = test::small_gpt(2, 32);
   gpt.model.gpt.dropout = 0;
@@ -114,14 +125,18 @@ TEST(Learning, InFloat16LossesAreNearThoseOfFloat32) {
 double first_norm(ReplicaOptions options) {
   test::ReplicaFixture fixture(options);
   fixture.gradients();
-  return fixture.replica.optimizer().step(fixture.replica.context(), 0, true, fixture.handed_on.scale).grad_norm;
+  return fixture.replica.optimizer()
+      .step(fixture.replica.context(), 0, true, fixture.handed_on.scale)
+      .grad_norm;
 }
 
 /// Numbers of 2^-24 and less are what a gradient of float16 loses; scaled it keeps them.
 TEST(Learning, TheLossScaleKeepsSmallGradients) {
   ReplicaOptions options = test::small_gpt(2, 32);
   options.model.gpt.dropout = 0;
-  options.global = options.micro << 20;  // of which this is one micro-batch: its gradient is a small part of the step's
+  options.global =
+      options.micro
+      << 20;  // of which this is one micro-batch: its gradient is a small part of the step's
   const double exact = first_norm(options);
   options.compute = DType::float16;
   const double lost = first_norm(options);

@@ -81,7 +81,8 @@ ReplicaOptions small_gpt_in_float8() {
 }
 
 TEST(MemoryPlan, IsExactInFloat8) {
-  for (const parallel::ShardKind shard : {parallel::ShardKind::none, parallel::ShardKind::parameters}) {
+  for (const parallel::ShardKind shard :
+       {parallel::ShardKind::none, parallel::ShardKind::parameters}) {
     ReplicaOptions options = small_gpt_in_float8();
     options.shard = shard;
     expect_exact(options);
@@ -91,10 +92,12 @@ TEST(MemoryPlan, IsExactInFloat8) {
 TEST(MemoryPlan, CodesOfFloat8WeightsAreKeptOnAGpuWhereTheWeightsAre) {
   ReplicaOptions options = small_gpt_in_float8();
   options.global = 8;
-  options.model.gpt.vocabulary = options.classes = 48;  // which float8 would take, but the head is none of its layers
+  options.model.gpt.vocabulary = options.classes =
+      48;  // which float8 would take, but the head is none of its layers
   const parallel::MeshShape two{.data = 2};
   const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), scales = 4 * Arena::alignment;
-  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).library, 3 * 2 * (layer + scales));  // both ways, a byte a number
+  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).library,
+            3 * 2 * (layer + scales));  // both ways, a byte a number
   options.shard = parallel::ShardKind::parameters;
   EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).library, 0);
   options.float8 = false;
@@ -118,9 +121,11 @@ TEST(MemoryPlan, RecomputationKeepsTheInputsAndOneBlocksActivations) {
   const MemoryPlan plain = Replica::measure(options, {}, 0, DeviceKind::cpu);
   options.recompute = 1;
   const MemoryPlan again = Replica::measure(options, {}, 0, DeviceKind::cpu);
-  const std::int64_t input = options.micro * options.model.gpt.context * options.model.gpt.width * 4;  // of a block, float32
+  const std::int64_t input = options.micro * options.model.gpt.context * options.model.gpt.width *
+                             4;  // of a block, float32
   const std::int64_t tokens = options.micro * options.model.gpt.context * 4;
-  EXPECT_EQ(again.activations.front(), tokens + 9 * input);   // the embedding's output and those of 8 blocks
+  EXPECT_EQ(again.activations.front(),
+            tokens + 9 * input);  // the embedding's output and those of 8 blocks
   EXPECT_LT(again.recompute, plain.activations.front() / 7);  // of the largest block
 }
 
@@ -131,11 +136,15 @@ TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
   const MemoryPlan plain = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
   options.shard = parallel::ShardKind::parameters;
   const MemoryPlan sharded = Replica::measure(options, {.data = 8}, 3, DeviceKind::cpu);
-  const std::int64_t weights = plain.parameters;                      // float32: master and working are one
-  const std::int64_t block = 4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;  // of a transformer block, with room for alignment
-  EXPECT_LE(sharded.parameters, weights / 8 + 2 * block + 8 * 1024);  // own shards, two gathered blocks, uneven cuts
-  EXPECT_LE(sharded.gradients, weights / 8 + 3 * block + 8 * 1024);   // two blocks backward writes to; the part that is added
-  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);          // two slots
+  const std::int64_t weights = plain.parameters;  // float32: master and working are one
+  const std::int64_t block =
+      4 * (12 * 64 * 64 + 13 * 64) + 16 * 64;  // of a transformer block, with room for alignment
+  EXPECT_LE(sharded.parameters,
+            weights / 8 + 2 * block + 8 * 1024);  // own shards, two gathered blocks, uneven cuts
+  EXPECT_LE(
+      sharded.gradients,
+      weights / 8 + 3 * block + 8 * 1024);  // two blocks backward writes to; the part that is added
+  EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);  // two slots
   EXPECT_EQ(plain.optimizer, 2 * weights);
   EXPECT_GT(plain.library, 0);
   EXPECT_EQ(sharded.library, 0);  // no prepared form outlives the gathered weight
@@ -148,7 +157,8 @@ TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
   const MemoryPlan plain = Replica::measure(options, {.data = 3}, 0, DeviceKind::cpu);
   options.deterministic = true;
   const MemoryPlan tree = Replica::measure(options, {.data = 3}, 0, DeviceKind::cpu);
-  EXPECT_EQ(tree.gradients, plain.gradients * 5);  // 1 + ceil(log2 8) buffers and the partner's part instead of one
+  EXPECT_EQ(tree.gradients,
+            plain.gradients * 5);  // 1 + ceil(log2 8) buffers and the partner's part instead of one
   EXPECT_EQ(tree.activations, plain.activations);
 }
 
@@ -172,7 +182,9 @@ void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups)
   for (int step = 0; step < 2; ++step) fixture.step(0.01);
   fixture.replica.reducer().settle(fixture.replica.context());
   const std::vector<checkpoint::Piece> pieces = pieces_of(fixture.replica, Rows::share, true);
-  checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {}, fixture.replica.state_copy()).finish();
+  checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {},
+                              fixture.replica.state_copy())
+      .finish();
   fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
   EXPECT_GE(fixture.plan.host_checkpoint, groups * fixture.replica.model().weights() * 4);
@@ -191,7 +203,9 @@ TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
   ReplicaOptions options = test::small_gpt(3, 64);
   options.global = 8;
   options.copies_checkpoints = true;
-  const std::int64_t staging = std::int64_t{4} << 20;  // by which a block of the file is read back, a little more for its end
+  const std::int64_t staging =
+      std::int64_t{4}
+      << 20;  // by which a block of the file is read back, a little more for its end
   const auto copies = [&](const parallel::MeshShape& shape) {
     std::int64_t bytes = 0;
     for (int rank = 0; rank < shape.data * shape.tensor * shape.pipeline; ++rank)
@@ -199,11 +213,14 @@ TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
     return bytes;
   };
   const std::int64_t alone = copies({});
-  for (const parallel::ShardKind shard : {parallel::ShardKind::none, parallel::ShardKind::optimizer, parallel::ShardKind::parameters}) {
+  for (const parallel::ShardKind shard : {parallel::ShardKind::none, parallel::ShardKind::optimizer,
+                                          parallel::ShardKind::parameters}) {
     options.shard = shard;
     for (const parallel::MeshShape& shape :
-         {parallel::MeshShape{.data = 4}, parallel::MeshShape{.data = 2, .tensor = 2}, parallel::MeshShape{.tensor = 2, .pipeline = 2}}) {
-      EXPECT_NEAR(static_cast<double>(copies(shape)), static_cast<double>(alone), 4 * 2 * Arena::alignment);  // two tensors a rank, each rounded up
+         {parallel::MeshShape{.data = 4}, parallel::MeshShape{.data = 2, .tensor = 2},
+          parallel::MeshShape{.tensor = 2, .pipeline = 2}}) {
+      EXPECT_NEAR(static_cast<double>(copies(shape)), static_cast<double>(alone),
+                  4 * 2 * Arena::alignment);  // two tensors a rank, each rounded up
     }
   }
 }

@@ -25,13 +25,17 @@ TEST(Precision, Tfloat32IsRefusedWhereThereIsNoGpu) {
     EXPECT_NE(message.find("use \"float32\""), std::string::npos) << message;
   }
   EXPECT_NO_THROW(validate_precision(computing_in(ComputePrecision::tfloat32), DeviceKind::cuda));
-  for (const ComputePrecision precision : {ComputePrecision::float32, ComputePrecision::bfloat16, ComputePrecision::float16}) {
-    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated, DeviceKind::cuda}) EXPECT_NO_THROW(validate_precision(computing_in(precision), kind));
+  for (const ComputePrecision precision :
+       {ComputePrecision::float32, ComputePrecision::bfloat16, ComputePrecision::float16}) {
+    for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated, DeviceKind::cuda})
+      EXPECT_NO_THROW(validate_precision(computing_in(precision), kind));
   }
 }
 
 TEST(Precision, Tfloat32HasTensorsOfFloat32) {
-  const auto options = [](ComputePrecision precision) { return replica_options(computing_in(precision), {}, {}); };
+  const auto options = [](ComputePrecision precision) {
+    return replica_options(computing_in(precision), {}, {});
+  };
   EXPECT_EQ(options(ComputePrecision::tfloat32).compute, DType::float32);
   EXPECT_TRUE(options(ComputePrecision::tfloat32).tfloat32);
   EXPECT_EQ(options(ComputePrecision::float32).compute, DType::float32);
@@ -64,10 +68,13 @@ TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
   for (const char* capability : {"7.5", "8.0", "8.6"}) {
     const std::string message = message_of(capability);
     EXPECT_TRUE(message.starts_with("precision.compute = \"float8\"")) << message;
-    for (const std::string& word : {std::string("8.9"), std::string("NVIDIA Something has ") + capability, std::string("use \"bfloat16\"")})
+    for (const std::string& word :
+         {std::string("8.9"), std::string("NVIDIA Something has ") + capability,
+          std::string("use \"bfloat16\"")})
       EXPECT_NE(message.find(word), std::string::npos) << message;
   }
-  for (const char* capability : {"8.9", "9.0", "10.0", "12.0"}) EXPECT_EQ(message_of(capability), "");
+  for (const char* capability : {"8.9", "9.0", "10.0", "12.0"})
+    EXPECT_EQ(message_of(capability), "");
   for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::emulated}) {
     DeviceDescription device;
     device.device = {kind, 0};
@@ -82,7 +89,8 @@ TEST(Precision, Float16HasALossScaleAndNothingElseHas) {
   EXPECT_EQ(options.compute, DType::float16);
   ASSERT_TRUE(options.loss_scale.has_value());
   EXPECT_EQ(options.loss_scale->initial, 512);
-  for (const ComputePrecision other : {ComputePrecision::float32, ComputePrecision::tfloat32, ComputePrecision::bfloat16})
+  for (const ComputePrecision other :
+       {ComputePrecision::float32, ComputePrecision::tfloat32, ComputePrecision::bfloat16})
     EXPECT_FALSE(replica_options(computing_in(other), {}, {}).loss_scale.has_value());
 }
 

@@ -65,7 +65,8 @@ TEST(RunClock, TakesTheEndFromSlurm) {
   const std::optional<double> left = clock.left();
   ASSERT_TRUE(left.has_value());
   EXPECT_LE(*left, 1000);
-  EXPECT_GE(*left, 1000 - 1 - 2 * (wall_seconds() - begin)) << "the end is in whole seconds; what passes while the batch system is asked counts twice";
+  EXPECT_GE(*left, 1000 - 1 - 2 * (wall_seconds() - begin))
+      << "the end is in whole seconds; what passes while the batch system is asked counts twice";
   EXPECT_EQ(clock.source(), "Slurm job 17");
 }
 

@@ -9,14 +9,16 @@ using optim::OptimizerKind;
 using parallel::Offload;
 using parallel::ShardKind;
 
-constexpr Offload slots_away{.optimizer = true}, masters_away{.parameters = true}, both_away{.optimizer = true, .parameters = true};
+constexpr Offload slots_away{.optimizer = true}, masters_away{.parameters = true},
+    both_away{.optimizer = true, .parameters = true};
 
 ReplicaOptions with(ReplicaOptions options, const Offload& offload) {
   options.offload = offload;
   return options;
 }
 
-/// Weights and running statistics of a residual network and of a transformer, whose embedding is tied; one rank streams its weights too.
+/// Weights and running statistics of a residual network and of a transformer, whose embedding is
+/// tied; one rank streams its weights too.
 TEST(StateOffload, LeavesEveryBitOfEveryOptimizer) {
   for (ReplicaOptions options : {test::small_resnet(14), test::small_gpt(3)}) {
     options.bucket_bytes = 4096;  // the larger tensors are cut
@@ -24,7 +26,8 @@ TEST(StateOffload, LeavesEveryBitOfEveryOptimizer) {
     options.global = 2 * options.micro;
     options.optimizer.weight_decay = 0.05;
     options.optimizer.clip_norm = 1;
-    for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::lamb}) {
+    for (const OptimizerKind kind :
+         {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::lamb}) {
       for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
         options.optimizer.kind = kind;
         options.compute = compute;
@@ -33,7 +36,8 @@ TEST(StateOffload, LeavesEveryBitOfEveryOptimizer) {
         test::expect_same_bits(test::trained(with(options, slots_away)), test::trained(options));
         options.shard = ShardKind::parameters;
         const test::Trained plain = test::trained(options);
-        for (const Offload& offload : {slots_away, masters_away, both_away}) test::expect_same_bits(test::trained(with(options, offload)), plain);
+        for (const Offload& offload : {slots_away, masters_away, both_away})
+          test::expect_same_bits(test::trained(with(options, offload)), plain);
       }
     }
   }
@@ -45,7 +49,8 @@ TEST(StateOffload, TheDeviceKeepsBucketBuffersAndStaging) {
   ReplicaOptions options = test::small_gpt(layers, width);
   options.shard = ShardKind::parameters;
   options.bucket_bytes = window;
-  const std::int64_t row = 4 * 4 * width, gap = 4 * 16;  // the longest row, and what may stand behind a bucket's last
+  const std::int64_t row = 4 * 4 * width,
+                     gap = 4 * 16;  // the longest row, and what may stand behind a bucket's last
   const std::int64_t staging = 2 * (window + row + gap);
   const std::int64_t block = 4 * (12 * width * width + 13 * width) + 16 * gap;
   const std::int64_t embedding = 4 * options.classes * width;  // tied: a buffer of its own
@@ -62,16 +67,21 @@ TEST(StateOffload, TheDeviceKeepsBucketBuffersAndStaging) {
     EXPECT_EQ(both.gradients, here.gradients);
     EXPECT_EQ(both.all_activations(), here.all_activations());
 
-    const MemoryPlan slots_only = Replica::measure(with(options, slots_away), shape, 0, DeviceKind::cpu);
+    const MemoryPlan slots_only =
+        Replica::measure(with(options, slots_away), shape, 0, DeviceKind::cpu);
     EXPECT_EQ(slots_only.host_optimizer, here.optimizer);
     EXPECT_EQ(slots_only.optimizer, both.optimizer);
-    EXPECT_EQ(slots_only.total(), here.total() - slots_only.host_optimizer + slots_only.optimizer) << "less by what went, more by staging";
+    EXPECT_EQ(slots_only.total(), here.total() - slots_only.host_optimizer + slots_only.optimizer)
+        << "less by what went, more by staging";
 
-    const MemoryPlan masters_only = Replica::measure(with(options, masters_away), shape, 0, DeviceKind::cpu);
+    const MemoryPlan masters_only =
+        Replica::measure(with(options, masters_away), shape, 0, DeviceKind::cpu);
     EXPECT_EQ(masters_only.host_parameters, both.host_parameters);
     EXPECT_EQ(masters_only.parameters, both.parameters);
     if (data > 1) {
-      EXPECT_EQ(masters_only.parameters, here.parameters - masters_only.host_parameters + both.optimizer / slots) << "the same staging as a slot's";
+      EXPECT_EQ(masters_only.parameters,
+                here.parameters - masters_only.host_parameters + both.optimizer / slots)
+          << "the same staging as a slot's";
     }
   }
 }

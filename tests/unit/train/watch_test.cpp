@@ -10,7 +10,8 @@ namespace {
 constexpr double never = std::numeric_limits<double>::infinity();
 
 Sign sign(double still, double allowed, bool waiting = false, std::int64_t step = 7) {
-  Sign sign{.step = step, .still_seconds = still, .allowed_seconds = allowed, .waiting = waiting ? 1 : 0};
+  Sign sign{
+      .step = step, .still_seconds = still, .allowed_seconds = allowed, .waiting = waiting ? 1 : 0};
   set_text(sign.phase, "step");
   set_text(sign.host, "node1");
   set_text(sign.operation, "all_reduce 5 bucket");
@@ -74,7 +75,9 @@ TEST(Watch, BlamesTheSilent) {
     ASSERT_EQ(lost.has_value(), now > 30) << now;  // rank 1 was never heard: not watched
     if (!lost) continue;
     EXPECT_EQ(lost->rank, 2);
-    EXPECT_NE(lost->what.find("rank 2 on node1 gives no sign of life for 11.0 s"), std::string::npos) << lost->what;
+    EXPECT_NE(lost->what.find("rank 2 on node1 gives no sign of life for 11.0 s"),
+              std::string::npos)
+        << lost->what;
     return;
   }
 }
@@ -87,7 +90,8 @@ TEST(Watch, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
     const auto lost = watch.look(now);
     ASSERT_EQ(lost.has_value(), now > 11) << now;
     if (lost) {
-      EXPECT_NE(lost->what.find("rank 1 on node1 gives no sign of life"), std::string::npos) << lost->what;
+      EXPECT_NE(lost->what.find("rank 1 on node1 gives no sign of life"), std::string::npos)
+          << lost->what;
     }
   }
 }
@@ -108,7 +112,9 @@ TEST(Watch, BlamesWhoWaitsForNobodyThoughOthersAreOverTheirDeadlineFirst) {
   const auto lost = watch.look(3);
   ASSERT_TRUE(lost);
   EXPECT_EQ(lost->rank, 1);
-  EXPECT_NE(lost->what.find("stands still for 10.0 s (last known: step 7, phase step)"), std::string::npos) << lost->what;
+  EXPECT_NE(lost->what.find("stands still for 10.0 s (last known: step 7, phase step)"),
+            std::string::npos)
+      << lost->what;
 }
 
 TEST(Watch, BlamesTheFirstToStandWhereAllWait) {
