@@ -6,6 +6,7 @@ Usage: check_layers.py [ROOT]     exit 0: all holds; 1: each violation on a line
 Read are the #include lines of include/trireme/<library>, src/<library> and kernels/, and the trireme:: names on the link lines of their
 CMakeLists.txt. The standard library of Python is enough.
 """
+
 import os
 import re
 import sys
@@ -27,23 +28,68 @@ ARROWS = {
     "optim": ["base", "device", "tensor", "ops", "parallel"],
     "model": ["base", "device", "tensor", "ops", "parallel"],
     "deck": ["base", "device", "tensor"],  # and the option headers below
-    "train": ["base", "device", "io", "comm", "tensor", "ops", "parallel", "monitor", "checkpoint", "data", "optim", "model", "deck"],
-    "app": ["base", "device", "io", "comm", "tensor", "kernels", "ops", "parallel", "monitor", "checkpoint", "data", "optim", "model", "deck", "train"],
+    "train": [
+        "base",
+        "device",
+        "io",
+        "comm",
+        "tensor",
+        "ops",
+        "parallel",
+        "monitor",
+        "checkpoint",
+        "data",
+        "optim",
+        "model",
+        "deck",
+    ],
+    "app": [
+        "base",
+        "device",
+        "io",
+        "comm",
+        "tensor",
+        "kernels",
+        "ops",
+        "parallel",
+        "monitor",
+        "checkpoint",
+        "data",
+        "optim",
+        "model",
+        "deck",
+        "train",
+    ],
 }
 # Headers of plain option structs: the deck fills them, so it sees them and what they need, without linking their libraries.
 OPTION_HEADERS = re.compile(r"trireme/\w+/options\.hpp$")
 
 # A third-party header, the places that may include it, and how the message calls it.
 FOREIGN = [
-    (r"mpi\.h$", ["src/comm/", "src/io/hdf5"], "mpi.h is for src/comm (and src/io/hdf5*, which hands a communicator to parallel HDF5)"),
+    (
+        r"mpi\.h$",
+        ["src/comm/", "src/io/hdf5"],
+        "mpi.h is for src/comm (and src/io/hdf5*, which hands a communicator to parallel HDF5)",
+    ),
     (r"nccl\.h$", ["src/comm/"], "nccl.h is for src/comm"),
     (r"(hdf5\.h|H5\w+\.h)$", ["src/io/"], "hdf5.h is for src/io"),
     (r"toml\+\+/|toml\.hpp$", ["src/deck/"], "toml++ is for src/deck"),
-    (r"Kokkos_", ["kernels/", "src/device/kokkos_scope.cpp"], "Kokkos is for kernels/ and src/device/kokkos_scope.cpp"),
-    (r"(cuda|cublas|cudnn|cufft|curand|nvml|nvtx)\w*(\.h|\.hpp|/.*)$", ["src/device/", "src/comm/", "src/ops/cuda", "kernels/"],
-     "CUDA headers are for src/device, src/comm, src/ops/cuda and kernels/"),
+    (
+        r"Kokkos_",
+        ["kernels/", "src/device/kokkos_scope.cpp"],
+        "Kokkos is for kernels/ and src/device/kokkos_scope.cpp",
+    ),
+    (
+        r"(cuda|cublas|cudnn|cufft|curand|nvml|nvtx)\w*(\.h|\.hpp|/.*)$",
+        ["src/device/", "src/comm/", "src/ops/cuda", "kernels/"],
+        "CUDA headers are for src/device, src/comm, src/ops/cuda and kernels/",
+    ),
     (r"(oneapi/dnnl/|dnnl)", ["src/ops/"], "oneDNN is for src/ops"),
-    (r"sentencepiece_", ["src/data/sentencepiece.cpp"], "SentencePiece is for src/data/sentencepiece.cpp"),
+    (
+        r"sentencepiece_",
+        ["src/data/sentencepiece.cpp"],
+        "SentencePiece is for src/data/sentencepiece.cpp",
+    ),
     (r"CLI/", ["src/app/command_line.cpp"], "CLI11 is for src/app/command_line.cpp"),
 ]
 LONGEST_FILE = 600  # lines
@@ -66,7 +112,11 @@ def library_of(path):
 
 def may_see(library, header):
     other = header.split("/")[1]
-    return other == library or other in ARROWS[library] or (library == "deck" and OPTION_HEADERS.search(header))
+    return (
+        other == library
+        or other in ARROWS[library]
+        or (library == "deck" and OPTION_HEADERS.search(header))
+    )
 
 
 def check_source(root, path, option_headers):
@@ -91,10 +141,14 @@ def check_source(root, path, option_headers):
             other = header.split("/")[1]
             if other not in ARROWS:
                 yield f"{where}: {header}: {other} is no library of the house"
-            elif not may_see(library, header) and not (OPTION_HEADERS.search(name) and header in option_headers):
+            elif not may_see(library, header) and not (
+                OPTION_HEADERS.search(name) and header in option_headers
+            ):
                 yield f"{where}: {library} includes {header}: not one of its arrows ({', '.join(ARROWS[library]) or 'none'})"
             continue
-        is_own = match.group(1) == '"' and (root / relative.parent / header).exists()  # judged where it stands
+        is_own = (
+            match.group(1) == '"' and (root / relative.parent / header).exists()
+        )  # judged where it stands
         for pattern, places, message in FOREIGN:
             if not is_own and re.match(pattern, header) and not name.startswith(tuple(places)):
                 yield f"{where}: {header}: {message}"
@@ -135,7 +189,11 @@ def check(root):
                 sources.append(path)
             elif path.name == "CMakeLists.txt":
                 links.append(path)
-    option_headers = {p.relative_to(root / "include").as_posix() for p in sources if OPTION_HEADERS.search(p.as_posix())}
+    option_headers = {
+        p.relative_to(root / "include").as_posix()
+        for p in sources
+        if OPTION_HEADERS.search(p.as_posix())
+    }
     found = list(check_arrows())
     for path in sources:
         found += check_source(root, path, option_headers)

@@ -23,18 +23,23 @@ import sys
 import tempfile
 import time
 
-BATCHES = 10         # batches of random data in Trireme's shards; its epochs go round in them
-PIECE = 5            # steps a piece: long beside a clock's error, short beside a disturbance
-WARMUP_PIECES = 2    # first steps choose algorithms, prepare weights and fill caches
-FORMS = {"float32": ["eager", "compile"], "bfloat16": ["autocast", "autocast compile", "pure", "pure compile"]}
+BATCHES = 10  # batches of random data in Trireme's shards; its epochs go round in them
+PIECE = 5  # steps a piece: long beside a clock's error, short beside a disturbance
+WARMUP_PIECES = 2  # first steps choose algorithms, prepare weights and fill caches
+FORMS = {
+    "float32": ["eager", "compile"],
+    "bfloat16": ["autocast", "autocast compile", "pure", "pure compile"],
+}
 INSTALL = "python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python " + sys.argv[0]
 
 
 # --- the models -----------------------------------------------------------------------------------------------------------------------------
 # What a model is to both programs: its options, PyTorch's network, batch and optimizer, Trireme's shards and the tables [model] and [optimizer] of its deck.
 
+
 class ResNet:
     """Grey images; the rate counts images."""
+
     unit, classes = "images", 10
 
     def __init__(self, arguments):
@@ -46,7 +51,13 @@ class ResNet:
         parser.add_argument("--width", type=int, default=64)
         parser.add_argument("--stem", choices=["small", "imagenet"], default="small")
         parser.add_argument("--image", type=int, default=28, help="height and width")
-        parser.add_argument("--channels", type=int, default=1, choices=[1], help="the shards are made from idx files, which are grey")
+        parser.add_argument(
+            "--channels",
+            type=int,
+            default=1,
+            choices=[1],
+            help="the shards are made from idx files, which are grey",
+        )
         parser.add_argument("--batch", type=int, default=128, help="images a step")
 
     def title(self):
@@ -55,12 +66,19 @@ class ResNet:
 
     def network(self, torch):
         from torch_resnet import ResNet as Network
+
         given = self.given
-        return Network(given.depth, given.width, given.stem, given.channels, self.classes).to(memory_format=torch.channels_last)
+        return Network(given.depth, given.width, given.stem, given.channels, self.classes).to(
+            memory_format=torch.channels_last
+        )
 
     def data(self, torch, dtype):
         given = self.given
-        x = torch.rand(given.batch, given.channels, given.image, given.image).to(dtype).contiguous(memory_format=torch.channels_last)
+        x = (
+            torch.rand(given.batch, given.channels, given.image, given.image)
+            .to(dtype)
+            .contiguous(memory_format=torch.channels_last)
+        )
         return x, torch.randint(0, self.classes, (given.batch,))
 
     def optimizer(self, torch, weights):
@@ -71,9 +89,14 @@ class ResNet:
         given, draw = self.given, random.Random(1)
         samples = BATCHES * given.batch
         with open(f"{folder}/images", "wb") as file:
-            file.write(struct.pack(">IIII", 0x803, samples, given.image, given.image) + draw.randbytes(samples * given.image ** 2))
+            file.write(
+                struct.pack(">IIII", 0x803, samples, given.image, given.image)
+                + draw.randbytes(samples * given.image**2)
+            )
         with open(f"{folder}/labels", "wb") as file:
-            file.write(struct.pack(">II", 0x801, samples) + bytes(i % self.classes for i in range(samples)))
+            file.write(
+                struct.pack(">II", 0x801, samples) + bytes(i % self.classes for i in range(samples))
+            )
         return ["idx", f"{folder}/images", f"{folder}/labels"]
 
     def deck(self):
@@ -93,6 +116,7 @@ weight_decay = 5e-4
 
 class Gpt:
     """A language model without dropout; the rate counts tokens."""
+
     unit = "tokens"
     forms = {
         "gpt2": 'positions = "learned"\nnorm = "layer"\nmlp = "gelu"\ntie_embeddings = true',
@@ -118,8 +142,11 @@ class Gpt:
 
     def network(self, torch):
         import torch_gpt
+
         given = self.given
-        return torch_gpt.FORMS[given.form](given.layers, given.heads, given.width, given.context, given.vocabulary)
+        return torch_gpt.FORMS[given.form](
+            given.layers, given.heads, given.width, given.context, given.vocabulary
+        )
 
     def data(self, torch, dtype):
         tokens = torch.randint(0, self.given.vocabulary, (self.given.batch, self.given.context + 1))
@@ -137,7 +164,10 @@ class Gpt:
         given, draw = self.given, random.Random(1)
         code, kind = ("H", "uint16") if given.vocabulary <= 1 << 16 else ("I", "uint32")
         with open(f"{folder}/tokens", "wb") as file:
-            array.array(code, draw.choices(range(given.vocabulary), k=BATCHES * given.batch * given.context + 1)).tofile(file)
+            array.array(
+                code,
+                draw.choices(range(given.vocabulary), k=BATCHES * given.batch * given.context + 1),
+            ).tofile(file)
         return ["tokens", f"{folder}/tokens", "--type", kind, "--vocabulary", str(given.vocabulary)]
 
     def deck(self):
@@ -161,9 +191,11 @@ MODELS = {"resnet": ResNet, "gpt": Gpt}
 
 # --- PyTorch --------------------------------------------------------------------------------------------------------------------------------
 
+
 def measure_torch(model, arguments, precision, form):
     """Units a second of one form, in this process."""
     import torch
+
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
     torch.manual_seed(1)
@@ -189,7 +221,9 @@ def measure_torch(model, arguments, precision, form):
         loss.backward()
         if pure:
             with torch.no_grad():
-                torch._foreach_copy_([target.grad for target in master], [weight.grad for weight in weights])
+                torch._foreach_copy_(
+                    [target.grad for target in master], [weight.grad for weight in weights]
+                )
         optimizer.step()
         if pure:
             with torch.no_grad():
@@ -208,8 +242,17 @@ def measure_torch(model, arguments, precision, form):
 
 def run_torch(precision, form, environment):
     """One measurement in a process of its own; None where the form does not work here."""
-    command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--measure", precision, form]
-    result = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    command = [
+        sys.executable,
+        os.path.abspath(__file__),
+        *sys.argv[1:],
+        "--measure",
+        precision,
+        form,
+    ]
+    result = subprocess.run(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     if result.returncode != 0:
         return None, (result.stderr.strip().splitlines() or ["no message"])[-1]
     return json.loads(result.stdout.splitlines()[-1])["rate"], ""
@@ -217,8 +260,11 @@ def run_torch(precision, form, environment):
 
 # --- Trireme --------------------------------------------------------------------------------------------------------------------------------
 
+
 def call(command, environment):
-    result = subprocess.run(command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    result = subprocess.run(
+        command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     if result.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit status {result.returncode}\n{result.stdout}")
 
@@ -256,12 +302,16 @@ every = "1000000 steps"
 
 # --- the rounds and the table ---------------------------------------------------------------------------------------------------------------
 
+
 def measure_all(model, arguments, folder, environment):
     """{(precision, program and form): [units a second, by round]}; what fails in the first round is left out."""
     rates, broken = {}, set()
     have_trireme = os.access(arguments.trireme, os.X_OK)
     if have_trireme:
-        call([arguments.trireme, "shard", *model.make_shards(folder), "--out", f"{folder}/data"], environment)
+        call(
+            [arguments.trireme, "shard", *model.make_shards(folder), "--out", f"{folder}/data"],
+            environment,
+        )
     else:
         print(f"{arguments.trireme} is not built: PyTorch alone is measured")
     for number in range(arguments.rounds):
@@ -275,37 +325,59 @@ def measure_all(model, arguments, folder, environment):
                     print(f"PyTorch {precision}, {form}: does not work here: {why}")
                     continue
                 rates.setdefault((precision, f"PyTorch {form}"), []).append(rate)
-                print(f"round {number + 1}: {precision}, PyTorch {form}: {rate:.1f} {model.unit}/s", flush=True)
+                print(
+                    f"round {number + 1}: {precision}, PyTorch {form}: {rate:.1f} {model.unit}/s",
+                    flush=True,
+                )
             if have_trireme:
                 rate = run_trireme(model, arguments, folder, precision, number, environment)
                 rates.setdefault((precision, "Trireme"), []).append(rate)
-                print(f"round {number + 1}: {precision}, Trireme: {rate:.1f} {model.unit}/s", flush=True)
+                print(
+                    f"round {number + 1}: {precision}, Trireme: {rate:.1f} {model.unit}/s",
+                    flush=True,
+                )
     return rates
 
 
 def print_table(model, arguments, rates):
-    print(f"\n{model.title()}, batch {arguments.batch}, {arguments.threads} threads, {arguments.rounds} rounds of {arguments.steps} steps")
-    print(f"| precision | program | {model.unit}/s (median) | least .. most | Trireme / PyTorch's best |")
+    print(
+        f"\n{model.title()}, batch {arguments.batch}, {arguments.threads} threads, {arguments.rounds} rounds of {arguments.steps} steps"
+    )
+    print(
+        f"| precision | program | {model.unit}/s (median) | least .. most | Trireme / PyTorch's best |"
+    )
     print("|---|---|---:|---:|---:|")
     for precision in arguments.precision.split(","):
-        medians = {program: statistics.median(values) for (of, program), values in rates.items() if of == precision}
-        best = max((rate for program, rate in medians.items() if program != "Trireme"), default=None)
+        medians = {
+            program: statistics.median(values)
+            for (of, program), values in rates.items()
+            if of == precision
+        }
+        best = max(
+            (rate for program, rate in medians.items() if program != "Trireme"), default=None
+        )
         for program, rate in medians.items():
             values = rates[precision, program]
             ratio = f"{rate / best:.2f}" if program == "Trireme" and best else ""
-            print(f"| {precision} | {program} | {rate:.1f} | {min(values):.1f} .. {max(values):.1f} | {ratio} |")
+            print(
+                f"| {precision} | {program} | {rate:.1f} | {min(values):.1f} .. {max(values):.1f} | {ratio} |"
+            )
 
 
 def main():
     chosen = argparse.ArgumentParser(add_help=False)
     chosen.add_argument("--model", choices=list(MODELS), default="resnet")
     model_class = MODELS[chosen.parse_known_args()[0].model]
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[chosen])
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, parents=[chosen]
+    )
     parser.add_argument("--trireme", default="build/release/bin/trireme")
     model_class.add_options(parser)
     parser.add_argument("--micro", type=int, default=0, help="Trireme's micro-batch; 0: the batch")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--steps", type=int, default=30, help=f"measured steps, a multiple of {PIECE}")
+    parser.add_argument(
+        "--steps", type=int, default=30, help=f"measured steps, a multiple of {PIECE}"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--precision", default="float32,bfloat16", help="one or both, with a comma")
     parser.add_argument("--no-compile", action="store_true", help="PyTorch eager only")
@@ -324,7 +396,9 @@ def main():
     if arguments.measure:
         print(json.dumps({"rate": measure_torch(model, arguments, *arguments.measure)}))
         return 0
-    print(f"PyTorch {torch.__version__}; every measurement with OMP_NUM_THREADS={arguments.threads}")
+    print(
+        f"PyTorch {torch.__version__}; every measurement with OMP_NUM_THREADS={arguments.threads}"
+    )
     environment = dict(os.environ, OMP_NUM_THREADS=str(arguments.threads))
     with tempfile.TemporaryDirectory() as folder:
         print_table(model, arguments, measure_all(model, arguments, folder, environment))

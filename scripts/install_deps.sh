@@ -113,9 +113,9 @@ if [ "$with_cuda" = yes ] && ! cmp -s scripts/deps/kokkos.sh "$root/.deps/kokkos
   fi
 fi
 
-python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5"
+python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5 black==26.10.1"
 if python3 -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then # the versions above have no wheels for it
-  python_packages="h5py==3.14.0 numpy==2.2.6 clang-format==23.1.5"
+  python_packages="h5py==3.14.0 numpy==2.2.6 clang-format==23.1.5 black==26.10.1"
 fi
 if [ "$with_tests" = yes ] && [ "$(cat "$root/.deps/pytest-venv/complete" 2>/dev/null)" != "$python_packages" ]; then
   say "Python environment with $python_packages -> .deps/pytest-venv"

@@ -4,6 +4,7 @@
 One line an epoch: mean training loss, the last validation's loss and accuracy, images a second (of a language model tokens); then the metrics of the test
 set, if it was evaluated.
 """
+
 import json
 import math
 import sys
@@ -19,7 +20,10 @@ def read_rows(path):
         except json.JSONDecodeError:
             continue  # a torn last line: the program cuts it at the next start
         if row.get("kind") == "event" and row.get("event") == "start":
-            trained, evaluated = {}, {}  # a new run in the same folder: what stands before is the old one's
+            trained, evaluated = (
+                {},
+                {},
+            )  # a new run in the same folder: what stands before is the old one's
         elif row.get("kind") == "train":
             trained[row["step"]] = row
         elif row.get("kind") == "evaluate":
@@ -48,15 +52,23 @@ def table(folder):
     for row in trained:
         epochs.setdefault(epoch_of(row), []).append(row)
     validation = {epoch_of(row): row for row in evaluated if row["split"] == "validation"}
-    unit, rate = ("tokens/s", "tokens_per_s") if any("tokens_per_s" in row for row in trained) else ("images/s", "samples_per_s")
+    unit, rate = (
+        ("tokens/s", "tokens_per_s")
+        if any("tokens_per_s" in row for row in trained)
+        else ("images/s", "samples_per_s")
+    )
     lines = [f"{'epoch':>5} {'train loss':>11} {'valid. loss':>12} {'valid. top1':>12} {unit:>10}"]
     for epoch in sorted(set(epochs) | set(validation)):
         rows, seen = epochs.get(epoch, []), validation.get(epoch, {})
-        lines.append(f"{epoch:>5} {cell(mean(r.get('loss') for r in rows), '.4f'):>11} {cell(seen.get('loss'), '.4f'):>12} "
-                     f"{cell(seen.get('top1'), '.2%'):>12} {cell(mean(r.get(rate) for r in rows), '.0f'):>10}")
+        lines.append(
+            f"{epoch:>5} {cell(mean(r.get('loss') for r in rows), '.4f'):>11} {cell(seen.get('loss'), '.4f'):>12} "
+            f"{cell(seen.get('top1'), '.2%'):>12} {cell(mean(r.get(rate) for r in rows), '.0f'):>10}"
+        )
     for row in evaluated:
         if row["split"] == "test":
-            lines.append(f"test set: accuracy {cell(row.get('top1'), '.2%')}, loss {cell(row.get('loss'), '.4f')}, {row['samples']} samples (step {row['step']})")
+            lines.append(
+                f"test set: accuracy {cell(row.get('top1'), '.2%')}, loss {cell(row.get('loss'), '.4f')}, {row['samples']} samples (step {row['step']})"
+            )
     return lines
 
 
@@ -65,6 +77,9 @@ if __name__ == "__main__":
         print(__doc__)
         sys.exit(2)
     if not (Path(sys.argv[1]) / "metrics.jsonl").is_file():
-        print(f"{sys.argv[1]}: no metrics.jsonl there; give the folder of a run (runs/<name>)", file=sys.stderr)
+        print(
+            f"{sys.argv[1]}: no metrics.jsonl there; give the folder of a run (runs/<name>)",
+            file=sys.stderr,
+        )
         sys.exit(2)
     print("\n".join(table(sys.argv[1])))

@@ -58,7 +58,8 @@ tests() { # tests PRESET [options of ctest]
 }
 
 check_format() {
-  find include kernels src tests -name '*.[ch]pp' -print0 | xargs -0 -n 64 -P 2 .deps/pytest-venv/bin/clang-format --dry-run --Werror
+  find include kernels src tests -name '*.[ch]pp' -print0 | xargs -0 -n 64 -P 2 .deps/pytest-venv/bin/clang-format --dry-run --Werror &&
+    find scripts tests spack_repo -name '*.py' -print0 | xargs -0 .deps/pytest-venv/bin/black --check --quiet
 }
 
 check_scripts() {
@@ -89,7 +90,7 @@ if [ "$asan" = yes ]; then
   step "sanitizers: tests" tests asan -j 2 -L '^(unit|kernels)$' -E '\.emulated$'
 fi
 step "arrows between the libraries" python3 scripts/check_layers.py
-step "clang-format" check_format
+step "clang-format and black" check_format
 step "shellcheck" check_scripts
 step "release: tests" tests release -j 2
 

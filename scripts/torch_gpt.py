@@ -21,7 +21,9 @@ class Conv1D(nn.Module):
 
     def __init__(self, inputs, outputs, deviation=0.02):
         super().__init__()
-        self.weight, self.bias = normal(inputs, outputs, deviation=deviation), nn.Parameter(torch.zeros(outputs))
+        self.weight, self.bias = normal(inputs, outputs, deviation=deviation), nn.Parameter(
+            torch.zeros(outputs)
+        )
 
     def forward(self, x):
         return functional.linear(x, self.weight.t(), self.bias)
@@ -52,7 +54,9 @@ def attend(q, k, v):
     grouped = q.shape[2] // k.shape[2]
     if grouped > 1:
         k, v = k.repeat_interleave(grouped, dim=2), v.repeat_interleave(grouped, dim=2)
-    out = functional.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True)
+    out = functional.scaled_dot_product_attention(
+        q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), is_causal=True
+    )
     return out.transpose(1, 2).flatten(2)
 
 
@@ -75,7 +79,9 @@ class Gpt2Attention(nn.Module):
     def __init__(self, width, heads, layers):
         super().__init__()
         self.heads = heads
-        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(width, width, 0.02 / math.sqrt(2 * layers))
+        self.c_attn, self.c_proj = Conv1D(width, 3 * width), Conv1D(
+            width, width, 0.02 / math.sqrt(2 * layers)
+        )
 
     def forward(self, x):
         q, k, v = (part.unflatten(-1, (self.heads, -1)) for part in self.c_attn(x).chunk(3, dim=-1))
@@ -85,7 +91,9 @@ class Gpt2Attention(nn.Module):
 class Gpt2Mlp(nn.Module):
     def __init__(self, width, inner, layers):
         super().__init__()
-        self.c_fc, self.c_proj = Conv1D(width, inner), Conv1D(inner, width, 0.02 / math.sqrt(2 * layers))
+        self.c_fc, self.c_proj = Conv1D(width, inner), Conv1D(
+            inner, width, 0.02 / math.sqrt(2 * layers)
+        )
 
     def forward(self, x):
         return self.c_proj(functional.gelu(self.c_fc(x), approximate="tanh"))
@@ -109,38 +117,55 @@ class Table(nn.Module):
 
 
 class Gpt2(nn.Module):
-    def __init__(self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=True):
+    def __init__(
+        self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=True
+    ):
         super().__init__()
         assert kv_heads in (None, heads)
         self.wte, self.wpe = Table(vocabulary, width), Table(context, width)
-        self.h = nn.ModuleList(Gpt2Block(width, heads, mlp_width or 4 * width, layers) for _ in range(layers))
+        self.h = nn.ModuleList(
+            Gpt2Block(width, heads, mlp_width or 4 * width, layers) for _ in range(layers)
+        )
         self.ln_f = nn.LayerNorm(width, EPSILON)
         if not tied:
             self.lm_head = Table(vocabulary, width)
 
     def forward(self, tokens):
-        x = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[:tokens.shape[1]]
+        x = functional.embedding(tokens, self.wte.weight) + self.wpe.weight[: tokens.shape[1]]
         for block in self.h:
             x = block(x)
-        return functional.linear(self.ln_f(x), self.lm_head.weight if hasattr(self, "lm_head") else self.wte.weight)
+        return functional.linear(
+            self.ln_f(x), self.lm_head.weight if hasattr(self, "lm_head") else self.wte.weight
+        )
 
 
 class LlamaAttention(nn.Module):
     def __init__(self, width, heads, kv_heads, layers):
         super().__init__()
         self.head = width // heads
-        self.q_proj, self.k_proj, self.v_proj = Linear(width, width), Linear(width, kv_heads * self.head), Linear(width, kv_heads * self.head)
+        self.q_proj, self.k_proj, self.v_proj = (
+            Linear(width, width),
+            Linear(width, kv_heads * self.head),
+            Linear(width, kv_heads * self.head),
+        )
         self.o_proj = Linear(width, width, 0.02 / math.sqrt(2 * layers))
 
     def forward(self, x, turn):
-        q, k, v = (layer(x).unflatten(-1, (-1, self.head)) for layer in (self.q_proj, self.k_proj, self.v_proj))
+        q, k, v = (
+            layer(x).unflatten(-1, (-1, self.head))
+            for layer in (self.q_proj, self.k_proj, self.v_proj)
+        )
         return self.o_proj(attend(rotate(q, turn), rotate(k, turn), v))
 
 
 class LlamaMlp(nn.Module):
     def __init__(self, width, inner, layers):
         super().__init__()
-        self.gate_proj, self.up_proj, self.down_proj = Linear(width, inner), Linear(width, inner), Linear(inner, width, 0.02 / math.sqrt(2 * layers))
+        self.gate_proj, self.up_proj, self.down_proj = (
+            Linear(width, inner),
+            Linear(width, inner),
+            Linear(inner, width, 0.02 / math.sqrt(2 * layers)),
+        )
 
     def forward(self, x):
         return self.down_proj(functional.silu(self.gate_proj(x)) * self.up_proj(x))
@@ -149,7 +174,9 @@ class LlamaMlp(nn.Module):
 class LlamaBlock(nn.Module):
     def __init__(self, width, heads, kv_heads, inner, layers):
         super().__init__()
-        self.input_layernorm, self.self_attn = RmsNorm(width), LlamaAttention(width, heads, kv_heads, layers)
+        self.input_layernorm, self.self_attn = RmsNorm(width), LlamaAttention(
+            width, heads, kv_heads, layers
+        )
         self.post_attention_layernorm, self.mlp = RmsNorm(width), LlamaMlp(width, inner, layers)
 
     def forward(self, x, turn):
@@ -162,25 +189,41 @@ class LlamaModel(nn.Module):
         super().__init__()
         self.head = width // heads
         self.embed_tokens = Table(vocabulary, width)
-        self.layers = nn.ModuleList(LlamaBlock(width, heads, kv_heads, inner, layers) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            LlamaBlock(width, heads, kv_heads, inner, layers) for _ in range(layers)
+        )
         self.norm = RmsNorm(width)
 
     def forward(self, tokens):
-        x, turn = functional.embedding(tokens, self.embed_tokens.weight), rotation(tokens.shape[1], self.head)
+        x, turn = functional.embedding(tokens, self.embed_tokens.weight), rotation(
+            tokens.shape[1], self.head
+        )
         for block in self.layers:
             x = block(x, turn)
         return self.norm(x)
 
 
 class Llama(nn.Module):
-    def __init__(self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=False):
+    def __init__(
+        self, layers, heads, width, context, vocabulary, mlp_width=None, kv_heads=None, tied=False
+    ):
         super().__init__()
-        self.model = LlamaModel(layers, heads, kv_heads or heads, width, mlp_width or (8 * width // 3 + 63) // 64 * 64, vocabulary)
+        self.model = LlamaModel(
+            layers,
+            heads,
+            kv_heads or heads,
+            width,
+            mlp_width or (8 * width // 3 + 63) // 64 * 64,
+            vocabulary,
+        )
         if not tied:
             self.lm_head = Table(vocabulary, width)
 
     def forward(self, tokens):
-        return functional.linear(self.model(tokens), self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight)
+        return functional.linear(
+            self.model(tokens),
+            self.lm_head.weight if hasattr(self, "lm_head") else self.model.embed_tokens.weight,
+        )
 
 
 FORMS = {"gpt2": Gpt2, "llama": Llama}

@@ -4,7 +4,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-IMAGENET_DEPTHS = {18: ([2, 2, 2, 2], False), 34: ([3, 4, 6, 3], False), 50: ([3, 4, 6, 3], True), 101: ([3, 4, 23, 3], True), 152: ([3, 8, 36, 3], True)}
+IMAGENET_DEPTHS = {
+    18: ([2, 2, 2, 2], False),
+    34: ([3, 4, 6, 3], False),
+    50: ([3, 4, 6, 3], True),
+    101: ([3, 4, 23, 3], True),
+    152: ([3, 8, 36, 3], True),
+}
 
 
 def convolution(inputs, outputs, kernel, stride=1):
@@ -27,7 +33,9 @@ class ResidualBlock(nn.Module):
             setattr(self, f"bn{number}", nn.BatchNorm2d(part[1]))
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                convolution(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         residual = x if self.downsample is None else self.downsample(x)
@@ -52,7 +60,11 @@ class ResNet(nn.Module):
         for stage, count in enumerate(counts):
             blocks = []
             for index in range(count):
-                blocks.append(ResidualBlock(inputs, width << stage, 2 if stage > 0 and index == 0 else 1, bottleneck))
+                blocks.append(
+                    ResidualBlock(
+                        inputs, width << stage, 2 if stage > 0 and index == 0 else 1, bottleneck
+                    )
+                )
                 inputs = (width << stage) * (4 if bottleneck else 1)
             setattr(self, f"layer{stage + 1}", nn.Sequential(*blocks))
         self.fc = nn.Linear(inputs, classes)

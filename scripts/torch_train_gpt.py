@@ -19,23 +19,68 @@ import sys
 import time
 import tomllib
 
-INSTALL = "python3 -m venv V && V/bin/pip install torch numpy h5py, then V/bin/python " + sys.argv[0]
+INSTALL = (
+    "python3 -m venv V && V/bin/pip install torch numpy h5py, then V/bin/python " + sys.argv[0]
+)
 DEFAULTS = {  # docs/contract.md, section 3; None: hangs on other keys, or must be given
-    "run.seed": 1, "run.stop": "10 epochs",
-    "model.kind": "resnet", "model.layers": 12, "model.heads": 12, "model.kv_heads": None, "model.width": 768, "model.mlp_width": None, "model.context": 1024,
-    "model.vocabulary": None, "model.mlp": "gelu", "model.norm": "layer", "model.positions": "learned", "model.bias": None, "model.tie_embeddings": True, "model.dropout": 0,
-    "data.train": None, "data.validation": None, "data.shuffle": "full", "data.drop_last": True, "loss.label_smoothing": 0,
-    "batch.global": 256, "batch.micro": 64, "precision.compute": "float32",
-    "optimizer.kind": "sgd", "optimizer.weight_decay": 0, "optimizer.decay_all": False, "optimizer.beta1": 0.9, "optimizer.beta2": 0.999, "optimizer.epsilon": 1e-8,
-    "optimizer.clip_norm": 0, "optimizer.ema": 0,
-    "schedule.kind": "cosine", "schedule.rate": 0.1, "schedule.base_batch": 256, "schedule.scaling": "none", "schedule.warmup": "none", "schedule.length": "none",
-    "schedule.min_ratio": 0, "evaluate.every": "1 epoch",
+    "run.seed": 1,
+    "run.stop": "10 epochs",
+    "model.kind": "resnet",
+    "model.layers": 12,
+    "model.heads": 12,
+    "model.kv_heads": None,
+    "model.width": 768,
+    "model.mlp_width": None,
+    "model.context": 1024,
+    "model.vocabulary": None,
+    "model.mlp": "gelu",
+    "model.norm": "layer",
+    "model.positions": "learned",
+    "model.bias": None,
+    "model.tie_embeddings": True,
+    "model.dropout": 0,
+    "data.train": None,
+    "data.validation": None,
+    "data.shuffle": "full",
+    "data.drop_last": True,
+    "loss.label_smoothing": 0,
+    "batch.global": 256,
+    "batch.micro": 64,
+    "precision.compute": "float32",
+    "optimizer.kind": "sgd",
+    "optimizer.weight_decay": 0,
+    "optimizer.decay_all": False,
+    "optimizer.beta1": 0.9,
+    "optimizer.beta2": 0.999,
+    "optimizer.epsilon": 1e-8,
+    "optimizer.clip_norm": 0,
+    "optimizer.ema": 0,
+    "schedule.kind": "cosine",
+    "schedule.rate": 0.1,
+    "schedule.base_batch": 256,
+    "schedule.scaling": "none",
+    "schedule.warmup": "none",
+    "schedule.length": "none",
+    "schedule.min_ratio": 0,
+    "evaluate.every": "1 epoch",
 }
 # What this program does where a key has other choices too. A key that is not named at all says how Trireme runs, not what is learnt.
-DONE = {"model.kind": ["gpt"], "model.dropout": [0], "loss.label_smoothing": [0], "data.shuffle": ["full", "blocks"], "precision.compute": ["float32", "bfloat16"],
-        "optimizer.kind": ["adamw"], "optimizer.decay_all": [False], "optimizer.ema": [0], "schedule.kind": ["constant", "cosine"]}
+DONE = {
+    "model.kind": ["gpt"],
+    "model.dropout": [0],
+    "loss.label_smoothing": [0],
+    "data.shuffle": ["full", "blocks"],
+    "precision.compute": ["float32", "bfloat16"],
+    "optimizer.kind": ["adamw"],
+    "optimizer.decay_all": [False],
+    "optimizer.ema": [0],
+    "schedule.kind": ["constant", "cosine"],
+}
 # By positions: torch_gpt.py's form, and the keys of [model] that go with it.
-FORMS = {"learned": ("gpt2", {"norm": "layer", "mlp": "gelu", "bias": True}), "rope": ("llama", {"norm": "rms", "mlp": "swiglu", "bias": False})}
+FORMS = {
+    "learned": ("gpt2", {"norm": "layer", "mlp": "gelu", "bias": True}),
+    "rope": ("llama", {"norm": "rms", "mlp": "swiglu", "bias": False}),
+}
 
 
 def refuse(message):
@@ -45,6 +90,7 @@ def refuse(message):
 
 # --- the deck -------------------------------------------------------------------------------------------------------------------------------
 
+
 def read_deck(path, overrides):
     """{"table.key": value}, every default filled in; what is not done here is refused."""
     try:
@@ -52,7 +98,9 @@ def read_deck(path, overrides):
             tables = tomllib.load(file)
     except (OSError, tomllib.TOMLDecodeError) as error:
         refuse(f"{path}: {error}")
-    deck = DEFAULTS | {f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()}
+    deck = DEFAULTS | {
+        f"{table}.{key}": value for table, keys in tables.items() for key, value in keys.items()
+    }
     for override in overrides:
         key, separator, text = override.partition("=")
         if not separator:
@@ -63,7 +111,9 @@ def read_deck(path, overrides):
             deck[key] = text
     for key, choices in DONE.items():
         if deck[key] not in choices:
-            refuse(f"{path}: {key} = {deck[key]!r} is not done here; what is: {', '.join(map(repr, choices))}")
+            refuse(
+                f"{path}: {key} = {deck[key]!r} is not done here; what is: {', '.join(map(repr, choices))}"
+            )
     for key in ("data.train", "data.validation"):
         if deck[key] is None:
             refuse(f"{path}: {key} is missing")
@@ -75,18 +125,33 @@ def steps_of(deck, key, samples_per_epoch):
     text = deck[key]
     if text == "none":
         return None
-    match = re.fullmatch(r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([kMB]?)\s*(epoch|step|sample|token)s?\s*", text)
+    match = re.fullmatch(
+        r"\s*([0-9.]+(?:[eE][+-]?[0-9]+)?)\s*([kMB]?)\s*(epoch|step|sample|token)s?\s*", text
+    )
     if not match:
         refuse(f"{key} = {text!r}: must be counted in epochs, steps, samples or tokens")
-    samples = {"epoch": samples_per_epoch, "step": deck["batch.global"], "sample": 1, "token": 1 / deck["model.context"]}[match[3]]
-    steps = float(match[1]) * {"": 1, "k": 1e3, "M": 1e6, "B": 1e9}[match[2]] * samples / deck["batch.global"]
+    samples = {
+        "epoch": samples_per_epoch,
+        "step": deck["batch.global"],
+        "sample": 1,
+        "token": 1 / deck["model.context"],
+    }[match[3]]
+    steps = (
+        float(match[1])
+        * {"": 1, "k": 1e3, "M": 1e6, "B": 1e9}[match[2]]
+        * samples
+        / deck["batch.global"]
+    )
     return math.ceil(steps - 1e-12 * steps)
 
 
 def rate_of(deck, step, warmup, length):
     """The learning rate of a step, counted from 1."""
     ratio = deck["batch.global"] / deck["schedule.base_batch"]
-    peak = deck["schedule.rate"] * {"none": 1, "linear": ratio, "sqrt": math.sqrt(ratio)}[deck["schedule.scaling"]]
+    peak = (
+        deck["schedule.rate"]
+        * {"none": 1, "linear": ratio, "sqrt": math.sqrt(ratio)}[deck["schedule.scaling"]]
+    )
     if step <= warmup:
         return peak * step / warmup
     if deck["schedule.kind"] == "constant":
@@ -98,6 +163,7 @@ def rate_of(deck, step, warmup, length):
 
 # --- the data -------------------------------------------------------------------------------------------------------------------------------
 
+
 class Samples:
     """The samples of a folder of token shards: sample i of a shard is its tokens [i * context, i * context + context]."""
 
@@ -105,6 +171,7 @@ class Samples:
         import h5py
         import numpy
         import torch
+
         parts, self.vocabulary = [], 0
         for path in sorted(pathlib.Path(folder).glob("*.h5")):
             with h5py.File(path) as file:
@@ -113,7 +180,9 @@ class Samples:
                 self.vocabulary = max(self.vocabulary, int(holder.attrs["vocabulary"]))
             count = (len(tokens) - 1) // context
             if count > 0:
-                rows = numpy.lib.stride_tricks.sliding_window_view(tokens, context + 1)[::context][:count]
+                rows = numpy.lib.stride_tricks.sliding_window_view(tokens, context + 1)[::context][
+                    :count
+                ]
                 parts.append(torch.from_numpy(rows.copy()))
         if not parts:
             refuse(f"{folder}: no shard of more than {context} tokens")
@@ -131,6 +200,7 @@ class Samples:
 def training_order(count, global_batch, drop_last, seed):
     """The samples of one step after the other: a random order an epoch."""
     import torch
+
     generator = torch.Generator().manual_seed(seed)
     taken = count // global_batch * global_batch if drop_last else count
     waiting = torch.empty(0, dtype=torch.int64)
@@ -143,38 +213,62 @@ def training_order(count, global_batch, drop_last, seed):
 
 # --- the training ---------------------------------------------------------------------------------------------------------------------------
 
+
 def make_network(deck, vocabulary):
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
     import torch_gpt
+
     form, wanted = FORMS[deck["model.positions"]]
-    given = {key: deck[f"model.{key}"] if deck[f"model.{key}"] is not None else value for key, value in wanted.items()}
+    given = {
+        key: deck[f"model.{key}"] if deck[f"model.{key}"] is not None else value
+        for key, value in wanted.items()
+    }
     kv_heads = deck["model.kv_heads"] or deck["model.heads"]
     if given != wanted or (form == "gpt2" and kv_heads != deck["model.heads"]):
-        refuse(f"[model] {given | {'kv_heads': kv_heads}} with these positions is neither GPT-2's form nor Llama's, the two that are done here")
-    return torch_gpt.FORMS[form](deck["model.layers"], deck["model.heads"], deck["model.width"], deck["model.context"], deck["model.vocabulary"] or vocabulary,
-                                 deck["model.mlp_width"], kv_heads, deck["model.tie_embeddings"])
+        refuse(
+            f"[model] {given | {'kv_heads': kv_heads}} with these positions is neither GPT-2's form nor Llama's, the two that are done here"
+        )
+    return torch_gpt.FORMS[form](
+        deck["model.layers"],
+        deck["model.heads"],
+        deck["model.width"],
+        deck["model.context"],
+        deck["model.vocabulary"] or vocabulary,
+        deck["model.mlp_width"],
+        kv_heads,
+        deck["model.tie_embeddings"],
+    )
 
 
 def make_optimizer(deck, network):
     import torch
+
     decay = deck["optimizer.weight_decay"]
     matrices = [weight for weight in network.parameters() if weight.dim() > 1]
     vectors = [weight for weight in network.parameters() if weight.dim() <= 1]
-    return torch.optim.AdamW([{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0}], betas=(deck["optimizer.beta1"], deck["optimizer.beta2"]),
-                             eps=deck["optimizer.epsilon"], foreach=True)
+    return torch.optim.AdamW(
+        [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0}],
+        betas=(deck["optimizer.beta1"], deck["optimizer.beta2"]),
+        eps=deck["optimizer.epsilon"],
+        foreach=True,
+    )
 
 
 def loss_sum(network, inputs, targets, autocast):
     """Cross-entropy in nats, summed over all tokens."""
     import torch
+
     with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
         logits = network(inputs)
-    return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), targets.flatten(), reduction="sum")
+    return torch.nn.functional.cross_entropy(
+        logits.float().flatten(0, 1), targets.flatten(), reduction="sum"
+    )
 
 
 def evaluate(network, samples, micro, autocast):
     """Mean cross-entropy of a token over the whole set."""
     import torch
+
     total, network = 0.0, network.eval()
     with torch.no_grad():
         for begin in range(0, len(samples), micro):
@@ -185,6 +279,7 @@ def evaluate(network, samples, micro, autocast):
 
 def train(deck):
     import torch
+
     torch.manual_seed(deck["run.seed"])
     context, global_batch, micro = deck["model.context"], deck["batch.global"], deck["batch.micro"]
     autocast = deck["precision.compute"] == "bfloat16"
@@ -193,7 +288,9 @@ def train(deck):
     drop_last = deck["data.drop_last"]
     samples_per_epoch = len(samples) // global_batch * global_batch if drop_last else len(samples)
     if samples_per_epoch == 0:
-        refuse(f"batch.global = {global_batch} is more than the {len(samples)} samples of {deck['data.train']}")
+        refuse(
+            f"batch.global = {global_batch} is more than the {len(samples)} samples of {deck['data.train']}"
+        )
     stop = steps_of(deck, "run.stop", samples_per_epoch)
     length = steps_of(deck, "schedule.length", samples_per_epoch) or stop
     warmup = steps_of(deck, "schedule.warmup", samples_per_epoch) or 0
@@ -202,7 +299,10 @@ def train(deck):
     optimizer = make_optimizer(deck, network)
     clip_norm = deck["optimizer.clip_norm"]
     order = training_order(len(samples), global_batch, drop_last, deck["run.seed"])
-    print(f"{sum(weight.numel() for weight in network.parameters())} weights, {len(samples)} samples, {len(validation)} for validation, {stop} steps", flush=True)
+    print(
+        f"{sum(weight.numel() for weight in network.parameters())} weights, {len(samples)} samples, {len(validation)} for validation, {stop} steps",
+        flush=True,
+    )
     start = time.perf_counter()
     for step in range(1, stop + 1):
         optimizer.zero_grad()
@@ -218,14 +318,21 @@ def train(deck):
         optimizer.step()
         if step % look == 0 or step == stop:
             found = evaluate(network, validation, micro, autocast)
-            print(f"step {step}: training loss {loss:.4f}, validation loss {found:.4f}, perplexity {math.exp(found):.4f}, {time.perf_counter() - start:.0f} s", flush=True)
+            print(
+                f"step {step}: training loss {loss:.4f}, validation loss {found:.4f}, perplexity {math.exp(found):.4f}, {time.perf_counter() - start:.0f} s",
+                flush=True,
+            )
     return found
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("deck", metavar="DECK")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as of trireme train")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="as of trireme train"
+    )
     arguments = parser.parse_args()
     deck = read_deck(arguments.deck, arguments.set)
     try:

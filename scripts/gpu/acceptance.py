@@ -21,10 +21,19 @@ import parity  # noqa: E402
 import runs  # noqa: E402
 import torch_rate  # noqa: E402
 
-SECTIONS = {"tests": 85, "parity": 70, "sanitizer": 75, "layouts": 70, "ceilings": 20, "kernels": 20, "resnet50": 100, "gpt2": 95}  # seconds; in all under 9 minutes
+SECTIONS = {
+    "tests": 85,
+    "parity": 70,
+    "sanitizer": 75,
+    "layouts": 70,
+    "ceilings": 20,
+    "kernels": 20,
+    "resnet50": 100,
+    "gpt2": 95,
+}  # seconds; in all under 9 minutes
 NEED_A_GPU = ("sanitizer", "ceilings", "resnet50", "gpt2")
-BESIDE = 4          # test programs at once: they leave most of a GPU idle
-ROUNDS = 2          # A B A B
+BESIDE = 4  # test programs at once: they leave most of a GPU idle
+ROUNDS = 2  # A B A B
 
 
 class Section:
@@ -32,7 +41,9 @@ class Section:
 
     def __init__(self, name, arguments):
         self.arguments, self.limit = arguments, SECTIONS[name] * arguments.patience
-        self.trireme, self.folder = os.path.join(arguments.bin, "trireme"), os.path.join(arguments.out, "work", name)
+        self.trireme, self.folder = os.path.join(arguments.bin, "trireme"), os.path.join(
+            arguments.out, "work", name
+        )
         self.deadline = time.monotonic() + self.limit
         self.result = {"section": name, "passed": False}
         os.makedirs(self.folder, exist_ok=True)
@@ -41,7 +52,9 @@ class Section:
         return self.deadline - time.monotonic()
 
     def programs(self, pattern):
-        names = sorted(name for name in os.listdir(self.arguments.bin) if re.fullmatch(pattern, name))
+        names = sorted(
+            name for name in os.listdir(self.arguments.bin) if re.fullmatch(pattern, name)
+        )
         if not names:
             raise runs.Failed("no %s in %s" % (pattern, self.arguments.bin))
         return [os.path.join(self.arguments.bin, name) for name in names]
@@ -49,23 +62,42 @@ class Section:
 
 # --- what must hold -------------------------------------------------------------------------------------------------------------------------
 
+
 def run_programs(section, programs, before=(), words=()):
     """Runs test programs beside each other on the device; their verdicts by name. What is not done in time has failed."""
-    environment = dict(os.environ, TRIREME_TEST_DEVICE=section.arguments.device, OMP_NUM_THREADS="2", OMP_PROC_BIND="false")
+    environment = dict(
+        os.environ,
+        TRIREME_TEST_DEVICE=section.arguments.device,
+        OMP_NUM_THREADS="2",
+        OMP_PROC_BIND="false",
+    )
 
     def one(program):
         start = time.monotonic()
         try:
-            output, verdict = runs.call([*before, program, "--gtest_brief=1", *words], section.left(), environment, accept=(0, 77)), "passed"
+            output, verdict = (
+                runs.call(
+                    [*before, program, "--gtest_brief=1", *words],
+                    section.left(),
+                    environment,
+                    accept=(0, 77),
+                ),
+                "passed",
+            )
             if output.startswith("skipped"):
                 verdict = output.strip()
         except runs.Failed as failure:
             verdict = str(failure)
-        return os.path.basename(program), {"verdict": verdict, "seconds": round(time.monotonic() - start, 1)}
+        return os.path.basename(program), {
+            "verdict": verdict,
+            "seconds": round(time.monotonic() - start, 1),
+        }
 
     with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
         section.result["programs"] = verdicts = dict(pool.map(one, programs))
-    failed = {name: found["verdict"] for name, found in verdicts.items() if found["verdict"] != "passed"}
+    failed = {
+        name: found["verdict"] for name, found in verdicts.items() if found["verdict"] != "passed"
+    }
     section.result["summary"] = "%d of %d programs" % (len(verdicts) - len(failed), len(verdicts))
     if failed:
         raise runs.Failed("\n".join("%s: %s" % item for item in failed.items()))
@@ -80,23 +112,49 @@ def sanitizer(section):
     """The kernel tests of small tensors under compute-sanitizer's memcheck: no access outside of memory that was taken, none misaligned."""
     small = "test_ops_(activation|dropout|elementwise|embedding|image|pooling|rotary|row_norm|group_norm|update|softmax_loss)"
     slow = "--gtest_filter=-*AnyNumberOfThreads:*Meta*:*LongContext:*WideRows*:*ChunksNorThreads:*KeepsTheMean:*EqualsTheUnsplitOp"
-    checker = ["compute-sanitizer", "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "9", "--print-limit", "5"]
+    checker = [
+        "compute-sanitizer",
+        "--tool",
+        "memcheck",
+        "--target-processes",
+        "all",
+        "--error-exitcode",
+        "9",
+        "--print-limit",
+        "5",
+    ]
     run_programs(section, section.programs(small), checker, [slow])
 
 
 def parity_of_losses(section):
     """Fifty steps of two networks in two precisions against the CPU's recorded losses."""
-    arguments = argparse.Namespace(folder=section.arguments.reference, trireme=section.trireme, device=section.arguments.device, work=section.folder, seconds=section.left())
+    arguments = argparse.Namespace(
+        folder=section.arguments.reference,
+        trireme=section.trireme,
+        device=section.arguments.device,
+        work=section.folder,
+        seconds=section.left(),
+    )
     section.result["runs"] = compared = parity.compare(arguments)
-    section.result["summary"] = "largest difference %.2g of what may be" % max(run["largest_share_of_bound"] for run in compared)
+    section.result["summary"] = "largest difference %.2g of what may be" % max(
+        run["largest_share_of_bound"] for run in compared
+    )
 
 
 LAYOUT_STEPS = 10
-LAYOUTS = {  # ranks, and what [parallel] says; all ranks share one GPU, so they talk through host memory
-    "gpt": [(2, {"data": 2, "shard": "optimizer"}), (2, {"tensor": 2}), (2, {"pipeline": 2}), (4, {"data": 4, "shard": "parameters"}),
-            (4, {"data": 2, "tensor": 2, "sequence": "true"}), (8, {"data": 2, "tensor": 2, "pipeline": 2})],
-    "resnet": [(2, {"data": 2}), (4, {"data": 4, "shard": "gradients"})],
-}
+LAYOUTS = (
+    {  # ranks, and what [parallel] says; all ranks share one GPU, so they talk through host memory
+        "gpt": [
+            (2, {"data": 2, "shard": "optimizer"}),
+            (2, {"tensor": 2}),
+            (2, {"pipeline": 2}),
+            (4, {"data": 4, "shard": "parameters"}),
+            (4, {"data": 2, "tensor": 2, "sequence": "true"}),
+            (8, {"data": 2, "tensor": 2, "pipeline": 2}),
+        ],
+        "resnet": [(2, {"data": 2}), (4, {"data": 4, "shard": "gradients"})],
+    }
+)
 
 
 def layouts(section):
@@ -110,16 +168,32 @@ def layouts(section):
         sets = ["batch.micro=2"] + (["model.layers=4"] if model == "gpt" else ["model.norm=group"])
 
         def run(name, ranks, more):
-            rows = runs.train(section.trireme, section.folder, name, deck, section.arguments.device, section.left(), ranks, sets + more, environment)
+            rows = runs.train(
+                section.trireme,
+                section.folder,
+                name,
+                deck,
+                section.arguments.device,
+                section.left(),
+                ranks,
+                sets + more,
+                environment,
+            )
             return runs.losses(rows)
 
         alone = run(model + "-1", 1, [])
         bound = parity.bounds(recorded[model], "float32")
         for number, (ranks, layout) in enumerate(those):
             name = " ".join("%s %s" % item for item in layout.items())
-            losses = run("%s-%d-%d" % (model, ranks, number), ranks, ["parallel.%s=%s" % item for item in layout.items()])
+            losses = run(
+                "%s-%d-%d" % (model, ranks, number),
+                ranks,
+                ["parallel.%s=%s" % item for item in layout.items()],
+            )
             share = max(abs(a - b) / c for a, b, c in zip(losses, alone, bound))
-            found.append({"model": model, "ranks": ranks, "layout": name, "largest_share_of_bound": share})
+            found.append(
+                {"model": model, "ranks": ranks, "layout": name, "largest_share_of_bound": share}
+            )
             if not share <= 1 or len(losses) != LAYOUT_STEPS:
                 wrong.append("%s, %s: losses %s, at one rank %s" % (model, name, losses, alone))
     section.result["layouts"] = found
@@ -130,11 +204,17 @@ def layouts(section):
 
 # --- speed ----------------------------------------------------------------------------------------------------------------------------------
 
+
 def ceilings(section):
     """What this GPU can do, by PyTorch."""
-    output = runs.call([section.arguments.python, os.path.join(HERE, "ceilings.py")], section.left())
+    output = runs.call(
+        [section.arguments.python, os.path.join(HERE, "ceilings.py")], section.left()
+    )
     section.result.update(json.loads(output.splitlines()[-1]))
-    section.result["summary"] = "%.0f TFLOP/s, copy %.0f GB/s" % (section.result["matmul_bfloat16_tflops"], section.result["copy_gb_per_s"])
+    section.result["summary"] = "%.0f TFLOP/s, copy %.0f GB/s" % (
+        section.result["matmul_bfloat16_tflops"],
+        section.result["copy_gb_per_s"],
+    )
 
 
 def kernels(section):
@@ -147,7 +227,13 @@ def kernels(section):
         op["of_copy"] = round(op["gb_per_s"] / copy, 3)
     slowest = min(ops, key=lambda op: op["of_copy"])
     below = sum(op["of_copy"] < 0.85 for op in ops)
-    section.result["summary"] = "copy %.0f GB/s; %d of %d below 0.85 of it, least %.2f: %s" % (copy, below, len(ops), slowest["of_copy"], slowest["op"])
+    section.result["summary"] = "copy %.0f GB/s; %d of %d below 0.85 of it, least %.2f: %s" % (
+        copy,
+        below,
+        len(ops),
+        slowest["of_copy"],
+        slowest["op"],
+    )
 
 
 PIECE, PIECES, WARMUP_PIECES = 10, 6, 2
@@ -200,9 +286,22 @@ beta2 = 0.95"""
 
 
 def trireme_rate(section, deck, number):
-    rows = runs.train(section.trireme, section.folder, "run-%d" % number, SPEED_DECK % deck, "cuda", section.left())
+    rows = runs.train(
+        section.trireme,
+        section.folder,
+        "run-%d" % number,
+        SPEED_DECK % deck,
+        "cuda",
+        section.left(),
+    )
     rates = [row["samples_per_s"] for row in rows][WARMUP_PIECES:]
-    return {"samples_per_s": statistics.median(rates), "least": min(rates), "most": max(rates), "memory_bytes": rows[-1].get("memory_bytes", 0), "loss": rows[-1]["loss"]}
+    return {
+        "samples_per_s": statistics.median(rates),
+        "least": min(rates),
+        "most": max(rates),
+        "memory_bytes": rows[-1].get("memory_bytes", 0),
+        "loss": rows[-1]["loss"],
+    }
 
 
 def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops_a_sample):
@@ -212,7 +311,21 @@ def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops
     section.result.update(trireme=ours, pytorch=theirs, left_out=broken, batch=batch)
 
     def measure_torch(form, seconds):
-        output = runs.call([section.arguments.python, os.path.join(HERE, "torch_rate.py"), model, form, "--batch", batch, "--seconds", 8, *words], seconds, environment)
+        output = runs.call(
+            [
+                section.arguments.python,
+                os.path.join(HERE, "torch_rate.py"),
+                model,
+                form,
+                "--batch",
+                batch,
+                "--seconds",
+                8,
+                *words,
+            ],
+            seconds,
+            environment,
+        )
         theirs.setdefault(form, []).append(json.loads(output.splitlines()[-1]))
 
     for number in range(ROUNDS):
@@ -226,33 +339,83 @@ def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops
     if not theirs:
         raise runs.Failed("PyTorch: no form worked: %s" % broken)
     rate = statistics.median(run["samples_per_s"] for run in ours)
-    form, best = max(((form, statistics.median(run["samples_per_s"] for run in measured)) for form, measured in theirs.items()), key=lambda pair: pair[1])
-    section.result.update(unit=unit, rate=rate * units_a_sample, pytorch_rate=best * units_a_sample, pytorch_form=form, ratio=rate / best, tflops=rate * flops_a_sample / 1e12)
+    form, best = max(
+        (
+            (form, statistics.median(run["samples_per_s"] for run in measured))
+            for form, measured in theirs.items()
+        ),
+        key=lambda pair: pair[1],
+    )
+    section.result.update(
+        unit=unit,
+        rate=rate * units_a_sample,
+        pytorch_rate=best * units_a_sample,
+        pytorch_form=form,
+        ratio=rate / best,
+        tflops=rate * flops_a_sample / 1e12,
+    )
     section.result["summary"] = "%.0f %s/s, PyTorch %.0f (%s), ratio %.2f; %.0f TFLOP/s" % (
-        rate * units_a_sample, unit, best * units_a_sample, form, rate / best, section.result["tflops"])
+        rate * units_a_sample,
+        unit,
+        best * units_a_sample,
+        form,
+        rate / best,
+        section.result["tflops"],
+    )
 
 
 def resnet50(section):
     batch = section.arguments.batch or 256
     data = os.path.join(section.folder, "data")
-    channels = runs.make_colour_images(section.trireme, data, samples=8 * batch, size=224, classes=1000)
+    channels = runs.make_colour_images(
+        section.trireme, data, samples=8 * batch, size=224, classes=1000
+    )
     section.result["channels"] = channels
     # 4.09 billion multiply-adds an image forward (He et al. 2016 count 3.8 without v1.5's stride), backward twice that.
-    side_by_side(section, "resnet50", RESNET50 % {"data": data, "batch": batch}, batch, ["--channels", channels], "images", 1, 3 * 2 * 4.09e9)
+    side_by_side(
+        section,
+        "resnet50",
+        RESNET50 % {"data": data, "batch": batch},
+        batch,
+        ["--channels", channels],
+        "images",
+        1,
+        3 * 2 * 4.09e9,
+    )
 
 
 def gpt2(section):
     batch, context, layers, width, vocabulary = section.arguments.batch or 32, 1024, 12, 768, 50304
     data = os.path.join(section.folder, "data")
     runs.make_tokens(section.trireme, data, 8 * batch * context + 1, vocabulary)
-    products = 12 * layers * width ** 2 + vocabulary * width          # weights that multiply
-    flops = 3 * 2 * context * (products + layers * width * context)   # and attention, of which causality halves 2 T C a token and layer
-    side_by_side(section, "gpt2", GPT2 % {"data": data, "batch": batch}, batch, ["--vocabulary", vocabulary], "tokens", context, flops)
+    products = 12 * layers * width**2 + vocabulary * width  # weights that multiply
+    flops = (
+        3 * 2 * context * (products + layers * width * context)
+    )  # and attention, of which causality halves 2 T C a token and layer
+    side_by_side(
+        section,
+        "gpt2",
+        GPT2 % {"data": data, "batch": batch},
+        batch,
+        ["--vocabulary", vocabulary],
+        "tokens",
+        context,
+        flops,
+    )
 
 
 # --- all ------------------------------------------------------------------------------------------------------------------------------------
 
-WORK = {"tests": tests, "parity": parity_of_losses, "sanitizer": sanitizer, "layouts": layouts, "ceilings": ceilings, "kernels": kernels, "resnet50": resnet50, "gpt2": gpt2}
+WORK = {
+    "tests": tests,
+    "parity": parity_of_losses,
+    "sanitizer": sanitizer,
+    "layouts": layouts,
+    "ceilings": ceilings,
+    "kernels": kernels,
+    "resnet50": resnet50,
+    "gpt2": gpt2,
+}
 
 
 def run_section(name, arguments):
@@ -275,12 +438,21 @@ def run_section(name, arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--bin", required=True, help="folder of trireme and the test programs")
     parser.add_argument("--reference", required=True, help="folder that parity.py record made")
     parser.add_argument("--out", required=True)
-    parser.add_argument("--sections", default=",".join(SECTIONS), help="with commas; known: %(default)s")
-    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu: what needs no GPU, to try the sections themselves")
+    parser.add_argument(
+        "--sections", default=",".join(SECTIONS), help="with commas; known: %(default)s"
+    )
+    parser.add_argument(
+        "--device",
+        default="cuda",
+        choices=["cuda", "cpu"],
+        help="cpu: what needs no GPU, to try the sections themselves",
+    )
     parser.add_argument("--python", default=sys.executable, help="the Python that has PyTorch")
     parser.add_argument("--batch", type=int, default=0, help="of resnet50 and gpt2 (256 and 32)")
     parser.add_argument("--patience", type=float, default=1, help="all time limits times this")
@@ -293,7 +465,10 @@ def main():
     print("\n| section | verdict | seconds | |\n|---|---|---:|---|")
     for result in results:
         verdict = {True: "passed", False: "FAILED", None: "-"}[result["passed"]]
-        print("| %s | %s | %.0f | %s |" % (result["section"], verdict, result["seconds"], result["summary"].replace("|", "/")))
+        print(
+            "| %s | %s | %.0f | %s |"
+            % (result["section"], verdict, result["seconds"], result["summary"].replace("|", "/"))
+        )
     return 1 if any(result["passed"] is False for result in results) else 0
 
 

@@ -24,16 +24,32 @@ def seconds(work, repeats=20):
 
 def main():
     size = 8192
-    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))  # zeros would be faster than data are
+    a, b = (
+        torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
+    )  # zeros would be faster than data are
     out = torch.empty_like(a)
-    matmul = 2 * size ** 3 / seconds(lambda: torch.matmul(a, b, out=out)) / 1e12
+    matmul = 2 * size**3 / seconds(lambda: torch.matmul(a, b, out=out)) / 1e12
     source = torch.randn(1 << 30, device="cuda")  # 4 GiB, far beyond the caches
     target = torch.empty_like(source)
     copy = 2 * source.nbytes / seconds(lambda: target.copy_(source)) / 1e9  # read and written
     host = torch.empty(1 << 28, dtype=torch.uint8).pin_memory()
-    upload = host.nbytes / seconds(lambda: target.view(torch.uint8)[:host.numel()].copy_(host, non_blocking=True)) / 1e9
-    print(json.dumps({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "cuda": torch.version.cuda, "matmul_bfloat16_tflops": matmul,
-                      "copy_gb_per_s": copy, "upload_gb_per_s": upload}))
+    upload = (
+        host.nbytes
+        / seconds(lambda: target.view(torch.uint8)[: host.numel()].copy_(host, non_blocking=True))
+        / 1e9
+    )
+    print(
+        json.dumps(
+            {
+                "device": torch.cuda.get_device_name(),
+                "torch": torch.__version__,
+                "cuda": torch.version.cuda,
+                "matmul_bfloat16_tflops": matmul,
+                "copy_gb_per_s": copy,
+                "upload_gb_per_s": upload,
+            }
+        )
+    )
 
 
 if __name__ == "__main__":

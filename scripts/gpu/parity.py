@@ -75,7 +75,10 @@ base_batch = 16
 SETS = {"float32": (), "bfloat16": ("precision.compute=bfloat16",)}
 OTHER_SUMS = "SSE41"
 FACTOR = {"float32": 20, "bfloat16": 2}
-FLOOR = {"float32": 4e-6, "bfloat16": 4e-3}  # of a loss: some roundings of its own, where both CPU runs happen to agree
+FLOOR = {
+    "float32": 4e-6,
+    "bfloat16": 4e-3,
+}  # of a loss: some roundings of its own, where both CPU runs happen to agree
 
 
 def deck_of(model, folder, steps):
@@ -84,8 +87,19 @@ def deck_of(model, folder, steps):
 
 
 def run(arguments, work, model, precision, device, name, steps, environment=None):
-    environment = dict(os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "2"), **(environment or {}))
-    rows = runs.train(arguments.trireme, work, name, deck_of(model, arguments.folder, steps), device, arguments.seconds, sets=SETS[precision], environment=environment)
+    environment = dict(
+        os.environ, OMP_NUM_THREADS=os.environ.get("OMP_NUM_THREADS", "2"), **(environment or {})
+    )
+    rows = runs.train(
+        arguments.trireme,
+        work,
+        name,
+        deck_of(model, arguments.folder, steps),
+        device,
+        arguments.seconds,
+        sets=SETS[precision],
+        environment=environment,
+    )
     return runs.losses(rows)
 
 
@@ -104,14 +118,55 @@ def record(arguments):
     folder = arguments.folder
     work = os.path.join(folder, "work")
     os.makedirs(work, exist_ok=True)
-    runs.make_grey_images(arguments.trireme, os.path.join(folder, "images"), samples=1024, size=16, classes=8)
+    runs.make_grey_images(
+        arguments.trireme, os.path.join(folder, "images"), samples=1024, size=16, classes=8
+    )
     make_text(os.path.join(work, "text"))
-    runs.call([arguments.trireme, "shard", "text", os.path.join(work, "text"), "--out", os.path.join(folder, "text"), "--overwrite"], 60)
+    runs.call(
+        [
+            arguments.trireme,
+            "shard",
+            "text",
+            os.path.join(work, "text"),
+            "--out",
+            os.path.join(folder, "text"),
+            "--overwrite",
+        ],
+        60,
+    )
     recorded = {}
     for model in MODELS:
-        recorded[model] = {precision: run(arguments, work, model, precision, "cpu", "%s-%s" % (model, precision), arguments.steps) for precision in SETS}
-        recorded[model]["other sums"] = run(arguments, work, model, "float32", "cpu", model + "-other", arguments.steps, {"ONEDNN_MAX_CPU_ISA": OTHER_SUMS})
-        print("%s: %d losses, %.6f to %.6f" % (model, arguments.steps, recorded[model]["float32"][0], recorded[model]["float32"][-1]))
+        recorded[model] = {
+            precision: run(
+                arguments,
+                work,
+                model,
+                precision,
+                "cpu",
+                "%s-%s" % (model, precision),
+                arguments.steps,
+            )
+            for precision in SETS
+        }
+        recorded[model]["other sums"] = run(
+            arguments,
+            work,
+            model,
+            "float32",
+            "cpu",
+            model + "-other",
+            arguments.steps,
+            {"ONEDNN_MAX_CPU_ISA": OTHER_SUMS},
+        )
+        print(
+            "%s: %d losses, %.6f to %.6f"
+            % (
+                model,
+                arguments.steps,
+                recorded[model]["float32"][0],
+                recorded[model]["float32"][-1],
+            )
+        )
     with open(os.path.join(folder, "losses.json"), "w") as file:
         json.dump(recorded, file, indent=1)
 
@@ -134,16 +189,38 @@ def compare(arguments):
     for model in MODELS:
         for precision in SETS:
             expected, bound = recorded[model][precision], bounds(recorded[model], precision)
-            found = run(arguments, arguments.work, model, precision, arguments.device, "parity-%s-%s" % (model, precision), len(expected))
+            found = run(
+                arguments,
+                arguments.work,
+                model,
+                precision,
+                arguments.device,
+                "parity-%s-%s" % (model, precision),
+                len(expected),
+            )
             if len(found) != len(expected):
-                raise runs.Failed("%s %s: %d losses, %d were recorded" % (model, precision, len(found), len(expected)))
+                raise runs.Failed(
+                    "%s %s: %d losses, %d were recorded"
+                    % (model, precision, len(found), len(expected))
+                )
             share = [abs(a - b) / c for a, b, c in zip(found, expected, bound)]
             worst = max(range(len(share)), key=share.__getitem__)
-            results.append({"model": model, "precision": precision, "steps": len(found), "last_loss": found[-1], "last_expected": expected[-1],
-                            "largest_difference": max(abs(a - b) for a, b in zip(found, expected)), "largest_share_of_bound": share[worst]})
+            results.append(
+                {
+                    "model": model,
+                    "precision": precision,
+                    "steps": len(found),
+                    "last_loss": found[-1],
+                    "last_expected": expected[-1],
+                    "largest_difference": max(abs(a - b) for a, b in zip(found, expected)),
+                    "largest_share_of_bound": share[worst],
+                }
+            )
             if not share[worst] <= 1:
-                wrong.append("%s %s: step %d has loss %.8g, the CPU's is %.8g, %.2g may be between them" %
-                             (model, precision, worst + 1, found[worst], expected[worst], bound[worst]))
+                wrong.append(
+                    "%s %s: step %d has loss %.8g, the CPU's is %.8g, %.2g may be between them"
+                    % (model, precision, worst + 1, found[worst], expected[worst], bound[worst])
+                )
     for result in results:
         print(json.dumps(result))
     if wrong:
@@ -152,7 +229,9 @@ def compare(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("action", choices=["record", "compare"])
     parser.add_argument("folder")
     parser.add_argument("--trireme", required=True)

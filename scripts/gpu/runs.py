@@ -16,10 +16,22 @@ def call(command, seconds, environment=None, accept=(0,)):
     """Runs a command under a time limit; its output. Failed where it ends otherwise than with one of the exit codes `accept`."""
     words = " ".join(map(str, command))
     try:
-        result = subprocess.run(list(map(str, command)), env=environment, text=True, errors="replace", timeout=max(1, seconds),
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        result = subprocess.run(
+            list(map(str, command)),
+            env=environment,
+            text=True,
+            errors="replace",
+            timeout=max(1, seconds),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
     except subprocess.TimeoutExpired as late:
-        output = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        output = (
+            late.stdout.decode(errors="replace")
+            if isinstance(late.stdout, bytes)
+            else late.stdout or ""
+        )
         raise Failed("not done within %d s: %s\n%s" % (seconds, words, output[-2000:])) from None
     if result.returncode not in accept:
         raise Failed("exit status %d: %s\n%s" % (result.returncode, words, result.stdout[-2000:]))
@@ -28,7 +40,12 @@ def call(command, seconds, environment=None, accept=(0,)):
 
 def train(trireme, folder, name, deck, device, seconds, ranks=1, sets=(), environment=None):
     """A run of its own in folder/name, nothing kept of an earlier one. Rows of kind `train` of its metrics."""
-    text = '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s' % (name, os.path.join(folder, name), device, deck)
+    text = '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s' % (
+        name,
+        os.path.join(folder, name),
+        device,
+        deck,
+    )
     path = os.path.join(folder, name + ".toml")
     with open(path, "w") as file:
         file.write(text)
@@ -50,7 +67,9 @@ def losses(rows):
 
 def write_idx(path, extents, data):
     with open(path, "wb") as file:
-        file.write(struct.pack(">BBBB%dI" % len(extents), 0, 0, 8, len(extents), *extents) + bytes(data))
+        file.write(
+            struct.pack(">BBBB%dI" % len(extents), 0, 0, 8, len(extents), *extents) + bytes(data)
+        )
 
 
 def make_grey_images(trireme, folder, samples, size, classes, seed=1, noise=120):
@@ -64,10 +83,24 @@ def make_grey_images(trireme, folder, samples, size, classes, seed=1, noise=120)
         label = draw.randrange(classes)
         labels.append(label)
         for row in range(size):
-            images += draw.randbytes(size).translate(tinted if row * classes // size == label else plain)
+            images += draw.randbytes(size).translate(
+                tinted if row * classes // size == label else plain
+            )
     write_idx(folder + ".source/images", (samples, size, size), images)
     write_idx(folder + ".source/labels", (samples,), labels)
-    call([trireme, "shard", "idx", folder + ".source/images", folder + ".source/labels", "--out", folder, "--overwrite"], 60)
+    call(
+        [
+            trireme,
+            "shard",
+            "idx",
+            folder + ".source/images",
+            folder + ".source/labels",
+            "--out",
+            folder,
+            "--overwrite",
+        ],
+        60,
+    )
 
 
 def make_colour_images(trireme, folder, samples, size, classes, seed=1):
@@ -78,6 +111,7 @@ def make_colour_images(trireme, folder, samples, size, classes, seed=1):
         make_grey_images(trireme, folder, samples, size, classes, seed)
         return 1
     import numpy
+
     os.makedirs(folder, exist_ok=True)
     draw = numpy.random.default_rng(seed)
     with h5py.File(os.path.join(folder, "shard_00000.h5"), "w") as file:
@@ -92,4 +126,19 @@ def make_tokens(trireme, folder, count, vocabulary, seed=1):
     os.makedirs(folder + ".source", exist_ok=True)
     with open(folder + ".source/tokens", "wb") as file:
         array.array("H", random.Random(seed).choices(range(vocabulary), k=count)).tofile(file)
-    call([trireme, "shard", "tokens", folder + ".source/tokens", "--type", "uint16", "--vocabulary", vocabulary, "--out", folder, "--overwrite"], 60)
+    call(
+        [
+            trireme,
+            "shard",
+            "tokens",
+            folder + ".source/tokens",
+            "--type",
+            "uint16",
+            "--vocabulary",
+            vocabulary,
+            "--out",
+            folder,
+            "--overwrite",
+        ],
+        60,
+    )

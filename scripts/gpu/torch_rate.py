@@ -21,23 +21,41 @@ import time
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 PIECE, WARMUP_PIECES = 5, 2
-FORMS = {"resnet50": ["compile", "max-autotune", "eager"], "gpt2": ["compile", "compile cudnn", "max-autotune"]}
+FORMS = {
+    "resnet50": ["compile", "max-autotune", "eager"],
+    "gpt2": ["compile", "compile cudnn", "max-autotune"],
+}
 
 
 def resnet50(torch, given):
     from torch_resnet import ResNet
-    network = ResNet(50, 64, "imagenet", given.channels, given.classes).to(given.device, memory_format=torch.channels_last)
-    x = torch.rand(given.batch, given.channels, 224, 224, device=given.device).contiguous(memory_format=torch.channels_last)
+
+    network = ResNet(50, 64, "imagenet", given.channels, given.classes).to(
+        given.device, memory_format=torch.channels_last
+    )
+    x = torch.rand(given.batch, given.channels, 224, 224, device=given.device).contiguous(
+        memory_format=torch.channels_last
+    )
     y = torch.randint(0, given.classes, (given.batch,), device=given.device)
-    return network, x, y, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4, fused=True)
+    return (
+        network,
+        x,
+        y,
+        torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, weight_decay=5e-4, fused=True),
+    )
 
 
 def gpt2(torch, given):
     from torch_gpt import Gpt2
+
     layers, heads, width = given.size
     network = Gpt2(layers, heads, width, given.context, given.vocabulary).to(given.device)
-    tokens = torch.randint(0, given.vocabulary, (given.batch, given.context + 1), device=given.device)
-    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True)
+    tokens = torch.randint(
+        0, given.vocabulary, (given.batch, given.context + 1), device=given.device
+    )
+    optimizer = torch.optim.AdamW(
+        network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
+    )
     return network, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), optimizer
 
 
@@ -58,6 +76,7 @@ def measure(torch, given):
     attention = contextlib.nullcontext()
     if "cudnn" in given.form:
         from torch.nn.attention import SDPBackend, sdpa_kernel
+
         attention = sdpa_kernel([SDPBackend.CUDNN_ATTENTION])
 
     def wait():
@@ -79,7 +98,9 @@ def measure(torch, given):
         wait()
         first = time.perf_counter() - start
         deadline = time.perf_counter() + given.seconds
-        while len(rates) < WARMUP_PIECES + max(1, given.steps // PIECE) and (time.perf_counter() < deadline or len(rates) <= WARMUP_PIECES):
+        while len(rates) < WARMUP_PIECES + max(1, given.steps // PIECE) and (
+            time.perf_counter() < deadline or len(rates) <= WARMUP_PIECES
+        ):
             wait()
             start = time.perf_counter()
             for _ in range(PIECE):
@@ -88,12 +109,24 @@ def measure(torch, given):
             rates.append(PIECE * given.batch / (time.perf_counter() - start))
     memory = torch.cuda.max_memory_allocated() if given.device == "cuda" else 0
     timed = rates[WARMUP_PIECES:]
-    return {"model": given.model, "form": given.form, "batch": given.batch, "samples_per_s": statistics.median(timed), "least": min(timed), "most": max(timed),
-            "first_step_s": first, "memory_bytes": memory, "loss": loss.item(), "torch": torch.__version__}
+    return {
+        "model": given.model,
+        "form": given.form,
+        "batch": given.batch,
+        "samples_per_s": statistics.median(timed),
+        "least": min(timed),
+        "most": max(timed),
+        "first_step_s": first,
+        "memory_bytes": memory,
+        "loss": loss.item(),
+        "torch": torch.__version__,
+    }
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model", choices=list(FORMS))
     parser.add_argument("form")
     parser.add_argument("--batch", type=int, required=True)
@@ -101,7 +134,9 @@ def main():
     parser.add_argument("--classes", type=int, default=1000)
     parser.add_argument("--vocabulary", type=int, default=50304)
     parser.add_argument("--context", type=int, default=1024)
-    parser.add_argument("--size", type=int, nargs=3, default=[12, 12, 768], metavar=("LAYERS", "HEADS", "WIDTH"))
+    parser.add_argument(
+        "--size", type=int, nargs=3, default=[12, 12, 768], metavar=("LAYERS", "HEADS", "WIDTH")
+    )
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--device", default="cuda")
@@ -109,6 +144,7 @@ def main():
     if given.form not in FORMS[given.model]:
         parser.error("%s has the forms %s" % (given.model, ", ".join(FORMS[given.model])))
     import torch
+
     print(json.dumps(measure(torch, given)))
     return 0
 

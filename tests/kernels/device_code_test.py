@@ -18,7 +18,9 @@ Demand = collections.namedtuple("Demand", "kernel registers instructions")
 
 def demand(kernel, registers, **instructions):
     """`kernel`: a regular expression that is found in the functor's name without namespaces, spaces and what stands behind the policy. Instructions are written with _ for a dot."""
-    return Demand(kernel, registers, {name.replace("_", "."): count for name, count in instructions.items()})
+    return Demand(
+        kernel, registers, {name.replace("_", "."): count for name, count in instructions.items()}
+    )
 
 
 def map_of(function, *operands):
@@ -32,16 +34,47 @@ TABLE = [
     # kernels/elementwise.cpp: two packs of each operand on their way, four where there is one operand.
     demand(map_of("ReluForward"), 32, LDG_E_128=4, STG_E_128=4),
     demand(map_of("ReluBackward"), 40, LDG_E_128=4, STG_E_128=2),
-    demand(map_of("Add", "<Matrix<BFloat16>>", "<Matrix<BFloat16>,Matrix<BFloat16const>>"), 32, LDG_E_128=4, STG_E_128=2),
-    demand(map_of("Add", "<Matrix<float>>", "<Matrix<float>,Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_128=2),
-    demand(map_of("Add", "<Matrix<BFloat16>>", "<Matrix<BFloat16const>,Shared<floatconst>>"), 40, LDG_E_128=6, STG_E_128=4),
-    demand(map_of("Add", "<Matrix<BFloat16>>", "<Matrix<floatconst>,Shared<floatconst>>"), 32, LDG_E_128=5, STG_E_64=4),
-    demand(map_of("Add", "<Matrix<float>>", "<Matrix<floatconst>,Shared<floatconst>>"), 32, LDG_E_128=5, STG_E_128=4),
-    demand(map_of("Same", "<Matrix<float>>", "<Matrix<BFloat16const>>"), 32, LDG_E_64=4, STG_E_128=4),
-    demand(map_of("Same", "<Matrix<BFloat16>>", "<Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_64=4),
+    demand(
+        map_of("Add", "<Matrix<BFloat16>>", "<Matrix<BFloat16>,Matrix<BFloat16const>>"),
+        32,
+        LDG_E_128=4,
+        STG_E_128=2,
+    ),
+    demand(
+        map_of("Add", "<Matrix<float>>", "<Matrix<float>,Matrix<floatconst>>"),
+        32,
+        LDG_E_128=4,
+        STG_E_128=2,
+    ),
+    demand(
+        map_of("Add", "<Matrix<BFloat16>>", "<Matrix<BFloat16const>,Shared<floatconst>>"),
+        40,
+        LDG_E_128=6,
+        STG_E_128=4,
+    ),
+    demand(
+        map_of("Add", "<Matrix<BFloat16>>", "<Matrix<floatconst>,Shared<floatconst>>"),
+        32,
+        LDG_E_128=5,
+        STG_E_64=4,
+    ),
+    demand(
+        map_of("Add", "<Matrix<float>>", "<Matrix<floatconst>,Shared<floatconst>>"),
+        32,
+        LDG_E_128=5,
+        STG_E_128=4,
+    ),
+    demand(
+        map_of("Same", "<Matrix<float>>", "<Matrix<BFloat16const>>"), 32, LDG_E_64=4, STG_E_128=4
+    ),
+    demand(
+        map_of("Same", "<Matrix<BFloat16>>", "<Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_64=4
+    ),
     demand(map_of("Exchange"), 32, LDG_E_128=4, STG_E_128=4),
     demand(map_of("AddScaled"), 32, LDG_E_128=4, STG_E_128=2),
-    demand(map_of("Scale", "<Matrix<float>>", "<Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_128=4),
+    demand(
+        map_of("Scale", "<Matrix<float>>", "<Matrix<floatconst>>"), 32, LDG_E_128=4, STG_E_128=4
+    ),
     demand(r"^PackedRows<Fill<\w+>,[48]>$", 32, STG_E_128=4),
     demand(r"^PackedRows<Copy<Words<4>>,16>$", 32, LDG_E_128=4, STG_E_128=4),
     # kernels/activation.cpp
@@ -50,9 +83,15 @@ TABLE = [
     demand(map_of("SwigluForward"), 40, LDG_E_128=4, STG_E_128=2),
     demand(map_of("SwigluBackward"), 48, LDG_E_128=6, STG_E_128=4),
     # kernels/dropout.cpp
-    demand(r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012]>,8>$", 64, LDG_E_128=1, STG_E_128=1),
-    demand(r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012]>,8>$", 72, LDG_E_128=2, STG_E_128=1),
-    demand(r"^PackedRows<ApplyPacks<float,float,(true|false),[012]>,4>$", 64, LDG_E_128=1, STG_E_128=1),
+    demand(
+        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,false,[012]>,8>$", 64, LDG_E_128=1, STG_E_128=1
+    ),
+    demand(
+        r"^PackedRows<ApplyPacks<BFloat16,BFloat16,true,[012]>,8>$", 72, LDG_E_128=2, STG_E_128=1
+    ),
+    demand(
+        r"^PackedRows<ApplyPacks<float,float,(true|false),[012]>,4>$", 64, LDG_E_128=1, STG_E_128=1
+    ),
     # kernels/float8.cpp: two packs of codes; a tile's four rows; four packs of what the largest is looked for in.
     demand(r"^PackedRows<Cast<Float8(E4M3|E5M2)>,16>$", 40, LDG_E_128=4, STG_E_128=2),
     demand(r"^TurnTiles<Cuda,Float8(E4M3|E5M2)>$", 64, LDG_E_64=4, STG_E_128=1),
@@ -60,8 +99,18 @@ TABLE = [
     # kernels/rotary.cpp: both halves of four heads.
     demand(r"^RotatePacks<(BFloat16,8|float,4)>$", 80, LDG_E_128=8, STG_E_128=8),
     # kernels/pooling.cpp
-    demand(r"^PackedRows<MaxPoolForwardPacks<(BFloat16|float),3>" + PACKED, 96, LDG_E_128=9, STG_E_128=1),
-    demand(r"^PackedRows<MaxPoolBackwardBlocks<(BFloat16|float)>" + PACKED, 80, LDG_E_128=4, STG_E_128=4),
+    demand(
+        r"^PackedRows<MaxPoolForwardPacks<(BFloat16|float),3>" + PACKED,
+        96,
+        LDG_E_128=9,
+        STG_E_128=1,
+    ),
+    demand(
+        r"^PackedRows<MaxPoolBackwardBlocks<(BFloat16|float)>" + PACKED,
+        80,
+        LDG_E_128=4,
+        STG_E_128=4,
+    ),
     demand(r"^PackedRows<SumSlices<(BFloat16|float),\w+>" + PACKED, 80, LDG_E_128=8, STG_E_128=1),
     demand(map_of("Scale", "Repeated<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=4),
     # kernels/embedding.cpp
@@ -69,38 +118,118 @@ TABLE = [
     demand(r"^PackedRows<Gradient<BFloat16,(true|false)>" + PACKED, 48, LDG_E_64=4, STG_E_128=1),
     demand(r"^PackedRows<Gradient<float,(true|false)>" + PACKED, 48, LDG_E_128=4, STG_E_128=1),
     demand(r"^PackedRows<Runs<BFloat16>" + PACKED, 48, LDG_E_64=8, STG_E_128=1),
-    demand(r"^PackedRows<PositionsBackward<BFloat16,(true|false)>" + PACKED, 40, LDG_E_64=4, STG_E_128=1),
-    demand(map_of("Sum", "<Matrix<BFloat16>>", "Cyclic<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=2),
+    demand(
+        r"^PackedRows<PositionsBackward<BFloat16,(true|false)>" + PACKED,
+        40,
+        LDG_E_64=4,
+        STG_E_128=1,
+    ),
+    demand(
+        map_of("Sum", "<Matrix<BFloat16>>", "Cyclic<BFloat16const>"), 40, LDG_E_128=4, STG_E_128=2
+    ),
     # kernels/image.cpp
     demand(r"^PackedRows<PreparePacks<BFloat16,[134]>,8>$", 40, LDG_E_U8=8, STG_E_128=1),
     demand(r"^PackedRows<PreparePacks<float,[134]>,4>$", 40, LDG_E_U8=4, STG_E_128=1),
     # kernels/norm_*_device.hpp: four rows of each operand on their way (eight of one), and one row for a chunk's end.
     demand(r"^SlabStatistics<Cuda,(BFloat16,8|float,4)>$", 80, LDG_E_128=10, STS_128=2),
-    demand(r"^SlabApply<Cuda,(BFloat16,8|float,4),(true|false),false>$", 80, LDG_E_128=5, STG_E_128=5),
+    demand(
+        r"^SlabApply<Cuda,(BFloat16,8|float,4),(true|false),false>$", 80, LDG_E_128=5, STG_E_128=5
+    ),
     demand(r"^SlabApply<Cuda,(BFloat16,8|float,4),false,true>$", 80, LDG_E_128=10, STG_E_128=5),
-    demand(r"^SlabApply<Cuda,(BFloat16,8|float,4),true,true>$", 96, LDG_E_128=10, STG_E_128=5, STG_E_U8=5),
-    demand(r"^SlabGradientSums<Cuda,(BFloat16,8|float,4),(true|false),false,false>$", 80, LDG_E_128=10, STS_128=2),
-    demand(r"^SlabGradientSums<Cuda,(BFloat16,8|float,4),true,true,true>$", 80, LDG_E_128=10, LDG_E_U8=5, STG_E_128=5),
-    demand(r"^SlabInputGradient<Cuda,(BFloat16,8|float,4),(true|false),(true|false)>$", 112, LDG_E_128=10, STG_E_128=5),
+    demand(
+        r"^SlabApply<Cuda,(BFloat16,8|float,4),true,true>$",
+        96,
+        LDG_E_128=10,
+        STG_E_128=5,
+        STG_E_U8=5,
+    ),
+    demand(
+        r"^SlabGradientSums<Cuda,(BFloat16,8|float,4),(true|false),false,false>$",
+        80,
+        LDG_E_128=10,
+        STS_128=2,
+    ),
+    demand(
+        r"^SlabGradientSums<Cuda,(BFloat16,8|float,4),true,true,true>$",
+        80,
+        LDG_E_128=10,
+        LDG_E_U8=5,
+        STG_E_128=5,
+    ),
+    demand(
+        r"^SlabInputGradient<Cuda,(BFloat16,8|float,4),(true|false),(true|false)>$",
+        112,
+        LDG_E_128=10,
+        STG_E_128=5,
+    ),
     demand(r"^Segment(Statistics|GradientSums)<Cuda>$", 96, LDG_E=16),
     demand(r"^FinishTeams<Cuda,Finish>$", 96, LDG_E_64=16),
     # kernels/row_norm_device.hpp: the packs of two rows on their way to a thread; four rows of two or three operands, and the single rows of a share's end. (The last line is
     # float16's, which conversions of their own unpack: the others are content with 144.)
-    demand(r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),3,false,(true|false)>>$", 128, LDG_E_128=9, STG_E_128=6),
-    demand(r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),4,false,(true|false)>>$", 128, LDG_E_128=12, STG_E_128=8),
-    demand(r"^OnTeamGroup<Cuda,BackwardByTeam<(BFloat16,8|float,4),false,false>>$", 144, LDG_E_128=10, STG_E_128=7),
-    demand(r"^OnTeamGroup<Cuda,BackwardByTeam<(BFloat16,8|float,4),false,true>>$", 168, LDG_E_128=15, STG_E_128=7),
+    demand(
+        r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),3,false,(true|false)>>$",
+        128,
+        LDG_E_128=9,
+        STG_E_128=6,
+    ),
+    demand(
+        r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),4,false,(true|false)>>$",
+        128,
+        LDG_E_128=12,
+        STG_E_128=8,
+    ),
+    demand(
+        r"^OnTeamGroup<Cuda,BackwardByTeam<(BFloat16,8|float,4),false,false>>$",
+        144,
+        LDG_E_128=10,
+        STG_E_128=7,
+    ),
+    demand(
+        r"^OnTeamGroup<Cuda,BackwardByTeam<(BFloat16,8|float,4),false,true>>$",
+        168,
+        LDG_E_128=15,
+        STG_E_128=7,
+    ),
     # kernels/softmax_row.hpp: rounds of four packs, of two, of one.
     demand(r"^OnTeamGroup<Cuda,StatisticsByTeam<(BFloat16|float)>>$", 64, LDG_E_128=7),
     demand(r"^OnTeamGroup<Cuda,GradientByTeam<float,BFloat16>>$", 64, LDG_E_128=7, STG_E_64=7),
-    demand(r"^OnTeamGroup<Cuda,GradientByTeam<(float,float|BFloat16,BFloat16)>>$", 64, LDG_E_128=7, STG_E_128=7),
+    demand(
+        r"^OnTeamGroup<Cuda,GradientByTeam<(float,float|BFloat16,BFloat16)>>$",
+        64,
+        LDG_E_128=7,
+        STG_E_128=7,
+    ),
     demand(r"^OnTeamGroup<Cuda,RowByTeam<(BFloat16|float)>>$", 64, LDG_E_128=14, STG_E_128=7),
     # kernels/update_device.hpp: rounds of two packs of each array and of one.
-    demand(r"^OnTeamGroup<Cuda,UpdateChunk<SgdElement,0,true>>$", 64, LDG_E_128=6, STG_E_128=3, STG_E_64=3),
-    demand(r"^OnTeamGroup<Cuda,UpdateChunk<(Sgd|Lars)Element,1,true>>$", 64, LDG_E_128=9, STG_E_128=6, STG_E_64=3),
-    demand(r"^OnTeamGroup<Cuda,UpdateChunk<AdamWElement,2,true>>$", 80, LDG_E_128=12, STG_E_128=9, STG_E_64=3),
+    demand(
+        r"^OnTeamGroup<Cuda,UpdateChunk<SgdElement,0,true>>$",
+        64,
+        LDG_E_128=6,
+        STG_E_128=3,
+        STG_E_64=3,
+    ),
+    demand(
+        r"^OnTeamGroup<Cuda,UpdateChunk<(Sgd|Lars)Element,1,true>>$",
+        64,
+        LDG_E_128=9,
+        STG_E_128=6,
+        STG_E_64=3,
+    ),
+    demand(
+        r"^OnTeamGroup<Cuda,UpdateChunk<AdamWElement,2,true>>$",
+        80,
+        LDG_E_128=12,
+        STG_E_128=9,
+        STG_E_64=3,
+    ),
     demand(r"^OnTeamGroup<Cuda,LambDirection>$", 80, LDG_E_128=12, STG_E_128=9),
-    demand(r"^OnTeamGroup<Cuda,UpdateChunk<LambElement,0,false>>$", 64, LDG_E_128=6, STG_E_128=3, STG_E_64=3),
+    demand(
+        r"^OnTeamGroup<Cuda,UpdateChunk<LambElement,0,false>>$",
+        64,
+        LDG_E_128=6,
+        STG_E_128=3,
+        STG_E_64=3,
+    ),
     demand(r"^OnTeamGroup<Cuda,EmaChunk>$", 40, LDG_E_128=6, STG_E_128=3),
     demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam>$", 64, LDG_E_128=4),
     # kernels/judge.cpp: eight terms on their way, a place and its value each.
@@ -112,7 +241,13 @@ class Kernel:
     """A kernel's code: `name` of its functor, `launch` that Kokkos makes of it, `registers` of a thread, `stack` bytes, and how often each instruction stands in it."""
 
     def __init__(self, name, launch, registers, stack, instructions):
-        self.name, self.launch, self.registers, self.stack, self.instructions = name, launch, registers, stack, instructions
+        self.name, self.launch, self.registers, self.stack, self.instructions = (
+            name,
+            launch,
+            registers,
+            stack,
+            instructions,
+        )
 
     def faults(self, demanded):
         if self.stack:
@@ -148,7 +283,11 @@ def functor_of(kernel):
     while end < len(kernel) and (depth or kernel[end] not in ",>"):
         depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(kernel[end], 0)
         end += 1
-    name = re.sub(r"\(anonymous namespace\)::|\b(trireme|kernels|Kokkos|Impl|std|cuda|__1)::", "", kernel[begin:end])
+    name = re.sub(
+        r"\(anonymous namespace\)::|\b(trireme|kernels|Kokkos|Impl|std|cuda|__1)::",
+        "",
+        kernel[begin:end],
+    )
     name = re.sub(r",? *integer_sequence<[^>]*>|tuple(?=<)", "", name)
     return re.sub(r"\s", "", name)
 
@@ -156,13 +295,22 @@ def functor_of(kernel):
 def kernels_of(library, cuobjdump):
     options = ("-arch", ARCHITECTURE, library)
     resources = {}
-    for name, registers, stack in re.findall(r"Function (\S+):\s*REG:(\d+) STACK:(\d+)", output_of(cuobjdump, "--dump-resource-usage", *options)):
+    for name, registers, stack in re.findall(
+        r"Function (\S+):\s*REG:(\d+) STACK:(\d+)",
+        output_of(cuobjdump, "--dump-resource-usage", *options),
+    ):
         resources[name] = int(registers), int(stack)
-    code = re.split(r"^\s*Function : (\S+)$", output_of(cuobjdump, "-sass", *options), flags=re.MULTILINE)
+    code = re.split(
+        r"^\s*Function : (\S+)$", output_of(cuobjdump, "-sass", *options), flags=re.MULTILINE
+    )
     mangled, bodies = code[1::2], code[2::2]
     demangled = output_of("c++filt", input="\n".join(mangled)).splitlines()
     for symbol, name, body in zip(mangled, demangled, bodies):
-        instructions = collections.Counter(re.findall(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][\w.]*)", body, flags=re.MULTILINE))
+        instructions = collections.Counter(
+            re.findall(
+                r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@\S+\s+)?([A-Z][\w.]*)", body, flags=re.MULTILINE
+            )
+        )
         launch = re.search(r"cuda_parallel_launch_(\w+?)_memory", name)
         yield Kernel(functor_of(name), launch and launch[1], *resources[symbol], instructions)
 
@@ -173,10 +321,16 @@ def main():
     if cuobjdump is None:
         print("skipped: no cuobjdump")
         return SKIP
-    os.environ["PATH"] = os.path.dirname(cuobjdump) + os.pathsep + os.environ["PATH"]  # it starts nvdisasm
+    os.environ["PATH"] = (
+        os.path.dirname(cuobjdump) + os.pathsep + os.environ["PATH"]
+    )  # it starts nvdisasm
     kernels = list(kernels_of(library, cuobjdump))
     # A functor that Kokkos sends by way of a buffer (one of more than 512 bytes) could not be in a CUDA graph: it would read what the last launch left there.
-    failures = [f"{kernel.name}: its functor goes by {kernel.launch} memory, not with the launch" for kernel in kernels if kernel.launch not in (None, "local")]
+    failures = [
+        f"{kernel.name}: its functor goes by {kernel.launch} memory, not with the launch"
+        for kernel in kernels
+        if kernel.launch not in (None, "local")
+    ]
     if not any(kernel.launch == "local" for kernel in kernels):
         failures.append("no kernel is one that Kokkos launches")
     for demanded in (of_type for line in TABLE for of_type in with_narrow_types(line)):
@@ -185,7 +339,9 @@ def main():
             failures.append(f"no kernel is called {demanded.kernel}")
         for kernel in matching:
             failures += [f"{kernel.name}: {fault}" for fault in kernel.faults(demanded)]
-    print(f"{len(kernels)} kernels for {ARCHITECTURE} in {library}; {len(TABLE)} lines of the table")
+    print(
+        f"{len(kernels)} kernels for {ARCHITECTURE} in {library}; {len(TABLE)} lines of the table"
+    )
     for failure in failures:
         print(failure)
     return 1 if failures else 0

@@ -11,9 +11,17 @@ MISTAKES = {
     "a misspelt table": ("[schedule]", "[shedule]", ["shedule", "schedule"]),
     "a wrong type": ("depth = 8", 'depth = "eight"', ["[model] depth", "integer"]),
     "a negative batch": ("global = 64", "global = -64", ["[batch] global", "-64"]),
-    "a batch that does not divide": ("global = 64", "global = 50", ["batch.global", "50", "48", "64"]),
+    "a batch that does not divide": (
+        "global = 64",
+        "global = 50",
+        ["batch.global", "50", "48", "64"],
+    ),
     "missing data": ('train = "data/train"', 'train = "data/nowhere"', ["data/nowhere"]),
-    "a folder that cannot be made": ('folder = "run"', 'folder = "deck.toml/run"', ["run.folder", "Not a directory", "may be written"]),
+    "a folder that cannot be made": (
+        'folder = "run"',
+        'folder = "deck.toml/run"',
+        ["run.folder", "Not a directory", "may be written"],
+    ),
     "a wrong unit": ('stop = "20 steps"', 'stop = "20 stepps"', ["[run] stop", "stepps", "steps"]),
     "a bad name": ('name = "test"', 'name = "a/b"', ["[run] name", "a/b"]),
     "a wrong choice": ('kind = "sgd"', 'kind = "sdg"', ["sdg", "sgd"]),
@@ -27,12 +35,46 @@ MISTAKES = {
 
 # Layouts that cannot be: (the deck, what is changed in it, ranks, the key whose line is named, what else is said). The last change is the mistake.
 GPT_MISTAKES = {
-    "heads that do not divide": (harness.GPT_DECK, [("tensor = 1", "tensor = 4")], 4, "tensor", ["model.heads = 2", "use 2"]),
-    "more stages than blocks": (harness.GPT_DECK, [("layers = 3", "layers = 2"), ("pipeline = 1", "pipeline = 4")], 4, "pipeline", ["only 3 blocks", "use parallel.pipeline = 3"]),
-    "a split network of images": (harness.DECK + "[parallel]\ntensor = 1\n", [("tensor = 1", "tensor = 2")], 4, "tensor", ["gpt", "use 1"]),
-    "micro-batches that make no groups": (harness.GPT_DECK, [("pipeline = 1", "pipeline = 2"), ('"1f1b"', '"interleaved"'), ("chunks = 1", "chunks = 2"), ("global = 8", "global = 12")], 4,
-                                          "global", ["3 micro-batches", "use batch.global = 8 or 16"]),
-    "sequence without tensor": (harness.GPT_DECK, [("sequence = false", "sequence = true")], 4, "sequence", ["parallel.tensor = 1", "use sequence = false"]),
+    "heads that do not divide": (
+        harness.GPT_DECK,
+        [("tensor = 1", "tensor = 4")],
+        4,
+        "tensor",
+        ["model.heads = 2", "use 2"],
+    ),
+    "more stages than blocks": (
+        harness.GPT_DECK,
+        [("layers = 3", "layers = 2"), ("pipeline = 1", "pipeline = 4")],
+        4,
+        "pipeline",
+        ["only 3 blocks", "use parallel.pipeline = 3"],
+    ),
+    "a split network of images": (
+        harness.DECK + "[parallel]\ntensor = 1\n",
+        [("tensor = 1", "tensor = 2")],
+        4,
+        "tensor",
+        ["gpt", "use 1"],
+    ),
+    "micro-batches that make no groups": (
+        harness.GPT_DECK,
+        [
+            ("pipeline = 1", "pipeline = 2"),
+            ('"1f1b"', '"interleaved"'),
+            ("chunks = 1", "chunks = 2"),
+            ("global = 8", "global = 12"),
+        ],
+        4,
+        "global",
+        ["3 micro-batches", "use batch.global = 8 or 16"],
+    ),
+    "sequence without tensor": (
+        harness.GPT_DECK,
+        [("sequence = false", "sequence = true")],
+        4,
+        "sequence",
+        ["parallel.tensor = 1", "use sequence = false"],
+    ),
 }
 
 
@@ -45,8 +87,13 @@ class BadInput(harness.Case):
             self.assertIn(word, result.text)
         if after:  # a key that is missing has no place
             lines = harness.DECK.replace(before, after, 1).split("\n")
-            self.assertRegex(result.text, r"deck\.toml:%s:\d+" % (lines.index(after) + 1 if after in lines else r"\d+"))
-        self.assertFalse(os.path.exists(self.path("run")), "a start that failed left an empty run folder")
+            self.assertRegex(
+                result.text,
+                r"deck\.toml:%s:\d+" % (lines.index(after) + 1 if after in lines else r"\d+"),
+            )
+        self.assertFalse(
+            os.path.exists(self.path("run")), "a start that failed left an empty run folder"
+        )
         return result.text
 
     def test_each_mistake_is_named_with_its_remedy(self):
@@ -59,11 +106,19 @@ class BadInput(harness.Case):
             with self.subTest(what):
                 before, after, words = MISTAKES[what]
                 text = self.check(before, after, words, 4)
-                self.assertEqual(text.count(words[0]), self.check(before, after, words, 1).count(words[0]))
+                self.assertEqual(
+                    text.count(words[0]), self.check(before, after, words, 1).count(words[0])
+                )
 
     def test_all_mistakes_of_a_deck_at_once(self):
         deck = harness.DECK
-        for what in ("a misspelt key", "a wrong type", "a negative batch", "a wrong unit", "a bad name"):
+        for what in (
+            "a misspelt key",
+            "a wrong type",
+            "a negative batch",
+            "a wrong unit",
+            "a bad name",
+        ):
             before, after, _ = MISTAKES[what]
             deck = deck.replace(before, after, 1)
         self.write_deck(deck)
@@ -81,8 +136,15 @@ class BadInput(harness.Case):
                     self.assertEqual(deck.count(before), 1, before)
                     deck = deck.replace(before, after)
                 self.write_deck(deck)
-                line = next(number for number, text in enumerate(deck.split("\n"), 1) if changes[-1][1] in text)
-                for result in (harness.run("check", "deck.toml", "--ranks", ranks, cwd=self.folder), self.train(ranks=ranks, expect=2)):
+                line = next(
+                    number
+                    for number, text in enumerate(deck.split("\n"), 1)
+                    if changes[-1][1] in text
+                )
+                for result in (
+                    harness.run("check", "deck.toml", "--ranks", ranks, cwd=self.folder),
+                    self.train(ranks=ranks, expect=2),
+                ):
                     self.assertEqual(result.returncode, 2, result.text)
                     self.assertRegex(result.text, r"deck\.toml:%d:\d+: .*%s" % (line, key))
                     for word in words:
@@ -99,8 +161,17 @@ class BadInput(harness.Case):
         self.assertEqual(harness.run("check", "deck.toml", cwd=self.folder).returncode, 0)
 
     def test_the_command_line_too(self):
-        for arguments in (("train",), ("train", "nowhere.toml"), ("trian", "deck.toml"), ("train", "deck.toml", "--restrat", "auto"), ("train", "deck.toml", "--set", "run.seed"),
-                          ("train", "deck.toml", "--set", "run.sed=3"), ("evaluate", "deck.toml", "--checkpoint", "nowhere.h5"), ("verify", "nowhere.h5"), ("inspect", "nowhere")):
+        for arguments in (
+            ("train",),
+            ("train", "nowhere.toml"),
+            ("trian", "deck.toml"),
+            ("train", "deck.toml", "--restrat", "auto"),
+            ("train", "deck.toml", "--set", "run.seed"),
+            ("train", "deck.toml", "--set", "run.sed=3"),
+            ("evaluate", "deck.toml", "--checkpoint", "nowhere.h5"),
+            ("verify", "nowhere.h5"),
+            ("inspect", "nowhere"),
+        ):
             result = harness.run(*arguments, cwd=self.folder)
             self.assertEqual(result.returncode, 2, "%s: %s" % (arguments, result.text))
             self.assertTrue(result.text.strip())

@@ -1,4 +1,5 @@
 """check_layers.py finds each kind of violation in a small tree, and none where there is none."""
+
 import shutil
 import sys
 import tempfile
@@ -14,9 +15,15 @@ import check_layers  # noqa: E402
 class CheckLayers(unittest.TestCase):
     def setUp(self):
         self.root = Path(tempfile.mkdtemp(prefix="trireme_layers_"))
-        self.write("include/trireme/tensor/tensor.hpp", '#pragma once\n#include <vector>\n#include "trireme/base/check.hpp"\n')
+        self.write(
+            "include/trireme/tensor/tensor.hpp",
+            '#pragma once\n#include <vector>\n#include "trireme/base/check.hpp"\n',
+        )
         self.write("src/tensor/tensor.cpp", '#include "trireme/tensor/tensor.hpp"\n')
-        self.write("src/tensor/CMakeLists.txt", "trireme_library(tensor SOURCES tensor.cpp PUBLIC trireme::base)\n")
+        self.write(
+            "src/tensor/CMakeLists.txt",
+            "trireme_library(tensor SOURCES tensor.cpp PUBLIC trireme::base)\n",
+        )
 
     def tearDown(self):
         shutil.rmtree(self.root)
@@ -43,11 +50,16 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("src/tensor/bad.cpp:2", "tensor includes trireme/train/step.hpp")
 
     def test_upward_include_in_a_public_header(self):
-        self.write("include/trireme/base/bad.hpp", '#pragma once\n#  include "trireme/tensor/tensor.hpp"\n')
+        self.write(
+            "include/trireme/base/bad.hpp", '#pragma once\n#  include "trireme/tensor/tensor.hpp"\n'
+        )
         self.expect_one("include/trireme/base/bad.hpp:2", "base includes")
 
     def test_upward_link(self):
-        self.write("src/tensor/CMakeLists.txt", "trireme_library(tensor SOURCES tensor.cpp\n  PUBLIC trireme::base\n  PRIVATE trireme::ops)\n")
+        self.write(
+            "src/tensor/CMakeLists.txt",
+            "trireme_library(tensor SOURCES tensor.cpp\n  PUBLIC trireme::base\n  PRIVATE trireme::ops)\n",
+        )
         self.expect_one("src/tensor/CMakeLists.txt:3", "links trireme::ops")
 
     def test_deck_sees_option_headers_only(self):
@@ -58,9 +70,19 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("src/deck/deck.cpp:1", "deck includes")
 
     def test_foreign_headers_out_of_place(self):
-        places = {"mpi.h": "src/data/a.cpp", "nccl.h": "src/parallel/a.cpp", "hdf5.h": "src/checkpoint/a.cpp", "toml++/toml.h": "src/app/a.cpp",
-                  "toml++/toml.hpp": "src/train/a.cpp", "Kokkos_Core.hpp": "src/ops/a.cpp", "cuda_runtime.h": "src/train/a.cpp",
-                  "cublasLt.h": "src/model/a.cpp", "cudnn.h": "src/ops/a.cpp", "oneapi/dnnl/dnnl.hpp": "kernels/a.cpp", "dnnl.hpp": "src/model/a.cpp"}
+        places = {
+            "mpi.h": "src/data/a.cpp",
+            "nccl.h": "src/parallel/a.cpp",
+            "hdf5.h": "src/checkpoint/a.cpp",
+            "toml++/toml.h": "src/app/a.cpp",
+            "toml++/toml.hpp": "src/train/a.cpp",
+            "Kokkos_Core.hpp": "src/ops/a.cpp",
+            "cuda_runtime.h": "src/train/a.cpp",
+            "cublasLt.h": "src/model/a.cpp",
+            "cudnn.h": "src/ops/a.cpp",
+            "oneapi/dnnl/dnnl.hpp": "kernels/a.cpp",
+            "dnnl.hpp": "src/model/a.cpp",
+        }
         for header, name in places.items():
             with self.subTest(header):
                 self.write(name, f"#include <{header}>\n")
@@ -68,8 +90,15 @@ class CheckLayers(unittest.TestCase):
                 (self.root / name).unlink()
 
     def test_foreign_headers_in_their_place(self):
-        places = {"mpi.h": "src/comm/a.cpp", "hdf5.h": "src/io/a.cpp", "toml++/toml.h": "src/deck/a.cpp", "Kokkos_Core.hpp": "kernels/a.cpp",
-                  "cuda_runtime_api.h": "src/device/a.cpp", "cudnn.h": "src/ops/cuda/a.cpp", "oneapi/dnnl/dnnl.hpp": "src/ops/a.cpp"}
+        places = {
+            "mpi.h": "src/comm/a.cpp",
+            "hdf5.h": "src/io/a.cpp",
+            "toml++/toml.h": "src/deck/a.cpp",
+            "Kokkos_Core.hpp": "kernels/a.cpp",
+            "cuda_runtime_api.h": "src/device/a.cpp",
+            "cudnn.h": "src/ops/cuda/a.cpp",
+            "oneapi/dnnl/dnnl.hpp": "src/ops/a.cpp",
+        }
         for header, name in places.items():
             self.write(name, f"#include <{header}>\n")
         self.write("src/io/hdf5.cpp", "#include <mpi.h>\n")

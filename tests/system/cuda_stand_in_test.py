@@ -1,5 +1,6 @@
 """The host's side of training on CUDA devices, under a stand-in for CUDA that has no GPU (tests/support/stand_in_cuda): kernels are counted and do nothing, so no
-number of these runs means anything. What holds: no rule of CUDA is broken, all memory is given back, a steady step allocates nothing and waits where it must."""
+number of these runs means anything. What holds: no rule of CUDA is broken, all memory is given back, a steady step allocates nothing and waits where it must.
+"""
 
 import glob
 import os
@@ -9,14 +10,35 @@ import shutil
 import harness
 
 # What a step may not do once the first one has made what it needs.
-ONCE = ("allocations", "releases", "pinned_allocations", "pinned_releases", "streams", "blocking_copies", "device_waits", "launches_on_default_stream")
+ONCE = (
+    "allocations",
+    "releases",
+    "pinned_allocations",
+    "pinned_releases",
+    "streams",
+    "blocking_copies",
+    "device_waits",
+    "launches_on_default_stream",
+)
 FOUR = ("--set", "run.stop=4 steps")
-BFLOAT16, FLOAT16, FLOAT8 = (("--set", "precision.compute=" + name) for name in ("bfloat16", "float16", "float8"))
+BFLOAT16, FLOAT16, FLOAT8 = (
+    ("--set", "precision.compute=" + name) for name in ("bfloat16", "float16", "float8")
+)
 NARROW = ("--set", "precision.reduce=bfloat16")
-RESNET = harness.DECK.replace('"5 steps"', '"9 steps"').replace('warmup = "9 steps"', 'warmup = "1 step"').replace("deterministic = true", "")
+RESNET = (
+    harness.DECK.replace('"5 steps"', '"9 steps"')
+    .replace('warmup = "9 steps"', 'warmup = "1 step"')
+    .replace("deterministic = true", "")
+)
 # Shapes that cuDNN has attention for.
-GPT = (harness.GPT_DECK.replace("width = 16", "width = 128").replace("context = 16", "context = 64").replace("layers = 3", "layers = 2")
-       .replace('every = "2 steps"', 'every = "9 steps"').replace('every = "3 steps"', 'every = "9 steps"').replace('"text/', '"data/text/'))
+GPT = (
+    harness.GPT_DECK.replace("width = 16", "width = 128")
+    .replace("context = 16", "context = 64")
+    .replace("layers = 3", "layers = 2")
+    .replace('every = "2 steps"', 'every = "9 steps"')
+    .replace('every = "3 steps"', 'every = "9 steps"')
+    .replace('"text/', '"data/text/')
+)
 MICRO_BATCHES = 4  # a step of both decks on one rank
 
 
@@ -26,7 +48,9 @@ def read_report(path):
     with open(path) as file:
         for line in file:
             if line.startswith("step "):
-                steps.append({name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)})
+                steps.append(
+                    {name: int(number) for name, number in re.findall(r"(\w+)=(\d+)", line)}
+                )
             elif line.startswith("fault "):
                 faults.append(line.strip())
     return steps, faults
@@ -46,8 +70,22 @@ class CudaStandIn(harness.Case):
         """Of each rank, what it did in each step."""
         self.write_deck(deck)
         library = os.environ["STAND_IN_CUDA"]
-        result = harness.run("train", "deck.toml", "--set", "run.device=cuda", *arguments, ranks=ranks, cwd=self.folder, env=dict(
-            environment, LD_PRELOAD=library, NVTX_INJECTION64_PATH=library, STAND_IN_CUDA_REPORT=self.path("report"), STAND_IN_CUDA_DEVICES=str(devices)))
+        result = harness.run(
+            "train",
+            "deck.toml",
+            "--set",
+            "run.device=cuda",
+            *arguments,
+            ranks=ranks,
+            cwd=self.folder,
+            env=dict(
+                environment,
+                LD_PRELOAD=library,
+                NVTX_INJECTION64_PATH=library,
+                STAND_IN_CUDA_REPORT=self.path("report"),
+                STAND_IN_CUDA_DEVICES=str(devices),
+            )
+        )
         self.assertEqual(result.returncode, 0, result.text)
         self.assertIn("NVIDIA H200", result.text)
         paths = glob.glob(self.path("report.*"))
@@ -62,7 +100,8 @@ class CudaStandIn(harness.Case):
 
     def expect_steady(self, steps, micro_batches, overlap=True):
         """The host waits for an event in each micro-batch, whose memory the loader fills again, and for what the ranks told and how the update was judged in the
-        step before the one that the device has been given meanwhile; where steps do not overlap, in the same step."""
+        step before the one that the device has been given meanwhile; where steps do not overlap, in the same step.
+        """
         for step in steps[1:]:
             self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
             self.assertGreater(step["launches"], 0)
@@ -70,7 +109,10 @@ class CudaStandIn(harness.Case):
             self.assertNotIn("stream_waits", step)
         self.assertEqual(steps[1]["event_waits"], micro_batches + (0 if overlap else 2))
         for step in steps[2:]:
-            self.assertEqual((step["event_waits"], step.get("late_event_waits", 0)), (micro_batches + 2, 2 if overlap else 0))
+            self.assertEqual(
+                (step["event_waits"], step.get("late_event_waits", 0)),
+                (micro_batches + 2, 2 if overlap else 0),
+            )
 
     def algorithms_with_sums(self, folder):
         with open(self.path(folder + "/algorithms.txt")) as file:
@@ -83,82 +125,157 @@ class CudaStandIn(harness.Case):
 
     def test_images(self):
         graphs = {}
-        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("deterministic", ("--set", "run.deterministic=true")), ("lars", ("--set", "optimizer.kind=lars"))):
+        for name, more in (
+            ("float32", ()),
+            ("bfloat16", BFLOAT16),
+            ("float16", FLOAT16),
+            ("deterministic", ("--set", "run.deterministic=true")),
+            ("lars", ("--set", "optimizer.kind=lars")),
+        ):
             with self.subTest(name):
-                steps, = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
+                (steps,) = self.trained(RESNET, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES, overlap=name != "float16")
                 graphs[name] = steps[1]["graphs"]
                 self.assertGreater(graphs[name], 0)  # convolutions
         self.assertEqual(len(set(graphs.values())), 1, graphs)
         with self.subTest("convolutions that add up their results"):
             # All ways are equally fast here, and the sums are tried first: they are taken where cuDNN has them.
-            self.assertEqual([algorithm.split()[0] for algorithm in self.algorithms_with_sums("bfloat16")], ["engine"] * 8)  # shapes of this network
+            self.assertEqual(
+                [algorithm.split()[0] for algorithm in self.algorithms_with_sums("bfloat16")],
+                ["engine"] * 8,
+            )  # shapes of this network
             self.assertEqual(self.algorithms_with_sums("float32"), [])
         with self.subTest("known at the next start"):
-            steps, = self.trained(RESNET, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
+            (steps,) = self.trained(
+                RESNET, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16"
+            )
             self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
         with self.subTest("known, and cannot be run"):
             os.mkdir(self.path("again"))
             shutil.copy(self.path("bfloat16/algorithms.txt"), self.path("again"))
-            steps, = self.trained(RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=again", STAND_IN_CUDA_PLAIN="1")
+            (steps,) = self.trained(
+                RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=again", STAND_IN_CUDA_PLAIN="1"
+            )
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(steps[0]["graphs"], graphs["bfloat16"])  # no trial
         with self.subTest("not known, and cannot be run"):
-            steps, = self.trained(RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1")
+            (steps,) = self.trained(
+                RESNET, *FOUR, *BFLOAT16, "--set", "run.folder=plain", STAND_IN_CUDA_PLAIN="1"
+            )
             self.expect_steady(steps, MICRO_BATCHES)
             self.assertEqual(self.algorithms_with_sums("plain"), ["one by one"] * 8)
 
     def test_a_language_model(self):
         products = {}
-        for name, more in (("float32", ()), ("bfloat16", BFLOAT16), ("float16", FLOAT16), ("float8", FLOAT8), ("offload", ("--set", 'parallel.offload=["optimizer"]'))):
+        for name, more in (
+            ("float32", ()),
+            ("bfloat16", BFLOAT16),
+            ("float16", FLOAT16),
+            ("float8", FLOAT8),
+            ("offload", ("--set", 'parallel.offload=["optimizer"]')),
+        ):
             with self.subTest(name):
-                steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name)
+                (steps,) = self.trained(GPT, *FOUR, *more, "--set", "run.folder=" + name)
                 self.expect_steady(steps, MICRO_BATCHES, overlap=name != "float16")
                 products[name] = steps[1]["products"]
                 self.assertGreater(steps[0]["products"], products[name])  # trials of algorithms
                 # Attention by cuDNN, which has it in 16 bits, there and back.
-                self.assertEqual(steps[1].get("graphs", 0), 2 * 2 * MICRO_BATCHES if name in ("bfloat16", "float16", "float8") else 0)
+                self.assertEqual(
+                    steps[1].get("graphs", 0),
+                    2 * 2 * MICRO_BATCHES if name in ("bfloat16", "float16", "float8") else 0,
+                )
         with self.subTest("as many products in float8, of which the blocks' have the mark of it"):
             self.assertEqual(products["float8"], products["bfloat16"])
-            self.assertEqual({mark for name in ("bfloat16", "float16") for mark in self.float8_marks(name)}, {"0"})
+            self.assertEqual(
+                {mark for name in ("bfloat16", "float16") for mark in self.float8_marks(name)},
+                {"0"},
+            )
             self.assertEqual(set(self.float8_marks("float8")), {"0", "1"})
         with self.subTest("the algorithms are known at the next start"):
-            steps, = self.trained(GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16")
+            (steps,) = self.trained(
+                GPT, "--set", "run.stop=8 steps", *BFLOAT16, "--set", "run.folder=bfloat16"
+            )
             self.assertEqual(steps[0]["products"], products["bfloat16"])
             self.expect_steady(steps, MICRO_BATCHES)
         for name, more in (("bfloat16", BFLOAT16), ("float8", FLOAT8)):
             with self.subTest("a library without epilogues", precision=name):
-                steps, = self.trained(GPT, *FOUR, *more, "--set", "run.folder=plain-" + name, STAND_IN_CUDA_PLAIN="1")
+                (steps,) = self.trained(
+                    GPT, *FOUR, *more, "--set", "run.folder=plain-" + name, STAND_IN_CUDA_PLAIN="1"
+                )
                 self.expect_steady(steps, MICRO_BATCHES)
                 self.assertEqual(steps[1]["products"], products[name])
 
     def test_what_steps_repeat_goes_as_cuda_graphs(self):
         """What a step gives is compared with what the one before the last gave: from the third on it is captured, where the first tried algorithms from the fifth. Left over is what holds
-        numbers of this step alone (rate, limit, wishes), and parts between two exchanges that are too small."""
+        numbers of this step alone (rate, limit, wishes), and parts between two exchanges that are too small.
+        """
+
         def work(step):
             return sum(step.get(name, 0) for name in ("launches", "products", "graphs"))
+
         for name, deck, share, most, more, ranks in (
-                ("images", RESNET, 0.97, 2 * MICRO_BATCHES + 1, (), 1), ("text", GPT, 0.95, 2 * MICRO_BATCHES + 1, (), 1), ("data", GPT, 0.9, 2 * 2 + 1, (), 2),
-                ("pipeline", GPT, 0.9, 2 * MICRO_BATCHES + 1, ("--set", "parallel.pipeline=2"), 2),
-                ("tensor", GPT, 0.3, 60, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true"), 2),
-                ("gradients", GPT, 0.9, 2 * 2 + 1, ("--set", 'parallel.shard="gradients"'), 2)):
+            ("images", RESNET, 0.97, 2 * MICRO_BATCHES + 1, (), 1),
+            ("text", GPT, 0.95, 2 * MICRO_BATCHES + 1, (), 1),
+            ("data", GPT, 0.9, 2 * 2 + 1, (), 2),
+            ("pipeline", GPT, 0.9, 2 * MICRO_BATCHES + 1, ("--set", "parallel.pipeline=2"), 2),
+            (
+                "tensor",
+                GPT,
+                0.3,
+                60,
+                ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true"),
+                2,
+            ),
+            ("gradients", GPT, 0.9, 2 * 2 + 1, ("--set", 'parallel.shard="gradients"'), 2),
+        ):
             with self.subTest(name):
-                for steps in self.trained(deck, "--set", "run.stop=9 steps", *BFLOAT16, *more, "--set", "run.folder=graphs-" + name, ranks=ranks, devices=ranks, length=9):
-                    self.expect_steady(steps, MICRO_BATCHES if name in ("images", "text") else steps[1]["event_waits"])
+                for steps in self.trained(
+                    deck,
+                    "--set",
+                    "run.stop=9 steps",
+                    *BFLOAT16,
+                    *more,
+                    "--set",
+                    "run.folder=graphs-" + name,
+                    ranks=ranks,
+                    devices=ranks,
+                    length=9
+                ):
+                    self.expect_steady(
+                        steps,
+                        MICRO_BATCHES if name in ("images", "text") else steps[1]["event_waits"],
+                    )
                     for step in steps[5:]:
                         self.assertNotIn("captures", step)
                         self.assertLessEqual(step["cuda_graphs"], most)
                         self.assertGreaterEqual(step["by_cuda_graph"], share * work(step))
                         self.assertEqual(work(step), work(steps[1]))
-                self.assertRegex(self.log("graphs-" + name), r"\d+ of \d+ launches were given by \d+ graphs")
-        for name, arguments, environment in (("off", ("--set", "run.graphs=false"), {}), ("refused", (), {"STAND_IN_CUDA_NO_GRAPHS": "1"})):
+                self.assertRegex(
+                    self.log("graphs-" + name), r"\d+ of \d+ launches were given by \d+ graphs"
+                )
+        for name, arguments, environment in (
+            ("off", ("--set", "run.graphs=false"), {}),
+            ("refused", (), {"STAND_IN_CUDA_NO_GRAPHS": "1"}),
+        ):
             with self.subTest(name):
-                steps, = self.trained(GPT, "--set", "run.stop=9 steps", *BFLOAT16, *arguments, "--set", "run.folder=graphs-" + name, length=9, **environment)
+                (steps,) = self.trained(
+                    GPT,
+                    "--set",
+                    "run.stop=9 steps",
+                    *BFLOAT16,
+                    *arguments,
+                    "--set",
+                    "run.folder=graphs-" + name,
+                    length=9,
+                    **environment
+                )
                 self.expect_steady(steps, MICRO_BATCHES)
                 for step in steps:
                     self.assertNotIn("cuda_graphs", step)
-                self.assertEqual("the device refused a graph" in self.log("graphs-" + name), name == "refused")
+                self.assertEqual(
+                    "the device refused a graph" in self.log("graphs-" + name), name == "refused"
+                )
 
     def log(self, folder):
         with open(self.path(folder, "log.txt")) as file:
@@ -166,35 +283,76 @@ class CudaStandIn(harness.Case):
 
     def test_evaluations_and_checkpoints_between_steps(self):
         """In the third row stands what was done between the second step and the third: the ends of two steps, an evaluation, whose sums are waited for once, a checkpoint, for whose copies
-        its thread waits, by then or later. Nothing of it allocates. Replicas that are compared come to the host once more, so they are not."""
+        its thread waits, by then or later. Nothing of it allocates. Replicas that are compared come to the host once more, so they are not.
+        """
         both = ("--set", "checkpoint.every=2 steps", "--set", "evaluate.every=2 steps")
-        for name, deck, ranks, more in (("images", RESNET, 1, ()), ("text", GPT, 1, ()), ("averages", RESNET, 1, ("--set", "optimizer.ema=0.9")),
-                                        ("shards", GPT, 2, ("--set", 'parallel.shard="parameters"')), ("delayed", GPT, 2, ("--set", 'parallel.sync="delayed"', "--set", "health.compare_replicas=none"))):
+        for name, deck, ranks, more in (
+            ("images", RESNET, 1, ()),
+            ("text", GPT, 1, ()),
+            ("averages", RESNET, 1, ("--set", "optimizer.ema=0.9")),
+            ("shards", GPT, 2, ("--set", 'parallel.shard="parameters"')),
+            (
+                "delayed",
+                GPT,
+                2,
+                ("--set", 'parallel.sync="delayed"', "--set", "health.compare_replicas=none"),
+            ),
+        ):
             with self.subTest(name):
-                reports = self.trained(deck, *FOUR, *more, *both, "--set", "run.folder=" + name, ranks=ranks, devices=ranks)
-                rounds = 6 // ranks  # 90 images in sixteens, 820 bytes of text in twelve sequences of 64, two by two
+                reports = self.trained(
+                    deck,
+                    *FOUR,
+                    *more,
+                    *both,
+                    "--set",
+                    "run.folder=" + name,
+                    ranks=ranks,
+                    devices=ranks
+                )
+                rounds = (
+                    6 // ranks
+                )  # 90 images in sixteens, 820 bytes of text in twelve sequences of 64, two by two
                 for _, _, third, fourth in reports:
                     for step in (third, fourth):
                         self.assertEqual({key: step[key] for key in ONCE if key in step}, {})
                     self.assertEqual((third["stream_waits"], third["pageable_copies"]), (1, 1))
                     self.assertNotIn("stream_waits", fourth)
                     of_steps = 2 * (MICRO_BATCHES // ranks + 2)
-                    self.assertIn(third["event_waits"] + fourth["event_waits"] - of_steps - (rounds - 1), (0, 1))
+                    self.assertIn(
+                        third["event_waits"] + fourth["event_waits"] - of_steps - (rounds - 1),
+                        (0, 1),
+                    )
         with self.subTest("a checkpoint alone"):
-            (_, _, third, _), = self.trained(RESNET, *FOUR, *both[:2], "--set", "run.folder=alone")
+            ((_, _, third, _),) = self.trained(
+                RESNET, *FOUR, *both[:2], "--set", "run.folder=alone"
+            )
             self.assertNotIn("stream_waits", third)
             self.assertNotIn("pageable_copies", third)
         with self.subTest("not beside the steps"):
-            (_, _, third, _), = self.trained(RESNET, *FOUR, *both[:2], "--set", "checkpoint.async=false", "--set", "run.folder=at-once")
+            ((_, _, third, _),) = self.trained(
+                RESNET,
+                *FOUR,
+                *both[:2],
+                "--set",
+                "checkpoint.async=false",
+                "--set",
+                "run.folder=at-once"
+            )
             self.assertGreater(third["stream_waits"], 1)
 
     def test_ranks_with_a_device_each(self):
         """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""
-        for name, micro_batches, more in (("data", 2, ()), ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),
-                                          ("parameters", 2, ("--set", 'parallel.shard="parameters"')),
-                                          ("narrow", 2, NARROW), ("narrow-parameters", 2, (*NARROW, "--set", 'parallel.shard="parameters"'))):
+        for name, micro_batches, more in (
+            ("data", 2, ()),
+            ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),
+            ("parameters", 2, ("--set", 'parallel.shard="parameters"')),
+            ("narrow", 2, NARROW),
+            ("narrow-parameters", 2, (*NARROW, "--set", 'parallel.shard="parameters"')),
+        ):
             with self.subTest(name):
-                for steps in self.trained(GPT, *FOUR, *BFLOAT16, *more, "--set", "run.folder=" + name, ranks=2, devices=2):
+                for steps in self.trained(
+                    GPT, *FOUR, *BFLOAT16, *more, "--set", "run.folder=" + name, ranks=2, devices=2
+                ):
                     self.expect_steady(steps, micro_batches)
                     for step in steps[1:]:
                         self.assertGreater(step["exchanges"], 0)
@@ -206,11 +364,31 @@ class CudaStandIn(harness.Case):
         """4096 rows of 1024 are two chunks, 2048 one: each of the 14 exchanges of a micro-batch's rows (forward: embedding, two products in, two out, the head's input; backward: the
         head's, for each product the gather, for those in the sum, the embedding's) is one more."""
         harness.make_text(self.path("long"), words=20000)
-        deck = GPT.replace("width = 128", "width = 1024").replace("context = 64", "context = 2048").replace("layers = 2", "layers = 1").replace("data/text/", "long/")
+        deck = (
+            GPT.replace("width = 128", "width = 1024")
+            .replace("context = 64", "context = 2048")
+            .replace("layers = 2", "layers = 1")
+            .replace("data/text/", "long/")
+        )
         exchanges = []
         for micro in (1, 2):
-            for steps in self.trained(deck, *FOUR, *BFLOAT16, "--set", "parallel.tensor=2", "--set", "parallel.sequence=true", "--set", "batch.micro=%d" % micro,
-                                      "--set", "batch.global=%d" % (2 * micro), "--set", "run.folder=chunks-%d" % micro, ranks=2, devices=2):
+            for steps in self.trained(
+                deck,
+                *FOUR,
+                *BFLOAT16,
+                "--set",
+                "parallel.tensor=2",
+                "--set",
+                "parallel.sequence=true",
+                "--set",
+                "batch.micro=%d" % micro,
+                "--set",
+                "batch.global=%d" % (2 * micro),
+                "--set",
+                "run.folder=chunks-%d" % micro,
+                ranks=2,
+                devices=2
+            ):
                 self.expect_steady(steps, 2)
                 for step in steps[1:]:
                     self.assertEqual(step["exchanges_in_place"], step["exchanges"])
@@ -220,7 +398,9 @@ class CudaStandIn(harness.Case):
 
     def test_a_rank_whose_memory_nccl_does_not_take(self):
         """Then that of none is registered, and the run goes on."""
-        for steps in self.trained(GPT, *FOUR, *BFLOAT16, ranks=2, devices=2, STAND_IN_CUDA_UNREGISTERED="1"):
+        for steps in self.trained(
+            GPT, *FOUR, *BFLOAT16, ranks=2, devices=2, STAND_IN_CUDA_UNREGISTERED="1"
+        ):
             self.expect_steady(steps, 2)
             for step in steps[1:]:
                 self.assertGreater(step["exchanges"], 0)
@@ -230,7 +410,9 @@ class CudaStandIn(harness.Case):
 
     def test_stages_with_a_device_each(self):
         """Messages too: what is sent and what it is received into."""
-        for steps in self.trained(GPT, *FOUR, *BFLOAT16, "--set", "parallel.pipeline=2", ranks=2, devices=2):
+        for steps in self.trained(
+            GPT, *FOUR, *BFLOAT16, "--set", "parallel.pipeline=2", ranks=2, devices=2
+        ):
             for step in steps[1:]:
                 self.assertGreater(step["exchanges"], 0)
                 self.assertEqual(step["exchanges_in_place"], step["exchanges"])

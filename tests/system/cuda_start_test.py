@@ -9,21 +9,32 @@ import harness
 
 
 def driver_is_here():
-    listed = subprocess.run(["ldconfig", "-p"], stdout=subprocess.PIPE, text=True, env=dict(os.environ, PATH=os.environ["PATH"] + ":/sbin:/usr/sbin"))
+    listed = subprocess.run(
+        ["ldconfig", "-p"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PATH=os.environ["PATH"] + ":/sbin:/usr/sbin"),
+    )
     return "libcuda.so.1" in listed.stdout
 
 
 class CudaStart(harness.Case):
     def test_the_driver_library_is_not_linked(self):
-        needed = subprocess.run(["readelf", "-d", harness.TRIREME], stdout=subprocess.PIPE, text=True, check=True).stdout
+        needed = subprocess.run(
+            ["readelf", "-d", harness.TRIREME], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
         self.assertRegex(needed, r"NEEDED.*libcudart\.so", "this is no CUDA build")
-        loaded = subprocess.run(["ldd", harness.TRIREME], stdout=subprocess.PIPE, text=True, check=True).stdout
+        loaded = subprocess.run(
+            ["ldd", harness.TRIREME], stdout=subprocess.PIPE, text=True, check=True
+        ).stdout
         self.assertNotRegex(needed + loaded, r"libcuda\.so")
         self.assertNotIn("not found", loaded)
 
     def test_help_of_every_command(self):
         text = self.works("--help")
-        commands = re.findall(r"^  (train|check|evaluate|shard|inspect|verify|import|export)\b", text, re.MULTILINE)
+        commands = re.findall(
+            r"^  (train|check|evaluate|shard|inspect|verify|import|export)\b", text, re.MULTILINE
+        )
         self.assertEqual(len(commands), 8, text)
         for command in commands:
             self.works(command, "--help")

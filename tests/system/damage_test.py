@@ -43,7 +43,9 @@ class Damage(harness.Case):
         self.assertIn("step_000000015.h5", result.text)
         self.assertIn("goes on from run/checkpoints/step_000000010.h5", result.text)
         self.assertTrue(os.path.exists(self.newest))  # written anew by the run that went on
-        self.assertTrue([name for name in os.listdir(self.path("run/checkpoints")) if "damaged" in name])
+        self.assertTrue(
+            [name for name in os.listdir(self.path("run/checkpoints")) if "damaged" in name]
+        )
 
     def test_a_flipped_bit_is_passed_over(self):
         change(self.newest, os.path.getsize(self.newest) // 2)
@@ -67,26 +69,46 @@ class Damage(harness.Case):
         change(self.newest, 5000)
         result = harness.run("inspect", "run/checkpoints", cwd=self.folder)
         self.assertEqual(result.returncode, 0, result.text)
-        for words in ("folder of checkpoints", "newest checkpoint run/checkpoints/step_000000010.h5 (step 10)", "damaged: run/checkpoints/step_000000015.h5"):
+        for words in (
+            "folder of checkpoints",
+            "newest checkpoint run/checkpoints/step_000000010.h5 (step 10)",
+            "damaged: run/checkpoints/step_000000015.h5",
+        ):
             self.assertIn(words, result.stdout)
 
     def test_a_disk_that_fails_under_hdf5_itself_ends_the_run_with_1(self):
         """HDF5 cannot make its file, or cannot close it, and must not try again when the process or MPI ends."""
         everywhere = EIO.replace("place < 100000", "0")
         self.assertNotEqual(everywhere, EIO)
-        for name, source, words in (("made", everywhere, "cannot be created"), ("closed", EIO, "closing an HDF5 object")):
+        for name, source, words in (
+            ("made", everywhere, "cannot be created"),
+            ("closed", EIO, "closing an HDF5 object"),
+        ):
             library = self.preloaded(name, source)
             for way in ("true", "false"):
                 with self.subTest(what=name, asynchronous=way):
                     folder = name + way
-                    result = harness.run("train", "deck.toml", "--set", "run.folder=" + folder, "--set", "checkpoint.async=" + way, ranks=2, cwd=self.folder,
-                                         env={"LD_PRELOAD": library, "TRIREME_TEST_EIO": "write"})
+                    result = harness.run(
+                        "train",
+                        "deck.toml",
+                        "--set",
+                        "run.folder=" + folder,
+                        "--set",
+                        "checkpoint.async=" + way,
+                        ranks=2,
+                        cwd=self.folder,
+                        env={"LD_PRELOAD": library, "TRIREME_TEST_EIO": "write"},
+                    )
                     if harness.ended_by_hdf5(result):
                         self.assertEqual(harness.checkpoints(self.path(folder)), [])
                         continue
                     self.assertEqual(result.returncode, 1, result.text)
                     self.assertIn(words, result.text)
-                    self.assertEqual(len([line for line in result.text.splitlines() if "error: " in line]), 1, result.text)
+                    self.assertEqual(
+                        len([line for line in result.text.splitlines() if "error: " in line]),
+                        1,
+                        result.text,
+                    )
                     self.assertEqual(os.listdir(self.path(folder, "checkpoints")), [])
                     with open(self.path(folder, "exit.json")) as file:
                         self.assertEqual(json.load(file)["code"], 1)

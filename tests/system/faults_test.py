@@ -1,6 +1,7 @@
 """Faults on purpose: ranks that are killed, stopped, slow, that compute nonsense or hold a flipped bit; a launcher that is killed; folders that go away or
 fill up under a run; checkpoints that are damaged. Each ends with the right code and one clear line, leaves no process and no temporary file behind, and the
-run's bits are in the end those of an undisturbed one. Nothing here depends on how fast the machine is: what must have happened is waited for."""
+run's bits are in the end those of an undisturbed one. Nothing here depends on how fast the machine is: what must have happened is waited for.
+"""
 
 import ctypes
 import json
@@ -15,11 +16,34 @@ import harness
 
 STEPS = 20
 LAST = "checkpoints/step_%09d.h5" % STEPS
-ARGUMENTS = ("--set", "run.stop=%d steps" % STEPS, "--set", "evaluate.every=10 steps", "--set", "checkpoint.best=none")
-PHASES = ("checkpoint-begin", "checkpoint-copy", "checkpoint-write", "checkpoint-close", "checkpoint-rename", "checkpoint-renamed", "checkpoint-rotate")
+ARGUMENTS = (
+    "--set",
+    "run.stop=%d steps" % STEPS,
+    "--set",
+    "evaluate.every=10 steps",
+    "--set",
+    "checkpoint.best=none",
+)
+PHASES = (
+    "checkpoint-begin",
+    "checkpoint-copy",
+    "checkpoint-write",
+    "checkpoint-close",
+    "checkpoint-rename",
+    "checkpoint-renamed",
+    "checkpoint-rotate",
+)
 # Which checkpoint is the newest after a kill in the one of step 10: that of step 5 is in place before another one begins. Rank 0 renames; how far it has come when another
 # rank is just before or after that is open.
-NEWEST = {"checkpoint-begin": 5, "checkpoint-copy": 5, "checkpoint-write": 5, "checkpoint-close": 5, "checkpoint-rename": 5, "checkpoint-renamed": 10, "checkpoint-rotate": 10}
+NEWEST = {
+    "checkpoint-begin": 5,
+    "checkpoint-copy": 5,
+    "checkpoint-write": 5,
+    "checkpoint-close": 5,
+    "checkpoint-rename": 5,
+    "checkpoint-renamed": 10,
+    "checkpoint-rotate": 10,
+}
 LOUD = {"OMPI_MCA_orte_execute_quiet": "0"}  # the launcher says what it says to users
 DEADLINE = 4  # seconds; grows with the ranks on a core. Less than a busy machine lets a process wait for would blame a healthy rank
 LONG_AGO = 3600  # seconds: a rank that sleeps so long is ended by somebody else
@@ -50,7 +74,18 @@ class Faults(harness.Case):
 
     def run_with(self, fault, *more, ranks=2, env={}):
         """Runs the program with a fault of its own making."""
-        return harness.run("train", "deck.toml", *ARGUMENTS, *more, "--allow-faults", "--set", "debug.fault=" + fault, ranks=ranks, cwd=self.folder, env=env)
+        return harness.run(
+            "train",
+            "deck.toml",
+            *ARGUMENTS,
+            *more,
+            "--allow-faults",
+            "--set",
+            "debug.fault=" + fault,
+            ranks=ranks,
+            cwd=self.folder,
+            env=env
+        )
 
     def start_held(self, *more, ranks=2):
         return super().start_held(*ARGUMENTS, *more, ranks=ranks, env=LOUD)
@@ -66,13 +101,17 @@ class Faults(harness.Case):
         """No process of this test's folder is left behind, and what is named as a checkpoint is one."""
         harness.wait_for(lambda: not harness.processes_in(self.folder), "all processes gone")
         for name in harness.checkpoints(self.path("run")):
-            self.assertEqual(harness.run("verify", self.path("run/checkpoints", name)).returncode, 0, name)
+            self.assertEqual(
+                harness.run("verify", self.path("run/checkpoints", name)).returncode, 0, name
+            )
 
     def assert_goes_on(self, ranks=1):
         """The same command without the fault ends with the bits of a run that was never disturbed, and no temporary file is left."""
         self.train(*ARGUMENTS, ranks=ranks)
         self.assertEqual(harness.digest(self.path("run", LAST)), self.whole)
-        self.assertFalse([name for name in os.listdir(self.path("run/checkpoints")) if ".tmp" in name])
+        self.assertFalse(
+            [name for name in os.listdir(self.path("run/checkpoints")) if ".tmp" in name]
+        )
 
     def assert_launcher_names(self, text, rank):
         """What is said is the launcher's own: the signal, and rank and host (of hydra, the process and its host). Of ours, and of MPI in any rank, nothing."""
@@ -80,8 +119,19 @@ class Faults(harness.Case):
             self.assertRegex(text, r"PID \d+ RUNNING AT \S+\n")
             self.assertRegex(text, r"Killed \(signal 9\)|KILLED BY SIGNAL: 9")
         else:
-            self.assertEqual(re.findall(r"noticed that process rank (\d+) with PID \d+ on node \S+ exited on\s+signal 9", text), [str(rank)], text)
-        self.assertEqual([line for line in text.splitlines() if re.search(r"error: |MPI_|PMI|\*\*\*", line)], [], text)
+            self.assertEqual(
+                re.findall(
+                    r"noticed that process rank (\d+) with PID \d+ on node \S+ exited on\s+signal 9",
+                    text,
+                ),
+                [str(rank)],
+                text,
+            )
+        self.assertEqual(
+            [line for line in text.splitlines() if re.search(r"error: |MPI_|PMI|\*\*\*", line)],
+            [],
+            text,
+        )
 
     def test_faults_are_refused_unless_allowed(self):
         fault = ("--set", "debug.fault=kill rank 0 step 1")
@@ -89,7 +139,16 @@ class Faults(harness.Case):
         if result.returncode == 2:  # a test build allows them
             self.assertIn("--allow-faults", result.text)
             self.assertFalse(os.path.exists(self.path("run")))
-        for wrong in ("kill", "kill rank 1", "kil rank 1 step 2", "sleep rank 1 step 2", "kill rank 1 step 0", "kill rank 1 step 4..2", "kill rank 1 step 2 phase lunch", "kill rank 1 step 2 phase"):
+        for wrong in (
+            "kill",
+            "kill rank 1",
+            "kil rank 1 step 2",
+            "sleep rank 1 step 2",
+            "kill rank 1 step 0",
+            "kill rank 1 step 4..2",
+            "kill rank 1 step 2 phase lunch",
+            "kill rank 1 step 2 phase",
+        ):
             result = self.train("--allow-faults", "--set", "debug.fault=" + wrong, expect=2)
             self.assertIn("debug.fault", result.text)
 
@@ -101,7 +160,9 @@ class Faults(harness.Case):
         self.assert_launcher_names(result.text, rank)
         self.assert_nothing_left()
         self.assertFalse(os.path.exists(self.path("run", "exit.json")))
-        self.assertIn(harness.checkpoints(self.path("run"))[-1], ("step_000000005.h5", "step_000000010.h5"))  # whether the thread had the second in place yet
+        self.assertIn(
+            harness.checkpoints(self.path("run"))[-1], ("step_000000005.h5", "step_000000010.h5")
+        )  # whether the thread had the second in place yet
         self.assert_goes_on(2)
 
     def test_the_first_rank_killed_in_a_step(self):
@@ -118,12 +179,24 @@ class Faults(harness.Case):
             if phase == "checkpoint-copy" and way == "false":
                 continue  # there is none
             with self.subTest(phase):
-                anew = ("--restart", "none", "--set", "checkpoint.keep=1", "--set", "checkpoint.async=" + way)
-                result = self.run_with("kill rank %d step 10 phase %s" % (rank, phase), *anew, env=LOUD)
+                anew = (
+                    "--restart",
+                    "none",
+                    "--set",
+                    "checkpoint.keep=1",
+                    "--set",
+                    "checkpoint.async=" + way,
+                )
+                result = self.run_with(
+                    "kill rank %d step 10 phase %s" % (rank, phase), *anew, env=LOUD
+                )
                 self.assertEqual(result.returncode, harness.code_of_killed(), result.text)
                 self.assert_launcher_names(result.text, rank)
                 self.assert_nothing_left()
-                self.assertIn(step_of(harness.checkpoints(self.path("run"))[-1]), (5, 10) if rank > 0 and "rename" in phase else (NEWEST[phase],))
+                self.assertIn(
+                    step_of(harness.checkpoints(self.path("run"))[-1]),
+                    (5, 10) if rank > 0 and "rename" in phase else (NEWEST[phase],),
+                )
                 self.assert_goes_on()
 
     def test_the_first_rank_killed_in_each_phase_of_a_checkpoint_beside_training(self):
@@ -141,13 +214,17 @@ class Faults(harness.Case):
     def test_a_killed_launcher_takes_its_ranks_along(self):
         """They leave once they miss it, also where one of them sleeps and the others wait for it."""
         fault = ("--allow-faults", "--set", "debug.fault=sleep %d rank 0 step 12" % LONG_AGO)
-        process = harness.start("train", "deck.toml", *ARGUMENTS, *fault, ranks=2, cwd=self.folder, env=LOUD)
+        process = harness.start(
+            "train", "deck.toml", *ARGUMENTS, *fault, ranks=2, cwd=self.folder, env=LOUD
+        )
         harness.wait_for(lambda: harness.row_count(self.path("run"), "train") >= 11, "11 steps")
         process.kill()
         text, _ = process.communicate(timeout=harness.PATIENCE)
         self.assert_nothing_left()
         self.assertEqual(self.errors_of(text), [])
-        if os.path.exists(self.path("run", "exit.json")):  # Open MPI 4 ends its ranks before they miss it
+        if os.path.exists(
+            self.path("run", "exit.json")
+        ):  # Open MPI 4 ends its ranks before they miss it
             record = self.exit_record()
             self.assertEqual((record["code"], record["step"]), (77, 11))
             self.assertIn("the launcher, or its part on ", record["reason"])
@@ -157,33 +234,63 @@ class Faults(harness.Case):
         """A rank, the launcher, or all at once, at moments from the start of a process to some steps on; TRIREME_TEST_KILLS says how often. Until the last of
         them no run comes to its end, however long a busy machine lets this script wait."""
         kills = int(os.environ.get("TRIREME_TEST_KILLS", "4"))
-        one_rate = ("--set", "schedule.kind=constant", "--set", "schedule.rate=1e-4", *ARGUMENTS[2:])  # so that the last step, which is known at the end only, changes none before it
+        one_rate = (
+            "--set",
+            "schedule.kind=constant",
+            "--set",
+            "schedule.rate=1e-4",
+            *ARGUMENTS[2:],
+        )  # so that the last step, which is known at the end only, changes none before it
         rng = random.Random(kills)
         for start in range(kills):
-            process = harness.start("train", "deck.toml", *one_rate, "--set", "run.stop=1000000 steps", ranks=1 + start % 2, cwd=self.folder)
+            process = harness.start(
+                "train",
+                "deck.toml",
+                *one_rate,
+                "--set",
+                "run.stop=1000000 steps",
+                ranks=1 + start % 2,
+                cwd=self.folder
+            )
             rows = harness.row_count(self.path("run"), "train") + rng.choice((0, 0, 1, 3, 6, 10))
-            harness.wait_for(lambda: process.poll() is not None or harness.row_count(self.path("run"), "train") >= rows, "more steps")
-            time.sleep(rng.uniform(0, 0.4) if rng.random() < 0.3 else 0)  # in the middle of a start, too
+            harness.wait_for(
+                lambda: process.poll() is not None
+                or harness.row_count(self.path("run"), "train") >= rows,
+                "more steps",
+            )
+            time.sleep(
+                rng.uniform(0, 0.4) if rng.random() < 0.3 else 0
+            )  # in the middle of a start, too
             self.assertIsNone(process.poll())
             self.kill_some(rng, process)
             text, _ = process.communicate(timeout=harness.PATIENCE)
             harness.wait_for(lambda: not harness.processes_in(self.folder), "all processes gone")
             self.assertNotIn(process.returncode, (0, 2, 75, 76, 77), text)
-        steps = 10 + max([row["step"] for row in harness.rows_so_far(self.path("run"), "train")], default=0)
+        steps = 10 + max(
+            [row["step"] for row in harness.rows_so_far(self.path("run"), "train")], default=0
+        )
         if kills > 4:
             print("%d kills in a run of %d steps" % (kills, steps))
         until = (*one_rate, "--set", "run.stop=%d steps" % steps)
         self.train(*until)
         self.train(*until, "--set", "run.folder=whole")
         last = "checkpoints/step_%09d.h5" % steps
-        self.assertEqual(harness.digest(self.path("run", last)), harness.digest(self.path("whole", last)))
+        self.assertEqual(
+            harness.digest(self.path("run", last)), harness.digest(self.path("whole", last))
+        )
         self.assertEqual(self.metrics("run"), self.metrics("whole"))
-        self.assertFalse([name for name in os.listdir(self.path("run/checkpoints")) if ".tmp" in name])
+        self.assertFalse(
+            [name for name in os.listdir(self.path("run/checkpoints")) if ".tmp" in name]
+        )
 
     def metrics(self, folder):
         rows = harness.read_rows(self.path(folder))
         keys = {"train": ("loss", "grad_norm"), "evaluate": ("loss", "top1", "top5", "samples")}
-        return {(row["kind"], row["step"], row.get("split")): [row[key] for key in keys[row["kind"]]] for row in rows if row["kind"] in keys}
+        return {
+            (row["kind"], row["step"], row.get("split")): [row[key] for key in keys[row["kind"]]]
+            for row in rows
+            if row["kind"] in keys
+        }
 
     def kill_some(self, rng, process):
         """SIGKILL to one rank, to the launcher, or to all of them."""
@@ -197,7 +304,9 @@ class Faults(harness.Case):
     # Ranks that do not answer
 
     def stop_rank(self, rank):
-        result = self.run_with("stop rank %d step 12" % rank, "--set", "health.watchdog=%g seconds" % DEADLINE)
+        result = self.run_with(
+            "stop rank %d step 12" % rank, "--set", "health.watchdog=%g seconds" % DEADLINE
+        )
         self.assertEqual(result.returncode, 77, result.text)
         said = self.errors_of(result.text)
         self.assertEqual(len(said), 1, result.text)
@@ -219,12 +328,22 @@ class Faults(harness.Case):
     def test_the_last_rank_stopped_is_named(self):
         self.stop_rank(1)
 
-    def test_a_rank_that_stands_still_though_its_signs_go_on_is_named_with_what_the_others_wait_for(self):
-        result = self.run_with("sleep %d rank 1 step 12" % LONG_AGO, "--set", "health.watchdog=%g seconds" % (DEADLINE / 2), ranks=4)
+    def test_a_rank_that_stands_still_though_its_signs_go_on_is_named_with_what_the_others_wait_for(
+        self,
+    ):
+        result = self.run_with(
+            "sleep %d rank 1 step 12" % LONG_AGO,
+            "--set",
+            "health.watchdog=%g seconds" % (DEADLINE / 2),
+            ranks=4,
+        )
         self.assertEqual(result.returncode, 77, result.text)
         self.assertRegex(result.text, r"error: rank 1 on \S+ stands still for \d")
         self.assertEqual(len(self.errors_of(result.text)), 1, result.text)
-        self.assertRegex(result.text, r"rank 0 on \S+: last known: step 12, phase step; .* waiting: \S+ \d+ trireme/")
+        self.assertRegex(
+            result.text,
+            r"rank 0 on \S+: last known: step 12, phase step; .* waiting: \S+ \d+ trireme/",
+        )
         self.assert_nothing_left()
         self.assertIn("rank 1", self.exit_record()["reason"])
 
@@ -232,17 +351,33 @@ class Faults(harness.Case):
         """By what it sleeps, where a busy machine does not hold up the other one for as long: then it sleeps longer. Other rows may name who was held up by others."""
         for seconds in (1, 8, 30):
             shutil.rmtree(self.path("run"), ignore_errors=True)
-            result = self.run_with("sleep %d rank 1 step 5..8" % seconds, "--set", "monitor.every=2 steps")
+            result = self.run_with(
+                "sleep %d rank 1 step 5..8" % seconds, "--set", "monitor.every=2 steps"
+            )
             self.assertEqual(result.returncode, 0, result.text)
-            slow = [(row["step"], re.match(r"rank (\d) on \S+ is slow: busy for ([0-9.]+) s a step", row["detail"])) for row in self.events("slow_rank") if row["step"] in (6, 8)]
+            slow = [
+                (
+                    row["step"],
+                    re.match(
+                        r"rank (\d) on \S+ is slow: busy for ([0-9.]+) s a step", row["detail"]
+                    ),
+                )
+                for row in self.events("slow_rank")
+                if row["step"] in (6, 8)
+            ]
             if [(step, said[1]) for step, said in slow] == [(6, "1"), (8, "1")]:
                 break
         self.assertEqual([(step, said[1]) for step, said in slow], [(6, "1"), (8, "1")])
         for _, said in slow:
             self.assertGreaterEqual(float(said[2]), seconds)
         # Once, not in each row; where the machine itself made it slow before, the warning came then.
-        rows = [row["step"] for row in self.events("slow_rank") if row["detail"].startswith("rank 1 ")]
-        warned = [int(step) for step in re.findall(r"warning: step (\d+): rank 1 on \S+ is slow", result.text)]
+        rows = [
+            row["step"] for row in self.events("slow_rank") if row["detail"].startswith("rank 1 ")
+        ]
+        warned = [
+            int(step)
+            for step in re.findall(r"warning: step (\d+): rank 1 on \S+ is slow", result.text)
+        ]
         self.assertEqual(warned, [step for step in rows if step - 2 not in rows], result.text)
         self.assertEqual(harness.digest(self.path("run", LAST)), self.whole)
 
@@ -256,7 +391,9 @@ class Faults(harness.Case):
         self.assertEqual(process.returncode, 75, text)
         self.assert_nothing_left()
         record = self.exit_record()
-        self.assertEqual((record["code"], record["checkpoint"]), (75, harness.checkpoints(self.path("run"))[-1]))
+        self.assertEqual(
+            (record["code"], record["checkpoint"]), (75, harness.checkpoints(self.path("run"))[-1])
+        )
         self.assertEqual(record["step"], step_of(record["checkpoint"]))
         self.assertLessEqual(record["step"], 13)
         self.assertIn("signal", record["reason"])
@@ -266,7 +403,9 @@ class Faults(harness.Case):
     def test_a_second_job_in_the_folder_is_refused_and_the_first_goes_on(self):
         process, pids, held = self.start_held()
         result = self.train(*ARGUMENTS, ranks=2, expect=2)
-        self.assertRegex(result.text, r"run\.lock: this run folder is in use by process %d on host \S+" % held)
+        self.assertRegex(
+            result.text, r"run\.lock: this run folder is in use by process %d on host \S+" % held
+        )
         self.assertEqual(len(self.errors_of(result.text)), 1, result.text)
         text = self.end_of(process, held)
         self.assertEqual(process.returncode, 0, text)
@@ -293,27 +432,46 @@ class Faults(harness.Case):
         self.assertEqual(len(self.events("rollback")), 1)
         self.assertIn("from step 14 to 10", self.events("rollback")[0]["detail"])
         rows = [row for row in harness.read_rows(self.path("run"), "train")]
-        self.assertEqual([row["step"] for row in rows], list(range(1, 15)) + list(range(11, STEPS + 1)))
-        self.assertAlmostEqual(rows[14]["epoch"] - rows[13]["epoch"], rows[1]["epoch"] - rows[0]["epoch"])  # the data did not go back
+        self.assertEqual(
+            [row["step"] for row in rows], list(range(1, 15)) + list(range(11, STEPS + 1))
+        )
+        self.assertAlmostEqual(
+            rows[14]["epoch"] - rows[13]["epoch"], rows[1]["epoch"] - rows[0]["epoch"]
+        )  # the data did not go back
 
     def test_too_many_roll_backs_end_the_run(self):
-        result = self.run_with("nan rank 1 step 11..100", "--set", "health.rollback_after=2", "--set", "health.rollbacks=2", "--set", "run.stop=40 steps")
+        result = self.run_with(
+            "nan rank 1 step 11..100",
+            "--set",
+            "health.rollback_after=2",
+            "--set",
+            "health.rollbacks=2",
+            "--set",
+            "run.stop=40 steps",
+        )
         self.assertEqual(result.returncode, 76, result.text)
         self.assertEqual(len(self.events("rollback")), 2)
         self.assertEqual(len(self.events("diverged")), 1)
         self.assertEqual(self.exit_record()["code"], 76)
 
     def test_a_flipped_bit_is_found_and_taken_back(self):
-        result = self.run_with("flip rank 2 step 13", "--set", "health.compare_replicas=2 steps", ranks=4)
+        result = self.run_with(
+            "flip rank 2 step 13", "--set", "health.compare_replicas=2 steps", ranks=4
+        )
         self.assertEqual(result.returncode, 0, result.text)
-        self.assertRegex(result.text, r"replicas that should be alike differ at rank 2 on \S+: back from step 14 to 10")
+        self.assertRegex(
+            result.text,
+            r"replicas that should be alike differ at rank 2 on \S+: back from step 14 to 10",
+        )
         self.assertEqual(len(self.events("rollback")), 1)
         self.assertEqual(harness.digest(self.path("run", LAST)), self.whole)
 
     def test_a_flipped_bit_without_a_checkpoint_ends_the_run(self):
         result = self.run_with("flip rank 1 step 3", "--set", "health.compare_replicas=4 steps")
         self.assertEqual(result.returncode, 77, result.text)
-        self.assertRegex(result.text, r"differ at rank 0 on \S+, rank 1 on")  # of two nobody can say which
+        self.assertRegex(
+            result.text, r"differ at rank 0 on \S+, rank 1 on"
+        )  # of two nobody can say which
         self.assertEqual(len(self.events("replicas_differ")), 1)
         self.assert_goes_on()
 
@@ -335,7 +493,10 @@ class Faults(harness.Case):
         folder = self.path("run").encode()
         mounted = libc.mount(folder, folder, None, MS_BIND, None) == 0
         try:
-            mounted = mounted and libc.mount(None, folder, None, MS_BIND | MS_REMOUNT | MS_RDONLY, None) == 0
+            mounted = (
+                mounted
+                and libc.mount(None, folder, None, MS_BIND | MS_REMOUNT | MS_RDONLY, None) == 0
+            )
             before = harness.checkpoints(self.path("run"))
             text = self.end_of(process, held)
         finally:
@@ -362,6 +523,7 @@ class Faults(harness.Case):
                 byte = file.read(1)[0]
                 file.seek(-1, 1)
                 file.write(b"%c" % (byte ^ 4))
+
             return at
 
         def after(mark, bytes):
@@ -369,10 +531,17 @@ class Faults(harness.Case):
                 found = file.read().find(mark)
                 self.assertGreater(found, 0)
                 return found + bytes
+
             return place
 
-        kinds = {"cut short": cut, "zeroed": zero, "flipped in the seal": flip(lambda file, bytes: 100), "flipped in the superblock": flip(after(b"\x89HDF", 9)),
-                 "flipped in an object header": flip(after(b"OHDR", 6)), "flipped in the data": flip(lambda file, bytes: bytes // 2)}
+        kinds = {
+            "cut short": cut,
+            "zeroed": zero,
+            "flipped in the seal": flip(lambda file, bytes: 100),
+            "flipped in the superblock": flip(after(b"\x89HDF", 9)),
+            "flipped in an object header": flip(after(b"OHDR", 6)),
+            "flipped in the data": flip(lambda file, bytes: bytes // 2),
+        }
         for kind, damage in kinds.items():
             with self.subTest(kind):
                 shutil.rmtree(self.path("run"), ignore_errors=True)
@@ -383,8 +552,12 @@ class Faults(harness.Case):
                 result = self.train(*ARGUMENTS)
                 said = [line for line in result.text.splitlines() if line.startswith("warning: ")]
                 self.assertEqual(len(said), 1, result.text)
-                self.assertIn("step_%09d.h5 is set aside as step_%09d.h5.damaged" % (STEPS, STEPS), said[0])
-                self.assertIn("goes on from run/checkpoints/step_%09d.h5" % (STEPS - 5), result.text)
+                self.assertIn(
+                    "step_%09d.h5 is set aside as step_%09d.h5.damaged" % (STEPS, STEPS), said[0]
+                )
+                self.assertIn(
+                    "goes on from run/checkpoints/step_%09d.h5" % (STEPS - 5), result.text
+                )
                 self.assertEqual(harness.digest(path), self.whole)
 
 

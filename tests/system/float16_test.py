@@ -8,8 +8,13 @@ FLOAT16 = ("--set", "precision.compute=float16")
 DETERMINISTIC = ("--set", "run.deterministic=true")
 TWELVE = "checkpoints/step_000000012.h5"
 # Far above what any gradient of these models can be seeded with: a loss of 1/64 times it is out of float16's range.
-HUGE = 2 ** 26
-LARGE = ("--set", "precision.loss_scale.initial=%d" % HUGE, "--set", "precision.loss_scale.interval=4")
+HUGE = 2**26
+LARGE = (
+    "--set",
+    "precision.loss_scale.initial=%d" % HUGE,
+    "--set",
+    "precision.loss_scale.interval=4",
+)
 
 
 class Float16(harness.Case):
@@ -21,12 +26,30 @@ class Float16(harness.Case):
         harness.make_text(cls.shared + "/text")
 
     def write(self, model):
-        deck = {"resnet": harness.DECK, "gpt": harness.GPT_DECK.replace('"text/', '"data/text/')}[model]
+        deck = {"resnet": harness.DECK, "gpt": harness.GPT_DECK.replace('"text/', '"data/text/')}[
+            model
+        ]
         self.write_deck(deck)
 
     def rows(self, folder, *more, ranks=1, steps=12):
-        self.train("--set", "run.folder=" + folder, "--set", "run.stop=%d steps" % steps, "--set", "schedule.length=12 steps", "--set", "schedule.warmup=1 step",
-                   "--set", "monitor.every=1 step", "--set", "checkpoint.every=6 steps", "--set", "evaluate.every=6 steps", *more, ranks=ranks)
+        self.train(
+            "--set",
+            "run.folder=" + folder,
+            "--set",
+            "run.stop=%d steps" % steps,
+            "--set",
+            "schedule.length=12 steps",
+            "--set",
+            "schedule.warmup=1 step",
+            "--set",
+            "monitor.every=1 step",
+            "--set",
+            "checkpoint.every=6 steps",
+            "--set",
+            "evaluate.every=6 steps",
+            *more,
+            ranks=ranks
+        )
         return harness.read_rows(self.path(folder), "train")
 
     def expect_near_float32(self, rate):
@@ -58,8 +81,12 @@ class Float16(harness.Case):
                 self.assertEqual(after["loss_scale"], before["loss_scale"] / 2)
             else:
                 good += 1
-                self.assertEqual(after["loss_scale"], before["loss_scale"] * (2 if good % 4 == 0 else 1))
-        self.assertGreater(sum(row["skipped"] for row in rows), 5)  # as many as end a run whose steps are bad
+                self.assertEqual(
+                    after["loss_scale"], before["loss_scale"] * (2 if good % 4 == 0 else 1)
+                )
+        self.assertGreater(
+            sum(row["skipped"] for row in rows), 5
+        )  # as many as end a run whose steps are bad
         self.assertLess(sum(row["skipped"] for row in rows), len(rows) - 4)
 
     def test_a_scale_that_is_too_large_falls_and_the_run_goes_on(self):
@@ -68,23 +95,55 @@ class Float16(harness.Case):
             rows = self.rows(model, *FLOAT16, *LARGE, "--set", "schedule.length=40 steps", steps=40)
             self.expect_scale_to_settle(rows)
             self.assertLess(rows[-1]["loss"], rows[0]["loss"])
-            info = json.loads(harness.run("inspect", "--json", self.path(model, "checkpoints/step_000000036.h5")).stdout)
+            info = json.loads(
+                harness.run(
+                    "inspect", "--json", self.path(model, "checkpoints/step_000000036.h5")
+                ).stdout
+            )
             self.assertEqual(info["updates"], 36 - sum(row["skipped"] for row in rows[:36]))
-            events = [row for row in harness.read_rows(self.path(model), "event") if row["event"] == "skipped_step"]
+            events = [
+                row
+                for row in harness.read_rows(self.path(model), "event")
+                if row["event"] == "skipped_step"
+            ]
             self.assertIn("at loss scale %.6g" % HUGE, events[0]["detail"])
-            self.assertEqual([row for row in harness.read_rows(self.path(model), "event") if row["event"] == "rollback"], [])
+            self.assertEqual(
+                [
+                    row
+                    for row in harness.read_rows(self.path(model), "event")
+                    if row["event"] == "rollback"
+                ],
+                [],
+            )
 
     def test_at_its_floor_steps_are_bad_ones(self):
         self.write("resnet")
-        result = harness.run("train", "deck.toml", *FLOAT16, "--set", "precision.loss_scale.initial=4", "--allow-faults", "--set", "debug.fault=nan rank 0 step 2..30",
-                             "--set", "run.stop=30 steps", cwd=self.folder)
+        result = harness.run(
+            "train",
+            "deck.toml",
+            *FLOAT16,
+            "--set",
+            "precision.loss_scale.initial=4",
+            "--allow-faults",
+            "--set",
+            "debug.fault=nan rank 0 step 2..30",
+            "--set",
+            "run.stop=30 steps",
+            cwd=self.folder
+        )
         self.assertEqual(result.returncode, 76, result.text)
         rows = harness.read_rows(self.path("run"), "train")
         self.assertEqual([row["loss_scale"] for row in rows[:8]], [4, 4, 2, 1, 1, 1, 1, 1])
 
     def test_a_restart_gives_the_bits_of_a_run_that_was_never_stopped(self):
         """The scale falls before the stop, and grows behind it by steps that were counted before."""
-        more = (*FLOAT16, *DETERMINISTIC, *LARGE, "--set", "precision.loss_scale.initial=%d" % 2 ** 22)
+        more = (
+            *FLOAT16,
+            *DETERMINISTIC,
+            *LARGE,
+            "--set",
+            "precision.loss_scale.initial=%d" % 2**22,
+        )
         for model in ("resnet", "gpt"):
             for sync in ("step", "delayed"):
                 with self.subTest(model=model, sync=sync):
@@ -95,7 +154,10 @@ class Float16(harness.Case):
                     again = self.rows(name, *both)
                     for key in ("loss", "loss_scale", "grad_norm", "skipped"):
                         self.assertEqual([row[key] for row in again], [row[key] for row in whole])
-                    self.assertEqual(harness.digest(self.path(name, TWELVE)), harness.digest(self.path(name + "-whole", TWELVE)))
+                    self.assertEqual(
+                        harness.digest(self.path(name, TWELVE)),
+                        harness.digest(self.path(name + "-whole", TWELVE)),
+                    )
 
     def test_one_and_two_replicas_have_the_same_bits(self):
         for model in ("resnet", "gpt"):
@@ -114,35 +176,85 @@ class Float16(harness.Case):
         self.write("gpt")
         one = self.rows("one", *FLOAT16, *LARGE)
         self.assertGreater(sum(row["skipped"] for row in one), 0)
-        for ranks, layout in ((2, {"tensor": 2}), (2, {"pipeline": 2}), (4, {"data": 2, "tensor": 2, "shard": "gradients"}), (2, {"data": 2, "offload": '["optimizer"]'})):
+        for ranks, layout in (
+            (2, {"tensor": 2}),
+            (2, {"pipeline": 2}),
+            (4, {"data": 2, "tensor": 2, "shard": "gradients"}),
+            (2, {"data": 2, "offload": '["optimizer"]'}),
+        ):
             with self.subTest(layout=layout):
                 name = "-".join("%s.%s" % item for item in layout.items() if item[0] != "offload")
-                rows = self.rows(name, *FLOAT16, *LARGE, *(word for item in layout.items() for word in ("--set", "parallel.%s=%s" % item)), ranks=ranks)
-                self.assertEqual([(row["loss_scale"], row["skipped"]) for row in rows], [(row["loss_scale"], row["skipped"]) for row in one])
+                rows = self.rows(
+                    name,
+                    *FLOAT16,
+                    *LARGE,
+                    *(
+                        word
+                        for item in layout.items()
+                        for word in ("--set", "parallel.%s=%s" % item)
+                    ),
+                    ranks=ranks
+                )
+                self.assertEqual(
+                    [(row["loss_scale"], row["skipped"]) for row in rows],
+                    [(row["loss_scale"], row["skipped"]) for row in one],
+                )
                 for a, b in zip(one, rows, strict=True):
-                    self.assertLess(abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "step %d" % a["step"])
+                    self.assertLess(
+                        abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "step %d" % a["step"]
+                    )
 
     def test_replicas_that_go_their_own_ways_agree_where_they_are_averaged(self):
         self.write("gpt")
-        more = (*FLOAT16, *LARGE, "--set", "parallel.sync=every 3 steps", "--set", "schedule.length=24 steps")
+        more = (
+            *FLOAT16,
+            *LARGE,
+            "--set",
+            "parallel.sync=every 3 steps",
+            "--set",
+            "schedule.length=24 steps",
+        )
         rows = self.rows("periodic", *more, ranks=2, steps=24)
         self.assertLess(rows[-1]["loss_scale"], HUGE)
         self.assertLess(sum(row["skipped"] for row in rows), 18)
         self.rows("cut", *more, ranks=2, steps=12)
-        self.assertEqual([row["loss"] for row in self.rows("cut", *more, ranks=2, steps=24)], [row["loss"] for row in rows])
+        self.assertEqual(
+            [row["loss"] for row in self.rows("cut", *more, ranks=2, steps=24)],
+            [row["loss"] for row in rows],
+        )
 
     def test_every_optimizer_takes_the_scale_out(self):
         """At a scale that fits from the start the update is that of another scale, but for what rounding makes of small gradients."""
         self.write("resnet")
         for kind, rate in (("sgd", 0.01), ("adamw", 0.001), ("lars", 0.5), ("lamb", 0.001)):
-            more = (*FLOAT16, "--set", "optimizer.kind=" + kind, "--set", "schedule.rate=%g" % rate, "--set", "optimizer.ema=0.9", "--set", "optimizer.clip_norm=1")
+            more = (
+                *FLOAT16,
+                "--set",
+                "optimizer.kind=" + kind,
+                "--set",
+                "schedule.rate=%g" % rate,
+                "--set",
+                "optimizer.ema=0.9",
+                "--set",
+                "optimizer.clip_norm=1",
+            )
             if kind in ("adamw", "lamb"):
                 deck = harness.DECK.replace("momentum = 0.9\n", "")
                 self.write_deck(deck)
-            small, large = (self.rows("%s-%d" % (kind, scale), *more, "--set", "precision.loss_scale.initial=%d" % scale) for scale in (2 ** 12, 2 ** 14))
+            small, large = (
+                self.rows(
+                    "%s-%d" % (kind, scale),
+                    *more,
+                    "--set",
+                    "precision.loss_scale.initial=%d" % scale
+                )
+                for scale in (2**12, 2**14)
+            )
             self.write("resnet")
             for a, b in zip(small, large, strict=True):
-                self.assertLess(abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "%s, step %d" % (kind, a["step"]))
+                self.assertLess(
+                    abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "%s, step %d" % (kind, a["step"])
+                )
                 self.assertLess(abs(a["grad_norm"] - b["grad_norm"]), 0.05 * a["grad_norm"])
 
     def test_a_run_of_another_precision_goes_on_in_float16(self):

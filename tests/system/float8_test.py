@@ -18,8 +18,24 @@ class Float8(harness.Case):
         self.write_deck(harness.GPT_DECK.replace('"text/', '"data/text/'))
 
     def rows(self, folder, *more, ranks=1, steps=12):
-        self.train("--set", "run.folder=" + folder, "--set", "run.stop=%d steps" % steps, "--set", "schedule.length=12 steps", "--set", "schedule.warmup=1 step",
-                   "--set", "monitor.every=1 step", "--set", "checkpoint.every=6 steps", "--set", "evaluate.every=6 steps", *more, ranks=ranks)
+        self.train(
+            "--set",
+            "run.folder=" + folder,
+            "--set",
+            "run.stop=%d steps" % steps,
+            "--set",
+            "schedule.length=12 steps",
+            "--set",
+            "schedule.warmup=1 step",
+            "--set",
+            "monitor.every=1 step",
+            "--set",
+            "checkpoint.every=6 steps",
+            "--set",
+            "evaluate.every=6 steps",
+            *more,
+            ranks=ranks
+        )
         return harness.read_rows(self.path(folder), "train")
 
     def digest(self, folder):
@@ -27,11 +43,31 @@ class Float8(harness.Case):
 
     def test_losses_follow_those_of_bfloat16(self):
         """A number is rounded to 2^-4 of itself in forward. The errors of a product's terms are independent, so that a block's result is off by some 2^-4 of what it
-        adds to the residual stream, which is a small part of it. Measured: 0.13 and 0.18 % at most in twelve steps (bfloat16 and float32 are 0.02 and 0.05 % apart); allowed is 0.5 %."""
-        for model in ((), ("--set", "model.mlp=swiglu", "--set", "model.mlp_width=48", "--set", "model.norm=rms", "--set", "model.positions=rope", "--set", "model.bias=false")):
-            wide, narrow = (self.rows("%s-%d" % (name, len(model)), *precision, *model) for name, precision in (("bfloat16", BFLOAT16), ("float8", FLOAT8)))
+        adds to the residual stream, which is a small part of it. Measured: 0.13 and 0.18 % at most in twelve steps (bfloat16 and float32 are 0.02 and 0.05 % apart); allowed is 0.5 %.
+        """
+        for model in (
+            (),
+            (
+                "--set",
+                "model.mlp=swiglu",
+                "--set",
+                "model.mlp_width=48",
+                "--set",
+                "model.norm=rms",
+                "--set",
+                "model.positions=rope",
+                "--set",
+                "model.bias=false",
+            ),
+        ):
+            wide, narrow = (
+                self.rows("%s-%d" % (name, len(model)), *precision, *model)
+                for name, precision in (("bfloat16", BFLOAT16), ("float8", FLOAT8))
+            )
             for a, b in zip(wide, narrow, strict=True):
-                self.assertLess(abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "step %d" % a["step"])
+                self.assertLess(
+                    abs(a["loss"] - b["loss"]), 0.005 * a["loss"], "step %d" % a["step"]
+                )
                 self.assertEqual((b["skipped"], b["loss_scale"]), (0, 1))
             self.assertNotEqual([row["loss"] for row in wide], [row["loss"] for row in narrow])
             self.assertLess(narrow[-1]["loss"], 0.95 * narrow[0]["loss"])
@@ -40,17 +76,37 @@ class Float8(harness.Case):
         whole = self.rows("whole", *FLOAT8, *DETERMINISTIC)
         self.rows("again", *FLOAT8, *DETERMINISTIC, steps=6)
         again = self.rows("again", *FLOAT8, *DETERMINISTIC)
-        self.assertEqual([(row["loss"], row["grad_norm"]) for row in again], [(row["loss"], row["grad_norm"]) for row in whole])
+        self.assertEqual(
+            [(row["loss"], row["grad_norm"]) for row in again],
+            [(row["loss"], row["grad_norm"]) for row in whole],
+        )
         self.assertEqual(self.digest("again"), self.digest("whole"))
 
     def test_layouts_that_split_no_tensor_have_the_same_bits(self):
         """Micro-batches are the same ones wherever they are computed, and so are their scales."""
         digests, curves, evaluations = {}, {}, {}
-        layouts = ((1, {}), (2, {}), (2, {"shard": "parameters"}), (1, {"recompute": "all"}), (2, {"offload": '["optimizer"]', "shard": "gradients"}))
+        layouts = (
+            (1, {}),
+            (2, {}),
+            (2, {"shard": "parameters"}),
+            (1, {"recompute": "all"}),
+            (2, {"offload": '["optimizer"]', "shard": "gradients"}),
+        )
         for number, (ranks, layout) in enumerate(layouts):
-            rows = self.rows(str(number), *FLOAT8, *DETERMINISTIC, *(word for item in layout.items() for word in ("--set", "parallel.%s=%s" % item)), ranks=ranks)
-            curves[number], digests[number] = [row["loss"] for row in rows], self.digest(str(number))
-            evaluations[number] = [(row["step"], row["loss"]) for row in harness.read_rows(self.path(str(number)), "evaluate")]
+            rows = self.rows(
+                str(number),
+                *FLOAT8,
+                *DETERMINISTIC,
+                *(word for item in layout.items() for word in ("--set", "parallel.%s=%s" % item)),
+                ranks=ranks
+            )
+            curves[number], digests[number] = [row["loss"] for row in rows], self.digest(
+                str(number)
+            )
+            evaluations[number] = [
+                (row["step"], row["loss"])
+                for row in harness.read_rows(self.path(str(number)), "evaluate")
+            ]
         self.assertEqual(len(set(map(tuple, curves.values()))), 1, curves)
         self.assertEqual(len(set(digests.values())), 1, digests)
         self.assertEqual(len(evaluations[0]), 2)
@@ -62,7 +118,15 @@ class Float8(harness.Case):
     def test_stages_have_the_losses_of_one(self):
         one = self.rows("one", *FLOAT8)
         for ranks, schedule in ((2, "1f1b"), (2, "gpipe")):
-            rows = self.rows(schedule, *FLOAT8, "--set", "parallel.pipeline=2", "--set", "parallel.pipeline_schedule=" + schedule, ranks=ranks)
+            rows = self.rows(
+                schedule,
+                *FLOAT8,
+                "--set",
+                "parallel.pipeline=2",
+                "--set",
+                "parallel.pipeline_schedule=" + schedule,
+                ranks=ranks
+            )
             for a, b in zip(one, rows, strict=True):
                 self.assertLess(abs(a["loss"] - b["loss"]), 5e-5 * a["loss"], "step %d" % a["step"])
 
@@ -87,13 +151,27 @@ class Float8(harness.Case):
 
     def test_products_of_other_extents_are_told(self):
         for width, told in ((40, True), (48, False)):
-            result = self.train(*FLOAT8, "--set", "run.folder=%d" % width, "--set", "model.mlp_width=%d" % width)
-            self.assertEqual("model.mlp_width = %d is no multiple of 16: products of that extent are in bfloat16" % width in result.text, told, result.text)
+            result = self.train(
+                *FLOAT8, "--set", "run.folder=%d" % width, "--set", "model.mlp_width=%d" % width
+            )
+            self.assertEqual(
+                "model.mlp_width = %d is no multiple of 16: products of that extent are in bfloat16"
+                % width
+                in result.text,
+                told,
+                result.text,
+            )
             self.assertEqual("no multiple" in result.text, told, result.text)
 
     def test_what_cannot_be_is_refused(self):
-        for deck, more, words in ((harness.GPT_DECK.replace('"text/', '"data/text/'), ("--set", "parallel.tensor=2"), ("parallel.tensor = 2", "tensor = 1")),
-                                  (harness.DECK, (), ("models of images",))):
+        for deck, more, words in (
+            (
+                harness.GPT_DECK.replace('"text/', '"data/text/'),
+                ("--set", "parallel.tensor=2"),
+                ("parallel.tensor = 2", "tensor = 1"),
+            ),
+            (harness.DECK, (), ("models of images",)),
+        ):
             self.write_deck(deck)
             for command in ("train", "check"):
                 result = harness.run(command, "deck.toml", *FLOAT8, *more, cwd=self.folder)
@@ -103,7 +181,15 @@ class Float8(harness.Case):
 
     def test_text_is_generated(self):
         self.rows("run", *FLOAT8)
-        result = harness.run("generate", self.path("run", TWELVE), "--prompt", "the", "--tokens", "8", cwd=self.folder)
+        result = harness.run(
+            "generate",
+            self.path("run", TWELVE),
+            "--prompt",
+            "the",
+            "--tokens",
+            "8",
+            cwd=self.folder,
+        )
         self.assertEqual(result.returncode, 0, result.text)
         self.assertTrue(result.stdout.startswith("the"))
 

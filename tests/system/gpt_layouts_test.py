@@ -53,8 +53,24 @@ every = "1 step"
 tensorboard = false
 """
 
-GPT2 = {"kv_heads": 4, "mlp": "gelu", "norm": "layer", "positions": "learned", "tied": "true", "deterministic": "false", "steps": 8}
-LLAMA = {"kv_heads": 4, "mlp": "swiglu", "norm": "rms", "positions": "rope", "tied": "false", "deterministic": "false", "steps": 8}
+GPT2 = {
+    "kv_heads": 4,
+    "mlp": "gelu",
+    "norm": "layer",
+    "positions": "learned",
+    "tied": "true",
+    "deterministic": "false",
+    "steps": 8,
+}
+LLAMA = {
+    "kv_heads": 4,
+    "mlp": "swiglu",
+    "norm": "rms",
+    "positions": "rope",
+    "tied": "false",
+    "deterministic": "false",
+    "steps": 8,
+}
 
 # ranks, then what the deck's table [parallel] says; micro and accumulation follow from batch.micro
 LAYOUTS = [
@@ -80,16 +96,48 @@ LAYOUTS = [
     (6, {"data": 3, "pipeline": 2, "pipeline_schedule": "gpipe", "shard": "parameters"}),
     (4, {"tensor": 2, "pipeline": 2}),
     (8, {"data": 2, "tensor": 2, "pipeline": 2}),
-    (8, {"data": 2, "tensor": 2, "pipeline": 2, "sequence": "true", "shard": "optimizer", "recompute": "every 2"}),
-    (8, {"data": 2, "tensor": 2, "pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_chunks": 2, "shard": "gradients"}),
-    (12, {"data": 3, "tensor": 2, "pipeline": 2, "pipeline_schedule": "gpipe", "shard": "parameters", "sequence": "true"}),
+    (
+        8,
+        {
+            "data": 2,
+            "tensor": 2,
+            "pipeline": 2,
+            "sequence": "true",
+            "shard": "optimizer",
+            "recompute": "every 2",
+        },
+    ),
+    (
+        8,
+        {
+            "data": 2,
+            "tensor": 2,
+            "pipeline": 2,
+            "pipeline_schedule": "interleaved",
+            "pipeline_chunks": 2,
+            "shard": "gradients",
+        },
+    ),
+    (
+        12,
+        {
+            "data": 3,
+            "tensor": 2,
+            "pipeline": 2,
+            "pipeline_schedule": "gpipe",
+            "shard": "parameters",
+            "sequence": "true",
+        },
+    ),
     (16, {"data": 4, "tensor": 2, "pipeline": 2, "shard": "parameters", "recompute": "all"}),
     (16, {"data": 1, "tensor": 4, "pipeline": 4, "sequence": "true"}),
 ]
 
 
 def name_of(ranks, parallel):
-    return "%d-" % ranks + "-".join("%s.%s" % (key, str(value).replace(" ", "")) for key, value in parallel.items())
+    return "%d-" % ranks + "-".join(
+        "%s.%s" % (key, str(value).replace(" ", "")) for key, value in parallel.items()
+    )
 
 
 class GptLayouts(unittest.TestCase):
@@ -99,13 +147,27 @@ class GptLayouts(unittest.TestCase):
             harness.skip("TRIREME does not name the program")
         cls.folder = tempfile.mkdtemp(prefix="trireme-test-")
         rng = random.Random(5)
-        words = ["".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randrange(2, 8))) for _ in range(60)]
+        words = [
+            "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randrange(2, 8)))
+            for _ in range(60)
+        ]
         for split, count in (("train", 6000), ("validation", 700)):
             text = " ".join(rng.choice(words) for _ in range(count))
             with open(cls.folder + "/" + split + ".bin", "wb") as file:  # tokens below 99 as uint16
                 for byte in text.encode():
                     file.write(bytes([byte - 32, 0]))
-            result = harness.run("shard", "tokens", split + ".bin", "--type", "uint16", "--vocabulary", 99, "--out", "data/" + split, cwd=cls.folder)
+            result = harness.run(
+                "shard",
+                "tokens",
+                split + ".bin",
+                "--type",
+                "uint16",
+                "--vocabulary",
+                99,
+                "--out",
+                "data/" + split,
+                cwd=cls.folder,
+            )
             if result.returncode != 0:
                 raise RuntimeError(result.text)
 
@@ -120,7 +182,16 @@ class GptLayouts(unittest.TestCase):
         settings = []
         for key, value in parallel.items():
             settings += ["--set", "parallel.%s=%s" % (key, value)]
-        result = harness.run("train", "deck.toml", "--set", "run.folder=" + folder, *settings, *more, ranks=ranks, cwd=self.folder)
+        result = harness.run(
+            "train",
+            "deck.toml",
+            "--set",
+            "run.folder=" + folder,
+            *settings,
+            *more,
+            ranks=ranks,
+            cwd=self.folder
+        )
         self.assertEqual(result.returncode, expect, name_of(ranks, parallel) + "\n" + result.text)
         return os.path.join(self.folder, folder)
 
@@ -129,11 +200,23 @@ class GptLayouts(unittest.TestCase):
 
     def check_against(self, one, many, what):
         for a, b in zip(one[0], many[0], strict=True):
-            self.assertLess(abs(a["loss"] - b["loss"]) / a["loss"], 5e-5, "%s, step %d: losses %r and %r" % (what, a["step"], a["loss"], b["loss"]))
-            self.assertLess(abs(a["grad_norm"] - b["grad_norm"]) / a["grad_norm"], 5e-4, "%s, step %d: norms %r and %r" % (what, a["step"], a["grad_norm"], b["grad_norm"]))
+            self.assertLess(
+                abs(a["loss"] - b["loss"]) / a["loss"],
+                5e-5,
+                "%s, step %d: losses %r and %r" % (what, a["step"], a["loss"], b["loss"]),
+            )
+            self.assertLess(
+                abs(a["grad_norm"] - b["grad_norm"]) / a["grad_norm"],
+                5e-4,
+                "%s, step %d: norms %r and %r" % (what, a["step"], a["grad_norm"], b["grad_norm"]),
+            )
         for a, b in zip(one[1], many[1], strict=True):
             self.assertEqual(a["samples"], b["samples"])
-            self.assertLess(abs(a["loss"] - b["loss"]) / a["loss"], 5e-5, "%s, validation: %r and %r" % (what, a["loss"], b["loss"]))
+            self.assertLess(
+                abs(a["loss"] - b["loss"]) / a["loss"],
+                5e-5,
+                "%s, validation: %r and %r" % (what, a["loss"], b["loss"]),
+            )
 
     def check_layouts(self, form, layouts):
         one = self.rows(self.train(form, 1, {}))
@@ -141,7 +224,9 @@ class GptLayouts(unittest.TestCase):
         self.assertLess(one[0][-1]["loss"], one[0][0]["loss"])
         for ranks, parallel in layouts:
             with self.subTest(layout=name_of(ranks, parallel)):
-                self.check_against(one, self.rows(self.train(form, ranks, parallel)), name_of(ranks, parallel))
+                self.check_against(
+                    one, self.rows(self.train(form, ranks, parallel)), name_of(ranks, parallel)
+                )
 
     def test_gpt2_form_at_every_layout(self):
         self.check_layouts(GPT2, LAYOUTS)
@@ -150,43 +235,95 @@ class GptLayouts(unittest.TestCase):
         self.check_layouts(LLAMA, [layout for layout in LAYOUTS if layout[0] in (2, 8, 12)])
 
     def test_grouped_heads(self):
-        self.check_layouts(dict(LLAMA, kv_heads=2, tied="true"), [(2, {"tensor": 2}), (4, {"tensor": 2, "pipeline": 2, "sequence": "true"})])
+        self.check_layouts(
+            dict(LLAMA, kv_heads=2, tied="true"),
+            [(2, {"tensor": 2}), (4, {"tensor": 2, "pipeline": 2, "sequence": "true"})],
+        )
 
     def test_other_optimizers(self):
         for kind in ("lamb", "lars", "sgd"):
             one = self.rows(self.train(GPT2, 1, {}, "--set", "optimizer.kind=" + kind))
-            for ranks, parallel in [(4, {"data": 2, "tensor": 2, "shard": "optimizer"}), (6, {"data": 3, "pipeline": 2, "shard": "parameters"})]:
+            for ranks, parallel in [
+                (4, {"data": 2, "tensor": 2, "shard": "optimizer"}),
+                (6, {"data": 3, "pipeline": 2, "shard": "parameters"}),
+            ]:
                 with self.subTest(optimizer=kind, layout=name_of(ranks, parallel)):
-                    self.check_against(one, self.rows(self.train(GPT2, ranks, parallel, "--set", "optimizer.kind=" + kind)), kind + " " + name_of(ranks, parallel))
+                    self.check_against(
+                        one,
+                        self.rows(
+                            self.train(GPT2, ranks, parallel, "--set", "optimizer.kind=" + kind)
+                        ),
+                        kind + " " + name_of(ranks, parallel),
+                    )
 
     def test_sixty_four_ranks(self):
-        more = ("--set", "batch.global=32", "--set", "run.stop=3 steps", "--set", "model.context=16")
+        more = (
+            "--set",
+            "batch.global=32",
+            "--set",
+            "run.stop=3 steps",
+            "--set",
+            "model.context=16",
+        )
         one = self.rows(self.train(GPT2, 1, {}, *more))
-        self.check_against(one, self.rows(self.train(GPT2, 64, {"data": 4, "tensor": 4, "pipeline": 4, "shard": "optimizer"}, *more)), "64 ranks")
+        self.check_against(
+            one,
+            self.rows(
+                self.train(
+                    GPT2, 64, {"data": 4, "tensor": 4, "pipeline": 4, "shard": "optimizer"}, *more
+                )
+            ),
+            "64 ranks",
+        )
 
     def test_deterministic_bits(self):
         """At 1, 2, 4, 8 replicas, with every kind of sharding and with recomputation."""
         form = dict(GPT2, deterministic="true", steps=6)
         more = ("--set", "batch.global=16")
         digests = {}
-        for ranks, parallel in [(1, {}), (2, {"data": 2}), (4, {"data": 4}), (8, {"data": 8}), (1, {"recompute": "all"}), (2, {"data": 2, "shard": "optimizer"}),
-                                (4, {"data": 4, "shard": "gradients", "recompute": "every 2"}), (8, {"data": 8, "shard": "parameters"}),
-                                (2, {"data": 2, "shard": "parameters", "recompute": "all"})]:
+        for ranks, parallel in [
+            (1, {}),
+            (2, {"data": 2}),
+            (4, {"data": 4}),
+            (8, {"data": 8}),
+            (1, {"recompute": "all"}),
+            (2, {"data": 2, "shard": "optimizer"}),
+            (4, {"data": 4, "shard": "gradients", "recompute": "every 2"}),
+            (8, {"data": 8, "shard": "parameters"}),
+            (2, {"data": 2, "shard": "parameters", "recompute": "all"}),
+        ]:
             folder = self.train(form, ranks, parallel, *more)
-            digests[name_of(ranks, parallel)] = harness.digest(folder + "/checkpoints/step_000000006.h5")
+            digests[name_of(ranks, parallel)] = harness.digest(
+                folder + "/checkpoints/step_000000006.h5"
+            )
         self.assertEqual(len(set(digests.values())), 1, digests)
 
     def test_offload_leaves_every_bit(self):
         """What lies in host memory is what would lie on the device."""
         form = dict(GPT2, deterministic="true", steps=6)
         activations, everything = '["activations"]', '["optimizer", "parameters", "activations"]'
-        for ranks, parallel, offload in [(1, {}, activations), (1, {"shard": "parameters", "recompute": "every 2"}, everything),
-                                         (2, {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_chunks": 2}, activations),
-                                         (4, {"data": 2, "pipeline": 2, "shard": "parameters"}, everything)]:
+        for ranks, parallel, offload in [
+            (1, {}, activations),
+            (1, {"shard": "parameters", "recompute": "every 2"}, everything),
+            (
+                2,
+                {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_chunks": 2},
+                activations,
+            ),
+            (4, {"data": 2, "pipeline": 2, "shard": "parameters"}, everything),
+        ]:
             with self.subTest(layout=name_of(ranks, parallel), offload=offload):
-                plain, offloaded = self.train(form, ranks, parallel), self.train(form, ranks, parallel, "--set", "parallel.offload=" + offload)
-                self.assertEqual(harness.digest(plain + "/checkpoints/step_000000006.h5"), harness.digest(offloaded + "/checkpoints/step_000000006.h5"))
-                self.assertEqual([row["loss"] for row in harness.read_rows(plain, "train")], [row["loss"] for row in harness.read_rows(offloaded, "train")])
+                plain, offloaded = self.train(form, ranks, parallel), self.train(
+                    form, ranks, parallel, "--set", "parallel.offload=" + offload
+                )
+                self.assertEqual(
+                    harness.digest(plain + "/checkpoints/step_000000006.h5"),
+                    harness.digest(offloaded + "/checkpoints/step_000000006.h5"),
+                )
+                self.assertEqual(
+                    [row["loss"] for row in harness.read_rows(plain, "train")],
+                    [row["loss"] for row in harness.read_rows(offloaded, "train")],
+                )
                 for folder, host in ((plain, False), (offloaded, True)):
                     with open(folder + "/log.txt") as log:
                         self.assertEqual("of the host (" in log.read(), host)
@@ -194,24 +331,43 @@ class GptLayouts(unittest.TestCase):
     def test_restart_at_other_layouts(self):
         """A checkpoint of one layout goes on at any other, as if nothing had happened."""
         one = self.rows(self.train(GPT2, 1, {}))
-        for (first_ranks, first), (then_ranks, then) in [((8, {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"}), (3, {"data": 3})),
-                                                         ((4, {"data": 4, "shard": "parameters"}), (4, {"tensor": 2, "pipeline": 2})),
-                                                         ((2, {"pipeline": 2}), (4, {"data": 2, "tensor": 2, "shard": "gradients"}))]:
+        for (first_ranks, first), (then_ranks, then) in [
+            ((8, {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"}), (3, {"data": 3})),
+            ((4, {"data": 4, "shard": "parameters"}), (4, {"tensor": 2, "pipeline": 2})),
+            ((2, {"pipeline": 2}), (4, {"data": 2, "tensor": 2, "shard": "gradients"})),
+        ]:
             with self.subTest(first=name_of(first_ranks, first), then=name_of(then_ranks, then)):
                 folder = self.train(GPT2, first_ranks, first, "--set", "run.stop=4 steps")
-                self.train(GPT2, then_ranks, then, "--set", "run.folder=" + os.path.basename(folder))
+                self.train(
+                    GPT2, then_ranks, then, "--set", "run.folder=" + os.path.basename(folder)
+                )
                 rows = harness.read_rows(folder, "train")
                 self.check_against((one[0], []), (rows, []), "restart")
 
     def test_one_checkpoint_of_two_by_two_by_two_goes_on_anywhere(self):
         one = self.rows(self.train(GPT2, 1, {}))
-        folder = self.train(GPT2, 8, {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"}, "--set", "run.stop=4 steps")
-        for ranks, parallel in [(1, {}), (3, {"data": 3, "shard": "parameters"}), (4, {"data": 2, "pipeline": 2, "shard": "gradients"}), (16, {"data": 4, "tensor": 2, "pipeline": 2, "shard": "optimizer"})]:
+        folder = self.train(
+            GPT2,
+            8,
+            {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"},
+            "--set",
+            "run.stop=4 steps",
+        )
+        for ranks, parallel in [
+            (1, {}),
+            (3, {"data": 3, "shard": "parameters"}),
+            (4, {"data": 2, "pipeline": 2, "shard": "gradients"}),
+            (16, {"data": 4, "tensor": 2, "pipeline": 2, "shard": "optimizer"}),
+        ]:
             with self.subTest(layout=name_of(ranks, parallel)):
                 copy = "%s-at-%d" % (os.path.basename(folder), ranks)
                 shutil.copytree(folder, os.path.join(self.folder, copy))
                 self.train(GPT2, ranks, parallel, "--set", "run.folder=" + copy)
-                self.check_against((one[0], []), (harness.read_rows(os.path.join(self.folder, copy), "train"), []), "restart")
+                self.check_against(
+                    (one[0], []),
+                    (harness.read_rows(os.path.join(self.folder, copy), "train"), []),
+                    "restart",
+                )
 
 
 if __name__ == "__main__":

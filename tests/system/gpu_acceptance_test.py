@@ -18,7 +18,16 @@ PARITY = os.path.join(SCRIPTS, "gpu", "parity.py")
 
 def call(*words, cwd=None, **more):
     environment = dict(harness.environment(2), PYTHONDONTWRITEBYTECODE="1", **more)
-    return subprocess.run(list(words), cwd=cwd, env=environment, text=True, timeout=harness.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.run(
+        list(words),
+        cwd=cwd,
+        env=environment,
+        text=True,
+        timeout=harness.PATIENCE,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 class GpuAcceptance(unittest.TestCase):
@@ -32,8 +41,22 @@ class GpuAcceptance(unittest.TestCase):
 
     def acceptance(self, sections, reference, bin_folder=None):
         out = tempfile.mkdtemp(dir=self.folder)
-        result = call(sys.executable, ACCEPTANCE, "--bin", bin_folder or os.path.dirname(harness.TRIREME), "--reference", reference, "--out", out,
-                      "--device", "cpu", "--sections", sections, "--patience", "10")
+        result = call(
+            sys.executable,
+            ACCEPTANCE,
+            "--bin",
+            bin_folder or os.path.dirname(harness.TRIREME),
+            "--reference",
+            reference,
+            "--out",
+            out,
+            "--device",
+            "cpu",
+            "--sections",
+            sections,
+            "--patience",
+            "10",
+        )
         found = {}
         for name in os.listdir(out):
             if name.endswith(".json"):
@@ -44,7 +67,9 @@ class GpuAcceptance(unittest.TestCase):
     def test_scripts_compile(self):
         for name in os.listdir(os.path.join(SCRIPTS, "gpu")):
             if name.endswith(".py"):
-                py_compile.compile(os.path.join(SCRIPTS, "gpu", name), cfile=self.path("compiled"), doraise=True)
+                py_compile.compile(
+                    os.path.join(SCRIPTS, "gpu", name), cfile=self.path("compiled"), doraise=True
+                )
 
     def test_without_a_gpu_a_stage_says_so(self):
         if os.path.exists("/dev/nvidiactl"):
@@ -60,13 +85,28 @@ class GpuAcceptance(unittest.TestCase):
 
     def test_losses_are_compared(self):
         reference = self.path("reference")
-        recorded = call(sys.executable, PARITY, "record", reference, "--trireme", harness.TRIREME, "--steps", "12")
+        recorded = call(
+            sys.executable,
+            PARITY,
+            "record",
+            reference,
+            "--trireme",
+            harness.TRIREME,
+            "--steps",
+            "12",
+        )
         self.assertEqual(recorded.returncode, 0, recorded.stdout)
         with open(reference + "/losses.json") as file:
             losses = json.load(file)
         for model, runs in losses.items():
-            self.assertNotEqual(runs["float32"], runs["other sums"], "%s: no other rounding, so no measure" % model)
-            self.assertLess(runs["float32"][-1], 0.97 * runs["float32"][0], "%s learns nothing: any program's losses would be like it" % model)
+            self.assertNotEqual(
+                runs["float32"], runs["other sums"], "%s: no other rounding, so no measure" % model
+            )
+            self.assertLess(
+                runs["float32"][-1],
+                0.97 * runs["float32"][0],
+                "%s learns nothing: any program's losses would be like it" % model,
+            )
         result, found = self.acceptance("parity,ceilings", reference)
         self.assertEqual(result.returncode, 0, result.stdout)
         self.assertTrue(found["parity"]["passed"])
@@ -86,7 +126,11 @@ class GpuAcceptance(unittest.TestCase):
     def test_a_program_that_fails_fails_its_section(self):
         programs = self.path("programs")
         os.makedirs(programs)
-        for name, text in (("test_ops_good", "exit 0"), ("test_ops_bad", "echo what went wrong; exit 1"), ("test_ops_skipped", "echo 'skipped: no CUDA device'; exit 77")):
+        for name, text in (
+            ("test_ops_good", "exit 0"),
+            ("test_ops_bad", "echo what went wrong; exit 1"),
+            ("test_ops_skipped", "echo 'skipped: no CUDA device'; exit 77"),
+        ):
             with open(os.path.join(programs, name), "w") as file:
                 file.write("#!/bin/sh\n%s\n" % text)
             os.chmod(os.path.join(programs, name), 0o755)
@@ -94,7 +138,9 @@ class GpuAcceptance(unittest.TestCase):
         self.assertEqual(result.returncode, 1, result.stdout)
         self.assertEqual(found["tests"]["programs"]["test_ops_good"]["verdict"], "passed")
         self.assertIn("what went wrong", found["tests"]["programs"]["test_ops_bad"]["verdict"])
-        self.assertIn("skipped", found["tests"]["programs"]["test_ops_skipped"]["verdict"])  # on a GPU's machine that is no pass
+        self.assertIn(
+            "skipped", found["tests"]["programs"]["test_ops_skipped"]["verdict"]
+        )  # on a GPU's machine that is no pass
         self.assertRegex(result.stdout, r"\| tests \| FAILED \|")
 
     def test_an_unknown_section_is_refused(self):

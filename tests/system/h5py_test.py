@@ -44,8 +44,23 @@ class H5py(harness.Case):
         self.train("--set", "run.stop=5 steps", ranks=2)
         with h5py.File(self.path("run/checkpoints/step_000000005.h5")) as file:
             self.assertEqual(file.attrs["format"], "trireme-checkpoint")
-            self.assertEqual((file.attrs["version"], file.attrs["complete"], file.attrs["step"], file.attrs["samples"]), (1, 1, 5, 320))
-            self.assertIn("[model]", file.attrs["deck"] if isinstance(file.attrs["deck"], str) else file.attrs["deck"].decode())
+            self.assertEqual(
+                (
+                    file.attrs["version"],
+                    file.attrs["complete"],
+                    file.attrs["step"],
+                    file.attrs["samples"],
+                ),
+                (1, 1, 5, 320),
+            )
+            self.assertIn(
+                "[model]",
+                (
+                    file.attrs["deck"]
+                    if isinstance(file.attrs["deck"], str)
+                    else file.attrs["deck"].decode()
+                ),
+            )
             self.assertEqual(file["model/conv1.weight"].shape, (8, 1, 3, 3))
             self.assertEqual(file["model/layer2.0.conv1.weight"].shape, (16, 8, 3, 3))
             self.assertEqual(file["model/fc.weight"].shape, (5, 32))
@@ -66,15 +81,36 @@ class H5py(harness.Case):
     def test_the_average_of_the_weights_follows_its_rule(self):
         """From the weights of each step's checkpoint; a step that is not applied leaves it."""
         decay, steps = 0.8, 6
-        self.train("--set", "run.stop=%d steps" % steps, "--set", "checkpoint.every=1 step", "--set", "checkpoint.keep=9", "--set", "optimizer.ema=%g" % decay,
-                   "--allow-faults", "--set", "debug.fault=nan rank 1 step 4", ranks=2)
-        files = [h5py.File(self.path("run/checkpoints/step_%09d.h5" % step)) for step in range(1, steps + 1) if step != 4]  # of a bad step none is written
+        self.train(
+            "--set",
+            "run.stop=%d steps" % steps,
+            "--set",
+            "checkpoint.every=1 step",
+            "--set",
+            "checkpoint.keep=9",
+            "--set",
+            "optimizer.ema=%g" % decay,
+            "--allow-faults",
+            "--set",
+            "debug.fault=nan rank 1 step 4",
+            ranks=2,
+        )
+        files = [
+            h5py.File(self.path("run/checkpoints/step_%09d.h5" % step))
+            for step in range(1, steps + 1)
+            if step != 4
+        ]  # of a bad step none is written
         names = [(group, name) for group in ("model", "buffers") for name in files[0][group]]
         self.assertEqual({name for _, name in names}, set(files[0]["ema"]))
         for before, after in zip(files, files[1:]):
-            self.assertEqual(after["optimizer"].attrs["updates"], before["optimizer"].attrs["updates"] + 1)
+            self.assertEqual(
+                after["optimizer"].attrs["updates"], before["optimizer"].attrs["updates"] + 1
+            )
             for group, name in names:
-                average, weight, found = (np.asarray(tensor[...], np.float64) for tensor in (before["ema"][name], after[group][name], after["ema"][name]))
+                average, weight, found = (
+                    np.asarray(tensor[...], np.float64)
+                    for tensor in (before["ema"][name], after[group][name], after["ema"][name])
+                )
                 expected = average + (1 - decay) * (weight - average)
                 # Float32 rounds the factor, the difference, their product and the sum.
                 bound = 2.0**-24 * (3 * (1 - decay) * abs(weight - average) + abs(expected))
@@ -90,8 +126,13 @@ class H5py(harness.Case):
                 file.attrs["format"] = "trireme-shard"
                 file.attrs["version"] = np.int64(1)
                 file.attrs["kind"] = "images"
-                file.create_dataset("images", data=rng.integers(0, 256, (100, 12, 12, 1), dtype=np.uint8), **options)
-                file.create_dataset("labels", data=rng.integers(0, 5, 100).astype(np.int32 if index == 0 else np.int64))
+                file.create_dataset(
+                    "images", data=rng.integers(0, 256, (100, 12, 12, 1), dtype=np.uint8), **options
+                )
+                file.create_dataset(
+                    "labels",
+                    data=rng.integers(0, 5, 100).astype(np.int32 if index == 0 else np.int64),
+                )
         result = self.train("--set", "data.train=foreign", "--set", "run.stop=6 steps", ranks=2)
         self.assertIn("step_000000005.h5", result.text)
         self.assertEqual(harness.run("verify", folder).returncode, 0)
@@ -99,7 +140,9 @@ class H5py(harness.Case):
 
     def test_its_checkpoint_goes_on(self):
         self.train("--set", "run.stop=5 steps")
-        with h5py.File(self.path("run/checkpoints/step_000000005.h5")) as ours, h5py.File(self.path("foreign.h5"), "w") as file:
+        with h5py.File(self.path("run/checkpoints/step_000000005.h5")) as ours, h5py.File(
+            self.path("foreign.h5"), "w"
+        ) as file:
             for key, value in ours.attrs.items():
                 file.attrs[key] = value
             for group in ("model", "buffers"):
@@ -107,12 +150,26 @@ class H5py(harness.Case):
                     file.create_dataset("%s/%s" % (group, name), data=ours[group][name][...])
         text = harness.run("verify", self.path("foreign.h5"))
         self.assertEqual((text.returncode, "no checksums" in text.text), (0, True), text.text)
-        result = self.train("--set", "run.folder=other", "--set", "run.stop=10 steps", "--restart", "foreign.h5")
+        result = self.train(
+            "--set", "run.folder=other", "--set", "run.stop=10 steps", "--restart", "foreign.h5"
+        )
         self.assertIn("no optimizer state", result.text)
-        self.assertEqual(min(harness.last_by_step(harness.read_rows(self.path("other"), "train"))), 6)
+        self.assertEqual(
+            min(harness.last_by_step(harness.read_rows(self.path("other"), "train"))), 6
+        )
         with h5py.File(self.path("foreign.h5"), "a") as file:
             file["ema/fc.bias"] = file["model/fc.bias"][...]
-        result = self.train("--set", "run.folder=another", "--set", "run.stop=10 steps", "--set", "optimizer.ema=0.9", "--restart", "foreign.h5", expect=2)
+        result = self.train(
+            "--set",
+            "run.folder=another",
+            "--set",
+            "run.stop=10 steps",
+            "--set",
+            "optimizer.ema=0.9",
+            "--restart",
+            "foreign.h5",
+            expect=2,
+        )
         self.assertRegex(result.text, r"foreign\.h5: has no tensor ema/")
 
 

@@ -21,9 +21,15 @@ PATIENCE = 900  # seconds: what takes longer stands still. Far above what the sl
 TRIREME = os.environ.get("TRIREME", "")
 MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
 # The device that Case.train() trains on: that of the deck; or all tests of a file on another one, by hand.
-DEVICE = {"": (), "emulated": ("--allow-faults", "--set", "debug.device=emulated"), "cuda": ("--set", "run.device=cuda")}[os.environ.get("TRIREME_TEST_DEVICE", "")]
+DEVICE = {
+    "": (),
+    "emulated": ("--allow-faults", "--set", "debug.device=emulated"),
+    "cuda": ("--set", "run.device=cuda"),
+}[os.environ.get("TRIREME_TEST_DEVICE", "")]
 
-signal.signal(signal.SIGHUP, signal.SIG_DFL)  # for the programs that tests start, also where the tests run under nohup
+signal.signal(
+    signal.SIGHUP, signal.SIG_DFL
+)  # for the programs that tests start, also where the tests run under nohup
 
 
 def skip(why):
@@ -34,11 +40,18 @@ def skip(why):
 def environment(threads=1, **extra):
     """Enough for mpirun as root with more ranks than cores, idle ranks yielding; and what `extra` says."""
     env = dict(os.environ)
-    env.update(OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", OMPI_MCA_rmaps_base_oversubscribe="1",
-               PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe", PRTE_MCA_mapby=":oversubscribe",  # as Open MPI 5 and 6 call it
-               OMPI_MCA_mpi_yield_when_idle="1",
-               OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not know
-               OMPI_MCA_hwloc_base_binding_policy="none", OMP_NUM_THREADS=str(threads), OMP_PROC_BIND="false")
+    env.update(
+        OMPI_ALLOW_RUN_AS_ROOT="1",
+        OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+        OMPI_MCA_rmaps_base_oversubscribe="1",
+        PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
+        PRTE_MCA_mapby=":oversubscribe",  # as Open MPI 5 and 6 call it
+        OMPI_MCA_mpi_yield_when_idle="1",
+        OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not know
+        OMPI_MCA_hwloc_base_binding_policy="none",
+        OMP_NUM_THREADS=str(threads),
+        OMP_PROC_BIND="false",
+    )
     env.update(extra)
     return env
 
@@ -46,7 +59,16 @@ def environment(threads=1, **extra):
 @functools.cache
 def has_hydra():
     """Whether the launcher is hydra, that of MPICH and what descends from it; else it is Open MPI's."""
-    return "HYDRA" in subprocess.run([MPIEXEC, "--version"], env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True).stdout
+    return (
+        "HYDRA"
+        in subprocess.run(
+            [MPIEXEC, "--version"],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ).stdout
+    )
 
 
 def code_of_killed():
@@ -56,9 +78,14 @@ def code_of_killed():
 
 def ended_by_hdf5(result):
     """Whether HDF5 itself ended the process: with assertions, as some distributions build it (it then names __assert_fail), HDF5 2 stops at a failed write where it else returns an error."""
-    if result.returncode in (0, 1, 2) or not re.search(r"H5\w+\.c:\d+: \w+: Assertion", result.text):
+    if result.returncode in (0, 1, 2) or not re.search(
+        r"H5\w+\.c:\d+: \w+: Assertion", result.text
+    ):
         return False
-    found = re.search(r"libhdf5\S* => (\S+)", subprocess.run(["ldd", TRIREME], stdout=subprocess.PIPE, text=True).stdout)
+    found = re.search(
+        r"libhdf5\S* => (\S+)",
+        subprocess.run(["ldd", TRIREME], stdout=subprocess.PIPE, text=True).stdout,
+    )
     with open(found.group(1), "rb") as library:
         return b"__assert_fail" in library.read()
 
@@ -70,16 +97,32 @@ def command(*arguments, ranks=1):
 
 def run(*arguments, ranks=1, cwd=None, threads=1, timeout=PATIENCE, env={}):
     """Runs the program to its end. Returns an object with returncode, stdout, stderr, and both together as `text`."""
-    result = subprocess.run(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads, **env), timeout=timeout, stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace")
+    result = subprocess.run(
+        command(*arguments, ranks=ranks),
+        cwd=cwd,
+        env=environment(threads, **env),
+        timeout=timeout,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+    )
     result.text = result.stdout + result.stderr
     return result
 
 
 def start(*arguments, ranks=1, cwd=None, threads=1, env={}):
     """Starts the program, and does not wait for it."""
-    return subprocess.Popen(command(*arguments, ranks=ranks), cwd=cwd, env=environment(threads, **env), stdin=subprocess.DEVNULL,
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return subprocess.Popen(
+        command(*arguments, ranks=ranks),
+        cwd=cwd,
+        env=environment(threads, **env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def state_of(pid):
@@ -117,7 +160,15 @@ def wait_for(condition, what):
 def start_held(*arguments, step=12, ranks=1, cwd=None, env={}):
     """Starts a run whose rank 0 stops itself at the begin of a step and so holds up all, and waits until it does: a moment that no machine is too slow for.
     Returns the process, the ids of its ranks, and that of rank 0; end_of() lets it go on."""
-    process = start(*arguments, "--allow-faults", "--set", "debug.fault=stop rank 0 step %s" % step, ranks=ranks, cwd=cwd, env=env)
+    process = start(
+        *arguments,
+        "--allow-faults",
+        "--set",
+        "debug.fault=stop rank 0 step %s" % step,
+        ranks=ranks,
+        cwd=cwd,
+        env=env
+    )
 
     def stopped():
         return [pid for pid in ranks_of(process) if (state_of(pid) or "?")[0] == "T"]
@@ -125,7 +176,15 @@ def start_held(*arguments, step=12, ranks=1, cwd=None, env={}):
     wait_for(lambda: stopped() or process.poll() is not None, "a rank that stopped itself")
     pids = ranks_of(process)
     if process.poll() is not None or len(pids) != ranks:
-        raise AssertionError("%d ranks of %d, exit code %s:\n%s" % (len(pids), ranks, process.poll(), process.communicate()[0] if process.poll() is not None else ""))
+        raise AssertionError(
+            "%d ranks of %d, exit code %s:\n%s"
+            % (
+                len(pids),
+                ranks,
+                process.poll(),
+                process.communicate()[0] if process.poll() is not None else "",
+            )
+        )
     return process, pids, stopped()[0]
 
 
@@ -142,11 +201,13 @@ def alive(pids):
 
 def processes_in(folder):
     """Processes whose working folder is this one or below it."""
+
     def is_in(name):
         try:
             return (os.readlink("/proc/%s/cwd" % name) + "/").startswith(folder + "/")
         except OSError:
             return False
+
     return alive([int(name) for name in os.listdir("/proc") if name.isdigit() and is_in(name)])
 
 
@@ -165,7 +226,11 @@ def kill(process):
 
 def write_idx(path, extents, data):
     with open(path, "wb") as file:
-        file.write(struct.pack(">BBBB", 0, 0, 8, len(extents)) + struct.pack(">%dI" % len(extents), *extents) + bytes(data))
+        file.write(
+            struct.pack(">BBBB", 0, 0, 8, len(extents))
+            + struct.pack(">%dI" % len(extents), *extents)
+            + bytes(data)
+        )
 
 
 def make_dataset(folder, samples, size=12, classes=5, seed=1, shards=2):
@@ -182,7 +247,9 @@ def make_dataset(folder, samples, size=12, classes=5, seed=1, shards=2):
     os.makedirs(work, exist_ok=True)
     write_idx(work + "/images", (samples, size, size), images)
     write_idx(work + "/labels", (samples,), labels)
-    result = run("shard", "idx", work + "/images", work + "/labels", "--out", folder, "--shards", shards)
+    result = run(
+        "shard", "idx", work + "/images", work + "/labels", "--out", folder, "--shards", shards
+    )
     if result.returncode != 0:
         raise RuntimeError(result.text)
     shutil.rmtree(work)
@@ -277,8 +344,23 @@ def make_text(folder, words=1500, seed=1):
     rng = random.Random(seed)
     os.makedirs(folder)
     with open(folder + "/text", "w") as file:
-        file.write(" ".join("".join(rng.choice("etaoinshrdlu") for _ in range(rng.randrange(2, 8))) for _ in range(words)))
-    result = run("shard", "text", folder + "/text", "--out", folder + "/train", "--hold-out", "0.1", "--hold-out-out", folder + "/validation")
+        file.write(
+            " ".join(
+                "".join(rng.choice("etaoinshrdlu") for _ in range(rng.randrange(2, 8)))
+                for _ in range(words)
+            )
+        )
+    result = run(
+        "shard",
+        "text",
+        folder + "/text",
+        "--out",
+        folder + "/train",
+        "--hold-out",
+        "0.1",
+        "--hold-out-out",
+        folder + "/validation",
+    )
     if result.returncode != 0:
         raise RuntimeError(result.text)
 
@@ -360,12 +442,16 @@ class Case(unittest.TestCase):
             file.write(text)
 
     def train(self, *arguments, ranks=1, expect=0, deck="deck.toml", threads=1):
-        result = run("train", deck, *arguments, *DEVICE, ranks=ranks, cwd=self.folder, threads=threads)
+        result = run(
+            "train", deck, *arguments, *DEVICE, ranks=ranks, cwd=self.folder, threads=threads
+        )
         self.assertEqual(result.returncode, expect, result.text)
         return result
 
     def start_held(self, *arguments, step=12, ranks=1, env={}):
-        return start_held("train", "deck.toml", *arguments, step=step, ranks=ranks, cwd=self.folder, env=env)
+        return start_held(
+            "train", "deck.toml", *arguments, step=step, ranks=ranks, cwd=self.folder, env=env
+        )
 
     def preloaded(self, name, source):
         """A library that stands before the C library, of this source."""
@@ -374,7 +460,18 @@ class Case(unittest.TestCase):
             self.skipTest("no C compiler")
         with open(self.path(name + ".c"), "w") as file:
             file.write(source)
-        subprocess.run([compiler, "-shared", "-fPIC", "-o", self.path(name + ".so"), self.path(name + ".c"), "-ldl"], check=True)
+        subprocess.run(
+            [
+                compiler,
+                "-shared",
+                "-fPIC",
+                "-o",
+                self.path(name + ".so"),
+                self.path(name + ".c"),
+                "-ldl",
+            ],
+            check=True,
+        )
         return self.path(name + ".so")
 
     end_of = staticmethod(end_of)
@@ -388,7 +485,8 @@ class Case(unittest.TestCase):
 
 def main(at_once):
     """Runs the tests of the script that was started, or those it names (Class.test), so many at once in threads: tests that mostly wait for processes of their
-    own, in folders of their own. Nothing that one test changes may be seen by another. What failed is printed last."""
+    own, in folders of their own. Nothing that one test changes may be seen by another. What failed is printed last.
+    """
     script = sys.modules["__main__"]
     loader = unittest.defaultTestLoader
     cases = []
@@ -397,7 +495,11 @@ def main(at_once):
         for test in suite:
             collect(test) if isinstance(test, unittest.TestSuite) else cases.append(test)
 
-    collect(loader.loadTestsFromNames(sys.argv[1:], script) if len(sys.argv) > 1 else loader.loadTestsFromModule(script))
+    collect(
+        loader.loadTestsFromNames(sys.argv[1:], script)
+        if len(sys.argv) > 1
+        else loader.loadTestsFromModule(script)
+    )
 
     def one(case):
         result = unittest.TestResult()
@@ -405,7 +507,10 @@ def main(at_once):
         case.run(result)
         said = "ok" if result.wasSuccessful() else "FAILED"
         said += "".join(", skipped: " + why for _, why in result.skipped)
-        print("%s ... %s (%.1f s)" % (case.id().split(".", 1)[1], said, time.monotonic() - begin), flush=True)
+        print(
+            "%s ... %s (%.1f s)" % (case.id().split(".", 1)[1], said, time.monotonic() - begin),
+            flush=True,
+        )
         return result.failures + result.errors
 
     with contextlib.ExitStack() as classes:

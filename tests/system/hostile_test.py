@@ -1,5 +1,6 @@
 """Files made to do harm, and foreign files damaged at random: each is refused with one line that names file and place, soon, in bounded memory, and without
-a look at any other file. `hostile_test.py --damages N` tries more random damages than the few of the test."""
+a look at any other file. `hostile_test.py --damages N` tries more random damages than the few of the test.
+"""
 
 import ctypes
 import json
@@ -27,9 +28,19 @@ OUTSIDE = "outside/"  # beside the files: what they point at
 
 # Makers. Each gets an open HDF5 file that would be accepted, and spoils it.
 
+
 def checkpoint(path, **options):
     file = h5py.File(path, "w", **options)
-    for name, value in dict(format="trireme-checkpoint", version=1, complete=1, step=5, epoch=0, epoch_samples=320, samples=320, deck="").items():
+    for name, value in dict(
+        format="trireme-checkpoint",
+        version=1,
+        complete=1,
+        step=5,
+        epoch=0,
+        epoch_samples=320,
+        samples=320,
+        deck="",
+    ).items():
         file.attrs[name] = value
     file["model/fc.weight"] = np.arange(160, dtype=np.float32).reshape(5, 32)
     file["model/fc.bias"] = np.zeros(5, np.float32)
@@ -52,7 +63,9 @@ def images(path, **options):
 
 def tokens(path, **options):
     file = h5py.File(path, "w", **options)
-    for name, value in dict(format="trireme-shard", version=1, kind="tokens", vocabulary=256, tokenizer="bytes").items():
+    for name, value in dict(
+        format="trireme-shard", version=1, kind="tokens", vocabulary=256, tokenizer="bytes"
+    ).items():
         file.attrs[name] = value
     file["tokens"] = (np.arange(2000) % 251).astype(np.uint8)
     file["documents"] = np.array([0, 700, 2000], np.uint64)
@@ -75,6 +88,7 @@ def attribute(name, value, owner="/"):
             del file[owner].attrs[name]
         else:
             file[owner].attrs[name] = value
+
     return spoil
 
 
@@ -83,11 +97,17 @@ def link(name, target):
         if name in file:
             del file[name]
         file[name] = target
+
     return spoil
 
 
 def external_storage(name, shape, dtype):
-    return put(name, shape=shape, dtype=dtype, external=[(os.path.abspath(OUTSIDE + "raw.bin"), 0, h5py.h5f.UNLIMITED)])
+    return put(
+        name,
+        shape=shape,
+        dtype=dtype,
+        external=[(os.path.abspath(OUTSIDE + "raw.bin"), 0, h5py.h5f.UNLIMITED)],
+    )
 
 
 def virtual(name, shape, dtype):
@@ -97,14 +117,17 @@ def virtual(name, shape, dtype):
         layout = h5py.VirtualLayout(shape=shape, dtype=dtype)
         layout[...] = h5py.VirtualSource(os.path.abspath(OUTSIDE + "other.h5"), name, shape=shape)
         file.create_virtual_dataset(name, layout)
+
     return spoil
 
 
 def chunks_of(name, shape, dtype, chunk, raw=b"x\x9c\x03\x00\x00\x00\x00\x01"):
     """Claims `shape`, and stores one chunk of a few bytes."""
+
     def spoil(file):
         dataset = replace(file, name, shape=shape, dtype=dtype, chunks=chunk, compression="gzip")
         dataset.id.write_direct_chunk((0,) * len(shape), raw)
+
     return spoil
 
 
@@ -121,6 +144,7 @@ def empty(name, dtype):
         if name in file:
             del file[name]
         file.create_dataset(name, data=h5py.Empty(dtype))
+
     return spoil
 
 
@@ -138,40 +162,95 @@ def checksums(values, block=50):
         dataset = replace(file, "checksums", data=values)
         if block is not None:
             dataset.attrs["block"] = block
+
     return spoil
 
 
 COMPOUND = np.zeros(3, [("a", "f4"), ("b", "i8")])
 
 CHECKPOINTS = {
-    "a tensor that is a link into another file": (link("model/fc.weight", h5py.ExternalLink(OUTSIDE + "other.h5", "/model/fc.weight")), "link into another file"),
-    "a group that is a link into another file": (link("model", h5py.ExternalLink(OUTSIDE + "other.h5", "/model")), "link into another file"),
-    "a soft link to a link into another file": (lambda f: [link("hidden", h5py.ExternalLink(OUTSIDE + "other.h5", "/"))(f), link("model/fc.bias", h5py.SoftLink("/hidden/model/fc.bias"))(f)], "link into another file"),
+    "a tensor that is a link into another file": (
+        link("model/fc.weight", h5py.ExternalLink(OUTSIDE + "other.h5", "/model/fc.weight")),
+        "link into another file",
+    ),
+    "a group that is a link into another file": (
+        link("model", h5py.ExternalLink(OUTSIDE + "other.h5", "/model")),
+        "link into another file",
+    ),
+    "a soft link to a link into another file": (
+        lambda f: [
+            link("hidden", h5py.ExternalLink(OUTSIDE + "other.h5", "/"))(f),
+            link("model/fc.bias", h5py.SoftLink("/hidden/model/fc.bias"))(f),
+        ],
+        "link into another file",
+    ),
     "a soft link to itself": (link("model/fc.bias", h5py.SoftLink("/model/fc.bias")), "circle"),
-    "soft links in a circle": (lambda f: [link("model/a", h5py.SoftLink("/model/b"))(f), link("model/b", h5py.SoftLink("a"))(f)], "circle"),
+    "soft links in a circle": (
+        lambda f: [
+            link("model/a", h5py.SoftLink("/model/b"))(f),
+            link("model/b", h5py.SoftLink("a"))(f),
+        ],
+        "circle",
+    ),
     "a soft link to nothing": (link("model/fc.bias", h5py.SoftLink("/nothing")), "model/fc.bias"),
     "a group within itself": (loop, "nested deeper"),
     "groups forty deep": (deep, "nested deeper"),
     "external storage": (external_storage("model/fc.weight", (5, 32), "f4"), "external storage"),
     "a virtual dataset": (virtual("model/fc.weight", (5, 32), "f4"), "virtual dataset"),
-    "a petabyte that was never written": (put("model/fc.weight", shape=(1 << 40, 250), dtype="f4"), "model/fc.weight"),
-    "a petabyte of chunks that were never written": (put("model/fc.weight", shape=(1 << 40, 250), dtype="f4", chunks=(64, 250)), "model/fc.weight"),
-    "a petabyte in one small chunk": (chunks_of("model/fc.weight", (1 << 40, 250), "f4", (64, 250)), "claims"),
-    "extents whose product overflows": (put("model/fc.weight", shape=(1 << 31, 1 << 31, 64), dtype="f4", chunks=(1, 1, 64)), "more bytes than can be counted"),
-    "nine dimensions": (put("model/fc.weight", data=np.zeros((1,) * 9, np.float32)), "9 dimensions"),
+    "a petabyte that was never written": (
+        put("model/fc.weight", shape=(1 << 40, 250), dtype="f4"),
+        "model/fc.weight",
+    ),
+    "a petabyte of chunks that were never written": (
+        put("model/fc.weight", shape=(1 << 40, 250), dtype="f4", chunks=(64, 250)),
+        "model/fc.weight",
+    ),
+    "a petabyte in one small chunk": (
+        chunks_of("model/fc.weight", (1 << 40, 250), "f4", (64, 250)),
+        "claims",
+    ),
+    "extents whose product overflows": (
+        put("model/fc.weight", shape=(1 << 31, 1 << 31, 64), dtype="f4", chunks=(1, 1, 64)),
+        "more bytes than can be counted",
+    ),
+    "nine dimensions": (
+        put("model/fc.weight", data=np.zeros((1,) * 9, np.float32)),
+        "9 dimensions",
+    ),
     "records for numbers": (put("model/fc.weight", data=COMPOUND), "not of real numbers"),
-    "whole numbers for real ones": (put("model/fc.weight", data=np.zeros(3, np.int32)), "not of real numbers"),
-    "strings for numbers": (put("model/fc.weight", data=np.array(["x"], h5py.string_dtype())), "not of real numbers"),
-    "opaque bytes for numbers": (put("model/fc.weight", data=np.zeros(3, "V16")), "not of real numbers"),
-    "references for numbers": (put("model/fc.weight", shape=(3,), dtype=h5py.ref_dtype), "model/fc.weight"),
-    "rows of any length for numbers": (put("model/fc.weight", shape=(3,), dtype=h5py.vlen_dtype(np.float32)), "model/fc.weight"),
+    "whole numbers for real ones": (
+        put("model/fc.weight", data=np.zeros(3, np.int32)),
+        "not of real numbers",
+    ),
+    "strings for numbers": (
+        put("model/fc.weight", data=np.array(["x"], h5py.string_dtype())),
+        "not of real numbers",
+    ),
+    "opaque bytes for numbers": (
+        put("model/fc.weight", data=np.zeros(3, "V16")),
+        "not of real numbers",
+    ),
+    "references for numbers": (
+        put("model/fc.weight", shape=(3,), dtype=h5py.ref_dtype),
+        "model/fc.weight",
+    ),
+    "rows of any length for numbers": (
+        put("model/fc.weight", shape=(3,), dtype=h5py.vlen_dtype(np.float32)),
+        "model/fc.weight",
+    ),
     "no extents": (empty("model/fc.weight", "f4"), "is empty"),
     "a type for a tensor": (named_type, "is not a dataset"),
     "a tensor for a group": (dataset_for_group, "no such group"),
     "a format that is a number": (attribute("format", 3), "attribute format"),
-    "a format of two strings": (attribute("format", np.array(["a", "b"], h5py.string_dtype())), "attribute format"),
+    "a format of two strings": (
+        attribute("format", np.array(["a", "b"], h5py.string_dtype())),
+        "attribute format",
+    ),
     "a format of sixty thousand letters": (attribute("format", "x" * 60000), "format is"),
-    "a format with line feeds and escapes": (attribute("format", "a\nb\x1b[2Jc"), "a\\x0Ab\\x1B[2Jc"),
+    "a format with line feeds and escapes": (
+        attribute("format", "a\nb\x1b[2Jc"),
+        "a\\x0Ab\\x1B[2Jc",
+    ),
     "a format without a value": (attribute("format", h5py.Empty("S10")), "attribute format"),
     "a version of the future": (attribute("version", 2), "version 2"),
     "a version that is not a number": (attribute("version", float("nan")), "attribute version"),
@@ -187,20 +266,44 @@ CHECKPOINTS = {
     "classes that are numbers": (put("classes", data=np.arange(5)), "list of strings"),
     "classes in a square": (put("classes", data=np.full((2, 2), b"x")), "list of strings"),
     "a trillion classes": (chunks_of("classes", (1 << 40,), "S8", (64,)), "/classes"),
-    "a name with line feeds": (lambda f: f.create_dataset("model/a\nb\x1b[2J", data=np.zeros(3, np.int32)), "a\\x0Ab"),
+    "a name with line feeds": (
+        lambda f: f.create_dataset("model/a\nb\x1b[2J", data=np.zeros(3, np.int32)),
+        "a\\x0Ab",
+    ),
 }
 VERIFIED = {
-    "a digest of other values": (attribute("digest", np.uint64(5), "model/fc.weight"), "do not match its digest"),
-    "a chunk that does not unpack": (chunks_of("model/fc.weight", (5, 32), "f4", (5, 32), b"\xff" * 40), "model/fc.weight"),
-    "a chunk that unpacks to nothing": (chunks_of("model/fc.weight", (5, 32), "f4", (5, 32)), "model/fc.weight"),
+    "a digest of other values": (
+        attribute("digest", np.uint64(5), "model/fc.weight"),
+        "do not match its digest",
+    ),
+    "a chunk that does not unpack": (
+        chunks_of("model/fc.weight", (5, 32), "f4", (5, 32), b"\xff" * 40),
+        "model/fc.weight",
+    ),
+    "a chunk that unpacks to nothing": (
+        chunks_of("model/fc.weight", (5, 32), "f4", (5, 32)),
+        "model/fc.weight",
+    ),
 }
 
 IMAGES = {
-    "images in another file": (link("images", h5py.ExternalLink(OUTSIDE + "other.h5", "/images")), "link into another file"),
-    "images in external storage": (external_storage("images", (100, 12, 12, 1), "u1"), "external storage"),
+    "images in another file": (
+        link("images", h5py.ExternalLink(OUTSIDE + "other.h5", "/images")),
+        "link into another file",
+    ),
+    "images in external storage": (
+        external_storage("images", (100, 12, 12, 1), "u1"),
+        "external storage",
+    ),
     "virtual images": (virtual("images", (100, 12, 12, 1), "u1"), "virtual dataset"),
-    "images a petabyte long": (chunks_of("images", (1 << 40, 12, 12, 1), "u1", (1, 12, 12, 1)), "claims"),
-    "images a million wide": (put("images", shape=(1, (1 << 20) + 1, 1, 1), dtype="u1", chunks=(1, 64, 1, 1)), "/images"),
+    "images a petabyte long": (
+        chunks_of("images", (1 << 40, 12, 12, 1), "u1", (1, 12, 12, 1)),
+        "claims",
+    ),
+    "images a million wide": (
+        put("images", shape=(1, (1 << 20) + 1, 1, 1), dtype="u1", chunks=(1, 64, 1, 1)),
+        "/images",
+    ),
     "three dimensions": (put("images", data=np.zeros((100, 12, 12), np.uint8)), "3 dimensions"),
     "real pixels": (put("images", data=np.zeros((100, 12, 12, 1), np.float32)), "not uint8"),
     "an unknown kind": (attribute("kind", "sounds"), "unknown"),
@@ -209,7 +312,10 @@ IMAGES = {
     "classes that are records": (put("classes", data=COMPOUND), "/classes"),
 }
 IMAGES_VERIFIED = {
-    "labels in another file": (link("labels", h5py.ExternalLink(OUTSIDE + "other.h5", "/labels")), "link into another file"),
+    "labels in another file": (
+        link("labels", h5py.ExternalLink(OUTSIDE + "other.h5", "/labels")),
+        "link into another file",
+    ),
     "labels below zero": (put("labels", data=np.full(100, -1, np.int32)), "label -1"),
     "labels beyond the classes": (put("labels", data=np.full(100, 5, np.int64)), "label 5"),
     "labels beyond 32 bits": (put("labels", data=np.full(100, 1 << 40, np.int64)), "no class"),
@@ -223,10 +329,16 @@ IMAGES_SUMMED = {
     "real checksums": (checksums(np.zeros(2)), "checksums are uint64"),
     "blocks of nothing": (checksums(np.zeros(2, np.uint64), 0), "attribute block"),
     "blocks without a size": (checksums(np.zeros(2, np.uint64), None), "attribute block"),
-    "chunks that do not unpack": (chunks_of("images", (100, 12, 12, 1), "u1", (100, 12, 12, 1), b"\xff" * 40), "/images"),
+    "chunks that do not unpack": (
+        chunks_of("images", (100, 12, 12, 1), "u1", (100, 12, 12, 1), b"\xff" * 40),
+        "/images",
+    ),
 }
 TOKENS = {
-    "tokens in another file": (link("tokens", h5py.ExternalLink(OUTSIDE + "other.h5", "/tokens")), "link into another file"),
+    "tokens in another file": (
+        link("tokens", h5py.ExternalLink(OUTSIDE + "other.h5", "/tokens")),
+        "link into another file",
+    ),
     "signed tokens": (put("tokens", data=np.zeros(2000, np.int32)), "/tokens"),
     "a square of tokens": (put("tokens", data=np.zeros((40, 50), np.uint8)), "2 dimensions"),
     "a vocabulary of nothing": (attribute("vocabulary", 0), "attribute vocabulary"),
@@ -234,16 +346,33 @@ TOKENS = {
     "a vocabulary beyond 32 bits": (attribute("vocabulary", 1 << 40), "attribute vocabulary"),
     "a vocabulary that is text": (attribute("vocabulary", "many"), "attribute vocabulary"),
     "a tokenizer that is a number": (attribute("tokenizer", 3), "attribute tokenizer"),
-    "documents that go back": (put("documents", data=np.array([0, 1500, 700, 2000], np.uint64)), "offset 2"),
-    "documents beyond the tokens": (put("documents", data=np.array([0, 700, 2001], np.uint64)), "offset 2"),
-    "documents that end early": (put("documents", data=np.array([0, 700], np.uint64)), "last offset is 700"),
-    "documents that begin late": (put("documents", data=np.array([3, 2000], np.uint64)), "first offset is 3"),
-    "documents below zero": (put("documents", data=np.array([-5, 2000], np.int64)), "first offset is -5"),
+    "documents that go back": (
+        put("documents", data=np.array([0, 1500, 700, 2000], np.uint64)),
+        "offset 2",
+    ),
+    "documents beyond the tokens": (
+        put("documents", data=np.array([0, 700, 2001], np.uint64)),
+        "offset 2",
+    ),
+    "documents that end early": (
+        put("documents", data=np.array([0, 700], np.uint64)),
+        "last offset is 700",
+    ),
+    "documents that begin late": (
+        put("documents", data=np.array([3, 2000], np.uint64)),
+        "first offset is 3",
+    ),
+    "documents below zero": (
+        put("documents", data=np.array([-5, 2000], np.int64)),
+        "first offset is -5",
+    ),
     "no documents at all": (put("documents", data=np.zeros(0, np.uint64)), "empty"),
     "real documents": (put("documents", data=np.array([0.0, 2000.0])), "whole numbers"),
     "a square of documents": (put("documents", data=np.zeros((2, 2), np.uint64)), "dimensions"),
 }
-TOKENS_VERIFIED = {"tokens beyond the vocabulary": (attribute("vocabulary", 100), "token 100 at position 100")}
+TOKENS_VERIFIED = {
+    "tokens beyond the vocabulary": (attribute("vocabulary", 100), "token 100 at position 100")
+}
 
 
 def safetensors(header, data=b"", length=None):
@@ -262,16 +391,43 @@ SAFETENSORS = {
     "a header that is no JSON": (safetensors(b"{]"), "not JSON"),
     "a header that is a list": (safetensors([]), "not a JSON object"),
     "a header nested without end": (safetensors(b'{"a":' * 50000), "nested"),
-    "a header of forty million numbers": (safetensors(b'{"a":{"shape":[' + b"0," * 40000000 + b"0]}}"), "values"),
-    "a name twice": (safetensors(b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}', b"x"), "twice"),
-    "tensors that overlap": (safetensors({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12)), "overlap"),
-    "a hole between tensors": (safetensors({"a": tensor([1], 0, 4), "b": tensor([1], 8, 12)}, bytes(12)), "hole"),
-    "a tensor beyond the file": (safetensors({"a": tensor([1 << 20], 0, 4 << 20)}, bytes(12)), "which has 12"),
+    "a header of forty million numbers": (
+        safetensors(b'{"a":{"shape":[' + b"0," * 40000000 + b"0]}}"),
+        "values",
+    ),
+    "a name twice": (
+        safetensors(
+            b'{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}',
+            b"x",
+        ),
+        "twice",
+    ),
+    "tensors that overlap": (
+        safetensors({"a": tensor([2], 0, 8), "b": tensor([2], 4, 12)}, bytes(12)),
+        "overlap",
+    ),
+    "a hole between tensors": (
+        safetensors({"a": tensor([1], 0, 4), "b": tensor([1], 8, 12)}, bytes(12)),
+        "hole",
+    ),
+    "a tensor beyond the file": (
+        safetensors({"a": tensor([1 << 20], 0, 4 << 20)}, bytes(12)),
+        "which has 12",
+    ),
     "an end before its beginning": (safetensors({"a": tensor([1], 8, 4)}, bytes(12)), "a:"),
     "offsets below zero": (safetensors({"a": tensor([1], -4, 0)}, bytes(12)), "data_offsets"),
-    "a shape whose product overflows": (safetensors({"a": tensor([1 << 40, 1 << 40], 0, 12)}, bytes(12)), "more elements"),
-    "a shape that does not fit its bytes": (safetensors({"a": tensor([4], 0, 12)}, bytes(12)), "a:"),
-    "a type that nobody knows": (safetensors({"a": tensor([3], 0, 12, "F7\x1b[2J\n")}, bytes(12)), "unknown dtype F7\\x1B[2J\\x0A"),
+    "a shape whose product overflows": (
+        safetensors({"a": tensor([1 << 40, 1 << 40], 0, 12)}, bytes(12)),
+        "more elements",
+    ),
+    "a shape that does not fit its bytes": (
+        safetensors({"a": tensor([4], 0, 12)}, bytes(12)),
+        "a:",
+    ),
+    "a type that nobody knows": (
+        safetensors({"a": tensor([3], 0, 12, "F7\x1b[2J\n")}, bytes(12)),
+        "unknown dtype F7\\x1B[2J\\x0A",
+    ),
     "a tensor that is a number": (safetensors({"a": 3}), "a:"),
 }
 
@@ -290,7 +446,10 @@ PLAIN = {
     "a seal before nothing": lambda: b"TRIREME1" + struct.pack("<Q", 2**63) + bytes(4080),
 }
 PLAIN_VERIFIED = {
-    "a seal before a whole file": lambda: b"TRIREME1" + struct.pack("<Q", len(bytes_of(checkpoint))) + bytes(496) + bytes_of(checkpoint),
+    "a seal before a whole file": lambda: b"TRIREME1"
+    + struct.pack("<Q", len(bytes_of(checkpoint)))
+    + bytes(496)
+    + bytes_of(checkpoint),
     "a user block of rubbish": lambda: bytes(range(256)) * 2 + bytes_of(checkpoint),
 }
 
@@ -303,7 +462,10 @@ class Watch:
     def __init__(self, folder):
         libc = ctypes.CDLL(None, use_errno=True)
         self.descriptor = libc.inotify_init1(os.O_NONBLOCK)
-        if self.descriptor < 0 or libc.inotify_add_watch(self.descriptor, folder.encode(), self.IN_OPEN) < 0:
+        if (
+            self.descriptor < 0
+            or libc.inotify_add_watch(self.descriptor, folder.encode(), self.IN_OPEN) < 0
+        ):
             raise OSError(ctypes.get_errno(), "inotify")
 
     def opened(self):
@@ -315,7 +477,14 @@ class Watch:
 
 def spent(*arguments, cwd):
     """Runs the program; its exit code, words, peak of memory in bytes and processor seconds, those of its own children among them."""
-    process = subprocess.Popen(harness.command(*arguments), cwd=cwd, env=harness.environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        harness.command(*arguments),
+        cwd=cwd,
+        env=harness.environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
     with ThreadPoolExecutor(1) as reader:
         errors = reader.submit(process.stderr.read)
         out = process.stdout.read().decode(errors="replace")
@@ -351,11 +520,26 @@ class Hostile(harness.Case):
         """None, or what is wrong with how the program takes it."""
         name, place, words, arguments = case
         code, _, text, most, seconds = spent(*arguments, cwd=self.folder)
-        lines = [line for line in text.splitlines() if arguments[0] != "train" or "error: " in line]  # where a run has begun, its log comes before
-        faults = [what for what, wrong in (("exit %s" % code, code != 2), ("%d lines" % len(lines), len(lines) != 1), ("does not name " + place, place not in text),
-                                           ("does not say " + words, words not in text), ("%d MiB" % (most >> 20), most > MOST_BYTES),
-                                           ("%.1f s" % seconds, seconds > MOST_SECONDS)) if wrong]
-        return "%s, %s: %s: %s" % (name, arguments[0], ", ".join(faults), text[:600]) if faults else None
+        lines = [
+            line for line in text.splitlines() if arguments[0] != "train" or "error: " in line
+        ]  # where a run has begun, its log comes before
+        faults = [
+            what
+            for what, wrong in (
+                ("exit %s" % code, code != 2),
+                ("%d lines" % len(lines), len(lines) != 1),
+                ("does not name " + place, place not in text),
+                ("does not say " + words, words not in text),
+                ("%d MiB" % (most >> 20), most > MOST_BYTES),
+                ("%.1f s" % seconds, seconds > MOST_SECONDS),
+            )
+            if wrong
+        ]
+        return (
+            "%s, %s: %s: %s" % (name, arguments[0], ", ".join(faults), text[:600])
+            if faults
+            else None
+        )
 
     def try_all(self, cases):
         watch = Watch(OUTSIDE)
@@ -368,7 +552,9 @@ class Hostile(harness.Case):
 
     def made(self, kind, tables, maker):
         """(name, path in a folder of its own, words) of each."""
-        for index, (name, (spoil, words)) in enumerate((item for table in tables for item in table.items())):
+        for index, (name, (spoil, words)) in enumerate(
+            (item for table in tables for item in table.items())
+        ):
             folder = "%s%d" % (kind, index)
             os.mkdir(folder)
             path = folder + "/spoilt.h5"
@@ -387,37 +573,75 @@ class Hostile(harness.Case):
             content = make()
             with open(path, "wb") as file:
                 file.write(content)
-            cases += [(name, path, "", (command, path)) for command in ("inspect", "verify") if name in PLAIN or command == "verify"]
+            cases += [
+                (name, path, "", (command, path))
+                for command in ("inspect", "verify")
+                if name in PLAIN or command == "verify"
+            ]
         os.mkfifo("pipe.h5")
-        cases += [("a pipe", "pipe.h5", "", (command, "pipe.h5")) for command in ("inspect", "verify")]
+        cases += [
+            ("a pipe", "pipe.h5", "", (command, "pipe.h5")) for command in ("inspect", "verify")
+        ]
         self.try_all(cases)
 
     def test_checkpoints_to_go_on_from(self):
         cases = []
-        for name in ("a tensor that is a link into another file", "a virtual dataset", "a petabyte in one small chunk", "a group within itself", "a step below zero"):
+        for name in (
+            "a tensor that is a link into another file",
+            "a virtual dataset",
+            "a petabyte in one small chunk",
+            "a group within itself",
+            "a step below zero",
+        ):
             path = "start%d.h5" % len(cases)
             with checkpoint(path) as file:
                 CHECKPOINTS[name][0](file)
-            cases.append((name, path, CHECKPOINTS[name][1], ("train", "deck.toml", "--restart", path, "--set", "run.folder=run%d" % len(cases))))
+            cases.append(
+                (
+                    name,
+                    path,
+                    CHECKPOINTS[name][1],
+                    (
+                        "train",
+                        "deck.toml",
+                        "--restart",
+                        path,
+                        "--set",
+                        "run.folder=run%d" % len(cases),
+                    ),
+                )
+            )
         self.try_all(cases)
 
     def test_shards_of_images(self):
         cases = []
         for name, path, words in self.made("images", [IMAGES], images):
             train = ("check", "deck.toml", "--set", "data.train=" + os.path.dirname(path))
-            cases += [(name, path, words, arguments) for arguments in (("inspect", path), ("verify", path), train)]
+            cases += [
+                (name, path, words, arguments)
+                for arguments in (("inspect", path), ("verify", path), train)
+            ]
         for name, path, words in self.made("labelled", [IMAGES_VERIFIED], images):
             train = ("check", "deck.toml", "--set", "data.train=" + os.path.dirname(path))
             cases += [(name, path, words, arguments) for arguments in (("verify", path), train)]
-        cases += [(name, path, words, ("verify", path)) for name, path, words in self.made("summed", [IMAGES_SUMMED], images)]
+        cases += [
+            (name, path, words, ("verify", path))
+            for name, path, words in self.made("summed", [IMAGES_SUMMED], images)
+        ]
         self.try_all(cases)
 
     def test_shards_of_tokens(self):
         cases = []
         for name, path, words in self.made("tokens", [TOKENS], tokens):
             train = ("check", "gpt.toml", "--set", "data.train=" + os.path.dirname(path))
-            cases += [(name, path, words, arguments) for arguments in (("inspect", path), ("verify", path), train)]
-        cases += [(name, path, words, ("verify", path)) for name, path, words in self.made("read", [TOKENS_VERIFIED], tokens)]
+            cases += [
+                (name, path, words, arguments)
+                for arguments in (("inspect", path), ("verify", path), train)
+            ]
+        cases += [
+            (name, path, words, ("verify", path))
+            for name, path, words in self.made("read", [TOKENS_VERIFIED], tokens)
+        ]
         self.try_all(cases)
 
     def test_safetensors(self):
@@ -426,7 +650,9 @@ class Hostile(harness.Case):
             path = "weights%d.safetensors" % index
             with open(path, "wb") as file:
                 file.write(content)
-            cases.append((name, path, words, ("import", path, "deck.toml", "--out", "made%d.h5" % index)))
+            cases.append(
+                (name, path, words, ("import", path, "deck.toml", "--out", "made%d.h5" % index))
+            )
         self.try_all(cases)
 
     def test_untouched_ones_are_taken(self):
@@ -435,14 +661,19 @@ class Hostile(harness.Case):
                 maker("whole.h5", **options).close()
                 for command in ("inspect", "verify"):
                     result = harness.run(command, "whole.h5", cwd=self.folder)
-                    self.assertEqual(result.returncode, 0, "%s %s: %s" % (maker.__name__, options, result.text))
+                    self.assertEqual(
+                        result.returncode, 0, "%s %s: %s" % (maker.__name__, options, result.text)
+                    )
 
     def test_random_damage_never_ends_the_program(self):
         """Of files that carry no seal. What is changed may be found or be a value like any other: but the program lives, and says one line a file."""
+
         def chunked(path):
             file = images(path)
             data = file["images"][...]
-            replace(file, "images", data=data, chunks=(7, 12, 12, 1), compression="gzip", shuffle=True)
+            replace(
+                file, "images", data=data, chunks=(7, 12, 12, 1), compression="gzip", shuffle=True
+            )
             return file
 
         def many(path):
@@ -452,7 +683,16 @@ class Hostile(harness.Case):
                 file["model/layer%d.weight" % i] = np.zeros(8, np.float32)
             return file
 
-        originals = [(bytes_of(maker), kind) for maker, kind in ((checkpoint, "c"), (images, "i"), (tokens, "t"), (chunked, "z"), (many, "m"))]
+        originals = [
+            (bytes_of(maker), kind)
+            for maker, kind in (
+                (checkpoint, "c"),
+                (images, "i"),
+                (tokens, "t"),
+                (chunked, "z"),
+                (many, "m"),
+            )
+        ]
         rng = random.Random(11)
         folder = self.path("damaged")
         os.mkdir(folder)
@@ -464,22 +704,36 @@ class Hostile(harness.Case):
                 place = rng.randrange(len(content))
                 while rng.random() < 0.5 and content[place] == 0:
                     place = rng.randrange(len(content))
-                content[place] = rng.choice((0, 255, rng.randrange(256), content[place] ^ (1 << rng.randrange(8))))
+                content[place] = rng.choice(
+                    (0, 255, rng.randrange(256), content[place] ^ (1 << rng.randrange(8)))
+                )
             if rng.random() < 0.1:
-                del content[rng.randrange(len(content)):]
+                del content[rng.randrange(len(content)) :]
             with open("%s/%s%05d.h5" % (folder, kind, i), "wb") as file:
                 file.write(content)
         code, out, text, most, _ = spent("verify", folder, cwd=self.folder)
         self.assertEqual(code, 2, text[-2000:])
         said = out.splitlines() + text.splitlines()
-        self.assertEqual(sorted(line.split(": ")[0] for line in said), sorted(os.path.join(folder, name) for name in os.listdir(folder)), text[-2000:])
+        self.assertEqual(
+            sorted(line.split(": ")[0] for line in said),
+            sorted(os.path.join(folder, name) for name in os.listdir(folder)),
+            text[-2000:],
+        )
         self.assertLess(most, MOST_BYTES)
-        print("%d damages: %d found; HDF5 itself failed on %d" % (DAMAGES, len(text.splitlines()), text.count("itself fails") + text.count("comes to no end")), flush=True)
+        print(
+            "%d damages: %d found; HDF5 itself failed on %d"
+            % (
+                DAMAGES,
+                len(text.splitlines()),
+                text.count("itself fails") + text.count("comes to no end"),
+            ),
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
     if "--damages" in sys.argv:
         at = sys.argv.index("--damages")
         DAMAGES = int(sys.argv[at + 1])
-        del sys.argv[at:at + 2]
+        del sys.argv[at : at + 2]
     unittest.main()

@@ -1,5 +1,6 @@
 """Several hosts on one: network and UTS namespaces joined by a bridge, and mpirun over them. Everything is inside a network namespace of the test itself, so
-that nothing of the machine's own network is touched and the kernel removes all of it with the last process. Needs root, util-linux and iproute2."""
+that nothing of the machine's own network is touched and the kernel removes all of it with the last process. Needs root, util-linux and iproute2.
+"""
 
 import errno
 import os
@@ -25,7 +26,14 @@ exec nsenter -t "$pid" -n -u -- /bin/sh -c "$*"
 
 
 def call(*words):
-    subprocess.run(words, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    subprocess.run(
+        words,
+        check=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
 
 
 def enter():
@@ -38,7 +46,13 @@ def enter():
         if not shutil.which(program):
             harness.skip("no %s on this machine" % program)
     trial = "ip link add trial type veth peer name other && ip link add bridge type bridge && unshare --net --uts hostname trial"
-    probe = subprocess.run(["unshare", "--net", "sh", "-c", trial], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    probe = subprocess.run(
+        ["unshare", "--net", "sh", "-c", trial],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     if probe.returncode != 0:
         harness.skip("namespaces cannot be made here: " + probe.stdout.strip())
     os.environ[MARK] = "1"
@@ -50,14 +64,30 @@ class Host:
 
     def __init__(self, name, number, folder):
         self.name, self.address = name, ADDRESS % number
-        self.keeper = subprocess.Popen(["unshare", "--net", "--uts", "sleep", "infinity"], stdin=subprocess.DEVNULL)
+        self.keeper = subprocess.Popen(
+            ["unshare", "--net", "--uts", "sleep", "infinity"], stdin=subprocess.DEVNULL
+        )
         own = os.readlink("/proc/self/ns/net")
-        while os.readlink("/proc/%d/ns/net" % self.keeper.pid) == own or os.readlink("/proc/%d/ns/uts" % self.keeper.pid) == os.readlink("/proc/self/ns/uts"):
+        while os.readlink("/proc/%d/ns/net" % self.keeper.pid) == own or os.readlink(
+            "/proc/%d/ns/uts" % self.keeper.pid
+        ) == os.readlink("/proc/self/ns/uts"):
             time.sleep(0.005)
         self.namespace = os.readlink("/proc/%d/ns/net" % self.keeper.pid)
         self.link = "port%d" % number
         self.call("hostname", name)
-        call("ip", "link", "add", self.link, "type", "veth", "peer", "name", "eth0", "netns", str(self.keeper.pid))
+        call(
+            "ip",
+            "link",
+            "add",
+            self.link,
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "eth0",
+            "netns",
+            str(self.keeper.pid),
+        )
         call("ip", "link", "set", self.link, "master", "switch", "up")
         self.call("ip", "link", "set", "lo", "up")
         self.call("ip", "address", "add", self.address + "/24", "dev", "eth0")
@@ -76,7 +106,11 @@ class Host:
         found = []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             try:
-                if pid != self.keeper.pid and os.readlink("/proc/%d/ns/net" % pid) == self.namespace and (harness.state_of(pid) or "Z")[0] not in "ZX":
+                if (
+                    pid != self.keeper.pid
+                    and os.readlink("/proc/%d/ns/net" % pid) == self.namespace
+                    and (harness.state_of(pid) or "Z")[0] not in "ZX"
+                ):
                     found.append(pid)
             except OSError:
                 pass
@@ -98,8 +132,16 @@ class Host:
 
     def reaches(self, other):
         """Whether the network goes through to another host, where nobody listens: it refuses at once."""
-        probe = "import socket, sys\nsys.exit(0 if socket.socket().connect_ex((%r, 9)) == %d else 1)" % (other.address, errno.ECONNREFUSED)
-        return subprocess.run(self.inside() + [sys.executable, "-c", probe], stdin=subprocess.DEVNULL).returncode == 0
+        probe = (
+            "import socket, sys\nsys.exit(0 if socket.socket().connect_ex((%r, 9)) == %d else 1)"
+            % (other.address, errno.ECONNREFUSED)
+        )
+        return (
+            subprocess.run(
+                self.inside() + [sys.executable, "-c", probe], stdin=subprocess.DEVNULL
+            ).returncode
+            == 0
+        )
 
     def close(self):
         self.signal_all(signal.SIGKILL)
@@ -127,12 +169,38 @@ class Hosts:
     def start(self, names, *arguments, ranks_each=1, cwd=None):
         """Starts the program on hosts, so many ranks on each in this order, and does not wait for it."""
         env = harness.environment()
-        env.update(OMPI_MCA_plm="rsh", OMPI_MCA_plm_rsh_agent=self.agent, PRTE_MCA_plm="ssh", PRTE_MCA_plm_ssh_agent=self.agent,
-                   OMPI_MCA_pml="ob1", OMPI_MCA_btl_tcp_if_include="eth0", OMPI_MCA_oob_tcp_if_include="eth0", UCX_TLS="tcp,self", UCX_NET_DEVICES="eth0")
-        by_name = ["-launcher", "ssh", "-launcher-exec", self.agent, "-iface", "eth0", "-hosts"] if harness.has_hydra() else ["--host"]
-        launcher = [harness.MPIEXEC, "-n", str(ranks_each * len(names)), *by_name, ",".join("%s:%d" % (name, ranks_each) for name in names)]
-        return subprocess.Popen(self.hosts[names[0]].inside() + launcher + [harness.TRIREME, *map(str, arguments)], cwd=cwd, env=env, stdin=subprocess.DEVNULL,
-                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        env.update(
+            OMPI_MCA_plm="rsh",
+            OMPI_MCA_plm_rsh_agent=self.agent,
+            PRTE_MCA_plm="ssh",
+            PRTE_MCA_plm_ssh_agent=self.agent,
+            OMPI_MCA_pml="ob1",
+            OMPI_MCA_btl_tcp_if_include="eth0",
+            OMPI_MCA_oob_tcp_if_include="eth0",
+            UCX_TLS="tcp,self",
+            UCX_NET_DEVICES="eth0",
+        )
+        by_name = (
+            ["-launcher", "ssh", "-launcher-exec", self.agent, "-iface", "eth0", "-hosts"]
+            if harness.has_hydra()
+            else ["--host"]
+        )
+        launcher = [
+            harness.MPIEXEC,
+            "-n",
+            str(ranks_each * len(names)),
+            *by_name,
+            ",".join("%s:%d" % (name, ranks_each) for name in names),
+        ]
+        return subprocess.Popen(
+            self.hosts[names[0]].inside() + launcher + [harness.TRIREME, *map(str, arguments)],
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
 
     def close(self):
         for host in self.hosts.values():

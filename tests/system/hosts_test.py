@@ -14,11 +14,29 @@ import hosts
 
 DEADLINE = 4  # seconds without a sign of life: less than a busy machine lets a process wait for would blame a healthy host
 # At one rate, so that the last step, which is known at the end only, changes none before it.
-ARGUMENTS = ("--set", "schedule.kind=constant", "--set", "schedule.rate=1e-4", "--set", "evaluate.every=1000 steps", "--set", "checkpoint.every=4 steps",
-             "--set", "checkpoint.best=none", "--set", "health.watchdog=%d seconds" % DEADLINE)
+ARGUMENTS = (
+    "--set",
+    "schedule.kind=constant",
+    "--set",
+    "schedule.rate=1e-4",
+    "--set",
+    "evaluate.every=1000 steps",
+    "--set",
+    "checkpoint.every=4 steps",
+    "--set",
+    "checkpoint.best=none",
+    "--set",
+    "health.watchdog=%d seconds" % DEADLINE,
+)
 # No end before what is done to a host. Steps of a second, of which one is known by then: a rank may stand still for ten times as long, so that it is the
 # silence that is noticed.
-ENDLESS = ("--set", "run.stop=1000000 steps", "--allow-faults", "--set", "debug.fault=sleep 1 rank 0 step 5..1000000")
+ENDLESS = (
+    "--set",
+    "run.stop=1000000 steps",
+    "--allow-faults",
+    "--set",
+    "debug.fault=sleep 1 rank 0 step 5..1000000",
+)
 
 DISTURBANCES = {
     "cut": lambda host: host.set_link("down"),
@@ -33,7 +51,9 @@ class SeveralHosts(harness.Case):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        names = ["alpha", "beta"] + [where + "-" + what for what in DISTURBANCES for where in ("first", "second")]
+        names = ["alpha", "beta"] + [
+            where + "-" + what for what in DISTURBANCES for where in ("first", "second")
+        ]
         cls.hosts = hosts.Hosts(names, cls.shared + "/hosts")
 
     @classmethod
@@ -46,7 +66,17 @@ class SeveralHosts(harness.Case):
         self.assertEqual(process.returncode, 0, text)
 
     def start(self, names, run, *more, ranks_each=1):
-        return self.hosts.start(names, "train", "deck.toml", "--set", "run.folder=" + run, *ARGUMENTS, *more, ranks_each=ranks_each, cwd=self.folder)
+        return self.hosts.start(
+            names,
+            "train",
+            "deck.toml",
+            "--set",
+            "run.folder=" + run,
+            *ARGUMENTS,
+            *more,
+            ranks_each=ranks_each,
+            cwd=self.folder
+        )
 
     def until(self, step):
         return "--set", "run.stop=%d steps" % step
@@ -55,24 +85,35 @@ class SeveralHosts(harness.Case):
         return self.path(run, "checkpoints/step_%09d.h5" % step)
 
     def has_checkpoint(self, run):
-        return os.path.isdir(self.path(run, "checkpoints")) and bool(harness.checkpoints(self.path(run)))
+        return os.path.isdir(self.path(run, "checkpoints")) and bool(
+            harness.checkpoints(self.path(run))
+        )
 
     def disturbed(self, what):
         """A run over two hosts, the second of which is disturbed. The job ends, names that host, leaves nothing behind, and goes on later. Returns the step of its end."""
         names = ("first-" + what, "second-" + what)
         process = self.start(names, what, *ENDLESS)
         try:
-            harness.wait_for(lambda: process.poll() is not None or (self.has_checkpoint(what) and harness.row_count(self.path(what), "train") >= 6), "a checkpoint, and a slow step")
+            harness.wait_for(
+                lambda: process.poll() is not None
+                or (self.has_checkpoint(what) and harness.row_count(self.path(what), "train") >= 6),
+                "a checkpoint, and a slow step",
+            )
             begin = time.monotonic()
             DISTURBANCES[what](self.hosts[names[1]])
-            harness.wait_for(lambda: process.poll() is not None or os.path.exists(self.path(what, "exit.json")), "the end")
+            harness.wait_for(
+                lambda: process.poll() is not None or os.path.exists(self.path(what, "exit.json")),
+                "the end",
+            )
             named = time.monotonic() - begin
             text, _ = process.communicate(timeout=harness.PATIENCE)
             ended = time.monotonic() - begin
         finally:
             process.kill()
         self.assertNotIn(process.returncode, (0, 75), text)
-        if what != "dead" or os.path.exists(self.path(what, "exit.json")):  # the launcher may hear of dead processes first
+        if what != "dead" or os.path.exists(
+            self.path(what, "exit.json")
+        ):  # the launcher may hear of dead processes first
             said = [line for line in text.splitlines() if line.startswith("error:")]
             self.assertEqual(len(said), 1, text)
             self.assertRegex(said[0], r"rank 1 on second-%s gives no sign of life for \d" % what)
@@ -80,28 +121,51 @@ class SeveralHosts(harness.Case):
                 record = json.load(file)
             self.assertEqual(record["code"], 77)
             self.assertIn("rank 1 on second-" + what, record["reason"])
-        harness.wait_for(lambda: not self.hosts[names[0]].processes(), "no process on the first host")
+        harness.wait_for(
+            lambda: not self.hosts[names[0]].processes(), "no process on the first host"
+        )
         if what == "frozen":
             self.hosts[names[1]].signal_all(signal.SIGCONT)
-        harness.wait_for(lambda: not self.hosts[names[1]].processes(), "no process on the second host")
+        harness.wait_for(
+            lambda: not self.hosts[names[1]].processes(), "no process on the second host"
+        )
         self.hosts[names[1]].set_link("up")
-        harness.wait_for(lambda: self.hosts[names[1]].reaches(self.hosts[names[0]]), "the network goes through again")
+        harness.wait_for(
+            lambda: self.hosts[names[1]].reaches(self.hosts[names[0]]),
+            "the network goes through again",
+        )
         last = int(re.search(r"\d+", harness.checkpoints(self.path(what))[-1]).group()) + 8
         self.finish(self.start(names, what, *self.until(last)))
-        print("%s: exit code %d; named after %.1f s, ended after %.1f s" % (what, process.returncode, named, ended))
+        print(
+            "%s: exit code %d; named after %.1f s, ended after %.1f s"
+            % (what, process.returncode, named, ended)
+        )
         return last
 
     def test_a_host_is_lost(self):
         with concurrent.futures.ThreadPoolExecutor() as pool:
             last = dict(zip(DISTURBANCES, pool.map(self.disturbed, DISTURBANCES)))
-        self.train("--set", "run.folder=whole", *ARGUMENTS, *self.until(max(last.values())), "--set", "checkpoint.keep=1000")
+        self.train(
+            "--set",
+            "run.folder=whole",
+            *ARGUMENTS,
+            *self.until(max(last.values())),
+            "--set",
+            "checkpoint.keep=1000"
+        )
         for what, step in last.items():
-            self.assertEqual(harness.digest(self.checkpoint(what, step)), harness.digest(self.checkpoint("whole", step)), what)
+            self.assertEqual(
+                harness.digest(self.checkpoint(what, step)),
+                harness.digest(self.checkpoint("whole", step)),
+                what,
+            )
 
     def test_two_hosts_have_the_bits_of_one(self):
         self.finish(self.start(("alpha", "beta"), "two", *self.until(24)))
         self.finish(self.start(("alpha",), "one", *self.until(24), ranks_each=2))
-        self.assertEqual(harness.digest(self.checkpoint("two", 24)), harness.digest(self.checkpoint("one", 24)))
+        self.assertEqual(
+            harness.digest(self.checkpoint("two", 24)), harness.digest(self.checkpoint("one", 24))
+        )
         with open(self.path("two/environment.json")) as file:
             self.assertEqual(json.load(file)[0]["hosts"], ["alpha", "beta"])
 

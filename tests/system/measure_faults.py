@@ -18,17 +18,37 @@ import harness
 from safe_harbour_test import libc
 
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
-EVERY, AT, STEPS = 10, 27, 60  # a checkpoint each EVERY steps; the fault is in step AT, or in the checkpoint of step AT + 3
-ARGUMENTS = ("--set", "run.stop=%d steps" % STEPS, "--set", "checkpoint.every=%d steps" % EVERY, "--set", "evaluate.every=1000 steps", "--set", "checkpoint.best=none",
-             "--set", "model.width=24", "--set", "health.watchdog=2 seconds")
+EVERY, AT, STEPS = (
+    10,
+    27,
+    60,
+)  # a checkpoint each EVERY steps; the fault is in step AT, or in the checkpoint of step AT + 3
+ARGUMENTS = (
+    "--set",
+    "run.stop=%d steps" % STEPS,
+    "--set",
+    "checkpoint.every=%d steps" % EVERY,
+    "--set",
+    "evaluate.every=1000 steps",
+    "--set",
+    "checkpoint.best=none",
+    "--set",
+    "model.width=24",
+    "--set",
+    "health.watchdog=2 seconds",
+)
 
 
 @dataclasses.dataclass
 class Fault:
     name: str
     fault: str = ""  # debug.fault
-    act: object = None  # what is done to the run after step AT, at which rank 0 holds it: act(case, process, ids of its ranks, of which the first holds it)
-    damage: object = None  # what is done to the newest checkpoint between a run that ended at step AT and the next start
+    act: object = (
+        None  # what is done to the run after step AT, at which rank 0 holds it: act(case, process, ids of its ranks, of which the first holds it)
+    )
+    damage: object = (
+        None  # what is done to the newest checkpoint between a run that ended at step AT and the next start
+    )
     before: object = None  # what stands before the run begins: before(case)
     after: object = None  # what is mended before the next start: after(case)
     ranks: int = 2
@@ -60,7 +80,9 @@ def flip(path):
 def mount(case, source, kind, flags, options):
     folder = case.path("run").encode()
     if libc.mount(source or folder, folder, kind, flags, options) != 0:
-        raise PermissionError("this user may not mount: measured as root in a mount namespace of its own")
+        raise PermissionError(
+            "this user may not mount: measured as root in a mount namespace of its own"
+        )
 
 
 def make_read_only(case, process, pids):
@@ -85,25 +107,51 @@ def make_room(case):
 
 
 KILL = "kill rank %d step %d"
-PHASES = {"before a checkpoint": "checkpoint-begin", "in the middle of its write": "checkpoint-write", "after it is closed": "checkpoint-close",
-          "before its rename": "checkpoint-rename", "after its rename": "checkpoint-renamed", "during rotation": "checkpoint-rotate"}
+PHASES = {
+    "before a checkpoint": "checkpoint-begin",
+    "in the middle of its write": "checkpoint-write",
+    "after it is closed": "checkpoint-close",
+    "before its rename": "checkpoint-rename",
+    "after its rename": "checkpoint-renamed",
+    "during rotation": "checkpoint-rotate",
+}
 FAULTS = [
     Fault("rank 0 of 2 killed in a step", KILL % (0, AT + 1)),
     Fault("rank 1 of 4 killed in a step", KILL % (1, AT + 1), ranks=4),
     Fault("rank 3 of 4 killed in a step", KILL % (3, AT + 1), ranks=4),
-    *[Fault("rank %d killed %s" % (rank, when), (KILL + " phase %s") % (rank, AT + 3, phase))
-      for when, phase in PHASES.items() for rank in ((0,) if phase == "checkpoint-rotate" else (0, 1))],
-    Fault("the launcher killed", "sleep 3600 rank 0 step %d" % (AT + 1), act=lambda case, process, pids: process.kill()),
+    *[
+        Fault("rank %d killed %s" % (rank, when), (KILL + " phase %s") % (rank, AT + 3, phase))
+        for when, phase in PHASES.items()
+        for rank in ((0,) if phase == "checkpoint-rotate" else (0, 1))
+    ],
+    Fault(
+        "the launcher killed",
+        "sleep 3600 rank 0 step %d" % (AT + 1),
+        act=lambda case, process, pids: process.kill(),
+    ),
     Fault("rank 0 stopped (SIGSTOP)", "stop rank 0 step %d" % (AT + 1)),
     Fault("rank 1 stopped", "stop rank 1 step %d" % (AT + 1)),
     Fault("rank 1 stands still, its signs go on", "sleep 3600 rank 1 step %d" % (AT + 1)),
     Fault("SIGTERM to rank 1 alone", act=send(signal.SIGTERM, -1)),
     Fault("run folder taken away", act=lambda case, process, pids: shutil.rmtree(case.path("run"))),
     Fault("run folder becomes read-only", act=make_read_only, after=unmount),
-    Fault("disk full", before=give_a_small_disk, after=make_room, more=("--set", "checkpoint.keep=100")),
+    Fault(
+        "disk full",
+        before=give_a_small_disk,
+        after=make_room,
+        more=("--set", "checkpoint.keep=100"),
+    ),
     Fault("gradient of rank 1 not a number, one step", "nan rank 1 step %d" % (AT + 1)),
-    Fault("the same, 5 steps in a row", "nan rank 1 step %d..%d" % (AT, AT + 4), more=("--set", "health.rollback_after=5")),
-    Fault("a bit of rank 1's weights flipped", "flip rank 1 step %d" % (AT + 1), more=("--set", "health.compare_replicas=5 steps")),
+    Fault(
+        "the same, 5 steps in a row",
+        "nan rank 1 step %d..%d" % (AT, AT + 4),
+        more=("--set", "health.rollback_after=5"),
+    ),
+    Fault(
+        "a bit of rank 1's weights flipped",
+        "flip rank 1 step %d" % (AT + 1),
+        more=("--set", "health.compare_replicas=5 steps"),
+    ),
     Fault("newest checkpoint cut short", damage=cut),
     Fault("newest checkpoint zeroed", damage=zero),
     Fault("newest checkpoint with a flipped bit", damage=flip),
@@ -146,18 +194,33 @@ def newest(case):
 
 def measure(case, fault):
     """One row of the table."""
-    first = fault.damage is not None and ("--set", "run.stop=%d steps" % AT, "--set", "schedule.length=%d steps" % STEPS) or ()
+    first = (
+        fault.damage is not None
+        and ("--set", "run.stop=%d steps" % AT, "--set", "schedule.length=%d steps" % STEPS)
+        or ()
+    )
     if fault.before:
         fault.before(case)
     watcher = Watcher(case.path("run"))
     faults = ("--allow-faults", "--set", "debug.fault=" + fault.fault) if fault.fault else ()
     if fault.act and not fault.fault:
-        process, pids, held = case.start_held(*ARGUMENTS, *fault.more, step=AT + 1, ranks=fault.ranks)
+        process, pids, held = case.start_held(
+            *ARGUMENTS, *fault.more, step=AT + 1, ranks=fault.ranks
+        )
         fault.act(case, process, [held] + [pid for pid in pids if pid != held])
         watcher.at = time.monotonic()
         os.kill(held, signal.SIGCONT)
     else:
-        process = harness.start("train", "deck.toml", *ARGUMENTS, *first, *fault.more, *faults, ranks=fault.ranks, cwd=case.folder)
+        process = harness.start(
+            "train",
+            "deck.toml",
+            *ARGUMENTS,
+            *first,
+            *fault.more,
+            *faults,
+            ranks=fault.ranks,
+            cwd=case.folder
+        )
         if fault.act:
             harness.wait_for(lambda: watcher.step == AT, "the step before the fault")
             fault.act(case, process, harness.ranks_of(process))
@@ -173,17 +236,40 @@ def measure(case, fault):
         return [fault.name, code, *within(case)]
     if fault.damage:
         fault.damage(case.path("run/checkpoints", harness.checkpoints(case.path("run"))[-1]))
-        case.train(*ARGUMENTS, "--set", "run.stop=%d steps" % (AT + 1), "--set", "schedule.length=%d steps" % STEPS, ranks=fault.ranks)  # what it was before is set aside now
-        restarts = [row["step"] for row in harness.read_rows(case.path("run"), "event") if row["event"] == "restart"]
+        case.train(
+            *ARGUMENTS,
+            "--set",
+            "run.stop=%d steps" % (AT + 1),
+            "--set",
+            "schedule.length=%d steps" % STEPS,
+            ranks=fault.ranks
+        )  # what it was before is set aside now
+        restarts = [
+            row["step"]
+            for row in harness.read_rows(case.path("run"), "event")
+            if row["event"] == "restart"
+        ]
         return [fault.name, 0, "at the next start", AT - restarts[-1], "within that start"]
-    rows = harness.read_rows(case.path("run"), "event") if os.path.exists(case.path("run/metrics.jsonl")) else []
+    rows = (
+        harness.read_rows(case.path("run"), "event")
+        if os.path.exists(case.path("run/metrics.jsonl"))
+        else []
+    )
     failed = [row["step"] for row in rows if row["event"] == "checkpoint_failed"]
-    detected = "after step %d, the end after step %d" % (failed[0], failed[-1]) if failed else seconds(ended - watcher.at)
+    detected = (
+        "after step %d, the end after step %d" % (failed[0], failed[-1])
+        if failed
+        else seconds(ended - watcher.at)
+    )
     lost = watcher.step - newest(case)
     begin = time.monotonic()
     again = harness.start("train", "deck.toml", *ARGUMENTS, ranks=fault.ranks, cwd=case.folder)
     before = harness.row_count(case.path("run"), "train")
-    harness.wait_for(lambda: again.poll() is not None or harness.row_count(case.path("run"), "train") >= before + max(1, lost), "the steps lost")
+    harness.wait_for(
+        lambda: again.poll() is not None
+        or harness.row_count(case.path("run"), "train") >= before + max(1, lost),
+        "the steps lost",
+    )
     recovery = time.monotonic() - begin
     again.communicate()
     return [fault.name, code, detected, lost, seconds(recovery)]
@@ -191,18 +277,30 @@ def measure(case, fault):
 
 def within(case):
     """Of a fault that the run itself gets over: the step at which it was seen, and the steps made in vain."""
-    rows = [row for row in harness.read_rows(case.path("run"), "event") if row["event"] in ("skipped_step", "rollback")]
+    rows = [
+        row
+        for row in harness.read_rows(case.path("run"), "event")
+        if row["event"] in ("skipped_step", "rollback")
+    ]
     steps = [row["step"] for row in harness.read_rows(case.path("run"), "train")]
     back = [row for row in rows if row["event"] == "rollback"]
     skipped = len(rows) - len(back)
     if not back:
         return ["the same step", "0 (%d not applied)" % skipped, "none"]
-    return ["after step %d" % max(a for a, b in zip(steps, steps[1:]) if b <= a), "%d (%s)" % (len(steps) - STEPS, back[0]["detail"].split(", ")[-1]), "within the run"]
+    return [
+        "after step %d" % max(a for a, b in zip(steps, steps[1:]) if b <= a),
+        "%d (%s)" % (len(steps) - STEPS, back[0]["detail"].split(", ")[-1]),
+        "within the run",
+    ]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="PART", help="only the faults whose name holds one of these")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="PART", help="only the faults whose name holds one of these"
+    )
     names = parser.parse_args().names
 
     class Measured(harness.Case):
@@ -221,13 +319,20 @@ def main():
         case.setUp()
         try:
             print("| " + " | ".join(map(str, measure(case, fault))) + " |", flush=True)
-            step_seconds += [row["step_s"] for row in harness.read_rows(case.path("run"), "train")] if fault.ranks == 2 else []
+            step_seconds += (
+                [row["step_s"] for row in harness.read_rows(case.path("run"), "train")]
+                if fault.ranks == 2
+                else []
+            )
         finally:
             unmount(case)
             case.tearDown()
     Measured.tearDownClass()
     if step_seconds:
-        print("\n%d cores, 2 ranks: a step takes %.0f ms" % (os.cpu_count(), 1000 * statistics.median(step_seconds)))
+        print(
+            "\n%d cores, 2 ranks: a step takes %.0f ms"
+            % (os.cpu_count(), 1000 * statistics.median(step_seconds))
+        )
 
 
 if __name__ == "__main__":

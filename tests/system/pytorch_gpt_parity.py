@@ -26,8 +26,18 @@ STEPS, GLOBAL, MICRO = 20, 8, 4
 LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 3, 4, 64, 48, 101
 TOLERANCE = 2e-4  # --make-reference refuses cases in which float32 itself differs from float64 by more than half of it
 FORMS = {
-    "gpt2": {"deck": 'positions = "learned"\nnorm = "layer"\nmlp = "gelu"\ntie_embeddings = true', "tied": True, "kv_heads": None, "mlp_width": 4 * WIDTH},
-    "llama": {"deck": 'positions = "rope"\nnorm = "rms"\nmlp = "swiglu"\nkv_heads = 2\ntie_embeddings = false', "tied": False, "kv_heads": 2, "mlp_width": 192},
+    "gpt2": {
+        "deck": 'positions = "learned"\nnorm = "layer"\nmlp = "gelu"\ntie_embeddings = true',
+        "tied": True,
+        "kv_heads": None,
+        "mlp_width": 4 * WIDTH,
+    },
+    "llama": {
+        "deck": 'positions = "rope"\nnorm = "rms"\nmlp = "swiglu"\nkv_heads = 2\ntie_embeddings = false',
+        "tied": False,
+        "kv_heads": 2,
+        "mlp_width": 192,
+    },
 }
 OPTIMIZERS = {
     "sgd": {"rate": 0.1, "momentum": 0.9, "weight_decay": 1e-3},
@@ -46,17 +56,33 @@ def tensor_shapes(form):
         for i in range(LAYERS):
             for norm in ("ln_1", "ln_2"):
                 shapes[f"h.{i}.{norm}.weight"] = shapes[f"h.{i}.{norm}.bias"] = (WIDTH,)
-            for name, inputs, outputs in (("attn.c_attn", WIDTH, 3 * WIDTH), ("attn.c_proj", WIDTH, WIDTH), ("mlp.c_fc", WIDTH, inner), ("mlp.c_proj", inner, WIDTH)):
-                shapes[f"h.{i}.{name}.weight"], shapes[f"h.{i}.{name}.bias"] = (inputs, outputs), (outputs,)
+            for name, inputs, outputs in (
+                ("attn.c_attn", WIDTH, 3 * WIDTH),
+                ("attn.c_proj", WIDTH, WIDTH),
+                ("mlp.c_fc", WIDTH, inner),
+                ("mlp.c_proj", inner, WIDTH),
+            ):
+                shapes[f"h.{i}.{name}.weight"], shapes[f"h.{i}.{name}.bias"] = (inputs, outputs), (
+                    outputs,
+                )
         shapes["ln_f.weight"] = shapes["ln_f.bias"] = (WIDTH,)
         return shapes
     groups = FORMS[form]["kv_heads"] * WIDTH // HEADS
     shapes["model.embed_tokens.weight"] = (VOCABULARY, WIDTH)
     for i in range(LAYERS):
         layer = f"model.layers.{i}"
-        shapes[f"{layer}.input_layernorm.weight"] = shapes[f"{layer}.post_attention_layernorm.weight"] = (WIDTH,)
-        for name, outputs, inputs in (("self_attn.q_proj", WIDTH, WIDTH), ("self_attn.k_proj", groups, WIDTH), ("self_attn.v_proj", groups, WIDTH), ("self_attn.o_proj", WIDTH, WIDTH),
-                                      ("mlp.gate_proj", inner, WIDTH), ("mlp.up_proj", inner, WIDTH), ("mlp.down_proj", WIDTH, inner)):
+        shapes[f"{layer}.input_layernorm.weight"] = shapes[
+            f"{layer}.post_attention_layernorm.weight"
+        ] = (WIDTH,)
+        for name, outputs, inputs in (
+            ("self_attn.q_proj", WIDTH, WIDTH),
+            ("self_attn.k_proj", groups, WIDTH),
+            ("self_attn.v_proj", groups, WIDTH),
+            ("self_attn.o_proj", WIDTH, WIDTH),
+            ("mlp.gate_proj", inner, WIDTH),
+            ("mlp.up_proj", inner, WIDTH),
+            ("mlp.down_proj", WIDTH, inner),
+        ):
             shapes[f"{layer}.{name}.weight"] = (outputs, inputs)
     shapes["model.norm.weight"] = (WIDTH,)
     shapes["lm_head.weight"] = (VOCABULARY, WIDTH)
@@ -70,7 +96,12 @@ def initial_tensors(form):
         draw = random.Random(zlib.crc32(name.encode())).random
         norm = len(shape) == 1 and name.endswith("weight")
         scale = 0.05 * math.sqrt(3) if len(shape) > 1 else 0.02
-        tensors[name] = (shape, array.array("f", [float(norm) + scale * (2 * draw() - 1) for _ in range(math.prod(shape))]))
+        tensors[name] = (
+            shape,
+            array.array(
+                "f", [float(norm) + scale * (2 * draw() - 1) for _ in range(math.prod(shape))]
+            ),
+        )
     return tensors
 
 
@@ -85,6 +116,7 @@ def tokens():
 
 
 # --- Trireme's side -------------------------------------------------------------------------------------------------------------------------
+
 
 def deck(folder, name, form, optimizer):
     rule = OPTIMIZERS[optimizer]
@@ -126,7 +158,18 @@ tensorboard = false
 def make_shards(trireme, folder):
     with open(f"{folder}/tokens.bin", "wb") as file:
         file.write(struct.pack(f"<{STEPS * GLOBAL * CONTEXT + 1}H", *tokens()))
-    run_program(trireme, "shard", "tokens", f"{folder}/tokens.bin", "--type", "uint16", "--vocabulary", str(VOCABULARY), "--out", f"{folder}/train")
+    run_program(
+        trireme,
+        "shard",
+        "tokens",
+        f"{folder}/tokens.bin",
+        "--type",
+        "uint16",
+        "--vocabulary",
+        str(VOCABULARY),
+        "--out",
+        f"{folder}/train",
+    )
 
 
 def train_trireme(trireme, folder, form, optimizer):
@@ -134,14 +177,25 @@ def train_trireme(trireme, folder, form, optimizer):
     write_safetensors(f"{folder}/{name}.safetensors", initial_tensors(form))
     with open(f"{folder}/{name}.toml", "w") as file:
         file.write(deck(folder, name, form, optimizer))
-    run_program(trireme, "import", f"{folder}/{name}.safetensors", f"{folder}/{name}.toml", "--out", f"{folder}/{name}.h5")
+    run_program(
+        trireme,
+        "import",
+        f"{folder}/{name}.safetensors",
+        f"{folder}/{name}.toml",
+        "--out",
+        f"{folder}/{name}.h5",
+    )
     run_program(trireme, "train", f"{folder}/{name}.toml", "--restart", f"{folder}/{name}.h5")
     with open(f"{folder}/runs/{name}/metrics.jsonl") as file:
         rows = {row["step"]: row for row in map(json.loads, file) if row["kind"] == "train"}
-    return {"losses": [rows[step]["loss"] for step in range(1, STEPS + 1)], "norms": [rows[step]["grad_norm"] for step in range(1, STEPS + 1)]}
+    return {
+        "losses": [rows[step]["loss"] for step in range(1, STEPS + 1)],
+        "norms": [rows[step]["grad_norm"] for step in range(1, STEPS + 1)],
+    }
 
 
 # --- PyTorch's side -------------------------------------------------------------------------------------------------------------------------
+
 
 def update(torch, optimizer, rule, step, weight, gradient, slots):
     """One tensor's update by docs/contract.md, section 7."""
@@ -150,7 +204,11 @@ def update(torch, optimizer, rule, step, weight, gradient, slots):
     if optimizer in ("sgd", "lars"):
         local = 1.0
         if optimizer == "lars" and matrix and weight.norm() > 0 and gradient.norm() > 0:
-            local = rule["trust_coefficient"] * weight.norm() / (gradient.norm() + decay * weight.norm())
+            local = (
+                rule["trust_coefficient"]
+                * weight.norm()
+                / (gradient.norm() + decay * weight.norm())
+            )
         rate_in = rule["rate"] * local if optimizer == "lars" else 1.0
         slots[0].mul_(rule["momentum"]).add_(rate_in * (gradient + decay * weight))
         weight -= slots[0] if optimizer == "lars" else rule["rate"] * slots[0]
@@ -171,30 +229,59 @@ def update(torch, optimizer, rule, step, weight, gradient, slots):
 
 def train_torch(form, optimizer, dtype_name="float32"):
     import torch
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+
+    sys.path.insert(
+        0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
+    )
     import torch_gpt
 
     dtype, shape, rule = getattr(torch, dtype_name), FORMS[form], OPTIMIZERS[optimizer]
-    network = torch_gpt.FORMS[form](LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY, shape["mlp_width"], shape["kv_heads"], shape["tied"]).to(dtype)
+    network = torch_gpt.FORMS[form](
+        LAYERS,
+        HEADS,
+        WIDTH,
+        CONTEXT,
+        VOCABULARY,
+        shape["mlp_width"],
+        shape["kv_heads"],
+        shape["tied"],
+    ).to(dtype)
     initial = initial_tensors(form)
-    assert {name: tuple(value.shape) for name, value in network.state_dict().items()} == {name: extents for name, (extents, _) in initial.items()}
+    assert {name: tuple(value.shape) for name, value in network.state_dict().items()} == {
+        name: extents for name, (extents, _) in initial.items()
+    }
     for name, value in network.state_dict().items():
-        value.copy_(torch.frombuffer(bytearray(initial[name][1].tobytes()), dtype=torch.float32).reshape(value.shape))
+        value.copy_(
+            torch.frombuffer(bytearray(initial[name][1].tobytes()), dtype=torch.float32).reshape(
+                value.shape
+            )
+        )
     walk = torch.tensor(tokens())
-    slots = {name: [torch.zeros_like(weight), torch.zeros_like(weight)] for name, weight in network.named_parameters()}
+    slots = {
+        name: [torch.zeros_like(weight), torch.zeros_like(weight)]
+        for name, weight in network.named_parameters()
+    }
     losses, norms = [], []
     for step in range(1, STEPS + 1):
         network.zero_grad()
         total = 0.0
         for begin in range((step - 1) * GLOBAL, step * GLOBAL, MICRO):
-            inputs = torch.stack([walk[i * CONTEXT:(i + 1) * CONTEXT] for i in range(begin, begin + MICRO)])
-            targets = torch.stack([walk[i * CONTEXT + 1:(i + 1) * CONTEXT + 1] for i in range(begin, begin + MICRO)])
-            loss = torch.nn.functional.cross_entropy(network(inputs).flatten(0, 1), targets.flatten(), reduction="sum") / (GLOBAL * CONTEXT)
+            inputs = torch.stack(
+                [walk[i * CONTEXT : (i + 1) * CONTEXT] for i in range(begin, begin + MICRO)]
+            )
+            targets = torch.stack(
+                [walk[i * CONTEXT + 1 : (i + 1) * CONTEXT + 1] for i in range(begin, begin + MICRO)]
+            )
+            loss = torch.nn.functional.cross_entropy(
+                network(inputs).flatten(0, 1), targets.flatten(), reduction="sum"
+            ) / (GLOBAL * CONTEXT)
             loss.backward()
             total += loss.item()
         losses.append(total)
         with torch.no_grad():
-            norm = math.sqrt(sum(float(weight.grad.double().square().sum()) for weight in network.parameters()))
+            norm = math.sqrt(
+                sum(float(weight.grad.double().square().sum()) for weight in network.parameters())
+            )
             norms.append(norm)
             factor = min(1.0, CLIP / (norm + 1e-6))
             for name, weight in network.named_parameters():
@@ -204,8 +291,13 @@ def train_torch(form, optimizer, dtype_name="float32"):
 
 # --- the comparison -------------------------------------------------------------------------------------------------------------------------
 
+
 def largest_difference(a, b):
-    return max(abs(p - q) / abs(q) for key in ("losses", "norms") for p, q in zip(a[key], b[key], strict=True))
+    return max(
+        abs(p - q) / abs(q)
+        for key in ("losses", "norms")
+        for p, q in zip(a[key], b[key], strict=True)
+    )
 
 
 def make_reference(path, cases):
@@ -213,7 +305,10 @@ def make_reference(path, cases):
     for form, optimizer in cases:
         single, double = (train_torch(form, optimizer, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
-        print(f"{form} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.4f} -> {double['losses'][-1]:.4f}", flush=True)
+        print(
+            f"{form} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.4f} -> {double['losses'][-1]:.4f}",
+            flush=True,
+        )
         if difference > TOLERANCE / 2:
             print("float32 itself is too far off for this tolerance: fewer steps or a smaller rate")
             sys.exit(1)
@@ -224,15 +319,24 @@ def make_reference(path, cases):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trireme", default=os.environ.get("TRIREME", "build/release/bin/trireme"))
     parser.add_argument("--torch", action="store_true", help="compare with PyTorch run now")
-    parser.add_argument("--reference", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "reference", "gpt_parity.json"))
+    parser.add_argument(
+        "--reference",
+        default=os.path.join(
+            os.path.dirname(os.path.abspath(__file__)), "reference", "gpt_parity.json"
+        ),
+    )
     parser.add_argument("--make-reference", metavar="FILE")
     arguments = parser.parse_args()
     cases = [(form, optimizer) for form in FORMS for optimizer in OPTIMIZERS]
     if (arguments.torch or arguments.make_reference) and not have_torch():
-        print("skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip install torch numpy)")
+        print(
+            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip install torch numpy)"
+        )
         return SKIPPED
     if arguments.make_reference:
         make_reference(arguments.make_reference, cases)
@@ -246,14 +350,21 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         make_shards(arguments.trireme, folder)
         for form, optimizer in cases:
-            expected = train_torch(form, optimizer) if arguments.torch else kept[f"{form}-{optimizer}"]
+            expected = (
+                train_torch(form, optimizer) if arguments.torch else kept[f"{form}-{optimizer}"]
+            )
             found = train_trireme(arguments.trireme, folder, form, optimizer)
             difference = largest_difference(found, expected)
             failed = failed or not difference <= TOLERANCE
-            print(f"{form} {optimizer}: largest relative difference {difference:.1e} (allowed {TOLERANCE:.0e}): {'agrees' if difference <= TOLERANCE else 'DIFFERS'}", flush=True)
+            print(
+                f"{form} {optimizer}: largest relative difference {difference:.1e} (allowed {TOLERANCE:.0e}): {'agrees' if difference <= TOLERANCE else 'DIFFERS'}",
+                flush=True,
+            )
             if not difference <= TOLERANCE:
                 for step in range(STEPS):
-                    print(f"  step {step + 1}: loss {found['losses'][step]} and {expected['losses'][step]}, norm {found['norms'][step]} and {expected['norms'][step]}")
+                    print(
+                        f"  step {step + 1}: loss {found['losses'][step]} and {expected['losses'][step]}, norm {found['norms'][step]} and {expected['norms'][step]}"
+                    )
     return 1 if failed else 0
 
 

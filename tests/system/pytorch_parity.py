@@ -30,8 +30,12 @@ SIDE, CLASSES = 14, 10
 TRAINED, EVALUATED = STEPS * GLOBAL, 256
 MEAN, STD = 0.5, 0.25
 TOLERANCE = 1e-4  # float32 itself differs from float64 by less than three quarters of this here: --make-reference refuses more
-TIGHT = 1e-5      # ResNet-8 with lars keeps this (float32: 1e-7), so that wrong rules, which move a loss by 3e-5 and more, show
-WRONG_RULES = [("resnet8", "lars", {"weight_decay": 0.0}), ("resnet8", "lars", {"momentum": 0.89}), ("resnet8", "sgd", {"momentum": 0.8})]
+TIGHT = 1e-5  # ResNet-8 with lars keeps this (float32: 1e-7), so that wrong rules, which move a loss by 3e-5 and more, show
+WRONG_RULES = [
+    ("resnet8", "lars", {"weight_decay": 0.0}),
+    ("resnet8", "lars", {"momentum": 0.89}),
+    ("resnet8", "sgd", {"momentum": 0.8}),
+]
 
 MODELS = {"resnet8": {"depth": 8, "width": 16}, "resnet18": {"depth": 18, "width": 64}}
 # From gammas of 1 everywhere ten steps of sgd at 0.01 on ResNet-18 multiply any rounding about tenfold a step (docs/correctness.md has the
@@ -44,6 +48,7 @@ OPTIMIZERS = {
 
 
 # --- what both sides start from -------------------------------------------------------------------------------------------------------------
+
 
 def tensor_shapes(depth, width):
     """Names and shapes of the network's tensors, torchvision's order (docs/contract.md, sections 6 and 7)."""
@@ -98,7 +103,10 @@ def initial_tensor(name, shape, zeros=False):
 def initial_tensors(model, optimizer):
     """{name: (shape, float32 values)}"""
     identity = (model, optimizer) in ZERO_INIT_RESIDUAL
-    return {name: (shape, initial_tensor(name, shape, identity and name.endswith("bn2.weight"))) for name, shape in tensor_shapes(**MODELS[model]).items()}
+    return {
+        name: (shape, initial_tensor(name, shape, identity and name.endswith("bn2.weight")))
+        for name, shape in tensor_shapes(**MODELS[model]).items()
+    }
 
 
 def dataset():
@@ -114,11 +122,16 @@ def dataset():
 
 # --- Trireme's side -------------------------------------------------------------------------------------------------------------------------
 
+
 def write_safetensors(path, tensors):
     """tensors: {name: (shape, array of float32)}. The format: length of the header, header in JSON, the bytes."""
     header, offset = {}, 0
     for name, (shape, values) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + 4 * len(values)]}
+        header[name] = {
+            "dtype": "F32",
+            "shape": list(shape),
+            "data_offsets": [offset, offset + 4 * len(values)],
+        }
         offset += 4 * len(values)
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -176,7 +189,9 @@ tensorboard = false
 
 
 def run_program(trireme, *arguments):
-    result = subprocess.run([trireme, *arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    result = subprocess.run(
+        [trireme, *arguments], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    )
     if result.returncode != 0:
         print(f"{trireme} {' '.join(arguments)}: exit status {result.returncode}\n{result.stdout}")
         sys.exit(1)
@@ -184,8 +199,21 @@ def run_program(trireme, *arguments):
 
 def make_shards(trireme, folder):
     write_idx(folder)
-    for part, samples in (("train", f"0:{TRAINED}"), ("validation", f"{TRAINED}:{TRAINED + EVALUATED}")):
-        run_program(trireme, "shard", "idx", f"{folder}/images", f"{folder}/labels", "--range", samples, "--out", f"{folder}/{part}")
+    for part, samples in (
+        ("train", f"0:{TRAINED}"),
+        ("validation", f"{TRAINED}:{TRAINED + EVALUATED}"),
+    ):
+        run_program(
+            trireme,
+            "shard",
+            "idx",
+            f"{folder}/images",
+            f"{folder}/labels",
+            "--range",
+            samples,
+            "--out",
+            f"{folder}/{part}",
+        )
 
 
 def train_trireme(trireme, folder, model, optimizer, changes={}):
@@ -194,36 +222,63 @@ def train_trireme(trireme, folder, model, optimizer, changes={}):
     write_safetensors(f"{folder}/{name}.safetensors", initial_tensors(model, optimizer))
     with open(f"{folder}/{name}.toml", "w") as file:
         file.write(deck(folder, name, model, optimizer, changes))
-    run_program(trireme, "import", f"{folder}/{name}.safetensors", f"{folder}/{name}.toml", "--out", f"{folder}/{name}.h5")
+    run_program(
+        trireme,
+        "import",
+        f"{folder}/{name}.safetensors",
+        f"{folder}/{name}.toml",
+        "--out",
+        f"{folder}/{name}.h5",
+    )
     run_program(trireme, "train", f"{folder}/{name}.toml", "--restart", f"{folder}/{name}.h5")
     losses, evaluation = {}, None
     with open(f"{folder}/runs/{name}/metrics.jsonl") as file:
         for row in map(json.loads, file):
             if row["kind"] == "train":
                 losses[row["step"]] = row["loss"]
-            elif row["kind"] == "evaluate" and row["step"] == STEPS and row["split"] == "validation":
+            elif (
+                row["kind"] == "evaluate" and row["step"] == STEPS and row["split"] == "validation"
+            ):
                 evaluation = row["loss"]
     return {"losses": [losses.get(step) for step in range(1, STEPS + 1)], "evaluation": evaluation}
 
 
 # --- PyTorch's side -------------------------------------------------------------------------------------------------------------------------
 
+
 def train_torch(model, optimizer, dtype_name="float32"):
     """The same in plain PyTorch, the rules written out as docs/contract.md (section 7) has them."""
     import torch
-    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+
+    sys.path.insert(
+        0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts")
+    )
     from torch_resnet import ResNet
 
     dtype = getattr(torch, dtype_name)
     rule, initial = OPTIMIZERS[optimizer], initial_tensors(model, optimizer)
     network = ResNet(**MODELS[model], stem="small", channels=1, classes=CLASSES).to(dtype)
-    state = {name: value for name, value in network.state_dict().items() if not name.endswith("num_batches_tracked")}
-    assert {name: tuple(value.shape) for name, value in state.items()} == {name: shape for name, (shape, _) in initial.items()}
+    state = {
+        name: value
+        for name, value in network.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+    assert {name: tuple(value.shape) for name, value in state.items()} == {
+        name: shape for name, (shape, _) in initial.items()
+    }
     for name, value in state.items():
-        value.copy_(torch.frombuffer(bytearray(initial[name][1].tobytes()), dtype=torch.float32).reshape(value.shape))
+        value.copy_(
+            torch.frombuffer(bytearray(initial[name][1].tobytes()), dtype=torch.float32).reshape(
+                value.shape
+            )
+        )
 
     images, labels = dataset()
-    x = (torch.frombuffer(bytearray(images), dtype=torch.uint8).reshape(-1, 1, SIDE, SIDE).to(dtype) / 255 - MEAN) / STD
+    x = (
+        torch.frombuffer(bytearray(images), dtype=torch.uint8).reshape(-1, 1, SIDE, SIDE).to(dtype)
+        / 255
+        - MEAN
+    ) / STD
     y = torch.tensor(labels)
     norms = [module for module in network.modules() if isinstance(module, torch.nn.BatchNorm2d)]
     running = [(norm.running_mean.clone(), norm.running_var.clone()) for norm in norms]
@@ -233,18 +288,28 @@ def train_torch(model, optimizer, dtype_name="float32"):
     for step in range(STEPS):
         network.zero_grad()
         loss_sum = 0.0
-        statistics = [[torch.zeros_like(mean), torch.zeros_like(variance)] for mean, variance in running]
+        statistics = [
+            [torch.zeros_like(mean), torch.zeros_like(variance)] for mean, variance in running
+        ]
         for begin in range(step * GLOBAL, (step + 1) * GLOBAL, MICRO):
             for norm in norms:
                 norm.momentum = 1.0  # leaves this micro-batch's own statistics (variance unbiased) in the running ones
-            loss = torch.nn.functional.cross_entropy(network(x[begin:begin + MICRO]), y[begin:begin + MICRO], reduction="sum") / GLOBAL
+            loss = (
+                torch.nn.functional.cross_entropy(
+                    network(x[begin : begin + MICRO]), y[begin : begin + MICRO], reduction="sum"
+                )
+                / GLOBAL
+            )
             loss.backward()
             loss_sum += loss.item()
             for norm, sums in zip(norms, statistics):
                 sums[0] += norm.running_mean * (MICRO / GLOBAL)
                 sums[1] += norm.running_var * (MICRO / GLOBAL)
         losses.append(loss_sum)
-        running = [(0.9 * mean + 0.1 * sums[0], 0.9 * variance + 0.1 * sums[1]) for (mean, variance), sums in zip(running, statistics)]
+        running = [
+            (0.9 * mean + 0.1 * sums[0], 0.9 * variance + 0.1 * sums[1])
+            for (mean, variance), sums in zip(running, statistics)
+        ]
         with torch.no_grad():
             for name, weight in network.named_parameters():
                 gradient, slot = weight.grad, slots[name]
@@ -255,7 +320,11 @@ def train_torch(model, optimizer, dtype_name="float32"):
                     continue
                 local = 1.0
                 if weight.dim() > 1 and weight.norm() > 0 and gradient.norm() > 0:
-                    local = rule["trust_coefficient"] * weight.norm() / (gradient.norm() + decay * weight.norm())
+                    local = (
+                        rule["trust_coefficient"]
+                        * weight.norm()
+                        / (gradient.norm() + decay * weight.norm())
+                    )
                 slot.mul_(rule["momentum"]).add_(rule["rate"] * local * (gradient + decay * weight))
                 weight -= slot
 
@@ -264,11 +333,17 @@ def train_torch(model, optimizer, dtype_name="float32"):
         norm.running_var.copy_(variance)
     network.eval()
     with torch.no_grad():
-        evaluation = sum(torch.nn.functional.cross_entropy(network(x[i:i + MICRO]), y[i:i + MICRO], reduction="sum").item() for i in range(TRAINED, TRAINED + EVALUATED, MICRO))
+        evaluation = sum(
+            torch.nn.functional.cross_entropy(
+                network(x[i : i + MICRO]), y[i : i + MICRO], reduction="sum"
+            ).item()
+            for i in range(TRAINED, TRAINED + EVALUATED, MICRO)
+        )
     return {"losses": losses, "evaluation": evaluation / EVALUATED}
 
 
 # --- the comparison -------------------------------------------------------------------------------------------------------------------------
+
 
 def largest_difference(a, b):
     pairs = list(zip(a["losses"] + [a["evaluation"]], b["losses"] + [b["evaluation"]]))
@@ -283,7 +358,10 @@ def make_reference(path, cases):
     for model, optimizer in cases:
         single, double = (train_torch(model, optimizer, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
-        print(f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}", flush=True)
+        print(
+            f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}",
+            flush=True,
+        )
         if difference > 0.75 * TOLERANCE:
             print("float32 itself is too far off for this tolerance: fewer steps or a smaller rate")
             sys.exit(1)
@@ -302,19 +380,32 @@ def have_torch():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--trireme", default=os.environ.get("TRIREME", "build/release/bin/trireme"))
     parser.add_argument("--torch", action="store_true", help="compare with PyTorch run now")
-    parser.add_argument("--reference", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "reference", "parity.json"))
+    parser.add_argument(
+        "--reference",
+        default=os.path.join(
+            os.path.dirname(os.path.abspath(__file__)), "reference", "parity.json"
+        ),
+    )
     parser.add_argument("--make-reference", metavar="FILE")
     parser.add_argument("--model", choices=MODELS, action="append", help="default: all")
     parser.add_argument("--optimizer", choices=OPTIMIZERS, action="append", help="default: all")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE)
     arguments = parser.parse_args()
-    cases = [(model, optimizer) for model in arguments.model or MODELS for optimizer in arguments.optimizer or OPTIMIZERS]
+    cases = [
+        (model, optimizer)
+        for model in arguments.model or MODELS
+        for optimizer in arguments.optimizer or OPTIMIZERS
+    ]
 
     if (arguments.torch or arguments.make_reference) and not have_torch():
-        print("skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip install torch numpy)")
+        print(
+            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip install torch numpy)"
+        )
         return SKIPPED
     if arguments.make_reference:
         make_reference(arguments.make_reference, cases)
@@ -332,26 +423,43 @@ def main():
         make_shards(arguments.trireme, folder)
         for model, optimizer in cases:
             if not arguments.torch and f"{model}-{optimizer}" not in kept:
-                print(f"{model} {optimizer}: {arguments.reference} keeps no numbers of it (--make-reference makes them)")
+                print(
+                    f"{model} {optimizer}: {arguments.reference} keeps no numbers of it (--make-reference makes them)"
+                )
                 failed = True
                 continue
-            expected = train_torch(model, optimizer) if arguments.torch else kept[f"{model}-{optimizer}"]
+            expected = (
+                train_torch(model, optimizer) if arguments.torch else kept[f"{model}-{optimizer}"]
+            )
             found = train_trireme(arguments.trireme, folder, model, optimizer)
             difference = largest_difference(found, expected)
-            tolerance = min(arguments.tolerance, TIGHT) if (model, optimizer) == ("resnet8", "lars") else arguments.tolerance
+            tolerance = (
+                min(arguments.tolerance, TIGHT)
+                if (model, optimizer) == ("resnet8", "lars")
+                else arguments.tolerance
+            )
             agrees = difference <= tolerance
             failed = failed or not agrees
-            print(f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed {tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}")
+            print(
+                f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed {tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}"
+            )
             if not agrees:
                 for step, (a, b) in enumerate(zip(found["losses"], expected["losses"]), 1):
                     print(f"  step {step}: trireme {a} pytorch {b}")
-                print(f"  evaluation: trireme {found['evaluation']} pytorch {expected['evaluation']}")
+                print(
+                    f"  evaluation: trireme {found['evaluation']} pytorch {expected['evaluation']}"
+                )
         for model, optimizer, changes in WRONG_RULES:
             if (model, optimizer) in cases and f"{model}-{optimizer}" in kept:
-                difference = largest_difference(train_trireme(arguments.trireme, folder, model, optimizer, changes), kept[f"{model}-{optimizer}"])
+                difference = largest_difference(
+                    train_trireme(arguments.trireme, folder, model, optimizer, changes),
+                    kept[f"{model}-{optimizer}"],
+                )
                 seen = difference > (TIGHT if optimizer == "lars" else TOLERANCE)
                 failed = failed or not seen
-                print(f"{model} {optimizer} with {changes}: largest relative difference {difference:.1e}: {'seen' if seen else 'NOT SEEN'}")
+                print(
+                    f"{model} {optimizer} with {changes}: largest relative difference {difference:.1e}: {'seen' if seen else 'NOT SEEN'}"
+                )
     return 1 if failed else 0
 
 

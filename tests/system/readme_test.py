@@ -15,7 +15,9 @@ import harness
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 EXAMPLES = sorted((ROOT / "inputs/examples").glob("*.toml"))
-COMMAND = re.compile(r"^(?:#   )?((?:mpirun -n \d+ )?(?:build/release/bin/)?trireme [a-z]+ .*)$", re.MULTILINE)
+COMMAND = re.compile(
+    r"^(?:#   )?((?:mpirun -n \d+ )?(?:build/release/bin/)?trireme [a-z]+ .*)$", re.MULTILINE
+)
 
 
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
@@ -23,8 +25,14 @@ FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 def commands():
     """In the order of the pages, each once, as lists of words."""
-    pages = [text for kind, text in FENCED if not kind] + [re.match(r"(?:#.*\n)*", deck.read_text(encoding="utf-8"))[0] for deck in EXAMPLES]
-    lines = [re.sub(r"^(mpirun -n \d+ )?build/release/bin/", r"\1", line) for page in pages for line in COMMAND.findall(page)]
+    pages = [text for kind, text in FENCED if not kind] + [
+        re.match(r"(?:#.*\n)*", deck.read_text(encoding="utf-8"))[0] for deck in EXAMPLES
+    ]
+    lines = [
+        re.sub(r"^(mpirun -n \d+ )?build/release/bin/", r"\1", line)
+        for page in pages
+        for line in COMMAND.findall(page)
+    ]
     return [shlex.split(line, comments=True) for line in dict.fromkeys(lines)]
 
 
@@ -36,9 +44,18 @@ class Readme(unittest.TestCase):
         cls.folder = tempfile.mkdtemp(prefix="trireme-test-")
         os.symlink(ROOT / "inputs", os.path.join(cls.folder, "inputs"))
         for seed, (split, samples) in enumerate((("train", 256), ("validation", 64), ("test", 64))):
-            harness.make_dataset(os.path.join(cls.folder, "data/fashion", split), samples, size=28, classes=10, seed=seed)
+            harness.make_dataset(
+                os.path.join(cls.folder, "data/fashion", split),
+                samples,
+                size=28,
+                classes=10,
+                seed=seed,
+            )
         rng = random.Random(1)
-        text = " ".join("".join(rng.choice("etaoinshrdlu") for _ in range(rng.randrange(2, 8))) for _ in range(2500))
+        text = " ".join(
+            "".join(rng.choice("etaoinshrdlu") for _ in range(rng.randrange(2, 8)))
+            for _ in range(2500)
+        )
         for name in ("bible.txt", "book.txt"):
             pathlib.Path(cls.folder, name).write_text(text)
 
@@ -47,10 +64,21 @@ class Readme(unittest.TestCase):
         shutil.rmtree(cls.folder, ignore_errors=True)
 
     def run_words(self, words):
-        environment = harness.environment(PATH=os.path.dirname(harness.TRIREME) + ":" + os.environ["PATH"])
+        environment = harness.environment(
+            PATH=os.path.dirname(harness.TRIREME) + ":" + os.environ["PATH"]
+        )
         if words[0] == "mpirun":
             words = [harness.MPIEXEC] + words[1:]
-        return subprocess.run(words, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=harness.PATIENCE)
+        return subprocess.run(
+            words,
+            cwd=self.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=harness.PATIENCE,
+        )
 
     def test_commands(self):
         """Training is cut short, and so is the text that is generated: what they come to is not looked at here."""
@@ -58,14 +86,19 @@ class Readme(unittest.TestCase):
         for words in commands():
             if "shard" in words:  # two pages make the same folder
                 for option in ("--out", "--hold-out-out"):
-                    shutil.rmtree(os.path.join(self.folder, words[words.index(option) + 1]), ignore_errors=True)
+                    shutil.rmtree(
+                        os.path.join(self.folder, words[words.index(option) + 1]),
+                        ignore_errors=True,
+                    )
             if "train" in words:
                 words += ["--set", "run.stop=2 steps", "--set", "schedule.warmup=none"]
             if "generate" in words:
                 words[words.index("--tokens") + 1] = "3"
             result = self.run_words(words)
-            self.assertEqual(result.returncode, 0, "%s: %s" % (words, result.stdout + result.stderr))
-            done.append(next(word for word in words[words.index("trireme") + 1:]))
+            self.assertEqual(
+                result.returncode, 0, "%s: %s" % (words, result.stdout + result.stderr)
+            )
+            done.append(next(word for word in words[words.index("trireme") + 1 :]))
         self.assertEqual(set(done), {"shard", "check", "train", "generate"})
 
     def test_decks_and_the_message_of_a_mistake(self):
@@ -74,7 +107,12 @@ class Readme(unittest.TestCase):
         for split in ("train", "validation"):
             folder = os.path.join(self.folder, "data/bible", split)
             if not os.path.exists(folder):
-                self.assertEqual(self.run_words(["trireme", "shard", "text", "bible.txt", "--out", folder]).returncode, 0)
+                self.assertEqual(
+                    self.run_words(
+                        ["trireme", "shard", "text", "bible.txt", "--out", folder]
+                    ).returncode,
+                    0,
+                )
         path = pathlib.Path(self.folder, "deck.toml")
         for deck in decks:
             path.write_text(deck)

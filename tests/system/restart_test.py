@@ -48,19 +48,39 @@ class Restart(harness.Case):
     def test_a_stop_file_stops_at_the_next_step(self):
         os.makedirs(self.path("run"))
         open(self.path("run", "STOP"), "w").close()
-        self.assertIn("remove run/STOP and submit the same command again", self.train(*self.arguments, expect=75).text)
+        self.assertIn(
+            "remove run/STOP and submit the same command again",
+            self.train(*self.arguments, expect=75).text,
+        )
         os.remove(self.path("run", "STOP"))
         self.train(*self.arguments)
         self.assertEqual(self.exit_record()["code"], 0)
 
     def test_the_walltime_stops_before_the_job_is_killed(self):
-        self.train("--set", "run.stop=100000 steps", "--set", "run.walltime=2 seconds", "--set", "run.walltime_margin=0.5 seconds", expect=75)
+        self.train(
+            "--set",
+            "run.stop=100000 steps",
+            "--set",
+            "run.walltime=2 seconds",
+            "--set",
+            "run.walltime_margin=0.5 seconds",
+            expect=75,
+        )
         self.assertTrue(harness.checkpoints(self.path("run")))
 
     def test_less_time_than_the_margin_is_told(self):
         """Each job of a chain would make one step, and say nothing but that it was stopped."""
         job = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": str(int(time.time()) + 60)}
-        result = harness.run("train", "deck.toml", "--set", "run.stop=100000 steps", "--set", 'run.walltime="auto"', cwd=self.folder, env=job)
+        result = harness.run(
+            "train",
+            "deck.toml",
+            "--set",
+            "run.stop=100000 steps",
+            "--set",
+            'run.walltime="auto"',
+            cwd=self.folder,
+            env=job,
+        )
         self.assertEqual(result.returncode, 75, result.text)
         self.assertIn("no more than run.walltime_margin (300 s)", result.text)
         self.assertEqual(self.exit_record()["step"], 1)
@@ -71,39 +91,73 @@ class Restart(harness.Case):
         text = self.end_of(process, held)
         self.assertEqual(process.returncode, 75, text)
         record = self.exit_record()
-        self.assertEqual((record["code"], record["reason"], record["checkpoint"]), (75, "SIGHUP", harness.checkpoints(self.path("run"))[-1]))
+        self.assertEqual(
+            (record["code"], record["reason"], record["checkpoint"]),
+            (75, "SIGHUP", harness.checkpoints(self.path("run"))[-1]),
+        )
         whole = self.undisturbed()
         fault = ("--allow-faults", "--set", "debug.fault=stop rank 0 step 20")
-        process = subprocess.Popen(["nohup", *harness.command("train", "deck.toml", *self.arguments, *fault)], cwd=self.folder, env=harness.environment(),
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        harness.wait_for(lambda: process.poll() is not None or harness.state_of(process.pid)[0] == "T", "a rank that stopped itself")
+        process = subprocess.Popen(
+            ["nohup", *harness.command("train", "deck.toml", *self.arguments, *fault)],
+            cwd=self.folder,
+            env=harness.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        harness.wait_for(
+            lambda: process.poll() is not None or harness.state_of(process.pid)[0] == "T",
+            "a rank that stopped itself",
+        )
         process.send_signal(signal.SIGHUP)
         text = self.end_of(process, process.pid)
         self.assertEqual(process.returncode, 0, text)
         self.assertEqual(harness.digest(self.path("run", LAST)), whole)
 
     def test_what_is_printed_gets_into_no_file_where_the_standard_streams_are_closed(self):
-        closed = subprocess.run(["sh", "-c", 'exec "$0" "$@" <&- >&- 2>&-', *harness.command("train", "deck.toml", *self.arguments)], cwd=self.folder,
-                                env=harness.environment(), timeout=harness.PATIENCE)
+        closed = subprocess.run(
+            [
+                "sh",
+                "-c",
+                'exec "$0" "$@" <&- >&- 2>&-',
+                *harness.command("train", "deck.toml", *self.arguments),
+            ],
+            cwd=self.folder,
+            env=harness.environment(),
+            timeout=harness.PATIENCE,
+        )
         self.assertEqual(closed.returncode, 0)
         steps = [row["step"] for row in harness.read_rows(self.path("run"), "train")]
         self.assertEqual(steps, list(range(1, STEPS + 1)))
         for name in harness.checkpoints(self.path("run")):
-            self.assertEqual(harness.run("verify", self.path("run/checkpoints", name)).returncode, 0, name)
+            self.assertEqual(
+                harness.run("verify", self.path("run/checkpoints", name)).returncode, 0, name
+            )
 
     def test_checkpoints_that_are_gone_are_missed(self):
         self.train("--set", "run.stop=5 steps")
         shutil.rmtree(self.path("run/checkpoints"))
         missed = "has metrics of an earlier start and no checkpoint; it is begun anew"
         self.assertIn(missed, self.train("--set", "run.stop=5 steps").text)
-        self.assertNotIn(missed, self.train("--set", "run.stop=5 steps", "--restart", "none").text)  # as was asked for
+        self.assertNotIn(
+            missed, self.train("--set", "run.stop=5 steps", "--restart", "none").text
+        )  # as was asked for
 
     def test_a_finished_run_stays_as_it_is(self):
         self.train(*self.arguments)
-        names = ["metrics.jsonl", "deck.toml", "environment.json"] + ["checkpoints/" + name for name in os.listdir(self.path("run/checkpoints"))]
+        names = ["metrics.jsonl", "deck.toml", "environment.json"] + [
+            "checkpoints/" + name for name in os.listdir(self.path("run/checkpoints"))
+        ]
 
         def state():
-            return {name: (os.stat(self.path("run", name)).st_mtime_ns, pathlib.Path(self.path("run", name)).read_bytes()) for name in names}
+            return {
+                name: (
+                    os.stat(self.path("run", name)).st_mtime_ns,
+                    pathlib.Path(self.path("run", name)).read_bytes(),
+                )
+                for name in names
+            }
 
         before = state()
         for ranks in (1, 2):
@@ -130,7 +184,15 @@ class Restart(harness.Case):
         os.remove(self.path("lost", "exit.json"))
         read = {}
         for folder in ("run", "lost"):
-            process, _, held = self.start_held("--set", "run.folder=" + folder, "--set", "model.width=16", "--set", "run.stop=21 steps", step=21)
+            process, _, held = self.start_held(
+                "--set",
+                "run.folder=" + folder,
+                "--set",
+                "model.width=16",
+                "--set",
+                "run.stop=21 steps",
+                step=21,
+            )
             with open("/proc/%d/io" % held) as file:
                 read[folder] = int(re.search(r"rchar: (\d+)", file.read())[1])
             text = self.end_of(process, held)
@@ -143,14 +205,22 @@ class Restart(harness.Case):
         for restart in ("auto", "none"):
             self.train("--set", "run.stop=5 steps", "--restart", restart)
         rows = harness.read_rows(self.path("run"))
-        self.assertEqual([row["event"] for row in rows if row["kind"] == "event"], ["start", "start"])
-        self.assertEqual([row["split"] for row in rows if row["kind"] == "evaluate"], ["validation", "test"] * 2)
+        self.assertEqual(
+            [row["event"] for row in rows if row["kind"] == "event"], ["start", "start"]
+        )
+        self.assertEqual(
+            [row["split"] for row in rows if row["kind"] == "evaluate"], ["validation", "test"] * 2
+        )
 
     def test_the_best_is_of_the_metric_that_the_deck_names(self):
         self.train("--set", "run.stop=10 steps", "--set", "checkpoint.best=top1")
         result = self.train("--set", "run.stop=20 steps", "--set", "checkpoint.best=loss")
         self.assertIn("checkpoint.best is now loss", result.text)
-        losses = {row["step"]: row["loss"] for row in harness.read_rows(self.path("run"), "evaluate") if row["split"] == "validation" and row["step"] > 10}
+        losses = {
+            row["step"]: row["loss"]
+            for row in harness.read_rows(self.path("run"), "evaluate")
+            if row["split"] == "validation" and row["step"] > 10
+        }
         text = harness.run("inspect", self.path("run/checkpoints/best.h5")).text
         self.assertIn(str(min(losses, key=losses.get)), text)
 
@@ -158,8 +228,14 @@ class Restart(harness.Case):
         self.train("--set", "run.stop=10 steps")
         result = self.train("--set", "run.stop=20 steps", "--set", "data.validation=data/test")
         self.assertIn("data.validation is now", result.text)
-        top1 = {row["step"]: row["top1"] for row in harness.read_rows(self.path("run"), "evaluate") if row["split"] == "validation" and row["step"] > 10}
-        best = json.loads(harness.run("inspect", "--json", self.path("run/checkpoints/best.h5")).stdout)
+        top1 = {
+            row["step"]: row["top1"]
+            for row in harness.read_rows(self.path("run"), "evaluate")
+            if row["split"] == "validation" and row["step"] > 10
+        }
+        best = json.loads(
+            harness.run("inspect", "--json", self.path("run/checkpoints/best.h5")).stdout
+        )
         self.assertEqual(best["step"], max(top1, key=top1.get))
 
     def test_a_path_that_is_none_is_refused_also_where_it_is_not_needed(self):
@@ -187,9 +263,13 @@ class Restart(harness.Case):
 
     def test_rotation_keeps_what_the_deck_says(self):
         self.train(*self.arguments, "--set", "checkpoint.keep=2", "--set", "checkpoint.best=top1")
-        self.assertEqual(harness.checkpoints(self.path("run")), ["step_%09d.h5" % s for s in (STEPS - 5, STEPS)])
+        self.assertEqual(
+            harness.checkpoints(self.path("run")), ["step_%09d.h5" % s for s in (STEPS - 5, STEPS)]
+        )
         self.assertTrue(os.path.exists(self.path("run/checkpoints/best.h5")))
-        self.assertFalse([name for name in os.listdir(self.path("run/checkpoints")) if name.endswith(".tmp")])
+        self.assertFalse(
+            [name for name in os.listdir(self.path("run/checkpoints")) if name.endswith(".tmp")]
+        )
 
     def test_required_never_starts_fresh(self):
         result = self.train("--restart", "required", expect=2)
@@ -199,15 +279,26 @@ class Restart(harness.Case):
         self.train("--set", "run.stop=10 steps")
         self.train("--set", "run.stop=5 steps", "--restart", "none")
         self.assertEqual(harness.checkpoints(self.path("run")), ["step_000000005.h5"])
-        aside = [name for name in os.listdir(self.path("run/checkpoints")) if name.startswith("before-")]
+        aside = [
+            name for name in os.listdir(self.path("run/checkpoints")) if name.startswith("before-")
+        ]
         self.assertEqual(len(aside), 1)
         self.assertIn("step_000000010.h5", os.listdir(self.path("run/checkpoints", aside[0])))
 
     def test_a_change_that_may_not_be_made_is_refused(self):
         self.train("--set", "run.stop=5 steps")
-        for change, key in (("run.seed=8", "run.seed"), ("model.width=16", "model.width"), ("optimizer.kind=adamw", "optimizer.kind"), ("data.train=data/validation", "data.train")):
+        for change, key in (
+            ("run.seed=8", "run.seed"),
+            ("model.width=16", "model.width"),
+            ("optimizer.kind=adamw", "optimizer.kind"),
+            ("data.train=data/validation", "data.train"),
+        ):
             more = ("--set", "data.test=data/test") if key != "optimizer.kind" else ()
-            deck = harness.DECK.replace("momentum = 0.9\n", "") if key == "optimizer.kind" else harness.DECK
+            deck = (
+                harness.DECK.replace("momentum = 0.9\n", "")
+                if key == "optimizer.kind"
+                else harness.DECK
+            )
             self.write_deck(deck, "changed.toml")
             result = self.train("--set", change, *more, deck="changed.toml", expect=2)
             self.assertIn(key, result.text)
@@ -217,13 +308,29 @@ class Restart(harness.Case):
     def test_state_goes_to_the_host_and_comes_back_at_a_restart(self):
         """Where slots and master weights lie is no part of a checkpoint: the bits are those of a run that never had any on the host."""
         self.arguments = ("--set", "schedule.kind=constant", "--set", "parallel.shard=parameters")
-        self.train("--set", "run.folder=whole", "--set", "run.stop=16 steps", *self.arguments, ranks=2)
-        for stop, offload, ranks in ((5, '["optimizer", "parameters"]', 2), (8, '["optimizer", "parameters"]', 1), (12, "[]", 2), (16, '["optimizer"]', 2)):
-            result = self.train("--set", "run.stop=%d steps" % stop, "--set", "parallel.offload=" + offload, *self.arguments, ranks=ranks)
+        self.train(
+            "--set", "run.folder=whole", "--set", "run.stop=16 steps", *self.arguments, ranks=2
+        )
+        for stop, offload, ranks in (
+            (5, '["optimizer", "parameters"]', 2),
+            (8, '["optimizer", "parameters"]', 1),
+            (12, "[]", 2),
+            (16, '["optimizer"]', 2),
+        ):
+            result = self.train(
+                "--set",
+                "run.stop=%d steps" % stop,
+                "--set",
+                "parallel.offload=" + offload,
+                *self.arguments,
+                ranks=ranks
+            )
             self.assertEqual("of the host" in result.text, offload != "[]", result.text)
             self.assertEqual(self.exit_record()["step"], stop)
         last = "checkpoints/step_000000016.h5"
-        self.assertEqual(harness.digest(self.path("run", last)), harness.digest(self.path("whole", last)))
+        self.assertEqual(
+            harness.digest(self.path("run", last)), harness.digest(self.path("whole", last))
+        )
 
 
 if __name__ == "__main__":

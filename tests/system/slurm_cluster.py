@@ -67,7 +67,10 @@ def missing():
         return "a Slurm of the test's own is started as root"
     for program in ("munged", "slurmctld", "slurmd", "sbatch", "srun"):
         if not shutil.which(program, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
-            return program + " is not installed (Debian: slurm-wlm, munge; scripts/install_deps.sh tests)"
+            return (
+                program
+                + " is not installed (Debian: slurm-wlm, munge; scripts/install_deps.sh tests)"
+            )
     return ""
 
 
@@ -108,10 +111,30 @@ def guard(folder):
     munge = folder + "/munge/"
     try:
         with open(folder + "/daemons.log", "a") as log:
-            for command, ready in ((("munged", "--foreground", "--force", "--socket=" + munge + "sock", "--key-file=" + munge + "key", "--pid-file=" + munge + "pid",
-                                     "--log-file=" + munge + "log", "--seed-file=" + munge + "seed"), munge + "sock"),
-                                   (("slurmctld", "-D", "-c"), folder), (("slurmd", "-D", "-N", "n0"), folder)):
-                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+            for command, ready in (
+                (
+                    (
+                        "munged",
+                        "--foreground",
+                        "--force",
+                        "--socket=" + munge + "sock",
+                        "--key-file=" + munge + "key",
+                        "--pid-file=" + munge + "pid",
+                        "--log-file=" + munge + "log",
+                        "--seed-file=" + munge + "seed",
+                    ),
+                    munge + "sock",
+                ),
+                (("slurmctld", "-D", "-c"), folder),
+                (("slurmd", "-D", "-N", "n0"), folder),
+            ):
+                subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
                 while not os.path.exists(ready):
                     time.sleep(0.05)
         while True:
@@ -133,8 +156,14 @@ def guard(folder):
 class Cluster:
     def __init__(self):
         self.folder = tempfile.mkdtemp(prefix="trireme-slurm-")
-        self.environment = dict(os.environ, SLURM_CONF=self.folder + "/slurm.conf", PATH=os.environ["PATH"] + ":/usr/sbin:/sbin")
-        for name in [name for name in self.environment if name.startswith(("SLURM_JOB", "SBATCH_", "SRUN_"))]:
+        self.environment = dict(
+            os.environ,
+            SLURM_CONF=self.folder + "/slurm.conf",
+            PATH=os.environ["PATH"] + ":/usr/sbin:/sbin",
+        )
+        for name in [
+            name for name in self.environment if name.startswith(("SLURM_JOB", "SBATCH_", "SRUN_"))
+        ]:
             del self.environment[name]
         self.guard = None
         try:
@@ -152,12 +181,31 @@ class Cluster:
         os.chmod(self.folder + "/munge/key", 0o400)
         port, node_port, big_port = free_ports(3)
         with open(self.folder + "/slurm.conf", "w") as file:
-            file.write(CONFIGURATION.format(host=socket.gethostname().split(".")[0], folder=self.folder, port=port, node_port=node_port, big_port=big_port,
-                                            mpi="pmi2" if harness.has_hydra() else "pmix"))
+            file.write(
+                CONFIGURATION.format(
+                    host=socket.gethostname().split(".")[0],
+                    folder=self.folder,
+                    port=port,
+                    node_port=node_port,
+                    big_port=big_port,
+                    mpi="pmi2" if harness.has_hydra() else "pmix",
+                )
+            )
         with open(self.folder + "/gres.conf", "w") as file:
             file.write("AutoDetect=off\n")
-        self.guard = subprocess.Popen([sys.executable, os.path.abspath(__file__), self.folder], env=self.environment, stdin=subprocess.DEVNULL)
-        self.wait(lambda: self.call("sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False).strip() == "1", 180, "Slurm does not come up")
+        self.guard = subprocess.Popen(
+            [sys.executable, os.path.abspath(__file__), self.folder],
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+        )
+        self.wait(
+            lambda: self.call(
+                "sinfo", "-h", "-p", "small", "-t", "idle", "-o", "%D", check=False
+            ).strip()
+            == "1",
+            180,
+            "Slurm does not come up",
+        )
 
     def wait(self, condition, seconds, what):
         deadline = time.monotonic() + seconds
@@ -176,8 +224,16 @@ class Cluster:
 
     def call(self, *command, check=True, cwd=None, **environment):
         """What a command prints (both streams)."""
-        result = subprocess.run([str(word) for word in command], env={**self.environment, **environment}, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT, text=True, timeout=600)
+        result = subprocess.run(
+            [str(word) for word in command],
+            env={**self.environment, **environment},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
         if check and result.returncode != 0:
             raise RuntimeError("%s: %d\n%s" % (command[0], result.returncode, result.stdout))
         return result.stdout
@@ -188,7 +244,11 @@ class Cluster:
 
     def job(self, number):
         """The fields that scontrol tells of a job."""
-        return dict(field.split("=", 1) for field in self.call("scontrol", "-o", "show", "job", number).split() if "=" in field)
+        return dict(
+            field.split("=", 1)
+            for field in self.call("scontrol", "-o", "show", "job", number).split()
+            if "=" in field
+        )
 
     def stop(self):
         if self.guard:

@@ -11,7 +11,9 @@ import tempfile
 import time
 import unittest
 
-SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(pathlib.Path(__file__).resolve().parents[2] / "slurm")
+SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
+    pathlib.Path(__file__).resolve().parents[2] / "slurm"
+)
 
 # One start of the program is one line of the file `plan`: CODE [STEP], a checkpoint of that step being written first; `kill`: killed in the middle of training;
 # `early CODE`: left before the run folder was opened; `stop STEP`: stopped by a file STOP; `taken`: refused, while another job has the folder and writes in its log;
@@ -64,15 +66,35 @@ class Scripts(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="trireme-test-")
         self.run_folder = self.path("runs/tiny")
         os.makedirs(self.path("bin"))
-        for name, text in {"trireme": TRIREME, "sbatch": SUBMIT, "qsub": SUBMIT, "scancel": CANCEL, "qdel": CANCEL, "srun": LAUNCH, "mpiexec": LAUNCH,
-                           "scontrol": "#!/bin/bash\nexit 1\n"}.items():
+        for name, text in {
+            "trireme": TRIREME,
+            "sbatch": SUBMIT,
+            "qsub": SUBMIT,
+            "scancel": CANCEL,
+            "qdel": CANCEL,
+            "srun": LAUNCH,
+            "mpiexec": LAUNCH,
+            "scontrol": "#!/bin/bash\nexit 1\n",
+        }.items():
             with open(self.path("bin", name), "w") as file:
                 file.write(text)
             os.chmod(self.path("bin", name), 0o755)
         with open(self.path("deck.toml"), "w") as file:
-            file.write('[data]\ntrain = "data/train" # a comment\nvalidation = \'data/validation\'\n')
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(("SLURM_", "SBATCH_", "TRIREME", "PBS_", "FLUX_"))}
-        self.environment.update(PATH=self.path("bin") + ":" + os.environ["PATH"], LOG=self.folder, RUN=self.run_folder, TRIREME=self.path("bin/trireme"), SUFFIX="")
+            file.write(
+                '[data]\ntrain = "data/train" # a comment\nvalidation = \'data/validation\'\n'
+            )
+        self.environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("SLURM_", "SBATCH_", "TRIREME", "PBS_", "FLUX_"))
+        }
+        self.environment.update(
+            PATH=self.path("bin") + ":" + os.environ["PATH"],
+            LOG=self.folder,
+            RUN=self.run_folder,
+            TRIREME=self.path("bin/trireme"),
+            SUFFIX="",
+        )
 
     def tearDown(self):
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -84,8 +106,16 @@ class Scripts(unittest.TestCase):
         return pathlib.Path(self.path(name)).read_text() if os.path.exists(self.path(name)) else ""
 
     def call(self, *command, expect=0, **environment):
-        result = subprocess.run(command, cwd=self.folder, env={**self.environment, **environment}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                                timeout=600)
+        result = subprocess.run(
+            command,
+            cwd=self.folder,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=600,
+        )
         if expect is not None:
             self.assertEqual(result.returncode, expect, result.stdout)
         return result
@@ -94,11 +124,15 @@ class Scripts(unittest.TestCase):
         pathlib.Path(self.path("plan")).write_text("".join(start + "\n" for start in starts))
 
     def chain(self, jobs, *options, expect=0, deck="deck.toml", **environment):
-        return self.call(SLURM + "/chain.sh", str(jobs), deck, *options, expect=expect, **environment)
+        return self.call(
+            SLURM + "/chain.sh", str(jobs), deck, *options, expect=expect, **environment
+        )
 
     def jobs(self):
         """The words that each job was submitted with."""
-        return [shlex.split(self.text("job.%d" % n)) for n in range(1, int(self.text("jobs") or 0) + 1)]
+        return [
+            shlex.split(self.text("job.%d" % n)) for n in range(1, int(self.text("jobs") or 0) + 1)
+        ]
 
     def run_chain(self, *starts, jobs=8):
         """Submits a chain and runs its jobs one after the other, as the scheduler would. Returns their exit statuses."""
@@ -114,7 +148,16 @@ class Scripts(unittest.TestCase):
             at = next(i for i, word in enumerate(words) if word.endswith("train_64nodes.sh"))
             copy = self.path("slurm_script")  # Slurm runs a copy
             shutil.copy(words[at], copy)
-            statuses.append(self.call("bash", copy, *words[at + 1:], expect=None, SLURM_JOB_ID=str(number), SLURM_CPUS_PER_TASK="3").returncode)
+            statuses.append(
+                self.call(
+                    "bash",
+                    copy,
+                    *words[at + 1 :],
+                    expect=None,
+                    SLURM_JOB_ID=str(number),
+                    SLURM_CPUS_PER_TASK="3"
+                ).returncode
+            )
         return statuses
 
     def starts(self):
@@ -125,7 +168,10 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.starts(), 4)
         self.assertEqual(self.text("cancelled").split(), ["5", "6", "7", "8"])
         log = self.text("runs/tiny/chain.log")
-        self.assertEqual([line.split("code=")[1] for line in log.splitlines() if " end " in line], ["75", "lost", "77", "0"])
+        self.assertEqual(
+            [line.split("code=")[1] for line in log.splitlines() if " end " in line],
+            ["75", "lost", "77", "0"],
+        )
 
     def test_a_launchers_status_for_a_killed_rank_is_a_loss(self):
         """Also where the rank was killed before it opened the log."""
@@ -134,7 +180,10 @@ class Scripts(unittest.TestCase):
     def test_each_job_waits_for_the_one_before_it(self):
         result = self.chain(3, "--nodes=2", "--", "--set", "batch.global=64")
         words = self.jobs()
-        self.assertEqual([[word for word in job if word.startswith("--dependency")] for job in words], [[], ["--dependency=afterany:1"], ["--dependency=afterany:2"]])
+        self.assertEqual(
+            [[word for word in job if word.startswith("--dependency")] for job in words],
+            [[], ["--dependency=afterany:1"], ["--dependency=afterany:2"]],
+        )
         for job in words:
             self.assertIn("--nodes=2", job)
             self.assertEqual(job[-3:], ["deck.toml", "--set", "batch.global=64"])
@@ -150,7 +199,12 @@ class Scripts(unittest.TestCase):
 
     def test_a_file_written_anew_within_the_second_is_a_new_one(self):
         """The file system gives the number of a removed file to the next one at once."""
-        marks = self.call("bash", "-c", ". %s/lib/chain.sh; for at in 25 75; do touch -d 2026-01-01T00:00:00.$at exit.json; chain_mark exit.json; done" % SLURM).stdout.split()
+        marks = self.call(
+            "bash",
+            "-c",
+            ". %s/lib/chain.sh; for at in 25 75; do touch -d 2026-01-01T00:00:00.$at exit.json; chain_mark exit.json; done"
+            % SLURM,
+        ).stdout.split()
         self.assertEqual(len(set(marks)), 2, marks)
 
     def test_a_program_that_does_not_get_to_the_run_folder_is_judged_by_its_status(self):
@@ -181,14 +235,28 @@ class Scripts(unittest.TestCase):
         self.chain(1)
         chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
         script = '. %s/lib/chain.sh; chain_write() { return 1; }; chain_begin "$1" "$2" 1 || echo "$chain_code: $chain_reason"'
-        self.assertRegex(self.call("bash", "-uc", script % SLURM, "begin", self.run_folder, chain).stdout, r"^1: .*chain.log cannot be written")
+        self.assertRegex(
+            self.call("bash", "-uc", script % SLURM, "begin", self.run_folder, chain).stdout,
+            r"^1: .*chain.log cannot be written",
+        )
 
     def test_other_names_beside_the_checkpoints_do_not_count(self):
         os.makedirs(self.path("runs/tiny/checkpoints"))
-        for name in ("step_000000900_copy.h5", "step_last.h5", "step_.h5", "step_000000008.h5.damaged"):
+        for name in (
+            "step_000000900_copy.h5",
+            "step_last.h5",
+            "step_.h5",
+            "step_000000008.h5.damaged",
+        ):
             pathlib.Path(self.path("runs/tiny/checkpoints", name)).touch()
-        self.assertEqual(self.run_chain("75 8", "75 999999999", "75 1000000000", "0 1000000001"), [75, 75, 75, 0])
-        begun = [line.split("newest=")[1].split()[0] for line in self.text("runs/tiny/chain.log").splitlines() if " begin " in line]
+        self.assertEqual(
+            self.run_chain("75 8", "75 999999999", "75 1000000000", "0 1000000001"), [75, 75, 75, 0]
+        )
+        begun = [
+            line.split("newest=")[1].split()[0]
+            for line in self.text("runs/tiny/chain.log").splitlines()
+            if " begin " in line
+        ]
         self.assertEqual(begun, ["none", "8", "999999999", "1000000000"])
 
     def test_names_with_blanks(self):
@@ -207,7 +275,9 @@ class Scripts(unittest.TestCase):
             with self.subTest(reason):
                 self.tearDown()
                 self.setUp()
-                self.assertIn("no more than 2 of 5 jobs", self.chain(5, expect=1, **{reason: "3"}).stdout)
+                self.assertIn(
+                    "no more than 2 of 5 jobs", self.chain(5, expect=1, **{reason: "3"}).stdout
+                )
                 self.plan("75 100", "75 200")
                 self.assertEqual(self.run_jobs(), [75, 75])  # these two stand in the queue
 
@@ -216,7 +286,9 @@ class Scripts(unittest.TestCase):
         self.assertIn("--dependency=afterany:1", self.jobs()[1])
 
     def test_three_starts_without_a_checkpoint_end_the_chain(self):
-        self.assertEqual(self.run_chain("75 100", "kill", "kill", "kill", "kill"), [75, 137, 137, 137, 1])
+        self.assertEqual(
+            self.run_chain("75 100", "kill", "kill", "kill", "kill"), [75, 137, 137, 137, 1]
+        )
         self.assertEqual(self.starts(), 4)
         self.assertEqual(self.text("cancelled").split(), ["6", "7", "8"])
 
@@ -225,7 +297,10 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.starts(), 3)
 
     def test_a_checkpoint_in_between_is_a_new_beginning(self):
-        self.assertEqual(self.run_chain("kill", "kill 10", "kill", "kill", "kill 20", "0 30"), [137, 137, 137, 137, 137, 0])
+        self.assertEqual(
+            self.run_chain("kill", "kill 10", "kill", "kill", "kill 20", "0 30"),
+            [137, 137, 137, 137, 137, 0],
+        )
 
     def test_a_job_that_vanished_with_its_script_is_lost(self):
         """Nobody wrote its end: the next job sees a begin alone."""
@@ -233,7 +308,9 @@ class Scripts(unittest.TestCase):
         self.chain(3)
         chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
         with open(self.path("runs/tiny/chain.log"), "a") as file:
-            file.write("2000-01-01T00:00:00Z chain=%s begin job=0 newest=none exit=- log=-\n" % chain)
+            file.write(
+                "2000-01-01T00:00:00Z chain=%s begin job=0 newest=none exit=- log=-\n" % chain
+            )
         self.assertEqual(self.run_jobs(), [75, 0])
 
     def test_a_job_that_vanished_after_the_last_step_starts_nothing_more(self):
@@ -241,8 +318,12 @@ class Scripts(unittest.TestCase):
         self.chain(2)
         chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
         with open(self.path("runs/tiny/chain.log"), "a") as file:
-            file.write("2000-01-01T00:00:00Z chain=%s begin job=0 newest=none exit=- log=-\n" % chain)
-        pathlib.Path(self.path("runs/tiny/exit.json")).write_text(json.dumps({"start": "x", "code": 0, "reason": ""}, indent=2))
+            file.write(
+                "2000-01-01T00:00:00Z chain=%s begin job=0 newest=none exit=- log=-\n" % chain
+            )
+        pathlib.Path(self.path("runs/tiny/exit.json")).write_text(
+            json.dumps({"start": "x", "code": 0, "reason": ""}, indent=2)
+        )
         self.assertEqual(self.run_jobs(), [0])
         self.assertEqual(self.starts(), 0)
 
@@ -272,9 +353,18 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.text("jobs"), "")
 
     def test_wrong_words_are_told(self):
-        for words, part in ((("many", "deck.toml"), "how many jobs"), (("3",), "which deck"), (("3", "nodeck.toml"), "no such deck")):
+        for words, part in (
+            (("many", "deck.toml"), "how many jobs"),
+            (("3",), "which deck"),
+            (("3", "nodeck.toml"), "no such deck"),
+        ):
             self.assertIn(part, self.call(SLURM + "/chain.sh", *words, expect=2).stdout)
-        self.assertIn("perlmutter", self.call(SLURM + "/chain.sh", "3", "deck.toml", expect=2, TRIREME_SITE="nowhere").stdout)
+        self.assertIn(
+            "perlmutter",
+            self.call(
+                SLURM + "/chain.sh", "3", "deck.toml", expect=2, TRIREME_SITE="nowhere"
+            ).stdout,
+        )
 
     def test_the_job_asks_srun_for_what_it_needs(self):
         self.assertEqual(self.run_chain("0 100", jobs=1), [0])
@@ -284,8 +374,14 @@ class Scripts(unittest.TestCase):
 
     def test_a_signal_to_the_job_reaches_the_program(self):
         self.plan("wait 100")
-        process = subprocess.Popen([SLURM + "/train_64nodes.sh", "deck.toml"], cwd=self.folder, env={**self.environment, "SLURM_JOB_ID": "7"}, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            [SLURM + "/train_64nodes.sh", "deck.toml"],
+            cwd=self.folder,
+            env={**self.environment, "SLURM_JOB_ID": "7"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
         while not os.path.exists(self.path("waiting")) and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(signal.SIGUSR1)
@@ -293,15 +389,29 @@ class Scripts(unittest.TestCase):
         self.assertEqual(process.returncode, 75, text)
 
     def test_a_site_gives_options_that_the_command_line_overrides(self):
-        self.call(SLURM + "/chain.sh", "1", "deck.toml", "--cpus-per-task=4", TRIREME_SITE="perlmutter", TRIREME_NODES="3")
+        self.call(
+            SLURM + "/chain.sh",
+            "1",
+            "deck.toml",
+            "--cpus-per-task=4",
+            TRIREME_SITE="perlmutter",
+            TRIREME_NODES="3",
+        )
         words = self.jobs()[0]
         self.assertIn("--constraint=gpu", words)
         self.assertIn("--nodes=3", words)
-        self.assertLess(words.index("--cpus-per-task=32"), words.index("--cpus-per-task=4"))  # sbatch takes the last
+        self.assertLess(
+            words.index("--cpus-per-task=32"), words.index("--cpus-per-task=4")
+        )  # sbatch takes the last
         self.assertEqual(words[words.index("--site") + 1], "perlmutter")
 
     def test_outside_a_job_the_job_script_submits_itself(self):
-        self.call(SLURM + "/train_64nodes.sh", "deck.toml", TRIREME_NODES="2", TRIREME_SITE="leonardo_booster")
+        self.call(
+            SLURM + "/train_64nodes.sh",
+            "deck.toml",
+            TRIREME_NODES="2",
+            TRIREME_SITE="leonardo_booster",
+        )
         words = self.jobs()[0]
         self.assertIn("--nodes=2", words)
         self.assertIn("--partition=boost_usr_prod", words)
@@ -315,21 +425,55 @@ class Scripts(unittest.TestCase):
         stage = self.path("disk")
         seen = self.path("seen")
         program = self.path("bin/trireme")
-        text = pathlib.Path(program).read_text().replace("read -r code", 'cat "%s"/trireme-9/*/a.h5 >"%s"\nread -r code' % (stage, seen), 1)
+        text = (
+            pathlib.Path(program)
+            .read_text()
+            .replace(
+                "read -r code", 'cat "%s"/trireme-9/*/a.h5 >"%s"\nread -r code' % (stage, seen), 1
+            )
+        )
         pathlib.Path(program).write_text(text)
-        self.call(SLURM + "/train_64nodes.sh", "deck.toml", "--set", "data.train=data/train", "--set", "run.seed=3", SLURM_JOB_ID="9", TRIREME_STAGE=stage)
+        self.call(
+            SLURM + "/train_64nodes.sh",
+            "deck.toml",
+            "--set",
+            "data.train=data/train",
+            "--set",
+            "run.seed=3",
+            SLURM_JOB_ID="9",
+            TRIREME_STAGE=stage,
+        )
         self.assertEqual(self.text("seen"), "trainvalidation")
-        self.assertEqual(self.text("starts").split(), ["train", "deck.toml", "--set", "run.seed=3", "--set", "data.train=%s/trireme-9/train" % stage,
-                                                       "--set", "data.validation=%s/trireme-9/validation" % stage])
+        self.assertEqual(
+            self.text("starts").split(),
+            [
+                "train",
+                "deck.toml",
+                "--set",
+                "run.seed=3",
+                "--set",
+                "data.train=%s/trireme-9/train" % stage,
+                "--set",
+                "data.validation=%s/trireme-9/validation" % stage,
+            ],
+        )
         self.assertFalse(os.path.exists(stage + "/trireme-9"))
 
     def test_a_signal_while_data_are_copied_ends_the_job_in_order(self):
         os.makedirs(self.path("data/train"))
         pathlib.Path(self.path("data/train/a.h5")).touch()
         launch = pathlib.Path(self.path("bin/srun"))
-        launch.write_text(launch.read_text().replace("exec ", '[ "$4" != stage ] || kill -USR1 $PPID\nexec ', 1))
+        launch.write_text(
+            launch.read_text().replace("exec ", '[ "$4" != stage ] || kill -USR1 $PPID\nexec ', 1)
+        )
         self.plan("0 100")
-        result = self.call(SLURM + "/train_64nodes.sh", "deck.toml", expect=75, SLURM_JOB_ID="9", TRIREME_STAGE=self.path("disk"))
+        result = self.call(
+            SLURM + "/train_64nodes.sh",
+            "deck.toml",
+            expect=75,
+            SLURM_JOB_ID="9",
+            TRIREME_STAGE=self.path("disk"),
+        )
         self.assertIn("before the program has started", result.stdout)
         self.assertEqual(self.starts(), 0)
         self.assertEqual(os.listdir(self.path("disk")), [])
@@ -339,19 +483,44 @@ class Scripts(unittest.TestCase):
         self.plan("0 100")
         pathlib.Path(self.path("bin/df")).write_text("#!/bin/sh\nprintf 'Avail\\n5\\n'\n")
         os.chmod(self.path("bin/df"), 0o755)
-        result = self.call(SLURM + "/train_64nodes.sh", "deck.toml", SLURM_JOB_ID="9", TRIREME_STAGE=self.path("disk"))
+        result = self.call(
+            SLURM + "/train_64nodes.sh",
+            "deck.toml",
+            SLURM_JOB_ID="9",
+            TRIREME_STAGE=self.path("disk"),
+        )
         self.assertIn("stays where it is", result.stdout)
         self.assertEqual(self.text("starts").split(), ["train", "deck.toml"])
 
     def test_pbs(self):
         pathlib.Path(self.path("nodes")).write_text("a\na\nb\nb\n")
         self.plan("75 100", "0 200")
-        self.call(SLURM + "/pbs/chain.sh", "3", "deck.toml", "-l", "select=2:mpiprocs=2", "-l", "walltime=1:00:00", "--", "--set", "run.name=a b", SUFFIX=".server")
+        self.call(
+            SLURM + "/pbs/chain.sh",
+            "3",
+            "deck.toml",
+            "-l",
+            "select=2:mpiprocs=2",
+            "-l",
+            "walltime=1:00:00",
+            "--",
+            "--set",
+            "run.name=a b",
+            SUFFIX=".server",
+        )
         self.assertIn("depend=afterany:1.server", self.jobs()[1])
         self.assertIn("walltime=1:00:00", self.jobs()[0])
         statuses = []
         for number in (1, 2):
-            statuses.append(self.call("bash", self.path("script.%d" % number), expect=None, PBS_JOBID="%d.server" % number, PBS_NODEFILE=self.path("nodes")).returncode)
+            statuses.append(
+                self.call(
+                    "bash",
+                    self.path("script.%d" % number),
+                    expect=None,
+                    PBS_JOBID="%d.server" % number,
+                    PBS_NODEFILE=self.path("nodes"),
+                ).returncode
+            )
         self.assertEqual(statuses, [75, 0])
         self.assertEqual(self.text("launches").split()[:2], ["-n", "4"])
         self.assertIn("--set run.name=a b", self.text("starts"))
@@ -377,7 +546,17 @@ esac
         for number in (1, 2):
             words = jobs[number - 1]
             at = next(i for i, word in enumerate(words) if word.endswith("train.sh"))
-            statuses.append(self.call("bash", words[at], *words[at + 1:], expect=None, FLUX_TEST_JOB="%df" % number, FLUX_URI="local:///job", TRIREME_TASKS_PER_NODE="4").returncode)
+            statuses.append(
+                self.call(
+                    "bash",
+                    words[at],
+                    *words[at + 1 :],
+                    expect=None,
+                    FLUX_TEST_JOB="%df" % number,
+                    FLUX_URI="local:///job",
+                    TRIREME_TASKS_PER_NODE="4"
+                ).returncode
+            )
         self.assertEqual(statuses, [75, 0])
         self.assertIn("run -N 2 --tasks-per-node=4", self.text("launches"))
         self.assertEqual(self.text("cancelled").split(), ["3f"])

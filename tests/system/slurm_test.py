@@ -10,15 +10,27 @@ import unittest
 import harness
 import slurm_cluster
 
-SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(pathlib.Path(__file__).resolve().parents[2] / "slurm")
+SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
+    pathlib.Path(__file__).resolve().parents[2] / "slurm"
+)
 # Two ranks on the one small node. Slurm's shortest limit is a minute; it looks for signals to send every half minute, so 300 s before the end would be any moment, also one at
 # which the program has not yet started.
-SMALL = ("--partition=small", "--nodes=1", "--ntasks-per-node=2", "--cpus-per-task=1", "--gpus-per-node=0", "--mem=1500", "--signal=B:USR1@1")
+SMALL = (
+    "--partition=small",
+    "--nodes=1",
+    "--ntasks-per-node=2",
+    "--cpus-per-task=1",
+    "--gpus-per-node=0",
+    "--mem=1500",
+    "--signal=B:USR1@1",
+)
 MOST_JOBS = 40
 LONG = "--time=20"  # where the limit is not what is tried
 PATIENCE = 600  # seconds: what takes longer stands still
 # Thousands of steps on a few hundred images: at a rate that learns them by heart the loss would soon jump, and the rules for diverging runs would rightly end it.
-DECK = harness.DECK.replace("rate = 0.1", "rate = 1e-4").replace('every = "1 step"', 'every = "10 steps"')
+DECK = harness.DECK.replace("rate = 0.1", "rate = 1e-4").replace(
+    'every = "1 step"', 'every = "10 steps"'
+)
 
 
 class Slurm(harness.Case):
@@ -60,7 +72,16 @@ class Slurm(harness.Case):
         return "".join(path.read_text() for path in sorted(pathlib.Path(self.folder).glob("*.out")))
 
     def submit(self, *arguments):
-        return self.cluster.call("sbatch", "--parsable", *SMALL, LONG, SLURM + "/train_64nodes.sh", "deck.toml", *arguments, cwd=self.folder).strip()
+        return self.cluster.call(
+            "sbatch",
+            "--parsable",
+            *SMALL,
+            LONG,
+            SLURM + "/train_64nodes.sh",
+            "deck.toml",
+            *arguments,
+            cwd=self.folder
+        ).strip()
 
     def chain_log(self, kind):
         lines = pathlib.Path(self.path("run/chain.log")).read_text().splitlines()
@@ -69,7 +90,15 @@ class Slurm(harness.Case):
     def test_a_run_longer_than_its_jobs(self):
         """Ends by itself after three jobs or more, with the numbers of a run that was never stopped."""
         begin = time.monotonic()
-        self.train("--set", "run.folder=trial", "--set", "run.stop=200 steps", "--set", "evaluate.every=100 steps", ranks=2)
+        self.train(
+            "--set",
+            "run.folder=trial",
+            "--set",
+            "run.stop=200 steps",
+            "--set",
+            "evaluate.every=100 steps",
+            ranks=2,
+        )
         took = time.monotonic() - begin
         per_step = min(row["step_s"] for row in harness.read_rows(self.path("trial"), "train"))
         # Seconds that a job has for its start and its steps, several times what a start takes on this machine now. The rest of its minutes is the margin.
@@ -90,26 +119,58 @@ class Slurm(harness.Case):
 
         self.train("--set", "run.folder=whole", *self.options(steps), ranks=2)
         last = "checkpoints/step_%09d.h5" % steps
-        self.assertEqual(harness.digest(self.path("run", last)), harness.digest(self.path("whole", last)))
-        for kind, keys in (("train", ("loss", "grad_norm")), ("evaluate", ("loss", "top1", "samples"))):
-            rows = [{(row["step"], row.get("split")): [row[key] for key in keys] for row in harness.read_rows(self.path(folder), kind)} for folder in ("whole", "run")]
+        self.assertEqual(
+            harness.digest(self.path("run", last)), harness.digest(self.path("whole", last))
+        )
+        for kind, keys in (
+            ("train", ("loss", "grad_norm")),
+            ("evaluate", ("loss", "top1", "samples")),
+        ):
+            rows = [
+                {
+                    (row["step"], row.get("split")): [row[key] for key in keys]
+                    for row in harness.read_rows(self.path(folder), kind)
+                }
+                for folder in ("whole", "run")
+            ]
             self.assertEqual(rows[0], rows[1])
             self.assertGreater(len(rows[0]), 1)
 
     def options(self, steps):
-        return "--set", "run.stop=%d steps" % steps, "--set", "evaluate.every=100 steps", "--set", "checkpoint.every=1000000 steps"
+        return (
+            "--set",
+            "run.stop=%d steps" % steps,
+            "--set",
+            "evaluate.every=100 steps",
+            "--set",
+            "checkpoint.every=1000000 steps",
+        )
 
     def chain_of(self, steps, minutes, margin):
         """Runs a chain from a fresh folder, whose jobs have so many minutes each and end so many seconds before; what became of each of them."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
-        text = self.cluster.call(SLURM + "/chain.sh", str(MOST_JOBS), "deck.toml", *SMALL, "--time=%d" % minutes, "--", *self.options(steps), "--set", "run.walltime_margin=%d seconds" % margin,
-                                 cwd=self.folder)
+        text = self.cluster.call(
+            SLURM + "/chain.sh",
+            str(MOST_JOBS),
+            "deck.toml",
+            *SMALL,
+            "--time=%d" % minutes,
+            "--",
+            *self.options(steps),
+            "--set",
+            "run.walltime_margin=%d seconds" % margin,
+            cwd=self.folder
+        )
         self.assertIn("%d of at most %d" % (MOST_JOBS, MOST_JOBS), text)
         self.wait_for_jobs()
         return [line.split("code=")[1] for line in self.chain_log("end")]
 
     def running(self, job):
-        self.cluster.wait(lambda: harness.row_count(self.path("run"), "train") >= 3, PATIENCE, "job %s does not train" % job)
+        self.cluster.wait(
+            lambda: harness.row_count(self.path("run"), "train") >= 3,
+            PATIENCE,
+            "job %s does not train" % job,
+        )
 
     def test_the_signal_before_the_end(self):
         """What --signal=B:USR1@300 sends goes to the script alone, which passes it on."""
@@ -119,12 +180,30 @@ class Slurm(harness.Case):
         self.wait_for_jobs()
         with open(self.path("run/exit.json")) as file:
             record = json.load(file)
-        self.assertEqual((record["code"], "SIGUSR1" in record["reason"]), (75, True), self.outputs())
+        self.assertEqual(
+            (record["code"], "SIGUSR1" in record["reason"]), (75, True), self.outputs()
+        )
         self.assertEqual(self.cluster.job(job)["ExitCode"], "75:0")
 
     def test_a_killed_rank_is_a_lost_job_and_the_next_goes_on(self):
-        self.cluster.call(SLURM + "/chain.sh", "2", "deck.toml", *SMALL, LONG, "--", "--set", "run.stop=60 steps", "--set", "run.walltime=1 hours", "--set", "checkpoint.every=10 steps",
-                          "--set", "checkpoint.async=false", cwd=self.folder, TRIREME=self.killed_once())
+        self.cluster.call(
+            SLURM + "/chain.sh",
+            "2",
+            "deck.toml",
+            *SMALL,
+            LONG,
+            "--",
+            "--set",
+            "run.stop=60 steps",
+            "--set",
+            "run.walltime=1 hours",
+            "--set",
+            "checkpoint.every=10 steps",
+            "--set",
+            "checkpoint.async=false",
+            cwd=self.folder,
+            TRIREME=self.killed_once()
+        )
         self.wait_for_jobs()
         codes = [line.split("code=")[1] for line in self.chain_log("end")]
         self.assertEqual(codes, ["lost", "0"], self.outputs())
@@ -145,12 +224,23 @@ exec "%s" "$@" "${fault[@]}"
 
     def test_the_64_nodes(self):
         def test_only(*options):
-            return self.cluster.call("sbatch", "--test-only", "--partition=big", *options, SLURM + "/train_64nodes.sh", "deck.toml", cwd=self.folder, check=False)
+            return self.cluster.call(
+                "sbatch",
+                "--test-only",
+                "--partition=big",
+                *options,
+                SLURM + "/train_64nodes.sh",
+                "deck.toml",
+                cwd=self.folder,
+                check=False
+            )
 
         accepted = test_only()
         self.assertRegex(accepted, r"to start at .* using 4096 processors on nodes big\[00-63\]")
         for option in ("--nodes=65", "--gpus-per-node=9", "--cpus-per-task=9"):
-            self.assertIn("Requested node configuration is not available", test_only(option), option)
+            self.assertIn(
+                "Requested node configuration is not available", test_only(option), option
+            )
 
 
 if __name__ == "__main__":

@@ -25,8 +25,11 @@ class Directives:
     def directive(self, name):
         def say(*arguments, **keywords):
             if self.context:
-                keywords["when"] = " ".join(self.context + ([keywords["when"]] if "when" in keywords else []))
+                keywords["when"] = " ".join(
+                    self.context + ([keywords["when"]] if "when" in keywords else [])
+                )
             self.said.append((name, arguments, keywords))
+
         return say
 
     def when(self, spec):
@@ -38,6 +41,7 @@ class Directives:
 
             def __exit__(self, *_):
                 directives.context.pop()
+
         return Context()
 
     def of(self, name):
@@ -97,19 +101,51 @@ def which(path, required=False):
 
     def run(*arguments, output=None):
         assert output in (None, str.split)
-        result = subprocess.run([path, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        result = subprocess.run(
+            [path, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+        )
         assert result.returncode == 0, result.stdout
         return result.stdout
+
     return run
 
 
 def load():
     directives = Directives()
-    names = {name: directives.directive(name) for name in ("version", "variant", "depends_on", "conflicts", "license", "maintainers", "requires", "patch")}
-    modules = {"spack.package": {**names, "when": directives.when, "working_dir": contextlib.nullcontext, "which": which, "SkipTest": SkipTest,
-                                 "ctest": directives.directive("ctest")},  # this one Spack puts into the module of whatever is built with CMake
-               "spack_repo.builtin.build_systems.cmake": {"CMakeBuilder": CMakeBuilder, "CMakePackage": CMakePackage, "generator": directives.directive("generator")},
-               "spack_repo.builtin.build_systems.cuda": {"CudaPackage": CudaPackage}}
+    names = {
+        name: directives.directive(name)
+        for name in (
+            "version",
+            "variant",
+            "depends_on",
+            "conflicts",
+            "license",
+            "maintainers",
+            "requires",
+            "patch",
+        )
+    }
+    modules = {
+        "spack.package": {
+            **names,
+            "when": directives.when,
+            "working_dir": contextlib.nullcontext,
+            "which": which,
+            "SkipTest": SkipTest,
+            "ctest": directives.directive("ctest"),
+        },  # this one Spack puts into the module of whatever is built with CMake
+        "spack_repo.builtin.build_systems.cmake": {
+            "CMakeBuilder": CMakeBuilder,
+            "CMakePackage": CMakePackage,
+            "generator": directives.directive("generator"),
+        },
+        "spack_repo.builtin.build_systems.cuda": {"CudaPackage": CudaPackage},
+    }
     made = []
     for name, content in modules.items():
         parts = name.split(".")
@@ -134,17 +170,23 @@ class Recipe(unittest.TestCase):
         cls.package, cls.directives = load()
         cls.dependencies = {}
         for (spec,), keywords in cls.directives.of("depends_on"):
-            cls.dependencies.setdefault(re.match(r"[a-z0-9-]+", spec).group(), []).append((spec, keywords))
+            cls.dependencies.setdefault(re.match(r"[a-z0-9-]+", spec).group(), []).append(
+                (spec, keywords)
+            )
 
     def test_its_place(self):
         """Layout of repositories of API 2: the folder is the namespace, the package's folder its name."""
         text = (ROOT / "spack_repo/trireme/repo.yaml").read_text()
         self.assertRegex(text, r"namespace: trireme\n")
         self.assertRegex(text, r"api: v2\.\d")
-        self.assertEqual([base.__name__ for base in self.package.__bases__], ["CMakePackage", "CudaPackage"])
+        self.assertEqual(
+            [base.__name__ for base in self.package.__bases__], ["CMakePackage", "CudaPackage"]
+        )
 
     def test_its_own_variant_is_tests(self):
-        self.assertEqual([arguments[0] for arguments, _ in self.directives.of("variant")], ["tests"])  # cuda and cuda_arch are CudaPackage's
+        self.assertEqual(
+            [arguments[0] for arguments, _ in self.directives.of("variant")], ["tests"]
+        )  # cuda and cuda_arch are CudaPackage's
 
     def test_lines_are_as_long_as_spack_takes_them(self):
         self.assertLess(max(map(len, RECIPE.read_text().splitlines())), 100)
@@ -154,9 +196,25 @@ class Recipe(unittest.TestCase):
             self.assertEqual(self.dependencies[name], [(name, {"type": "build"})])
 
     def test_what_cmake_looks_for_is_a_dependency(self):
-        found = re.findall(r"^\s*(?:find_package|pkg_check_modules)\((\w+)", (ROOT / "cmake/TriremeDependencies.cmake").read_text(), re.M)
-        names = {"MPI": "mpi", "HDF5": "hdf5", "CLI11": "cli11", "xxhash": "xxhash", "ZLIB": "zlib-api", "dnnl": "onednn", "CUDAToolkit": "cuda", "Kokkos": "kokkos", "GTest": "googletest",
-                 "PkgConfig": "pkgconfig", "nlohmann_json": "nlohmann-json", "absl_status": "abseil-cpp"}
+        found = re.findall(
+            r"^\s*(?:find_package|pkg_check_modules)\((\w+)",
+            (ROOT / "cmake/TriremeDependencies.cmake").read_text(),
+            re.M,
+        )
+        names = {
+            "MPI": "mpi",
+            "HDF5": "hdf5",
+            "CLI11": "cli11",
+            "xxhash": "xxhash",
+            "ZLIB": "zlib-api",
+            "dnnl": "onednn",
+            "CUDAToolkit": "cuda",
+            "Kokkos": "kokkos",
+            "GTest": "googletest",
+            "PkgConfig": "pkgconfig",
+            "nlohmann_json": "nlohmann-json",
+            "absl_status": "abseil-cpp",
+        }
         for name in set(found) - {"Threads", "OpenMP"}:
             self.assertIn(names.get(name, name), self.dependencies, name)
 
@@ -167,19 +225,33 @@ class Recipe(unittest.TestCase):
         self.assertIn("+mpi", self.dependencies["hdf5"][0][0])
 
     def test_cuda_without_an_architecture_is_refused_with_a_remedy(self):
-        found = [keywords for arguments, keywords in self.directives.of("conflicts") if arguments == ("cuda_arch=none",)]
+        found = [
+            keywords
+            for arguments, keywords in self.directives.of("conflicts")
+            if arguments == ("cuda_arch=none",)
+        ]
         self.assertEqual([keywords["when"] for keywords in found], ["+cuda"])
         self.assertIn("cuda_arch=90", found[0]["msg"])
 
     def test_kokkos_and_nccl_are_built_for_our_gpus(self):
         for name in ("kokkos", "nccl"):
             for arch in CudaPackage.cuda_arch_values:
-                specs = [spec for spec, keywords in self.dependencies[name] if keywords.get("when") == "+cuda cuda_arch=" + arch]
+                specs = [
+                    spec
+                    for spec, keywords in self.dependencies[name]
+                    if keywords.get("when") == "+cuda cuda_arch=" + arch
+                ]
                 self.assertEqual(len(specs), 1, (name, arch))
-                self.assertTrue(specs[0].endswith("cuda_arch=" + arch) and "+cuda" in specs[0], specs[0])
+                self.assertTrue(
+                    specs[0].endswith("cuda_arch=" + arch) and "+cuda" in specs[0], specs[0]
+                )
         for_an_arch = [spec for spec, _ in self.dependencies["kokkos"] if "cuda_arch=" in spec]
-        self.assertTrue(all("+cmake_lang" in spec for spec in for_an_arch), for_an_arch)  # under gcc Kokkos refuses to do without
-        self.assertIn(("kokkos+cuda_lambda", {"when": "+cuda ^kokkos@:4"}), self.dependencies["kokkos"])  # false there unless asked for
+        self.assertTrue(
+            all("+cmake_lang" in spec for spec in for_an_arch), for_an_arch
+        )  # under gcc Kokkos refuses to do without
+        self.assertIn(
+            ("kokkos+cuda_lambda", {"when": "+cuda ^kokkos@:4"}), self.dependencies["kokkos"]
+        )  # false there unless asked for
 
     def test_nothing_of_cuda_is_wanted_without_it(self):
         for name in ("cuda", "cudnn", "nccl"):
@@ -187,24 +259,54 @@ class Recipe(unittest.TestCase):
                 self.assertIn("+cuda", keywords["when"])
 
     def test_the_options_are_those_of_the_project(self):
-        options = re.findall(r"^(?:option|set)\((TRIREME_\w+)", (ROOT / "CMakeLists.txt").read_text(), re.M)
+        options = re.findall(
+            r"^(?:option|set)\((TRIREME_\w+)", (ROOT / "CMakeLists.txt").read_text(), re.M
+        )
         package = self.package()
-        always = {"TRIREME_CPU_ARCH": "", "MPI_CXX_COMPILER": "/mpi/bin/mpicxx", "CCACHE_PROGRAM": ""}
-        for spec, tests, expected in ((Spec("~cuda"), True, {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True"}),
-                                      (Spec("+tests"), False, {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True"}),
-                                      (Spec("+cuda", cuda_arch=("90",)), False, {"TRIREME_ENABLE_CUDA": "True", "TRIREME_BUILD_TESTS": "False", "CMAKE_CUDA_ARCHITECTURES": "90"})):
+        always = {
+            "TRIREME_CPU_ARCH": "",
+            "MPI_CXX_COMPILER": "/mpi/bin/mpicxx",
+            "CCACHE_PROGRAM": "",
+        }
+        for spec, tests, expected in (
+            (Spec("~cuda"), True, {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True"}),
+            (
+                Spec("+tests"),
+                False,
+                {"TRIREME_ENABLE_CUDA": "False", "TRIREME_BUILD_TESTS": "True"},
+            ),
+            (
+                Spec("+cuda", cuda_arch=("90",)),
+                False,
+                {
+                    "TRIREME_ENABLE_CUDA": "True",
+                    "TRIREME_BUILD_TESTS": "False",
+                    "CMAKE_CUDA_ARCHITECTURES": "90",
+                },
+            ),
+        ):
             package.spec, package.run_tests = spec, tests
             said = dict(argument[2:].split("=", 1) for argument in package.cmake_args() if argument)
             self.assertEqual(said, {**always, **expected})
             for name in said:
-                self.assertTrue(name in options or name.startswith(("CMAKE_", "MPI_")) or "find_program(%s " % name in (ROOT / "CMakeLists.txt").read_text(), name)
+                self.assertTrue(
+                    name in options
+                    or name.startswith(("CMAKE_", "MPI_"))
+                    or "find_program(%s " % name in (ROOT / "CMakeLists.txt").read_text(),
+                    name,
+                )
 
     def test_spack_runs_the_unit_tests(self):
         """Those that need neither several ranks nor a launcher, which a build node may not have."""
         self.package().check()
-        self.assertEqual(self.directives.of("ctest"), [(("-L", "^unit$", "--output-on-failure"), {})])
+        self.assertEqual(
+            self.directives.of("ctest"), [(("-L", "^unit$", "--output-on-failure"), {})]
+        )
         self.assertRegex((ROOT / "tests/unit/base/CMakeLists.txt").read_text(), r"LABEL unit\b")
-        self.assertEqual([keywords for _, keywords in self.dependencies["googletest"]], [{"type": "test"}, {"when": "+tests"}])
+        self.assertEqual(
+            [keywords for _, keywords in self.dependencies["googletest"]],
+            [{"type": "test"}, {"when": "+tests"}],
+        )
 
     def test_its_own_tests_hold_of_the_program(self):
         """The stand-alone tests, on a tree like the installed one."""
@@ -214,7 +316,11 @@ class Recipe(unittest.TestCase):
         package.spec = Spec("~cuda")
         with tempfile.TemporaryDirectory() as folder:
             package.prefix = Prefix(folder)
-            for place, content in (("bin/trireme", TRIREME), ("share/trireme/inputs", ROOT / "inputs"), ("share/trireme/docs/README.md", ROOT / "README.md")):
+            for place, content in (
+                ("bin/trireme", TRIREME),
+                ("share/trireme/inputs", ROOT / "inputs"),
+                ("share/trireme/docs/README.md", ROOT / "README.md"),
+            ):
                 os.makedirs(os.path.dirname(os.path.join(folder, place)), exist_ok=True)
                 os.symlink(content, os.path.join(folder, place))
             os.mkdir(folder + "/stage")

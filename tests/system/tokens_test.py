@@ -19,12 +19,21 @@ try:
 except ImportError:
     harness.skip("h5py is not installed")
 
-WORDS = [a + b + c for a in ("tri", "sal", "ath", "oar", "pi", "cor") for b in ("re", "am", "en", "s", "rae", "in") for c in ("me", "is", "a", "men", "us", "th")]
+WORDS = [
+    a + b + c
+    for a in ("tri", "sal", "ath", "oar", "pi", "cor")
+    for b in ("re", "am", "en", "s", "rae", "in")
+    for c in ("me", "is", "a", "men", "us", "th")
+]
 
 
 def story(sentences, seed=1):
     rng = random.Random(seed)
-    return "".join(" ".join(rng.choice(WORDS) for _ in range(8)) + rng.choice((".\n", "!\n\n", ", \u00e4\u00df \U0001f6a3.\n")) for _ in range(sentences))
+    return "".join(
+        " ".join(rng.choice(WORDS) for _ in range(8))
+        + rng.choice((".\n", "!\n\n", ", \u00e4\u00df \U0001f6a3.\n"))
+        for _ in range(sentences)
+    )
 
 
 class Tokens(unittest.TestCase):
@@ -65,7 +74,10 @@ class Tokens(unittest.TestCase):
         parts = []
         for name in sorted(name for name in os.listdir(self.path(folder)) if name.endswith(".h5")):
             with h5py.File(self.path(folder, name)) as file:
-                self.assertEqual((file.attrs["format"], file.attrs["version"], file.attrs["kind"]), ("trireme-shard", 1, "tokens"))
+                self.assertEqual(
+                    (file.attrs["format"], file.attrs["version"], file.attrs["kind"]),
+                    ("trireme-shard", 1, "tokens"),
+                )
                 self.assertIsNone(file["tokens"].chunks)
                 self.assertTrue((file["tokens"][...] < file.attrs["vocabulary"]).all())
                 if "documents" in file:
@@ -90,10 +102,22 @@ class Tokens(unittest.TestCase):
         self.assertEqual(self.tokens_of("one").dtype, np.uint8)
         self.assertEqual(self.bytes_of("one"), whole)
         with h5py.File(self.path("one/shard_00000.h5")) as file:
-            self.assertEqual(list(file["documents"]), [0, len(texts[0]), len(texts[0] + texts[1]), len(whole)])
+            self.assertEqual(
+                list(file["documents"]), [0, len(texts[0]), len(texts[0] + texts[1]), len(whole)]
+            )
             self.assertEqual((file.attrs["vocabulary"], file.attrs["tokenizer"]), (256, "bytes"))
         for ranks in (1, 2, 3):
-            self.succeed("shard", "text", *sources, "--out", "many", "--shards", "5", "--overwrite", ranks=ranks)
+            self.succeed(
+                "shard",
+                "text",
+                *sources,
+                "--out",
+                "many",
+                "--shards",
+                "5",
+                "--overwrite",
+                ranks=ranks,
+            )
             self.assertEqual(self.bytes_of("many"), whole)
             self.assertEqual(len(os.listdir(self.path("many"))), 5)  # and nothing else is left
         self.assertEqual(self.succeed("verify", "many").count("whole"), 5)
@@ -102,36 +126,100 @@ class Tokens(unittest.TestCase):
         texts = [story(200, seed=1).encode(), story(600, seed=2).encode()]
         for name, text in zip("ab", texts):
             self.put(name, text)
-        for what, share in (("0.1", lambda n: 0.1 * n), ("1000", lambda n: 1000 * n / len(texts[0] + texts[1]))):
-            self.succeed("shard", "text", "a", "b", "--out", "train", "--hold-out", what, "--hold-out-out", "held", "--overwrite")
+        for what, share in (
+            ("0.1", lambda n: 0.1 * n),
+            ("1000", lambda n: 1000 * n / len(texts[0] + texts[1])),
+        ):
+            self.succeed(
+                "shard",
+                "text",
+                "a",
+                "b",
+                "--out",
+                "train",
+                "--hold-out",
+                what,
+                "--hold-out-out",
+                "held",
+                "--overwrite",
+            )
             with h5py.File(self.path("held/shard_00000.h5")) as file:
                 ends = [int(file["documents"][1]), int(file["documents"][2] - file["documents"][1])]
             for text, end in zip(texts, ends):
                 self.assertAlmostEqual(end, share(len(text)), delta=1)
-            self.assertEqual(self.bytes_of("train"), b"".join(text[:-end] for text, end in zip(texts, ends)))
-            self.assertEqual(self.bytes_of("held"), b"".join(text[-end:] for text, end in zip(texts, ends)))
+            self.assertEqual(
+                self.bytes_of("train"), b"".join(text[:-end] for text, end in zip(texts, ends))
+            )
+            self.assertEqual(
+                self.bytes_of("held"), b"".join(text[-end:] for text, end in zip(texts, ends))
+            )
         self.assertEqual(sum(ends), 1000)
 
     def test_a_tokenizer_is_trained_kept_and_used_again(self):
         self.put("a", story(3000, seed=1))
         self.put("b.gz", story(2000, seed=2))
-        result = harness.run("shard", "text", "a", "b.gz", "--train-tokenizer", "500", "--out", "train", "--hold-out", "0.05", "--hold-out-out", "held", cwd=self.folder)
+        result = harness.run(
+            "shard",
+            "text",
+            "a",
+            "b.gz",
+            "--train-tokenizer",
+            "500",
+            "--out",
+            "train",
+            "--hold-out",
+            "0.05",
+            "--hold-out-out",
+            "held",
+            cwd=self.folder,
+        )
         if "without SentencePiece" in result.text:
             self.skipTest("this build is without SentencePiece")
         self.assertEqual(result.returncode, 0, result.text)
         tokens = self.tokens_of("train")
         self.assertEqual(tokens.dtype, np.uint16)
-        self.assertLess(2 * (len(tokens) + len(self.tokens_of("held"))), len(story(3000, seed=1)) + len(story(2000, seed=2)))
+        self.assertLess(
+            2 * (len(tokens) + len(self.tokens_of("held"))),
+            len(story(3000, seed=1)) + len(story(2000, seed=2)),
+        )
         for folder in ("train", "held"):
             described = json.loads(self.succeed("inspect", "--json", folder))
-            self.assertEqual((described["holds"], described["vocabulary"], described["documents"], described["tokenizer"]), ("tokens", 500, 2, "sentencepiece"))
+            self.assertEqual(
+                (
+                    described["holds"],
+                    described["vocabulary"],
+                    described["documents"],
+                    described["tokenizer"],
+                ),
+                ("tokens", 500, 2, "sentencepiece"),
+            )
             self.assertEqual(described["tokens"], len(self.tokens_of(folder)))
         models = [self.read(folder, "tokenizer.model") for folder in ("train", "held")]
         self.assertEqual(models[0], models[1])
         # The model of one dataset makes another; two ranks make the same one.
         for ranks in (1, 2):
-            self.succeed("shard", "text", "a", "b.gz", "--tokenizer", "train/tokenizer.model", "--out", "again%d" % ranks, ranks=ranks)
-            self.succeed("shard", "text", "a", "b.gz", "--train-tokenizer", "500", "--out", "trained%d" % ranks, ranks=ranks)
+            self.succeed(
+                "shard",
+                "text",
+                "a",
+                "b.gz",
+                "--tokenizer",
+                "train/tokenizer.model",
+                "--out",
+                "again%d" % ranks,
+                ranks=ranks,
+            )
+            self.succeed(
+                "shard",
+                "text",
+                "a",
+                "b.gz",
+                "--train-tokenizer",
+                "500",
+                "--out",
+                "trained%d" % ranks,
+                ranks=ranks,
+            )
         again = self.tokens_of("again1")
         for folder in ("again2", "trained1", "trained2"):
             self.assertTrue(np.array_equal(self.tokens_of(folder), again), folder)
@@ -143,12 +231,52 @@ class Tokens(unittest.TestCase):
         np.save(self.path("a.npy"), tokens[:40_000].astype(np.uint16))
         np.save(self.path("b.npy"), tokens[40_000:].astype(np.int64))
         tokens.astype("<u4").tofile(self.path("all.bin"))
-        self.succeed("shard", "tokens", "a.npy", "b.npy", "--vocabulary", "50257", "--out", "npy", "--shards", "3", ranks=2)
-        self.succeed("shard", "tokens", "all.bin", "--type", "uint32", "--vocabulary", "50257", "--out", "raw", "--hold-out", "0.25", "--hold-out-out", "held")
-        self.succeed("shard", "tokens", "all.bin", "--type", "uint32", "--vocabulary", "128256", "--out", "wide")
+        self.succeed(
+            "shard",
+            "tokens",
+            "a.npy",
+            "b.npy",
+            "--vocabulary",
+            "50257",
+            "--out",
+            "npy",
+            "--shards",
+            "3",
+            ranks=2,
+        )
+        self.succeed(
+            "shard",
+            "tokens",
+            "all.bin",
+            "--type",
+            "uint32",
+            "--vocabulary",
+            "50257",
+            "--out",
+            "raw",
+            "--hold-out",
+            "0.25",
+            "--hold-out-out",
+            "held",
+        )
+        self.succeed(
+            "shard",
+            "tokens",
+            "all.bin",
+            "--type",
+            "uint32",
+            "--vocabulary",
+            "128256",
+            "--out",
+            "wide",
+        )
         self.assertEqual(self.tokens_of("npy").dtype, np.uint16)
         self.assertEqual(self.tokens_of("wide").dtype, np.uint32)
-        for made in (self.tokens_of("npy"), self.tokens_of("wide"), np.concatenate([self.tokens_of("raw"), self.tokens_of("held")])):
+        for made in (
+            self.tokens_of("npy"),
+            self.tokens_of("wide"),
+            np.concatenate([self.tokens_of("raw"), self.tokens_of("held")]),
+        ):
             self.assertTrue(np.array_equal(made, tokens))
         self.assertEqual(len(self.tokens_of("held")), 25_000)
 
@@ -167,23 +295,83 @@ class Tokens(unittest.TestCase):
         self.refuse("shard", "text", "nothing", *out, saying="not one token")
         self.refuse("shard", "text", "a", "--out", "used", "--overwrite", saying="mine.h5")
         self.refuse("shard", "text", "a", *out, "--tokenizer", "a", saying="a: ")
-        self.refuse("shard", "text", "a", *out, "--tokenizer", "bytes", "--train-tokenizer", "300", saying="give one of them")
+        self.refuse(
+            "shard",
+            "text",
+            "a",
+            *out,
+            "--tokenizer",
+            "bytes",
+            "--train-tokenizer",
+            "300",
+            saying="give one of them",
+        )
         self.refuse("shard", "text", "a", *out, "--hold-out", "0.5", saying="--hold-out-out")
-        self.refuse("shard", "text", "a", *out, "--hold-out", "10000000", "--hold-out-out", "held", saying="--hold-out 10000000")
-        self.refuse("shard", "text", "a", *out, "--hold-out", "0.5", "--hold-out-out", "./made/", saying="is the folder of --out too")
+        self.refuse(
+            "shard",
+            "text",
+            "a",
+            *out,
+            "--hold-out",
+            "10000000",
+            "--hold-out-out",
+            "held",
+            saying="--hold-out 10000000",
+        )
+        self.refuse(
+            "shard",
+            "text",
+            "a",
+            *out,
+            "--hold-out",
+            "0.5",
+            "--hold-out-out",
+            "./made/",
+            saying="is the folder of --out too",
+        )
         self.refuse("shard", "text", "a", *out, "--shards", "100000", saying="there are only")
-        self.refuse("shard", "text", "a", *out, "--vocabulary", "300", saying="--vocabulary belongs to another format")
+        self.refuse(
+            "shard",
+            "text",
+            "a",
+            *out,
+            "--vocabulary",
+            "300",
+            saying="--vocabulary belongs to another format",
+        )
         self.refuse("shard", "txt", "a", *out, saying='did you mean "text"?')
         self.refuse(*tokens, "a.bin", "--type", "uint16", *out, saying="--vocabulary")
         self.refuse(*tokens, "a.bin", "--vocabulary", "400", *out, saying="--type")
-        self.refuse(*tokens, "a.bin", "--type", "uint16", "--vocabulary", "300", *out, saying="token 300 at position 2")
-        self.refuse(*tokens, "a.bin", "--type", "uint32", "--vocabulary", "300", *out, saying="6 bytes are no whole number of tokens")
+        self.refuse(
+            *tokens,
+            "a.bin",
+            "--type",
+            "uint16",
+            "--vocabulary",
+            "300",
+            *out,
+            saying="token 300 at position 2",
+        )
+        self.refuse(
+            *tokens,
+            "a.bin",
+            "--type",
+            "uint32",
+            "--vocabulary",
+            "300",
+            *out,
+            saying="6 bytes are no whole number of tokens",
+        )
         self.refuse(*tokens, "a.bin", "--type", "int7", "--vocabulary", "300", *out, saying="int7")
         self.refuse(*tokens, "table.npy", "--vocabulary", "300", *out, saying="(3, 4)")
         self.refuse(*tokens, "real.npy", "--vocabulary", "300", *out, saying="<f8")
-        result = harness.run("shard", "text", "latin1", *out, "--train-tokenizer", "300", cwd=self.folder)
+        result = harness.run(
+            "shard", "text", "latin1", *out, "--train-tokenizer", "300", cwd=self.folder
+        )
         self.assertEqual(result.returncode, 2, result.text)
-        self.assertEqual(os.listdir(self.path("made")) if os.path.exists(self.path("made")) else [], [])
+        self.assertEqual(
+            os.listdir(self.path("made")) if os.path.exists(self.path("made")) else [], []
+        )
         self.assertFalse(os.path.exists(self.path("held")) and os.listdir(self.path("held")))
 
     def test_shards_of_h5py_are_described_and_verified(self):
@@ -194,10 +382,17 @@ class Tokens(unittest.TestCase):
                 file.attrs["format"] = "trireme-shard"
                 file.attrs["version"] = np.int32(1)
                 file.attrs["kind"] = "tokens"
-                file.create_dataset("tokens", data=tokens[index * 1500:(index + 1) * 1500].astype(np.uint16), **options)
+                file.create_dataset(
+                    "tokens",
+                    data=tokens[index * 1500 : (index + 1) * 1500].astype(np.uint16),
+                    **options,
+                )
                 file["tokens" if index else "/"].attrs["vocabulary"] = np.uint16(5000)
         described = json.loads(self.succeed("inspect", "--json", "foreign"))
-        self.assertEqual((described["kind"], described["holds"], described["tokens"], described["vocabulary"]), ("dataset", "tokens", 3000, 5000))
+        self.assertEqual(
+            (described["kind"], described["holds"], described["tokens"], described["vocabulary"]),
+            ("dataset", "tokens", 3000, 5000),
+        )
         self.assertEqual([shard["tokens"] for shard in described["shards"]], [1500, 1500])
         self.assertIn("vocabulary: 5000", self.succeed("inspect", "foreign/part1.h5"))
         self.assertIn("chunked", self.succeed("inspect", "foreign/part1.h5"))
@@ -209,24 +404,55 @@ class Tokens(unittest.TestCase):
         self.succeed("shard", "text", "a", "--out", "made")
         shard = self.path("made/shard_00000.h5")
         with h5py.File(shard) as file:
-            block, offset, count = int(file["checksums"].attrs["block"]), file["tokens"].id.get_offset(), len(file["tokens"])
+            block, offset, count = (
+                int(file["checksums"].attrs["block"]),
+                file["tokens"].id.get_offset(),
+                len(file["tokens"]),
+            )
             self.assertEqual(len(file["checksums"]), -(-count // block))
         with open(shard, "r+b") as file:
             file.seek(offset + count - 5)
             file.write(b"\x00")
         result = harness.run("verify", "made", cwd=self.folder)
         self.assertEqual(result.returncode, 2, result.text)
-        self.assertRegex(result.text, re.escape("shard_00000.h5") + r": damaged: block \d+ of /tokens \(tokens \d+ to \d+\)")
+        self.assertRegex(
+            result.text,
+            re.escape("shard_00000.h5") + r": damaged: block \d+ of /tokens \(tokens \d+ to \d+\)",
+        )
 
     def test_the_king_james_bible(self):
         if shutil.which("bible") is None:
             self.skipTest("the program bible (package bible-kjv) is not installed")
-        text = subprocess.run(["bible", "-f", "Gen1:1-Rev22:21"], stdout=subprocess.PIPE, check=True).stdout
+        text = subprocess.run(
+            ["bible", "-f", "Gen1:1-Rev22:21"], stdout=subprocess.PIPE, check=True
+        ).stdout
         self.assertGreater(len(text), 4_000_000)
         self.put("bible.txt", text)
-        self.succeed("shard", "text", "bible.txt", "--out", "bytes", "--hold-out", "0.1", "--hold-out-out", "held", "--shards", "2", ranks=2)
+        self.succeed(
+            "shard",
+            "text",
+            "bible.txt",
+            "--out",
+            "bytes",
+            "--hold-out",
+            "0.1",
+            "--hold-out-out",
+            "held",
+            "--shards",
+            "2",
+            ranks=2,
+        )
         self.assertEqual(self.bytes_of("bytes") + self.bytes_of("held"), text)
-        result = harness.run("shard", "text", "bible.txt", "--train-tokenizer", "2000", "--out", "pieces", cwd=self.folder)
+        result = harness.run(
+            "shard",
+            "text",
+            "bible.txt",
+            "--train-tokenizer",
+            "2000",
+            "--out",
+            "pieces",
+            cwd=self.folder,
+        )
         if "without SentencePiece" not in result.text:
             self.assertEqual(result.returncode, 0, result.text)
             self.assertLess(len(self.tokens_of("pieces")), len(text) / 3)
