@@ -1,17 +1,20 @@
-# Every third-party package the libraries link, found once. Order matters: see the comments.
+# Finds every third-party package that the libraries link. The order matters: see the comments.
 find_package(Threads REQUIRED)
 find_package(OpenMP REQUIRED COMPONENTS CXX)
 
-set(MPI_CXX_SKIP_MPICXX ON) # not the removed C++ bindings (libmpi_cxx)
+set(MPI_CXX_SKIP_MPICXX ON) # the C++ bindings (libmpi_cxx) were removed from MPI
 find_package(MPI REQUIRED COMPONENTS CXX)
 
 set(HDF5_PREFER_PARALLEL ON)
 find_package(HDF5 REQUIRED COMPONENTS C)
 if(NOT HDF5_IS_PARALLEL)
-  message(FATAL_ERROR "this HDF5 has no MPI; install a parallel one (Debian: libhdf5-openmpi-dev, Spack: hdf5+mpi)")
+  message(FATAL_ERROR "this HDF5 has no MPI; install a parallel one "
+    "(Debian: libhdf5-openmpi-dev, Spack: hdf5+mpi)")
 endif()
-# Two MPI libraries in one program end it in the first file that all ranks write. Which one a shared library is or needs, its name tells, as libmpi.so.40
-# (Open MPI) and libmpich.so.12 (MPICH and what descends from it); nothing does where a static library or a compiler wrapper hides it.
+# Checks that HDF5 uses the same MPI library as the program. With two MPI libraries the program
+# would crash in the first file that all ranks write. The soname identifies the library:
+# libmpi.so.40 (Open MPI), libmpich.so.12 (MPICH and its derivatives). Static libraries and compiler
+# wrappers hide it; then nothing is checked.
 function(mpi_libraries_of result)
   set(found "")
   foreach(library ${ARGN})
@@ -33,7 +36,9 @@ string(REGEX REPLACE "[^;]*\\.so\\." "" mpi_versions "${mpi_found}")
 string(REGEX REPLACE "[^;]*\\.so\\." "" mpi_versions_of_hdf5 "${mpi_of_hdf5}")
 foreach(version ${mpi_versions_of_hdf5})
   if(mpi_versions AND NOT version IN_LIST mpi_versions)
-    message(FATAL_ERROR "this HDF5 was built for another MPI library (${mpi_of_hdf5}) than the one found (${mpi_found}); "
+    message(FATAL_ERROR
+      "this HDF5 was built for another MPI library (${mpi_of_hdf5}) than the one found "
+      "(${mpi_found}); "
       "name the compiler wrapper of the right one: -DHDF5_C_COMPILER_EXECUTABLE=/path/to/h5pcc")
   endif()
 endforeach()
@@ -45,45 +50,52 @@ find_package(nlohmann_json REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 find_package(ZLIB REQUIRED)
-pkg_check_modules(sentencepiece IMPORTED_TARGET sentencepiece) # may be missing: then bytes are the only tokens that text is made into
+# Optional: without SentencePiece the only tokenizer for text is "bytes".
+pkg_check_modules(sentencepiece IMPORTED_TARGET sentencepiece)
 if(sentencepiece_FOUND AND NOT sentencepiece_VERSION VERSION_LESS 0.2.1)
-  pkg_check_modules(absl_status IMPORTED_TARGET absl_status) # its headers hand out Abseil's status, which its .pc does not name
+  # The headers use Abseil's status, which the .pc file does not name.
+  pkg_check_modules(absl_status IMPORTED_TARGET absl_status)
   if(absl_status_FOUND)
-    set_property(TARGET PkgConfig::sentencepiece APPEND PROPERTY INTERFACE_LINK_LIBRARIES PkgConfig::absl_status)
+    set_property(TARGET PkgConfig::sentencepiece APPEND PROPERTY INTERFACE_LINK_LIBRARIES
+      PkgConfig::absl_status)
   endif()
 endif()
-find_package(dnnl 3 CONFIG REQUIRED) # by number: Debian 12's own 2.6 has the old API
+find_package(dnnl 3 CONFIG REQUIRED) # Debian 12 has 2.6, whose interface is different
 
 if(TRIREME_ENABLE_CUDA)
-  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # else CMake links cudart_static beside cudart
+  set(CMAKE_CUDA_RUNTIME_LIBRARY Shared) # otherwise CMake links both cudart_static and cudart
   enable_language(CUDA)
-  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 with CUDA >= 12 lacks only the flag
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION) # CMake 3.25 does not know the flag of CUDA >= 12
     set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
     set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
   endif()
-  find_package(CUDAToolkit REQUIRED) # before Kokkos: 3.4 makes its own CUDA::cudart otherwise
+  find_package(CUDAToolkit REQUIRED) # before Kokkos 3.4, which defines its own CUDA::cudart
   foreach(lib cudnn nccl)
     find_path(${lib}_INCLUDE ${lib}.h HINTS ${CUDAToolkit_INCLUDE_DIRS} REQUIRED)
     find_library(${lib}_LIBRARY ${lib} HINTS ${CUDAToolkit_LIBRARY_DIR} REQUIRED)
     add_library(trireme::${lib} UNKNOWN IMPORTED)
-    set_target_properties(trireme::${lib} PROPERTIES IMPORTED_LOCATION ${${lib}_LIBRARY} INTERFACE_INCLUDE_DIRECTORIES ${${lib}_INCLUDE})
+    set_target_properties(trireme::${lib} PROPERTIES IMPORTED_LOCATION ${${lib}_LIBRARY}
+      INTERFACE_INCLUDE_DIRECTORIES ${${lib}_INCLUDE})
   endforeach()
 endif()
 
-set(Kokkos_LAUNCH_COMPILER OFF) # never nvcc_wrapper behind our back
+set(Kokkos_LAUNCH_COMPILER OFF) # otherwise Kokkos may compile with nvcc_wrapper
 find_package(Kokkos REQUIRED)
-message(STATUS "Kokkos ${Kokkos_VERSION} ${Kokkos_DEVICES}, HDF5 ${HDF5_VERSION}, MPI ${MPI_CXX_VERSION}, oneDNN ${dnnl_VERSION}")
+message(STATUS "Kokkos ${Kokkos_VERSION} ${Kokkos_DEVICES}, HDF5 ${HDF5_VERSION}, "
+  "MPI ${MPI_CXX_VERSION}, oneDNN ${dnnl_VERSION}")
 if(TRIREME_ENABLE_CUDA AND NOT "CUDA" IN_LIST Kokkos_DEVICES)
   message(FATAL_ERROR "this Kokkos has no CUDA; scripts/install_deps.sh cuda makes one")
 endif()
 if(TRIREME_ENABLE_CUDA AND Kokkos_VERSION VERSION_LESS 4)
-  # 3.4.01 speaks only to nvcc_wrapper as the C++ compiler: its options are wrong for g++ and missing for CMake's CUDA language,
-  # and it links the driver library, with which the program would not start on a login node.
+  # Kokkos 3.4.01 expects nvcc_wrapper as the C++ compiler. Its options are wrong for g++ and
+  # missing for CMake's CUDA language. It also links the driver library, so the program would not
+  # start on a login node.
+  set(kokkos_cuda_options "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;-Xcompiler=-fopenmp>")
   set_target_properties(Kokkos::kokkoscore PROPERTIES
     INTERFACE_COMPILE_DEFINITIONS "" INTERFACE_COMPILE_FEATURES "" INTERFACE_LINK_OPTIONS ""
-    INTERFACE_COMPILE_OPTIONS "$<$<COMPILE_LANGUAGE:CUDA>:--extended-lambda;-Xcompiler=-fopenmp>;$<$<COMPILE_LANGUAGE:CXX>:-fopenmp>"
+    INTERFACE_COMPILE_OPTIONS "${kokkos_cuda_options};$<$<COMPILE_LANGUAGE:CXX>:-fopenmp>"
     INTERFACE_LINK_LIBRARIES "OpenMP::OpenMP_CXX;CUDA::cudart;${CMAKE_DL_LIBS}")
-  unset(CMAKE_CXX_STANDARD_DEFAULT CACHE) # 3.4.01 sets it to 98 for good
+  unset(CMAKE_CXX_STANDARD_DEFAULT CACHE) # 3.4.01 sets it to 98 in the cache
 endif()
 
 if(TRIREME_BUILD_TESTS)

@@ -1,20 +1,32 @@
-# trireme_library(NAME SOURCES ... [PUBLIC targets...] [PRIVATE targets...]): one static library a folder; its link line is its arrows.
-# Headers are under include/trireme/NAME; a target of the house is written trireme::NAME.
+# Functions that define the libraries and the tests, and the compiler flags that all of them share.
+
 add_library(trireme_flags INTERFACE)
+# -Wno-restrict: GCC bug 105329, false alarms in std::string.
+set(old_gcc $<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>)
 target_compile_options(trireme_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra>
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>,$<COMPILE_LANGUAGE:CXX>>:-Wno-restrict> # GCC bug 105329: false alarms in std::string
+  $<$<AND:${old_gcc},$<COMPILE_LANGUAGE:CXX>>:-Wno-restrict>
   $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${TRIREME_WERROR}>>:-Werror>)
 target_compile_definitions(trireme_flags INTERFACE $<$<BOOL:${TRIREME_CONTRACTS}>:TRIREME_CONTRACTS>
   $<$<BOOL:${TRIREME_FIXED_LOCATIONS}>:TRIREME_FIXED_LOCATIONS>)
-# Beside trireme_flags, for what asks whether this is a CUDA build. The rest compiles alike in both builds: ccache compiles it once.
+# Tells a target whether this is a CUDA build. Targets without it are compiled equally in both
+# builds, so ccache compiles them once.
 add_library(trireme_cuda_flag INTERFACE)
-target_compile_definitions(trireme_cuda_flag INTERFACE $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
+target_compile_definitions(trireme_cuda_flag INTERFACE
+  $<$<BOOL:${TRIREME_ENABLE_CUDA}>:TRIREME_ENABLE_CUDA>)
 if(TRIREME_SANITIZE)
-  target_compile_options(trireme_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=address,undefined;-fno-sanitize-recover=undefined;-fno-omit-frame-pointer>)
+  set(sanitize_options
+    "-fsanitize=address,undefined;-fno-sanitize-recover=undefined;-fno-omit-frame-pointer")
+  target_compile_options(trireme_flags INTERFACE
+    "$<$<COMPILE_LANGUAGE:CXX>:${sanitize_options}>")
   target_link_options(trireme_flags INTERFACE -fsanitize=address,undefined)
 endif()
 
+# trireme_library(NAME SOURCES ... [PUBLIC targets...] [PRIVATE targets...])
+#
+# Defines one static library for each folder, with the target trireme::NAME. Headers are in
+# include/trireme/NAME. The linked targets are its dependencies, which scripts/check_layers.py
+# checks.
 function(trireme_library name)
   cmake_parse_arguments(ARG "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(trireme_${name} STATIC ${ARG_SOURCES})
@@ -23,29 +35,41 @@ function(trireme_library name)
   target_link_libraries(trireme_${name} PUBLIC ${ARG_PUBLIC} PRIVATE trireme_flags ${ARG_PRIVATE})
 endfunction()
 
-# What a process started by mpirun in a test needs: root allowed, more ranks than cores allowed, idle ranks yield.
+# Environment of mpirun in tests: allows root and more ranks than cores, and lets idle ranks yield.
 set(TRIREME_MPI_ENVIRONMENT
-  "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMPI_MCA_rmaps_base_oversubscribe=1;PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe;PRTE_MCA_mapby=:oversubscribe;OMPI_MCA_mpi_yield_when_idle=1;OMPI_MCA_hwloc_base_binding_policy=none;OMP_PROC_BIND=false")
+  OMPI_ALLOW_RUN_AS_ROOT=1
+  OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+  OMPI_MCA_rmaps_base_oversubscribe=1
+  PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+  PRTE_MCA_mapby=:oversubscribe
+  OMPI_MCA_mpi_yield_when_idle=1
+  OMPI_MCA_hwloc_base_binding_policy=none
+  OMP_PROC_BIND=false)
 
-# Seconds, against what stands still for good: beside other work a test may take ten times as long as alone.
+# Seconds. Ends tests that hang: beside other work a test may take ten times as long as alone.
 set(TRIREME_TEST_TIMEOUT 1800)
 
-# The whole of a test program with its ops on `device`; skipped where there is none (tests/support/main.cpp).
+# Runs a whole test program with its ops on `device`. Skipped if there is no such device
+# (tests/support/main.cpp).
 function(trireme_device_test name target device label)
   add_test(NAME ${name}.${device} COMMAND ${target})
-  set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS 2 SKIP_RETURN_CODE 77
+  set_tests_properties(${name}.${device} PROPERTIES LABELS ${label} TIMEOUT ${TRIREME_TEST_TIMEOUT}
+    PROCESSORS 2 SKIP_RETURN_CODE 77
     ENVIRONMENT "OMP_NUM_THREADS=2;OMP_PROC_BIND=false;TRIREME_TEST_DEVICE=${device}")
 endfunction()
 
-# trireme_test(NAME LABEL label SOURCES ... LINK targets... [RANKS 1 2 4]): without RANKS one ctest case a TEST();
-# with RANKS the whole program once at each number of ranks under mpirun (tests/support/mpi_main.cpp).
+# trireme_test(NAME LABEL label SOURCES ... LINK targets... [RANKS 1 2 4])
+#
+# Without RANKS every TEST() is one ctest case. With RANKS mpirun starts the whole program once at
+# each number of ranks (tests/support/mpi_main.cpp).
 function(trireme_test name)
   cmake_parse_arguments(ARG "" "LABEL" "SOURCES;LINK;RANKS" ${ARGN})
   set(target test_${name})
   add_executable(${target} ${ARG_SOURCES})
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${target} PRIVATE trireme_flags ${ARG_LINK} GTest::gtest)
-  if(NOT TARGET tests_${ARG_LABEL}) # builds all tests of one label: tests_unit, tests_kernels, ...
+  # tests_LABEL builds all tests of one label: tests_unit, tests_kernels, ...
+  if(NOT TARGET tests_${ARG_LABEL})
     add_custom_target(tests_${ARG_LABEL})
   endif()
   add_dependencies(tests_${ARG_LABEL} ${target})
@@ -53,21 +77,27 @@ function(trireme_test name)
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/mpi_main.cpp)
     target_link_libraries(${target} PRIVATE trireme::comm trireme::device)
     foreach(ranks ${ARG_RANKS})
-      add_test(NAME ${name}.ranks${ranks} COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
-      set_tests_properties(${name}.ranks${ranks} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS 2
+      add_test(NAME ${name}.ranks${ranks}
+        COMMAND ${MPIEXEC_EXECUTABLE} ${MPIEXEC_NUMPROC_FLAG} ${ranks} $<TARGET_FILE:${target}>)
+      set_tests_properties(${name}.ranks${ranks} PROPERTIES LABELS "${ARG_LABEL}"
+        TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS 2
         ENVIRONMENT "${TRIREME_MPI_ENVIRONMENT};OMP_NUM_THREADS=1")
     endforeach()
   else()
-    # Threads that wait for each other spin: two tests of two threads each on two cores take a hundred times as long. So a test with threads runs alone.
+    # Waiting threads spin: two tests with two threads each on two cores take a hundred times as
+    # long. So a test with threads runs alone.
     set(threads 1)
     if(ARG_LABEL STREQUAL kernels)
       set(threads 2)
     endif()
     target_sources(${target} PRIVATE ${PROJECT_SOURCE_DIR}/tests/support/main.cpp)
     target_link_libraries(${target} PRIVATE trireme::device)
-    gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 600
-      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS ${threads} ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false")
-    # Tests of ops run once more on each other device, a program at once (tests/support/tested_device.hpp); `ctest -L gpu` is what needs one.
+    gtest_discover_tests(${target} TEST_PREFIX "${name}." DISCOVERY_MODE PRE_TEST
+      DISCOVERY_TIMEOUT 600
+      PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${TRIREME_TEST_TIMEOUT} PROCESSORS ${threads}
+        ENVIRONMENT "OMP_NUM_THREADS=${threads};OMP_PROC_BIND=false")
+    # Tests of ops also run on every other device, as whole programs
+    # (tests/support/tested_device.hpp). `ctest -L gpu` runs the tests that need a GPU.
     if(ARG_LABEL STREQUAL kernels)
       trireme_device_test(${name} ${target} emulated kernels)
       if(TRIREME_ENABLE_CUDA)

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
-"""Holds the arrows of the house: which library may see which, and where third-party headers may be included.
+"""Checks the dependencies between the libraries, and where third-party headers may be included.
 
-Usage: check_layers.py [ROOT]     exit 0: all holds; 1: each violation on a line of its own (file:line: what, and what would be right)
+Usage: check_layers.py [ROOT]
 
-Read are the #include lines of include/trireme/<library>, src/<library> and kernels/, and the trireme:: names on the link lines of their
-CMakeLists.txt. The standard library of Python is enough.
+Exit status 0: no violations. 1: prints one line for each violation (file:line: the violation and
+the right way).
+
+The script reads the #include lines of include/trireme/<library>, src/<library> and kernels/, and
+the trireme:: names on the link lines of their CMakeLists.txt. It needs only the standard library of
+Python.
 """
 
 import os
@@ -12,60 +16,37 @@ import re
 import sys
 from pathlib import Path
 
-# Each library and all that it may see beside itself. An arrow points down: whoever is named stands on an earlier line.
+# Each library and the libraries that it may use. Arrows point downward: a library uses only those
+# on earlier lines.
 ARROWS = {
     "base": [],
-    "device": ["base"],
-    "io": ["base"],
-    "tensor": ["base", "device"],
-    "kernels": ["base", "device"],
-    "comm": ["base", "device", "kernels"],  # sums in tree order on a device
-    "ops": ["base", "device", "tensor", "kernels"],
-    "parallel": ["base", "device", "comm", "tensor", "ops"],
-    "monitor": ["base", "device", "io"],
-    "checkpoint": ["base", "device", "io", "comm", "tensor", "parallel"],
-    "data": ["base", "device", "io", "comm", "tensor", "kernels", "ops"],
-    "optim": ["base", "device", "tensor", "ops", "parallel"],
-    "model": ["base", "device", "tensor", "ops", "parallel"],
-    "deck": ["base", "device", "tensor"],  # and the option headers below
-    "train": [
-        "base",
-        "device",
-        "io",
-        "comm",
-        "tensor",
-        "ops",
-        "parallel",
-        "monitor",
-        "checkpoint",
-        "data",
-        "optim",
-        "model",
-        "deck",
-    ],
-    "app": [
-        "base",
-        "device",
-        "io",
-        "comm",
-        "tensor",
-        "kernels",
-        "ops",
-        "parallel",
-        "monitor",
-        "checkpoint",
-        "data",
-        "optim",
-        "model",
-        "deck",
-        "train",
-    ],
+    "device": "base".split(),
+    "io": "base".split(),
+    "tensor": "base device".split(),
+    "kernels": "base device".split(),
+    "comm": "base device kernels".split(),  # sums in tree order on a device
+    "ops": "base device tensor kernels".split(),
+    "parallel": "base device comm tensor ops".split(),
+    "monitor": "base device io".split(),
+    "checkpoint": "base device io comm tensor parallel".split(),
+    "data": "base device io comm tensor kernels ops".split(),
+    "optim": "base device tensor ops parallel".split(),
+    "model": "base device tensor ops parallel".split(),
+    "deck": "base device tensor".split(),  # also the option headers below
+    "train": (
+        "base device io comm tensor ops parallel " "monitor checkpoint data optim model deck"
+    ).split(),
+    "app": (
+        "base device io comm tensor kernels ops parallel "
+        "monitor checkpoint data optim model deck train"
+    ).split(),
 }
-# Headers of plain option structs: the deck fills them, so it sees them and what they need, without linking their libraries.
+# Headers of plain option structs. The deck fills them, so it includes them and their dependencies,
+# without linking the libraries.
 OPTION_HEADERS = re.compile(r"trireme/\w+/options\.hpp$")
 
-# A third-party header, the places that may include it, and how the message calls it.
-FOREIGN = [
+# A pattern of third-party headers, the places that may include them, and the text of the message.
+THIRD_PARTY = [
     (
         r"mpi\.h$",
         ["src/comm/", "src/io/hdf5"],
@@ -92,14 +73,14 @@ FOREIGN = [
     ),
     (r"CLI/", ["src/app/command_line.cpp"], "CLI11 is for src/app/command_line.cpp"),
 ]
-LONGEST_FILE = 600  # lines
+MAX_FILE_LINES = 600  # lines
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 SOURCE_SUFFIXES = {".hpp", ".cpp", ".cu", ".cuh", ".h"}
 
 
 def library_of(path):
-    """The library a file of the tree belongs to; None for what stands outside the house (tests)."""
+    """Returns the library that a file belongs to, or None for other files (tests)."""
     parts = path.parts
     if parts[:2] == ("include", "trireme") and len(parts) > 3:
         return parts[2]
@@ -124,8 +105,8 @@ def check_source(root, path, option_headers):
     name = relative.as_posix()
     library = library_of(relative)
     lines = path.read_text(encoding="utf-8").splitlines()
-    if len(lines) > LONGEST_FILE:
-        yield f"{name}:{len(lines)}: {len(lines)} lines; split it (at most {LONGEST_FILE})"
+    if len(lines) > MAX_FILE_LINES:
+        yield f"{name}:{len(lines)}: {len(lines)} lines; split it (at most {MAX_FILE_LINES})"
     if path.suffix in {".hpp", ".h", ".cuh"} and (not lines or lines[0].strip() != "#pragma once"):
         yield f"{name}:1: a header begins with #pragma once"
     if library not in ARROWS:
@@ -144,21 +125,24 @@ def check_source(root, path, option_headers):
             elif not may_see(library, header) and not (
                 OPTION_HEADERS.search(name) and header in option_headers
             ):
-                yield f"{where}: {library} includes {header}: not one of its arrows ({', '.join(ARROWS[library]) or 'none'})"
+                arrows = ", ".join(ARROWS[library]) or "none"
+                yield f"{where}: {library} includes {header}: not one of its arrows ({arrows})"
             continue
-        is_own = (
-            match.group(1) == '"' and (root / relative.parent / header).exists()
-        )  # judged where it stands
-        for pattern, places, message in FOREIGN:
+        # Resolved relative to the including file.
+        is_own = match.group(1) == '"' and (root / relative.parent / header).exists()
+        for pattern, places, message in THIRD_PARTY:
             if not is_own and re.match(pattern, header) and not name.startswith(tuple(places)):
                 yield f"{where}: {header}: {message}"
         aimed_at = Path(os.path.normpath(relative.parent / header))
         if match.group(1) == '"' and ".." in Path(header).parts and library_of(aimed_at) != library:
-            yield f"{where}: {header}: a file of another library is reached by its public header, not by its path"
+            yield (
+                f"{where}: {header}: a file of another library is reached by its public header, "
+                "not by its path"
+            )
 
 
 def check_links(root, path):
-    """trireme::x on the link line of a library must be one of its arrows."""
+    """Yields every trireme::x on the link line of a library that is not one of its dependencies."""
     relative = path.relative_to(root)
     library = library_of(relative)
     if library not in ARROWS:
@@ -166,11 +150,13 @@ def check_links(root, path):
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         for other in re.findall(r"trireme::(\w+)", line.split("#")[0]):
             if other in ARROWS and other != library and other not in ARROWS[library]:
-                yield f"{relative.as_posix()}:{number}: {library} links trireme::{other}: not one of its arrows ({', '.join(ARROWS[library]) or 'none'})"
+                where = f"{relative.as_posix()}:{number}"
+                arrows = ", ".join(ARROWS[library]) or "none"
+                yield f"{where}: {library} links trireme::{other}: not one of its arrows ({arrows})"
 
 
 def check_arrows():
-    """The table itself points downward only."""
+    """Yields every arrow of the table itself that does not point downward."""
     seen = []
     for library, below in ARROWS.items():
         for other in below:
@@ -180,7 +166,7 @@ def check_arrows():
 
 
 def check(root):
-    """All violations of a tree, as lines of text."""
+    """Returns all violations in a tree as lines of text, and the number of files."""
     root = Path(root)
     sources, links = [], []
     for top in ("include/trireme", "src", "kernels"):

@@ -1,14 +1,27 @@
 #!/usr/bin/env python3
-"""Images or tokens a second of Trireme and of PyTorch on the CPU, the same network and batch on the same cores, in alternating rounds.
+"""Compares the speed of Trireme and PyTorch on the CPU, in images or tokens per second.
 
-  V/bin/python scripts/compare_pytorch.py [--model resnet --depth 18 --image 28 --batch 128 --threads 2 --rounds 3 --steps 30]
-  V/bin/python scripts/compare_pytorch.py --model gpt [--form gpt2 --layers 6 --heads 6 --width 384 --context 256 --vocabulary 8192 --batch 8]
+Both train the same network with the same batch on the same cores, in alternating rounds:
 
-Needs PyTorch in the Python that runs it:  python3 -m venv V && V/bin/pip install torch numpy
-Each measurement is a process of its own. PyTorch: data ready in memory (images channels last), every form of a precision (eager and torch.compile;
-bfloat16 by autocast and as a bfloat16 network with float32 master weights), the fastest form counts. Trireme: `trireme train` on shards, its
-loader included. Both: SGD with momentum for images, AdamW for tokens, no clipping; the median over pieces of a few steps after the first ones,
-then the median over rounds. --model gpt --help names the options of that model.
+  V/bin/python scripts/compare_pytorch.py [--model resnet --depth 18 --image 28 --batch 128
+      --threads 2 --rounds 3 --steps 30]
+  V/bin/python scripts/compare_pytorch.py --model gpt [--form gpt2 --layers 6 --heads 6
+      --width 384 --context 256 --vocabulary 8192 --batch 8]
+
+The Python that runs the script needs PyTorch:
+
+  python3 -m venv V && V/bin/pip install torch numpy
+
+Each measurement is a process of its own.
+
+- PyTorch: data in memory (images channels last). Every form of a precision is tried: eager and
+torch.compile; bfloat16 by autocast and as a bfloat16 network with float32 master weights. The
+fastest form counts.
+- Trireme: `trireme train` on shards, with its loader.
+- Both: SGD with momentum for images, AdamW for tokens, no clipping. The result is the median over
+pieces of a few steps after the first ones, then the median over rounds.
+
+--model gpt --help prints the options of that model.
 """
 
 import argparse
@@ -23,9 +36,10 @@ import sys
 import tempfile
 import time
 
-BATCHES = 10  # batches of random data in Trireme's shards; its epochs go round in them
-PIECE = 5  # steps a piece: long beside a clock's error, short beside a disturbance
-WARMUP_PIECES = 2  # first steps choose algorithms, prepare weights and fill caches
+BATCHES = 10  # batches of random data in Trireme's shards; its epochs repeat them
+# Steps in a piece: long compared with the clock's resolution, short compared with disturbances.
+PIECE = 5
+WARMUP_PIECES = 2  # the first steps choose algorithms, prepare weights and fill caches
 FORMS = {
     "float32": ["eager", "compile"],
     "bfloat16": ["autocast", "autocast compile", "pure", "pure compile"],
@@ -33,17 +47,18 @@ FORMS = {
 INSTALL = "python3 -m venv V && V/bin/pip install torch numpy, then V/bin/python " + sys.argv[0]
 
 
-# --- the models -----------------------------------------------------------------------------------------------------------------------------
-# What a model is to both programs: its options, PyTorch's network, batch and optimizer, Trireme's shards and the tables [model] and [optimizer] of its deck.
+# --- the models ---------------------------------------------------------------------------------
+# A model defines its options, PyTorch's network, batch and optimizer, and Trireme's shards and
+# tables [model] and [optimizer].
 
 
 class ResNet:
-    """Grey images; the rate counts images."""
+    """Gray images; the rate counts images."""
 
     unit, classes = "images", 10
 
     def __init__(self, arguments):
-        self.given, self.units_a_sample = arguments, 1
+        self.settings, self.units_per_sample = arguments, 1
 
     @staticmethod
     def add_options(parser):
@@ -56,42 +71,45 @@ class ResNet:
             type=int,
             default=1,
             choices=[1],
-            help="the shards are made from idx files, which are grey",
+            help="the shards are made from idx files, which are gray",
         )
         parser.add_argument("--batch", type=int, default=128, help="images a step")
 
     def title(self):
-        given = self.given
-        return f"ResNet-{given.depth} ({given.image}x{given.image}x{given.channels}, stem {given.stem}, width {given.width})"
+        settings = self.settings
+        return (
+            f"ResNet-{settings.depth} ({settings.image}x{settings.image}x{settings.channels}, stem "
+            f"{settings.stem}, width {settings.width})"
+        )
 
     def network(self, torch):
         from torch_resnet import ResNet as Network
 
-        given = self.given
-        return Network(given.depth, given.width, given.stem, given.channels, self.classes).to(
-            memory_format=torch.channels_last
-        )
+        settings = self.settings
+        return Network(
+            settings.depth, settings.width, settings.stem, settings.channels, self.classes
+        ).to(memory_format=torch.channels_last)
 
     def data(self, torch, dtype):
-        given = self.given
+        settings = self.settings
         x = (
-            torch.rand(given.batch, given.channels, given.image, given.image)
+            torch.rand(settings.batch, settings.channels, settings.image, settings.image)
             .to(dtype)
             .contiguous(memory_format=torch.channels_last)
         )
-        return x, torch.randint(0, self.classes, (given.batch,))
+        return x, torch.randint(0, self.classes, (settings.batch,))
 
     def optimizer(self, torch, weights):
         return torch.optim.SGD(weights, lr=1e-3, momentum=0.9, weight_decay=5e-4, foreach=True)
 
     def make_shards(self, folder):
-        """The words after `trireme shard`."""
-        given, draw = self.given, random.Random(1)
-        samples = BATCHES * given.batch
+        """Returns the arguments of `trireme shard`."""
+        settings, draw = self.settings, random.Random(1)
+        samples = BATCHES * settings.batch
         with open(f"{folder}/images", "wb") as file:
             file.write(
-                struct.pack(">IIII", 0x803, samples, given.image, given.image)
-                + draw.randbytes(samples * given.image**2)
+                struct.pack(">IIII", 0x803, samples, settings.image, settings.image)
+                + draw.randbytes(samples * settings.image**2)
             )
         with open(f"{folder}/labels", "wb") as file:
             file.write(
@@ -100,13 +118,13 @@ class ResNet:
         return ["idx", f"{folder}/images", f"{folder}/labels"]
 
     def deck(self):
-        given = self.given
+        settings = self.settings
         return f"""
 [model]
 kind = "resnet"
-depth = {given.depth}
-width = {given.width}
-stem = "{given.stem}"
+depth = {settings.depth}
+width = {settings.width}
+stem = "{settings.stem}"
 [optimizer]
 kind = "sgd"
 momentum = 0.9
@@ -124,7 +142,7 @@ class Gpt:
     }
 
     def __init__(self, arguments):
-        self.given, self.units_a_sample = arguments, arguments.context
+        self.settings, self.units_per_sample = arguments, arguments.context
 
     @staticmethod
     def add_options(parser):
@@ -137,49 +155,63 @@ class Gpt:
         parser.add_argument("--batch", type=int, default=8, help="sequences a step")
 
     def title(self):
-        given = self.given
-        return f"{given.form} ({given.layers} layers, {given.heads} heads, width {given.width}, context {given.context}, vocabulary {given.vocabulary})"
+        settings = self.settings
+        return (
+            f"{settings.form} ({settings.layers} layers, {settings.heads} heads, "
+            f"width {settings.width}, context {settings.context}, vocabulary {settings.vocabulary})"
+        )
 
     def network(self, torch):
         import torch_gpt
 
-        given = self.given
-        return torch_gpt.FORMS[given.form](
-            given.layers, given.heads, given.width, given.context, given.vocabulary
+        settings = self.settings
+        return torch_gpt.FORMS[settings.form](
+            settings.layers, settings.heads, settings.width, settings.context, settings.vocabulary
         )
 
     def data(self, torch, dtype):
-        tokens = torch.randint(0, self.given.vocabulary, (self.given.batch, self.given.context + 1))
+        tokens = torch.randint(
+            0, self.settings.vocabulary, (self.settings.batch, self.settings.context + 1)
+        )
         return tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
 
     def optimizer(self, torch, weights):
         options = {"lr": 1e-3, "weight_decay": 0.1}
         try:
             return torch.optim.AdamW(weights, **options, fused=True)
-        except RuntimeError:  # a PyTorch whose fused form is for GPUs alone
+        except RuntimeError:  # this PyTorch has fused optimizers for GPUs only
             return torch.optim.AdamW(weights, **options, foreach=True)
 
     def make_shards(self, folder):
-        """The words after `trireme shard`."""
-        given, draw = self.given, random.Random(1)
-        code, kind = ("H", "uint16") if given.vocabulary <= 1 << 16 else ("I", "uint32")
+        """Returns the arguments of `trireme shard`."""
+        settings, draw = self.settings, random.Random(1)
+        code, kind = ("H", "uint16") if settings.vocabulary <= 1 << 16 else ("I", "uint32")
         with open(f"{folder}/tokens", "wb") as file:
             array.array(
                 code,
-                draw.choices(range(given.vocabulary), k=BATCHES * given.batch * given.context + 1),
+                draw.choices(
+                    range(settings.vocabulary), k=BATCHES * settings.batch * settings.context + 1
+                ),
             ).tofile(file)
-        return ["tokens", f"{folder}/tokens", "--type", kind, "--vocabulary", str(given.vocabulary)]
+        return [
+            "tokens",
+            f"{folder}/tokens",
+            "--type",
+            kind,
+            "--vocabulary",
+            str(settings.vocabulary),
+        ]
 
     def deck(self):
-        given = self.given
+        settings = self.settings
         return f"""
 [model]
 kind = "gpt"
-layers = {given.layers}
-heads = {given.heads}
-width = {given.width}
-context = {given.context}
-{self.forms[given.form]}
+layers = {settings.layers}
+heads = {settings.heads}
+width = {settings.width}
+context = {settings.context}
+{self.forms[settings.form]}
 [optimizer]
 kind = "adamw"
 weight_decay = 0.1
@@ -189,11 +221,11 @@ weight_decay = 0.1
 MODELS = {"resnet": ResNet, "gpt": Gpt}
 
 
-# --- PyTorch --------------------------------------------------------------------------------------------------------------------------------
+# --- PyTorch ------------------------------------------------------------------------------------
 
 
 def measure_torch(model, arguments, precision, form):
-    """Units a second of one form, in this process."""
+    """Returns the rate of one form, measured in this process."""
     import torch
 
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -236,12 +268,15 @@ def measure_torch(model, arguments, precision, form):
         for _ in range(PIECE):
             loss = step()
         loss.item()
-        rates.append(PIECE * arguments.batch * model.units_a_sample / (time.perf_counter() - start))
+        rates.append(
+            PIECE * arguments.batch * model.units_per_sample / (time.perf_counter() - start)
+        )
     return statistics.median(rates[WARMUP_PIECES:])
 
 
 def run_torch(precision, form, environment):
-    """One measurement in a process of its own; None where the form does not work here."""
+    """Measures one form in a new process. Returns None and a message if the form does not work
+    here."""
     command = [
         sys.executable,
         os.path.abspath(__file__),
@@ -258,7 +293,7 @@ def run_torch(precision, form, environment):
     return json.loads(result.stdout.splitlines()[-1])["rate"], ""
 
 
-# --- Trireme --------------------------------------------------------------------------------------------------------------------------------
+# --- Trireme ------------------------------------------------------------------------------------
 
 
 def call(command, environment):
@@ -297,14 +332,17 @@ every = "1000000 steps"
     call([arguments.trireme, "train", f"{folder}/{name}.toml"], environment)
     with open(f"{folder}/{name}/metrics.jsonl") as file:
         rates = [row["samples_per_s"] for row in map(json.loads, file) if row["kind"] == "train"]
-    return statistics.median(rates[WARMUP_PIECES:]) * model.units_a_sample
+    return statistics.median(rates[WARMUP_PIECES:]) * model.units_per_sample
 
 
-# --- the rounds and the table ---------------------------------------------------------------------------------------------------------------
+# --- the rounds and the table -------------------------------------------------------------------
 
 
 def measure_all(model, arguments, folder, environment):
-    """{(precision, program and form): [units a second, by round]}; what fails in the first round is left out."""
+    """Returns {(precision, program and form): [rate in each round]}.
+
+    A form that fails in the first round is left out.
+    """
     rates, broken = {}, set()
     have_trireme = os.access(arguments.trireme, os.X_OK)
     if have_trireme:
@@ -341,10 +379,12 @@ def measure_all(model, arguments, folder, environment):
 
 def print_table(model, arguments, rates):
     print(
-        f"\n{model.title()}, batch {arguments.batch}, {arguments.threads} threads, {arguments.rounds} rounds of {arguments.steps} steps"
+        f"\n{model.title()}, batch {arguments.batch}, {arguments.threads} threads, "
+        f"{arguments.rounds} rounds of {arguments.steps} steps"
     )
     print(
-        f"| precision | program | {model.unit}/s (median) | least .. most | Trireme / PyTorch's best |"
+        f"| precision | program | {model.unit}/s (median) | least .. most | Trireme / PyTorch's "
+        "best |"
     )
     print("|---|---|---:|---:|---:|")
     for precision in arguments.precision.split(","):
@@ -360,7 +400,8 @@ def print_table(model, arguments, rates):
             values = rates[precision, program]
             ratio = f"{rate / best:.2f}" if program == "Trireme" and best else ""
             print(
-                f"| {precision} | {program} | {rate:.1f} | {min(values):.1f} .. {max(values):.1f} | {ratio} |"
+                f"| {precision} | {program} | {rate:.1f} | {min(values):.1f} .. {max(values):.1f} "
+                f"| {ratio} |"
             )
 
 

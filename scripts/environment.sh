@@ -1,9 +1,13 @@
 # shellcheck shell=bash
-# Sourced by the other scripts: what several ranks on one machine need under Open MPI 4, 5 and 6, as root too, with more ranks than cores.
+# Sourced by the other scripts. Sets the variables that let Open MPI 4, 5 and 6 start several ranks
+# on one machine: also as root, and more ranks than cores.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-export OMPI_MCA_rmaps_base_oversubscribe=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_mapby=:oversubscribe # as 4, 5 and 6 call it
+# Oversubscription has another name in each of the versions 4, 5 and 6.
+export OMPI_MCA_rmaps_base_oversubscribe=1
+export PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe PRTE_MCA_mapby=:oversubscribe
 export OMPI_MCA_mpi_yield_when_idle=1 OMPI_MCA_hwloc_base_binding_policy=none
 export OMP_PROC_BIND=false
 
-# Another clone of the same sources finds what this one compiled.
-export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)} CCACHE_NOHASHDIR=1
+# Lets several clones of these sources share their ccache entries.
+CCACHE_BASEDIR=${CCACHE_BASEDIR:-$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)}
+export CCACHE_BASEDIR CCACHE_NOHASHDIR=1

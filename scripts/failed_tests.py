@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""failed_tests.py FILE...: which tests of ctest's JUnit reports failed, and the last lines of what each printed."""
+"""failed_tests.py FILE...: prints the failed tests of ctest's JUnit reports and their last
+lines."""
 
 import sys
 import xml.etree.ElementTree as xml
@@ -13,6 +14,7 @@ for path in sys.argv[1:]:
         reason = case.find("failure")
         said = (case.findtext("system-out") or "").rstrip().splitlines()
         print(
-            f"-- {case.get('name')}: {reason.get('message') if reason is not None else 'failed'} after {float(case.get('time', 0)):.0f} s"
+            f"-- {case.get('name')}: {reason.get('message') if reason is not None else 'failed'} "
+            f"after {float(case.get('time', 0)):.0f} s"
         )
         print("\n".join(said[-LINES:]))

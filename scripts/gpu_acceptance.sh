@@ -1,17 +1,28 @@
 #!/usr/bin/env bash
-# gpu_acceptance.sh [--sections NAME,...] [--out FOLDER] [OPTIONS]: what is checked and measured on a machine with a GPU, in under nine minutes.
+# gpu_acceptance.sh [--sections NAME,...] [--out FOLDER] [OPTIONS]: checks and measures Trireme on a
+# machine with a GPU, in less than nine minutes.
 #
 #   tests      the kernel tests on the device
-#   parity     50 steps of a small ResNet and a small GPT, float32 and bfloat16, against the CPU's losses
+#   parity     losses of 50 steps of a small ResNet and a small GPT against those of the CPU,
+#              in float32 and bfloat16
 #   sanitizer  compute-sanitizer's memcheck over the tests of small tensors
 #   layouts    2, 4 and 8 ranks on one GPU against one rank
 #   ceilings   TFLOP/s of a matrix product, GB/s of copies (PyTorch)
-#   resnet50, gpt2   Trireme and PyTorch training the same network side by side
+#   resnet50   Trireme and PyTorch training ResNet-50 side by side
+#   gpt2       Trireme and PyTorch training GPT-2 side by side
 #
-# Runs in a stage (scripts/stage_gpu.sh) or in the source tree, where it first builds what is missing: the preset cuda-release with its kernel tests, and
-# release for the CPU's losses. Results: a table at the end, FOLDER/SECTION.json (FOLDER: $OUT, else build/gpu-acceptance or ./gpu-acceptance). Each section has a time limit of its
-# own. Where there is no GPU it says so and exits 0, having built everything. GPU_PYTHON names the Python that has PyTorch (python3). Further OPTIONS are
-# those of scripts/gpu/acceptance.py: --batch N, --patience FACTOR, --device cpu (what needs no GPU).
+# It runs in a stage (scripts/stage_gpu.sh) or in the source tree. In the source tree it first
+# builds whatever is missing: the preset cuda-release with its kernel tests, and the preset release
+# for the losses of the CPU.
+#
+# Results: a table at the end and one FOLDER/SECTION.json for each section. FOLDER is $OUT by
+# default, otherwise build/gpu-acceptance (source tree) or ./gpu-acceptance (stage). Each section
+# has a time limit. Without a GPU the script builds everything, says that nothing can be run, and
+# exits 0.
+#
+# GPU_PYTHON names the Python that has PyTorch (python3). Further OPTIONS are passed to
+# scripts/gpu/acceptance.py: --batch N, --patience FACTOR, --device cpu (the sections that need no
+# GPU).
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 case ${1:-} in
@@ -35,7 +46,10 @@ fi
 . scripts/gpu/environment.sh
 
 if [ ! -e stage.sh ]; then
-  command -v nvcc >/dev/null || { say "no nvcc on this machine: nothing to build, nothing to run"; exit 0; }
+  command -v nvcc >/dev/null || {
+    say "no nvcc on this machine: nothing to build, nothing to run"
+    exit 0
+  }
   say "building (minutes the first time)"
   for preset in cuda-release release; do
     [ -e "build/$preset/build.ninja" ] || cmake --preset "$preset" >/dev/null
@@ -43,7 +57,7 @@ if [ ! -e stage.sh ]; then
   cmake --build --preset cuda-release --target trireme tests_kernels
 fi
 
-# By the driver's own word, without any of its programs: cuInit of libcuda.so.1, and how many devices it counts.
+# Asks the driver itself for the number of devices (cuInit of libcuda.so.1), without its programs.
 gpus=$("$python" -c '
 import ctypes
 count = ctypes.c_int(0)
@@ -64,4 +78,5 @@ if [ ! -e stage.sh ] && [ ! -e "$reference/losses.json" ]; then
   say "losses of the CPU"
   "$python" scripts/gpu/parity.py record "$reference" --trireme build/release/bin/trireme
 fi
-exec "$python" scripts/gpu/acceptance.py --bin "$bin" --reference "$reference" --out "$out" --python "$python" "$@"
+exec "$python" scripts/gpu/acceptance.py --bin "$bin" --reference "$reference" --out "$out" \
+  --python "$python" "$@"

@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# install_deps.sh [cuda] [tests]: what Trireme needs to build on Debian 12 and Ubuntu 24.04 (and newer ones).
+# install_deps.sh [cuda] [tests]: installs the packages that Trireme needs on Debian 12, Ubuntu
+# 24.04 and newer versions.
 #
-#   1. apt packages that are missing (as root, or through sudo);
-#   2. oneDNN >= 3: the system's where it is new enough, else .deps/onednn;
-#   3. Kokkos: one that CMake finds by itself (CMAKE_PREFIX_PATH, Spack, a module), else .deps/kokkos;
-#   cuda:  also .deps/kokkos-cuda, where no Kokkos with CUDA is found (needs nvcc);
-#   tests: also .deps/pytest-venv with h5py, for the tests that read our files with another program, and clang-format, and a Slurm for the tests of the job scripts;
-#          with cuda: also cuobjdump, where the toolkit has none.
+#   1. missing apt packages (as root, or through sudo)
+#   2. oneDNN >= 3: the package of the system if it is new enough, otherwise .deps/onednn
+#   3. Kokkos: one that CMake finds by itself (CMAKE_PREFIX_PATH, Spack, a module),
+#      otherwise .deps/kokkos
+#   cuda:  also .deps/kokkos-cuda, unless CMake finds a Kokkos with CUDA (needs nvcc)
+#   tests: also .deps/pytest-venv with h5py (tests that read our files with another program),
+#          clang-format and black; shellcheck; and a Slurm for the tests of the job scripts.
+#          With cuda also cuobjdump, if the toolkit has none.
 #
-# Everything beside the apt packages stays inside the project (.deps/). Run again, it does only what is missing.
+# Everything except the apt packages stays inside the project (.deps/). A second run installs only
+# what is still missing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 root=$PWD
@@ -27,18 +31,26 @@ for word in "$@"; do
 done
 
 packages=(
-  g++ cmake ninja-build ccache pkg-config git ca-certificates                        # toolchain
-  libopenmpi-dev openmpi-bin                                                         # ranks
-  libhdf5-openmpi-dev hdf5-tools                                                     # shards, checkpoints
+  # toolchain
+  g++ cmake ninja-build ccache pkg-config git ca-certificates
+  # MPI
+  libopenmpi-dev openmpi-bin
+  # shards and checkpoints
+  libhdf5-openmpi-dev hdf5-tools
   libtomlplusplus-dev libcli11-dev libfmt-dev libxxhash-dev nlohmann-json3-dev zlib1g-dev
-  libsentencepiece-dev                                                               # tokens of text
-  libgtest-dev                                                                       # tests
-  python3 python3-pip python3-venv                                                   # .deps, scripts/check_layers.py
-  dataset-fashion-mnist                                                              # scripts/quickstart.sh
+  # tokenizer
+  libsentencepiece-dev
+  # tests
+  libgtest-dev
+  # .deps and scripts/check_layers.py
+  python3 python3-pip python3-venv
+  # scripts/quickstart.sh
+  dataset-fashion-mnist
 )
 [ "$with_tests" = yes ] && packages+=(shellcheck)
 if [ "$with_tests" = yes ] && ! command -v sbatch >/dev/null; then
-  packages+=(slurm-wlm munge) # tests/system/slurm_test.py starts one of its own (10 to 20 s to install); never over a site's Slurm
+  # tests/system/slurm_test.py starts its own Slurm (10 to 20 s to install). A site's Slurm is kept.
+  packages+=(slurm-wlm munge)
 fi
 
 as_root() {
@@ -56,7 +68,8 @@ install_packages() {
   [ ${#missing[@]} = 0 ] && return
   say "apt: ${missing[*]}"
   if [ "$(id -u)" != 0 ] && ! command -v sudo >/dev/null; then
-    fail "these packages are missing and neither root nor sudo is here; ask for them, or take them from Spack (docs/installing.md): ${missing[*]}"
+    fail "these packages are missing and neither root nor sudo is here; ask for them," \
+      "or take them from Spack (docs/guides/install.md): ${missing[*]}"
   fi
   [ "$updated" = yes ] || as_root apt-get update -q </dev/null
   updated=yes
@@ -64,7 +77,8 @@ install_packages() {
 }
 updated=no
 
-# CMake's own word on whether a package is there: cmake_finds "ARGUMENTS OF find_package" [CONDITION OF CMAKE]
+# cmake_finds "ARGUMENTS OF find_package" [CONDITION]: returns whether CMake finds the package and
+# the condition (CMake code) holds.
 cmake_finds() {
   local probe
   probe=$(mktemp -d)
@@ -85,51 +99,65 @@ cmake_finds() {
 if command -v apt-get >/dev/null; then
   install_packages "${packages[@]}"
 else
-  say "no apt on this machine: taking compiler, MPI, HDF5 and the rest as given (docs/installing.md lists them)"
+  say "no apt on this machine: taking compiler, MPI, HDF5 and the rest as given" \
+    "(docs/guides/install.md lists them)"
 fi
 
-if [ ! -e "$root/.deps/onednn/lib/cmake/dnnl/dnnl-config.cmake" ] && ! is_installed libdnnl-dev; then
-  candidate=$(LC_ALL=C apt-cache policy libdnnl-dev 2>/dev/null | awk '/Candidate:/ { print $2 }' || true)
+onednn=$root/.deps/onednn/lib/cmake/dnnl/dnnl-config.cmake
+if [ ! -e "$onednn" ] && ! is_installed libdnnl-dev; then
+  candidate=$(
+    LC_ALL=C apt-cache policy libdnnl-dev 2>/dev/null | awk '/Candidate:/ { print $2 }' || true
+  )
   if [ -n "$candidate" ] && dpkg --compare-versions "$candidate" ge 3; then
     install_packages libdnnl-dev
   fi
 fi
-if [ ! -e "$root/.deps/onednn/lib/cmake/dnnl/dnnl-config.cmake" ] && ! cmake_finds "dnnl 3 CONFIG REQUIRED"; then
+if [ ! -e "$onednn" ] && ! cmake_finds "dnnl 3 CONFIG REQUIRED"; then
   say "oneDNN 3.2 -> .deps/onednn"
   bash scripts/deps/onednn.sh "$root/.deps/onednn"
 fi
 
-if [ ! -e "$root/.deps/kokkos/lib/cmake/Kokkos/KokkosConfig.cmake" ] && ! cmake_finds "Kokkos REQUIRED" "Kokkos_VERSION VERSION_GREATER_EQUAL 3.4"; then
+kokkos_condition="Kokkos_VERSION VERSION_GREATER_EQUAL 3.4"
+if [ ! -e "$root/.deps/kokkos/lib/cmake/Kokkos/KokkosConfig.cmake" ] &&
+  ! cmake_finds "Kokkos REQUIRED" "$kokkos_condition"; then
   say "Kokkos 3.4.01 -> .deps/kokkos (about half a minute)"
   bash scripts/deps/kokkos.sh "$root/.deps/kokkos"
 fi
 
-if [ "$with_cuda" = yes ] && ! cmp -s scripts/deps/kokkos.sh "$root/.deps/kokkos-cuda/made_by.sh"; then
+made_by=$root/.deps/kokkos-cuda/made_by.sh
+if [ "$with_cuda" = yes ] && ! cmp -s scripts/deps/kokkos.sh "$made_by"; then
   export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
-  command -v nvcc >/dev/null || fail "cuda: nvcc is not on the PATH nor in ${CUDA_HOME:-/usr/local/cuda}/bin; install the CUDA toolkit (12.4 or newer) first"
-  if ! cmake_finds "Kokkos REQUIRED" "Kokkos_VERSION VERSION_GREATER_EQUAL 3.4 AND \"CUDA\" IN_LIST Kokkos_DEVICES"; then
+  command -v nvcc >/dev/null ||
+    fail "cuda: nvcc is not on the PATH nor in ${CUDA_HOME:-/usr/local/cuda}/bin;" \
+      "install the CUDA toolkit (12.4 or newer) first"
+  if ! cmake_finds "Kokkos REQUIRED" "$kokkos_condition AND \"CUDA\" IN_LIST Kokkos_DEVICES"; then
     say "Kokkos 3.4.01 with CUDA -> .deps/kokkos-cuda (one to two minutes)"
     bash scripts/deps/kokkos.sh "$root/.deps/kokkos-cuda" cuda
   fi
 fi
 
 python_packages="h5py==3.11.0 numpy==1.26.4 clang-format==23.1.5 black==26.10.1"
-if python3 -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then # the versions above have no wheels for it
+# The versions above have no wheels for Python 3.13 and newer.
+if python3 -c 'import sys; sys.exit(sys.version_info < (3, 13))'; then
   python_packages="h5py==3.14.0 numpy==2.2.6 clang-format==23.1.5 black==26.10.1"
 fi
-if [ "$with_tests" = yes ] && [ "$(cat "$root/.deps/pytest-venv/complete" 2>/dev/null)" != "$python_packages" ]; then
+environment=$root/.deps/pytest-venv
+if [ "$with_tests" = yes ] &&
+  [ "$(cat "$environment/complete" 2>/dev/null)" != "$python_packages" ]; then
   say "Python environment with $python_packages -> .deps/pytest-venv"
-  rm -rf "$root/.deps/pytest-venv"
-  python3 -m venv "$root/.deps/pytest-venv"
+  rm -rf "$environment"
+  python3 -m venv "$environment"
   # shellcheck disable=SC2086 # words
-  "$root/.deps/pytest-venv/bin/python3" -m pip install -q --disable-pip-version-check $python_packages
-  echo "$python_packages" >"$root/.deps/pytest-venv/complete"
+  "$environment/bin/python3" -m pip install -q --disable-pip-version-check $python_packages
+  echo "$python_packages" >"$environment/complete"
 fi
-disassembler="nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51" # reads code of older compilers too
-if [ "$with_cuda$with_tests" = yesyes ] && ! command -v cuobjdump >/dev/null && [ "$(cat "$root/.deps/pytest-venv/disassembler" 2>/dev/null)" != "$disassembler" ]; then
+# This version also reads the machine code of older compilers.
+disassembler="nvidia-cuda-cuobjdump==13.2.51 nvidia-cuda-nvdisasm==13.2.51"
+if [ "$with_cuda$with_tests" = yesyes ] && ! command -v cuobjdump >/dev/null &&
+  [ "$(cat "$environment/disassembler" 2>/dev/null)" != "$disassembler" ]; then
   say "$disassembler -> .deps/pytest-venv"
   # shellcheck disable=SC2086 # words
-  "$root/.deps/pytest-venv/bin/python3" -m pip install -q --disable-pip-version-check $disassembler
-  echo "$disassembler" >"$root/.deps/pytest-venv/disassembler"
+  "$environment/bin/python3" -m pip install -q --disable-pip-version-check $disassembler
+  echo "$disassembler" >"$environment/disassembler"
 fi
 say "everything is here"

@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# quickstart.sh: from a bare Debian 12 or Ubuntu 24.04 machine to a trained network.
-# Installs what is missing, builds build/release/bin/trireme, makes the Fashion-MNIST dataset in data/fashion, trains
-# inputs/examples/fashion_resnet.toml on two ranks, prints the run's table and the accuracy on the test set.
-# Stopped at any point and started again, it goes on; once all is done it changes nothing.
+# quickstart.sh: takes a bare Debian 12 or Ubuntu 24.04 machine to a trained network.
+#
+# 1. Installs the missing packages and builds build/release/bin/trireme.
+# 2. Makes the Fashion-MNIST dataset in data/fashion.
+# 3. Trains inputs/examples/fashion_resnet.toml on two ranks.
+# 4. Prints the table of the run and the accuracy on the test set.
+#
+# An interrupted script resumes when it is started again. A finished one changes nothing.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 deck=inputs/examples/fashion_resnet.toml
@@ -19,14 +23,17 @@ say "build (minutes the first time)"
 cmake --build --preset release --target trireme
 trireme=build/release/bin/trireme
 
-shards() { # shards SPLIT FILES [FIRST:END]: the folder appears only when it is whole
+# shards SPLIT FILES [OPTIONS of trireme shard]: makes one dataset; its folder appears once it is
+# complete.
+shards() {
   local split=$1 files=$2
   shift 2
   [ -d "data/fashion/$split" ] && return
   say "dataset data/fashion/$split"
   rm -rf "data/fashion/$split.partial"
   mkdir -p data/fashion
-  "$trireme" shard idx "$source_folder/$files-images-idx3-ubyte.gz" "$source_folder/$files-labels-idx1-ubyte.gz" \
+  "$trireme" shard idx \
+    "$source_folder/$files-images-idx3-ubyte.gz" "$source_folder/$files-labels-idx1-ubyte.gz" \
     --out "data/fashion/$split.partial" --classes "$classes" "$@"
   mv "data/fashion/$split.partial" "data/fashion/$split"
 }
@@ -39,7 +46,8 @@ folder=$(sed -n 's/^folder *= *"\([^"]*\)".*/\1/p' "$deck" | head -n 1)
 finished=no
 if grep -q '"code": *0\b' "$folder/exit.json" 2>/dev/null; then
   finished=yes
-  say "the run in $folder is finished; nothing to do (a new one: $trireme train $deck --restart none)"
+  say "the run in $folder is finished; nothing to do" \
+    "(a new one: $trireme train $deck --restart none)"
 fi
 if [ "$finished" = no ]; then
   cores=$(nproc)

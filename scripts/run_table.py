@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Prints the table of a run from its metrics.jsonl: run_table.py RUN_FOLDER
 
-One line an epoch: mean training loss, the last validation's loss and accuracy, images a second (of a language model tokens); then the metrics of the test
-set, if it was evaluated.
+One line for each epoch: mean training loss, loss and accuracy of the last validation, images
+(language model: tokens) per second. Then the metrics of the test set, if it was evaluated.
 """
 
 import json
@@ -12,18 +12,17 @@ from pathlib import Path
 
 
 def read_rows(path):
-    """The rows of a run. Of a step that stands twice (it was lost and done again after a restart) the last row counts."""
+    """Returns the rows of a run. If a step occurs twice (repeated after a restart), the last row
+    counts."""
     trained, evaluated = {}, {}
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             row = json.loads(line)
         except json.JSONDecodeError:
-            continue  # a torn last line: the program cuts it at the next start
+            continue  # an incomplete last line; the program removes it at the next start
         if row.get("kind") == "event" and row.get("event") == "start":
-            trained, evaluated = (
-                {},
-                {},
-            )  # a new run in the same folder: what stands before is the old one's
+            # A new run in the same folder: earlier rows belong to the old one.
+            trained, evaluated = ({}, {})
         elif row.get("kind") == "train":
             trained[row["step"]] = row
         elif row.get("kind") == "evaluate":
@@ -41,12 +40,12 @@ def cell(value, form):
 
 
 def epoch_of(row):
-    """The epoch that a row belongs to, from 1 on: what is evaluated at its end belongs to it."""
+    """Returns the epoch of a row, from 1 on. An evaluation at the end of an epoch belongs to it."""
     return max(1, math.ceil(row["epoch"] - 1e-6))
 
 
 def table(folder):
-    """The lines of the table."""
+    """Returns the lines of the table."""
     trained, evaluated = read_rows(Path(folder) / "metrics.jsonl")
     epochs = {}
     for row in trained:
@@ -61,13 +60,16 @@ def table(folder):
     for epoch in sorted(set(epochs) | set(validation)):
         rows, seen = epochs.get(epoch, []), validation.get(epoch, {})
         lines.append(
-            f"{epoch:>5} {cell(mean(r.get('loss') for r in rows), '.4f'):>11} {cell(seen.get('loss'), '.4f'):>12} "
-            f"{cell(seen.get('top1'), '.2%'):>12} {cell(mean(r.get(rate) for r in rows), '.0f'):>10}"
+            f"{epoch:>5} {cell(mean(r.get('loss') for r in rows), '.4f'):>11} "
+            f"{cell(seen.get('loss'), '.4f'):>12} "
+            f"{cell(seen.get('top1'), '.2%'):>12} "
+            f"{cell(mean(r.get(rate) for r in rows), '.0f'):>10}"
         )
     for row in evaluated:
         if row["split"] == "test":
             lines.append(
-                f"test set: accuracy {cell(row.get('top1'), '.2%')}, loss {cell(row.get('loss'), '.4f')}, {row['samples']} samples (step {row['step']})"
+                f"test set: accuracy {cell(row.get('top1'), '.2%')}, loss "
+                f"{cell(row.get('loss'), '.4f')}, {row['samples']} samples (step {row['step']})"
             )
     return lines
 

@@ -1,13 +1,19 @@
 #!/usr/bin/env bash
-# test.sh [--no-cuda] [--no-asan] [--werror]: everything that can be tested on this machine.
-#   1. installs what is missing (also h5py, for the tests that read our files with another program)
-#   2. builds the preset release with all tests
-#   3. where nvcc is found: builds the program and the kernel tests of the preset cuda-release; the program must start without a driver, do there what
-#      needs no device, and say what is missing for the rest; the kernel tests run on the GPU, and are reported as skipped where there is none
-#   4. builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs them, kernels on the CPU, whose memory AddressSanitizer knows
-#   5. the arrows between the libraries (check_layers.py), clang-format of the sources, shellcheck of the scripts
-#   6. runs all tests of the preset release; GPU cases are reported as skipped where there is none
-# Run again, only what changed is built. A step that fails is named at the end, with what its failed tests printed last; exit 1.
+# test.sh [--no-cuda] [--no-asan] [--werror]: runs every test that this machine can run.
+#   1. Installs missing packages (also h5py, for the tests that read our files in h5py).
+#   2. Builds the preset release with all tests.
+#   3. If nvcc is found: builds the program and the kernel tests of the preset cuda-release. The
+#      program must start without a driver, run the commands that need no device, and name the
+#      missing driver for the other ones. The kernel tests run on the GPU; without one they are
+#      skipped.
+#   4. Builds unit and kernel tests with AddressSanitizer and UndefinedBehaviorSanitizer and runs
+#      them. Kernels run on the CPU, whose memory AddressSanitizer checks.
+#   5. Checks the dependencies between the libraries (check_layers.py), the format of the sources
+#      (clang-format, black) and the scripts (shellcheck).
+#   6. Runs all tests of the preset release. GPU cases are skipped if there is no GPU.
+#
+# A second run builds only the changed files. Failed steps are named at the end, after the last
+# output of their failed tests; the exit status is then 1.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cuda=auto
@@ -19,7 +25,10 @@ for word in "$@"; do
     --no-asan) asan=no ;;
     --werror) werror=ON ;;
     -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
-    *) echo "test.sh: unknown option \"$word\"; known: --no-cuda, --no-asan, --werror" >&2; exit 2 ;;
+    *)
+      echo "test.sh: unknown option \"$word\"; known: --no-cuda, --no-asan, --werror" >&2
+      exit 2
+      ;;
   esac
 done
 export PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
@@ -29,7 +38,8 @@ if [ "$cuda" = auto ] && ! command -v nvcc >/dev/null; then
 fi
 
 failed=()
-step() { # step NAME COMMAND...: goes on after a failure, which is named at the end
+# step NAME COMMAND...: runs one step. A failed step is remembered and the script continues.
+step() {
   local name=$1 start=$SECONDS
   shift
   echo "== $name"
@@ -41,16 +51,23 @@ step() { # step NAME COMMAND...: goes on after a failure, which is named at the 
   fi
 }
 
-build() { # build PRESET [--target ...]
+# build PRESET [--target ...]
+build() {
   local preset=$1
   shift
-  local strict=OFF # sanitizers and nvcc bring false alarms of their own: warnings are errors in the release build only
+  # Sanitizers and nvcc cause false alarms, so warnings are errors in the release build only.
+  local strict=OFF
   [ "$preset" != release ] || strict=$werror
-  cmake --preset "$preset" -DTRIREME_WERROR=$strict >"build/$preset.configure.log" 2>&1 || { cat "build/$preset.configure.log"; return 1; }
+  local log=build/$preset.configure.log
+  cmake --preset "$preset" -DTRIREME_WERROR=$strict >"$log" 2>&1 || {
+    cat "$log"
+    return 1
+  }
   cmake --build --preset "$preset" "$@"
 }
 
-tests() { # tests PRESET [options of ctest]
+# tests PRESET [options of ctest]
+tests() {
   local preset=$1
   shift
   rm -f "build/$preset.tests.xml"
@@ -58,8 +75,10 @@ tests() { # tests PRESET [options of ctest]
 }
 
 check_format() {
-  find include kernels src tests -name '*.[ch]pp' -print0 | xargs -0 -n 64 -P 2 .deps/pytest-venv/bin/clang-format --dry-run --Werror &&
-    find scripts tests spack_repo -name '*.py' -print0 | xargs -0 .deps/pytest-venv/bin/black --check --quiet
+  find include kernels src tests -name '*.[ch]pp' -print0 |
+    xargs -0 -n 64 -P 2 .deps/pytest-venv/bin/clang-format --dry-run --Werror &&
+    find scripts tests spack_repo -name '*.py' -print0 |
+    xargs -0 .deps/pytest-venv/bin/black --check --quiet
 }
 
 check_scripts() {
@@ -68,7 +87,10 @@ check_scripts() {
     return
   fi
   local files
-  mapfile -t files < <(find . -maxdepth 4 -type f \( -path './scripts/*.sh' -o -path './slurm/*.sh' -o -path './.ci/*' \))
+  mapfile -t files < <(
+    find . -maxdepth 4 -type f \
+      \( -path './scripts/*.sh' -o -path './slurm/*.sh' -o -path './.ci/*' \)
+  )
   shellcheck -x "${files[@]}"
 }
 
@@ -95,7 +117,8 @@ step "shellcheck" check_scripts
 step "release: tests" tests release -j 2
 
 if [ ${#failed[@]} -gt 0 ]; then
-  python3 scripts/failed_tests.py build/*.tests.xml # here, where a log that keeps only its end still has it
+  # Printed last, so that a log that keeps only its end still has it.
+  python3 scripts/failed_tests.py build/*.tests.xml
   printf 'test.sh: failed: %s\n' "${failed[@]}"
   exit 1
 fi

@@ -1,6 +1,8 @@
-"""A decoder-only transformer in plain PyTorch, in GPT-2's and in Llama's form, as docs/contract.md (sections 3, 6 and 7) describes it: what Trireme is compared with.
+"""A decoder-only transformer in plain PyTorch, in the forms of GPT-2 and Llama, to compare with
+Trireme's.
 
-Parameters have Trireme's names and shapes (GPT-2's matrices [in, out], Llama's [out, in]).
+docs/reference/numerics.md describes it. Parameters have Trireme's names and shapes (GPT-2's
+matrices [in, out], Llama's [out, in]).
 """
 
 import math
@@ -30,7 +32,7 @@ class Conv1D(nn.Module):
 
 
 class Linear(nn.Module):
-    """Llama's: weight [out, in], no bias."""
+    """Llama's linear layer: weight [out, in], no bias."""
 
     def __init__(self, inputs, outputs, deviation=0.02):
         super().__init__()
@@ -50,7 +52,8 @@ class RmsNorm(nn.Module):
 
 
 def attend(q, k, v):
-    """q [B, T, H, D], k and v [B, T, G, D]; causal; each key head serves H / G query heads."""
+    """Causal attention: q [B, T, H, D], k and v [B, T, G, D]; each key head serves H / G query
+    heads."""
     grouped = q.shape[2] // k.shape[2]
     if grouped > 1:
         k, v = k.repeat_interleave(grouped, dim=2), v.repeat_interleave(grouped, dim=2)
@@ -61,7 +64,8 @@ def attend(q, k, v):
 
 
 def rotation(length, head, base=10000.0):
-    """Cosine and sine of the angles of Llama's half rotation, float64 [length, 1, head / 2]."""
+    """Returns cosine and sine of the angles of Llama's half rotation, float64 [length, 1, head /
+    2]."""
     half = head // 2
     frequency = base ** (-torch.arange(half, dtype=torch.float64) / half)
     angle = torch.arange(length, dtype=torch.float64)[:, None, None] * frequency
@@ -69,7 +73,7 @@ def rotation(length, head, base=10000.0):
 
 
 def rotate(x, turn):
-    """x [B, T, H, D] turned by rotation(T, D)."""
+    """Rotates x [B, T, H, D] by rotation(T, D)."""
     cosine, sine = (table.to(x.dtype) for table in turn)
     a, b = x.chunk(2, dim=-1)
     return torch.cat([a * cosine - b * sine, b * cosine + a * sine], dim=-1)

@@ -1,4 +1,7 @@
-"""ResNet v1.5 in plain PyTorch under torchvision's parameter names, as docs/contract.md (sections 6 and 7) describes it: what Trireme is compared with."""
+"""ResNet v1.5 in plain PyTorch with torchvision's parameter names, to compare with Trireme's.
+
+docs/reference/numerics.md and docs/reference/tensor_names.md describe it.
+"""
 
 import torch
 from torch import nn
@@ -18,7 +21,8 @@ def convolution(inputs, outputs, kernel, stride=1):
 
 
 class ResidualBlock(nn.Module):
-    """Basic (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the width)."""
+    """A basic block (two 3x3) or bottleneck (1x1, 3x3 with the stride, 1x1 of four times the
+    width)."""
 
     def __init__(self, inputs, width, stride, bottleneck):
         super().__init__()
@@ -47,7 +51,11 @@ class ResidualBlock(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Depths 8, 14, 20, ... have three stages of (depth - 2) / 6 basic blocks; stem "small" is a 3x3 convolution without stride and pooling."""
+    """ResNet of depth 18, 34, 50, 101, 152, or 8, 14, 20, ...
+
+    Depths 8, 14, 20, ... have three stages of (depth - 2) / 6 basic blocks. Stem "small" is a 3x3
+    convolution without stride and pooling.
+    """
 
     def __init__(self, depth, width=64, stem="small", channels=3, classes=10):
         super().__init__()

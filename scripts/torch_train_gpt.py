@@ -1,12 +1,18 @@
 #!/usr/bin/env python3
-"""Trains the model of a deck (model.kind = "gpt") in PyTorch on the same shards and prints its validation loss and perplexity a token, to compare Trireme's with.
+"""Trains the model of a deck (model.kind = "gpt") in PyTorch, to compare with Trireme's results.
 
   V/bin/python scripts/torch_train_gpt.py inputs/examples/bible_gpt.toml [--set key=value]...
 
-Needs PyTorch and h5py in the Python that runs it:  python3 -m venv V && V/bin/pip install torch numpy h5py
-One process, threads by OMP_NUM_THREADS, on the CPU; bfloat16 by autocast. Model, samples, schedule, clipping and AdamW are docs/contract.md's (sections 3 and 7);
-first weights and the order of the samples are drawn here from run.seed, so that runs agree in distribution and not step by step. The validation
-set is evaluated whole, every evaluate.every and at the end. What a deck asks for beyond that is refused (exit status 2).
+It reads the same shards and prints validation loss and perplexity of a token. The Python that runs
+it needs PyTorch and h5py:
+
+  python3 -m venv V && V/bin/pip install torch numpy h5py
+
+One process on the CPU, threads by OMP_NUM_THREADS, bfloat16 by autocast. Model, samples, schedule,
+clipping and AdamW follow docs/reference/deck.md and docs/reference/numerics.md. Initial weights and
+the order of samples are drawn here from run.seed: runs agree in distribution, not step by step. The
+whole validation set is evaluated every evaluate.every and at the end. Other features of a deck are
+refused (exit status 2).
 """
 
 import argparse
@@ -22,7 +28,7 @@ import tomllib
 INSTALL = (
     "python3 -m venv V && V/bin/pip install torch numpy h5py, then V/bin/python " + sys.argv[0]
 )
-DEFAULTS = {  # docs/contract.md, section 3; None: hangs on other keys, or must be given
+DEFAULTS = {  # defaults of docs/reference/deck.md; None: depends on other keys, or is required
     "run.seed": 1,
     "run.stop": "10 epochs",
     "model.kind": "resnet",
@@ -64,7 +70,8 @@ DEFAULTS = {  # docs/contract.md, section 3; None: hangs on other keys, or must 
     "schedule.min_ratio": 0,
     "evaluate.every": "1 epoch",
 }
-# What this program does where a key has other choices too. A key that is not named at all says how Trireme runs, not what is learnt.
+# Supported values of keys that have other values too. Keys without an entry do not affect the
+# result of training.
 DONE = {
     "model.kind": ["gpt"],
     "model.dropout": [0],
@@ -76,7 +83,7 @@ DONE = {
     "optimizer.ema": [0],
     "schedule.kind": ["constant", "cosine"],
 }
-# By positions: torch_gpt.py's form, and the keys of [model] that go with it.
+# By positions: the form in torch_gpt.py, and the keys of [model] that it requires.
 FORMS = {
     "learned": ("gpt2", {"norm": "layer", "mlp": "gelu", "bias": True}),
     "rope": ("llama", {"norm": "rms", "mlp": "swiglu", "bias": False}),
@@ -88,11 +95,11 @@ def refuse(message):
     sys.exit(2)
 
 
-# --- the deck -------------------------------------------------------------------------------------------------------------------------------
+# --- the deck -----------------------------------------------------------------------------------
 
 
 def read_deck(path, overrides):
-    """{"table.key": value}, every default filled in; what is not done here is refused."""
+    """Returns {"table.key": value} with every default. Refuses unsupported features."""
     try:
         with open(path, "rb") as file:
             tables = tomllib.load(file)
@@ -112,7 +119,8 @@ def read_deck(path, overrides):
     for key, choices in DONE.items():
         if deck[key] not in choices:
             refuse(
-                f"{path}: {key} = {deck[key]!r} is not done here; what is: {', '.join(map(repr, choices))}"
+                f"{path}: {key} = {deck[key]!r} is not done here; what is: "
+                f"{', '.join(map(repr, choices))}"
             )
     for key in ("data.train", "data.validation"):
         if deck[key] is None:
@@ -121,7 +129,7 @@ def read_deck(path, overrides):
 
 
 def steps_of(deck, key, samples_per_epoch):
-    """A duration in steps, rounded up; None where it is "none"."""
+    """Returns a duration in steps, rounded up, or None for "none"."""
     text = deck[key]
     if text == "none":
         return None
@@ -146,7 +154,7 @@ def steps_of(deck, key, samples_per_epoch):
 
 
 def rate_of(deck, step, warmup, length):
-    """The learning rate of a step, counted from 1."""
+    """Returns the learning rate of a step, counted from 1."""
     ratio = deck["batch.global"] / deck["schedule.base_batch"]
     peak = (
         deck["schedule.rate"]
@@ -161,11 +169,14 @@ def rate_of(deck, step, warmup, length):
     return peak * (least + (1 - least) * 0.5 * (1 + math.cos(math.pi * part)))
 
 
-# --- the data -------------------------------------------------------------------------------------------------------------------------------
+# --- the data -----------------------------------------------------------------------------------
 
 
 class Samples:
-    """The samples of a folder of token shards: sample i of a shard is its tokens [i * context, i * context + context]."""
+    """The samples of a folder of token shards.
+
+    Sample i of a shard has its tokens [i * context, i * context + context].
+    """
 
     def __init__(self, folder, context):
         import h5py
@@ -192,13 +203,13 @@ class Samples:
         return len(self.rows)
 
     def batch(self, indices):
-        """Inputs and targets, int64 [B, context]."""
+        """Returns inputs and targets, int64 [B, context]."""
         rows = self.rows[indices].long()
         return rows[:, :-1], rows[:, 1:]
 
 
 def training_order(count, global_batch, drop_last, seed):
-    """The samples of one step after the other: a random order an epoch."""
+    """Yields the samples of each step, in a random order for each epoch."""
     import torch
 
     generator = torch.Generator().manual_seed(seed)
@@ -211,7 +222,7 @@ def training_order(count, global_batch, drop_last, seed):
         waiting = waiting[global_batch:]
 
 
-# --- the training ---------------------------------------------------------------------------------------------------------------------------
+# --- the training -------------------------------------------------------------------------------
 
 
 def make_network(deck, vocabulary):
@@ -219,14 +230,15 @@ def make_network(deck, vocabulary):
     import torch_gpt
 
     form, wanted = FORMS[deck["model.positions"]]
-    given = {
+    chosen = {
         key: deck[f"model.{key}"] if deck[f"model.{key}"] is not None else value
         for key, value in wanted.items()
     }
     kv_heads = deck["model.kv_heads"] or deck["model.heads"]
-    if given != wanted or (form == "gpt2" and kv_heads != deck["model.heads"]):
+    if chosen != wanted or (form == "gpt2" and kv_heads != deck["model.heads"]):
         refuse(
-            f"[model] {given | {'kv_heads': kv_heads}} with these positions is neither GPT-2's form nor Llama's, the two that are done here"
+            f"[model] {chosen | {'kv_heads': kv_heads}} with these positions is neither GPT-2's "
+            "form nor Llama's, the two that are done here"
         )
     return torch_gpt.FORMS[form](
         deck["model.layers"],
@@ -255,7 +267,7 @@ def make_optimizer(deck, network):
 
 
 def loss_sum(network, inputs, targets, autocast):
-    """Cross-entropy in nats, summed over all tokens."""
+    """Returns the cross-entropy in nats, summed over all tokens."""
     import torch
 
     with torch.autocast("cpu", dtype=torch.bfloat16) if autocast else contextlib.nullcontext():
@@ -266,7 +278,7 @@ def loss_sum(network, inputs, targets, autocast):
 
 
 def evaluate(network, samples, micro, autocast):
-    """Mean cross-entropy of a token over the whole set."""
+    """Returns the mean cross-entropy of a token over the whole set."""
     import torch
 
     total, network = 0.0, network.eval()
@@ -289,7 +301,8 @@ def train(deck):
     samples_per_epoch = len(samples) // global_batch * global_batch if drop_last else len(samples)
     if samples_per_epoch == 0:
         refuse(
-            f"batch.global = {global_batch} is more than the {len(samples)} samples of {deck['data.train']}"
+            f"batch.global = {global_batch} is more than the {len(samples)} samples of "
+            f"{deck['data.train']}"
         )
     stop = steps_of(deck, "run.stop", samples_per_epoch)
     length = steps_of(deck, "schedule.length", samples_per_epoch) or stop
@@ -300,7 +313,8 @@ def train(deck):
     clip_norm = deck["optimizer.clip_norm"]
     order = training_order(len(samples), global_batch, drop_last, deck["run.seed"])
     print(
-        f"{sum(weight.numel() for weight in network.parameters())} weights, {len(samples)} samples, {len(validation)} for validation, {stop} steps",
+        f"{sum(weight.numel() for weight in network.parameters())} weights, {len(samples)} "
+        f"samples, {len(validation)} for validation, {stop} steps",
         flush=True,
     )
     start = time.perf_counter()
@@ -319,7 +333,8 @@ def train(deck):
         if step % look == 0 or step == stop:
             found = evaluate(network, validation, micro, autocast)
             print(
-                f"step {step}: training loss {loss:.4f}, validation loss {found:.4f}, perplexity {math.exp(found):.4f}, {time.perf_counter() - start:.0f} s",
+                f"step {step}: training loss {loss:.4f}, validation loss {found:.4f}, perplexity "
+                f"{math.exp(found):.4f}, {time.perf_counter() - start:.0f} s",
                 flush=True,
             )
     return found

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""The sections of scripts/gpu_acceptance.sh, which finds the program and the libraries and calls this.
+"""Runs the sections of scripts/gpu_acceptance.sh, which finds the program and the libraries.
 
-Each section has a time limit of its own and writes OUT/SECTION.json; a table stands at the end. A section fails where something that must hold does not, or
-was not done in time; speeds are reported, and judged by nobody here. Exit 0 where no section failed, else 1.
+Each section has a time limit and writes OUT/SECTION.json. A table is printed at the end. A section
+fails if a requirement is not met or the time limit is exceeded. Speeds are only reported. Exit
+status: 0 if no section failed, otherwise 1.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import parity  # noqa: E402
 import runs  # noqa: E402
 import torch_rate  # noqa: E402
 
+# Seconds; less than 9 minutes in all.
 SECTIONS = {
     "tests": 85,
     "parity": 70,
@@ -30,14 +32,14 @@ SECTIONS = {
     "kernels": 20,
     "resnet50": 100,
     "gpt2": 95,
-}  # seconds; in all under 9 minutes
+}
 NEED_A_GPU = ("sanitizer", "ceilings", "resnet50", "gpt2")
-BESIDE = 4  # test programs at once: they leave most of a GPU idle
+CONCURRENT_PROGRAMS = 4  # test programs that run at once: one alone leaves most of a GPU idle
 ROUNDS = 2  # A B A B
 
 
 class Section:
-    """What a section is given: the arguments, a folder for its runs, and how long it may go on."""
+    """A section of the acceptance: the arguments, a folder for its runs, and its time limit."""
 
     def __init__(self, name, arguments):
         self.arguments, self.limit = arguments, SECTIONS[name] * arguments.patience
@@ -60,11 +62,14 @@ class Section:
         return [os.path.join(self.arguments.bin, name) for name in names]
 
 
-# --- what must hold -------------------------------------------------------------------------------------------------------------------------
+# --- requirements --------------------------------------------------------------------------------
 
 
 def run_programs(section, programs, before=(), words=()):
-    """Runs test programs beside each other on the device; their verdicts by name. What is not done in time has failed."""
+    """Runs several test programs at once on the device.
+
+    Returns their results by name. A program that exceeds the time limit has failed.
+    """
     environment = dict(
         os.environ,
         TRIREME_TEST_DEVICE=section.arguments.device,
@@ -93,7 +98,7 @@ def run_programs(section, programs, before=(), words=()):
             "seconds": round(time.monotonic() - start, 1),
         }
 
-    with concurrent.futures.ThreadPoolExecutor(BESIDE) as pool:
+    with concurrent.futures.ThreadPoolExecutor(CONCURRENT_PROGRAMS) as pool:
         section.result["programs"] = verdicts = dict(pool.map(one, programs))
     failed = {
         name: found["verdict"] for name, found in verdicts.items() if found["verdict"] != "passed"
@@ -104,14 +109,23 @@ def run_programs(section, programs, before=(), words=()):
 
 
 def tests(section):
-    """Every op of the kernel tests on the device."""
+    """Runs the kernel tests of every op on the device."""
     run_programs(section, section.programs("test_ops_.*"))
 
 
 def sanitizer(section):
-    """The kernel tests of small tensors under compute-sanitizer's memcheck: no access outside of memory that was taken, none misaligned."""
-    small = "test_ops_(activation|dropout|elementwise|embedding|image|pooling|rotary|row_norm|group_norm|update|softmax_loss)"
-    slow = "--gtest_filter=-*AnyNumberOfThreads:*Meta*:*LongContext:*WideRows*:*ChunksNorThreads:*KeepsTheMean:*EqualsTheUnsplitOp"
+    """Runs the kernel tests of small tensors under compute-sanitizer's memcheck.
+
+    It detects accesses outside of allocated memory and misaligned ones.
+    """
+    small = (
+        "test_ops_(activation|dropout|elementwise|embedding|image|pooling|rotary|row_norm|"
+        "group_norm|update|softmax_loss)"
+    )
+    slow = (
+        "--gtest_filter=-*AnyNumberOfThreads:*Meta*:*LongContext:*WideRows*:*ChunksNorThreads:"
+        "*KeepsTheMean:*EqualsTheUnsplitOp"
+    )
     checker = [
         "compute-sanitizer",
         "--tool",
@@ -127,7 +141,8 @@ def sanitizer(section):
 
 
 def parity_of_losses(section):
-    """Fifty steps of two networks in two precisions against the CPU's recorded losses."""
+    """Compares fifty steps of two networks in two precisions with the recorded losses of the
+    CPU."""
     arguments = argparse.Namespace(
         folder=section.arguments.reference,
         trireme=section.trireme,
@@ -143,7 +158,7 @@ def parity_of_losses(section):
 
 LAYOUT_STEPS = 10
 LAYOUTS = (
-    {  # ranks, and what [parallel] says; all ranks share one GPU, so they talk through host memory
+    {  # ranks and table [parallel]; all ranks share one GPU, so they exchange through host memory
         "gpt": [
             (2, {"data": 2, "shard": "optimizer"}),
             (2, {"tensor": 2}),
@@ -158,7 +173,10 @@ LAYOUTS = (
 
 
 def layouts(section):
-    """Layouts of 2, 4 and 8 ranks on one GPU: the losses of one rank, to what rounding makes of it in so many steps."""
+    """Compares layouts of 2, 4 and 8 ranks on one GPU with one rank.
+
+    The losses must be equal up to the rounding errors of that number of steps.
+    """
     environment = dict(os.environ, OMP_NUM_THREADS="1", OMPI_MCA_mpi_yield_when_idle="1")
     with open(os.path.join(section.arguments.reference, "losses.json")) as file:
         recorded = json.load(file)
@@ -202,11 +220,11 @@ def layouts(section):
         raise runs.Failed("\n".join(wrong))
 
 
-# --- speed ----------------------------------------------------------------------------------------------------------------------------------
+# --- speed --------------------------------------------------------------------------------------
 
 
 def ceilings(section):
-    """What this GPU can do, by PyTorch."""
+    """Measures the limits of this GPU with PyTorch."""
     output = runs.call(
         [section.arguments.python, os.path.join(HERE, "ceilings.py")], section.left()
     )
@@ -218,7 +236,7 @@ def ceilings(section):
 
 
 def kernels(section):
-    """What the ops that memory bounds reach of the bandwidth of a copy by this program."""
+    """Measures the bandwidth of the memory-bound ops relative to a copy by this program."""
     on_device = ["cuda"] if section.arguments.device == "cuda" else ["cpu", 64]
     lines = runs.call([section.programs("bench_ops")[0], *on_device], section.left()).splitlines()
     section.result["ops"] = ops = [json.loads(line) for line in lines]
@@ -304,8 +322,12 @@ def trireme_rate(section, deck, number):
     }
 
 
-def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops_a_sample):
-    """Trireme, PyTorch, Trireme, PyTorch: in the first round every form of PyTorch for which there is time, then its best."""
+def side_by_side(section, model, deck, batch, words, unit, units_per_sample, flops_per_sample):
+    """Measures Trireme, PyTorch, Trireme, PyTorch.
+
+    The first round tries as many forms of PyTorch as the time allows. The second round uses the
+    best.
+    """
     ours, theirs, broken = [], {}, {}
     environment = dict(os.environ, TORCHINDUCTOR_CACHE_DIR=os.path.join(section.folder, "inductor"))
     section.result.update(trireme=ours, pytorch=theirs, left_out=broken, batch=batch)
@@ -332,7 +354,7 @@ def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops
         ours.append(trireme_rate(section, deck, number))
         best = max(theirs, key=lambda form: theirs[form][0]["samples_per_s"]) if theirs else None
         for form in [best] if best else torch_rate.FORMS[model]:
-            try:  # in the first round the last third of the time is kept for the second
+            try:  # the first round leaves a third of the time for the second
                 measure_torch(form, section.left() - (0 if best else section.limit / 3))
             except runs.Failed as failure:
                 broken[form] = str(failure)[-500:]
@@ -348,16 +370,16 @@ def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops
     )
     section.result.update(
         unit=unit,
-        rate=rate * units_a_sample,
-        pytorch_rate=best * units_a_sample,
+        rate=rate * units_per_sample,
+        pytorch_rate=best * units_per_sample,
         pytorch_form=form,
         ratio=rate / best,
-        tflops=rate * flops_a_sample / 1e12,
+        tflops=rate * flops_per_sample / 1e12,
     )
     section.result["summary"] = "%.0f %s/s, PyTorch %.0f (%s), ratio %.2f; %.0f TFLOP/s" % (
-        rate * units_a_sample,
+        rate * units_per_sample,
         unit,
-        best * units_a_sample,
+        best * units_per_sample,
         form,
         rate / best,
         section.result["tflops"],
@@ -367,11 +389,12 @@ def side_by_side(section, model, deck, batch, words, unit, units_a_sample, flops
 def resnet50(section):
     batch = section.arguments.batch or 256
     data = os.path.join(section.folder, "data")
-    channels = runs.make_colour_images(
+    channels = runs.make_color_images(
         section.trireme, data, samples=8 * batch, size=224, classes=1000
     )
     section.result["channels"] = channels
-    # 4.09 billion multiply-adds an image forward (He et al. 2016 count 3.8 without v1.5's stride), backward twice that.
+    # 4.09 billion multiply-adds for an image forward (He et al. 2016 report 3.8, without v1.5's
+    # stride), twice as many backward.
     side_by_side(
         section,
         "resnet50",
@@ -388,10 +411,9 @@ def gpt2(section):
     batch, context, layers, width, vocabulary = section.arguments.batch or 32, 1024, 12, 768, 50304
     data = os.path.join(section.folder, "data")
     runs.make_tokens(section.trireme, data, 8 * batch * context + 1, vocabulary)
-    products = 12 * layers * width**2 + vocabulary * width  # weights that multiply
-    flops = (
-        3 * 2 * context * (products + layers * width * context)
-    )  # and attention, of which causality halves 2 T C a token and layer
+    products = 12 * layers * width**2 + vocabulary * width  # weights of matrix products
+    # Attention takes 2 T C for each token and layer, half of it because of causality.
+    flops = 3 * 2 * context * (products + layers * width * context)
     side_by_side(
         section,
         "gpt2",
@@ -404,7 +426,7 @@ def gpt2(section):
     )
 
 
-# --- all ------------------------------------------------------------------------------------------------------------------------------------
+# --- all ----------------------------------------------------------------------------------------
 
 WORK = {
     "tests": tests,

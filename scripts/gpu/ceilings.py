@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""What the GPU here can do, by PyTorch: TFLOP/s of a large bfloat16 matrix product, GB/s of a copy in its memory and from the host. One JSON object."""
+"""Measures the limits of this GPU with PyTorch and prints one JSON object.
+
+TFLOP/s of a large bfloat16 matrix product, GB/s of copies in its memory and from the host.
+"""
 
 import json
 import statistics
@@ -8,7 +11,7 @@ import torch
 
 
 def seconds(work, repeats=20):
-    """Median of single timings by events, after three to warm up."""
+    """Returns the median of single timings by events, after three runs to warm up."""
     for _ in range(3):
         work()
     times = []
@@ -24,12 +27,11 @@ def seconds(work, repeats=20):
 
 def main():
     size = 8192
-    a, b = (
-        torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2)
-    )  # zeros would be faster than data are
+    # Zeros would be faster than real data.
+    a, b = (torch.randn(size, size, device="cuda", dtype=torch.bfloat16) for _ in range(2))
     out = torch.empty_like(a)
     matmul = 2 * size**3 / seconds(lambda: torch.matmul(a, b, out=out)) / 1e12
-    source = torch.randn(1 << 30, device="cuda")  # 4 GiB, far beyond the caches
+    source = torch.randn(1 << 30, device="cuda")  # 4 GiB, far larger than the caches
     target = torch.empty_like(source)
     copy = 2 * source.nbytes / seconds(lambda: target.copy_(source)) / 1e9  # read and written
     host = torch.empty(1 << 28, dtype=torch.uint8).pin_memory()

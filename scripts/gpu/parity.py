@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
-"""The losses of 50 steps of a small ResNet and a small GPT on a GPU against those of the CPU.
+"""Compares losses of 50 steps of a small ResNet and a small GPT on a GPU with those of the CPU.
 
-  parity.py record FOLDER --trireme PROGRAM     datasets and the CPU's losses into FOLDER (the program of the preset release; half a minute)
+  parity.py record FOLDER --trireme PROGRAM
+      makes datasets and records the CPU's losses in FOLDER, with the program of the preset release
+      (half a minute)
   parity.py compare FOLDER --trireme PROGRAM --device cuda --work FOLDER
 
-How far apart is right is measured, not chosen: the same run on the CPU is recorded twice, with oneDNN's kernels of this processor and with those of an
-old one (ONEDNN_MAX_CPU_ISA), whose sums are made in other orders. What training makes of that difference up to a step, times 20 (a GPU's sums
-differ from both in all kernels, not only in products), is what the GPU may differ by there. In bfloat16 the measure is the CPU's own difference between
-bfloat16 and float32, times 2: both programs round alike, only not the same sums.
+The tolerance is measured. The run is recorded twice on the CPU: with oneDNN's kernels for this
+processor, and with those for an old one (ONEDNN_MAX_CPU_ISA), which sum in another order. The GPU
+may differ by 20 times the difference of these runs up to a step: its sums differ in all kernels,
+not only in products. In bfloat16 the tolerance is twice the CPU's own difference between bfloat16
+and float32: both programs round equally, but other sums.
 """
 
 import argparse
@@ -75,14 +78,12 @@ base_batch = 16
 SETS = {"float32": (), "bfloat16": ("precision.compute=bfloat16",)}
 OTHER_SUMS = "SSE41"
 FACTOR = {"float32": 20, "bfloat16": 2}
-FLOOR = {
-    "float32": 4e-6,
-    "bfloat16": 4e-3,
-}  # of a loss: some roundings of its own, where both CPU runs happen to agree
+# Minimum tolerance of a loss: a few roundings, for steps where both CPU runs agree by chance.
+FLOOR = {"float32": 4e-6, "bfloat16": 4e-3}
 
 
 def deck_of(model, folder, steps):
-    """All but the head of [run], for runs.train; `folder` has the datasets."""
+    """Returns the deck for runs.train, without the head of [run]. `folder` has the datasets."""
     return COMMON % steps + MODELS[model] % {"data": os.path.abspath(folder)}
 
 
@@ -103,31 +104,25 @@ def run(arguments, work, model, precision, device, name, steps, environment=None
     return runs.losses(rows)
 
 
-def make_text(folder):
-    """Documentation of this repository, as bytes; of a stage the copy in it."""
-    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    text = ""
-    for name in ("README.md", "docs/contract.md", "docs/architecture.md", "docs/parallelism.md"):
-        with open(os.path.join(root, name), encoding="utf-8") as file:
-            text += file.read()
-    with open(folder, "w", encoding="utf-8") as file:
-        file.write(text)
+# 60 kB from the King James Bible; the same path in the source tree and in a stage.
+TEXT = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "..", "..", "tests", "data", "text.txt"
+)
 
 
 def record(arguments):
     folder = arguments.folder
     work = os.path.join(folder, "work")
     os.makedirs(work, exist_ok=True)
-    runs.make_grey_images(
+    runs.make_gray_images(
         arguments.trireme, os.path.join(folder, "images"), samples=1024, size=16, classes=8
     )
-    make_text(os.path.join(work, "text"))
     runs.call(
         [
             arguments.trireme,
             "shard",
             "text",
-            os.path.join(work, "text"),
+            TEXT,
             "--out",
             os.path.join(folder, "text"),
             "--overwrite",
@@ -172,7 +167,7 @@ def record(arguments):
 
 
 def bounds(recorded, precision):
-    """By step: how far a run may be from recorded[precision]."""
+    """Returns the tolerance of each step, relative to recorded[precision]."""
     other = recorded["other sums"] if precision == "float32" else recorded["float32"]
     result, widest = [], 0.0
     for one, two in zip(recorded[precision], other):
@@ -182,7 +177,8 @@ def bounds(recorded, precision):
 
 
 def compare(arguments):
-    """One object a run; Failed names every run that is too far off."""
+    """Returns one object for each run. Raises Failed, which names every run outside the
+    tolerance."""
     with open(os.path.join(arguments.folder, "losses.json")) as file:
         recorded = json.load(file)
     results, wrong = [], []

@@ -1,4 +1,7 @@
-"""What the sections of the GPU acceptance share: runs of `trireme train`, their losses and rates, and small datasets. Standard library only."""
+"""Helpers of the GPU acceptance: runs of `trireme train`, their losses and rates, small datasets.
+
+Uses only the standard library (and h5py if there is one).
+"""
 
 import array
 import json
@@ -9,11 +12,14 @@ import subprocess
 
 
 class Failed(Exception):
-    """Something that must hold does not; its text says what."""
+    """A requirement is not met; the text says which."""
 
 
 def call(command, seconds, environment=None, accept=(0,)):
-    """Runs a command under a time limit; its output. Failed where it ends otherwise than with one of the exit codes `accept`."""
+    """Runs a command with a time limit and returns its output.
+
+    Raises Failed if its exit code is not in `accept`.
+    """
     words = " ".join(map(str, command))
     try:
         result = subprocess.run(
@@ -39,7 +45,8 @@ def call(command, seconds, environment=None, accept=(0,)):
 
 
 def train(trireme, folder, name, deck, device, seconds, ranks=1, sets=(), environment=None):
-    """A run of its own in folder/name, nothing kept of an earlier one. Rows of kind `train` of its metrics."""
+    """Trains in folder/name, without anything of an earlier run. Returns the `train` rows of its
+    metrics."""
     text = '[run]\nname = "%s"\nfolder = "%s"\ndevice = "%s"\n%s' % (
         name,
         os.path.join(folder, name),
@@ -57,7 +64,7 @@ def train(trireme, folder, name, deck, device, seconds, ranks=1, sets=(), enviro
 
 
 def losses(rows):
-    """By step, from the first one on."""
+    """Returns the losses by step, from the first one on."""
     by_step = {row["step"]: row["loss"] for row in rows}
     found = [by_step[step] for step in sorted(by_step)]
     if any(not isinstance(loss, float) for loss in found):
@@ -72,8 +79,11 @@ def write_idx(path, extents, data):
         )
 
 
-def make_grey_images(trireme, folder, samples, size, classes, seed=1, noise=120):
-    """A dataset of noisy grey images whose bright band tells their class: a small network learns it in some steps."""
+def make_gray_images(trireme, folder, samples, size, classes, seed=1, noise=120):
+    """Makes a dataset of noisy gray images whose bright band depends on their class.
+
+    A small network learns it within a few steps.
+    """
     os.makedirs(folder + ".source", exist_ok=True)
     draw = random.Random(seed)
     tinted = bytes(min(255, 90 + value * noise // 256) for value in range(256))
@@ -103,12 +113,15 @@ def make_grey_images(trireme, folder, samples, size, classes, seed=1, noise=120)
     )
 
 
-def make_colour_images(trireme, folder, samples, size, classes, seed=1):
-    """A dataset of random colour images, written with h5py. Its number of channels: 1 where this Python has no h5py, then grey ones from an idx file."""
+def make_color_images(trireme, folder, samples, size, classes, seed=1):
+    """Makes a dataset of random color images with h5py, and returns its number of channels.
+
+    Without h5py it makes gray images from an idx file and returns 1.
+    """
     try:
         import h5py
     except ImportError:
-        make_grey_images(trireme, folder, samples, size, classes, seed)
+        make_gray_images(trireme, folder, samples, size, classes, seed)
         return 1
     import numpy
 
@@ -122,7 +135,7 @@ def make_colour_images(trireme, folder, samples, size, classes, seed=1):
 
 
 def make_tokens(trireme, folder, count, vocabulary, seed=1):
-    """A dataset of random tokens."""
+    """Makes a dataset of random tokens."""
     os.makedirs(folder + ".source", exist_ok=True)
     with open(folder + ".source/tokens", "wb") as file:
         array.array("H", random.Random(seed).choices(range(vocabulary), k=count)).tofile(file)

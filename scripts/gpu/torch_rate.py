@@ -1,13 +1,20 @@
 #!/usr/bin/env python3
-"""Samples a second of PyTorch training the networks that the acceptance compares: one form in one process, one JSON object.
+"""Measures how fast PyTorch trains the networks of the acceptance: one form, one JSON object.
 
-  torch_rate.py resnet50|gpt2 FORM [--batch N --channels 3 --classes 1000 --vocabulary 50304 --steps 40 --seconds 60 --device cuda]
+  torch_rate.py resnet50|gpt2 FORM [--batch N --channels 3 --classes 1000 --vocabulary 50304
+      --steps 40 --seconds 60 --device cuda]
 
-All in bfloat16 by autocast, weights and optimizer in float32, the batch ready on the device; gradients set to none, optimizers fused. Forms:
-  resnet50  eager, compile, max-autotune                               (channels last, SGD with momentum)
-  gpt2      compile, "compile cudnn", max-autotune                     (network and loss compiled together, AdamW; attention: PyTorch's choice, which
-                                                                        is flash attention, or cuDNN's)
-Steps are timed in pieces of 5; the rate is the median over the pieces after the first ones. --seconds ends the timing early, not the compilation.
+Everything in bfloat16 by autocast, weights and optimizer in float32, the batch on the device,
+gradients set to none, optimizers fused. Forms:
+
+  resnet50  eager, compile, max-autotune
+            (channels last, SGD with momentum)
+  gpt2      compile, "compile cudnn", max-autotune
+            (network and loss compiled together, AdamW; attention: PyTorch's choice, which is flash
+            attention, or cuDNN's)
+
+Steps are timed in pieces of 5. The rate is the median over the pieces after the first ones.
+--seconds ends the timing early, not the compilation.
 """
 
 import argparse
@@ -27,16 +34,16 @@ FORMS = {
 }
 
 
-def resnet50(torch, given):
+def resnet50(torch, settings):
     from torch_resnet import ResNet
 
-    network = ResNet(50, 64, "imagenet", given.channels, given.classes).to(
-        given.device, memory_format=torch.channels_last
+    network = ResNet(50, 64, "imagenet", settings.channels, settings.classes).to(
+        settings.device, memory_format=torch.channels_last
     )
-    x = torch.rand(given.batch, given.channels, 224, 224, device=given.device).contiguous(
+    x = torch.rand(settings.batch, settings.channels, 224, 224, device=settings.device).contiguous(
         memory_format=torch.channels_last
     )
-    y = torch.randint(0, given.classes, (given.batch,), device=given.device)
+    y = torch.randint(0, settings.classes, (settings.batch,), device=settings.device)
     return (
         network,
         x,
@@ -45,13 +52,13 @@ def resnet50(torch, given):
     )
 
 
-def gpt2(torch, given):
+def gpt2(torch, settings):
     from torch_gpt import Gpt2
 
-    layers, heads, width = given.size
-    network = Gpt2(layers, heads, width, given.context, given.vocabulary).to(given.device)
+    layers, heads, width = settings.size
+    network = Gpt2(layers, heads, width, settings.context, settings.vocabulary).to(settings.device)
     tokens = torch.randint(
-        0, given.vocabulary, (given.batch, given.context + 1), device=given.device
+        0, settings.vocabulary, (settings.batch, settings.context + 1), device=settings.device
     )
     optimizer = torch.optim.AdamW(
         network.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
@@ -59,33 +66,33 @@ def gpt2(torch, given):
     return network, tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous(), optimizer
 
 
-def measure(torch, given):
+def measure(torch, settings):
     torch.manual_seed(1)
     torch.backends.cudnn.benchmark = True
     torch.set_float32_matmul_precision("high")
-    network, x, y, optimizer = {"resnet50": resnet50, "gpt2": gpt2}[given.model](torch, given)
+    network, x, y, optimizer = {"resnet50": resnet50, "gpt2": gpt2}[settings.model](torch, settings)
 
     def loss_of(x, y):
         return torch.nn.functional.cross_entropy(network(x).float().flatten(0, -2), y.flatten())
 
     forward = loss_of
-    if "compile" in given.form:
+    if "compile" in settings.form:
         forward = torch.compile(loss_of)
-    elif "max-autotune" in given.form:
+    elif "max-autotune" in settings.form:
         forward = torch.compile(loss_of, mode="max-autotune")
     attention = contextlib.nullcontext()
-    if "cudnn" in given.form:
+    if "cudnn" in settings.form:
         from torch.nn.attention import SDPBackend, sdpa_kernel
 
         attention = sdpa_kernel([SDPBackend.CUDNN_ATTENTION])
 
     def wait():
-        if given.device == "cuda":
+        if settings.device == "cuda":
             torch.cuda.synchronize()
 
     def step():
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(given.device, dtype=torch.bfloat16):
+        with torch.autocast(settings.device, dtype=torch.bfloat16):
             loss = forward(x, y)
         loss.backward()
         optimizer.step()
@@ -97,8 +104,8 @@ def measure(torch, given):
         step()
         wait()
         first = time.perf_counter() - start
-        deadline = time.perf_counter() + given.seconds
-        while len(rates) < WARMUP_PIECES + max(1, given.steps // PIECE) and (
+        deadline = time.perf_counter() + settings.seconds
+        while len(rates) < WARMUP_PIECES + max(1, settings.steps // PIECE) and (
             time.perf_counter() < deadline or len(rates) <= WARMUP_PIECES
         ):
             wait()
@@ -106,13 +113,13 @@ def measure(torch, given):
             for _ in range(PIECE):
                 loss = step()
             wait()
-            rates.append(PIECE * given.batch / (time.perf_counter() - start))
-    memory = torch.cuda.max_memory_allocated() if given.device == "cuda" else 0
+            rates.append(PIECE * settings.batch / (time.perf_counter() - start))
+    memory = torch.cuda.max_memory_allocated() if settings.device == "cuda" else 0
     timed = rates[WARMUP_PIECES:]
     return {
-        "model": given.model,
-        "form": given.form,
-        "batch": given.batch,
+        "model": settings.model,
+        "form": settings.form,
+        "batch": settings.batch,
         "samples_per_s": statistics.median(timed),
         "least": min(timed),
         "most": max(timed),
@@ -140,12 +147,12 @@ def main():
     parser.add_argument("--steps", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--device", default="cuda")
-    given = parser.parse_args()
-    if given.form not in FORMS[given.model]:
-        parser.error("%s has the forms %s" % (given.model, ", ".join(FORMS[given.model])))
+    settings = parser.parse_args()
+    if settings.form not in FORMS[settings.model]:
+        parser.error("%s has the forms %s" % (settings.model, ", ".join(FORMS[settings.model])))
     import torch
 
-    print(json.dumps(measure(torch, given)))
+    print(json.dumps(measure(torch, settings)))
     return 0
 
 

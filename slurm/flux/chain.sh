@@ -3,7 +3,7 @@
 #
 #   slurm/flux/chain.sh 10 deck.toml -N64 --exclusive -t 12h
 #
-# What goes on and what ends is as there.
+# The rules for resuming and ending a chain are those of slurm/chain.sh (slurm/chain.sh --help).
 set -uo pipefail
 case ${1:-} in
   -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -15,7 +15,8 @@ home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 submit_one() {
   local previous=$1 id=$2
   shift 2
-  flux batch --job-name="$id" --output="$id-{{id}}.out" ${previous:+"--dependency=afterany:$previous"} "${submit_options[@]}" "$home/flux/train.sh" "$@"
+  flux batch --job-name="$id" --output="$id-{{id}}.out" \
+    ${previous:+"--dependency=afterany:$previous"} "${submit_options[@]}" "$home/flux/train.sh" "$@"
 }
 use_site "${TRIREME_SITE:-}"
 submit_chain "$@"

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# train.sh [--home SLURM-FOLDER] [--chain ID --folder RUN] [--site NAME] DECK [TRAIN OPTIONS...]: one job of a run under Flux; chain.sh submits it, or
+# train.sh [--home SLURM-FOLDER] [--chain ID --folder RUN] [--site NAME] DECK [TRAIN OPTIONS...]:
+# runs one job under Flux. slurm/flux/chain.sh submits it, or by hand:
 #   flux batch -N64 --exclusive -t 12h slurm/flux/train.sh --home "$PWD/slurm" deck.toml
 #
-# The program asks `flux job timeleft` (run.walltime = "auto") and stops in time by its own clock.
-# Variables: TRIREME, TRIREME_DECK, TRIREME_SITE, TRIREME_TASKS_PER_NODE (8), TRIREME_LAUNCH, TRIREME_STAGE, OMP_NUM_THREADS.
+# The program asks `flux job timeleft` for the remaining time (run.walltime = "auto") and stops in
+# time. Variables: TRIREME, TRIREME_DECK, TRIREME_SITE, TRIREME_TASKS_PER_NODE (8), TRIREME_LAUNCH,
+# TRIREME_STAGE, OMP_NUM_THREADS.
 set -uo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-[ "${1:-}" != --home ] || home=$(cd "$2" && pwd) || exit # flux batch runs a copy
+# flux batch runs a copy of this script, so --home names the folder of the original.
+[ "${1:-}" != --home ] || home=$(cd "$2" && pwd) || exit
 # shellcheck source=slurm/lib/job.sh
 . "$home/lib/job.sh"
 
@@ -19,8 +22,13 @@ site_setup
 each_node=(flux run -N "$nodes" --tasks-per-node=1 --exclusive)
 if [ -n "${TRIREME_LAUNCH:-}" ]; then
   read -r -a launch <<<"$TRIREME_LAUNCH"
-else # every rank sees all GPUs of its node and takes that of its local rank
-  launch=(flux run -N "$nodes" --tasks-per-node="${TRIREME_TASKS_PER_NODE:-8}" --exclusive -o gpu-affinity=off "${site_launch[@]}")
+else
+  # Every rank sees all GPUs of its node and uses the one with its local rank.
+  launch=(
+    flux run -N "$nodes" --tasks-per-node="${TRIREME_TASKS_PER_NODE:-8}" --exclusive
+    -o gpu-affinity=off "${site_launch[@]}"
+  )
 fi
-flux_cancel() { FLUX_URI=$(flux getattr parent-uri) flux cancel "$@"; } # the chain's jobs are those of the instance around this one
+# The jobs of the chain belong to the parent of this job's Flux instance.
+flux_cancel() { FLUX_URI=$(flux getattr parent-uri) flux cancel "$@"; }
 run_job flux_cancel -- "${launch[@]}"

@@ -1,5 +1,8 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
-# What the job scripts of all batch systems share; sourced by bash 4.4 or newer. `home` is the folder slurm/ of the sources or of an installed tree.
+# The variables of the job scripts and of these files are shared.
+# shellcheck shell=bash disable=SC2034,SC2154
+#
+# Functions that the job scripts of all batch systems share; sourced by bash 4.4 or newer. `home` is
+# the folder slurm/ of the sources or of an installed tree.
 # shellcheck source=slurm/lib/chain.sh
 . "$home/lib/chain.sh"
 # shellcheck source=slurm/lib/stage.sh
@@ -8,7 +11,9 @@
 say() { echo "trireme: $*"; }
 refuse() { echo "trireme: $*" >&2; exit 2; }
 
-# find_program: TRIREME; bin/ of the installed tree that these scripts belong to; the sources' builds, the one for GPUs first where the job has some; the PATH.
+# find_program: prints the path of the program. It tries, in this order: TRIREME; bin/ of the
+# installed tree that contains these scripts; the builds of the sources (the CUDA build first if the
+# job has GPUs); PATH.
 find_program() {
   local place places=("$home/../../../bin/trireme")
   [ "${SLURM_GPUS_ON_NODE:-0}" = 0 ] || places+=("$home/../build/cuda-release/bin/trireme")
@@ -24,10 +29,13 @@ find_program() {
       return
     fi
   done
-  command -v trireme || refuse "no trireme beside $home, in build/ or on the PATH; build it (docs/installing.md) or let TRIREME name it"
+  command -v trireme ||
+    refuse "no trireme beside $home, in build/ or on the PATH;" \
+      "build it (docs/guides/install.md) or let TRIREME name it"
 }
 
-# use_site NAME: reads slurm/sites/NAME.sh (or a file of your own), which fills site_submit, site_launch and site_setup.
+# use_site NAME: sources slurm/sites/NAME.sh, or the file NAME. It sets site_submit, site_launch and
+# site_setup.
 site_submit=()
 site_launch=()
 site_setup() { :; }
@@ -35,12 +43,15 @@ use_site() {
   local file=$1
   [ -n "$file" ] || return 0
   [ -e "$file" ] || file=$home/sites/$1.sh
-  [ -e "$file" ] || refuse "site \"$1\": no such file; known: $(cd "$home/sites" && echo *.sh | sed 's/\.sh//g'), or give the path of your own"
+  [ -e "$file" ] ||
+    refuse "site \"$1\": no such file; known: $(cd "$home/sites" && echo *.sh | sed 's/\.sh//g')," \
+      "or give the path of your own"
   # shellcheck disable=SC1090
   . "$file"
 }
 
-# deck_value DECK TABLE KEY [TRAIN OPTIONS...]: the string a deck (or --set TABLE.KEY=) gives, empty where it gives none.
+# deck_value DECK TABLE KEY [TRAIN OPTIONS...]: prints the string value of a key, from --set
+# TABLE.KEY= or from the deck. Prints nothing if neither sets it.
 deck_value() {
   local deck=$1 table=$2 key=$3 option before=
   shift 3
@@ -54,18 +65,23 @@ deck_value() {
     inside && $0 ~ "^[ \t]*" key "[ \t]*=" {
       sub(/^[^=]*=[ \t]*/, "")
       quote = substr($0, 1, 1)
-      if (quote == "\"" || quote == "\047") { split(substr($0, 2), part, quote); print part[1]; exit }
+      if (quote == "\"" || quote == "\047") {
+        split(substr($0, 2), part, quote); print part[1]; exit
+      }
     }' "$deck"
 }
 
-# forward_and_wait COMMAND...: runs it in the background, passes SIGUSR1 and SIGTERM on as SIGUSR1 (the wish for a checkpoint and exit 75), and returns its
-# exit status. A trap cuts `wait` short: hence the loop, and a last wait that nothing can cut short. Signals that come later are too late to mean anything; `early` tells of one
-# that came before.
+# forward_and_wait COMMAND...: runs the command in the background and returns its exit status.
+# SIGUSR1 and SIGTERM are passed on as SIGUSR1, which requests a checkpoint and exit status 75.
+#
+# A trap interrupts `wait`, hence the loop. The last `wait` cannot be interrupted: signals that
+# arrive then are ignored. `early` is set if a signal arrived before the start.
 forward_and_wait() {
   local child status=0
   "$@" </dev/null &
   child=$!
-  trap 'say "the job is to end: SIGUSR1 to the launcher"; kill -USR1 $child 2>/dev/null || true' USR1 TERM
+  trap 'say "the job is to end: SIGUSR1 to the launcher"
+    kill -USR1 $child 2>/dev/null || true' USR1 TERM
   [ -z "$early" ] || kill -USR1 "$child" 2>/dev/null || true
   while kill -0 "$child" 2>/dev/null; do wait "$child" || true; done
   trap '' USR1 TERM
@@ -73,8 +89,9 @@ forward_and_wait() {
   return "$status"
 }
 
-# run_job CANCEL... -- LAUNCH...: one start of the program, as one of a chain where `chain` is set. `program`, `deck`, `options`, `chain`, `folder`, `job` are the
-# script's; CANCEL is the command that takes jobs out of the queue. Returns the status that the job ends with.
+# run_job CANCEL... -- LAUNCH...: starts the program once, as a job of a chain if `chain` is set,
+# and returns the exit status for the job. CANCEL is the command that cancels jobs. The calling
+# script sets `program`, `deck`, `options`, `chain`, `folder` and `job`.
 run_job() {
   local cancel=() status=0 early=''
   trap 'say "the job is to end before the program has started"; early=yes' USR1 TERM
@@ -89,7 +106,8 @@ run_job() {
     return "$chain_code"
   fi
   if [ -n "${TRIREME_STAGE:-}" ]; then stage_data "$TRIREME_STAGE/trireme-$job"; fi
-  if [ -n "$early" ]; then # while the data were copied
+  # `early` is set here if the signal arrived while the data were copied.
+  if [ -n "$early" ]; then
     status=75
   else
     say "job $job: $* $program train $deck ${options[*]}"
@@ -105,7 +123,8 @@ run_job() {
   return "$status"
 }
 
-# read_arguments "$@" of a job script: [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN OPTIONS...]
+# read_arguments "$@" of a job script: parses [--chain ID --folder RUN] [--site NAME] [DECK] [TRAIN
+# OPTIONS...].
 read_arguments() {
   chain='' folder='' site=${TRIREME_SITE:-}
   while [ $# -gt 0 ]; do

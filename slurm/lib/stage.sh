@@ -1,11 +1,17 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
-# Copies the deck's datasets to a disk of every node, and points the run there; sourced. `each_node` (an array) starts a command once on every node.
-# Every node gets the whole dataset, since any sample may be anybody's in the next epoch. Where a node lacks the room nothing is staged, and the run reads as always.
+# The variables of the job scripts and of these files are shared.
+# shellcheck shell=bash disable=SC2034,SC2154
+#
+# Copies the datasets of the deck to a local disk of every node and makes the run read the copies;
+# sourced by job.sh. The array `each_node` starts a command once on every node. Every node gets the
+# whole dataset, since any rank may read any sample in the next epoch. If one node has not enough
+# space, the run reads the original files.
 
-stage_data() { # LOCAL FOLDER
+# stage_data LOCAL-FOLDER
+stage_data() {
   local local_folder=$1 name source rest=() before='' option staged=()
   if [ ${#each_node[@]} = 0 ]; then
-    say "TRIREME_STAGE: no way is known here to start a command on every node (TRIREME_EACH_NODE names one): reading the data where they are"
+    say "TRIREME_STAGE: no way is known here to start a command on every node" \
+      "(TRIREME_EACH_NODE names one): reading the data where they are"
     return
   fi
   for name in train validation test; do
@@ -27,7 +33,8 @@ stage_data() { # LOCAL FOLDER
       say "data.$name stays where it is: $source could not be copied to $local_folder on every node"
     fi
   done
-  for option in "${options[@]}"; do # a key may be set once: what is staged takes the place of the user's own --set
+  # A key may be set only once: the staged folder replaces the user's own --set.
+  for option in "${options[@]}"; do
     rest+=("$option")
     [ "$before" != --set ] || option=--set=$option
     for name in "${staged[@]}"; do
@@ -48,4 +55,5 @@ stage_data() { # LOCAL FOLDER
   done
 }
 
-unstage_data() { [ ${#each_node[@]} = 0 ] || "${each_node[@]}" rm -rf "$1" || true; } # LOCAL FOLDER
+# unstage_data LOCAL-FOLDER
+unstage_data() { [ ${#each_node[@]} = 0 ] || "${each_node[@]}" rm -rf "$1" || true; }

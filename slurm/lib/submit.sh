@@ -1,12 +1,18 @@
-# shellcheck shell=bash disable=SC2034,SC2154 # the variables of the job scripts and of these files are shared
-# submit_chain N DECK [SUBMIT OPTIONS...] [-- TRAIN OPTIONS...]: submits N jobs for one deck, each to start when the one before it has ended in whatever way; sourced.
-# The script defines submit_one PREVIOUS ID JOB-ARGUMENTS..., which prints the number of the job it submitted.
+# The variables of the job scripts and of these files are shared.
+# shellcheck shell=bash disable=SC2034,SC2154
+#
+# submit_chain N DECK [SUBMIT OPTIONS...] [-- TRAIN OPTIONS...]: submits N jobs for one deck, each
+# of which starts when its predecessor has ended, with any status; sourced by the chain.sh scripts.
+# The script defines submit_one PREVIOUS ID JOB-ARGUMENTS..., which prints the number of the
+# submitted job.
 # shellcheck source=slurm/lib/job.sh
 . "$home/lib/job.sh"
 
 submit_chain() {
   local count=${1:-} described name id previous='' job arguments sets=() before='' option
-  [[ $count =~ ^[1-9][0-9]{0,2}$ ]] || refuse "how many jobs at most? Give a number from 1 to 999 and the deck, as in: chain.sh 10 deck.toml"
+  [[ $count =~ ^[1-9][0-9]{0,2}$ ]] ||
+    refuse "how many jobs at most? Give a number from 1 to 999 and the deck," \
+      "as in: chain.sh 10 deck.toml"
   shift
   deck=${TRIREME_DECK:-}
   case ${1:-} in
@@ -21,29 +27,38 @@ submit_chain() {
     shift
   done
   [ $# = 0 ] || shift
-  for option in "$@"; do # what check knows of the options of train
-    case $option in --set=*) sets+=("$option") ;; *) [ "$before" != --set ] || sets+=(--set "$option") ;; esac
+  # `trireme check` accepts only the --set options of `trireme train`.
+  for option in "$@"; do
+    case $option in
+      --set=*) sets+=("$option") ;;
+      *) [ "$before" != --set ] || sets+=(--set "$option") ;;
+    esac
     before=$option
   done
 
   program=$(find_program) || exit
-  described=$("$program" check "$deck" "${sets[@]}") || exit # a mistake of the deck is found here, not after a day in the queue
+  # Finds mistakes in the deck now, not after a day in the queue.
+  described=$("$program" check "$deck" "${sets[@]}") || exit
   read -r name folder < <(sed -n 's/^run  *\([^ ]*\) in \(.*\)$/\1 \2/p' <<<"$described")
   [ -n "$folder" ] || refuse "$program check $deck: does not say the run's folder"
-  [ ! -e "$folder/STOP" ] || refuse "there is a file $folder/STOP: nothing is submitted; remove it to go on"
+  [ ! -e "$folder/STOP" ] || refuse "there is a file $folder/STOP:" \
+    "nothing is submitted; remove it to go on"
 
   id=$name-$(date -u +%Y%m%d-%H%M%S)-$$
-  { mkdir -p "$folder" && chain_write "$folder" "$id" "asked jobs=$count"; } || refuse "$folder/chain.log cannot be written: nothing is submitted"
+  { mkdir -p "$folder" && chain_write "$folder" "$id" "asked jobs=$count"; } ||
+    refuse "$folder/chain.log cannot be written: nothing is submitted"
   for ((i = 0; i < count; ++i)); do
     arguments=(--home "$home" --chain "$id" --folder "$folder")
     [ -z "${TRIREME_SITE:-}" ] || arguments+=(--site "$TRIREME_SITE")
     job=$(submit_one "$previous" "$id" "${arguments[@]}" "$deck" "$@") || job=''
-    job=${job##*$'\n'} # a site may have its batch system greet first
+    # The last line: a site's batch system may print a greeting first.
+    job=${job##*$'\n'}
     if [[ ! $job =~ ^[^[:space:]]+$ ]]; then
       if [ "$i" = 0 ]; then
         say "the batch system took no job: nothing is submitted" >&2
       else
-        say "the batch system took no more than $i of $count jobs. These are submitted and go on by themselves; give the same command again when they have ended" >&2
+        say "the batch system took no more than $i of $count jobs. These are submitted and go" \
+          "on by themselves; give the same command again when they have ended" >&2
       fi
       exit 1
     fi

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# chain.sh N DECK [QSUB OPTIONS...] [-- TRAIN OPTIONS...]: slurm/chain.sh for PBS Pro, OpenPBS and Torque.
+# chain.sh N DECK [QSUB OPTIONS...] [-- TRAIN OPTIONS...]: slurm/chain.sh for PBS Pro, OpenPBS and
+# Torque.
 #
-#   slurm/pbs/chain.sh 10 deck.toml -l select=64:ncpus=64:mpiprocs=8:ngpus=8 -l walltime=12:00:00 -A account -q queue
+#   slurm/pbs/chain.sh 10 deck.toml -l select=64:ncpus=64:mpiprocs=8:ngpus=8 \
+#     -l walltime=12:00:00 -A account -q queue
 #
-# What goes on and what ends is as there.
+# The rules for resuming and ending a chain are those of slurm/chain.sh (slurm/chain.sh --help).
 set -uo pipefail
 case ${1:-} in
   -h | --help) sed -n '2,/^set /{/^#/s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"; exit 0 ;;
@@ -12,7 +14,9 @@ home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # shellcheck source=slurm/lib/submit.sh
 . "$home/lib/submit.sh"
 
-submit_one() { # qsub hands neither arguments nor the environment on: a small script that holds both
+# qsub passes on neither arguments nor the environment, so it gets a small script that contains
+# both.
+submit_one() {
   local previous=$1 name value
   shift 2
   {

@@ -1,10 +1,17 @@
 #!/usr/bin/env bash
-# train.sh --home SLURM-FOLDER [--chain ID --folder RUN] [--site NAME] DECK [TRAIN OPTIONS...]: one job of a run under PBS Pro, OpenPBS or Torque. chain.sh submits it;
-# by hand, inside a job script: slurm/pbs/train.sh --home slurm deck.toml
+# train.sh --home SLURM-FOLDER [--chain ID --folder RUN] [--site NAME] DECK [TRAIN OPTIONS...]: runs
+# one job under PBS Pro, OpenPBS or Torque. slurm/pbs/chain.sh submits it. By hand, inside a job
+# script:
+#   slurm/pbs/train.sh --home slurm deck.toml
 #
-# PBS has no signal before the time limit: the program asks qstat how long the job may run (run.walltime = "auto") and stops in time by its own clock.
-# Variables: TRIREME, TRIREME_DECK, TRIREME_SITE, TRIREME_LAUNCH (default: mpiexec with a rank a line of PBS_NODEFILE, thus select=...:mpiprocs=RANKS), TRIREME_STAGE
-# together with TRIREME_EACH_NODE (a command that runs another once on every node, as in "mpiexec --map-by ppr:1:node"), OMP_NUM_THREADS.
+# PBS sends no signal before the time limit. The program asks qstat for the remaining time
+# (run.walltime = "auto") and stops in time.
+#
+# Variables: TRIREME, TRIREME_DECK, TRIREME_SITE, TRIREME_STAGE, OMP_NUM_THREADS, and
+#   TRIREME_LAUNCH     the launcher. Default: mpiexec with one rank for each line of PBS_NODEFILE,
+#                      so request select=...:mpiprocs=RANKS
+#   TRIREME_EACH_NODE  needed by TRIREME_STAGE: a command that runs another one once on every node,
+#                      as in "mpiexec --map-by ppr:1:node"
 set -uo pipefail
 home=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 [ "${1:-}" != --home ] || home=$(cd "$2" && pwd) || exit

@@ -1,6 +1,12 @@
 #!/usr/bin/env python3
-"""What only the compiler decides, read from a library's machine code for sm_90: that a kernel's accesses to memory are wide, that nothing lies in local memory, and how many registers a
-thread takes. Usage: device_code_test.py LIBRARY [CUOBJDUMP]. No GPU is needed."""
+"""Checks the machine code of a kernel library for sm_90; needs no GPU.
+
+For each kernel of a table: memory accesses are wide, nothing is in local memory, and a thread
+takes no more registers than allowed. Only the compiler decides these.
+
+Usage: device_code_test.py LIBRARY [CUOBJDUMP]. Exit code 77: skipped, because there is no
+cuobjdump.
+"""
 
 import collections
 import os
@@ -12,26 +18,31 @@ import sys
 SKIP = 77
 ARCHITECTURE = "sm_90"
 
-# What a kernel's code must hold: for each instruction the least number of its occurrences. `registers` of a thread at most: 32 leave room for all 2048 threads of a multiprocessor, 64 for half.
+# Requirements for one kernel: a minimum count per instruction, and the maximum `registers` of a
+# thread. 32 registers allow all 2048 threads of a multiprocessor, 64 allow half of them.
 Demand = collections.namedtuple("Demand", "kernel registers instructions")
 
 
 def demand(kernel, registers, **instructions):
-    """`kernel`: a regular expression that is found in the functor's name without namespaces, spaces and what stands behind the policy. Instructions are written with _ for a dot."""
+    """Returns the requirements for the kernels that match.
+
+    `kernel`: a regular expression for the functor's name without namespaces, spaces and the
+    template arguments after the policy. Instructions are written with _ instead of a dot.
+    """
     return Demand(
         kernel, registers, {name.replace("_", "."): count for name, count in instructions.items()}
     )
 
 
 def map_of(function, *operands):
-    """The name of a Map (kernels/elements.hpp): its results, then its operands."""
+    """Returns the name of a Map (kernels/elements.hpp): its results, then its operands."""
     return ".*".join([r"^PackedRows<Map<%s," % function, *map(re.escape, operands), r",[48]>$"])
 
 
 PACKED = r".*,[48]>$"  # with packs, not element by element
 
 TABLE = [
-    # kernels/elementwise.cpp: two packs of each operand on their way, four where there is one operand.
+    # kernels/elementwise.cpp: two packs of each operand in flight, four for a single operand.
     demand(map_of("ReluForward"), 32, LDG_E_128=4, STG_E_128=4),
     demand(map_of("ReluBackward"), 40, LDG_E_128=4, STG_E_128=2),
     demand(
@@ -92,7 +103,7 @@ TABLE = [
     demand(
         r"^PackedRows<ApplyPacks<float,float,(true|false),[012]>,4>$", 64, LDG_E_128=1, STG_E_128=1
     ),
-    # kernels/float8.cpp: two packs of codes; a tile's four rows; four packs of what the largest is looked for in.
+    # kernels/float8.cpp: two packs of codes; a tile's four rows; four packs for the maximum.
     demand(r"^PackedRows<Cast<Float8(E4M3|E5M2)>,16>$", 40, LDG_E_128=4, STG_E_128=2),
     demand(r"^TurnTiles<Cuda,Float8(E4M3|E5M2)>$", 64, LDG_E_64=4, STG_E_128=1),
     demand(r"^OnTeamGroup<Cuda,Pieces<8>>$", 64, LDG_E_128=4),
@@ -130,7 +141,8 @@ TABLE = [
     # kernels/image.cpp
     demand(r"^PackedRows<PreparePacks<BFloat16,[134]>,8>$", 40, LDG_E_U8=8, STG_E_128=1),
     demand(r"^PackedRows<PreparePacks<float,[134]>,4>$", 40, LDG_E_U8=4, STG_E_128=1),
-    # kernels/norm_*_device.hpp: four rows of each operand on their way (eight of one), and one row for a chunk's end.
+    # kernels/norm_*_device.hpp: four rows of each operand in flight (eight of a single one), and
+    # one row at the end of a chunk.
     demand(r"^SlabStatistics<Cuda,(BFloat16,8|float,4)>$", 80, LDG_E_128=10, STS_128=2),
     demand(
         r"^SlabApply<Cuda,(BFloat16,8|float,4),(true|false),false>$", 80, LDG_E_128=5, STG_E_128=5
@@ -164,8 +176,9 @@ TABLE = [
     ),
     demand(r"^Segment(Statistics|GradientSums)<Cuda>$", 96, LDG_E=16),
     demand(r"^FinishTeams<Cuda,Finish>$", 96, LDG_E_64=16),
-    # kernels/row_norm_device.hpp: the packs of two rows on their way to a thread; four rows of two or three operands, and the single rows of a share's end. (The last line is
-    # float16's, which conversions of their own unpack: the others are content with 144.)
+    # kernels/row_norm_device.hpp: packs of two rows in flight per thread; four rows of two or three
+    # operands, and single rows at the end of a share. (The last line's limit is for float16, which
+    # needs instructions to unpack; 144 registers suffice for the others.)
     demand(
         r"^OnTeamGroup<Cuda,ForwardByTeam<(BFloat16,8|float,4),3,false,(true|false)>>$",
         128,
@@ -232,13 +245,17 @@ TABLE = [
     ),
     demand(r"^OnTeamGroup<Cuda,EmaChunk>$", 40, LDG_E_128=6, STG_E_128=3),
     demand(r"^OnTeamGroup<Cuda,RowSquareSumByTeam>$", 64, LDG_E_128=4),
-    # kernels/judge.cpp: eight terms on their way, a place and its value each.
+    # kernels/step_decision.cpp: eight terms in flight, an index and a value each.
     demand(r"^OnTeamGroup<Cuda,SumOfListByTeam>$", 48, LDG_E_64=16),
 ]
 
 
 class Kernel:
-    """A kernel's code: `name` of its functor, `launch` that Kokkos makes of it, `registers` of a thread, `stack` bytes, and how often each instruction stands in it."""
+    """A kernel's code.
+
+    `name`: of its functor; `launch`: Kokkos' kind of launch; `registers` per thread; `stack` bytes;
+    `instructions`: the count of each instruction.
+    """
 
     def __init__(self, name, launch, registers, stack, instructions):
         self.name, self.launch, self.registers, self.stack, self.instructions = (
@@ -263,7 +280,7 @@ class Kernel:
 
 
 def with_narrow_types(demanded):
-    """What is demanded of a kernel of bfloat16 is demanded of that of float16."""
+    """Yields the requirements, and the same ones for float16 if they are for bfloat16."""
     yield demanded
     if "BFloat16" in demanded.kernel:
         yield demanded._replace(kernel=demanded.kernel.replace("BFloat16", "Float16"))
@@ -274,7 +291,7 @@ def output_of(*command, **options):
 
 
 def functor_of(kernel):
-    """From Kokkos' launch of a ParallelFor<functor, policy, ...> the functor, shortened; "" for other code."""
+    """Returns the shortened functor of a Kokkos launch ParallelFor<functor, policy, ...>, or ""."""
     begin = kernel.find("ParallelFor<")
     if begin < 0:
         return ""
@@ -323,9 +340,10 @@ def main():
         return SKIP
     os.environ["PATH"] = (
         os.path.dirname(cuobjdump) + os.pathsep + os.environ["PATH"]
-    )  # it starts nvdisasm
+    )  # cuobjdump starts nvdisasm
     kernels = list(kernels_of(library, cuobjdump))
-    # A functor that Kokkos sends by way of a buffer (one of more than 512 bytes) could not be in a CUDA graph: it would read what the last launch left there.
+    # Kokkos copies functors of more than 512 bytes to a buffer. Such a kernel cannot be in a CUDA
+    # graph: it would read the functor of the last launch.
     failures = [
         f"{kernel.name}: its functor goes by {kernel.launch} memory, not with the launch"
         for kernel in kernels

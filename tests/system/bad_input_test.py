@@ -1,11 +1,14 @@
-"""Mistakes end with exit code 2 before training: file, line, key and remedy, all of a deck at once, printed once at any number of ranks."""
+"""Tests mistakes in decks: exit code 2 before training, with file, line, key and remedy.
+
+All mistakes of a deck are reported at once, and printed once at any number of ranks.
+"""
 
 import os
 import re
 
 import harness
 
-# (what is put in place of what, what the message must name)
+# (old text of the deck, new text, words that the message must contain)
 MISTAKES = {
     "a misspelt key": ("momentum = 0.9", "momentun = 0.9", ["momentun", 'did you mean "momentum"']),
     "a misspelt table": ("[schedule]", "[shedule]", ["shedule", "schedule"]),
@@ -33,7 +36,8 @@ MISTAKES = {
 }
 
 
-# Layouts that cannot be: (the deck, what is changed in it, ranks, the key whose line is named, what else is said). The last change is the mistake.
+# Impossible layouts: (deck, changes, ranks, key whose line the message names, further words of the
+# message). The last change is the mistake.
 GPT_MISTAKES = {
     "heads that do not divide": (
         harness.GPT_DECK,
@@ -85,7 +89,7 @@ class BadInput(harness.Case):
         result = self.train(ranks=ranks, expect=2)
         for word in words:
             self.assertIn(word, result.text)
-        if after:  # a key that is missing has no place
+        if after:  # a missing key has no line
             lines = harness.DECK.replace(before, after, 1).split("\n")
             self.assertRegex(
                 result.text,
@@ -128,7 +132,7 @@ class BadInput(harness.Case):
             self.assertIn(word, text)
 
     def test_layouts_that_cannot_be(self):
-        """The same from `check` and from `train`, and once at four ranks."""
+        """Checks `check` and `train`; at four ranks the message is printed once."""
         harness.make_text(self.path("text"))
         for what, (deck, changes, ranks, key, words) in GPT_MISTAKES.items():
             with self.subTest(what):

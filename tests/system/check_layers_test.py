@@ -1,4 +1,5 @@
-"""check_layers.py finds each kind of violation in a small tree, and none where there is none."""
+"""Tests check_layers.py: it finds each kind of violation in a small tree, and none in a correct
+one."""
 
 import shutil
 import sys
@@ -58,7 +59,8 @@ class CheckLayers(unittest.TestCase):
     def test_upward_link(self):
         self.write(
             "src/tensor/CMakeLists.txt",
-            "trireme_library(tensor SOURCES tensor.cpp\n  PUBLIC trireme::base\n  PRIVATE trireme::ops)\n",
+            "trireme_library(tensor SOURCES tensor.cpp\n  PUBLIC trireme::base\n  PRIVATE "
+            "trireme::ops)\n",
         )
         self.expect_one("src/tensor/CMakeLists.txt:3", "links trireme::ops")
 
@@ -118,9 +120,9 @@ class CheckLayers(unittest.TestCase):
         self.expect_one("include/trireme/base/bad.hpp:1", "#pragma once")
 
     def test_file_too_long(self):
-        self.write("src/tensor/tensor.cpp", "\n" * check_layers.LONGEST_FILE)
+        self.write("src/tensor/tensor.cpp", "\n" * check_layers.MAX_FILE_LINES)
         self.assertEqual(self.violations(), [])
-        self.write("src/tensor/tensor.cpp", "\n" * (check_layers.LONGEST_FILE + 1))
+        self.write("src/tensor/tensor.cpp", "\n" * (check_layers.MAX_FILE_LINES + 1))
         self.expect_one("src/tensor/tensor.cpp", "split it")
 
     def test_unknown_library(self):

@@ -1,5 +1,8 @@
-"""The host's side of training on CUDA devices, under a stand-in for CUDA that has no GPU (tests/support/stand_in_cuda): kernels are counted and do nothing, so no
-number of these runs means anything. What holds: no rule of CUDA is broken, all memory is given back, a steady step allocates nothing and waits where it must.
+"""Tests the host side of CUDA training with a stand-in for CUDA (tests/support/stand_in_cuda).
+
+The stand-in has no GPU: kernels are counted and do nothing, so the numbers of these runs are
+meaningless. Tests check that no rule of CUDA is broken, all memory is freed, and that a steady step
+allocates nothing and waits where it must.
 """
 
 import glob
@@ -9,7 +12,7 @@ import shutil
 
 import harness
 
-# What a step may not do once the first one has made what it needs.
+# Calls that a step may not make after the first one has set up everything.
 ONCE = (
     "allocations",
     "releases",
@@ -30,7 +33,7 @@ RESNET = (
     .replace('warmup = "9 steps"', 'warmup = "1 step"')
     .replace("deterministic = true", "")
 )
-# Shapes that cuDNN has attention for.
+# Shapes for which cuDNN has attention.
 GPT = (
     harness.GPT_DECK.replace("width = 16", "width = 128")
     .replace("context = 16", "context = 64")
@@ -39,11 +42,11 @@ GPT = (
     .replace('every = "3 steps"', 'every = "9 steps"')
     .replace('"text/', '"data/text/')
 )
-MICRO_BATCHES = 4  # a step of both decks on one rank
+MICRO_BATCHES = 4  # of one step of both decks on one rank
 
 
 def read_report(path):
-    """What was counted in each step, and all lines that say what was wrong."""
+    """Returns the counts of each step, and all lines that report errors."""
     steps, faults = [], []
     with open(path) as file:
         for line in file:
@@ -67,7 +70,7 @@ class CudaStandIn(harness.Case):
         harness.make_text(cls.shared + "/text")
 
     def trained(self, deck, *arguments, ranks=1, devices=1, length=4, **environment):
-        """Of each rank, what it did in each step."""
+        """Returns the counts of each step, for each rank."""
         self.write_deck(deck)
         library = os.environ["STAND_IN_CUDA"]
         result = harness.run(
@@ -99,8 +102,11 @@ class CudaStandIn(harness.Case):
         return [steps for steps, _ in reports]
 
     def expect_steady(self, steps, micro_batches, overlap=True):
-        """The host waits for an event in each micro-batch, whose memory the loader fills again, and for what the ranks told and how the update was judged in the
-        step before the one that the device has been given meanwhile; where steps do not overlap, in the same step.
+        """Checks the waits of steady steps.
+
+        The host waits once in each micro-batch, whose memory the loader refills. In each step it
+        also waits for the status and the update of the previous step, while the device runs the
+        next one. If steps do not overlap, it waits for those of the same step.
         """
         for step in steps[1:]:
             self.assertEqual({name: step[name] for name in ONCE if name in step}, {})
@@ -119,7 +125,7 @@ class CudaStandIn(harness.Case):
             return re.findall(r"convolution_statistics_forward \w+ \S+\t(.*)", file.read())
 
     def float8_marks(self, folder):
-        """Of the products of layers."""
+        """Returns the profile marks of the products of layers."""
         with open(self.path(folder + "/algorithms.txt")) as file:
             return re.findall(r" linear_\w+ [^\t]*x(\d+)x\d+\t", file.read())
 
@@ -139,11 +145,13 @@ class CudaStandIn(harness.Case):
                 self.assertGreater(graphs[name], 0)  # convolutions
         self.assertEqual(len(set(graphs.values())), 1, graphs)
         with self.subTest("convolutions that add up their results"):
-            # All ways are equally fast here, and the sums are tried first: they are taken where cuDNN has them.
+            # All algorithms are equally fast here. Those with channel sums are tried first and win
+            # if cuDNN supports them.
+            # shapes of this network
             self.assertEqual(
                 [algorithm.split()[0] for algorithm in self.algorithms_with_sums("bfloat16")],
                 ["engine"] * 8,
-            )  # shapes of this network
+            )
             self.assertEqual(self.algorithms_with_sums("float32"), [])
         with self.subTest("known at the next start"):
             (steps,) = self.trained(
@@ -180,7 +188,7 @@ class CudaStandIn(harness.Case):
                 self.expect_steady(steps, MICRO_BATCHES, overlap=name != "float16")
                 products[name] = steps[1]["products"]
                 self.assertGreater(steps[0]["products"], products[name])  # trials of algorithms
-                # Attention by cuDNN, which has it in 16 bits, there and back.
+                # cuDNN has attention in 16 bits: forward and backward.
                 self.assertEqual(
                     steps[1].get("graphs", 0),
                     2 * 2 * MICRO_BATCHES if name in ("bfloat16", "float16", "float8") else 0,
@@ -207,8 +215,12 @@ class CudaStandIn(harness.Case):
                 self.assertEqual(steps[1]["products"], products[name])
 
     def test_what_steps_repeat_goes_as_cuda_graphs(self):
-        """What a step gives is compared with what the one before the last gave: from the third on it is captured, where the first tried algorithms from the fifth. Left over is what holds
-        numbers of this step alone (rate, limit, wishes), and parts between two exchanges that are too small.
+        """Tests that repeated kernel launches are replayed as CUDA graphs.
+
+        Each step compares its launches with those of the step before the last. Equal ones are
+        captured from the third step on, or from the fifth if the first step tried algorithms. Two
+        kinds of launches stay outside: those with numbers of this step alone (rate, limit, stop
+        requests), and parts between two exchanges that are too small.
         """
 
         def work(step):
@@ -282,8 +294,12 @@ class CudaStandIn(harness.Case):
             return file.read()
 
     def test_evaluations_and_checkpoints_between_steps(self):
-        """In the third row stands what was done between the second step and the third: the ends of two steps, an evaluation, whose sums are waited for once, a checkpoint, for whose copies
-        its thread waits, by then or later. Nothing of it allocates. Replicas that are compared come to the host once more, so they are not.
+        """Tests that evaluations and checkpoints between steps allocate nothing.
+
+        The third row of the report covers the time between the second and the third step. It has
+        the ends of two steps, an evaluation, whose sums are waited for once, and a checkpoint,
+        whose thread waits for its copies, then or later. Replicas are not compared, since that
+        would copy them to the host once more.
         """
         both = ("--set", "checkpoint.every=2 steps", "--set", "evaluate.every=2 steps")
         for name, deck, ranks, more in (
@@ -309,9 +325,8 @@ class CudaStandIn(harness.Case):
                     ranks=ranks,
                     devices=ranks
                 )
-                rounds = (
-                    6 // ranks
-                )  # 90 images in sixteens, 820 bytes of text in twelve sequences of 64, two by two
+                # 90 images in batches of 16; 820 bytes of text in twelve sequences of 64, in pairs
+                rounds = 6 // ranks
                 for _, _, third, fourth in reports:
                     for step in (third, fourth):
                         self.assertEqual({key: step[key] for key in ONCE if key in step}, {})
@@ -341,7 +356,11 @@ class CudaStandIn(harness.Case):
             self.assertGreater(third["stream_waits"], 1)
 
     def test_ranks_with_a_device_each(self):
-        """By NCCL, which does nothing either: from memory and to memory that it was told of at the start, of which nothing is left when it is given back (a rule of the stand-in)."""
+        """Tests ranks with one device each. NCCL does nothing either.
+
+        The stand-in checks that NCCL uses only memory that was registered at the start, and that no
+        registration is left when the memory is freed.
+        """
         for name, micro_batches, more in (
             ("data", 2, ()),
             ("tensor", 4, ("--set", "parallel.tensor=2", "--set", "parallel.sequence=true")),
@@ -361,8 +380,13 @@ class CudaStandIn(harness.Case):
                         self.assertNotIn("registrations", step)
 
     def test_layers_in_chunks(self):
-        """4096 rows of 1024 are two chunks, 2048 one: each of the 14 exchanges of a micro-batch's rows (forward: embedding, two products in, two out, the head's input; backward: the
-        head's, for each product the gather, for those in the sum, the embedding's) is one more."""
+        """Tests the number of exchanges of layers that are split into chunks.
+
+        4096 rows of 1024 are two chunks, 2048 rows are one. Each of the 14 exchanges of a
+        micro-batch then takes one more message. Forward: embedding, two products in, two out, the
+        input of the head. Backward: the head, one gather for each product, one sum for some of
+        them, the embedding.
+        """
         harness.make_text(self.path("long"), words=20000)
         deck = (
             GPT.replace("width = 128", "width = 1024")
@@ -397,7 +421,7 @@ class CudaStandIn(harness.Case):
         self.assertEqual(exchanges[1] - exchanges[0], 2 * 14)
 
     def test_a_rank_whose_memory_nccl_does_not_take(self):
-        """Then that of none is registered, and the run goes on."""
+        """Tests that the run continues without registered memory."""
         for steps in self.trained(
             GPT, *FOUR, *BFLOAT16, ranks=2, devices=2, STAND_IN_CUDA_UNREGISTERED="1"
         ):
@@ -409,7 +433,7 @@ class CudaStandIn(harness.Case):
             self.assertEqual(log.read().count("device memory travels by NCCL, unregistered: "), 1)
 
     def test_stages_with_a_device_each(self):
-        """Messages too: what is sent and what it is received into."""
+        """Tests messages too: the buffers that are sent and received."""
         for steps in self.trained(
             GPT, *FOUR, *BFLOAT16, "--set", "parallel.pipeline=2", ranks=2, devices=2
         ):
@@ -418,7 +442,7 @@ class CudaStandIn(harness.Case):
                 self.assertEqual(step["exchanges_in_place"], step["exchanges"])
 
     def test_ranks_that_share_a_device(self):
-        """By way of the host."""
+        """Tests exchanges through host memory."""
         for steps in self.trained(GPT, *FOUR, *BFLOAT16, "--set", "parallel.pipeline=2", ranks=2):
             for step in steps[1:]:
                 self.assertEqual({name: step[name] for name in ONCE if name in step}, {})

@@ -1,4 +1,7 @@
-"""A CUDA build on a login node, without GPU or driver: what needs no device works, what computes says what is missing and exits 1."""
+"""Tests a CUDA build on a login node without GPU or driver.
+
+Commands that need no device work. Commands that compute name the missing driver and exit with 1.
+"""
 
 import os
 import re

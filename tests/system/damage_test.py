@@ -1,4 +1,7 @@
-"""A checkpoint cut short or with a changed byte is found wherever the byte is, set aside with a message, and the one before it is used."""
+"""Tests damaged checkpoints: cut short, or with one changed byte anywhere.
+
+The damage is found, the file is set aside with a message, and the previous checkpoint is used.
+"""
 
 import json
 import os
@@ -10,7 +13,7 @@ from safe_harbour_test import EIO
 
 
 def change(path, place, difference=1):
-    """Doing it twice undoes it."""
+    """Changes one byte of a file. A second call restores it."""
     with open(path, "r+b") as file:
         file.seek(place)
         byte = file.read(1)[0]
@@ -25,7 +28,8 @@ class Damage(harness.Case):
         self.newest = self.path("run/checkpoints/step_000000015.h5")
 
     def test_one_changed_byte_anywhere_is_found(self):
-        """By the program; a thousand of them are tried in one process (tests/unit/checkpoint/seal_test.cpp)."""
+        """Tests some positions; tests/unit/checkpoint/seal_test.cpp tries a thousand in one
+        process."""
         size = os.path.getsize(self.newest)
         rng = random.Random(5)
         places = [0, 7, 8, 511, 512, size - 1] + [rng.randrange(size) for _ in range(44)]
@@ -42,7 +46,7 @@ class Damage(harness.Case):
         result = self.train("--set", "run.stop=20 steps", ranks=ranks)
         self.assertIn("step_000000015.h5", result.text)
         self.assertIn("goes on from run/checkpoints/step_000000010.h5", result.text)
-        self.assertTrue(os.path.exists(self.newest))  # written anew by the run that went on
+        self.assertTrue(os.path.exists(self.newest))  # written again by the resumed run
         self.assertTrue(
             [name for name in os.listdir(self.path("run/checkpoints")) if "damaged" in name]
         )
@@ -77,7 +81,8 @@ class Damage(harness.Case):
             self.assertIn(words, result.stdout)
 
     def test_a_disk_that_fails_under_hdf5_itself_ends_the_run_with_1(self):
-        """HDF5 cannot make its file, or cannot close it, and must not try again when the process or MPI ends."""
+        """Tests that HDF5 cannot create or close its file. It must not try again when the process
+        or MPI ends."""
         everywhere = EIO.replace("place < 100000", "0")
         self.assertNotEqual(everywhere, EIO)
         for name, source, words in (

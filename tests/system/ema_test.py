@@ -1,4 +1,8 @@
-"""optimizer.ema: one average at every layout and after restarts, which is what is evaluated, and what the commands beside `train` take."""
+"""Tests optimizer.ema, the average of the weights.
+
+All layouts and restarts have the same average. Evaluations and the commands other than `train` use
+it.
+"""
 
 import json
 
@@ -6,7 +10,7 @@ import harness
 
 EMA = ("--set", "optimizer.ema=0.9")
 FIVE, TEN = "checkpoints/step_000000005.h5", "checkpoints/step_000000010.h5"
-# (ranks, what else is said on the command line)
+# (ranks, further options on the command line)
 LAYOUTS = {
     "one": (1, {}),
     "slots": (2, {"parallel.shard": "optimizer", "parallel.recompute": "all"}),
@@ -35,7 +39,7 @@ def settings(values):
 
 class Ema(harness.Case):
     def train_to(self, steps, folder, *more, ranks=1, expect=0):
-        """At one rate, so that more steps do not change those before them."""
+        """Trains at a constant rate, so that more steps do not change the earlier ones."""
         return self.train(
             "--set",
             "run.folder=" + folder,
@@ -130,7 +134,7 @@ class Ema(harness.Case):
                     "validation: loss %.6f, top-1 %.3f %%" % (row["loss"], 100 * row["top1"]),
                     self.metrics_of("run/" + TEN, *more, ranks=ranks),
                 )
-        # best.h5 is of the step at which the average was best.
+        # best.h5 is the checkpoint of the step with the best evaluation of the average.
         info = json.loads(self.said("inspect", "--json", "run/checkpoints/best.h5"))
         best = max(
             (row["top1"], -row["step"])
@@ -160,7 +164,8 @@ class Ema(harness.Case):
                 "evaluate", "deck.toml", "--checkpoint", "ema.h5", "--weights", "average", expect=2
             ),
         )
-        # Weights from elsewhere are where an average begins: at a rate of nothing it stays there, but for the statistics, which move.
+        # Imported weights are the start of the average. At a rate of zero the average stays there,
+        # except for the running statistics.
         result = self.train_to(
             1,
             "tuned",
@@ -198,7 +203,8 @@ class Ema(harness.Case):
         self.assertNotIn("ema/fc.weight", self.tensors_of("run/checkpoints/step_000000015.h5"))
 
     def test_generate_writes_with_the_average(self):
-        """Which hardly moves at 0.999, while the weights learn to write spaces and vowels at a high rate."""
+        """At 0.999 the average hardly moves, while the weights learn to write spaces and vowels at
+        a high rate."""
         harness.make_text(self.path("text"))
         self.write_deck(harness.GPT_DECK)
         self.train("--set", "optimizer.ema=0.999", "--set", "schedule.rate=0.1")

@@ -1,5 +1,8 @@
-"""debug.device = "emulated": the host in the place of a device whose memory the host may not touch. The same losses, weights, evaluations and texts as on the CPU,
-bit for bit, through checkpoints and restarts."""
+"""Tests debug.device = "emulated": the host acts as a device whose memory the host may not touch.
+
+Losses, weights, evaluations and texts have the same bits as on the CPU, through checkpoints and
+restarts.
+"""
 
 import os
 
@@ -36,7 +39,7 @@ class Emulated(harness.Case):
         return result.stdout
 
     def trained(self, folder, *arguments, ranks=1):
-        """What a run that is there says of itself."""
+        """Returns the results of an existing run."""
         self.train("--set", "run.folder=" + folder, *arguments, ranks=ranks)
         rows = [
             {
@@ -51,7 +54,8 @@ class Emulated(harness.Case):
     def expect_same_through_a_restart(self):
         rows, digest = self.trained("cpu")
         self.assertGreater(len(rows), 10)
-        # To its half and on from there; once written beside the steps, once between them.
+        # Trains the first half and resumes; checkpoints are written once in the background, once
+        # between steps.
         self.train(
             "--set",
             "run.folder=halves",
@@ -73,7 +77,7 @@ class Emulated(harness.Case):
         self.assertEqual(
             [row for row in halves if row["step"] != 5], [row for row in rows if row["step"] != 5]
         )
-        # The CPU goes on from what the device left.
+        # The CPU resumes from the state of the device.
         self.assertEqual(self.trained("onward", "--restart", "halves/" + FIVE)[1], digest)
 
     def test_images_through_a_restart(self):
@@ -96,7 +100,7 @@ class Emulated(harness.Case):
             for more in ((), EMULATED[1:])
         ]
         self.assertEqual(texts[0], texts[1])
-        # The deck in the checkpoint says where to compute.
+        # The deck in the checkpoint sets the device.
         self.train("--set", "run.folder=emulated", *EMULATED)
         texts = [
             self.said("generate", folder + "/" + TEN, "--prompt", "so", "--tokens", "20")
@@ -137,7 +141,11 @@ class Emulated(harness.Case):
         self.assertEqual(self.trained("emulated", *settings, *EMULATED, ranks=4), on_cpu)
 
     def test_a_checkpoint_is_of_its_step_while_steps_go_on(self):
-        """The threads that write are held before they wait for the copies, which this device makes as late as it may: when what would change the state comes."""
+        """Tests that a background checkpoint has the state of its step.
+
+        Writer threads are delayed before they wait for the copies. The device makes the copies as
+        late as it may: just before the state changes.
+        """
         images, text = RESNET.replace("micro = 16", "micro = 4"), GPT.replace(
             'kind = "adamw"', 'kind = "lamb"'
         )
@@ -194,9 +202,8 @@ class Emulated(harness.Case):
                     self.assertEqual(one, other)
 
     def test_evaluations_longer_than_their_sums_are_kept(self):
-        self.write(
-            RESNET.replace("global = 32", "global = 4").replace("micro = 16", "micro = 1")
-        )  # micro-batches of the test set: 70; 64 are read at once
+        # the test set has 70 micro-batches; 64 are read at once
+        self.write(RESNET.replace("global = 32", "global = 4").replace("micro = 16", "micro = 1"))
         for settings in ((), ("--set", "optimizer.ema=0.9")):
             with self.subTest(settings=settings):
                 name = "cpu%d" % len(settings)
@@ -247,7 +254,7 @@ class Emulated(harness.Case):
 
     def test_a_cuda_device_that_is_not_there_is_said_to_be_missing(self):
         result = harness.run("train", "deck.toml", "--set", "run.device=cuda", cwd=self.folder)
-        if result.returncode != 0:  # on a machine that has one
+        if result.returncode != 0:  # on a machine with a GPU
             self.assertEqual(result.returncode, 1)
             self.assertRegex(result.text, "no CUDA device: .+ CPU")
 

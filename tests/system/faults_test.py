@@ -1,6 +1,11 @@
-"""Faults on purpose: ranks that are killed, stopped, slow, that compute nonsense or hold a flipped bit; a launcher that is killed; folders that go away or
-fill up under a run; checkpoints that are damaged. Each ends with the right code and one clear line, leaves no process and no temporary file behind, and the
-run's bits are in the end those of an undisturbed one. Nothing here depends on how fast the machine is: what must have happened is waited for.
+"""Tests injected faults.
+
+Ranks are killed, stopped or slow, compute wrong numbers, or hold a flipped bit. The launcher is
+killed. Folders disappear or fill up during a run. Checkpoints are damaged.
+
+Each fault ends with the right exit code and one clear line, and leaves no process and no temporary
+file. The resumed run has the bits of an undisturbed one. No test depends on the speed of the
+machine: each one waits for the event that it needs.
 """
 
 import ctypes
@@ -33,8 +38,9 @@ PHASES = (
     "checkpoint-renamed",
     "checkpoint-rotate",
 )
-# Which checkpoint is the newest after a kill in the one of step 10: that of step 5 is in place before another one begins. Rank 0 renames; how far it has come when another
-# rank is just before or after that is open.
+# The newest checkpoint after a kill in that of step 10: the one of step 5 is in place before the
+# next one begins. Rank 0 renames files; its progress is open when another rank is killed just
+# before or after.
 NEWEST = {
     "checkpoint-begin": 5,
     "checkpoint-copy": 5,
@@ -44,9 +50,11 @@ NEWEST = {
     "checkpoint-renamed": 10,
     "checkpoint-rotate": 10,
 }
-LOUD = {"OMPI_MCA_orte_execute_quiet": "0"}  # the launcher says what it says to users
-DEADLINE = 4  # seconds; grows with the ranks on a core. Less than a busy machine lets a process wait for would blame a healthy rank
-LONG_AGO = 3600  # seconds: a rank that sleeps so long is ended by somebody else
+LOUD = {"OMPI_MCA_orte_execute_quiet": "0"}  # the launcher prints its messages as for users
+# seconds, multiplied by the ranks on each core. A shorter one could blame a healthy rank on a busy
+# machine
+DEADLINE = 4
+LONG_AGO = 3600  # seconds: a rank that sleeps this long is ended by another process
 libc = ctypes.CDLL(None, use_errno=True)
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
 
@@ -60,7 +68,8 @@ class Faults(harness.Case):
 
     @classmethod
     def setUpClass(cls):
-        """The bits of a run without faults, which are the same at any number of data ranks."""
+        """Makes the bits of a run without faults, which are the same at any number of data
+        ranks."""
         super().setUpClass()
         case = cls("undisturbed")
         case.setUp()
@@ -73,7 +82,7 @@ class Faults(harness.Case):
         shutil.copytree(self.path("run"), self.shared + "/run")
 
     def run_with(self, fault, *more, ranks=2, env={}):
-        """Runs the program with a fault of its own making."""
+        """Runs the program with an injected fault."""
         return harness.run(
             "train",
             "deck.toml",
@@ -98,15 +107,17 @@ class Faults(harness.Case):
         return [row for row in harness.read_rows(self.path("run"), "event") if row["event"] == name]
 
     def assert_nothing_left(self):
-        """No process of this test's folder is left behind, and what is named as a checkpoint is one."""
+        """Checks that no process in this test's folder is left, and that every checkpoint is
+        readable."""
         harness.wait_for(lambda: not harness.processes_in(self.folder), "all processes gone")
         for name in harness.checkpoints(self.path("run")):
             self.assertEqual(
                 harness.run("verify", self.path("run/checkpoints", name)).returncode, 0, name
             )
 
-    def assert_goes_on(self, ranks=1):
-        """The same command without the fault ends with the bits of a run that was never disturbed, and no temporary file is left."""
+    def assert_resumes(self, ranks=1):
+        """Resumes without the fault and checks for the bits of an undisturbed run and no temporary
+        files."""
         self.train(*ARGUMENTS, ranks=ranks)
         self.assertEqual(harness.digest(self.path("run", LAST)), self.whole)
         self.assertFalse(
@@ -114,14 +125,19 @@ class Faults(harness.Case):
         )
 
     def assert_launcher_names(self, text, rank):
-        """What is said is the launcher's own: the signal, and rank and host (of hydra, the process and its host). Of ours, and of MPI in any rank, nothing."""
+        """Checks that the launcher names the signal, the rank and its host (hydra: the process and
+        its host).
+
+        Neither the program nor MPI may print anything, in any rank.
+        """
         if harness.has_hydra():
             self.assertRegex(text, r"PID \d+ RUNNING AT \S+\n")
             self.assertRegex(text, r"Killed \(signal 9\)|KILLED BY SIGNAL: 9")
         else:
             self.assertEqual(
                 re.findall(
-                    r"noticed that process rank (\d+) with PID \d+ on node \S+ exited on\s+signal 9",
+                    r"noticed that process rank (\d+) with PID \d+ on node \S+ exited on\s+signal "
+                    r"9",
                     text,
                 ),
                 [str(rank)],
@@ -136,7 +152,7 @@ class Faults(harness.Case):
     def test_faults_are_refused_unless_allowed(self):
         fault = ("--set", "debug.fault=kill rank 0 step 1")
         result = harness.run("train", "deck.toml", *fault, cwd=self.folder)
-        if result.returncode == 2:  # a test build allows them
+        if result.returncode == 2:  # a test build allows faults
             self.assertIn("--allow-faults", result.text)
             self.assertFalse(os.path.exists(self.path("run")))
         for wrong in (
@@ -160,10 +176,11 @@ class Faults(harness.Case):
         self.assert_launcher_names(result.text, rank)
         self.assert_nothing_left()
         self.assertFalse(os.path.exists(self.path("run", "exit.json")))
+        # depends on whether the thread had finished the second checkpoint
         self.assertIn(
             harness.checkpoints(self.path("run"))[-1], ("step_000000005.h5", "step_000000010.h5")
-        )  # whether the thread had the second in place yet
-        self.assert_goes_on(2)
+        )
+        self.assert_resumes(2)
 
     def test_the_first_rank_killed_in_a_step(self):
         self.kill_in_step(0, 2)
@@ -175,9 +192,9 @@ class Faults(harness.Case):
         self.kill_in_step(3, 4)
 
     def kill_in_checkpoints(self, rank, way):
-        for phase in PHASES[: len(PHASES) - rank]:  # only rank 0 rotates
+        for phase in PHASES[: len(PHASES) - rank]:  # only rank 0 rotates checkpoints
             if phase == "checkpoint-copy" and way == "false":
-                continue  # there is none
+                continue  # this rank has no such phase
             with self.subTest(phase):
                 anew = (
                     "--restart",
@@ -197,7 +214,7 @@ class Faults(harness.Case):
                     step_of(harness.checkpoints(self.path("run"))[-1]),
                     (5, 10) if rank > 0 and "rename" in phase else (NEWEST[phase],),
                 )
-                self.assert_goes_on()
+                self.assert_resumes()
 
     def test_the_first_rank_killed_in_each_phase_of_a_checkpoint_beside_training(self):
         self.kill_in_checkpoints(0, "true")
@@ -212,7 +229,8 @@ class Faults(harness.Case):
         self.kill_in_checkpoints(1, "false")
 
     def test_a_killed_launcher_takes_its_ranks_along(self):
-        """They leave once they miss it, also where one of them sleeps and the others wait for it."""
+        """Tests that ranks exit once the launcher is gone, also if one sleeps and the others wait
+        for it."""
         fault = ("--allow-faults", "--set", "debug.fault=sleep %d rank 0 step 12" % LONG_AGO)
         process = harness.start(
             "train", "deck.toml", *ARGUMENTS, *fault, ranks=2, cwd=self.folder, env=LOUD
@@ -222,25 +240,29 @@ class Faults(harness.Case):
         text, _ = process.communicate(timeout=harness.PATIENCE)
         self.assert_nothing_left()
         self.assertEqual(self.errors_of(text), [])
-        if os.path.exists(
-            self.path("run", "exit.json")
-        ):  # Open MPI 4 ends its ranks before they miss it
+        # Open MPI 4 ends its ranks before they notice
+        if os.path.exists(self.path("run", "exit.json")):
             record = self.exit_record()
             self.assertEqual((record["code"], record["step"]), (77, 11))
             self.assertIn("the launcher, or its part on ", record["reason"])
-        self.assert_goes_on(2)
+        self.assert_resumes(2)
 
     def test_random_kills_in_a_row(self):
-        """A rank, the launcher, or all at once, at moments from the start of a process to some steps on; TRIREME_TEST_KILLS says how often. Until the last of
-        them no run comes to its end, however long a busy machine lets this script wait."""
+        """Kills a rank, the launcher or all processes at random times, from the start to some steps
+        later.
+
+        TRIREME_TEST_KILLS sets the number of kills. Until the last kill no run reaches its end,
+        even if a busy machine delays this script.
+        """
         kills = int(os.environ.get("TRIREME_TEST_KILLS", "4"))
+        # otherwise the final step, which is known only at the end, would change earlier ones
         one_rate = (
             "--set",
             "schedule.kind=constant",
             "--set",
             "schedule.rate=1e-4",
             *ARGUMENTS[2:],
-        )  # so that the last step, which is known at the end only, changes none before it
+        )
         rng = random.Random(kills)
         for start in range(kills):
             process = harness.start(
@@ -258,9 +280,8 @@ class Faults(harness.Case):
                 or harness.row_count(self.path("run"), "train") >= rows,
                 "more steps",
             )
-            time.sleep(
-                rng.uniform(0, 0.4) if rng.random() < 0.3 else 0
-            )  # in the middle of a start, too
+            # may also hit the start of a run
+            time.sleep(rng.uniform(0, 0.4) if rng.random() < 0.3 else 0)
             self.assertIsNone(process.poll())
             self.kill_some(rng, process)
             text, _ = process.communicate(timeout=harness.PATIENCE)
@@ -293,7 +314,7 @@ class Faults(harness.Case):
         }
 
     def kill_some(self, rng, process):
-        """SIGKILL to one rank, to the launcher, or to all of them."""
+        """Sends SIGKILL to one rank, to the launcher, or to all of them."""
         pids = harness.ranks_of(process)
         for victim in rng.choice([[pid] for pid in pids] + [[process.pid], pids + [process.pid]]):
             try:
@@ -320,7 +341,7 @@ class Faults(harness.Case):
         self.assertIn("rank %d" % rank, self.events("rank_lost")[-1]["detail"])
         with open(self.path("run", "log.txt")) as file:
             self.assertIn("gives no sign of life", file.read())
-        self.assert_goes_on()
+        self.assert_resumes()
 
     def test_the_first_rank_stopped_is_named(self):
         self.stop_rank(0)
@@ -348,7 +369,11 @@ class Faults(harness.Case):
         self.assertIn("rank 1", self.exit_record()["reason"])
 
     def test_a_slow_rank_is_named(self):
-        """By what it sleeps, where a busy machine does not hold up the other one for as long: then it sleeps longer. Other rows may name who was held up by others."""
+        """Tests that a slow rank is named.
+
+        The sleep grows as long as a busy machine delays the other rank equally. Rows of metrics may
+        also name other ranks, which the machine delayed.
+        """
         for seconds in (1, 8, 30):
             shutil.rmtree(self.path("run"), ignore_errors=True)
             result = self.run_with(
@@ -370,7 +395,8 @@ class Faults(harness.Case):
         self.assertEqual([(step, said[1]) for step, said in slow], [(6, "1"), (8, "1")])
         for _, said in slow:
             self.assertGreaterEqual(float(said[2]), seconds)
-        # Once, not in each row; where the machine itself made it slow before, the warning came then.
+        # The warning appears once, not in each row. It came earlier if the machine itself slowed
+        # this rank down.
         rows = [
             row["step"] for row in self.events("slow_rank") if row["detail"].startswith("rank 1 ")
         ]
@@ -398,7 +424,7 @@ class Faults(harness.Case):
         self.assertLessEqual(record["step"], 13)
         self.assertIn("signal", record["reason"])
         self.assertEqual(self.errors_of(text), [])
-        self.assert_goes_on()
+        self.assert_resumes()
 
     def test_a_second_job_in_the_folder_is_refused_and_the_first_goes_on(self):
         process, pids, held = self.start_held()
@@ -435,9 +461,10 @@ class Faults(harness.Case):
         self.assertEqual(
             [row["step"] for row in rows], list(range(1, 15)) + list(range(11, STEPS + 1))
         )
+        # the data were not read again
         self.assertAlmostEqual(
             rows[14]["epoch"] - rows[13]["epoch"], rows[1]["epoch"] - rows[0]["epoch"]
-        )  # the data did not go back
+        )
 
     def test_too_many_roll_backs_end_the_run(self):
         result = self.run_with(
@@ -469,11 +496,10 @@ class Faults(harness.Case):
     def test_a_flipped_bit_without_a_checkpoint_ends_the_run(self):
         result = self.run_with("flip rank 1 step 3", "--set", "health.compare_replicas=4 steps")
         self.assertEqual(result.returncode, 77, result.text)
-        self.assertRegex(
-            result.text, r"differ at rank 0 on \S+, rank 1 on"
-        )  # of two nobody can say which
+        # with two ranks there is no majority
+        self.assertRegex(result.text, r"differ at rank 0 on \S+, rank 1 on")
         self.assertEqual(len(self.events("replicas_differ")), 1)
-        self.assert_goes_on()
+        self.assert_resumes()
 
     # Folders and files
 
@@ -486,7 +512,7 @@ class Faults(harness.Case):
         self.assertRegex(self.errors_of(text)[0], r"run/\S+: ")
         harness.wait_for(lambda: not harness.processes_in(self.folder), "all processes gone")
         self.assertFalse(os.path.exists(self.path("run")) and harness.checkpoints(self.path("run")))
-        self.assert_goes_on()
+        self.assert_resumes()
 
     def test_a_run_folder_that_becomes_read_only(self):
         process, pids, held = self.start_held()
@@ -508,7 +534,7 @@ class Faults(harness.Case):
         self.assertIn("Read-only file system", self.errors_of(text)[0])
         self.assertIn(harness.checkpoints(self.path("run"))[0], before)
         self.assert_nothing_left()
-        self.assert_goes_on()
+        self.assert_resumes()
 
     def test_a_newest_checkpoint_that_is_damaged_is_passed_over(self):
         def cut(file, bytes):

@@ -1,4 +1,8 @@
-"""precision.compute = "float16": near float32's losses, one loss scale at every layout and through restarts, steps that only lower it."""
+"""Tests precision.compute = "float16".
+
+Losses are near those of float32. The loss scale is the same at every layout and after restarts.
+Some steps only lower the scale.
+"""
 
 import json
 
@@ -7,7 +11,8 @@ import harness
 FLOAT16 = ("--set", "precision.compute=float16")
 DETERMINISTIC = ("--set", "run.deterministic=true")
 TWELVE = "checkpoints/step_000000012.h5"
-# Far above what any gradient of these models can be seeded with: a loss of 1/64 times it is out of float16's range.
+# A loss scale far too large for these models: 1/64 of it times the loss exceeds the range of
+# float16.
 HUGE = 2**26
 LARGE = (
     "--set",
@@ -53,7 +58,8 @@ class Float16(harness.Case):
         return harness.read_rows(self.path(folder), "train")
 
     def expect_near_float32(self, rate):
-        """20 roundings of 2^-11 on the way of a number, at a rate at which small networks stay near each other."""
+        """Checks losses against float32. Tolerance: 20 roundings of 2^-11, at a rate without
+        divergence."""
         slow = ("--set", "schedule.rate=%g" % rate)
         exact, rounded = self.rows("float32", *slow), self.rows("float16", *slow, *FLOAT16)
         for a, b in zip(exact, rounded, strict=True):
@@ -72,7 +78,7 @@ class Float16(harness.Case):
         self.expect_near_float32(0.001)
 
     def expect_scale_to_settle(self, rows):
-        """Each step that is dropped halves the scale; four that are not double it."""
+        """Checks that each dropped step halves the scale, and that four other steps double it."""
         self.assertEqual(rows[0]["loss_scale"], HUGE)
         good = 0
         for before, after in zip(rows, rows[1:]):
@@ -84,9 +90,8 @@ class Float16(harness.Case):
                 self.assertEqual(
                     after["loss_scale"], before["loss_scale"] * (2 if good % 4 == 0 else 1)
                 )
-        self.assertGreater(
-            sum(row["skipped"] for row in rows), 5
-        )  # as many as end a run whose steps are bad
+        # as many as a run may drop before it ends
+        self.assertGreater(sum(row["skipped"] for row in rows), 5)
         self.assertLess(sum(row["skipped"] for row in rows), len(rows) - 4)
 
     def test_a_scale_that_is_too_large_falls_and_the_run_goes_on(self):
@@ -136,7 +141,8 @@ class Float16(harness.Case):
         self.assertEqual([row["loss_scale"] for row in rows[:8]], [4, 4, 2, 1, 1, 1, 1, 1])
 
     def test_a_restart_gives_the_bits_of_a_run_that_was_never_stopped(self):
-        """The scale falls before the stop, and grows behind it by steps that were counted before."""
+        """Restarts after the scale fell. It grows later, by steps that were counted before the
+        stop."""
         more = (
             *FLOAT16,
             *DETERMINISTIC,
@@ -224,7 +230,10 @@ class Float16(harness.Case):
         )
 
     def test_every_optimizer_takes_the_scale_out(self):
-        """At a scale that fits from the start the update is that of another scale, but for what rounding makes of small gradients."""
+        """Tests each optimizer at two loss scales that fit from the start.
+
+        The updates are equal, except for the rounding of small gradients.
+        """
         self.write("resnet")
         for kind, rate in (("sgd", 0.01), ("adamw", 0.001), ("lars", 0.5), ("lamb", 0.001)):
             more = (

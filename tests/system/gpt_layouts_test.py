@@ -1,4 +1,8 @@
-"""A language model at many layouts: the losses and gradient norms of one rank, whatever is split, sharded, run again or scheduled; the same bits where the deck says so."""
+"""Tests a language model at many layouts.
+
+Splitting, sharding, recomputation and schedules keep the losses and gradient norms of one rank.
+With deterministic = true they keep the bits.
+"""
 
 import os
 import random
@@ -72,7 +76,7 @@ LLAMA = {
     "steps": 8,
 }
 
-# ranks, then what the deck's table [parallel] says; micro and accumulation follow from batch.micro
+# Ranks, then the deck's table [parallel]. micro and accumulation follow from batch.micro.
 LAYOUTS = [
     (2, {"data": 2}),
     (3, {"data": 3}),
@@ -153,7 +157,8 @@ class GptLayouts(unittest.TestCase):
         ]
         for split, count in (("train", 6000), ("validation", 700)):
             text = " ".join(rng.choice(words) for _ in range(count))
-            with open(cls.folder + "/" + split + ".bin", "wb") as file:  # tokens below 99 as uint16
+            # tokens below 99, as uint16
+            with open(cls.folder + "/" + split + ".bin", "wb") as file:
                 for byte in text.encode():
                     file.write(bytes([byte - 32, 0]))
             result = harness.run(
@@ -277,7 +282,7 @@ class GptLayouts(unittest.TestCase):
         )
 
     def test_deterministic_bits(self):
-        """At 1, 2, 4, 8 replicas, with every kind of sharding and with recomputation."""
+        """Tests 1, 2, 4 and 8 replicas, every kind of sharding, and recomputation."""
         form = dict(GPT2, deterministic="true", steps=6)
         more = ("--set", "batch.global=16")
         digests = {}
@@ -299,7 +304,7 @@ class GptLayouts(unittest.TestCase):
         self.assertEqual(len(set(digests.values())), 1, digests)
 
     def test_offload_leaves_every_bit(self):
-        """What lies in host memory is what would lie on the device."""
+        """Tests that state in host memory has the same bits as state on the device."""
         form = dict(GPT2, deterministic="true", steps=6)
         activations, everything = '["activations"]', '["optimizer", "parameters", "activations"]'
         for ranks, parallel, offload in [
@@ -329,7 +334,7 @@ class GptLayouts(unittest.TestCase):
                         self.assertEqual("of the host (" in log.read(), host)
 
     def test_restart_at_other_layouts(self):
-        """A checkpoint of one layout goes on at any other, as if nothing had happened."""
+        """Tests that a checkpoint of one layout resumes at any other one."""
         one = self.rows(self.train(GPT2, 1, {}))
         for (first_ranks, first), (then_ranks, then) in [
             ((8, {"data": 2, "tensor": 2, "pipeline": 2, "shard": "optimizer"}), (3, {"data": 3})),

@@ -1,4 +1,5 @@
-"""h5py and nothing else opens what the program writes; what h5py writes, the program takes."""
+"""Tests that plain h5py reads the files of the program, and that the program reads files of
+h5py."""
 
 import os
 import unittest
@@ -13,7 +14,10 @@ except ImportError:
 
 
 def digest(values):
-    """The contract's digest of a dataset: sum over its elements of splitmix64's finalizer of (bits + (i + 1) * golden ratio)."""
+    """Returns the digest of a dataset (docs/reference/files.md).
+
+    It is the sum over the elements of splitmix64's finalizer of (bits + (i + 1) * golden ratio).
+    """
     x = np.ascontiguousarray(values, np.float32).reshape(-1).view(np.uint32).astype(np.uint64)
     with np.errstate(over="ignore"):
         z = x + np.arange(1, x.size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -79,7 +83,8 @@ class H5py(harness.Case):
             self.assertGreater(count, 60)
 
     def test_the_average_of_the_weights_follows_its_rule(self):
-        """From the weights of each step's checkpoint; a step that is not applied leaves it."""
+        """Computes the average from the weights of each checkpoint. A dropped step leaves it
+        unchanged."""
         decay, steps = 0.8, 6
         self.train(
             "--set",
@@ -95,11 +100,12 @@ class H5py(harness.Case):
             "debug.fault=nan rank 1 step 4",
             ranks=2,
         )
+        # a dropped step writes no checkpoint
         files = [
             h5py.File(self.path("run/checkpoints/step_%09d.h5" % step))
             for step in range(1, steps + 1)
             if step != 4
-        ]  # of a bad step none is written
+        ]
         names = [(group, name) for group in ("model", "buffers") for name in files[0][group]]
         self.assertEqual({name for _, name in names}, set(files[0]["ema"]))
         for before, after in zip(files, files[1:]):

@@ -1,4 +1,8 @@
-"""What the system tests share: small datasets, decks, runs under mpirun, and reading what a run left. Standard library only."""
+"""Helpers of the system tests: small datasets, decks, runs under mpirun, and readers for their
+results.
+
+Uses only the standard library.
+"""
 
 import concurrent.futures
 import contextlib
@@ -17,19 +21,18 @@ import time
 import unittest
 
 SKIP = 77
-PATIENCE = 900  # seconds: what takes longer stands still. Far above what the slowest machine takes
+PATIENCE = 900  # seconds: the limit for hanging programs, far above the time of the slowest machine
 TRIREME = os.environ.get("TRIREME", "")
 MPIEXEC = os.environ.get("MPIEXEC", "mpirun")
-# The device that Case.train() trains on: that of the deck; or all tests of a file on another one, by hand.
+# The device of Case.train(): that of the deck, or another one for all tests of a file, set by hand.
 DEVICE = {
     "": (),
     "emulated": ("--allow-faults", "--set", "debug.device=emulated"),
     "cuda": ("--set", "run.device=cuda"),
 }[os.environ.get("TRIREME_TEST_DEVICE", "")]
 
-signal.signal(
-    signal.SIGHUP, signal.SIG_DFL
-)  # for the programs that tests start, also where the tests run under nohup
+# For the programs that tests start, also if the tests run under nohup.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def skip(why):
@@ -38,16 +41,17 @@ def skip(why):
 
 
 def environment(threads=1, **extra):
-    """Enough for mpirun as root with more ranks than cores, idle ranks yielding; and what `extra` says."""
+    """Returns the environment for mpirun: root, more ranks than cores, yielding idle ranks, and
+    `extra`."""
     env = dict(os.environ)
     env.update(
         OMPI_ALLOW_RUN_AS_ROOT="1",
         OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
         OMPI_MCA_rmaps_base_oversubscribe="1",
         PRTE_MCA_rmaps_default_mapping_policy=":oversubscribe",
-        PRTE_MCA_mapby=":oversubscribe",  # as Open MPI 5 and 6 call it
+        PRTE_MCA_mapby=":oversubscribe",  # the name in Open MPI 5 and 6
         OMPI_MCA_mpi_yield_when_idle="1",
-        OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not know
+        OMPI_MCA_orte_execute_quiet="1",  # mpirun -q of Open MPI 4, an option that 6 does not have
         OMPI_MCA_hwloc_base_binding_policy="none",
         OMP_NUM_THREADS=str(threads),
         OMP_PROC_BIND="false",
@@ -58,7 +62,8 @@ def environment(threads=1, **extra):
 
 @functools.cache
 def has_hydra():
-    """Whether the launcher is hydra, that of MPICH and what descends from it; else it is Open MPI's."""
+    """Returns whether the launcher is hydra (MPICH and its derivatives). Otherwise it is Open
+    MPI's."""
     return (
         "HYDRA"
         in subprocess.run(
@@ -72,12 +77,16 @@ def has_hydra():
 
 
 def code_of_killed():
-    """The launcher's exit code where a rank was killed."""
+    """Returns the exit code of the launcher if a rank is killed."""
     return 9 if has_hydra() else 137
 
 
 def ended_by_hdf5(result):
-    """Whether HDF5 itself ended the process: with assertions, as some distributions build it (it then names __assert_fail), HDF5 2 stops at a failed write where it else returns an error."""
+    """Returns whether HDF5 itself ended the process.
+
+    HDF5 2 aborts at a failed write if it is built with assertions, as by some distributions; its
+    message names __assert_fail. Otherwise it returns an error.
+    """
     if result.returncode in (0, 1, 2) or not re.search(
         r"H5\w+\.c:\d+: \w+: Assertion", result.text
     ):
@@ -96,7 +105,8 @@ def command(*arguments, ranks=1):
 
 
 def run(*arguments, ranks=1, cwd=None, threads=1, timeout=PATIENCE, env={}):
-    """Runs the program to its end. Returns an object with returncode, stdout, stderr, and both together as `text`."""
+    """Runs the program to its end. The result has returncode, stdout, stderr, and both together as
+    `text`."""
     result = subprocess.run(
         command(*arguments, ranks=ranks),
         cwd=cwd,
@@ -113,7 +123,7 @@ def run(*arguments, ranks=1, cwd=None, threads=1, timeout=PATIENCE, env={}):
 
 
 def start(*arguments, ranks=1, cwd=None, threads=1, env={}):
-    """Starts the program, and does not wait for it."""
+    """Starts the program and returns at once."""
     return subprocess.Popen(
         command(*arguments, ranks=ranks),
         cwd=cwd,
@@ -126,7 +136,7 @@ def start(*arguments, ranks=1, cwd=None, threads=1, env={}):
 
 
 def state_of(pid):
-    """(state, parent) of a process; None where there is none."""
+    """Returns (state, parent) of a process, or None if it does not exist."""
     try:
         with open("/proc/%d/stat" % pid) as file:
             fields = file.read().rsplit(")", 1)[1].split()
@@ -136,7 +146,11 @@ def state_of(pid):
 
 
 def ranks_of(process):
-    """Process ids of the ranks of a started program: the launcher's children (mpirun gives each a process group of its own), of hydra those of its part on this host; or itself."""
+    """Returns the process ids of the ranks of a started program.
+
+    They are the children of the launcher (mpirun makes a process group for each), or with hydra
+    those of its proxy on this host. Without a launcher it is the process itself.
+    """
     if process.args[0] != MPIEXEC:
         return [process.pid]
     states = {int(name): state_of(int(name)) for name in os.listdir("/proc") if name.isdigit()}
@@ -149,7 +163,7 @@ def ranks_of(process):
 
 
 def wait_for(condition, what):
-    """Waits until the condition holds, with an end for what hangs."""
+    """Waits until the condition holds. Fails after a time limit."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         if time.monotonic() > deadline:
@@ -158,8 +172,11 @@ def wait_for(condition, what):
 
 
 def start_held(*arguments, step=12, ranks=1, cwd=None, env={}):
-    """Starts a run whose rank 0 stops itself at the begin of a step and so holds up all, and waits until it does: a moment that no machine is too slow for.
-    Returns the process, the ids of its ranks, and that of rank 0; end_of() lets it go on."""
+    """Starts a run whose rank 0 stops itself at the beginning of a step, and waits for that.
+
+    The other ranks wait for rank 0, so no machine is too slow for this moment. Returns the process,
+    the ids of its ranks, and that of rank 0. end_of() lets it continue.
+    """
     process = start(
         *arguments,
         "--allow-faults",
@@ -189,7 +206,7 @@ def start_held(*arguments, step=12, ranks=1, cwd=None, env={}):
 
 
 def end_of(process, held):
-    """What it printed until its end, once the rank that held it up goes on."""
+    """Lets the stopped rank continue, and returns the output up to the end."""
     os.kill(held, signal.SIGCONT)
     text, _ = process.communicate(timeout=PATIENCE)
     return text
@@ -200,7 +217,7 @@ def alive(pids):
 
 
 def processes_in(folder):
-    """Processes whose working folder is this one or below it."""
+    """Returns the processes whose working folder is this one or below it."""
 
     def is_in(name):
         try:
@@ -212,7 +229,7 @@ def processes_in(folder):
 
 
 def kill(process):
-    """SIGKILL to the ranks and to their launcher, as a scheduler or a power cut does it; waits until all of them are dead."""
+    """Sends SIGKILL to the ranks and their launcher, and waits until all of them are dead."""
     pids = ranks_of(process) + [process.pid]
     for pid in pids:
         try:
@@ -234,7 +251,10 @@ def write_idx(path, extents, data):
 
 
 def make_dataset(folder, samples, size=12, classes=5, seed=1, shards=2):
-    """Shards of noisy images whose brightness pattern tells their class: something a small network learns in a few steps."""
+    """Makes shards of noisy images whose brightness pattern depends on their class.
+
+    A small network learns them within a few steps.
+    """
     rng = random.Random(seed)
     images, labels = bytearray(), bytearray()
     for i in range(samples):
@@ -297,7 +317,7 @@ tensorboard = false
 """
 
 
-# A small language model of bytes; its text is made by make_text().
+# A small language model of bytes. make_text() makes its text.
 GPT_DECK = """
 [run]
 name = "gpt"
@@ -340,7 +360,7 @@ tensorboard = false
 
 
 def make_text(folder, words=1500, seed=1):
-    """Datasets of bytes, folder/train and folder/validation."""
+    """Makes datasets of bytes in folder/train and folder/validation."""
     rng = random.Random(seed)
     os.makedirs(folder)
     with open(folder + "/text", "w") as file:
@@ -376,7 +396,8 @@ def read_rows(folder, kind=None):
 
 
 def rows_so_far(folder, kind=None):
-    """Of a run that goes on or was killed: its folder may not be there yet, its last line be half written."""
+    """Returns the rows of a running or killed run. The folder may be missing, the last line
+    incomplete."""
     try:
         with open(os.path.join(folder, "metrics.jsonl")) as file:
             rows = [json.loads(line) for line in file if line.endswith("\n")]
@@ -390,7 +411,7 @@ def row_count(folder, kind=None):
 
 
 def last_by_step(rows):
-    """After a restart steps appear again: the last row of a step counts."""
+    """Returns the last row of each step. After a restart steps appear again."""
     return {row["step"]: row for row in rows}
 
 
@@ -412,7 +433,7 @@ def checkpoints(folder):
 
 
 class Case(unittest.TestCase):
-    """A test in a folder of its own with a deck and small datasets."""
+    """A test with its own folder, a deck and small datasets."""
 
     samples = 640
 
@@ -454,7 +475,7 @@ class Case(unittest.TestCase):
         )
 
     def preloaded(self, name, source):
-        """A library that stands before the C library, of this source."""
+        """Compiles a library from this source and returns the environment that preloads it."""
         compiler = shutil.which("cc") or shutil.which("gcc")
         if not compiler:
             self.skipTest("no C compiler")
@@ -484,8 +505,11 @@ class Case(unittest.TestCase):
 
 
 def main(at_once):
-    """Runs the tests of the script that was started, or those it names (Class.test), so many at once in threads: tests that mostly wait for processes of their
-    own, in folders of their own. Nothing that one test changes may be seen by another. What failed is printed last.
+    """Runs the tests of the started script, or those named on its command line (Class.test), in
+    threads.
+
+    At most `at_once` tests run at the same time. They mostly wait for their own processes, in their
+    own folders. No test may see changes of another one. Failures are printed last.
     """
     script = sys.modules["__main__"]
     loader = unittest.defaultTestLoader

@@ -1,5 +1,8 @@
-"""Several hosts on one: network and UTS namespaces joined by a bridge, and mpirun over them. Everything is inside a network namespace of the test itself, so
-that nothing of the machine's own network is touched and the kernel removes all of it with the last process. Needs root, util-linux and iproute2.
+"""Simulates several hosts on one: network and UTS namespaces joined by a bridge, and mpirun over
+them.
+
+Everything is inside one network namespace of the test, so the machine's own network is not touched.
+The kernel removes it with the last process. Needs root, util-linux and iproute2.
 """
 
 import errno
@@ -13,11 +16,12 @@ import time
 import harness
 
 MARK = "TRIREME_TEST_HOSTS"
-# Of those set aside for documentation (RFC 5737): no real network has them, and outside of the test's namespace they do not exist.
+# Addresses reserved for documentation (RFC 5737). No real network has them; outside of the test's
+# namespace they do not exist.
 ADDRESS = "192.0.2.%d"
 
 AGENT = """#!/bin/sh
-# What mpirun takes for ssh: HOST COMMAND..., of hydra -x HOST COMMAND...
+# Replaces ssh for mpirun: HOST COMMAND..., or -x HOST COMMAND... for hydra.
 [ "$1" != -x ] || shift
 read -r pid < "${0%/*}/$1.pid" || exit 255
 shift
@@ -37,7 +41,7 @@ def call(*words):
 
 
 def enter():
-    """Starts this program again in a network namespace of its own; skips the test where there is none to be had."""
+    """Restarts this program in its own network namespace. Skips the test if none can be made."""
     if os.environ.get(MARK):
         return
     if os.geteuid() != 0:
@@ -45,7 +49,10 @@ def enter():
     for program in ("unshare", "nsenter", "ip"):
         if not shutil.which(program):
             harness.skip("no %s on this machine" % program)
-    trial = "ip link add trial type veth peer name other && ip link add bridge type bridge && unshare --net --uts hostname trial"
+    trial = (
+        "ip link add trial type veth peer name other && ip link add bridge type bridge && unshare "
+        "--net --uts hostname trial"
+    )
     probe = subprocess.run(
         ["unshare", "--net", "sh", "-c", trial],
         stdin=subprocess.DEVNULL,
@@ -60,7 +67,7 @@ def enter():
 
 
 class Host:
-    """One of them: a process that keeps the namespaces, and all processes in them."""
+    """One host: a process that keeps the namespaces, and all processes in them."""
 
     def __init__(self, name, number, folder):
         self.name, self.address = name, ADDRESS % number
@@ -102,7 +109,7 @@ class Host:
         call(*self.inside(), *words)
 
     def processes(self):
-        """Process ids, without the keeper's."""
+        """Returns the process ids, without that of the keeper."""
         found = []
         for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
             try:
@@ -117,7 +124,7 @@ class Host:
         return found
 
     def signal_all(self, number):
-        """To every process of the host, as often as new ones are found."""
+        """Sends a signal to every process of the host, until no new ones are found."""
         done = set()
         while set(self.processes()) - done:
             for pid in set(self.processes()) - done:
@@ -131,7 +138,8 @@ class Host:
         call("ip", "link", "set", self.link, state)
 
     def reaches(self, other):
-        """Whether the network goes through to another host, where nobody listens: it refuses at once."""
+        """Returns whether the network reaches another host: nobody listens there, so it refuses at
+        once."""
         probe = (
             "import socket, sys\nsys.exit(0 if socket.socket().connect_ex((%r, 9)) == %d else 1)"
             % (other.address, errno.ECONNREFUSED)
@@ -150,7 +158,8 @@ class Host:
 
 
 class Hosts:
-    """Hosts by these names on one switch. A program is started on the first of those it is to run on, as a batch script is."""
+    """Hosts with these names on one switch. A program starts on the first of its hosts, like a
+    batch script."""
 
     def __init__(self, names, folder):
         self.folder = folder
@@ -166,8 +175,9 @@ class Hosts:
     def __getitem__(self, name):
         return self.hosts[name]
 
-    def start(self, names, *arguments, ranks_each=1, cwd=None):
-        """Starts the program on hosts, so many ranks on each in this order, and does not wait for it."""
+    def start(self, names, *arguments, ranks_per_host=1, cwd=None):
+        """Starts the program with `ranks_per_host` ranks on each host in this order, and returns at
+        once."""
         env = harness.environment()
         env.update(
             OMPI_MCA_plm="rsh",
@@ -188,9 +198,9 @@ class Hosts:
         launcher = [
             harness.MPIEXEC,
             "-n",
-            str(ranks_each * len(names)),
+            str(ranks_per_host * len(names)),
             *by_name,
-            ",".join("%s:%d" % (name, ranks_each) for name in names),
+            ",".join("%s:%d" % (name, ranks_per_host) for name in names),
         ]
         return subprocess.Popen(
             self.hosts[names[0]].inside() + launcher + [harness.TRIREME, *map(str, arguments)],

@@ -1,5 +1,8 @@
-"""Training over two hosts (tests/system/hosts.py): the bits of one host, and what becomes of a run one of whose hosts is cut off, frozen or dead. With -v it
-says how long each took."""
+"""Tests training over two hosts (tests/system/hosts.py).
+
+The results have the bits of one host. One of the hosts is cut off, frozen or killed. With -v the
+script prints the duration of each test.
+"""
 
 import concurrent.futures
 import json
@@ -12,8 +15,9 @@ import unittest
 import harness
 import hosts
 
-DEADLINE = 4  # seconds without a sign of life: less than a busy machine lets a process wait for would blame a healthy host
-# At one rate, so that the last step, which is known at the end only, changes none before it.
+# seconds without heartbeat. A shorter one could blame a healthy host on a busy machine
+DEADLINE = 4
+# A constant rate: the final step, which is known only at the end, changes no earlier one.
 ARGUMENTS = (
     "--set",
     "schedule.kind=constant",
@@ -28,8 +32,8 @@ ARGUMENTS = (
     "--set",
     "health.watchdog=%d seconds" % DEADLINE,
 )
-# No end before what is done to a host. Steps of a second, of which one is known by then: a rank may stand still for ten times as long, so that it is the
-# silence that is noticed.
+# The run does not end before the host is disturbed. Its steps take a second, and one of them is
+# known by then. A rank may stall for ten times as long, so the missing heartbeat is noticed first.
 ENDLESS = (
     "--set",
     "run.stop=1000000 steps",
@@ -65,7 +69,7 @@ class SeveralHosts(harness.Case):
         text, _ = process.communicate(timeout=harness.PATIENCE)
         self.assertEqual(process.returncode, 0, text)
 
-    def start(self, names, run, *more, ranks_each=1):
+    def start(self, names, run, *more, ranks_per_host=1):
         return self.hosts.start(
             names,
             "train",
@@ -74,7 +78,7 @@ class SeveralHosts(harness.Case):
             "run.folder=" + run,
             *ARGUMENTS,
             *more,
-            ranks_each=ranks_each,
+            ranks_per_host=ranks_per_host,
             cwd=self.folder
         )
 
@@ -90,7 +94,10 @@ class SeveralHosts(harness.Case):
         )
 
     def disturbed(self, what):
-        """A run over two hosts, the second of which is disturbed. The job ends, names that host, leaves nothing behind, and goes on later. Returns the step of its end."""
+        """Disturbs the second of two hosts and returns the step at which the run ended.
+
+        The job ends, names that host and leaves nothing behind. A later start resumes.
+        """
         names = ("first-" + what, "second-" + what)
         process = self.start(names, what, *ENDLESS)
         try:
@@ -111,9 +118,8 @@ class SeveralHosts(harness.Case):
         finally:
             process.kill()
         self.assertNotIn(process.returncode, (0, 75), text)
-        if what != "dead" or os.path.exists(
-            self.path(what, "exit.json")
-        ):  # the launcher may hear of dead processes first
+        # the launcher may notice dead processes first
+        if what != "dead" or os.path.exists(self.path(what, "exit.json")):
             said = [line for line in text.splitlines() if line.startswith("error:")]
             self.assertEqual(len(said), 1, text)
             self.assertRegex(said[0], r"rank 1 on second-%s gives no sign of life for \d" % what)
@@ -162,7 +168,7 @@ class SeveralHosts(harness.Case):
 
     def test_two_hosts_have_the_bits_of_one(self):
         self.finish(self.start(("alpha", "beta"), "two", *self.until(24)))
-        self.finish(self.start(("alpha",), "one", *self.until(24), ranks_each=2))
+        self.finish(self.start(("alpha",), "one", *self.until(24), ranks_per_host=2))
         self.assertEqual(
             harness.digest(self.checkpoint("two", 24)), harness.digest(self.checkpoint("one", 24))
         )

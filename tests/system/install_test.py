@@ -1,4 +1,4 @@
-"""`cmake --install` gives a tree that may be moved: it trains there, and its job scripts find its program."""
+"""Tests `cmake --install`: the installed tree may be moved, trains, and its job scripts find it."""
 
 import os
 import pathlib
@@ -24,7 +24,7 @@ class Install(harness.Case):
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        os.makedirs(cls.shared + "/moved to")  # a space too
+        os.makedirs(cls.shared + "/moved to")  # the name has a space
         os.rename(cls.shared + "/made/here", cls.shared + "/moved to/there")
         cls.tree = cls.shared + "/moved to/there"
         cls.program = cls.tree + "/bin/trireme"
@@ -38,8 +38,9 @@ class Install(harness.Case):
             "share/trireme/slurm/pbs/chain.sh",
             "share/trireme/slurm/sites/generic.sh",
             "share/trireme/inputs/smoke/mlp.toml",
+            "share/trireme/README.md",
             "share/trireme/docs/contract.md",
-            "share/trireme/docs/LICENSE",
+            "share/trireme/LICENSE",
         ):
             self.assertTrue(os.path.isfile(os.path.join(self.tree, name)), name)
         for name in ("train_64nodes.sh", "chain.sh", "pbs/chain.sh", "flux/chain.sh"):
@@ -73,20 +74,22 @@ class Install(harness.Case):
         )
 
     def test_its_job_scripts_find_its_program(self):
-        """Through chain.sh and the job script, with little programs in the place of Slurm's."""
+        """Starts chain.sh and the job script, with small programs that replace Slurm's."""
         os.makedirs(self.path("bin"))
         for name, text in {
             "sbatch": 'printf "%s\\n" "$@" >job; echo 7',
             "scancel": "true",
             "scontrol": "false",
-            "srun": 'while [[ $1 == -* ]]; do shift; done; [ $# -gt 0 ] || exit 1; echo "$1" >launched; exec "%s" -n 2 "$@"'
+            "srun": (
+                'while [[ $1 == -* ]]; do shift; done; [ $# -gt 0 ] || exit 1; echo "$1" '
+                '>launched; exec "%s" -n 2 "$@"'
+            )
             % harness.MPIEXEC,
         }.items():
             pathlib.Path(self.path("bin", name)).write_text("#!/bin/bash\n" + text + "\n")
             os.chmod(self.path("bin", name), 0o755)
-        environment = harness.environment(
-            PRTE_MCA_ras="^slurm"
-        )  # Open MPI 5 and 6 would ask this Slurm for its nodes
+        # Open MPI 5 and 6 would ask this Slurm for its nodes.
+        environment = harness.environment(PRTE_MCA_ras="^slurm")
         environment.pop("TRIREME", None)
         environment["PATH"] = self.path("bin") + ":" + environment["PATH"]
 

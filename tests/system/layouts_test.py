@@ -1,4 +1,4 @@
-"""One deck at 1, 2 and 4 ranks: the same losses to rounding; the same bits where the deck says so."""
+"""Tests one deck at 1, 2 and 4 ranks: equal losses up to rounding, equal bits if deterministic."""
 
 import harness
 
@@ -23,7 +23,11 @@ class Layouts(harness.Case):
         return harness.losses(self.path(folder))
 
     def check_close(self, steps, rate, name):
-        """Another order of additions changes last bits, and batch norm of small batches amplifies them, hence few steps at the deck's rate and more at a tenth."""
+        """Checks losses against one rank.
+
+        Another order of additions changes the last bits, and batch norm of small batches amplifies
+        them. Hence few steps at the deck's rate, and more at a tenth of it.
+        """
         plain = ("--set", "run.deterministic=false")
         one = self.losses_at(1, steps, rate, name, *plain)
         self.assertEqual(len(one), steps)
@@ -41,7 +45,8 @@ class Layouts(harness.Case):
         self.check_close(20, 0.01, "tenth")
 
     def test_three_replicas_agree_to_rounding_over_the_first_steps(self):
-        """No power of two: gradients are added in another order than at one rank."""
+        """Tests a number of ranks that is no power of two: the order of additions differs from one
+        rank."""
         plain = ("--set", "run.deterministic=false", "--set", "batch.global=48")
         for a, b in zip(
             self.losses_at(1, 4, 0.01, "three", *plain),

@@ -1,7 +1,10 @@
-"""Measures what faults cost: how long until the job has ended, how many steps are lost, how long the next start takes to make them again. Prints the table of
-docs/reliability.md. Not a test: faults_test.py holds codes, lines and bits. Run it on a machine that does nothing else.
+"""Measures the cost of faults, for the table of docs/reliability.md.
 
-  TRIREME=build/release/bin/trireme python3 tests/system/measure_faults.py [PART OF A FAULT'S NAME ...]
+For each fault: seconds until the job has ended, number of lost steps, and seconds until the next
+start has made them again. This is not a test: faults_test.py checks exit codes, lines and bits. Run
+it on an idle machine.
+
+  TRIREME=build/release/bin/trireme python3 tests/system/measure_faults.py [PART OF A NAME ...]
 """
 
 import argparse
@@ -18,11 +21,8 @@ import harness
 from safe_harbour_test import libc
 
 MS_RDONLY, MS_REMOUNT, MS_BIND = 1, 32, 4096
-EVERY, AT, STEPS = (
-    10,
-    27,
-    60,
-)  # a checkpoint each EVERY steps; the fault is in step AT, or in the checkpoint of step AT + 3
+# A checkpoint every EVERY steps. The fault is in step AT, or in the checkpoint of step AT + 3.
+EVERY, AT, STEPS = (10, 27, 60)
 ARGUMENTS = (
     "--set",
     "run.stop=%d steps" % STEPS,
@@ -42,15 +42,17 @@ ARGUMENTS = (
 @dataclasses.dataclass
 class Fault:
     name: str
-    fault: str = ""  # debug.fault
+    fault: str = ""  # the deck key debug.fault
     act: object = (
-        None  # what is done to the run after step AT, at which rank 0 holds it: act(case, process, ids of its ranks, of which the first holds it)
+        # Disturbs the run after step AT, where rank 0 stops itself: act(case, process, ids of its
+        # ranks, of which the first one is stopped).
+        None
     )
     damage: object = (
-        None  # what is done to the newest checkpoint between a run that ended at step AT and the next start
+        None  # Damages the newest checkpoint after a run ended at step AT, before the next start.
     )
-    before: object = None  # what stands before the run begins: before(case)
-    after: object = None  # what is mended before the next start: after(case)
+    before: object = None  # prepares the run: before(case)
+    after: object = None  # repairs the damage before the next start: after(case)
     ranks: int = 2
     more: tuple = ()
 
@@ -95,7 +97,7 @@ def unmount(case):
 
 
 def give_a_small_disk(case):
-    """Room for two checkpoints, and not for a third."""
+    """Makes a disk with space for two checkpoints, but not for a third."""
     case.train(*ARGUMENTS, "--set", "run.folder=size", "--set", "run.stop=%d steps" % EVERY)
     size = os.path.getsize(case.path("size/checkpoints/step_%09d.h5" % EVERY))
     os.makedirs(case.path("run"))
@@ -159,7 +161,7 @@ FAULTS = [
 
 
 class Watcher:
-    """When the newest row of a run's steps came, and the highest step that came so far."""
+    """Records the time of the newest row of a run, and the highest step so far."""
 
     def __init__(self, folder):
         self.folder, self.at, self.step, self.ending = folder, time.monotonic(), 0, False
@@ -172,7 +174,8 @@ class Watcher:
                 steps = [row["step"] for row in harness.read_rows(self.folder, "train")]
                 if steps and steps[-1] != self.step:
                     self.at, self.step = time.monotonic(), steps[-1]
-            except (OSError, ValueError):  # not there yet, or a line half written
+            # The file does not exist yet, or its last line is incomplete.
+            except (OSError, ValueError):
                 pass
             time.sleep(0.01)
 
@@ -193,7 +196,7 @@ def newest(case):
 
 
 def measure(case, fault):
-    """One row of the table."""
+    """Returns one row of the table."""
     first = (
         fault.damage is not None
         and ("--set", "run.stop=%d steps" % AT, "--set", "schedule.length=%d steps" % STEPS)
@@ -236,6 +239,7 @@ def measure(case, fault):
         return [fault.name, code, *within(case)]
     if fault.damage:
         fault.damage(case.path("run/checkpoints", harness.checkpoints(case.path("run"))[-1]))
+        # The damaged checkpoint was set aside and now has another name.
         case.train(
             *ARGUMENTS,
             "--set",
@@ -243,7 +247,7 @@ def measure(case, fault):
             "--set",
             "schedule.length=%d steps" % STEPS,
             ranks=fault.ranks
-        )  # what it was before is set aside now
+        )
         restarts = [
             row["step"]
             for row in harness.read_rows(case.path("run"), "event")
@@ -276,7 +280,8 @@ def measure(case, fault):
 
 
 def within(case):
-    """Of a fault that the run itself gets over: the step at which it was seen, and the steps made in vain."""
+    """For faults that a run survives: returns the step that detected it, and the number of wasted
+    steps."""
     rows = [
         row
         for row in harness.read_rows(case.path("run"), "event")

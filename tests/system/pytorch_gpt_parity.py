@@ -1,12 +1,17 @@
 #!/usr/bin/env python3
-"""Trireme's language models against PyTorch's: losses and gradient norms of twenty steps from the same weights on the same tokens.
+"""Compares Trireme's language models with PyTorch's.
 
-  pytorch_gpt_parity.py --trireme build/release/bin/trireme      against the kept numbers (needs no PyTorch)
-  pytorch_gpt_parity.py --trireme ... --torch                    against PyTorch run now, in float32
-  pytorch_gpt_parity.py --make-reference tests/system/reference/gpt_parity.json   runs PyTorch in float32 and float64 and keeps the float64 numbers
+Losses and gradient norms of twenty steps, from the same weights on the same tokens:
 
-Weights and tokens come from Python's own generator, so that every side makes the same numbers by itself (as in pytorch_parity.py). Exit
-status: 0 agrees, 1 differs, 77 what it needs is missing.
+  pytorch_gpt_parity.py --trireme build/release/bin/trireme
+      against the stored numbers (needs no PyTorch)
+  pytorch_gpt_parity.py --trireme ... --torch
+      against PyTorch, started now in float32
+  pytorch_gpt_parity.py --make-reference tests/system/reference/gpt_parity.json
+      runs PyTorch in float32 and float64 and stores the float64 numbers
+
+Weights and tokens come from Python's own generator, so every side makes the same numbers (as in
+pytorch_parity.py). Exit status: 0 equal, 1 different, 77 a package is missing.
 """
 
 import argparse
@@ -24,7 +29,8 @@ from pytorch_parity import SKIPPED, have_torch, run_program, write_safetensors
 
 STEPS, GLOBAL, MICRO = 20, 8, 4
 LAYERS, HEADS, WIDTH, CONTEXT, VOCABULARY = 3, 4, 64, 48, 101
-TOLERANCE = 2e-4  # --make-reference refuses cases in which float32 itself differs from float64 by more than half of it
+# --make-reference refuses cases in which float32 differs from float64 by more than half of this.
+TOLERANCE = 2e-4
 FORMS = {
     "gpt2": {
         "deck": 'positions = "learned"\nnorm = "layer"\nmlp = "gelu"\ntie_embeddings = true',
@@ -33,7 +39,9 @@ FORMS = {
         "mlp_width": 4 * WIDTH,
     },
     "llama": {
-        "deck": 'positions = "rope"\nnorm = "rms"\nmlp = "swiglu"\nkv_heads = 2\ntie_embeddings = false',
+        "deck": (
+            'positions = "rope"\nnorm = "rms"\nmlp = "swiglu"\nkv_heads = 2\ntie_embeddings = false'
+        ),
         "tied": False,
         "kv_heads": 2,
         "mlp_width": 192,
@@ -90,7 +98,11 @@ def tensor_shapes(form):
 
 
 def initial_tensors(form):
-    """{name: (shape, float32 values)}: matrices uniform of standard deviation 0.05, vectors near what they start from, so that each has a say."""
+    """Returns {name: (shape, float32 values)}.
+
+    Matrices are uniform with a standard deviation of 0.05, vectors are near their usual initial
+    values. So every tensor contributes.
+    """
     tensors = {}
     for name, shape in tensor_shapes(form).items():
         draw = random.Random(zlib.crc32(name.encode())).random
@@ -106,7 +118,8 @@ def initial_tensors(form):
 
 
 def tokens():
-    """STEPS * GLOBAL samples of one shard: a walk over the vocabulary, so that there is something to learn."""
+    """Returns STEPS * GLOBAL samples of one shard: a random walk over the vocabulary, which can be
+    learned."""
     draw = random.Random(20260302).random
     walk, at = [], 0
     for _ in range(STEPS * GLOBAL * CONTEXT + 1):
@@ -115,7 +128,7 @@ def tokens():
     return walk
 
 
-# --- Trireme's side -------------------------------------------------------------------------------------------------------------------------
+# --- Trireme's side -----------------------------------------------------------------------------
 
 
 def deck(folder, name, form, optimizer):
@@ -194,11 +207,11 @@ def train_trireme(trireme, folder, form, optimizer):
     }
 
 
-# --- PyTorch's side -------------------------------------------------------------------------------------------------------------------------
+# --- PyTorch's side -----------------------------------------------------------------------------
 
 
 def update(torch, optimizer, rule, step, weight, gradient, slots):
-    """One tensor's update by docs/contract.md, section 7."""
+    """Updates one tensor by the rules of docs/reference/numerics.md."""
     matrix = weight.dim() > 1
     decay = rule["weight_decay"] if matrix else 0.0
     if optimizer in ("sgd", "lars"):
@@ -289,7 +302,7 @@ def train_torch(form, optimizer, dtype_name="float32"):
     return {"losses": losses, "norms": norms}
 
 
-# --- the comparison -------------------------------------------------------------------------------------------------------------------------
+# --- the comparison -----------------------------------------------------------------------------
 
 
 def largest_difference(a, b):
@@ -306,7 +319,8 @@ def make_reference(path, cases):
         single, double = (train_torch(form, optimizer, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
         print(
-            f"{form} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.4f} -> {double['losses'][-1]:.4f}",
+            f"{form} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; "
+            f"loss {double['losses'][0]:.4f} -> {double['losses'][-1]:.4f}",
             flush=True,
         )
         if difference > TOLERANCE / 2:
@@ -335,7 +349,8 @@ def main():
     cases = [(form, optimizer) for form in FORMS for optimizer in OPTIMIZERS]
     if (arguments.torch or arguments.make_reference) and not have_torch():
         print(
-            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip install torch numpy)"
+            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip "
+            "install torch numpy)"
         )
         return SKIPPED
     if arguments.make_reference:
@@ -357,13 +372,16 @@ def main():
             difference = largest_difference(found, expected)
             failed = failed or not difference <= TOLERANCE
             print(
-                f"{form} {optimizer}: largest relative difference {difference:.1e} (allowed {TOLERANCE:.0e}): {'agrees' if difference <= TOLERANCE else 'DIFFERS'}",
+                f"{form} {optimizer}: largest relative difference {difference:.1e} (allowed "
+                f"{TOLERANCE:.0e}): {'agrees' if difference <= TOLERANCE else 'DIFFERS'}",
                 flush=True,
             )
             if not difference <= TOLERANCE:
                 for step in range(STEPS):
                     print(
-                        f"  step {step + 1}: loss {found['losses'][step]} and {expected['losses'][step]}, norm {found['norms'][step]} and {expected['norms'][step]}"
+                        f"  step {step + 1}: loss {found['losses'][step]} and "
+                        f"{expected['losses'][step]}, norm {found['norms'][step]} and "
+                        f"{expected['norms'][step]}"
                     )
     return 1 if failed else 0
 

@@ -1,14 +1,21 @@
 #!/usr/bin/env python3
-"""Trireme's first ten steps against PyTorch's, from the same weights on the same data (figures and reasons: docs/correctness.md).
+"""Compares Trireme's first ten steps with PyTorch's, from the same weights on the same data.
 
-  pytorch_parity.py --trireme build/release/bin/trireme          against the kept numbers (needs no PyTorch)
-  pytorch_parity.py --trireme ... --torch                        against PyTorch run now, in float32
-  pytorch_parity.py --make-reference tests/system/reference/parity.json   runs PyTorch in float32 and float64 and keeps the float64 losses
+docs/correctness.md has the results and the reasons.
 
-Also tried, against ResNet-8's numbers: decks with a wrong rule, each of which must differ by more than the tighter bound that the right one keeps.
+  pytorch_parity.py --trireme build/release/bin/trireme
+      against the stored numbers (needs no PyTorch)
+  pytorch_parity.py --trireme ... --torch
+      against PyTorch, started now in float32
+  pytorch_parity.py --make-reference tests/system/reference/parity.json
+      runs PyTorch in float32 and float64 and stores the float64 losses
 
-Weights and data come from Python's own generator (random.random, whose sequence is guaranteed from version to version), so every side
-makes the same numbers by itself. Exit status: 0 agrees, 1 differs, 77 what it needs is missing.
+Decks with a wrong rule are also compared with ResNet-8's numbers. Each must differ by more than the
+tighter bound that the right deck keeps.
+
+Weights and data come from Python's own generator (random.random, whose sequence is guaranteed in
+all versions), so every side makes the same numbers. Exit status: 0 equal, 1 different, 77 a package
+is missing.
 """
 
 import argparse
@@ -29,8 +36,11 @@ STEPS, GLOBAL, MICRO = 10, 128, 64
 SIDE, CLASSES = 14, 10
 TRAINED, EVALUATED = STEPS * GLOBAL, 256
 MEAN, STD = 0.5, 0.25
-TOLERANCE = 1e-4  # float32 itself differs from float64 by less than three quarters of this here: --make-reference refuses more
-TIGHT = 1e-5  # ResNet-8 with lars keeps this (float32: 1e-7), so that wrong rules, which move a loss by 3e-5 and more, show
+# --make-reference refuses cases in which float32 differs from float64 by more than three quarters
+# of this.
+TOLERANCE = 1e-4
+# ResNet-8 with lars keeps this bound (float32: 1e-7). Wrong rules change a loss by at least 3e-5.
+TIGHT = 1e-5
 WRONG_RULES = [
     ("resnet8", "lars", {"weight_decay": 0.0}),
     ("resnet8", "lars", {"momentum": 0.89}),
@@ -38,8 +48,9 @@ WRONG_RULES = [
 ]
 
 MODELS = {"resnet8": {"depth": 8, "width": 16}, "resnet18": {"depth": 18, "width": 64}}
-# From gammas of 1 everywhere ten steps of sgd at 0.01 on ResNet-18 multiply any rounding about tenfold a step (docs/correctness.md has the
-# conditions tried); blocks that start as the identity, the usual zero_init_residual, do not.
+# With gammas of 1 everywhere, ten steps of sgd at 0.01 on ResNet-18 multiply any rounding error
+# about tenfold in each step (docs/correctness.md lists the conditions tried). Blocks that start as
+# the identity, the usual zero_init_residual, do not.
 ZERO_INIT_RESIDUAL = {("resnet18", "sgd")}
 OPTIMIZERS = {
     "sgd": {"rate": 0.01, "momentum": 0.9, "weight_decay": 5e-4},
@@ -47,11 +58,12 @@ OPTIMIZERS = {
 }
 
 
-# --- what both sides start from -------------------------------------------------------------------------------------------------------------
+# --- the initial state of both sides ------------------------------------------------------------
 
 
 def tensor_shapes(depth, width):
-    """Names and shapes of the network's tensors, torchvision's order (docs/contract.md, sections 6 and 7)."""
+    """Returns names and shapes of the tensors in torchvision's order
+    (docs/reference/tensor_names.md)."""
     shapes = {}
 
     def convolution(name, outputs, inputs, kernel):
@@ -84,12 +96,15 @@ def tensor_shapes(depth, width):
 
 @functools.cache
 def initial_tensor(name, shape, zeros=False):
-    """float32 values by docs/contract.md, section 7: Kaiming's normal by fan out, uniform for the linear layer, norms at 0 and 1."""
+    """Returns float32 values by docs/reference/numerics.md.
+
+    Kaiming's normal distribution by fan out, uniform for the linear layer, 0 and 1 for norms.
+    """
     count, draw = math.prod(shape), random.Random(zlib.crc32(name.encode())).random
     if len(shape) == 4:
         deviation = math.sqrt(2 / (shape[0] * shape[2] * shape[3]))
         values = []
-        while len(values) < count:  # Box and Muller's pairs
+        while len(values) < count:  # pairs by Box and Muller
             radius, angle = deviation * math.sqrt(-2 * math.log(1 - draw())), 2 * math.pi * draw()
             values += (radius * math.cos(angle), radius * math.sin(angle))
         return array.array("f", values[:count])
@@ -101,7 +116,7 @@ def initial_tensor(name, shape, zeros=False):
 
 
 def initial_tensors(model, optimizer):
-    """{name: (shape, float32 values)}"""
+    """Returns {name: (shape, float32 values)}."""
     identity = (model, optimizer) in ZERO_INIT_RESIDUAL
     return {
         name: (shape, initial_tensor(name, shape, identity and name.endswith("bn2.weight")))
@@ -110,7 +125,11 @@ def initial_tensors(model, optimizer):
 
 
 def dataset():
-    """Images (bytes, samples x 14 x 14) and labels: noise on one pattern a class, so that there is something to learn; the last EVALUATED for evaluation."""
+    """Returns images (bytes, samples x 14 x 14) and labels.
+
+    An image is noise on the pattern of its class, which can be learned. The last EVALUATED samples
+    are for evaluation.
+    """
     draw = random.Random(20260301).random
     patterns = [[draw() for _ in range(SIDE * SIDE)] for _ in range(CLASSES)]
     labels = [int(CLASSES * draw()) for _ in range(TRAINED + EVALUATED)]
@@ -120,11 +139,12 @@ def dataset():
     return bytes(images), labels
 
 
-# --- Trireme's side -------------------------------------------------------------------------------------------------------------------------
+# --- Trireme's side -----------------------------------------------------------------------------
 
 
 def write_safetensors(path, tensors):
-    """tensors: {name: (shape, array of float32)}. The format: length of the header, header in JSON, the bytes."""
+    """Writes tensors, {name: (shape, array of float32)}, as safetensors: header length, JSON
+    header, data."""
     header, offset = {}, 0
     for name, (shape, values) in tensors.items():
         header[name] = {
@@ -217,7 +237,10 @@ def make_shards(trireme, folder):
 
 
 def train_trireme(trireme, folder, model, optimizer, changes={}):
-    """{"losses": by step, "evaluation": loss of the evaluation after the last}. changes: of the rule, for the decks that are wrong."""
+    """Returns {"losses": by step, "evaluation": loss of the evaluation after the last step}.
+
+    `changes`: keys of the deck that make a rule wrong.
+    """
     name = "-".join([model, optimizer, *changes])
     write_safetensors(f"{folder}/{name}.safetensors", initial_tensors(model, optimizer))
     with open(f"{folder}/{name}.toml", "w") as file:
@@ -243,11 +266,12 @@ def train_trireme(trireme, folder, model, optimizer, changes={}):
     return {"losses": [losses.get(step) for step in range(1, STEPS + 1)], "evaluation": evaluation}
 
 
-# --- PyTorch's side -------------------------------------------------------------------------------------------------------------------------
+# --- PyTorch's side -----------------------------------------------------------------------------
 
 
 def train_torch(model, optimizer, dtype_name="float32"):
-    """The same in plain PyTorch, the rules written out as docs/contract.md (section 7) has them."""
+    """Trains the same network in plain PyTorch, with the rules of docs/reference/numerics.md
+    written out."""
     import torch
 
     sys.path.insert(
@@ -293,7 +317,8 @@ def train_torch(model, optimizer, dtype_name="float32"):
         ]
         for begin in range(step * GLOBAL, (step + 1) * GLOBAL, MICRO):
             for norm in norms:
-                norm.momentum = 1.0  # leaves this micro-batch's own statistics (variance unbiased) in the running ones
+                # The running statistics become those of this micro-batch (unbiased variance).
+                norm.momentum = 1.0
             loss = (
                 torch.nn.functional.cross_entropy(
                     network(x[begin : begin + MICRO]), y[begin : begin + MICRO], reduction="sum"
@@ -342,7 +367,7 @@ def train_torch(model, optimizer, dtype_name="float32"):
     return {"losses": losses, "evaluation": evaluation / EVALUATED}
 
 
-# --- the comparison -------------------------------------------------------------------------------------------------------------------------
+# --- the comparison -----------------------------------------------------------------------------
 
 
 def largest_difference(a, b):
@@ -359,7 +384,8 @@ def make_reference(path, cases):
         single, double = (train_torch(model, optimizer, dtype) for dtype in ("float32", "float64"))
         difference = largest_difference(single, double)
         print(
-            f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}",
+            f"{model} {optimizer}: PyTorch float32 against float64: {difference:.1e} relative; "
+            f"loss {double['losses'][0]:.6f} -> {double['losses'][-1]:.6f}",
             flush=True,
         )
         if difference > 0.75 * TOLERANCE:
@@ -404,7 +430,8 @@ def main():
 
     if (arguments.torch or arguments.make_reference) and not have_torch():
         print(
-            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip install torch numpy)"
+            "skipped: PyTorch is not installed for this Python (python3 -m venv V && V/bin/pip "
+            "install torch numpy)"
         )
         return SKIPPED
     if arguments.make_reference:
@@ -424,7 +451,8 @@ def main():
         for model, optimizer in cases:
             if not arguments.torch and f"{model}-{optimizer}" not in kept:
                 print(
-                    f"{model} {optimizer}: {arguments.reference} keeps no numbers of it (--make-reference makes them)"
+                    f"{model} {optimizer}: {arguments.reference} keeps no numbers of it "
+                    "(--make-reference makes them)"
                 )
                 failed = True
                 continue
@@ -441,7 +469,8 @@ def main():
             agrees = difference <= tolerance
             failed = failed or not agrees
             print(
-                f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed {tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}"
+                f"{model} {optimizer}: largest relative difference {difference:.1e} (allowed "
+                f"{tolerance:.0e}): {'agrees' if agrees else 'DIFFERS'}"
             )
             if not agrees:
                 for step, (a, b) in enumerate(zip(found["losses"], expected["losses"]), 1):
@@ -458,7 +487,8 @@ def main():
                 seen = difference > (TIGHT if optimizer == "lars" else TOLERANCE)
                 failed = failed or not seen
                 print(
-                    f"{model} {optimizer} with {changes}: largest relative difference {difference:.1e}: {'seen' if seen else 'NOT SEEN'}"
+                    f"{model} {optimizer} with {changes}: largest relative difference "
+                    f"{difference:.1e}: {'seen' if seen else 'NOT SEEN'}"
                 )
     return 1 if failed else 0
 

@@ -1,4 +1,5 @@
-"""What README.md and the examples' decks print for a newcomer to type works as printed: their decks, their commands, the message of a mistake."""
+"""Tests README.md and the heads of inputs/examples/*.toml as printed: their decks, their commands
+and the message of a mistake."""
 
 import os
 import pathlib
@@ -18,20 +19,19 @@ EXAMPLES = sorted((ROOT / "inputs/examples").glob("*.toml"))
 COMMAND = re.compile(
     r"^(?:#   )?((?:mpirun -n \d+ )?(?:build/release/bin/)?trireme [a-z]+ .*)$", re.MULTILINE
 )
-
-
+CONTINUATION = re.compile(r" *\\\n#? *")  # joins the lines of one command
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
 def commands():
-    """In the order of the pages, each once, as lists of words."""
+    """Returns the commands in the order of the pages, each once, as lists of words."""
     pages = [text for kind, text in FENCED if not kind] + [
         re.match(r"(?:#.*\n)*", deck.read_text(encoding="utf-8"))[0] for deck in EXAMPLES
     ]
     lines = [
         re.sub(r"^(mpirun -n \d+ )?build/release/bin/", r"\1", line)
         for page in pages
-        for line in COMMAND.findall(page)
+        for line in COMMAND.findall(CONTINUATION.sub(" ", page))
     ]
     return [shlex.split(line, comments=True) for line in dict.fromkeys(lines)]
 
@@ -81,7 +81,8 @@ class Readme(unittest.TestCase):
         )
 
     def test_commands(self):
-        """Training is cut short, and so is the text that is generated: what they come to is not looked at here."""
+        """Runs every command. Training and text generation are shortened, and their results are not
+        checked."""
         done = []
         for words in commands():
             if "shard" in words:  # two pages make the same folder

@@ -1,4 +1,7 @@
-"""precision.reduce = "bfloat16": gradients that travel in 16 bits train as those of float32 do, to their rounding, and give the same bits again and on every replica."""
+"""Tests precision.reduce = "bfloat16": gradients that are exchanged in 16 bits.
+
+Losses equal those of float32 up to rounding. Repeated runs and all replicas have the same bits.
+"""
 
 import harness
 
@@ -17,7 +20,9 @@ GPT = (
     .replace('every = "2 steps"', 'every = "4 steps"')
     .replace('every = "3 steps"', 'every = "4 steps"')
 )
-CLOSE = 1e-3  # relative, over eight steps; measured: 1.5e-4 at most. A gradient without one rank's part is off by more from the second step on
+# Relative, over eight steps; measured: at most 1.5e-4. A gradient that lacks one rank's
+# contribution is off by more from the second step on.
+CLOSE = 1e-3
 SHARDS = ("none", "optimizer", "gradients", "parameters")
 
 
@@ -53,12 +58,16 @@ class Reduce(harness.Case):
         return harness.digest(self.path(folder, "checkpoints/step_%09d.h5" % step))
 
     def check_close(self, name, *arguments, ranks):
-        """Against the same layout in float32. The first loss is of the same weights; later ones must differ, or nothing was rounded."""
+        """Checks losses against the same layout in float32.
+
+        The first loss has the same weights. Later ones must differ, otherwise nothing was rounded.
+        """
         exact = self.run_in(name + "-float32", *arguments, ranks=ranks)
         narrow = self.run_in(name + "-bfloat16", *arguments, *NARROW, *ALIKE, ranks=ranks)
         self.assertEqual(narrow[0]["loss"], exact[0]["loss"])
         self.assertNotEqual([row["loss"] for row in narrow], [row["loss"] for row in exact])
-        # Parts and their sum are each off by 2^-8 at most, element by element and at random; the norm of the parts is that of the sum times a few.
+        # Contributions and their sum have a relative error of at most 2^-8 in each element, at
+        # random. The norm of the contributions is a few times that of the sum.
         self.assertLessEqual(
             abs(narrow[0]["grad_norm"] - exact[0]["grad_norm"]), 2**-6 * exact[0]["grad_norm"]
         )

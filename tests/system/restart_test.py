@@ -1,4 +1,7 @@
-"""A run that was signalled or stopped (what kills it is in faults_test.py) goes on to the bits and metrics of one that was not."""
+"""Tests that a signalled or stopped run resumes with the bits and metrics of an undisturbed one.
+
+faults_test.py tests killed runs.
+"""
 
 import json
 import os
@@ -69,7 +72,8 @@ class Restart(harness.Case):
         self.assertTrue(harness.checkpoints(self.path("run")))
 
     def test_less_time_than_the_margin_is_told(self):
-        """Each job of a chain would make one step, and say nothing but that it was stopped."""
+        """Otherwise each job of a chain would make one step, and report only that it was
+        stopped."""
         job = {"SLURM_JOB_ID": "17", "SLURM_JOB_END_TIME": str(int(time.time()) + 60)}
         result = harness.run(
             "train",
@@ -140,9 +144,8 @@ class Restart(harness.Case):
         shutil.rmtree(self.path("run/checkpoints"))
         missed = "has metrics of an earlier start and no checkpoint; it is begun anew"
         self.assertIn(missed, self.train("--set", "run.stop=5 steps").text)
-        self.assertNotIn(
-            missed, self.train("--set", "run.stop=5 steps", "--restart", "none").text
-        )  # as was asked for
+        # As requested.
+        self.assertNotIn(missed, self.train("--set", "run.stop=5 steps", "--restart", "none").text)
 
     def test_a_finished_run_stays_as_it_is(self):
         self.train(*self.arguments)
@@ -178,7 +181,11 @@ class Restart(harness.Case):
         self.assertEqual(before, pathlib.Path(self.path("run", "metrics.jsonl")).read_bytes())
 
     def test_a_checkpoint_is_read_as_often_where_the_run_had_ended_as_done(self):
-        """Such a start looks at it before it looks for data. Counted where the first step begins; of the data, readers may have taken some batches more or less."""
+        """Tests that a start reads the checkpoint as often as for a completed run.
+
+        Such a start reads the checkpoint before it looks for data. Reads are counted when the first
+        step begins. Reader threads may have loaded some batches more or less.
+        """
         self.train("--set", "model.width=16")
         shutil.copytree(self.path("run"), self.path("lost"))
         os.remove(self.path("lost", "exit.json"))
@@ -306,7 +313,11 @@ class Restart(harness.Case):
         self.assertIn("schedule.rate", result.text)
 
     def test_state_goes_to_the_host_and_comes_back_at_a_restart(self):
-        """Where slots and master weights lie is no part of a checkpoint: the bits are those of a run that never had any on the host."""
+        """Tests restarts with and without offload.
+
+        A checkpoint does not record where slots and master weights were stored. The bits equal
+        those of a run without offload.
+        """
         self.arguments = ("--set", "schedule.kind=constant", "--set", "parallel.shard=parameters")
         self.train(
             "--set", "run.folder=whole", "--set", "run.stop=16 steps", *self.arguments, ranks=2

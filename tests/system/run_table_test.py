@@ -1,4 +1,4 @@
-"""run_table.py: means an epoch, the last row of a step counts, a torn last line and missing values do no harm."""
+"""Tests run_table.py: means of epochs, repeated steps, an incomplete last line, missing values."""
 
 import json
 import sys
@@ -103,7 +103,7 @@ class RunTable(unittest.TestCase):
             ]
         )
         self.assertIn("50.00%,", lines[-1])
-        self.assertEqual(len(lines), 3)  # not a line of an epoch's validation
+        self.assertEqual(len(lines), 3)  # the validation of an epoch has no line of its own
 
 
 if __name__ == "__main__":

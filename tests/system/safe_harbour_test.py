@@ -1,4 +1,7 @@
-"""Checkpoints that lose nothing: full disks, folders that are gone, writing beside training, checkpoints that cannot be gone on from."""
+"""Tests that no checkpoint is lost.
+
+Full disks, missing folders, checkpoints in the background, checkpoints that no run can resume from.
+"""
 
 import ctypes
 import json
@@ -15,7 +18,8 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 class SmallDisk:
-    """A disk of so many bytes at a folder, where this user may mount one."""
+    """A disk with a size in bytes, mounted at a folder. Skips the test if this user may not
+    mount."""
 
     def __init__(self, folder, size):
         os.makedirs(folder, exist_ok=True)
@@ -32,7 +36,7 @@ class SmallDisk:
 
 
 def fill(path):
-    """Leaves no byte free on the disk of this file."""
+    """Fills the disk of this file."""
     with open(path, "wb", buffering=0) as file:
         for size in (1 << 16, 1):
             try:
@@ -105,7 +109,11 @@ class SafeHarbour(harness.Case):
         )
 
     def test_a_full_disk_costs_no_checkpoint_and_no_step_until_there_are_too_many(self):
-        """Room for two checkpoints, and then none: the run says so, goes on, and ends after the third that does not fit; with room again it goes on to the same bits."""
+        """Tests a disk with space for two checkpoints.
+
+        The run reports the third one, continues, and ends after three failed checkpoints. With more
+        space it resumes with the same bits.
+        """
         wide = (
             "--set",
             "run.stop=%d steps" % STEPS,
@@ -149,7 +157,10 @@ class SafeHarbour(harness.Case):
                 )
 
     def test_a_disk_that_fails_leaves_nothing_that_looks_like_a_checkpoint(self):
-        """Writes, flushes or reads of what is meant to be a checkpoint fail with EIO from some byte on, or from some call on, told by a library before the C library."""
+        """Tests a failing disk, simulated by a preloaded library.
+
+        Writes, flushes or reads of the checkpoint return EIO from a certain byte or call on.
+        """
         library = self.preloaded("eio", EIO)
         self.train("--set", "run.stop=20 steps", "--set", "run.folder=whole")
         self.train(
@@ -218,7 +229,7 @@ class SafeHarbour(harness.Case):
         self.train("--set", "run.stop=5 steps")
         shutil.rmtree(self.path("run/checkpoints"))
         with open(self.path("run/checkpoints"), "w"):
-            pass  # a file where the folder is meant
+            pass  # a file with the name of the folder
         more = ("--set", "run.stop=%d steps" % STEPS)
         self.assertIn("run/checkpoints: is no folder", self.train(*more, expect=2).text)
         os.remove(self.path("run/checkpoints"))
@@ -238,9 +249,8 @@ class SafeHarbour(harness.Case):
         )
         self.train(*wide, "--set", "run.stop=5 steps", "--set", "run.folder=whole")
         size = os.path.getsize(self.path("whole/checkpoints/step_000000005.h5"))
-        with SmallDisk(
-            self.path("run"), 2 * size + (3 << 19)
-        ):  # for two, of which one is the newest
+        # Space for two checkpoints, one of which is the newest.
+        with SmallDisk(self.path("run"), 2 * size + (3 << 19)):
             self.train(*wide, "--set", "run.stop=5 steps")
             shutil.copy(
                 self.path("run/checkpoints/step_000000005.h5"),
@@ -250,7 +260,7 @@ class SafeHarbour(harness.Case):
             self.assertEqual(os.listdir(self.path("run/checkpoints")), ["step_000000010.h5"])
 
     def test_rows_of_metrics_wait_for_a_full_disk(self):
-        """The disk has no byte left from step 12 to step 30, and then has."""
+        """The disk is full from step 12 to step 30."""
         with SmallDisk(self.path("run"), 16 << 20):
             more = (
                 "--set",
@@ -277,10 +287,12 @@ class SafeHarbour(harness.Case):
             )
 
     def test_a_file_system_without_second_names(self):
-        """The lease and the best checkpoint are usually made by a link."""
+        """Tests a file system without hard links, which the lease and the best checkpoint usually
+        use."""
         library = self.preloaded(
             "link",
-            "#include <errno.h>\nint link(const char* from, const char* to) { (void)from; (void)to; errno = EPERM; return -1; }\n",
+            "#include <errno.h>\nint link(const char* from, const char* to) { (void)from; "
+            "(void)to; errno = EPERM; return -1; }\n",
         )
         process, _, held = self.start_held(
             "--set", "run.stop=20 steps", env={"LD_PRELOAD": library}
@@ -299,9 +311,8 @@ class SafeHarbour(harness.Case):
         length = ("--set", "schedule.length=%d steps" % STEPS)
         self.train(*length, "--set", "run.stop=%d steps" % STEPS, "--set", "run.folder=whole")
         self.train(*length, "--set", "run.stop=20 steps")
-        with open(
-            self.path("run/restart.json"), "w"
-        ) as file:  # as two starts leave it that were killed before their first step
+        # The state after two starts that were killed before their first step.
+        with open(self.path("run/restart.json"), "w") as file:
             json.dump({"checkpoint": "step_000000020.h5", "starts": 2}, file)
         result = self.train(*length, "--set", "run.stop=%d steps" % STEPS)
         self.assertIn("passed over", result.text)
@@ -390,7 +401,8 @@ EIO = r"""
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* What is near the begin of the file is HDF5's own, and the seal: `end` is where a read ends, or a write begins. */
+/* Skips the beginning of the file: HDF5's own structures and the seal. `place` is the end of a
+   read, or the beginning of a write. */
 static int fails(const char* call, int file, off_t place) {
   const char* asked = getenv("TRIREME_TEST_EIO");
   if (asked == NULL || strcmp(asked, call) != 0 || place < 100000) return 0;
@@ -402,7 +414,9 @@ static int fails(const char* call, int file, off_t place) {
   return strstr(path, ".h5.tmp") != NULL;
 }
 
-#define REAL(name) static __typeof__(&name) real; if (real == NULL) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+#define REAL(name)                \
+  static __typeof__(&name) real; \
+  if (real == NULL) real = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
 #define POSITIONED(name, call, data, count, end)                                      \
   ssize_t name(int file, data, count amount, off_t offset) {                          \
     REAL(name);                                                                       \

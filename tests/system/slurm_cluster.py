@@ -1,6 +1,7 @@
-"""A real Slurm on this host for the length of a test: munged, slurmctld and one slurmd, their state in a temporary folder, nothing left behind.
+"""Starts a real Slurm on this host for a test: munged, slurmctld and one slurmd.
 
-Beside the one node there are 64 nodes of 8 GPUs in the partition `big` that exist only for `sbatch --test-only`.
+Their state is in a temporary folder, and no process or file is left behind. Besides the one node
+there are 64 nodes of 8 GPUs in the partition `big`, which exist only for `sbatch --test-only`.
 """
 
 import ctypes
@@ -35,7 +36,8 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 SchedulerType=sched/backfill
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0,defer_batch
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,\
+sched_min_interval=0,defer_batch
 MpiDefault={mpi}
 TmpFS={folder}/tmp
 ReturnToService=2
@@ -50,19 +52,23 @@ ResumeTimeout=60
 GresTypes=gpu
 PropagateResourceLimits=NONE
 MailProg=/bin/true
-NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs=2 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN
-NodeName=big[00-63] NodeAddr=127.0.0.1 Port={big_port} CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000000 Gres=gpu:8 State=CLOUD
+NodeName=n0 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} \
+CPUs=2 Sockets=1 CoresPerSocket=2 ThreadsPerCore=1 RealMemory=2000 State=UNKNOWN
+NodeName=big[00-63] NodeAddr=127.0.0.1 Port={big_port} \
+CPUs=64 Sockets=2 CoresPerSocket=32 ThreadsPerCore=1 RealMemory=1000000 \
+Gres=gpu:8 State=CLOUD
 PartitionName=big Nodes=big[00-63] MaxTime=INFINITE State=UP
 PartitionName=small Nodes=n0 Default=YES MaxTime=INFINITE State=UP
 """
 
-# Of <linux/prctl.h>: whose child a process becomes when its parent leaves it, and what a process gets when its parent dies.
+# From <linux/prctl.h>: sets the new parent of orphaned processes, and the signal for a process
+# whose parent dies.
 PR_SET_CHILD_SUBREAPER, PR_SET_PDEATHSIG = 36, 1
 prctl = ctypes.CDLL(None).prctl
 
 
 def missing():
-    """Why no Slurm can be started here; empty where it can."""
+    """Returns the reason why no Slurm can be started here, or an empty string."""
     if os.geteuid() != 0:
         return "a Slurm of the test's own is started as root"
     for program in ("munged", "slurmctld", "slurmd", "sbatch", "srun"):
@@ -85,7 +91,7 @@ def free_ports(count):
 
 
 def descendants():
-    """Process ids of everything that this process started, however far down."""
+    """Returns the process ids of all direct and indirect children of this process."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -103,8 +109,12 @@ def descendants():
 
 
 def guard(folder):
-    """A process of its own between the test and the daemons: all that they start (slurmstepd leaves its parent) becomes its child in the end, and when it is told to end, or the test
-    dies in whatever way, it takes all of them along, and the folder."""
+    """Starts a process between the test and the daemons that ends all of them and removes the
+    folder.
+
+    All processes that the daemons start become its children in the end (slurmstepd leaves its
+    parent). It ends them when it is told to end, or when the test dies for any reason.
+    """
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
@@ -141,7 +151,7 @@ def guard(folder):
             signal.pause()
     finally:
         left = descendants()
-        while left:  # one that is killed may hand us its children
+        while left:  # the children of a killed process may become ours
             for pid in left:
                 os.kill(pid, signal.SIGKILL)
             while True:
@@ -223,7 +233,7 @@ class Cluster:
         return text
 
     def call(self, *command, check=True, cwd=None, **environment):
-        """What a command prints (both streams)."""
+        """Returns the output of a command (both streams)."""
         result = subprocess.run(
             [str(word) for word in command],
             env={**self.environment, **environment},
@@ -239,11 +249,11 @@ class Cluster:
         return result.stdout
 
     def jobs(self):
-        """The numbers of the jobs that wait or run."""
+        """Returns the numbers of the waiting and running jobs."""
         return self.call("squeue", "-h", "-o", "%i", "-t", "PENDING,RUNNING,COMPLETING").split()
 
     def job(self, number):
-        """The fields that scontrol tells of a job."""
+        """Returns the fields that scontrol prints for a job."""
         return dict(
             field.split("=", 1)
             for field in self.call("scontrol", "-o", "show", "job", number).split()

@@ -1,4 +1,7 @@
-"""What the job scripts under slurm/ decide, with little programs in the place of the batch system and of trireme: no scheduler is needed."""
+"""Tests the decisions of the job scripts under slurm/.
+
+Small programs replace the batch system and trireme, so no scheduler is needed.
+"""
 
 import json
 import os
@@ -15,9 +18,10 @@ SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
     pathlib.Path(__file__).resolve().parents[2] / "slurm"
 )
 
-# One start of the program is one line of the file `plan`: CODE [STEP], a checkpoint of that step being written first; `kill`: killed in the middle of training;
-# `early CODE`: left before the run folder was opened; `stop STEP`: stopped by a file STOP; `taken`: refused, while another job has the folder and writes in its log;
-# `torn STEP`: its exit.json is cut short.
+# Each line of the file `plan` is one start of the program. CODE [STEP]: writes a checkpoint of that
+# step first. `kill`: killed during training. `early CODE`: exits before the run folder is opened.
+# `stop STEP`: stopped by a file STOP. `taken`: refused, while another job uses the folder and
+# writes to its log. `torn STEP`: exit.json is cut short.
 TRIREME = r"""#!/bin/bash
 if [ "$1" = check ]; then
   grep -q bad "$2" && { echo "deck.toml:1:1: bad deck" >&2; exit 2; }
@@ -37,7 +41,11 @@ case $code in
   kill) kill -9 $$ ;;
   torn) printf '{\n  "start": "no' >"$RUN/exit.json"; exit 75 ;;
   stop) touch "$RUN/STOP"; code=75 ;;
-  wait) trap 'code=75' USR1; touch "$LOG/waiting"; until [ "$code" = 75 ] || [ ! -e "$LOG" ]; do sleep 0.05; done ;;
+  wait)
+    trap 'code=75' USR1
+    touch "$LOG/waiting"
+    until [ "$code" = 75 ] || [ ! -e "$LOG" ]; do sleep 0.05; done
+    ;;
 esac
 printf '{\n  "start": "now",\n  "code": %d,\n  "reason": "test"\n}\n' "$code" >"$RUN/exit.json.tmp"
 mv "$RUN/exit.json.tmp" "$RUN/exit.json"
@@ -56,7 +64,9 @@ echo "$n$SUFFIX"
 CANCEL = '#!/bin/bash\nprintf "%s\\n" "$@" >>"$LOG/cancelled"\n'
 LAUNCH = r"""#!/bin/bash
 printf '%s\n' "$*" >>"$LOG/launches"
-while [ $# -gt 0 ] && [[ $1 == -* || $1 =~ ^[0-9]+$ || $1 == run || $1 == gpu-affinity=off ]]; do shift; done
+while [ $# -gt 0 ] && [[ $1 == -* || $1 =~ ^[0-9]+$ || $1 == run || $1 == gpu-affinity=off ]]; do
+  shift
+done
 exec "$@"
 """
 
@@ -129,13 +139,14 @@ class Scripts(unittest.TestCase):
         )
 
     def jobs(self):
-        """The words that each job was submitted with."""
+        """Returns the command-line words of each submitted job."""
         return [
             shlex.split(self.text("job.%d" % n)) for n in range(1, int(self.text("jobs") or 0) + 1)
         ]
 
     def run_chain(self, *starts, jobs=8):
-        """Submits a chain and runs its jobs one after the other, as the scheduler would. Returns their exit statuses."""
+        """Submits a chain and runs its jobs one after another, like a scheduler. Returns their exit
+        statuses."""
         self.plan(*starts)
         self.chain(jobs)
         return self.run_jobs()
@@ -174,7 +185,7 @@ class Scripts(unittest.TestCase):
         )
 
     def test_a_launchers_status_for_a_killed_rank_is_a_loss(self):
-        """Also where the rank was killed before it opened the log."""
+        """The rank may also be killed before it opened the log."""
         self.assertEqual(self.run_chain("75 100", "early 9", "early 137", "0 200"), [75, 9, 137, 0])
 
     def test_each_job_waits_for_the_one_before_it(self):
@@ -198,17 +209,17 @@ class Scripts(unittest.TestCase):
                 self.assertEqual(self.text("cancelled").split(), ["3", "4", "5", "6", "7", "8"])
 
     def test_a_file_written_anew_within_the_second_is_a_new_one(self):
-        """The file system gives the number of a removed file to the next one at once."""
+        """The file system reuses the inode of a removed file at once."""
         marks = self.call(
             "bash",
             "-c",
-            ". %s/lib/chain.sh; for at in 25 75; do touch -d 2026-01-01T00:00:00.$at exit.json; chain_mark exit.json; done"
-            % SLURM,
+            ". %s/lib/chain.sh; for at in 25 75; do touch -d 2026-01-01T00:00:00.$at exit.json; "
+            "chain_mark exit.json; done" % SLURM,
         ).stdout.split()
         self.assertEqual(len(set(marks)), 2, marks)
 
     def test_a_program_that_does_not_get_to_the_run_folder_is_judged_by_its_status(self):
-        """exit.json is then that of an earlier start, and says nothing."""
+        """exit.json is then that of an earlier start, and is ignored."""
         self.assertEqual(self.run_chain("75 100", "early 2"), [75, 2])
         self.assertEqual(self.starts(), 2)
 
@@ -216,7 +227,7 @@ class Scripts(unittest.TestCase):
         self.assertEqual(self.run_chain("torn 100", "0 200"), [75, 0])
 
     def test_a_start_that_another_job_refuses_ends_its_own_chain(self):
-        """The log grows meanwhile, but it is the other job's: the program was not lost."""
+        """The log grows meanwhile, but the other job writes it: the program was not lost."""
         self.assertEqual(self.run_chain("75 100", "taken"), [75, 2])
         self.assertEqual(self.starts(), 2)
 
@@ -234,7 +245,10 @@ class Scripts(unittest.TestCase):
         self.plan("0 100")
         self.chain(1)
         chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
-        script = '. %s/lib/chain.sh; chain_write() { return 1; }; chain_begin "$1" "$2" 1 || echo "$chain_code: $chain_reason"'
+        script = (
+            '. %s/lib/chain.sh; chain_write() { return 1; }; chain_begin "$1" "$2" 1 || echo '
+            '"$chain_code: $chain_reason"'
+        )
         self.assertRegex(
             self.call("bash", "-uc", script % SLURM, "begin", self.run_folder, chain).stdout,
             r"^1: .*chain.log cannot be written",
@@ -279,7 +293,7 @@ class Scripts(unittest.TestCase):
                     "no more than 2 of 5 jobs", self.chain(5, expect=1, **{reason: "3"}).stdout
                 )
                 self.plan("75 100", "75 200")
-                self.assertEqual(self.run_jobs(), [75, 75])  # these two stand in the queue
+                self.assertEqual(self.run_jobs(), [75, 75])  # these two are in the queue
 
     def test_what_a_site_prints_before_the_number_of_a_job_is_none(self):
         self.chain(2, GREETING="Welcome to the machine")
@@ -303,7 +317,7 @@ class Scripts(unittest.TestCase):
         )
 
     def test_a_job_that_vanished_with_its_script_is_lost(self):
-        """Nobody wrote its end: the next job sees a begin alone."""
+        """Nobody logged its end: the next job finds a `begin` without an `end`."""
         self.plan("75 100", "0 200")
         self.chain(3)
         chain = self.text("runs/tiny/chain.log").split("chain=")[1].split()[0]
@@ -400,9 +414,8 @@ class Scripts(unittest.TestCase):
         words = self.jobs()[0]
         self.assertIn("--constraint=gpu", words)
         self.assertIn("--nodes=3", words)
-        self.assertLess(
-            words.index("--cpus-per-task=32"), words.index("--cpus-per-task=4")
-        )  # sbatch takes the last
+        # Sbatch uses the last of equal options.
+        self.assertLess(words.index("--cpus-per-task=32"), words.index("--cpus-per-task=4"))
         self.assertEqual(words[words.index("--site") + 1], "perlmutter")
 
     def test_outside_a_job_the_job_script_submits_itself(self):

@@ -1,4 +1,8 @@
-"""The job scripts in a real Slurm: a chain of jobs whose time limit is far too short, the signal before the end, a lost job, and what the 64 nodes are asked for."""
+"""Tests the job scripts in a real Slurm.
+
+A chain of jobs with a time limit that is far too short, the signal before the end, a lost job, and
+the resources requested for 64 nodes.
+"""
 
 import json
 import os
@@ -13,8 +17,8 @@ import slurm_cluster
 SLURM = os.environ.get("TRIREME_SLURM_FOLDER") or str(
     pathlib.Path(__file__).resolve().parents[2] / "slurm"
 )
-# Two ranks on the one small node. Slurm's shortest limit is a minute; it looks for signals to send every half minute, so 300 s before the end would be any moment, also one at
-# which the program has not yet started.
+# Two ranks on the one small node. The shortest limit in Slurm is a minute, and signals are sent
+# every half minute. So 300 s before the end would be any time, also before the program has started.
 SMALL = (
     "--partition=small",
     "--nodes=1",
@@ -25,9 +29,10 @@ SMALL = (
     "--signal=B:USR1@1",
 )
 MOST_JOBS = 40
-LONG = "--time=20"  # where the limit is not what is tried
-PATIENCE = 600  # seconds: what takes longer stands still
-# Thousands of steps on a few hundred images: at a rate that learns them by heart the loss would soon jump, and the rules for diverging runs would rightly end it.
+LONG = "--time=20"  # for tests that do not depend on the limit
+PATIENCE = 600  # seconds: the limit for hanging programs
+# Thousands of steps on a few hundred images. At a rate that learns them by heart, the loss would
+# jump, and the rules for diverging runs would end the run.
 DECK = harness.DECK.replace("rate = 0.1", "rate = 1e-4").replace(
     'every = "1 step"', 'every = "10 steps"'
 )
@@ -62,7 +67,7 @@ class Slurm(harness.Case):
         super().tearDown()
 
     def wait_for_jobs(self):
-        """However many there are, and however slow the machine: as long as they become fewer."""
+        """Waits while the number of jobs decreases, however slow the machine is."""
         left = self.cluster.jobs()
         while left:
             self.cluster.wait(lambda: self.cluster.jobs() != left, PATIENCE, "the jobs do not end")
@@ -88,7 +93,8 @@ class Slurm(harness.Case):
         return [line for line in lines if " %s " % kind in line]
 
     def test_a_run_longer_than_its_jobs(self):
-        """Ends by itself after three jobs or more, with the numbers of a run that was never stopped."""
+        """The run ends by itself after three jobs or more, with the numbers of a run without
+        stops."""
         begin = time.monotonic()
         self.train(
             "--set",
@@ -101,11 +107,13 @@ class Slurm(harness.Case):
         )
         took = time.monotonic() - begin
         per_step = min(row["step_s"] for row in harness.read_rows(self.path("trial"), "train"))
-        # Seconds that a job has for its start and its steps, several times what a start takes on this machine now. The rest of its minutes is the margin.
+        # Seconds that a job has for its start and its steps: several times the duration of a start
+        # on this machine now. The rest of its minutes is the margin.
         window = max(8, 4 * (took - 200 * per_step))
         minutes = 1 + int(window / 40)
-        # 2.7 times what a job can do where it starts at once and nobody disturbs it, so three jobs at least. A machine that was busy during the trial and is free
-        # now does it in fewer: then the run was too short to say anything, and a longer one is made.
+        # 2.7 times the steps that an undisturbed job can make, so at least three jobs. If the
+        # machine was busy during the trial and is idle now, fewer jobs suffice. The run was then
+        # too short for the test, and a longer one is made.
         for steps in (int(2.7 * window / per_step), int(6 * window / per_step)):
             codes = self.chain_of(steps, minutes, 60 * minutes - window)
             if len(codes) >= 3:
@@ -115,7 +123,8 @@ class Slurm(harness.Case):
         with open(self.path("run/exit.json")) as file:
             record = json.load(file)
         self.assertEqual((record["code"], record["step"]), (0, steps), self.outputs())
-        self.assertIn("ends by itself before Slurm job", self.outputs())  # whose clock it was
+        # The program used the clock of Slurm.
+        self.assertIn("ends by itself before Slurm job", self.outputs())
 
         self.train("--set", "run.folder=whole", *self.options(steps), ranks=2)
         last = "checkpoints/step_%09d.h5" % steps
@@ -147,7 +156,8 @@ class Slurm(harness.Case):
         )
 
     def chain_of(self, steps, minutes, margin):
-        """Runs a chain from a fresh folder, whose jobs have so many minutes each and end so many seconds before; what became of each of them."""
+        """Runs a new chain with a time limit and a margin for each job. Returns the result of each
+        job."""
         shutil.rmtree(self.path("run"), ignore_errors=True)
         text = self.cluster.call(
             SLURM + "/chain.sh",
@@ -173,7 +183,7 @@ class Slurm(harness.Case):
         )
 
     def test_the_signal_before_the_end(self):
-        """What --signal=B:USR1@300 sends goes to the script alone, which passes it on."""
+        """--signal=B:USR1@300 signals only the script, which passes the signal on."""
         job = self.submit("--set", "run.stop=1000000 steps", "--set", "run.walltime=1 hours")
         self.running(job)
         self.cluster.call("scancel", "--batch", "--signal=USR1", job)
@@ -211,12 +221,13 @@ class Slurm(harness.Case):
         self.assertIn("restart", events)
 
     def killed_once(self):
-        """A program whose last rank is killed after the first checkpoint, where none is there yet."""
+        """Makes a program whose last rank is killed after the first checkpoint, once."""
         path = self.path("killed_once")
         with open(path, "w") as file:
             file.write("""#!/bin/bash
 fault=()
-[ "$1" != train ] || ls run/checkpoints/step_*.h5 >/dev/null 2>&1 || fault=(--allow-faults --set "debug.fault=kill rank 1 step 12")
+[ "$1" != train ] || ls run/checkpoints/step_*.h5 >/dev/null 2>&1 || \\
+  fault=(--allow-faults --set "debug.fault=kill rank 1 step 12")
 exec "%s" "$@" "${fault[@]}"
 """ % harness.TRIREME)
         os.chmod(path, 0o755)

@@ -1,5 +1,8 @@
-"""The Spack recipe, run with a stand-in for Spack's package API that writes down its directives: that it is Python, keeps to the API's words and says what it should.
-Whether it concretizes only Spack itself can tell."""
+"""Tests the Spack recipe with a stand-in for Spack's package API that records its directives.
+
+Checks that the recipe is valid Python, uses only words of the API and declares the right packages.
+Only Spack itself can tell whether it concretizes.
+"""
 
 import contextlib
 import os
@@ -17,7 +20,10 @@ RECIPE = ROOT / "spack_repo/trireme/packages/trireme/package.py"
 
 
 class Directives:
-    """What the recipe said: (directive, arguments, keywords); `when` holds also that of a surrounding `with when(...)`."""
+    """Records the directives of the recipe: (directive, arguments, keywords).
+
+    `when` includes the condition of a surrounding `with when(...)`.
+    """
 
     def __init__(self):
         self.said, self.context = [], []
@@ -82,7 +88,7 @@ class Spec:
 
 
 class Prefix(str):
-    """A path; its attributes are paths below."""
+    """A path whose attributes are the paths below it."""
 
     def __getattr__(self, name):
         return self.join(name)
@@ -96,7 +102,10 @@ class SkipTest(Exception):
 
 
 def which(path, required=False):
-    """An Executable: fails unless the program ends with 0; returns what it printed where that is asked for by `output=str.split`."""
+    """Returns an Executable, which fails unless the program ends with 0.
+
+    With `output=str.split` it returns the output.
+    """
     assert required and os.access(path, os.X_OK), path
 
     def run(*arguments, output=None):
@@ -130,6 +139,7 @@ def load():
             "patch",
         )
     }
+    # Spack adds this one to the module of every CMake package.
     modules = {
         "spack.package": {
             **names,
@@ -138,7 +148,7 @@ def load():
             "which": which,
             "SkipTest": SkipTest,
             "ctest": directives.directive("ctest"),
-        },  # this one Spack puts into the module of whatever is built with CMake
+        },
         "spack_repo.builtin.build_systems.cmake": {
             "CMakeBuilder": CMakeBuilder,
             "CMakePackage": CMakePackage,
@@ -175,7 +185,8 @@ class Recipe(unittest.TestCase):
             )
 
     def test_its_place(self):
-        """Layout of repositories of API 2: the folder is the namespace, the package's folder its name."""
+        """Tests the layout of repositories of API 2: namespace folder, packages folder, package
+        folder."""
         text = (ROOT / "spack_repo/trireme/repo.yaml").read_text()
         self.assertRegex(text, r"namespace: trireme\n")
         self.assertRegex(text, r"api: v2\.\d")
@@ -184,9 +195,10 @@ class Recipe(unittest.TestCase):
         )
 
     def test_its_own_variant_is_tests(self):
+        # Cuda and cuda_arch are variants of CudaPackage.
         self.assertEqual(
             [arguments[0] for arguments, _ in self.directives.of("variant")], ["tests"]
-        )  # cuda and cuda_arch are CudaPackage's
+        )
 
     def test_lines_are_as_long_as_spack_takes_them(self):
         self.assertLess(max(map(len, RECIPE.read_text().splitlines())), 100)
@@ -246,12 +258,12 @@ class Recipe(unittest.TestCase):
                     specs[0].endswith("cuda_arch=" + arch) and "+cuda" in specs[0], specs[0]
                 )
         for_an_arch = [spec for spec, _ in self.dependencies["kokkos"] if "cuda_arch=" in spec]
-        self.assertTrue(
-            all("+cmake_lang" in spec for spec in for_an_arch), for_an_arch
-        )  # under gcc Kokkos refuses to do without
+        # With gcc Kokkos requires it.
+        self.assertTrue(all("+cmake_lang" in spec for spec in for_an_arch), for_an_arch)
+        # False by default.
         self.assertIn(
             ("kokkos+cuda_lambda", {"when": "+cuda ^kokkos@:4"}), self.dependencies["kokkos"]
-        )  # false there unless asked for
+        )
 
     def test_nothing_of_cuda_is_wanted_without_it(self):
         for name in ("cuda", "cudnn", "nccl"):
@@ -297,7 +309,7 @@ class Recipe(unittest.TestCase):
                 )
 
     def test_spack_runs_the_unit_tests(self):
-        """Those that need neither several ranks nor a launcher, which a build node may not have."""
+        """Tests without ranks and launcher, which a build node may not have."""
         self.package().check()
         self.assertEqual(
             self.directives.of("ctest"), [(("-L", "^unit$", "--output-on-failure"), {})]
@@ -309,7 +321,7 @@ class Recipe(unittest.TestCase):
         )
 
     def test_its_own_tests_hold_of_the_program(self):
-        """The stand-alone tests, on a tree like the installed one."""
+        """Runs the stand-alone tests on a tree like the installed one."""
         if not TRIREME:
             self.skipTest("TRIREME names no program")
         package = self.package()
@@ -319,7 +331,7 @@ class Recipe(unittest.TestCase):
             for place, content in (
                 ("bin/trireme", TRIREME),
                 ("share/trireme/inputs", ROOT / "inputs"),
-                ("share/trireme/docs/README.md", ROOT / "README.md"),
+                ("share/trireme/README.md", ROOT / "README.md"),
             ):
                 os.makedirs(os.path.dirname(os.path.join(folder, place)), exist_ok=True)
                 os.symlink(content, os.path.join(folder, place))

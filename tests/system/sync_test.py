@@ -1,4 +1,8 @@
-"""parallel.sync = "delayed" and "every n steps": layouts and restarts that change no number, and what waits for the step at which the ranks are averaged."""
+"""Tests parallel.sync = "delayed" and "every n steps".
+
+Layouts and restarts do not change the numbers. Some actions wait for the next step that averages
+the ranks.
+"""
 
 import json
 import os
@@ -12,7 +16,7 @@ import harness
 DELAYED = {"sync": "delayed"}
 PERIODIC = {"sync": "every 4 steps", "outer_momentum": 0.5}
 
-# A file of its own stops it, or a signal: never the end.
+# The run is ended by a STOP file or a signal, never by its last step.
 LONG = (
     "--set",
     "run.stop=4000 steps",
@@ -77,7 +81,7 @@ class Sync(unittest.TestCase):
         )
 
     def test_delayed_has_one_run_at_every_layout(self):
-        """The bounds of gpt_layouts_test.py: float32 sums in another order."""
+        """Uses the tolerances of gpt_layouts_test.py: float32 sums in another order."""
         more = ("--set", "run.stop=8 steps")
         self.train("one", DELAYED, *more)
         one = harness.read_rows(self.path("one"), "train")
@@ -106,7 +110,8 @@ class Sync(unittest.TestCase):
                     )
 
     def test_delayed_applies_the_gradient_of_the_step_before(self):
-        """The first step moves nothing: the second sees the weights of the beginning, and applies the first one's gradient."""
+        """The first step changes nothing. The second step has the initial weights, and applies the
+        first gradient."""
         for folder, parallel in (("delayed", DELAYED), ("step", {})):
             self.train(folder, parallel, ranks=2)
         late, at_once = (
@@ -125,7 +130,8 @@ class Sync(unittest.TestCase):
         self.assertEqual(info["updates"], 5)
 
     def test_a_restart_gives_the_bits_of_a_run_that_was_never_stopped(self):
-        """Stopped at its end and given more steps; the delayed one at other layouts too, as deterministic = true promises."""
+        """A run ends and is given more steps. The delayed one also resumes at other layouts, as
+        deterministic = true guarantees."""
         deterministic = (
             "--set",
             "run.deterministic=true",
@@ -213,12 +219,10 @@ class Sync(unittest.TestCase):
             "checkpoint.best=none",
         )
         self.train("run", PERIODIC, *more, ranks=2)
-        self.assertEqual(
-            self.steps("run", "evaluate"), [4, 8, 12, 16, 18]
-        )  # due after 3, 6, 9, 12, 15, 18 steps and at the end
-        self.assertEqual(
-            self.steps("run", "checkpoint"), [8, 12, 16, 18]
-        )  # after 5, 10, 15 and at the end
+        # Due after 3, 6, 9, 12, 15, 18 steps and at the end.
+        self.assertEqual(self.steps("run", "evaluate"), [4, 8, 12, 16, 18])
+        # After 5, 10, 15 steps and at the end.
+        self.assertEqual(self.steps("run", "checkpoint"), [8, 12, 16, 18])
 
     def test_intervals_between_averages_are_refused(self):
         for key in ("evaluate.every", "checkpoint.every"):
@@ -293,7 +297,7 @@ class Sync(unittest.TestCase):
             self.assertEqual(len(digests), 1, parallel)
 
     def test_the_norm_of_ranks_on_their_own_is_their_root_mean_square(self):
-        """A rate that moves nothing: what two ranks see in one step, one rank sees in two."""
+        """At a rate of zero two ranks see in one step what one rank sees in two."""
         more = (
             "--set",
             "data.shuffle=none",
@@ -312,9 +316,10 @@ class Sync(unittest.TestCase):
         for step in (0, 1):
             norms = [row["grad_norm"] for row in one[2 * step : 2 * step + 2]]
             self.assertNotAlmostEqual(norms[0], norms[1], places=3)
+            # Float32 gradients of about 1.
             self.assertAlmostEqual(
                 two[step]["grad_norm"], (sum(norm**2 for norm in norms) / 2) ** 0.5, places=6
-            )  # float32 gradients of about 1
+            )
             self.assertAlmostEqual(
                 two[step]["loss"],
                 sum(row["loss"] for row in one[2 * step : 2 * step + 2]) / 2,
@@ -333,7 +338,10 @@ class Sync(unittest.TestCase):
         self.assertEqual(harness.read_rows(self.path("second"), "train")[0]["grad_norm"], 0)
 
     def test_ranks_that_go_their_own_ways_come_down_together(self):
-        """The loss is that of the whole batch: the first step's is known. The norm is of gradients of parts of it, which are larger than their mean's."""
+        """The loss is that of the whole batch; the first step's is known.
+
+        The norm is that of gradients of parts of the batch, which are larger than their mean.
+        """
         more = (
             "--set",
             "run.stop=24 steps",

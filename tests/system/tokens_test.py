@@ -1,4 +1,5 @@
-"""Datasets of tokens: made from texts and numbers, described, verified, and read when h5py made them."""
+"""Tests datasets of tokens: made from texts and numbers, described, verified, and read if made by
+h5py."""
 
 import array
 import gzip
@@ -70,7 +71,8 @@ class Tokens(unittest.TestCase):
         self.assertIn(saying, result.text)
 
     def tokens_of(self, folder):
-        """All tokens of a dataset in order, and the type; offsets and attributes are checked on the way."""
+        """Checks offsets and attributes of a dataset, and returns all tokens in order and their
+        type."""
         parts = []
         for name in sorted(name for name in os.listdir(self.path(folder)) if name.endswith(".h5")):
             with h5py.File(self.path(folder, name)) as file:
@@ -119,7 +121,7 @@ class Tokens(unittest.TestCase):
                 ranks=ranks,
             )
             self.assertEqual(self.bytes_of("many"), whole)
-            self.assertEqual(len(os.listdir(self.path("many"))), 5)  # and nothing else is left
+            self.assertEqual(len(os.listdir(self.path("many"))), 5)  # no other files are left
         self.assertEqual(self.succeed("verify", "many").count("whole"), 5)
 
     def test_the_end_of_every_text_is_held_out(self):
@@ -196,7 +198,7 @@ class Tokens(unittest.TestCase):
             self.assertEqual(described["tokens"], len(self.tokens_of(folder)))
         models = [self.read(folder, "tokenizer.model") for folder in ("train", "held")]
         self.assertEqual(models[0], models[1])
-        # The model of one dataset makes another; two ranks make the same one.
+        # The tokenizer of one dataset makes another one. Two ranks make the same one.
         for ranks in (1, 2):
             self.succeed(
                 "shard",

@@ -1,4 +1,6 @@
-/* Two GPUs as NVML gives them: one that says all, at 0000:19:00.0, and one that says only where it is, at 0000:5E:00.0. It counts who began and did not end. */
+/* A fake NVML with two GPUs. The GPU at 0000:19:00.0 reports every sensor, the GPU at 0000:5E:00.0
+ * reports none. nvml_stand_in_users() returns the number of nvmlInit_v2() calls without a
+ * nvmlShutdown(). */
 #include <string.h>
 
 enum { ok = 0, uninitialized = 1, not_supported = 3, not_found = 6 };
@@ -22,7 +24,9 @@ int nvmlShutdown(void) {
   return ok;
 }
 
-const char* nvmlErrorString(int error) { return error == not_found ? "Not Found" : "Unknown Error"; }
+const char* nvmlErrorString(int error) {
+  return error == not_found ? "Not Found" : "Unknown Error";
+}
 
 int nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, void** gpu) {
   if (users == 0) return uninitialized;
@@ -42,9 +46,17 @@ static int say(void* gpu, unsigned* to, unsigned value) {
   return ok;
 }
 
-int nvmlDeviceGetPowerUsage(void* gpu, unsigned* milliwatts) { return say(gpu, milliwatts, 412345); }
-int nvmlDeviceGetTemperature(void* gpu, int sensor, unsigned* celsius) { return say(gpu, celsius, sensor == 0 ? 61 : 0); }
-int nvmlDeviceGetClockInfo(void* gpu, int clock, unsigned* megahertz) { return say(gpu, megahertz, clock == 1 ? 1755 : 0); }
+int nvmlDeviceGetPowerUsage(void* gpu, unsigned* milliwatts) {
+  return say(gpu, milliwatts, 412345);
+}
+
+int nvmlDeviceGetTemperature(void* gpu, int sensor, unsigned* celsius) {
+  return say(gpu, celsius, sensor == 0 ? 61 : 0);
+}
+
+int nvmlDeviceGetClockInfo(void* gpu, int clock, unsigned* megahertz) {
+  return say(gpu, megahertz, clock == 1 ? 1755 : 0);
+}
 
 int nvmlDeviceGetUtilizationRates(void* gpu, rates_t* rates) {
   rates->memory = 35;

@@ -38,14 +38,14 @@ class Trireme(CMakePackage, CudaPackage):
     depends_on("xxhash@0.8:")
     depends_on("zlib-api")
     depends_on("sentencepiece@0.1.97:")
-    depends_on("abseil-cpp", when="^sentencepiece@0.2.1:")  # whose headers hand out its status
+    depends_on("abseil-cpp", when="^sentencepiece@0.2.1:")  # its headers use Abseil's status
     depends_on("googletest@1.12:", type="test")  # also built for `spack install --test=root`
     depends_on("googletest@1.12:", when="+tests")
     depends_on("python@3.8:", type="build", when="+tests")
 
-    # Kokkos (for one kind) and NCCL have to be built for the GPUs that we are built for: Spack's
-    # own choice would be none. Under gcc Kokkos needs to be told who compiles CUDA: CMake's CUDA
-    # language, as we use it. Of Kokkos 4 Spack turns off extended lambdas, which our kernels are.
+    # Kokkos (for one architecture) and NCCL must be built for the GPUs of the variant; Spack's
+    # default would be none. With gcc Kokkos must know that CMake's CUDA language compiles CUDA.
+    # For Kokkos 4 Spack disables extended lambdas, which our kernels need.
     conflicts(
         "cuda_arch=none",
         when="+cuda",
@@ -68,9 +68,9 @@ class Trireme(CMakePackage, CudaPackage):
         return [
             self.define_from_variant("TRIREME_ENABLE_CUDA", "cuda"),
             self.define("TRIREME_BUILD_TESTS", self.run_tests or self.spec.satisfies("+tests")),
-            self.define("TRIREME_CPU_ARCH", ""),  # Spack's compiler wrapper names the target
-            self.define("MPI_CXX_COMPILER", self.spec["mpi"].mpicxx),  # not the first on the PATH
-            self.define("CCACHE_PROGRAM", ""),  # Spack's own setting is config:ccache
+            self.define("TRIREME_CPU_ARCH", ""),  # Spack's compiler wrapper sets the target
+            self.define("MPI_CXX_COMPILER", self.spec["mpi"].mpicxx),  # not the first one in PATH
+            self.define("CCACHE_PROGRAM", ""),  # Spack has its own setting: config:ccache
             CMakeBuilder.define_cuda_architectures(self),
         ]
 
@@ -79,7 +79,7 @@ class Trireme(CMakePackage, CudaPackage):
             ctest("-L", "^unit$", "--output-on-failure")
 
     def test_version(self):
-        """the installed program starts, also where there is no GPU"""
+        """the installed program starts, also without a GPU"""
         out = which(self.prefix.bin.trireme, required=True)("--version", output=str.split)
         assert out.startswith("trireme "), out
 
@@ -91,5 +91,5 @@ class Trireme(CMakePackage, CudaPackage):
         share = self.prefix.share.trireme
         data = "data/smoke-text"
         held_out = ("--hold-out", "0.1", "--hold-out-out", f"{data}/validation")
-        trireme("shard", "text", share.docs.join("README.md"), "--out", f"{data}/train", *held_out)
+        trireme("shard", "text", share.join("README.md"), "--out", f"{data}/train", *held_out)
         trireme("train", share.inputs.smoke.join("gpt.toml"))
