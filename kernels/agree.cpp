@@ -28,7 +28,7 @@ KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stri
     for (int k = 0; k < batch; ++k) value[k] = begin + k < count ? first[(begin + k) * stride] : 0;
     for (int k = 0; k < batch && begin + k < count; ++k) {
       stack[top++] = value[k];
-      for (int merges = walk.merges(begin + k); merges > 0; --merges, --top)
+      for (int merges = walk.merge_count(begin + k); merges > 0; --merges, --top)
         stack[top - 2] += stack[top - 1];
     }
   }

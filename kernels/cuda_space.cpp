@@ -41,7 +41,7 @@ const Kokkos::Cuda& cuda_space(const Stream& stream) {
   }
   if (!drops_at_the_end) {
     Kokkos::push_finalize_hook(drop_all);
-    call_before_a_stream_ends(drop);
+    set_stream_destroy_callback(drop);
     drops_at_the_end = true;
   }
   kept().push_back({stream.handle, Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle))});

@@ -33,7 +33,7 @@ auto at_places_of(const deck::Deck& deck, Body&& body) {
     return body();
   } catch (const InputError& error) {
     InputError with_place(deck::placed(deck, error.what()));
-    if (error.agreed()) with_place.set_agreed();
+    if (error.thrown_on_all_ranks()) with_place.set_thrown_on_all_ranks();
     throw with_place;
   }
 }
@@ -55,8 +55,8 @@ template <class Body>
     code = body();
   } catch (const Error& error) {
     code = error.code();
-    known_to_all =
-        error.agreed() || code == ExitCode::wrong_input || environment.world().size() == 1;
+    known_to_all = error.thrown_on_all_ranks() || code == ExitCode::wrong_input ||
+                   environment.world().size() == 1;
     report(error.what(), known_to_all, environment, log);
   } catch (const std::exception& error) {
     known_to_all = environment.world().size() == 1;

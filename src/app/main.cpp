@@ -37,7 +37,7 @@ int leave(ExitCode code) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  trireme::keep_standard_streams();
+  trireme::open_missing_standard_streams();
   trireme::io::start_hdf5();  // before MPI
   trireme::io::set_hdf5_probe({"/proc/self/exe", "probe-hdf5"});
   // 1. The commands, each with its options.

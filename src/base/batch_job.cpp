@@ -20,7 +20,7 @@ constexpr std::array<Names, 4> names{
 const Names& names_of(BatchJob::System system) { return names[static_cast<std::size_t>(system)]; }
 
 /// The last two are the bytes of the letter with which numbers of Flux may begin.
-bool may_be_quoted(const std::string& id) {
+bool is_safe_in_quotes(const std::string& id) {
   return id.find_first_not_of(
              "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ._-[]\xC6\x92") ==
              std::string::npos &&
@@ -47,14 +47,14 @@ bool is_one_of(const std::string& state, std::initializer_list<std::string_view>
 
 /// OpenPBS tells of what is over only with -x, which means something else to Torque.
 std::string pbs_state(const std::string& id) {
-  const auto state = qstat_field(output_of("qstat -f '" + id + "'"), "job_state");
+  const auto state = qstat_field(run_command("qstat -f '" + id + "'"), "job_state");
   return state ? *state
-               : qstat_field(output_of("qstat -x -f '" + id + "'"), "job_state").value_or("");
+               : qstat_field(run_command("qstat -x -f '" + id + "'"), "job_state").value_or("");
 }
 
 /// A job inside an allocation of Flux asks the instance around it, which is the one that knows
 /// allocations.
-bool in_flux_allocation() { return !first_word(output_of("flux getattr jobid")).empty(); }
+bool in_flux_allocation() { return !first_word(run_command("flux getattr jobid")).empty(); }
 
 }  // namespace
 
@@ -63,7 +63,7 @@ std::string BatchJob::title() const {
   return names_of(system).title + (id.empty() ? "" : " job " + id);
 }
 
-std::optional<BatchJob> BatchJob::of(const std::string& text) {
+std::optional<BatchJob> BatchJob::parse(const std::string& text) {
   const std::size_t space = text.find(' ');
   const auto known = std::find_if(names.begin(), names.end(), [&](const Names& one) {
     return text.substr(0, space) == one.text;
@@ -71,7 +71,7 @@ std::optional<BatchJob> BatchJob::of(const std::string& text) {
   if (known == names.end()) return std::nullopt;
   BatchJob job{static_cast<System>(known - names.begin()),
                space == std::string::npos ? "" : text.substr(space + 1)};
-  if (!may_be_quoted(job.id)) return std::nullopt;
+  if (!is_safe_in_quotes(job.id)) return std::nullopt;
   return job;
 }
 
@@ -79,24 +79,24 @@ std::vector<BatchJob> batch_jobs() {
   using System = BatchJob::System;
   std::vector<BatchJob> jobs;
   const auto add = [&](System system, const std::string& id) {
-    if (!id.empty() && may_be_quoted(id)) jobs.push_back({system, id});
+    if (!id.empty() && is_safe_in_quotes(id)) jobs.push_back({system, id});
   };
   add(System::slurm, variable("SLURM_JOB_ID"));
   add(System::pbs, variable("PBS_JOBID"));
   add(System::lsf, lsf_id());
   if (!variable("FLUX_URI").empty()) {
-    std::string id = first_word(output_of("flux getattr jobid"));
+    std::string id = first_word(run_command("flux getattr jobid"));
     if (id.empty()) id = variable("FLUX_JOB_ID");
-    jobs.push_back({System::flux, may_be_quoted(id) ? id : ""});
+    jobs.push_back({System::flux, is_safe_in_quotes(id) ? id : ""});
   }
   return jobs;
 }
 
-bool is_over(const BatchJob& job) {
+bool has_ended(const BatchJob& job) {
   if (job.id.empty()) return false;
   switch (job.system) {
     case BatchJob::System::slurm:
-      return is_one_of(first_word(output_of("squeue -h -t all -j '" + job.id + "' -o %T")),
+      return is_one_of(first_word(run_command("squeue -h -t all -j '" + job.id + "' -o %T")),
                        {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
                         "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"});
     case BatchJob::System::pbs:
@@ -104,25 +104,26 @@ bool is_over(const BatchJob& job) {
           pbs_state(job.id),
           {"C", "F", "X"});  // Torque's completed, finished, a part of an array that is
     case BatchJob::System::lsf:
-      return is_one_of(first_word(output_of("bjobs -noheader -o stat '" + job.id + "'")),
+      return is_one_of(first_word(run_command("bjobs -noheader -o stat '" + job.id + "'")),
                        {"DONE", "EXIT"});
     case BatchJob::System::flux:
-      return first_word(output_of(std::string("flux ") + (in_flux_allocation() ? "--parent " : "") +
-                                  "jobs -n -o '{state}' '" + job.id + "'")) == "INACTIVE";
+      return first_word(run_command(std::string("flux ") +
+                                    (in_flux_allocation() ? "--parent " : "") +
+                                    "jobs -n -o '{state}' '" + job.id + "'")) == "INACTIVE";
   }
   return false;
 }
 
-std::string output_of(const std::string& command) {
+std::string run_command(const std::string& command) {
   // A batch system that hangs holds nobody up for longer than this.
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(
       popen(("LC_ALL=C timeout 20 " + command + " 2>/dev/null").c_str(), "r"), pclose);
   std::string text;
-  std::array<char, 4096> piece{};
+  std::array<char, 4096> buffer{};
   while (pipe && text.size() < (1 << 16)) {
-    const std::size_t count = std::fread(piece.data(), 1, piece.size(), pipe.get());
+    const std::size_t count = std::fread(buffer.data(), 1, buffer.size(), pipe.get());
     if (count == 0) break;
-    text.append(piece.data(), count);
+    text.append(buffer.data(), count);
   }
   return text;
 }

@@ -80,9 +80,9 @@ std::string unknown_unit(std::string_view unit) {
 
 }  // namespace
 
-std::optional<Duration> parse_duration(std::string_view text, std::string* why_not) {
+std::optional<Duration> parse_duration(std::string_view text, std::string* error_message) {
   const auto refuse = [&](std::string message) {
-    if (why_not) *why_not = std::move(message);
+    if (error_message) *error_message = std::move(message);
     return std::nullopt;
   };
   std::string_view rest = trim(text);

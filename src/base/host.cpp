@@ -13,7 +13,7 @@ std::string host_name() {
   return name;
 }
 
-void keep_standard_streams() {
+void open_missing_standard_streams() {
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (::fcntl(stream, F_GETFD) < 0)
       (void)::open("/dev/null", O_RDWR);  // which takes the smallest number that is free: this one

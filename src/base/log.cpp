@@ -13,7 +13,7 @@
 namespace trireme {
 
 struct Log::State {
-  explicit State(bool speaks_) : speaks(speaks_) {}
+  explicit State(bool verbose_) : verbose(verbose_) {}
   ~State() {
     if (file) std::fclose(file);
   }
@@ -21,12 +21,12 @@ struct Log::State {
   State& operator=(const State&) = delete;
 
   std::mutex mutex;
-  bool speaks;
+  bool verbose;
   bool progress_active = false;
   std::FILE* file = nullptr;
 };
 
-Log::Log(bool speaks) : state_(std::make_unique<State>(speaks)) {}
+Log::Log(bool verbose) : state_(std::make_unique<State>(verbose)) {}
 Log::~Log() = default;
 Log::Log(Log&&) noexcept = default;
 Log& Log::operator=(Log&&) noexcept = default;
@@ -45,7 +45,7 @@ void Log::set_progress_active(bool active) {
 }
 
 void Log::write(Level level, const std::string& line) {
-  if (!state_->speaks && level != Level::error) return;
+  if (!state_->verbose && level != Level::error) return;
   const char* prefix = level == Level::info ? "" : level == Level::warn ? "warning: " : "error: ";
   const std::lock_guard lock(state_->mutex);
   // One call a line, so that lines of several ranks do not mix on a shared terminal.

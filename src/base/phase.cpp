@@ -10,24 +10,24 @@ namespace trireme {
 namespace {
 
 std::shared_mutex mutex;  // shared: a thread that is held up by the listener holds up no other
-std::function<void(const char*)> heard_by;
+std::function<void(const char*)> current_observer;
 
 }  // namespace
 
-void come_by(const char* phase) {
+void enter_phase(const char* phase) {
   const std::shared_lock lock(mutex);
-  if (heard_by) heard_by(phase);
+  if (current_observer) current_observer(phase);
 }
 
-PhaseListener::PhaseListener(std::function<void(const char*)> listener) {
+PhaseObserver::PhaseObserver(std::function<void(const char*)> observer) {
   const std::lock_guard lock(mutex);
-  TRIREME_EXPECT(!heard_by);
-  heard_by = std::move(listener);
+  TRIREME_EXPECT(!current_observer);
+  current_observer = std::move(observer);
 }
 
-PhaseListener::~PhaseListener() {
+PhaseObserver::~PhaseObserver() {
   const std::lock_guard lock(mutex);
-  heard_by = nullptr;
+  current_observer = nullptr;
 }
 
 }  // namespace trireme

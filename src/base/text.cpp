@@ -62,16 +62,16 @@ std::string nearest_multiples(std::int64_t value, std::int64_t part) {
   return below > 0 ? fmt::format("{} or {}", below, below + part) : fmt::format("{}", part);
 }
 
-std::string printable(std::string_view text, std::size_t most) {
+std::string printable(std::string_view text, std::size_t max_bytes) {
   std::string result;
-  for (const char c : text.substr(0, most)) {
+  for (const char c : text.substr(0, max_bytes)) {
     const auto byte = static_cast<unsigned char>(c);
     if (byte < 0x20 || byte == 0x7F)
       result += fmt::format("\\x{:02X}", byte);
     else
       result += c;
   }
-  if (text.size() > most) result += "...";
+  if (text.size() > max_bytes) result += "...";
   return result;
 }
 

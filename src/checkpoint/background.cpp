@@ -96,7 +96,7 @@ struct BackgroundWrite::Work {
   }
 
   void take_digests() {
-    come_by("checkpoint-copy");
+    enter_phase("checkpoint-copy");
     const double start = monotonic_seconds();
     report.copy_seconds = state.wait();
     thread_seconds -= monotonic_seconds() - start;  // no work
@@ -106,7 +106,7 @@ struct BackgroundWrite::Work {
   /// Rank 0's, without MPI: from here on the file has its size and no value.
   void lay_out_file() {
     const double start = monotonic_seconds();
-    come_by("checkpoint-layout");
+    enter_phase("checkpoint-layout");
     if (rank == 0) {
       LaidOut laid_out = lay_out(comm::Communicator(), temporary, pieces, plan);
       placement = close(laid_out, temporary);
@@ -130,9 +130,9 @@ struct BackgroundWrite::Work {
   /// All ranks have agreed that the file holds what it should: rank 0 puts it in place.
   void put_in_place() {
     if (rank == 0) write_seal(temporary, plan, placement.file_bytes, found.block_hashes);
-    come_by("checkpoint-rename");
+    enter_phase("checkpoint-rename");
     if (staged) staged->commit();
-    come_by("checkpoint-renamed");
+    enter_phase("checkpoint-renamed");
   }
 
   void finish() {
@@ -146,7 +146,7 @@ struct BackgroundWrite::Work {
 BackgroundWrite::BackgroundWrite(const comm::Communicator& world, const std::string& path,
                                  std::span<const Piece> pieces, const Info& info, StateCopy& copy)
     : work_(std::make_unique<Work>(world, copy)) {
-  come_by("checkpoint-begin");
+  enter_phase("checkpoint-begin");
   const double start = monotonic_seconds();
   Work& work = *work_;
   work.temporary = path + io::StagedFile::default_suffix;
@@ -183,7 +183,7 @@ bool BackgroundWrite::advance() {
       work.start(Work::Part::values, [&work] { work.write_copy(); });
       break;
     case Work::Part::values:
-      come_by("checkpoint-close");
+      enter_phase("checkpoint-close");
       work.start(Work::Part::read_back, [&work] { work.read_copy_back(); });
       break;
     case Work::Part::read_back:

@@ -268,7 +268,7 @@ void rotate(const std::string& folder, const Keep& keep, const std::string& prot
       leave.push_back(files[i].path);
   }
   for (const fs::path& path : leave) fs::remove(path);
-  come_by("checkpoint-rotate");
+  enter_phase("checkpoint-rotate");
   remove_half_written(folder);
 }
 

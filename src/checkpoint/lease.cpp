@@ -156,7 +156,7 @@ void wait_out(const std::string& path, const Holder& first, const LeaseTimes& ti
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
-  if (const std::optional<BatchJob> job = BatchJob::of(first.job); job && is_over(*job)) {
+  if (const std::optional<BatchJob> job = BatchJob::parse(first.job); job && has_ended(*job)) {
     log.info("{}: {} is over; the lease of its process {} on {} is taken over", path, job->title(),
              first.pid, first.host);
     return;

@@ -72,7 +72,7 @@ void write_values(const std::string& path, std::span<const Piece> pieces,
   io::File file(path, io::File::Mode::update);
   HostRows host(pieces);
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (i == pieces.size() / 2) come_by("checkpoint-write");
+    if (i == pieces.size() / 2) enter_phase("checkpoint-write");
     const bool written = !left_out.empty() && left_out[i] != 0;
     if (!written && pieces[i].row_begin < pieces[i].row_end)
       write_piece(file, tensors[i], pieces[i], host, staging);

@@ -74,7 +74,7 @@ Placement write_payload(const comm::Communicator& world, const std::string& temp
     std::vector<float> staging(static_cast<std::size_t>(staging_elements(pieces)));
     write_values(temporary, pieces, placement.tensors, scattered.tensors, staging.data());
   });
-  come_by("checkpoint-close");
+  enter_phase("checkpoint-close");
   return placement;
 }
 
@@ -99,7 +99,7 @@ void seal_file(const comm::Communicator& world, const std::string& temporary,
 WriteReport write(const comm::Communicator& world, const std::string& path,
                   std::span<const Piece> pieces, const Info& info) {
   const double began = monotonic_seconds();
-  come_by("checkpoint-begin");
+  enter_phase("checkpoint-begin");
   const std::string temporary = path + io::StagedFile::default_suffix;
   FilePlan plan = plan_file(world, path, pieces, info);
   std::optional<io::StagedFile> staged;
@@ -112,11 +112,11 @@ WriteReport write(const comm::Communicator& world, const std::string& path,
   report.writing_seconds = monotonic_seconds() - writing;
   report.bytes = placement.file_bytes;
   seal_file(world, temporary, pieces, plan, placement);
-  come_by("checkpoint-rename");
+  enter_phase("checkpoint-rename");
   comm::together(world, [&] {
     if (staged) staged->commit();
   });
-  come_by("checkpoint-renamed");
+  enter_phase("checkpoint-renamed");
   report.digest = combined_digest(pieces, plan);
   report.seconds = monotonic_seconds() - began;
   return report;

@@ -290,7 +290,7 @@ std::vector<std::string> Engine::describe() const {
   if (state_->nccl != nullptr) state_->staging->enter();
   std::vector<const State::Slot*> pending;
   for (const State::Slot& slot : state_->slots) {
-    const bool passed = slot.by_nccl && slot.under_way && slot.passed_when->passed();
+    const bool passed = slot.by_nccl && slot.under_way && slot.passed_when->is_done();
     if (slot.ticket != 0 && !slot.arrived && !passed) pending.push_back(&slot);
   }
   std::sort(pending.begin(), pending.end(),

@@ -133,7 +133,7 @@ Engine::Ticket Engine::State::ask(Nccl::Channel& channel, std::string_view label
 
 void Engine::State::retire_enqueued() {
   std::erase_if(enqueued, [&](Slot* slot) {
-    if (!slot->passed_when->passed()) return false;
+    if (!slot->passed_when->is_done()) return false;
     {
       const std::lock_guard lock(mutex);
       bytes_sent += slot->bytes_by_nccl;
@@ -306,7 +306,7 @@ void Engine::State::wait(Ticket ticket) {
   Slot& slot = slots[ticket & ((Ticket{1} << slot_bits) - 1)];
   if (ticket != 0 && slot.ticket == ticket && slot.by_nccl) {
     nccl->check();
-    slot.passed_when->hold_back(nccl->compute());
+    slot.passed_when->delay(nccl->compute());
     return retire_enqueued();
   }
   // What the compute stream was asked for behind the request is worked on while the host waits.

@@ -133,7 +133,7 @@ void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int s
   const double until = monotonic_seconds() + connect_seconds;
   const cudaError_t error = cudaSetDevice(compute.device.index);
   ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
-  channel.stream = OwnedStream(compute.device, OwnedStream::Priority::urgent);
+  channel.stream = OwnedStream(compute.device, OwnedStream::Priority::high);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.maxCTAs = most_blocks;
@@ -145,7 +145,7 @@ void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int s
   enqueue(channel, first_exchange);
   Event done(compute.device);
   done.record(channel.stream);
-  while (!done.passed()) {
+  while (!done.is_done()) {
     settle(channel, until);
     expect_before(until);
     pause();
@@ -335,7 +335,7 @@ Nccl::Channel* Nccl::channel_of(const Communicator& group, int from, int to, int
 void Nccl::enqueue(Channel& channel, const Plan& plan, Event& done) {
   ensure(channel.handle != nullptr, "NCCL: an earlier request failed");
   state_->asked.record(state_->compute);
-  state_->asked.hold_back(channel.stream);
+  state_->asked.delay(channel.stream);
   state_->enqueue(channel, plan);
   done.record(channel.stream);
 }

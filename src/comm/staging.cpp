@@ -12,8 +12,8 @@ namespace trireme::comm {
 
 Staging::Staging(const Stream& compute)
     : compute_(compute),
-      out_(compute.device, OwnedStream::Priority::urgent),
-      in_(compute.device, OwnedStream::Priority::urgent) {}
+      out_(compute.device, OwnedStream::Priority::high),
+      in_(compute.device, OwnedStream::Priority::high) {}
 
 Staging::Buffer& Staging::take(std::size_t bytes) {
   auto best = free_.end();
@@ -67,7 +67,7 @@ void Passage::depart() {
   if (!staged()) return;
   buffer_->asked.record(staging_->compute());
   if (out_.bytes == 0) return;
-  buffer_->asked.hold_back(staging_->out());
+  buffer_->asked.delay(staging_->out());
   copy_bytes(staging_->out(), out_.to, out_.from, out_.bytes);
   buffer_->copied_out.record(staging_->out());
 }
@@ -75,13 +75,13 @@ void Passage::depart() {
 bool Passage::ready() const {
   if (!staged()) return true;
   staging_->enter();
-  return buffer_->copied_out.passed();
+  return buffer_->copied_out.is_done();
 }
 
 void Passage::arrive() {
   if (!staged() || coming_in_ == 0) return;
   staging_->enter();
-  buffer_->asked.hold_back(staging_->in());
+  buffer_->asked.delay(staging_->in());
   for (std::size_t i = 0; i < coming_in_; ++i)
     copy_bytes(staging_->in(), in_[i].to, in_[i].from, in_[i].bytes);
   buffer_->copied_in.record(staging_->in());
@@ -89,7 +89,7 @@ void Passage::arrive() {
 
 void Passage::join() {
   if (!staged()) return;
-  buffer_->copied_in.hold_back(staging_->compute());
+  buffer_->copied_in.delay(staging_->compute());
   staging_->give_back(*buffer_);
 }
 

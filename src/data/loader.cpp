@@ -136,7 +136,7 @@ void Loader::State::take_memory() {
                1);  // one more is in the caller's hands
   memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes),
                       "batches read ahead (data.prefetch)",
-                      in_host_memory(options.device.kind) ? Pages::ordinary : Pages::pinned);
+                      in_host_memory(options.device.kind) ? Pages::pageable : Pages::pinned);
   std::byte* at = memory.data();
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, at + bytes); };
   for (Slot& slot : slots) {

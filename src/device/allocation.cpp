@@ -36,7 +36,7 @@ std::byte* allocate_host(std::size_t bytes) {
 
 std::byte* allocate_cuda(Device device, std::size_t bytes, std::string& why) {
   void* data = nullptr;
-  cudaError_t error = cuda::select(device.index);
+  cudaError_t error = cuda::select_device(device.index);
   if (error == cudaSuccess) error = cudaMalloc(&data, bytes);
   if (error == cudaSuccess) error = cudaMemset(data, 0, bytes);
   if (error == cudaSuccess)
@@ -55,7 +55,7 @@ void free_cuda(std::byte* data) { cudaFree(data); }
 std::byte* allocate_pinned(std::size_t bytes) {
   if (cuda_device_count() == 0) return allocate_host(bytes);
   void* data = nullptr;
-  if (cuda::select_again() != cudaSuccess) return nullptr;
+  if (cuda::select_last_device() != cudaSuccess) return nullptr;
   if (cudaHostAlloc(&data, bytes, cudaHostAllocPortable) != cudaSuccess) {
     cudaGetLastError();
     return nullptr;
@@ -105,13 +105,13 @@ Allocation::Allocation(Device device, std::size_t bytes, const std::string& what
   ensure(data_ != nullptr, "{}: no memory for {} on {}{}", what,
          format_bytes(static_cast<double>(bytes)), where, why);
   if (device.kind == DeviceKind::cuda || is_pinned_host(device, pages))
-    remember_range({data_, bytes, device});
+    register_range({data_, bytes, device});
 }
 
 Allocation::~Allocation() {
   if (data_ == nullptr) return;
-  if (is_pinned_host(device_, pages_)) emulated::forget_pinned(data_, bytes_);
-  if (device_.kind == DeviceKind::cuda || is_pinned_host(device_, pages_)) forget_range(data_);
+  if (is_pinned_host(device_, pages_)) emulated::release_pinned(data_, bytes_);
+  if (device_.kind == DeviceKind::cuda || is_pinned_host(device_, pages_)) unregister_range(data_);
   switch (device_.kind) {
     case DeviceKind::meta: break;
     case DeviceKind::cpu: pages_ == Pages::pinned ? free_pinned(data_) : std::free(data_); break;

@@ -7,8 +7,8 @@
 namespace trireme::cuda {
 namespace {
 
-std::atomic<int> chosen_last{-1};
-thread_local int chosen_here = -1;
+std::atomic<int> last_selected{-1};
+thread_local int selected_by_thread = -1;
 
 }  // namespace
 
@@ -16,16 +16,16 @@ void check(cudaError_t error, const char* what) {
   ensure(error == cudaSuccess, "CUDA: {}: {}", what, cudaGetErrorString(error));
 }
 
-cudaError_t select(int index) {
-  if (chosen_here == index) return cudaSuccess;
+cudaError_t select_device(int index) {
+  if (selected_by_thread == index) return cudaSuccess;
   const cudaError_t error = cudaSetDevice(index);
-  if (error == cudaSuccess) chosen_here = chosen_last = index;
+  if (error == cudaSuccess) selected_by_thread = last_selected = index;
   return error;
 }
 
-cudaError_t select_again() {
-  const int index = chosen_last;
-  return index < 0 ? cudaSuccess : select(index);
+cudaError_t select_last_device() {
+  const int index = last_selected;
+  return index < 0 ? cudaSuccess : select_device(index);
 }
 
 std::string pci_bus_id(int index) {
@@ -34,7 +34,7 @@ std::string pci_bus_id(int index) {
   return text;
 }
 
-std::string release_of(int version) {
+std::string version_string(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 

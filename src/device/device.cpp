@@ -13,15 +13,15 @@ namespace {
 
 #if defined(TRIREME_ENABLE_CUDA)
 /// CUDA's own sentence says "driver version is insufficient" of a machine that has no driver, too.
-std::string explain(cudaError_t error) {
+std::string driver_problem(cudaError_t error) {
   int driver = 0, runtime = 0;
   const bool known = cudaDriverGetVersion(&driver) == cudaSuccess &&
                      cudaRuntimeGetVersion(&runtime) == cudaSuccess;
   if (error != cudaErrorInsufficientDriver || !known) return cudaGetErrorString(error);
   if (driver == 0)
     return "no NVIDIA driver on this machine (its library libcuda.so.1 is not found)";
-  return "the NVIDIA driver knows CUDA " + cuda::release_of(driver) +
-         ", this program was built with " + cuda::release_of(runtime);
+  return "the NVIDIA driver knows CUDA " + cuda::version_string(driver) +
+         ", this program was built with " + cuda::version_string(runtime);
 }
 #endif
 
@@ -51,7 +51,7 @@ int cuda_device_count(std::string* why) {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
   if (why != nullptr)
-    *why = error == cudaSuccess ? "the NVIDIA driver lists no device" : explain(error);
+    *why = error == cudaSuccess ? "the NVIDIA driver lists no device" : driver_problem(error);
 #else
   if (why != nullptr) *why = "this program was built without CUDA (preset cuda-release has it)";
 #endif

@@ -41,7 +41,7 @@ DeviceDescription describe_host(Device device) {
 
 #if defined(TRIREME_ENABLE_CUDA)
 
-std::string identity_of_cuda(int index) {
+std::string cuda_identity(int index) {
   cudaDeviceProp properties{};
   cuda::check(cudaGetDeviceProperties(&properties, index), "asking what the device is");
   std::string uuid;
@@ -60,10 +60,10 @@ DeviceDescription describe_cuda(Device device) {
   description.device = device;
   description.name = properties.name;
   description.compute_capability = fmt::format("{}.{}", properties.major, properties.minor);
-  description.driver = "CUDA " + cuda::release_of(driver);
+  description.driver = "CUDA " + cuda::version_string(driver);
   if (const std::string version = Telemetry(device).driver_version(); !version.empty())
     description.driver = fmt::format("{} ({})", version, description.driver);
-  description.runtime = cuda::release_of(runtime);
+  description.runtime = cuda::version_string(runtime);
   description.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
   description.compute_units = properties.multiProcessorCount;
   return description;
@@ -75,7 +75,7 @@ DeviceDescription describe_cuda(Device device) {
   throw Failure("no device " + to_string(device) +
                 ": this program was built without CUDA (preset cuda-release has it)");
 }
-std::string identity_of_cuda(int index) { refuse({DeviceKind::cuda, index}); }
+std::string cuda_identity(int index) { refuse({DeviceKind::cuda, index}); }
 DeviceDescription describe_cuda(Device device) { refuse(device); }
 
 #endif
@@ -91,7 +91,7 @@ Device choose_cuda_device(int local_rank) {
 
 std::string identity_of(Device device) {
   switch (device.kind) {
-    case DeviceKind::cuda: return identity_of_cuda(device.index);
+    case DeviceKind::cuda: return cuda_identity(device.index);
     case DeviceKind::emulated:
       return fmt::format("{} of process {} on {}", to_string(device), getpid(), host_name());
     case DeviceKind::meta:

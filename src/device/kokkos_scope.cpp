@@ -20,7 +20,7 @@ namespace {
 /// The number of threads in an environment variable, of a list the first; 0 where it is not set.
 /// The libraries that read these variables end the process on a wrong one, or take another number
 /// in silence. Throws InputError.
-int threads_of(const char* variable, bool may_be_list) {
+int threads_from_environment(const char* variable, bool may_be_list) {
   const char* value = std::getenv(variable);
   if (value == nullptr) return 0;
   std::string text(value);
@@ -28,14 +28,15 @@ int threads_of(const char* variable, bool may_be_list) {
   text.erase(0, text.find_first_not_of(' '));
   text.erase(text.find_last_not_of(' ') + 1);
   if (text.empty() && *value == '\0') return 0;
-  const int most = std::max(64, 4 * static_cast<int>(std::thread::hardware_concurrency()));
+  const int max_threads = std::max(64, 4 * static_cast<int>(std::thread::hardware_concurrency()));
   int threads = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), threads);
-  if (error != std::errc{} || end != text.data() + text.size() || threads < 1 || threads > most)
+  if (error != std::errc{} || end != text.data() + text.size() || threads < 1 ||
+      threads > max_threads)
     throw InputError(
         std::string("environment variable ") + variable + " = \"" + value +
         "\" is no number of threads for this machine; it must be an integer from 1 to " +
-        std::to_string(most) + ", or not be set");
+        std::to_string(max_threads) + ", or not be set");
   return threads;
 }
 
@@ -43,8 +44,9 @@ int threads_of(const char* variable, bool may_be_list) {
 
 KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
   // Kokkos lets no other number of threads stand beside its own variable.
-  const int otherwise = default_threads();
-  if (threads <= 0 || threads_of("KOKKOS_NUM_THREADS", false) > 0) threads = otherwise;
+  const int default_count = default_threads();
+  if (threads <= 0 || threads_from_environment("KOKKOS_NUM_THREADS", false) > 0)
+    threads = default_count;
 #if defined(KOKKOS_ENABLE_CUDA)
   // Asked first: without a driver Kokkos::initialize ends the process.
   std::string why;
@@ -75,8 +77,8 @@ KokkosScope::KokkosScope(int threads, [[maybe_unused]] Device device) {
 KokkosScope::~KokkosScope() { Kokkos::finalize(); }
 
 int KokkosScope::default_threads() {
-  const int openmp = threads_of("OMP_NUM_THREADS", true),
-            kokkos = threads_of("KOKKOS_NUM_THREADS", false);
+  const int openmp = threads_from_environment("OMP_NUM_THREADS", true),
+            kokkos = threads_from_environment("KOKKOS_NUM_THREADS", false);
   return kokkos > 0 ? kokkos : openmp > 0 ? openmp : available_cores();
 }
 

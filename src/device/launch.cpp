@@ -14,140 +14,140 @@
 namespace trireme {
 namespace {
 
-constexpr std::size_t least_launches = 4;  // of a graph: with fewer nothing is won
-constexpr int most_patience = 5;  // a part of which graphs were made in vain must have been the
-                                  // same so many times, as a power of two
+constexpr std::size_t min_launches = 4;  // of a graph: with fewer nothing is won
+constexpr int max_backoff_exponent = 5;  // a part of which graphs were made in vain must have been
+                                         // the same so many times, as a power of two
 
 }  // namespace
 
 /// What was given between two things that are no launches.
-struct LaunchGraphs::Part {
+struct LaunchGraphs::LaunchList {
   struct Launch {
     Run run;
     std::size_t begin, bytes;  ///< of `calls`
   };
   std::vector<Launch> launches;
-  std::vector<std::byte> calls;
-  bool changed = true;   ///< since it was given last
-  int same = 0;          ///< times in a row that it was not
-  int made = 0;          ///< graphs so far
-  bool refused = false;  ///< the device takes none of it
-  bool whole = false;    ///< there is a graph
+  std::vector<std::byte> call_bytes;
+  bool changed = true;           ///< since it was given last
+  int unchanged_count = 0;       ///< times in a row that it was not
+  int graphs_created = 0;        ///< graphs so far
+  bool capture_refused = false;  ///< the device takes none of it
+  bool has_graph = false;        ///< there is a graph
   void* graph =
       nullptr;  ///< CUDA's (cudaGraphExec_t); an emulated device goes by the launches themselves
 
-  Part() = default;
-  Part(Part&& other) noexcept
+  LaunchList() = default;
+  LaunchList(LaunchList&& other) noexcept
       : launches(std::move(other.launches)),
-        calls(std::move(other.calls)),
+        call_bytes(std::move(other.call_bytes)),
         changed(other.changed),
-        same(other.same),
-        made(other.made),
-        refused(other.refused),
-        whole(other.whole),
+        unchanged_count(other.unchanged_count),
+        graphs_created(other.graphs_created),
+        capture_refused(other.capture_refused),
+        has_graph(other.has_graph),
         graph(std::exchange(other.graph, nullptr)) {}
-  ~Part() { drop(); }
-  Part& operator=(Part&&) = delete;
+  ~LaunchList() { destroy_graph(); }
+  LaunchList& operator=(LaunchList&&) = delete;
 
-  void drop() {
+  void destroy_graph() {
 #if defined(TRIREME_ENABLE_CUDA)
     if (graph != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(graph));
 #endif
     graph = nullptr;
-    whole = false;
+    has_graph = false;
   }
   /// From the launch `index` on it is another one.
-  void cut(std::size_t index) {
+  void truncate_at(std::size_t index) {
     if (index < launches.size()) {
-      calls.resize(launches[index].begin);
+      call_bytes.resize(launches[index].begin);
       launches.resize(index);
     }
     changed = true;
   }
   void run(const Stream& stream) const {
-    for (const Launch& launch : launches) launch.run(stream, calls.data() + launch.begin);
+    for (const Launch& launch : launches) launch.run(stream, call_bytes.data() + launch.begin);
   }
 };
 
 LaunchGraphs::LaunchGraphs(bool enabled) : enabled_(enabled) {}
 LaunchGraphs::~LaunchGraphs() = default;
 
-void LaunchGraphs::begin(const Stream& stream, std::size_t section) {
-  TRIREME_EXPECT(!open_);
+void LaunchGraphs::begin_section(const Stream& stream, std::size_t section) {
+  TRIREME_EXPECT(!is_recording_);
   if (!enabled_) return;
   if (section >= sections_.size()) sections_.resize(section + 1);
   stream_ = stream;
   section_ = section;
-  part_ = next_ = 0;
-  open_ = true;
+  list_index_ = next_launch_ = 0;
+  is_recording_ = true;
 }
 
-void LaunchGraphs::forget() {
+void LaunchGraphs::clear() {
   sections_.clear();
-  graphs_ = 0;
+  graph_count_ = 0;
 }
 
-void LaunchGraphs::end() {
+void LaunchGraphs::end_section() {
   flush();
-  open_ = false;
+  is_recording_ = false;
 }
 
-void LaunchGraphs::keep(Run run, const void* call, std::size_t bytes) {
-  std::vector<Part>& parts = sections_[section_];
-  if (part_ == parts.size()) parts.emplace_back();
-  Part& part = parts[part_];
-  const std::size_t index = next_++;
-  if (index < part.launches.size()) {
-    const Part::Launch& known = part.launches[index];
+void LaunchGraphs::record(Run run, const void* call, std::size_t bytes) {
+  std::vector<LaunchList>& lists = sections_[section_];
+  if (list_index_ == lists.size()) lists.emplace_back();
+  LaunchList& list = lists[list_index_];
+  const std::size_t index = next_launch_++;
+  if (index < list.launches.size()) {
+    const LaunchList::Launch& known = list.launches[index];
     if (known.run == run && known.bytes == bytes &&
-        std::memcmp(part.calls.data() + known.begin, call, bytes) == 0)
+        std::memcmp(list.call_bytes.data() + known.begin, call, bytes) == 0)
       return;
-    part.cut(index);
+    list.truncate_at(index);
   }
   constexpr std::size_t alignment = alignof(std::max_align_t);
-  const std::size_t begin = (part.calls.size() + alignment - 1) / alignment * alignment;
-  part.calls.resize(begin + bytes);
-  std::memcpy(part.calls.data() + begin, call, bytes);
-  part.launches.push_back({run, begin, bytes});
-  part.changed = true;
+  const std::size_t begin = (list.call_bytes.size() + alignment - 1) / alignment * alignment;
+  list.call_bytes.resize(begin + bytes);
+  std::memcpy(list.call_bytes.data() + begin, call, bytes);
+  list.launches.push_back({run, begin, bytes});
+  list.changed = true;
 }
 
 void LaunchGraphs::flush() {
-  if (!open_ || next_ == 0) return;
-  Part& part = sections_[section_][part_];
-  if (next_ < part.launches.size()) part.cut(next_);
-  ++part_;
-  launches_ += static_cast<std::int64_t>(std::exchange(next_, 0));
-  open_ = false;  // what is given now is given
-  give(part);
-  open_ = true;
+  if (!is_recording_ || next_launch_ == 0) return;
+  LaunchList& list = sections_[section_][list_index_];
+  if (next_launch_ < list.launches.size()) list.truncate_at(next_launch_);
+  ++list_index_;
+  launch_count_ += static_cast<std::int64_t>(std::exchange(next_launch_, 0));
+  is_recording_ = false;  // what is given now is given
+  submit(list);
+  is_recording_ = true;
 }
 
-void LaunchGraphs::give(Part& part) {
-  if (std::exchange(part.changed, false)) {
-    part.same = 0;
-    if (part.whole) {
-      part.drop();  // CUDA frees one that still runs when it is done
-      --graphs_;
+void LaunchGraphs::submit(LaunchList& list) {
+  if (std::exchange(list.changed, false)) {
+    list.unchanged_count = 0;
+    if (list.has_graph) {
+      list.destroy_graph();  // CUDA frees one that still runs when it is done
+      --graph_count_;
     }
-    return part.run(stream_);
+    return list.run(stream_);
   }
-  ++part.same;
-  if (!part.whole && !make_graph(part)) return part.run(stream_);
-  by_graph_ += static_cast<std::int64_t>(part.launches.size());
+  ++list.unchanged_count;
+  if (!list.has_graph && !capture_graph(list)) return list.run(stream_);
+  replayed_launch_count_ += static_cast<std::int64_t>(list.launches.size());
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda)
-    return cuda::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(part.graph),
+    return cuda::check(cudaGraphLaunch(static_cast<cudaGraphExec_t>(list.graph),
                                        static_cast<cudaStream_t>(stream_.handle)),
                        "giving a graph");
 #endif
-  part.run(stream_);
+  list.run(stream_);
 }
 
 /// False where there is to be none.
-bool LaunchGraphs::make_graph(Part& part) {
-  if (part.refused || part.launches.size() < least_launches ||
-      part.same < 1 << std::min(part.made, most_patience))
+bool LaunchGraphs::capture_graph(LaunchList& list) {
+  if (list.capture_refused || list.launches.size() < min_launches ||
+      list.unchanged_count < 1 << std::min(list.graphs_created, max_backoff_exponent))
     return false;
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream_.device.kind == DeviceKind::cuda) {
@@ -158,7 +158,7 @@ bool LaunchGraphs::make_graph(Part& part) {
     std::string failure;
     if (error == cudaSuccess) {
       try {
-        part.run(stream_);
+        list.run(stream_);
       } catch (const std::exception& thrown) {
         failure = thrown.what();
       }
@@ -172,42 +172,42 @@ bool LaunchGraphs::make_graph(Part& part) {
     if (!failure.empty()) {
       if (made != nullptr) cudaGraphExecDestroy(made);
       cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
-      if (why_refused_.empty()) why_refused_ = failure;
-      part.refused = true;
+      if (refusal_reason_.empty()) refusal_reason_ = failure;
+      list.capture_refused = true;
       return false;
     }
-    part.graph = made;
+    list.graph = made;
   }
 #endif
-  part.whole = true;
-  ++part.made;
-  ++graphs_;
+  list.has_graph = true;
+  ++list.graphs_created;
+  ++graph_count_;
   return true;
 }
 
 LaunchSection::LaunchSection(const Stream& stream, std::size_t number) : graphs_(stream.graphs) {
-  if (graphs_ != nullptr) graphs_->begin(stream, number);
+  if (graphs_ != nullptr) graphs_->begin_section(stream, number);
 }
 
 LaunchSection::~LaunchSection() {
   if (graphs_ == nullptr) return;
-  graphs_->open_ = false;
-  graphs_->next_ = 0;
+  graphs_->is_recording_ = false;
+  graphs_->next_launch_ = 0;
 }
 
 void LaunchSection::end() {
-  if (graphs_ != nullptr) std::exchange(graphs_, nullptr)->end();
+  if (graphs_ != nullptr) std::exchange(graphs_, nullptr)->end_section();
 }
 
 DirectLaunches::DirectLaunches(const Stream& stream)
-    : graphs_(stream.graphs != nullptr && stream.graphs->open() ? stream.graphs : nullptr) {
+    : graphs_(stream.graphs != nullptr && stream.graphs->is_recording() ? stream.graphs : nullptr) {
   if (graphs_ == nullptr) return;
   graphs_->flush();
-  graphs_->open_ = false;
+  graphs_->is_recording_ = false;
 }
 
 DirectLaunches::~DirectLaunches() {
-  if (graphs_ != nullptr) graphs_->open_ = true;
+  if (graphs_ != nullptr) graphs_->is_recording_ = true;
 }
 
 }  // namespace trireme

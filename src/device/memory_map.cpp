@@ -33,12 +33,12 @@ std::optional<MemoryRange> range_of(const void* address) {
 
 }  // namespace
 
-void remember_range(const MemoryRange& range) {
+void register_range(const MemoryRange& range) {
   const std::lock_guard lock(mutex);
   ranges()[range.begin] = range;
 }
 
-void forget_range(const std::byte* begin) {
+void unregister_range(const std::byte* begin) {
   const std::lock_guard lock(mutex);
   ranges().erase(begin);
 }

@@ -15,8 +15,8 @@ struct MemoryRange {
 };
 
 /// All such blocks of this process; they are few. From any thread.
-void remember_range(const MemoryRange& range);
-void forget_range(const std::byte* begin);
+void register_range(const MemoryRange& range);
+void unregister_range(const std::byte* begin);
 std::vector<MemoryRange> ranges_of(DeviceKind kind);
 /// Whether the byte lies in pinned host memory.
 bool is_pinned(const void* address);

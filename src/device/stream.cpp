@@ -17,15 +17,15 @@ namespace {
 
 #if defined(TRIREME_ENABLE_CUDA)
 using cuda::check;
-cudaStream_t native(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
-cudaEvent_t native(void* event) { return static_cast<cudaEvent_t>(event); }
+cudaStream_t to_cuda(const Stream& stream) { return static_cast<cudaStream_t>(stream.handle); }
+cudaEvent_t to_cuda(void* event) { return static_cast<cudaEvent_t>(event); }
 
 bool is_ordinary_host(const void* address) {
   return in_host_memory(device_of(address).kind) && !is_pinned(address);
 }
 #endif
 
-std::atomic<void (*)(void*)> before_end{nullptr};
+std::atomic<void (*)(void*)> destroy_callback{nullptr};
 
 /// What the stream is given next comes behind the launches that were kept back.
 void flush(const Stream& stream) {
@@ -33,12 +33,12 @@ void flush(const Stream& stream) {
 }
 
 /// An emulated device's event.
-struct Point {
+struct EmulatedEvent {
   void* stream = nullptr;
   std::uint64_t number = 0;
 };
 
-Point* point(void* handle) { return static_cast<Point*>(handle); }
+EmulatedEvent* to_emulated_event(void* handle) { return static_cast<EmulatedEvent*>(handle); }
 
 }  // namespace
 
@@ -49,10 +49,10 @@ OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, Laun
   if (device.kind != DeviceKind::cuda) return;
   int least = 0, greatest = 0;
   cudaStream_t stream = nullptr;
-  check(cuda::select(device.index), "choosing the device");
+  check(cuda::select_device(device.index), "choosing the device");
   check(cudaDeviceGetStreamPriorityRange(&least, &greatest), "making a stream");
   check(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking,
-                                     priority == Priority::urgent ? greatest : least),
+                                     priority == Priority::high ? greatest : least),
         "making a stream");
   stream_.handle = stream;
 #endif
@@ -60,20 +60,20 @@ OwnedStream::OwnedStream(Device device, [[maybe_unused]] Priority priority, Laun
 
 OwnedStream::~OwnedStream() {
   if (stream_.handle == nullptr) return;
-  if (const auto call = before_end.load()) call(stream_.handle);
+  if (const auto call = destroy_callback.load()) call(stream_.handle);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (stream_.device.kind == DeviceKind::cuda) cudaStreamDestroy(native(stream_));
+  if (stream_.device.kind == DeviceKind::cuda) cudaStreamDestroy(to_cuda(stream_));
 #endif
 }
 
-void call_before_a_stream_ends(void (*call)(void* handle)) { before_end = call; }
+void set_stream_destroy_callback(void (*call)(void* handle)) { destroy_callback = call; }
 
 Event::Event(Device device, [[maybe_unused]] bool timed) : device_(device) {
-  if (device.kind == DeviceKind::emulated) handle_ = new Point;
+  if (device.kind == DeviceKind::emulated) handle_ = new EmulatedEvent;
 #if defined(TRIREME_ENABLE_CUDA)
   if (device.kind != DeviceKind::cuda) return;
   cudaEvent_t event = nullptr;
-  check(cuda::select(device.index), "choosing the device");
+  check(cuda::select_device(device.index), "choosing the device");
   check(cudaEventCreateWithFlags(&event, timed ? cudaEventDefault : cudaEventDisableTiming),
         "making an event");
   handle_ = event;
@@ -82,9 +82,9 @@ Event::Event(Device device, [[maybe_unused]] bool timed) : device_(device) {
 
 Event::~Event() {
   if (handle_ == nullptr) return;
-  if (device_.kind == DeviceKind::emulated) delete point(handle_);
+  if (device_.kind == DeviceKind::emulated) delete to_emulated_event(handle_);
 #if defined(TRIREME_ENABLE_CUDA)
-  if (device_.kind == DeviceKind::cuda) cudaEventDestroy(native(handle_));
+  if (device_.kind == DeviceKind::cuda) cudaEventDestroy(to_cuda(handle_));
 #endif
 }
 
@@ -100,28 +100,30 @@ Event& Event::operator=(Event&& other) noexcept {
 void Event::record(const Stream& stream) {
   flush(stream);
   if (handle_ == nullptr) return;
-  if (device_.kind == DeviceKind::emulated) *point(handle_) = {stream.handle, emulated::now()};
+  if (device_.kind == DeviceKind::emulated)
+    *to_emulated_event(handle_) = {stream.handle, emulated::last_item_number()};
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind == DeviceKind::cuda)
-    check(cudaEventRecord(native(handle_), native(stream)), "recording an event");
+    check(cudaEventRecord(to_cuda(handle_), to_cuda(stream)), "recording an event");
 #endif
 }
 
-void Event::hold_back(const Stream& stream) const {
+void Event::delay(const Stream& stream) const {
   flush(stream);
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated)
-    emulated::hold_back(stream.handle, point(handle_)->stream, point(handle_)->number);
+    emulated::delay(stream.handle, to_emulated_event(handle_)->stream,
+                    to_emulated_event(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind == DeviceKind::cuda)
-    check(cudaStreamWaitEvent(native(stream), native(handle_), 0), "waiting for an event");
+    check(cudaStreamWaitEvent(to_cuda(stream), to_cuda(handle_), 0), "waiting for an event");
 #endif
 }
 
-bool Event::passed() const {
+bool Event::is_done() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (handle_ != nullptr && device_.kind == DeviceKind::cuda) {
-    const cudaError_t error = cudaEventQuery(native(handle_));
+    const cudaError_t error = cudaEventQuery(to_cuda(handle_));
     if (error == cudaErrorNotReady) {
       cudaGetLastError();  // forgotten: whoever launches a kernel next asks for the last error
       return false;
@@ -137,12 +139,12 @@ bool Event::passed() const {
 void Event::wait() const {
   if (handle_ == nullptr) return;
   if (device_.kind == DeviceKind::emulated)
-    emulated::wait(point(handle_)->stream, point(handle_)->number);
+    emulated::wait(to_emulated_event(handle_)->stream, to_emulated_event(handle_)->number);
 #if defined(TRIREME_ENABLE_CUDA)
   if (device_.kind != DeviceKind::cuda) return;
-  check(cuda::select(device_.index),
+  check(cuda::select_device(device_.index),
         "choosing the device");  // the thread may be another one than the stream's
-  check(cudaEventSynchronize(native(handle_)), "waiting for an event");
+  check(cudaEventSynchronize(to_cuda(handle_)), "waiting for an event");
 #endif
 }
 
@@ -160,7 +162,7 @@ double Stopwatch::seconds() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (stop_.device_.kind == DeviceKind::cuda) {
     float milliseconds = 0;
-    check(cudaEventElapsedTime(&milliseconds, native(start_.handle_), native(stop_.handle_)),
+    check(cudaEventElapsedTime(&milliseconds, to_cuda(start_.handle_), to_cuda(stop_.handle_)),
           "reading a stopwatch");
     return 1e-3 * milliseconds;
   }
@@ -178,8 +180,8 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
     case DeviceKind::cuda: break;
   }
 #if defined(TRIREME_ENABLE_CUDA)
-  check(cuda::select(stream.device.index), "choosing the device");
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, native(stream)), "a copy");
+  check(cuda::select_device(stream.device.index), "choosing the device");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, to_cuda(stream)), "a copy");
   if (is_ordinary_host(to) || is_ordinary_host(from))
     synchronize(stream);  // CUDA itself promises it for some of these
 #endif
@@ -187,20 +189,21 @@ void copy_bytes(const Stream& stream, void* to, const void* from, std::size_t by
 
 void synchronize(const Stream& stream) {
   flush(stream);
-  if (stream.device.kind == DeviceKind::emulated) emulated::wait(stream.handle, emulated::now());
+  if (stream.device.kind == DeviceKind::emulated)
+    emulated::wait(stream.handle, emulated::last_item_number());
 #if defined(TRIREME_ENABLE_CUDA)
   if (stream.device.kind == DeviceKind::cuda)
-    check(cudaStreamSynchronize(native(stream)), "waiting for the device");
+    check(cudaStreamSynchronize(to_cuda(stream)), "waiting for the device");
 #endif
 }
 
 DeviceAccess::DeviceAccess(const Stream& stream)
     : opened_(stream.device.kind == DeviceKind::emulated) {
-  if (opened_) emulated::open(stream.handle);
+  if (opened_) emulated::begin_kernel(stream.handle);
 }
 
 DeviceAccess::~DeviceAccess() {
-  if (opened_) emulated::close();
+  if (opened_) emulated::end_kernel();
 }
 
 }  // namespace trireme

@@ -15,31 +15,31 @@ namespace trireme {
 // is well. https://docs.nvidia.com/deploy/nvml-api
 struct Telemetry::Library {
   using Gpu = void*;
-  struct Utilisation {
+  struct Utilization {
     unsigned gpu, memory;
   };
-  static constexpr int sensor_of_the_gpu = 0;         // NVML_TEMPERATURE_GPU
-  static constexpr int clock_of_multiprocessors = 1;  // NVML_CLOCK_SM
+  static constexpr int gpu_temperature_sensor = 0;  // NVML_TEMPERATURE_GPU
+  static constexpr int sm_clock = 1;                // NVML_CLOCK_SM
 
   void* file = nullptr;
   Gpu gpu = nullptr;
-  bool begun = false;
+  bool initialized = false;
 
-  int (*begin)() = nullptr;
-  int (*end)() = nullptr;
-  const char* (*sentence)(int) = nullptr;
-  int (*find)(const char*, Gpu*) = nullptr;
+  int (*init)() = nullptr;
+  int (*shutdown)() = nullptr;
+  const char* (*error_string)(int) = nullptr;
+  int (*handle_by_bus_id)(const char*, Gpu*) = nullptr;
   int (*driver_version)(char*, unsigned) = nullptr;
   int (*power_milliwatts)(Gpu, unsigned*) = nullptr;
   int (*temperature)(Gpu, int, unsigned*) = nullptr;
   int (*clock)(Gpu, int, unsigned*) = nullptr;
-  int (*utilisation)(Gpu, Utilisation*) = nullptr;
+  int (*utilization_rates)(Gpu, Utilization*) = nullptr;
 
   Library() = default;
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library() {
-    if (begun) end();
+    if (initialized) shutdown();
     if (file != nullptr) dlclose(file);
   }
 
@@ -53,18 +53,19 @@ struct Telemetry::Library {
   std::string load(const std::string& path, const std::string& pci_bus_id) {
     file = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (file == nullptr) return dlerror();
-    if (!look_up(begin, "nvmlInit_v2") || !look_up(end, "nvmlShutdown") ||
-        !look_up(sentence, "nvmlErrorString") || !look_up(find, "nvmlDeviceGetHandleByPciBusId_v2"))
+    if (!look_up(init, "nvmlInit_v2") || !look_up(shutdown, "nvmlShutdown") ||
+        !look_up(error_string, "nvmlErrorString") ||
+        !look_up(handle_by_bus_id, "nvmlDeviceGetHandleByPciBusId_v2"))
       return path + " is no NVML";
     look_up(driver_version, "nvmlSystemGetDriverVersion");
     look_up(power_milliwatts, "nvmlDeviceGetPowerUsage");
     look_up(temperature, "nvmlDeviceGetTemperature");
     look_up(clock, "nvmlDeviceGetClockInfo");
-    look_up(utilisation, "nvmlDeviceGetUtilizationRates");
-    int error = begin();
-    begun = error == 0;
-    if (begun) error = find(pci_bus_id.c_str(), &gpu);
-    return error == 0 ? "" : path + ": " + sentence(error);
+    look_up(utilization_rates, "nvmlDeviceGetUtilizationRates");
+    int error = init();
+    initialized = error == 0;
+    if (initialized) error = handle_by_bus_id(pci_bus_id.c_str(), &gpu);
+    return error == 0 ? "" : path + ": " + error_string(error);
   }
 };
 
@@ -85,13 +86,13 @@ Telemetry& Telemetry::operator=(Telemetry&&) noexcept = default;
 
 Telemetry::Telemetry(const std::string& pci_bus_id, const std::string& library)
     : library_(std::make_unique<Library>()) {
-  why_not_ = library_->load(library, pci_bus_id);
-  if (!why_not_.empty()) library_.reset();
+  unavailable_reason_ = library_->load(library, pci_bus_id);
+  if (!unavailable_reason_.empty()) library_.reset();
 }
 
 Telemetry::Telemetry(Device device) {
   if (device.kind != DeviceKind::cuda) {
-    why_not_ = to_string(device) + " has no sensors";
+    unavailable_reason_ = to_string(device) + " has no sensors";
     return;
   }
 #if defined(TRIREME_ENABLE_CUDA)
@@ -106,13 +107,13 @@ DeviceReading Telemetry::read() const {
   if (library_ == nullptr) return reading;
   const Library& nvml = *library_;
   unsigned value = 0;
-  Library::Utilisation utilisation{};
+  Library::Utilization utilization{};
   if (call(nvml.power_milliwatts, nvml.gpu, &value)) reading.power_watts = value / 1000.0;
-  if (call(nvml.temperature, nvml.gpu, Library::sensor_of_the_gpu, &value))
+  if (call(nvml.temperature, nvml.gpu, Library::gpu_temperature_sensor, &value))
     reading.temperature_celsius = value;
-  if (call(nvml.clock, nvml.gpu, Library::clock_of_multiprocessors, &value))
-    reading.clock_megahertz = value;
-  if (call(nvml.utilisation, nvml.gpu, &utilisation)) reading.utilisation_percent = utilisation.gpu;
+  if (call(nvml.clock, nvml.gpu, Library::sm_clock, &value)) reading.clock_megahertz = value;
+  if (call(nvml.utilization_rates, nvml.gpu, &utilization))
+    reading.utilization_percent = utilization.gpu;
   return reading;
 }
 

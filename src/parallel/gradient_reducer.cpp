@@ -197,7 +197,7 @@ void GradientReducer::bucket_done(ops::Context& context, int bucket) {
 
 void GradientReducer::merge_levels(ops::Context& context, int bucket) {
   State& state = states_[static_cast<std::size_t>(bucket)];
-  const int merges = TreeWalk(options_.micro_batches).merges(state.done);
+  const int merges = TreeWalk(options_.micro_batches).merge_count(state.done);
   for (int merge = 0; merge < merges; ++merge)
     ops::add(context, level(state.top - merge, bucket), level(state.top - merge - 1, bucket));
   state.top += 1 - merges;

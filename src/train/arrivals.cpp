@@ -38,22 +38,22 @@ void Arrivals::take(const Stream& compute, const data::MicroBatch& batch, int nu
   std::int64_t& taken = taken_[place_of(number)];
   const bool left_long_ago =
       all_taken_ - taken + 1 >= static_cast<std::int64_t>(kept_.size()) && kept_.size() > 1;
-  if (left_long_ago) given_.hold_back(copies_);
+  if (left_long_ago) given_.delay(copies_);
   given_.record(compute);
-  if (!left_long_ago) given_.hold_back(copies_);
+  if (!left_long_ago) given_.delay(copies_);
   taken = ++all_taken_;
   const Kept& to = kept(number);
   if (batch.labels.defined()) copy(copies_, batch.labels.data, to.labels);
   if (batch.sample_keys != nullptr) copy(copies_, batch.sample_keys, to.sample_keys);
   there_.record(copies_);
-  there_.hold_back(compute);
+  there_.delay(compute);
   if (batch.copied != nullptr) batch.copied->record(copies_);
 }
 
 void Arrivals::take_inputs(const data::MicroBatch& batch) {
   inputs_ = {batch.inputs, batch.transforms};
   if (!input_memory_.defined()) return;
-  read_.hold_back(copies_);
+  read_.delay(copies_);
   copy(copies_, batch.inputs.data, inputs_.values = input_memory_);
   if (!transform_memory_.defined() || batch.transforms == nullptr) return;
   copy(copies_, batch.transforms, transform_memory_);

@@ -26,7 +26,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
       const std::span some = std::span(mine).subspan(
           first, std::min<std::size_t>(Replica::evaluated_at_once, rounds - first));
       for (std::size_t number = 0; number < some.size(); ++number) {
-        come_by("evaluation");
+        enter_phase("evaluation");
         replica.evaluate(loader.next(), static_cast<int>(number));
       }
       replica.read_sums(some);

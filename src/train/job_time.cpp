@@ -17,13 +17,13 @@ std::optional<double> slurm_seconds_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
     if (const double seconds = std::atof(end); seconds > 0) return seconds - wall_seconds();
   }
-  return seconds_of_clock(output_of("squeue -h -j '" + job + "' -o %L"));
+  return seconds_of_clock(run_command("squeue -h -j '" + job + "' -o %L"));
 }
 
 /// Torque counts Walltime.Remaining itself. PBS has the limit and the start; the time used, which
 /// its server hears of every few minutes, comes last.
 std::optional<double> pbs_seconds_left(const std::string& job) {
-  const std::string text = output_of("qstat -f '" + job + "'");
+  const std::string text = run_command("qstat -f '" + job + "'");
   if (const auto remaining = qstat_field(text, "Walltime.Remaining"))
     return std::atof(remaining->c_str());
   const auto walltime = qstat_field(text, "Resource_List.walltime");
@@ -45,7 +45,7 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
 std::optional<double> lsf_seconds_left(const std::string& job) {
   int hours = 0, minutes = 0;
   char kind = 0;
-  if (std::sscanf(output_of("bjobs -noheader -o time_left '" + job + "'").c_str(), "%d:%d %c",
+  if (std::sscanf(run_command("bjobs -noheader -o time_left '" + job + "'").c_str(), "%d:%d %c",
                   &hours, &minutes, &kind) != 3 ||
       kind != 'L')
     return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<double> lsf_seconds_left(const std::string& job) {
 
 /// Flux knows by itself which job asks; "inf" or 0 and nothing else where there is no limit.
 std::optional<double> flux_seconds_left() {
-  const double seconds = std::atof(output_of("flux job timeleft").c_str());
+  const double seconds = std::atof(run_command("flux job timeleft").c_str());
   if (!(seconds > 0) || std::isinf(seconds)) return std::nullopt;
   return seconds;
 }

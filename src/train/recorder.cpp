@@ -101,7 +101,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   row.add("memory_bytes", options_.memory_bytes).add("skipped", window_skipped_);
   row.add("top1", window_top1_ / steps);
   const DeviceReading sensors = telemetry_.read();
-  if (sensors.utilisation_percent) row.add("gpu_util", *sensors.utilisation_percent);
+  if (sensors.utilization_percent) row.add("gpu_util", *sensors.utilization_percent);
   if (sensors.temperature_celsius) row.add("gpu_temp_c", *sensors.temperature_celsius);
   if (sensors.power_watts) row.add("gpu_power_w", *sensors.power_watts);
   if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);

@@ -20,7 +20,7 @@ Device host_of(Device device) {
   return device.kind == DeviceKind::meta ? device : Device{DeviceKind::cpu, 0};
 }
 Pages host_pages(Device device) {
-  return in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned;
+  return in_host_memory(device.kind) ? Pages::pageable : Pages::pinned;
 }
 
 /// What comes from host memory at once: as much as is reduced at once.
@@ -123,7 +123,7 @@ std::int64_t MemoryPlan::host_total() const {
 }
 
 Replica::~Replica() {
-  graphs_.forget();
+  graphs_.clear();
   engine_.disconnect();
 }
 
@@ -148,7 +148,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint,
                        host_pages(device)),
       graphs_(options.graphs && !in_host_memory(device.kind)),
-      compute_(device, OwnedStream::Priority::ordinary, &graphs_),
+      compute_(device, OwnedStream::Priority::normal, &graphs_),
       state_copy_(host_checkpoint_, compute_),
       context_(compute_, workspace_, library_, ops::target_of(target),
                {.deterministic = options.deterministic,

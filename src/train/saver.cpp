@@ -57,7 +57,7 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
   try {
     body();
   } catch (const Error& error) {
-    if (run_.mesh.world.size() > 1 && !error.agreed())
+    if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks())
       throw;  // this rank's alone: the others wait in a collective call
     writing_.reset();
     state.best = best_.metric == run_.deck.checkpoint.best ? best_.value : std::nullopt;
@@ -68,7 +68,7 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
     if (required || failures_in_a_row_ >= failures_allowed) {
       Failure failure(error.what());  // also where another path would do: the deck was right when
                                       // the run began, and the machine has changed since
-      failure.set_agreed();
+      failure.set_thrown_on_all_ranks();
       throw failure;
     }
     log_.warn(
@@ -197,7 +197,7 @@ void Saver::advance(RunState& state, bool busy) {
 
 void Saver::settle(RunState& state) {
   while (writing_) {
-    come_by("checkpoint-wait");
+    enter_phase("checkpoint-wait");
     advance(state, false);
   }
   end_rotation();

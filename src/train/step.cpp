@@ -58,7 +58,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
         return busy;
       };
 
-  come_by("step");
+  enter_phase("step");
   replica_.begin_step();
   const Stream& stream = context.stream();
   step.busy.start(stream);

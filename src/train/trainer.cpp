@@ -329,12 +329,12 @@ class Loop {
 
   void tell_of_graphs() const {
     const LaunchGraphs& graphs = run_.replica->graphs();
-    if (graphs.launches() > 0)
-      log_.info("{} of {} launches were given by {} graphs", graphs.launches_by_graph(),
-                graphs.launches(), graphs.graphs());
-    if (!graphs.why_refused().empty())
+    if (graphs.launch_count() > 0)
+      log_.info("{} of {} launches were given by {} graphs", graphs.replayed_launch_count(),
+                graphs.launch_count(), graphs.graph_count());
+    if (!graphs.refusal_reason().empty())
       log_.warn("the device refused a graph, whose kernels are given one by one: {}",
-                graphs.why_refused());
+                graphs.refusal_reason());
   }
 
   bool last_is_bad() const { return state_.health.bad_in_a_row > 0; }
@@ -347,7 +347,7 @@ class Loop {
     if (!guard_.health().may_roll_back()) return false;
     run_.replica->reducer().settle(run_.replica->context());
     run_.engine.quiesce();
-    come_by("checkpoint-read");
+    enter_phase("checkpoint-read");
     const checkpoint::Choice choice = checkpoint::find_newest(run_.mesh.world, checkpoint_folder());
     if (choice.path.empty()) return false;
     checkpoint::set_aside(run_.mesh.world, choice.rejected, log_);
@@ -560,7 +560,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       const ExitCode code = loop.train();
       run.engine
           .quiesce();  // weights of the last update may still be gathered into the replica's memory
-      come_by("end");
+      enter_phase("end");
       if (const std::size_t bytes = run.engine.staging_bytes(); bytes > 0)
         log.info("pinned host memory beside the plan, for communication: {}",
                  format_bytes(static_cast<double>(bytes)));
@@ -575,7 +575,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       const auto* known = dynamic_cast<const Error*>(&error);
       record.step = loop.state().step;
       record.checkpoint = loop.newest_checkpoint();
-      if (world.size() == 1 || (known != nullptr && known->agreed())) throw;
+      if (world.size() == 1 || (known != nullptr && known->thrown_on_all_ranks())) throw;
       leave_record(code_of(error), error.what(), true);
       log.error("rank {} on {}: {}", world.rank(), environment.host(), error.what());
       log.flush();

@@ -106,7 +106,7 @@ TEST(OfADevice, WhatChangesTheValuesComesBehindTheirCopies) {
   StateCopy copy(memory, there.stream());
   std::promise<void> changed;
   const std::shared_future<void> may_go_on = changed.get_future();
-  const PhaseListener listener([&](const char* phase) {
+  const PhaseObserver listener([&](const char* phase) {
     if (std::string(phase) == "checkpoint-copy") may_go_on.wait();
   });
   BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);

@@ -18,7 +18,7 @@ struct BatchJob {
   /// "Slurm job 4711", for the log.
   std::string title() const;
   /// The job of a text(); none where the text is something else.
-  static std::optional<BatchJob> of(const std::string& text);
+  static std::optional<BatchJob> parse(const std::string& text);
 };
 
 /// The jobs that this process is in, outermost first: of Slurm (SLURM_JOB_ID), PBS and Torque
@@ -28,11 +28,11 @@ std::vector<BatchJob> batch_jobs();
 
 /// Whether the batch system says that the job is over. False also where it does not answer within
 /// seconds or knows no such job, which may be another cluster's.
-bool is_over(const BatchJob& job);
+bool has_ended(const BatchJob& job);
 
 /// What a command of a batch system prints in the C locale, at most 64 KiB; empty where it cannot
 /// be run.
-std::string output_of(const std::string& command);
+std::string run_command(const std::string& command);
 
 /// The value of `key = value` in the lines of `qstat -f`.
 std::optional<std::string> qstat_field(const std::string& text, const std::string& key);

@@ -20,7 +20,7 @@ struct Duration {
 
 /// Reads a duration; `why_not` (if given) gets what is wrong and what would be right where none is
 /// returned.
-std::optional<Duration> parse_duration(std::string_view text, std::string* why_not = nullptr);
+std::optional<Duration> parse_duration(std::string_view text, std::string* error_message = nullptr);
 
 /// The form that parse_duration reads back to the same value: "10 epochs", "1 step", "90 seconds".
 std::string to_string(const Duration& duration);

@@ -22,12 +22,12 @@ class Error : public std::runtime_error {
   ExitCode code() const { return code_; }
   /// Whether every rank throws this error at the same place (comm::agree), so that all can leave
   /// together and one of them speaks.
-  bool agreed() const { return agreed_; }
-  void set_agreed() { agreed_ = true; }
+  bool thrown_on_all_ranks() const { return thrown_on_all_ranks_; }
+  void set_thrown_on_all_ranks() { thrown_on_all_ranks_ = true; }
 
  private:
   ExitCode code_;
-  bool agreed_ = false;
+  bool thrown_on_all_ranks_ = false;
 };
 
 /// The user's input is wrong: command line, deck, dataset, checkpoint. Exit code 2.

@@ -9,6 +9,6 @@ std::string host_name();
 
 /// Opens /dev/null in the place of standard streams that are closed: the next file opened, a
 /// checkpoint maybe, would get its number, and what is printed.
-void keep_standard_streams();
+void open_missing_standard_streams();
 
 }  // namespace trireme

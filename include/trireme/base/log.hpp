@@ -14,7 +14,7 @@ namespace trireme {
 class Log {
  public:
   /// `speaks`: whether info and warnings of this rank are shown (world rank 0).
-  explicit Log(bool speaks = true);
+  explicit Log(bool verbose = true);
   ~Log();
   Log(Log&&) noexcept;
   Log& operator=(Log&&) noexcept;

@@ -21,7 +21,7 @@ std::string nearest_multiples(std::int64_t value, std::int64_t part);
 
 /// A stranger's words as part of one line: control characters as \x0A, and at most `most` bytes,
 /// the rest as "...".
-std::string printable(std::string_view text, std::size_t most = 200);
+std::string printable(std::string_view text, std::size_t max_bytes = 200);
 
 /// "1.5 GiB", "812 bytes".
 std::string format_bytes(double bytes);

@@ -34,7 +34,7 @@ class StateCopy {
   /// it.
   const Stream& begin() {
     given_.record(compute_);
-    given_.hold_back(copies_);
+    given_.delay(copies_);
     duration_.start(copies_);
     return copies_;
   }
@@ -44,7 +44,7 @@ class StateCopy {
   }
   /// What `compute` is given from here on may change the state. Where no copy is under way nothing
   /// waits.
-  void may_change() const { made_.hold_back(compute_); }
+  void may_change() const { made_.delay(compute_); }
   /// Until the copies are made; by any thread. Returns the seconds that they took the device.
   double wait() const {
     made_.wait();

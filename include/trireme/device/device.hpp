@@ -38,7 +38,7 @@ struct Stream {
 
 /// Host memory that copies to and from a device can take beside other work, and without waiting:
 /// `pinned`, where a build and machine have such a device.
-enum class Pages : std::uint8_t { ordinary, pinned };
+enum class Pages : std::uint8_t { pageable, pinned };
 
 /// One block of memory on a device, all zero, aligned to 4096 bytes, freed at the end of its life.
 /// Meta: size without storage. Large host blocks ask for huge pages. Throws Failure, naming `what`,
@@ -47,7 +47,7 @@ class Allocation {
  public:
   Allocation() = default;
   Allocation(Device device, std::size_t bytes, const std::string& what,
-             Pages pages = Pages::ordinary);
+             Pages pages = Pages::pageable);
   ~Allocation();
   Allocation(Allocation&& other) noexcept;
   Allocation& operator=(Allocation&& other) noexcept;
@@ -60,7 +60,7 @@ class Allocation {
   Device device_;
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  Pages pages_ = Pages::ordinary;
+  Pages pages_ = Pages::pageable;
 };
 
 /// Where the byte at `address` lies: on the device of the Allocation that it is in, else on the

@@ -31,40 +31,40 @@ class LaunchGraphs {
 
   /// Ends all graphs, those that still run when they are done: before memory that they use is given
   /// back.
-  void forget();
+  void clear();
   /// Gives what was kept back. What follows belongs to the next part of the section. Outside of
   /// sections nothing.
   void flush();
 
   using Run = void (*)(const Stream& stream, const void* call);
   /// Whether launches are kept back now.
-  bool open() const { return open_; }
+  bool is_recording() const { return is_recording_; }
   /// `call`: `bytes` with no padding unset, copied.
-  void keep(Run run, const void* call, std::size_t bytes);
+  void record(Run run, const void* call, std::size_t bytes);
 
   /// Launches kept back so far, those of them given by graphs, and the graphs that there are.
-  std::int64_t launches() const { return launches_; }
-  std::int64_t launches_by_graph() const { return by_graph_; }
-  std::int64_t graphs() const { return graphs_; }
+  std::int64_t launch_count() const { return launch_count_; }
+  std::int64_t replayed_launch_count() const { return replayed_launch_count_; }
+  std::int64_t graph_count() const { return graph_count_; }
   /// Why the device refused a graph, the first one if several: what it would have been of is given
   /// call by call.
-  const std::string& why_refused() const { return why_refused_; }
+  const std::string& refusal_reason() const { return refusal_reason_; }
 
  private:
   friend class DirectLaunches;
   friend class LaunchSection;
-  struct Part;
-  void begin(const Stream& stream, std::size_t section);
-  void end();
-  void give(Part& part);
-  bool make_graph(Part& part);
+  struct LaunchList;
+  void begin_section(const Stream& stream, std::size_t section);
+  void end_section();
+  void submit(LaunchList& list);
+  bool capture_graph(LaunchList& list);
 
-  std::vector<std::vector<Part>> sections_;
+  std::vector<std::vector<LaunchList>> sections_;
   Stream stream_;
-  std::size_t section_ = 0, part_ = 0, next_ = 0;  ///< where the next launch belongs
-  bool enabled_, open_ = false;
-  std::int64_t launches_ = 0, by_graph_ = 0, graphs_ = 0;
-  std::string why_refused_;
+  std::size_t section_ = 0, list_index_ = 0, next_launch_ = 0;  ///< where the next launch belongs
+  bool enabled_, is_recording_ = false;
+  std::int64_t launch_count_ = 0, replayed_launch_count_ = 0, graph_count_ = 0;
+  std::string refusal_reason_;
 };
 
 /// A part of a step that is the same in most steps: launches on a stream that has LaunchGraphs are
@@ -104,13 +104,13 @@ void launch(const Stream& stream, const Call& call) {
       std::is_trivially_copy_constructible_v<Call> && std::is_trivially_destructible_v<Call>,
       "a launch is kept as bytes");
   static_assert(alignof(Call) <= alignof(std::max_align_t));
-  if (stream.graphs == nullptr || !stream.graphs->open()) return call(stream);
+  if (stream.graphs == nullptr || !stream.graphs->is_recording()) return call(stream);
   Call kept = call;
 #if __has_builtin(__builtin_clear_padding)  // else what stands between the values makes launches
                                             // that are the same look different, at worst
   __builtin_clear_padding(&kept);
 #endif
-  stream.graphs->keep(
+  stream.graphs->record(
       [](const Stream& to, const void* bytes) { (*static_cast<const Call*>(bytes))(to); }, &kept,
       sizeof(Call));
 }

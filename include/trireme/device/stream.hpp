@@ -16,9 +16,9 @@ namespace trireme {
 /// can run now is preferred to other streams' work.
 class OwnedStream {
  public:
-  enum class Priority : std::uint8_t { ordinary, urgent };
+  enum class Priority : std::uint8_t { normal, high };
   OwnedStream() = default;  ///< of the CPU
-  explicit OwnedStream(Device device, Priority priority = Priority::ordinary,
+  explicit OwnedStream(Device device, Priority priority = Priority::normal,
                        LaunchGraphs* graphs = nullptr);
   ~OwnedStream();
   OwnedStream(OwnedStream&& other) noexcept : stream_(std::exchange(other.stream_, {})) {}
@@ -37,7 +37,7 @@ class OwnedStream {
 
 /// From now on `call` gets the handle of each OwnedStream that is about to end, so that what was
 /// made for it can go first. One call a process, which may not throw.
-void call_before_a_stream_ends(void (*call)(void* handle));
+void set_stream_destroy_callback(void (*call)(void* handle));
 
 /// A point in a stream: made once, recorded often. One that was never recorded is passed.
 class Event {
@@ -52,9 +52,9 @@ class Event {
   /// From now on it stands for the end of what `stream` has been given so far.
   void record(const Stream& stream);
   /// What `stream` is given from now on begins after it. The host goes on.
-  void hold_back(const Stream& stream) const;
+  void delay(const Stream& stream) const;
   /// Whether it has been passed; asks, and does not wait.
-  bool passed() const;
+  bool is_done() const;
   /// The host waits for it.
   void wait() const;
 

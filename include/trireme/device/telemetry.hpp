@@ -13,7 +13,7 @@ struct DeviceReading {
   std::optional<double> power_watts;
   std::optional<double> temperature_celsius;
   std::optional<double> clock_megahertz;      ///< of the streaming multiprocessors
-  std::optional<double> utilisation_percent;  ///< of the time, with a kernel running
+  std::optional<double> utilization_percent;  ///< of the time, with a kernel running
 };
 
 /// The sensors of one GPU, by NVIDIA's management library (NVML), which comes with the driver and
@@ -34,12 +34,12 @@ class Telemetry {
   /// "580.65.06"; empty where it is not known.
   std::string driver_version() const;
   /// Why readings are empty; empty itself where they are not.
-  const std::string& why_not() const { return why_not_; }
+  const std::string& unavailable_reason() const { return unavailable_reason_; }
 
  private:
   struct Library;
   std::unique_ptr<Library> library_;  // there: the GPU was found
-  std::string why_not_ = "no device";
+  std::string unavailable_reason_ = "no device";
 };
 
 }  // namespace trireme

@@ -52,7 +52,7 @@ class Report {
 
  public:
   explicit Report(Device device, std::size_t count = 1) : count_(count) {
-    const Pages pages = in_host_memory(device.kind) ? Pages::ordinary : Pages::pinned;
+    const Pages pages = in_host_memory(device.kind) ? Pages::pageable : Pages::pinned;
     for (Sending& sending : sendings_)
       sending = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T),
                             "a report", pages),

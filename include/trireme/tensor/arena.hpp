@@ -19,7 +19,7 @@ class Arena {
   Arena() = default;
   /// `pages`: of host memory.
   Arena(Device device, std::string name, std::int64_t capacity_bytes,
-        Pages pages = Pages::ordinary);
+        Pages pages = Pages::pageable);
 
   /// Throws Failure where the arena is too small (a bug in the sizing run: the message names the
   /// arena and both sizes).

@@ -58,7 +58,7 @@ class Guard {
   std::atomic<std::int64_t> step_, saved_step_;
   const std::thread::id main_thread_ = std::this_thread::get_id();
   Faults faults_;
-  PhaseListener listener_;  // last: it calls came_by
+  PhaseObserver listener_;  // last: it calls came_by
 };
 
 }  // namespace trireme::train

@@ -17,7 +17,7 @@ class BatchJobTest : public ::testing::Test {
     programs_.add(name,
                   "case \"$*\" in\n" + cases + "\n*) echo 'no such job' >&2; exit 1 ;;\nesac");
   }
-  static bool over(const std::string& text) { return is_over(BatchJob::of(text).value()); }
+  static bool over(const std::string& text) { return has_ended(BatchJob::parse(text).value()); }
 
  private:
   test::StandInPrograms programs_;
@@ -35,7 +35,7 @@ TEST_F(BatchJobTest, IsTakenFromTheEnvironmentOuterSystemFirst) {
   std::string all;
   for (const BatchJob& job : batch_jobs()) {
     all += job.text() + "; " + job.title() + "\n";
-    EXPECT_EQ(BatchJob::of(job.text()).value().text(), job.text());
+    EXPECT_EQ(BatchJob::parse(job.text()).value().text(), job.text());
   }
   EXPECT_EQ(all,
             "slurm 17; Slurm job 17\npbs 12[4].server-1.site; PBS job 12[4].server-1.site\nlsf "
@@ -61,7 +61,7 @@ TEST_F(BatchJobTest, PutsNothingIntoACommandThatIsNoJob) {
     EXPECT_TRUE(batch_jobs().empty()) << odd;
   }
   for (const char* odd : {"", "17", "slurm 1'7", "slurm -v", "slurm 1;2", "condor 3"})
-    EXPECT_FALSE(BatchJob::of(odd).has_value()) << odd;
+    EXPECT_FALSE(BatchJob::parse(odd).has_value()) << odd;
 }
 
 TEST_F(BatchJobTest, IsOverWhereItsBatchSystemSaysSo) {

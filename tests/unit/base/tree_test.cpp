@@ -49,7 +49,7 @@ TEST(Tree, WalkReproducesTheSumWithinItsDepth) {
     for (std::int64_t leaf = 0; leaf < count; ++leaf) {
       stack.push_back(leaves[static_cast<std::size_t>(leaf)]);
       most = std::max(most, stack.size());
-      for (int merge = 0; merge < walk.merges(leaf); ++merge) {
+      for (int merge = 0; merge < walk.merge_count(leaf); ++merge) {
         const float upper = stack.back();
         stack.pop_back();
         stack.back() += upper;

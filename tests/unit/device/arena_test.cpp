@@ -51,7 +51,7 @@ TEST(ArenaOfPages, TensorsLieOnTheDeviceOfTheArena) {
 TEST(ArenaOfPages, TakesWhatMetaMeasured) {
   std::int64_t peak = 0;
   for (const Device device : {Device{DeviceKind::meta, 0}, cpu, emulated}) {
-    for (const Pages pages : {Pages::ordinary, Pages::pinned}) {
+    for (const Pages pages : {Pages::pageable, Pages::pinned}) {
       Arena arena(device, "test", peak, pages);
       arena.allocate(DType::float32, {elements});
       arena.allocate(DType::bfloat16, {3});

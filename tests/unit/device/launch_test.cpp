@@ -37,47 +37,47 @@ class LaunchGraph : public testing::Test {
 
   Device device_{DeviceKind::emulated, 0};
   LaunchGraphs graphs_{true};
-  OwnedStream stream_{device_, OwnedStream::Priority::ordinary, &graphs_};
+  OwnedStream stream_{device_, OwnedStream::Priority::normal, &graphs_};
   Log log_;
 };
 
 TEST_F(LaunchGraph, OutsideOfSectionsAllIsMadeAtOnce) {
   give(1);
   EXPECT_EQ(log_, Log{1});
-  EXPECT_EQ(graphs_.launches(), 0);
+  EXPECT_EQ(graphs_.launch_count(), 0);
 }
 
 TEST_F(LaunchGraph, WhatIsTheSameTheSecondTimeBecomesAGraph) {
   const Log five{1, 2, 3, 4, 5};
   EXPECT_EQ(section({1, 2, 3, 4, 5}), five);
-  EXPECT_EQ(graphs_.graphs(), 0);
+  EXPECT_EQ(graphs_.graph_count(), 0);
   for (int time = 2; time < 5; ++time) EXPECT_EQ(section({1, 2, 3, 4, 5}), five);
-  EXPECT_EQ(graphs_.graphs(), 1);
-  EXPECT_EQ(graphs_.launches(), 20);
-  EXPECT_EQ(graphs_.launches_by_graph(), 15);
+  EXPECT_EQ(graphs_.graph_count(), 1);
+  EXPECT_EQ(graphs_.launch_count(), 20);
+  EXPECT_EQ(graphs_.replayed_launch_count(), 15);
   EXPECT_EQ(section({1, 2, 3, 4, 5}, 1), five);  // another section knows nothing of it
-  EXPECT_EQ(graphs_.launches_by_graph(), 15);
+  EXPECT_EQ(graphs_.replayed_launch_count(), 15);
 }
 
 TEST_F(LaunchGraph, WhatHasChangedIsMadeAsItIsNow) {
   for (int time = 0; time < 3; ++time) section({1, 2, 3, 4, 5});
-  ASSERT_EQ(graphs_.graphs(), 1);
+  ASSERT_EQ(graphs_.graph_count(), 1);
   EXPECT_EQ(section({1, 2, 7, 4, 5}), (Log{1, 2, 7, 4, 5}));
-  EXPECT_EQ(graphs_.graphs(), 0);
+  EXPECT_EQ(graphs_.graph_count(), 0);
   EXPECT_EQ(section({1, 2, 7, 4}), (Log{1, 2, 7, 4}));        // fewer
   EXPECT_EQ(section({1, 2, 7, 4, 6}), (Log{1, 2, 7, 4, 6}));  // more
   EXPECT_EQ(section({}), Log{});
   for (int time = 0; time < 2; ++time) EXPECT_EQ(section({1, 2, 7, 4, 6}), (Log{1, 2, 7, 4, 6}));
-  EXPECT_EQ(graphs_.graphs(), 1);
+  EXPECT_EQ(graphs_.graph_count(), 1);
 }
 
 TEST_F(LaunchGraph, APartThatKeepsChangingIsLeftAloneForLonger) {
   const auto visits_until_a_graph = [&](int number) {
     int visits = 0;
-    for (; visits < 100 && graphs_.graphs() == 0; ++visits)
+    for (; visits < 100 && graphs_.graph_count() == 0; ++visits)
       EXPECT_EQ(section({number, 2, 3, 4}), (Log{number, 2, 3, 4}));
     section({0, 2, 3, 4});
-    EXPECT_EQ(graphs_.graphs(), 0);
+    EXPECT_EQ(graphs_.graph_count(), 0);
     return visits;
   };
   for (const int expected : {2, 3, 5, 9, 17, 33, 33})
@@ -86,7 +86,7 @@ TEST_F(LaunchGraph, APartThatKeepsChangingIsLeftAloneForLonger) {
 
 TEST_F(LaunchGraph, FewLaunchesAreNotWorthOne) {
   for (int time = 0; time < 4; ++time) EXPECT_EQ(section({1, 2, 3}), (Log{1, 2, 3}));
-  EXPECT_EQ(graphs_.graphs(), 0);
+  EXPECT_EQ(graphs_.graph_count(), 0);
 }
 
 TEST_F(LaunchGraph, ComesBeforeWhatIsNoLaunch) {
@@ -100,7 +100,7 @@ TEST_F(LaunchGraph, ComesBeforeWhatIsNoLaunch) {
     event.record(stream_);
     EXPECT_EQ(log_.size(), 4u);
     give({5, 6});
-    event.hold_back(stream_);
+    event.delay(stream_);
     EXPECT_EQ(log_.size(), 6u);
     give(7);
     copy_bytes(stream_, block.data(), &number, sizeof number);
@@ -112,7 +112,7 @@ TEST_F(LaunchGraph, ComesBeforeWhatIsNoLaunch) {
     launches.end();
     EXPECT_EQ(std::exchange(log_, {}), (Log{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
   }
-  EXPECT_EQ(graphs_.graphs(), 2);  // of the two parts with four launches
+  EXPECT_EQ(graphs_.graph_count(), 2);  // of the two parts with four launches
 }
 
 TEST_F(LaunchGraph, DirectLaunchesComeBehindWhatWasKeptBack) {
@@ -141,7 +141,7 @@ TEST_F(LaunchGraph, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
     }
     launches.end();
   }
-  EXPECT_EQ(graphs_.graphs(), 1);
+  EXPECT_EQ(graphs_.graph_count(), 1);
 }
 
 TEST_F(LaunchGraph, WhatASectionLeftUnmadeIsForgotten) {
@@ -161,22 +161,22 @@ TEST_F(LaunchGraph, WhatASectionLeftUnmadeIsForgotten) {
 
 TEST_F(LaunchGraph, NothingIsLeftOfThoseForgotten) {
   for (int time = 0; time < 2; ++time) section({1, 2, 3, 4});
-  graphs_.forget();
-  EXPECT_EQ(graphs_.graphs(), 0);
+  graphs_.clear();
+  EXPECT_EQ(graphs_.graph_count(), 0);
   EXPECT_EQ(section({1, 2, 3, 4}), (Log{1, 2, 3, 4}));
-  EXPECT_EQ(graphs_.graphs(), 0);
+  EXPECT_EQ(graphs_.graph_count(), 0);
 }
 
 TEST(LaunchGraphs, SwitchedOffKeepNothingBack) {
   const Device device{DeviceKind::emulated, 0};
   LaunchGraphs graphs(false);
-  const OwnedStream stream(device, OwnedStream::Priority::ordinary, &graphs);
+  const OwnedStream stream(device, OwnedStream::Priority::normal, &graphs);
   int made = 0;
   LaunchSection launches(stream, 0);
   launch(stream.get(), [to = &made](const Stream&) { ++*to; });
   EXPECT_EQ(made, 1);
   launches.end();
-  EXPECT_EQ(graphs.launches(), 0);
+  EXPECT_EQ(graphs.launch_count(), 0);
 }
 
 }  // namespace

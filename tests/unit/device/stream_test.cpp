@@ -99,12 +99,12 @@ TEST_P(Copies, AnEventStandsForWhatWasGivenBefore) {
   const Allocation block(device_, size, "block"), first(cpu, size, "first", Pages::pinned);
   Event event(device_);
   event.wait();
-  EXPECT_TRUE(event.passed());  // never recorded
+  EXPECT_TRUE(event.is_done());  // never recorded
   copy_bytes(stream_, block.data(), numbers(5).data(), size);
   copy_bytes(stream_, first.data(), block.data(), size);
   event.record(stream_);
   event.wait();
-  EXPECT_TRUE(event.passed());
+  EXPECT_TRUE(event.is_done());
   EXPECT_EQ(host_values(first), numbers(5));
 }
 
@@ -157,10 +157,10 @@ TEST_P(Copies, OwnersMove) {
   Event moved(std::move(event));
   Event assigned;
   assigned = std::move(moved);
-  assigned.hold_back(third);
+  assigned.delay(third);
   assigned.wait();
   moved.wait();  // NOLINT(bugprone-use-after-move): what is left is an event of the CPU
-  EXPECT_TRUE(assigned.passed());
+  EXPECT_TRUE(assigned.is_done());
   EXPECT_EQ(third.get().device, device_);
   EXPECT_EQ(read(third, block.data()), numbers(9));
 }
@@ -291,7 +291,7 @@ TEST_F(Late, AnotherStreamsCopyIsNotThereWithoutAnEvent) {
   copy_bytes(other, block_.data(), pinned_.data(), size);
   EXPECT_EQ(read(stream_, block_.data()), std::vector<int>(count, 0));
   event.record(other);
-  event.hold_back(stream_);
+  event.delay(stream_);
   EXPECT_EQ(read(stream_, block_.data()), numbers(1));
 }
 
@@ -300,7 +300,7 @@ TEST_F(Late, AKernelComesBehindWhatHoldsItsStreamBack) {
   Event event(emulated), next(emulated);
   copy_bytes(other, block_.data(), numbers(1).data(), size);
   event.record(other);
-  event.hold_back(third);
+  event.delay(third);
   next.record(third);
   int seen = 0;
   {
@@ -308,7 +308,7 @@ TEST_F(Late, AKernelComesBehindWhatHoldsItsStreamBack) {
     seen = ints(block_)[0];
   }
   EXPECT_EQ(seen, 0);
-  next.hold_back(stream_);
+  next.delay(stream_);
   {
     const DeviceAccess kernel(stream_);
     seen = ints(block_)[0];
@@ -335,7 +335,7 @@ TEST_F(Late, TheHostWaitsForWhatAStreamWaitedFor) {
   copy_bytes(other, block_.data(), numbers(1).data(), size);
   copy_bytes(other, pinned_.data(), block_.data(), size);
   event.record(other);
-  event.hold_back(stream_);
+  event.delay(stream_);
   {
     const DeviceAccess kernel(stream_);
   }
@@ -350,10 +350,10 @@ TEST_F(Late, StreamsMayHoldEachOtherBack) {
   for (int round = 1; round <= 3; ++round) {
     copy_bytes(stream_, block_.data(), numbers(round).data(), size);
     here.record(stream_);
-    here.hold_back(other);
+    here.delay(other);
     copy_bytes(other, pinned_.data(), block_.data(), size);
     there.record(other);
-    there.hold_back(stream_);
+    there.delay(stream_);
   }
   synchronize(stream_);
   EXPECT_EQ(host_values(pinned_), numbers(3));
@@ -384,7 +384,7 @@ TEST_F(Late, ThreadsMayCopyBesideKernels) {
 std::vector<void*> ended;
 
 TEST(OwnedStream, TellsBeforeItEnds) {
-  call_before_a_stream_ends([](void* handle) { ended.push_back(handle); });
+  set_stream_destroy_callback([](void* handle) { ended.push_back(handle); });
   void* handle = nullptr;
   {
     OwnedStream stream(emulated);
@@ -393,7 +393,7 @@ TEST(OwnedStream, TellsBeforeItEnds) {
     const OwnedStream of_the_cpu(cpu);
     EXPECT_TRUE(ended.empty());
   }
-  call_before_a_stream_ends(nullptr);
+  set_stream_destroy_callback(nullptr);
   EXPECT_EQ(ended, std::vector<void*>{handle});
 }
 

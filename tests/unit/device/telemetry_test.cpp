@@ -14,23 +14,23 @@ const std::string library = NVML_STAND_IN;
 
 bool is_empty(const DeviceReading& reading) {
   return !reading.power_watts && !reading.temperature_celsius && !reading.clock_megahertz &&
-         !reading.utilisation_percent;
+         !reading.utilization_percent;
 }
 
 TEST(Telemetry, ReadsWhatTheLibrarySays) {
   const Telemetry telemetry("0000:19:00.0", library);
-  EXPECT_EQ(telemetry.why_not(), "");
+  EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");
   const DeviceReading reading = telemetry.read();
   EXPECT_EQ(reading.power_watts, 412.345);
   EXPECT_EQ(reading.temperature_celsius, 61.0);
   EXPECT_EQ(reading.clock_megahertz, 1755.0);
-  EXPECT_EQ(reading.utilisation_percent, 97.0);
+  EXPECT_EQ(reading.utilization_percent, 97.0);
 }
 
 TEST(Telemetry, LeavesOutWhatAGpuDoesNotSay) {
   const Telemetry telemetry("0000:5E:00.0", library);
-  EXPECT_EQ(telemetry.why_not(), "");
+  EXPECT_EQ(telemetry.unavailable_reason(), "");
   EXPECT_EQ(telemetry.driver_version(), "580.65.06");
   EXPECT_TRUE(is_empty(telemetry.read()));
 }
@@ -46,12 +46,12 @@ TEST(Telemetry, IsEmptyWithAReason) {
     EXPECT_TRUE(is_empty(telemetry->read()));
     EXPECT_EQ(telemetry->driver_version(), "");
   }
-  EXPECT_EQ(none.why_not(), "no device");
-  EXPECT_EQ(of_the_host.why_not(), "cpu has no sensors");
-  EXPECT_EQ(unknown.why_not(), library + ": Not Found");
-  EXPECT_NE(no_library.why_not().find("/nowhere/libnvidia-ml.so.1"), std::string::npos)
-      << no_library.why_not();
-  EXPECT_EQ(another_library.why_not(), "libm.so.6 is no NVML");
+  EXPECT_EQ(none.unavailable_reason(), "no device");
+  EXPECT_EQ(of_the_host.unavailable_reason(), "cpu has no sensors");
+  EXPECT_EQ(unknown.unavailable_reason(), library + ": Not Found");
+  EXPECT_NE(no_library.unavailable_reason().find("/nowhere/libnvidia-ml.so.1"), std::string::npos)
+      << no_library.unavailable_reason();
+  EXPECT_EQ(another_library.unavailable_reason(), "libm.so.6 is no NVML");
 }
 
 TEST(Telemetry, GivesTheLibraryBack) {

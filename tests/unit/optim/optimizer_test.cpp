@@ -74,7 +74,7 @@ struct Bench {
         memory(device, "memory", 1 << 20),
         state(device, "optimizer state", 1 << 20),
         host(setting.kind == DeviceKind::meta ? device : Device{}, "host state", 1 << 20,
-             in_host_memory(setting.kind) ? Pages::ordinary : Pages::pinned),
+             in_host_memory(setting.kind) ? Pages::pageable : Pages::pinned),
         workspace(device, "workspace", 1 << 20),
         library(device, "library", 1 << 16),
         context(test::test_stream(setting.kind), workspace, library,
@@ -590,9 +590,9 @@ TEST(Optimizer, TheHostWaitsOnceAStep) {
       bench.step(1, 0.1);  // its tables go to the device
       for (const bool finite : {true, false, true}) {
         bench.fill_gradient(2);
-        const std::uint64_t before = emulated::waits();
+        const std::uint64_t before = emulated::host_wait_count();
         EXPECT_EQ(bench.optimizer.step(bench.context, 0.05, finite).applied, finite);
-        EXPECT_EQ(emulated::waits() - before, 1) << "away " << away;
+        EXPECT_EQ(emulated::host_wait_count() - before, 1) << "away " << away;
         bench.optimizer.set_updates(bench.optimizer.updates());
       }
       EXPECT_EQ(bench.optimizer.updates(), 3);

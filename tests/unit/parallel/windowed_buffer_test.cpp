@@ -21,7 +21,7 @@ struct Bench {
       : layout(list(), 1, DType::float32),
         shard(list(), layout, 0, 1, on_host ? 40 : 0),
         device({kind, 0}, "device", 1 << 14),
-        host({}, "host", 1 << 14, in_host_memory(kind) ? Pages::ordinary : Pages::pinned),
+        host({}, "host", 1 << 14, in_host_memory(kind) ? Pages::pageable : Pages::pinned),
         workspace({kind, 0}, "workspace", 1 << 10),
         library({kind, 0}, "library", 1 << 10),
         context(test::test_stream(kind), workspace, library),
