@@ -38,8 +38,8 @@ int leave(ExitCode code) {
 
 int main(int argc, char** argv) {
   trireme::open_missing_standard_streams();
-  trireme::io::start_hdf5();  // before MPI
-  trireme::io::set_hdf5_probe({"/proc/self/exe", "probe-hdf5"});
+  trireme::io::initialize_hdf5();  // before MPI
+  trireme::io::set_hdf5_probe_command({"/proc/self/exe", "probe-hdf5"});
   // 1. The commands, each with its options.
   trireme::app::CommandLine line;
   trireme::app::add_train(line);

@@ -105,16 +105,17 @@ void prepare_folder(const comm::Communicator& world, const std::string& path, co
     io::File file(staged->temporary(),
                   io::File::Mode::create);  // says what is wrong with the path, where HDF5 only
                                             // says that something is
-    file.prove_room(plan.most_bytes);
+    file.check_free_space(plan.most_bytes);
     file.close();
   });
 }
 
 LaidOut lay_out(const comm::Communicator& group, const std::string& temporary,
                 std::span<const Piece> pieces, const FilePlan& plan) {
-  const io::Hdf5Creation creation{.communicator = group.size() > 1 ? group.mpi_handle() : nullptr,
-                                  .user_block_bytes = plan.user_block,
-                                  .alignment = dataset_alignment};
+  const io::Hdf5CreateOptions creation{
+      .communicator = group.size() > 1 ? group.mpi_handle() : nullptr,
+      .user_block_bytes = plan.user_block,
+      .alignment = dataset_alignment};
   LaidOut laid_out;
   io::Hdf5File& file = laid_out.file.emplace(io::Hdf5File::create(temporary, creation));
   const bool slots = std::any_of(pieces.begin(), pieces.end(), [](const Piece& piece) {
@@ -134,7 +135,7 @@ Placement close(LaidOut& laid_out, const std::string& temporary) {
   Placement placement;
   for (const io::Hdf5Dataset& dataset : laid_out.datasets) {
     ensure(dataset.description().offset > 0, "{}: HDF5 does not say where it lies",
-           dataset.place());
+           dataset.location());
     placement.tensors.push_back({dataset.description().offset, dataset.description().elements()});
   }
   laid_out.datasets.clear();

@@ -221,7 +221,7 @@ bool create_whole(const std::string& path, const std::string& text) {
   const int result = ::link(temporary.c_str(), path.c_str());
   const int error = errno;
   ::unlink(temporary.c_str());
-  if (result != 0 && io::has_no_links(error)) return create_alone(path, text);
+  if (result != 0 && io::links_unsupported(error)) return create_alone(path, text);
   ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path,
          std::strerror(error));
   return result == 0;

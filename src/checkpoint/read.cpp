@@ -65,7 +65,7 @@ std::vector<std::string> tensor_paths(const io::Hdf5File& file) {
 Shape shape_of(const io::Hdf5Dataset& dataset) {
   const std::vector<std::int64_t>& extents = dataset.description().shape;
   validate(extents.size() <= Shape::max_rank, "{}: has {} dimensions; a tensor has at most {}",
-           dataset.place(), extents.size(), Shape::max_rank);
+           dataset.location(), extents.size(), Shape::max_rank);
   Shape shape;
   for (const std::int64_t extent : extents) shape.push_back(extent);
   return shape;
@@ -81,7 +81,7 @@ bool has_digest(const io::Hdf5File& file, const io::Hdf5Dataset& dataset, const 
 Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
   const io::Hdf5Dataset dataset = file.dataset(path);
   validate(dataset.description().kind == io::Hdf5Description::Kind::real,
-           "{}: is not of real numbers", dataset.place());
+           "{}: is not of real numbers", dataset.location());
   Contents::Entry entry{path, shape_of(dataset), 0, has_digest(file, dataset, path)};
   if (entry.has_digest) entry.digest = file.attribute_uint(path, "digest");
   return entry;
@@ -145,7 +145,7 @@ Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& path
              "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path,
              to_string(shape), to_string(piece.spec->shape));
     validate(dataset.description().kind == io::Hdf5Description::Kind::real,
-             "{}: is not of real numbers", dataset.place());
+             "{}: is not of real numbers", dataset.location());
     read_rows(dataset, piece, host, staging);
     if (!has_digest(file, dataset, piece.path)) continue;
     tally.add(static_cast<std::size_t>(found - paths.begin()), piece, host,

@@ -54,7 +54,7 @@ struct Dataset::Shard {
 Dataset::Dataset(const std::string& folder, std::int64_t context) {
   TRIREME_EXPECT(context >= 0);
   const std::vector<std::string> paths = shard_paths(folder);
-  io::allow_open_files(static_cast<std::int64_t>(paths.size()));
+  io::raise_open_file_limit(static_cast<std::int64_t>(paths.size()));
   const auto cache = std::make_shared<RowCache>(cache_budget_bytes);
   for (const std::string& path : paths) {
     shards_.push_back(std::make_unique<Shard>(path, cache));

@@ -15,9 +15,9 @@ std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescr
   const io::Hdf5Dataset stored = file.dataset("labels");
   const io::Hdf5Description& description = stored.description();
   validate(description.kind == io::Hdf5Description::Kind::integer,
-           "{}: labels are whole numbers (int32)", stored.place());
+           "{}: labels are whole numbers (int32)", stored.location());
   validate(description.shape.size() == 1 && description.shape[0] == header.samples,
-           "{}: extents [{}] do not fit the {} images", stored.place(),
+           "{}: extents [{}] do not fit the {} images", stored.location(),
            fmt::join(description.shape, ", "), header.samples);
   std::vector<std::int64_t> wide(static_cast<std::size_t>(header.samples));
   if (!wide.empty()) stored.read_all(io::Hdf5Number::int64, wide.data());
@@ -27,8 +27,8 @@ std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescr
   labels.reserve(wide.size());
   for (std::size_t i = 0; i < wide.size(); ++i) {
     validate(wide[i] >= 0 && wide[i] <= most,
-             "{}: label {} of sample {} is no class; labels are 0 to {}", stored.place(), wide[i],
-             i, most);
+             "{}: label {} of sample {} is no class; labels are 0 to {}", stored.location(),
+             wide[i], i, most);
     labels.push_back(static_cast<std::int32_t>(wide[i]));
   }
   return labels;

@@ -26,7 +26,7 @@ constexpr std::int64_t largest_vocabulary =
 std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
   const io::Hdf5Dataset dataset = file.dataset(name);
   validate(dataset.description().shape.size() == 1, "{}: has {} dimensions where one is meant",
-           dataset.place(), dataset.description().shape.size());
+           dataset.location(), dataset.description().shape.size());
   return dataset.description().shape[0];
 }
 
@@ -61,14 +61,15 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
   const io::Hdf5Description& stored = images.description();
   validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 1 &&
                !stored.is_signed,
-           "{}: is not uint8; images are uint8 [samples, height, width, channels]", images.place());
+           "{}: is not uint8; images are uint8 [samples, height, width, channels]",
+           images.location());
   validate(stored.shape.size() == 4,
            "{}: has {} dimensions [{}]; images are [samples, height, width, channels] (grey ones: "
            "channels = 1)",
-           images.place(), stored.shape.size(), fmt::join(stored.shape, ", "));
+           images.location(), stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
     validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent,
-             "{}: extents [{}] cannot be those of images", images.place(),
+             "{}: extents [{}] cannot be those of images", images.location(),
              fmt::join(stored.shape, ", "));
   }
   shard.samples = stored.shape[0];
@@ -95,10 +96,10 @@ std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
 std::int64_t documents_of(const io::Hdf5File& file) {
   const io::Hdf5Dataset dataset = file.dataset("documents");
   validate(dataset.description().kind == io::Hdf5Description::Kind::integer,
-           "{}: offsets are whole numbers (uint64)", dataset.place());
+           "{}: offsets are whole numbers (uint64)", dataset.location());
   const std::int64_t count = length_of(file, "documents");
   validate(count >= 1, "{}: is empty; it is [documents + 1], the last one the count of tokens",
-           dataset.place());
+           dataset.location());
   return count - 1;
 }
 
@@ -109,9 +110,9 @@ void describe_tokens(const io::Hdf5File& file, ShardDescription& shard) {
       stored.kind == io::Hdf5Description::Kind::integer && !stored.is_signed &&
       (stored.element_bytes == 1 || stored.element_bytes == 2 || stored.element_bytes == 4);
   validate(right_type, "{}: tokens are uint8, uint16 or uint32, which these are not",
-           tokens.place());
+           tokens.location());
   validate(stored.shape.size() == 1,
-           "{}: has {} dimensions [{}]; tokens are one row of numbers [count]", tokens.place(),
+           "{}: has {} dimensions [{}]; tokens are one row of numbers [count]", tokens.location(),
            stored.shape.size(), fmt::join(stored.shape, ", "));
   shard.samples = stored.shape[0];
   shard.token_bytes = stored.element_bytes;
@@ -171,18 +172,18 @@ void check_documents(const io::Hdf5File& file, const ShardDescription& shard) {
     const std::int64_t rows = std::min(piece, count - first);
     dataset.read(std::span(&first, 1), std::span(&rows, 1), io::Hdf5Number::int64, offsets.data());
     validate(first > 0 || offsets[0] == 0,
-             "{}: its first offset is {}; the first document begins at token 0", dataset.place(),
+             "{}: its first offset is {}; the first document begins at token 0", dataset.location(),
              offsets[0]);
     for (std::int64_t i = 0; i < rows; ++i) {
       const std::int64_t offset = offsets[static_cast<std::size_t>(i)];
       validate(last <= offset && offset <= tokens,
                "{}: offset {} is {} behind {}; offsets ascend from 0 to the {} tokens",
-               dataset.place(), first + i, offset, last, tokens);
+               dataset.location(), first + i, offset, last, tokens);
       last = offset;
     }
   }
   validate(last == tokens, "{}: its last offset is {}, where the shard holds {} tokens",
-           dataset.place(), last, tokens);
+           dataset.location(), last, tokens);
 }
 
 ShardDescription describe_shard(const std::string& path) {

@@ -30,9 +30,9 @@ std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64
   const io::Hdf5Description& stored = dataset.description();
   validate(stored.kind == io::Hdf5Description::Kind::integer && stored.element_bytes == 8 &&
                stored.shape.size() == 1,
-           "{}: checksums are uint64 [blocks]", dataset.place());
+           "{}: checksums are uint64 [blocks]", dataset.location());
   validate(stored.shape[0] == expected, "{}: holds {} checksums, where the samples make {} blocks",
-           dataset.place(), stored.shape[0], expected);
+           dataset.location(), stored.shape[0], expected);
   std::vector<std::uint64_t> values(static_cast<std::size_t>(expected));
   if (expected > 0) dataset.read_all(io::Hdf5Number::uint64, values.data());
   return values;

@@ -19,14 +19,14 @@
 namespace trireme::io {
 namespace {
 
-const char* reason(int error) { return std::strerror(error); }
+const char* errno_text(int error) { return std::strerror(error); }
 
-[[noreturn]] void refuse(int error, const std::string& message) {
-  if (is_of_the_path(error)) throw InputError(message);
+[[noreturn]] void throw_path_error(int error, const std::string& message) {
+  if (is_path_error(error)) throw InputError(message);
   throw Failure(message);
 }
 
-int flags_of(File::Mode mode) {
+int open_flags(File::Mode mode) {
   switch (mode) {
     case File::Mode::read:
       return O_RDONLY | O_CLOEXEC |
@@ -46,22 +46,23 @@ int sync_descriptor(int descriptor) {
 
 }  // namespace
 
-bool is_of_the_path(int error) {
+bool is_path_error(int error) {
   return error == ENOENT || error == ENOTDIR || error == EACCES || error == EISDIR ||
          error == ELOOP || error == ENAMETOOLONG || error == EROFS;
 }
 
-bool has_no_links(int error) {
+bool links_unsupported(int error) {
   return error == EPERM || error == EOPNOTSUPP || error == ENOSYS || error == EMLINK;
 }
 
 File::File(const std::string& path, Mode mode) : path_(path) {
-  do descriptor_ = ::open(path.c_str(), flags_of(mode), 0666);
+  do descriptor_ = ::open(path.c_str(), open_flags(mode), 0666);
   while (descriptor_ < 0 && errno == EINTR);
   const int error = errno;
   if (descriptor_ < 0)
-    refuse(error, fmt::format("{}: cannot be {}: {}", path,
-                              mode == Mode::create ? "created" : "opened", reason(error)));
+    throw_path_error(error,
+                     fmt::format("{}: cannot be {}: {}", path,
+                                 mode == Mode::create ? "created" : "opened", errno_text(error)));
   if (mode != Mode::read) return;
   struct stat status{};
   if (::fstat(descriptor_, &status) == 0 && S_ISREG(status.st_mode)) return;
@@ -86,7 +87,7 @@ File& File::operator=(File&& other) noexcept {
 std::int64_t File::size() const {
   struct stat status{};
   const bool known = ::fstat(descriptor_, &status) == 0;
-  ensure(known, "{}: {}", path_, reason(errno));
+  ensure(known, "{}: {}", path_, errno_text(errno));
   return static_cast<std::int64_t>(status.st_size);
 }
 
@@ -98,7 +99,7 @@ void File::read_at(std::int64_t offset, void* data, std::int64_t bytes) const {
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       throw Failure(
-          fmt::format("{}: reading {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
+          fmt::format("{}: reading {} bytes at {}: {}", path_, bytes, offset, errno_text(errno)));
     validate(got > 0,
              "{}: ends at byte {}, where bytes {} to {} were to be read: the file is cut short",
              path_, offset + done, offset, offset + bytes);
@@ -114,36 +115,36 @@ void File::write_at(std::int64_t offset, const void* data, std::int64_t bytes) c
     if (put < 0 && errno == EINTR) continue;
     if (put < 0)
       throw Failure(
-          fmt::format("{}: writing {} bytes at {}: {}", path_, bytes, offset, reason(errno)));
+          fmt::format("{}: writing {} bytes at {}: {}", path_, bytes, offset, errno_text(errno)));
     done += put;
   }
 }
 
-void File::prove_room(std::int64_t bytes) const {
+void File::check_free_space(std::int64_t bytes) const {
   int error = 0;
   do error = ::fallocate(descriptor_, 0, 0, static_cast<off_t>(bytes)) == 0 ? 0 : errno;
   while (error == EINTR);
   if (::ftruncate(descriptor_, 0) != 0 && error == 0) error = errno;
   const bool unknown = error == EOPNOTSUPP || error == ENOSYS || error == EINVAL;
-  ensure(error == 0 || unknown, "{}: no room for {} bytes: {}", path_, bytes, reason(error));
+  ensure(error == 0 || unknown, "{}: no room for {} bytes: {}", path_, bytes, errno_text(error));
 }
 
 void File::sync() const {
   const bool done = sync_descriptor(descriptor_) == 0;
-  ensure(done, "{}: flushing to the disk: {}", path_, reason(errno));
+  ensure(done, "{}: flushing to the disk: {}", path_, errno_text(errno));
 }
 
 void File::close() {
   if (descriptor_ < 0) return;
   const int result = ::close(std::exchange(descriptor_, -1));
-  ensure(result == 0 || errno == EINTR, "{}: closing: {}", path_, reason(errno));
+  ensure(result == 0 || errno == EINTR, "{}: closing: {}", path_, errno_text(errno));
 }
 
-std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
+std::string read_text_file(const std::string& path, std::int64_t max_bytes) {
   const File file(path, File::Mode::read);
   const std::int64_t bytes = file.size();
-  validate(bytes <= most_bytes, "{}: {} bytes are more than the {} that make sense here", path,
-           bytes, most_bytes);
+  validate(bytes <= max_bytes, "{}: {} bytes are more than the {} that make sense here", path,
+           bytes, max_bytes);
   std::string text(static_cast<std::size_t>(bytes), '\0');
   file.read_at(0, text.data(), bytes);
   return text;
@@ -165,16 +166,16 @@ void StagedFile::commit() {
 }
 
 void copy_file(const std::string& from, const std::string& to) {
-  constexpr std::int64_t piece_bytes = std::int64_t{1} << 20;
+  constexpr std::int64_t block_bytes = std::int64_t{1} << 20;
   const File source(from, File::Mode::read);
   File copy(to, File::Mode::create);
   const std::int64_t bytes = source.size();
-  copy.prove_room(bytes);
-  std::vector<char> piece(static_cast<std::size_t>(std::min(bytes, piece_bytes)));
-  for (std::int64_t at = 0; at < bytes; at += piece_bytes) {
-    const std::int64_t some = std::min(piece_bytes, bytes - at);
-    source.read_at(at, piece.data(), some);
-    copy.write_at(at, piece.data(), some);
+  copy.check_free_space(bytes);
+  std::vector<char> block(static_cast<std::size_t>(std::min(bytes, block_bytes)));
+  for (std::int64_t at = 0; at < bytes; at += block_bytes) {
+    const std::int64_t count = std::min(block_bytes, bytes - at);
+    source.read_at(at, block.data(), count);
+    copy.write_at(at, block.data(), count);
   }
   copy.close();
 }
@@ -193,22 +194,24 @@ void sync_file(const std::string& path) { File(path, File::Mode::read).sync(); }
 void rename_durably(const std::string& from, const std::string& to) {
   const bool done = ::rename(from.c_str(), to.c_str()) == 0;
   const int error = errno;
-  if (!done) refuse(error, fmt::format("{}: cannot be renamed to {}: {}", from, to, reason(error)));
+  if (!done)
+    throw_path_error(error,
+                     fmt::format("{}: cannot be renamed to {}: {}", from, to, errno_text(error)));
   const std::string folder = std::filesystem::path(to).parent_path().string();
   sync_folder(folder.empty() ? "." : folder);
 }
 
 void sync_folder(const std::string& folder) {
   const int descriptor = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  ensure(descriptor >= 0, "{}: {}", folder, reason(errno));
+  ensure(descriptor >= 0, "{}: {}", folder, errno_text(errno));
   const int result = sync_descriptor(descriptor);
   const int error = errno;
   ::close(descriptor);
   ensure(result == 0 || error == EINVAL || error == ENOTSUP, "{}: flushing to the disk: {}", folder,
-         reason(error));  // some file systems have nothing to flush here
+         errno_text(error));  // some file systems have nothing to flush here
 }
 
-void allow_open_files(std::int64_t files) {
+void raise_open_file_limit(std::int64_t files) {
   constexpr rlim_t others = 256;  // libraries, MPI's sockets, logs
   rlimit limit{};
   if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
@@ -222,11 +225,11 @@ void allow_open_files(std::int64_t files) {
 std::int64_t free_bytes(const std::string& path) {
   struct statvfs status{};
   const bool known = ::statvfs(path.c_str(), &status) == 0;
-  ensure(known, "{}: {}", path, reason(errno));
+  ensure(known, "{}: {}", path, errno_text(errno));
   const __int128 bytes =
       static_cast<__int128>(status.f_bavail) * static_cast<__int128>(status.f_frsize);
-  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
-  return bytes > most ? most : static_cast<std::int64_t>(bytes);
+  constexpr std::int64_t max_value = std::numeric_limits<std::int64_t>::max();
+  return bytes > max_value ? max_value : static_cast<std::int64_t>(bytes);
 }
 
 }  // namespace trireme::io

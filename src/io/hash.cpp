@@ -23,7 +23,7 @@ std::uint64_t Xxh3::digest() const {
   return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_.get()));
 }
 
-void Xxh3::Free::operator()(void* state) const {
+void Xxh3::FreeState::operator()(void* state) const {
   XXH3_freeState(static_cast<XXH3_state_t*>(state));
 }
 

@@ -18,7 +18,7 @@ std::recursive_mutex& hdf5_mutex() {
 
 /// Without time, addresses and sizes, of which the driver's words have two lines where a system
 /// call has failed.
-std::string short_words(const std::string& words) {
+std::string shorten_error_text(const std::string& words) {
   constexpr std::string_view before_reason = "error message = '";
   const std::size_t details = words.find(": time = "), reason = words.find(before_reason);
   if (details == std::string::npos || reason == std::string::npos) return words;
@@ -30,7 +30,7 @@ herr_t append_error(unsigned, const H5E_error2_t* error, void* out) {
   std::string& text = *static_cast<std::string*>(out);
   if (text.size() > 400) return 0;
   if (!text.empty()) text += "; ";
-  text += error->desc != nullptr ? short_words(error->desc) : "error without words";
+  text += error->desc != nullptr ? shorten_error_text(error->desc) : "error without words";
   return 0;
 }
 
@@ -127,10 +127,10 @@ std::int64_t Hdf5Description::elements() const {
   return product;
 }
 
-Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description,
+Hdf5Dataset::Hdf5Dataset(Hdf5Handle handle, std::string location, Hdf5Description description,
                          bool collective)
     : handle_(std::move(handle)),
-      place_(std::move(place)),
+      location_(std::move(location)),
       description_(std::move(description)),
       collective_(collective) {}
 
@@ -140,7 +140,7 @@ Hdf5File::Hdf5File(Hdf5Handle handle, std::string path, bool collective, std::in
       collective_(collective),
       file_bytes_(file_bytes) {}
 
-std::string Hdf5File::place_of(const std::string& object) const {
+std::string Hdf5File::location_of(const std::string& object) const {
   return path_ + (object.starts_with('/') ? ": " : ": /") + printable(object);
 }
 

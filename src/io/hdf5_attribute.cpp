@@ -11,7 +11,7 @@ namespace trireme::io {
 namespace detail {
 namespace {
 
-constexpr std::int64_t largest_text_bytes =
+constexpr std::int64_t max_text_bytes =
     std::int64_t{128} << 20;  // of all strings of one object: class names and decks are far below
 
 // HDF5 hands out memory for strings of variable length: given back however reading ends.
@@ -21,7 +21,7 @@ struct VariableStrings {
   ~VariableStrings() { H5Dvlen_reclaim(type, space, H5P_DEFAULT, texts.data()); }
 };
 
-herr_t read_into(const StringSource& source, hid_t memory, void* out) {
+herr_t read_raw_strings(const StringSource& source, hid_t memory, void* out) {
   return source.is_attribute ? H5Aread(source.object, memory, out)
                              : H5Dread(source.object, memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, out);
 }
@@ -29,36 +29,37 @@ herr_t read_into(const StringSource& source, hid_t memory, void* out) {
 }  // namespace
 
 std::vector<std::string> read_string_elements(const StringSource& source) {
-  const hssize_t count =
-      hdf5_try<InputError>(H5Sget_simple_extent_npoints(source.space), "{}: extents", source.place);
+  const hssize_t count = hdf5_try<InputError>(H5Sget_simple_extent_npoints(source.space),
+                                              "{}: extents", source.location);
   std::vector<std::string> strings;
   if (count == 0) return strings;
-  const Hdf5Handle memory(hdf5_try<InputError>(H5Tcopy(source.type), "{}: type", source.place));
+  const Hdf5Handle memory(hdf5_try<InputError>(H5Tcopy(source.type), "{}: type", source.location));
   const bool variable =
-      hdf5_try<InputError>(H5Tis_variable_str(source.type), "{}: type", source.place) > 0;
+      hdf5_try<InputError>(H5Tis_variable_str(source.type), "{}: type", source.location) > 0;
   const std::int64_t width = variable ? static_cast<std::int64_t>(sizeof(char*))
                                       : static_cast<std::int64_t>(H5Tget_size(source.type));
-  const std::int64_t taken = static_cast<std::int64_t>(sizeof(std::string)) + width;
-  validate(width > 0 && width < largest_text_bytes && count <= largest_text_bytes / taken,
-           "{}: {} strings of {} bytes are more than can be meant", source.place, count, width);
+  const std::int64_t bytes_per_string = static_cast<std::int64_t>(sizeof(std::string)) + width;
+  validate(width > 0 && width < max_text_bytes && count <= max_text_bytes / bytes_per_string,
+           "{}: {} strings of {} bytes are more than can be meant", source.location, count, width);
   if (variable) {
     hsize_t bytes = 0;  // many strings may be one in the file
     if (!source.is_attribute)
       hdf5_try<InputError>(H5Dvlen_get_buf_size(source.object, memory.id(), source.space, &bytes),
-                           "{}: lengths", source.place);
-    validate(bytes <= static_cast<hsize_t>(largest_text_bytes),
-             "{}: {} bytes of text are more than can be meant", source.place, bytes);
-    VariableStrings held{std::vector<char*>(static_cast<std::size_t>(count), nullptr), memory.id(),
-                         source.space};
-    hdf5_try<InputError>(read_into(source, memory.id(), held.texts.data()), "{}: cannot be read",
-                         source.place);
-    for (const char* text : held.texts) strings.emplace_back(text == nullptr ? "" : text);
+                           "{}: lengths", source.location);
+    validate(bytes <= static_cast<hsize_t>(max_text_bytes),
+             "{}: {} bytes of text are more than can be meant", source.location, bytes);
+    VariableStrings variable_strings{std::vector<char*>(static_cast<std::size_t>(count), nullptr),
+                                     memory.id(), source.space};
+    hdf5_try<InputError>(read_raw_strings(source, memory.id(), variable_strings.texts.data()),
+                         "{}: cannot be read", source.location);
+    for (const char* text : variable_strings.texts)
+      strings.emplace_back(text == nullptr ? "" : text);
     return strings;
   }
   const bool space_padded = H5Tget_strpad(source.type) == H5T_STR_SPACEPAD;
   std::string packed(static_cast<std::size_t>(count * width), '\0');
-  hdf5_try<InputError>(read_into(source, memory.id(), packed.data()), "{}: cannot be read",
-                       source.place);
+  hdf5_try<InputError>(read_raw_strings(source, memory.id(), packed.data()), "{}: cannot be read",
+                       source.location);
   for (hssize_t i = 0; i < count; ++i) {
     std::string text =
         packed.substr(static_cast<std::size_t>(i * width), static_cast<std::size_t>(width));
@@ -75,43 +76,42 @@ namespace {
 
 using detail::hdf5_try;
 
-Hdf5Value read_value(hid_t attribute, const std::string& place) {
-  const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(attribute), "{}: no type", place));
-  const Hdf5Handle space(hdf5_try<InputError>(H5Aget_space(attribute), "{}: no extents", place));
+Hdf5Value read_value(hid_t attribute, const std::string& location) {
+  const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(attribute), "{}: no type", location));
+  const Hdf5Handle space(hdf5_try<InputError>(H5Aget_space(attribute), "{}: no extents", location));
   const hssize_t count = H5Sget_simple_extent_npoints(space.id());
-  validate(count == 1, "{}: has {} values where one is meant", place, count);
+  validate(count == 1, "{}: has {} values where one is meant", location, count);
   switch (H5Tget_class(type.id())) {
     case H5T_STRING:
-      return detail::read_string_elements({attribute, true, type.id(), space.id(), place}).at(0);
+      return detail::read_string_elements({attribute, true, type.id(), space.id(), location}).at(0);
     case H5T_FLOAT: {
       double value = 0;
       hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_DOUBLE, &value), "{}: cannot be read",
-                           place);
+                           location);
       return value;
     }
     case H5T_ENUM:
     case H5T_INTEGER: {
-      validate(H5Tget_size(type.id()) <= 8, "{}: an integer of more than 64 bits", place);
-      const bool unsigned_eight = H5Tget_class(type.id()) == H5T_INTEGER &&
-                                  H5Tget_size(type.id()) == 8 &&
-                                  H5Tget_sign(type.id()) == H5T_SGN_NONE;
-      std::uint64_t natural = 0;
-      if (unsigned_eight)
-        hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_UINT64, &natural), "{}: cannot be read",
-                             place);
-      if (natural > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-        return natural;
+      validate(H5Tget_size(type.id()) <= 8, "{}: an integer of more than 64 bits", location);
+      const bool is_uint64 = H5Tget_class(type.id()) == H5T_INTEGER &&
+                             H5Tget_size(type.id()) == 8 && H5Tget_sign(type.id()) == H5T_SGN_NONE;
+      std::uint64_t unsigned_value = 0;
+      if (is_uint64)
+        hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_UINT64, &unsigned_value),
+                             "{}: cannot be read", location);
+      if (unsigned_value > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
+        return unsigned_value;
       std::int64_t value = 0;
       hdf5_try<InputError>(H5Aread(attribute, H5T_NATIVE_INT64, &value), "{}: cannot be read",
-                           place);
+                           location);
       return value;
     }
-    default: throw InputError(place + ": is neither a number nor a string");
+    default: throw InputError(location + ": is neither a number nor a string");
   }
 }
 
-std::string attribute_place(const std::string& path, const std::string& object,
-                            const std::string& name) {
+std::string attribute_location(const std::string& path, const std::string& object,
+                               const std::string& name) {
   return fmt::format("{}: attribute {} of {}", path, printable(name), printable(object));
 }
 
@@ -121,19 +121,19 @@ bool Hdf5File::has_attribute(const std::string& object, const std::string& name)
   const Hdf5Lock lock;
   const Hdf5Handle owner = open_object(object);
   return hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}",
-                              attribute_place(path_, object, name)) > 0;
+                              attribute_location(path_, object, name)) > 0;
 }
 
 std::optional<Hdf5Value> Hdf5File::attribute(const std::string& object,
                                              const std::string& name) const {
   const Hdf5Lock lock;
-  const std::string place = attribute_place(path_, object, name);
+  const std::string location = attribute_location(path_, object, name);
   const Hdf5Handle owner = open_object(object);
-  if (hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}", place) == 0)
+  if (hdf5_try<InputError>(H5Aexists(owner.id(), name.c_str()), "{}", location) == 0)
     return std::nullopt;
   const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT),
-                                               "{}: cannot be opened", place));
-  return read_value(handle.id(), place);
+                                               "{}: cannot be opened", location));
+  return read_value(handle.id(), location);
 }
 
 std::vector<std::string> Hdf5File::attribute_names(const std::string& object) const {
@@ -154,75 +154,78 @@ std::map<std::string, Hdf5Value> Hdf5File::attributes(const std::string& object)
   const Hdf5Handle owner = open_object(object);
   std::map<std::string, Hdf5Value> values;
   for (const std::string& name : attribute_names(object)) {
-    const std::string place = attribute_place(path_, object, name);
+    const std::string location = attribute_location(path_, object, name);
     const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT),
-                                                 "{}: cannot be opened", place));
-    values.emplace(name, read_value(handle.id(), place));
+                                                 "{}: cannot be opened", location));
+    values.emplace(name, read_value(handle.id(), location));
   }
   return values;
 }
 
 std::int64_t Hdf5File::attribute_int(const std::string& object, const std::string& name) const {
   const std::optional<Hdf5Value> value = attribute(object, name);
-  const std::string place = attribute_place(path_, object, name);
-  validate(value.has_value(), "{}: is missing (a whole number)", place);
-  const auto* whole = std::get_if<std::int64_t>(&*value);
-  validate(whole != nullptr, "{}: a whole number below 2^63 is meant", place);
-  return *whole;
+  const std::string location = attribute_location(path_, object, name);
+  validate(value.has_value(), "{}: is missing (a whole number)", location);
+  const auto* signed_value = std::get_if<std::int64_t>(&*value);
+  validate(signed_value != nullptr, "{}: a whole number below 2^63 is meant", location);
+  return *signed_value;
 }
 
 std::uint64_t Hdf5File::attribute_uint(const std::string& object, const std::string& name) const {
   const std::optional<Hdf5Value> value = attribute(object, name);
-  const std::string place = attribute_place(path_, object, name);
-  validate(value.has_value(), "{}: is missing (an unsigned whole number)", place);
-  if (const auto* natural = std::get_if<std::uint64_t>(&*value)) return *natural;
-  const auto* whole = std::get_if<std::int64_t>(&*value);
-  validate(whole != nullptr && *whole >= 0, "{}: an unsigned whole number is meant", place);
-  return static_cast<std::uint64_t>(*whole);
+  const std::string location = attribute_location(path_, object, name);
+  validate(value.has_value(), "{}: is missing (an unsigned whole number)", location);
+  if (const auto* unsigned_value = std::get_if<std::uint64_t>(&*value)) return *unsigned_value;
+  const auto* signed_value = std::get_if<std::int64_t>(&*value);
+  validate(signed_value != nullptr && *signed_value >= 0, "{}: an unsigned whole number is meant",
+           location);
+  return static_cast<std::uint64_t>(*signed_value);
 }
 
 double Hdf5File::attribute_double(const std::string& object, const std::string& name) const {
   const std::optional<Hdf5Value> value = attribute(object, name);
-  const std::string place = attribute_place(path_, object, name);
-  validate(value.has_value(), "{}: is missing (a number)", place);
+  const std::string location = attribute_location(path_, object, name);
+  validate(value.has_value(), "{}: is missing (a number)", location);
   if (const auto* real = std::get_if<double>(&*value)) return *real;
-  const auto* whole = std::get_if<std::int64_t>(&*value);
-  validate(whole != nullptr, "{}: a number is meant", place);
-  return static_cast<double>(*whole);
+  const auto* signed_value = std::get_if<std::int64_t>(&*value);
+  validate(signed_value != nullptr, "{}: a number is meant", location);
+  return static_cast<double>(*signed_value);
 }
 
 std::string Hdf5File::attribute_string(const std::string& object, const std::string& name) const {
   const std::optional<Hdf5Value> value = attribute(object, name);
-  const std::string place = attribute_place(path_, object, name);
-  validate(value.has_value(), "{}: is missing (a string)", place);
+  const std::string location = attribute_location(path_, object, name);
+  validate(value.has_value(), "{}: is missing (a string)", location);
   const auto* text = std::get_if<std::string>(&*value);
-  validate(text != nullptr, "{}: a string is meant", place);
+  validate(text != nullptr, "{}: a string is meant", location);
   return *text;
 }
 
 std::vector<std::string> Hdf5File::read_strings(const std::string& object) const {
   const Hdf5Lock lock;
-  const std::string place = place_of(object);
+  const std::string location = location_of(object);
   const Hdf5Description description = describe(object);
   validate(description.kind == Hdf5Description::Kind::text && description.shape.size() <= 1,
-           "{}: a list of strings is meant", place);
+           "{}: a list of strings is meant", location);
   const Hdf5Handle handle = open_object(object);
-  const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", place));
-  const Hdf5Handle space(hdf5_try<InputError>(H5Dget_space(handle.id()), "{}: no extents", place));
-  return detail::read_string_elements({handle.id(), false, type.id(), space.id(), place});
+  const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", location));
+  const Hdf5Handle space(
+      hdf5_try<InputError>(H5Dget_space(handle.id()), "{}: no extents", location));
+  return detail::read_string_elements({handle.id(), false, type.id(), space.id(), location});
 }
 
 std::vector<std::string> Hdf5File::attribute_strings(const std::string& object,
                                                      const std::string& name) const {
   const Hdf5Lock lock;
-  const std::string place = attribute_place(path_, object, name);
+  const std::string location = attribute_location(path_, object, name);
   const Hdf5Handle owner = open_object(object);
   const Hdf5Handle handle(hdf5_try<InputError>(H5Aopen(owner.id(), name.c_str(), H5P_DEFAULT),
-                                               "{}: cannot be opened", place));
-  const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(handle.id()), "{}: no type", place));
-  const Hdf5Handle space(hdf5_try<InputError>(H5Aget_space(handle.id()), "{}: no extents", place));
-  validate(H5Tget_class(type.id()) == H5T_STRING, "{}: strings are meant", place);
-  return detail::read_string_elements({handle.id(), true, type.id(), space.id(), place});
+                                               "{}: cannot be opened", location));
+  const Hdf5Handle type(hdf5_try<InputError>(H5Aget_type(handle.id()), "{}: no type", location));
+  const Hdf5Handle space(
+      hdf5_try<InputError>(H5Aget_space(handle.id()), "{}: no extents", location));
+  validate(H5Tget_class(type.id()) == H5T_STRING, "{}: strings are meant", location);
+  return detail::read_string_elements({handle.id(), true, type.id(), space.id(), location});
 }
 
 }  // namespace trireme::io

@@ -41,11 +41,12 @@ struct Selection {
 
 /// The union of boxes of an open dataset. The lock is held by the caller.
 template <class E>
-Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::string& place) {
-  Selection selection{Hdf5Handle(hdf5_try<E>(H5Dget_space(dataset), "{}: no extents", place)), {}};
+Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::string& location) {
+  Selection selection{Hdf5Handle(hdf5_try<E>(H5Dget_space(dataset), "{}: no extents", location)),
+                      {}};
   const bool scalar = H5Sget_simple_extent_type(selection.in_file.id()) == H5S_SCALAR;
   if (!scalar || boxes.empty())
-    hdf5_try<E>(H5Sselect_none(selection.in_file.id()), "{}: selection", place);
+    hdf5_try<E>(H5Sselect_none(selection.in_file.id()), "{}: selection", location);
   hsize_t elements = 0;
   for (const Hdf5Box& box : boxes) {
     elements += static_cast<hsize_t>(box.elements());
@@ -54,7 +55,7 @@ Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::strin
         count(box.count.begin(), box.count.end());
     hdf5_try<E>(H5Sselect_hyperslab(selection.in_file.id(), H5S_SELECT_OR, start.data(), nullptr,
                                     count.data(), nullptr),
-                "{}: selection", place);
+                "{}: selection", location);
   }
   TRIREME_EXPECT(H5Sget_select_npoints(selection.in_file.id()) ==
                  static_cast<hssize_t>(elements));  // else boxes overlap
@@ -63,7 +64,7 @@ Selection select(hid_t dataset, std::span<const Hdf5Box> boxes, const std::strin
   if (boxes.size() == 1 && !scalar) extents.assign(boxes[0].count.begin(), boxes[0].count.end());
   selection.in_memory = Hdf5Handle(
       hdf5_try<E>(H5Screate_simple(static_cast<int>(extents.size()), extents.data(), nullptr),
-                  "{}: extents", place));
+                  "{}: extents", location));
   return selection;
 }
 
@@ -72,7 +73,7 @@ struct StringSource {
   hid_t object;
   bool is_attribute;
   hid_t type, space;
-  std::string place;
+  std::string location;
 };
 std::vector<std::string> read_string_elements(const StringSource& source);
 

@@ -27,24 +27,25 @@
 namespace trireme::io {
 namespace {
 
-constexpr std::size_t paths_a_process = 256;  // their names fit on a command line
+constexpr std::size_t max_paths_per_process = 256;  // their names fit on a command line
 // What looking over an honest file takes is far below: its large data are not read.
-constexpr rlim_t most_bytes = rlim_t{448} << 20, least_seconds = 4, most_seconds = 60;
-constexpr std::int64_t bytes_a_second = std::int64_t{4}
-                                        << 20;  // of a file that is all objects, on a slow machine
-constexpr unsigned slow_machine = 15;  // the clock may run so many times faster than a process
-constexpr std::int64_t values_bytes = std::int64_t{16} << 20;  // of each dataset, so many are read
+constexpr rlim_t max_memory_bytes = rlim_t{448} << 20, min_seconds = 4, max_seconds = 60;
+constexpr std::int64_t min_bytes_per_second =
+    std::int64_t{4} << 20;                  // of a file that is all objects, on a slow machine
+constexpr unsigned wall_clock_factor = 15;  // the clock may run so many times faster than a process
+constexpr std::int64_t max_value_bytes = std::int64_t{16}
+                                         << 20;  // of each dataset, so many are read
 
-struct Stamp {
+struct FileStamp {
   std::int64_t bytes = -1, seconds = 0, nanoseconds = 0;
-  bool operator==(const Stamp&) const = default;
+  bool operator==(const FileStamp&) const = default;
 };
 
 /// One a process, as HDF5's state is.
 struct Probe {
   std::mutex mutex;
   std::vector<std::string> command;
-  std::map<std::string, Stamp> passed;
+  std::map<std::string, FileStamp> accepted_files;
 };
 
 Probe& probe() {
@@ -53,7 +54,7 @@ Probe& probe() {
 }
 
 /// What is no file at all is left to who opens it.
-Stamp stamp_of(const std::string& path) {
+FileStamp stamp_of(const std::string& path) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return {};
   return {static_cast<std::int64_t>(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec};
@@ -78,7 +79,7 @@ class Pipe {
   /// Bytes until the last writer is gone.
   std::size_t count() const {
     std::size_t bytes = 0;
-    char buffer[paths_a_process];
+    char buffer[max_paths_per_process];
     for (;;) {
       const ssize_t got = ::read(ends_[0], buffer, sizeof buffer);
       if (got < 0 && errno == EINTR) continue;
@@ -91,9 +92,9 @@ class Pipe {
   int ends_[2] = {-1, -1};
 };
 
-pid_t start(const std::vector<std::string>& words, const Pipe& pipe) {
+pid_t spawn_probe(const std::vector<std::string>& command_line, const Pipe& pipe) {
   std::vector<char*> arguments;
-  for (const std::string& word : words) arguments.push_back(const_cast<char*>(word.c_str()));
+  for (const std::string& word : command_line) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
@@ -105,12 +106,12 @@ pid_t start(const std::vector<std::string>& words, const Pipe& pipe) {
   const int error =
       ::posix_spawn(&child, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  ensure(error == 0, "{}: cannot be started to look over foreign files: {}", words[0],
+  ensure(error == 0, "{}: cannot be started to look over foreign files: {}", command_line[0],
          std::strerror(error));
   return child;
 }
 
-int status_of(pid_t child) {
+int wait_for_exit(pid_t child) {
   int status = 0;
   pid_t ended = -1;
   do ended = ::waitpid(child, &status, 0);
@@ -121,7 +122,7 @@ int status_of(pid_t child) {
 }
 
 /// Signals by which a process ends itself, not others it.
-bool is_own(int signal) {
+bool is_crash_signal(int signal) {
   return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE ||
          signal == SIGILL || signal == SIGSYS || signal == SIGTRAP;
 }
@@ -131,11 +132,11 @@ std::string library_version() {
 }
 
 /// `path` is the one at which the process ended.
-void judge(int status, const std::string& path) {
+void throw_probe_failure(int status, const std::string& path) {
   if (WIFEXITED(status) && WEXITSTATUS(status) == static_cast<int>(ExitCode::wrong_input)) {
     throw InputError(fmt::format(
         "{}: what it says of itself does not fit in {} MiB of memory: it is damaged or hostile",
-        path, most_bytes >> 20));
+        path, max_memory_bytes >> 20));
   }
   if (WIFEXITED(status) &&
       WEXITSTATUS(status) ==
@@ -150,28 +151,28 @@ void judge(int status, const std::string& path) {
     throw InputError(
         fmt::format("{}: {} comes to no end with what it says of itself: it is damaged or hostile",
                     path, library_version()));
-  ensure(is_own(signal), "{}: the process that looks over foreign files was ended by signal {}",
-         path, signal);
+  ensure(is_crash_signal(signal),
+         "{}: the process that looks over foreign files was ended by signal {}", path, signal);
   throw InputError(fmt::format("{}: {} itself fails on it ({}): it is damaged or hostile", path,
                                library_version(), strsignal(signal)));
 }
 
-void probe_some(const std::vector<std::string>& command, std::span<const std::string> paths) {
-  std::vector<std::string> words = command;
+void probe_batch(const std::vector<std::string>& command, std::span<const std::string> paths) {
+  std::vector<std::string> command_line = command;
   for (const std::string& path : paths)
-    words.push_back(path.starts_with('-') ? "./" + path : path);  // no option
+    command_line.push_back(path.starts_with('-') ? "./" + path : path);  // no option
   Pipe pipe;
-  const pid_t child = start(words, pipe);
+  const pid_t child = spawn_probe(command_line, pipe);
   pipe.close_write();
   const std::size_t passed = pipe.count();
-  const int status = status_of(child);
-  if (passed < paths.size()) judge(status, paths[passed]);
+  const int status = wait_for_exit(child);
+  if (passed < paths.size()) throw_probe_failure(status, paths[passed]);
 }
 
 // The other process.
 
 template <class Resource>
-void limit(Resource resource, rlim_t most) {
+void set_limit(Resource resource, rlim_t most) {
   rlimit now{};
   ::getrlimit(resource, &now);
   now.rlim_cur = now.rlim_max == RLIM_INFINITY ? most : std::min(most, now.rlim_max);
@@ -180,16 +181,16 @@ void limit(Resource resource, rlim_t most) {
 
 /// What this process has taken. With CUDA's libraries that is hundreds of MiB before it looks at
 /// anything.
-struct Memory {
+struct MemoryUse {
   rlim_t data = 0,
-         most_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage
+         peak_resident = 0;  ///< bytes: private and writable now; in memory at most (getrusage
                              ///< would count what the process held that started this one)
 
-  static Memory now() {
-    Memory memory;
+  static MemoryUse measure() {
+    MemoryUse memory;
     std::ifstream status("/proc/self/status");
     for (std::string line; std::getline(status, line);) {
-      if (line.starts_with("VmHWM:")) memory.most_resident = bytes_of(line);
+      if (line.starts_with("VmHWM:")) memory.peak_resident = bytes_of(line);
       if (line.starts_with("VmData:")) memory.data = bytes_of(line);
     }
     return memory;
@@ -203,8 +204,8 @@ struct Memory {
 /// Whether this process may have come to its limit: HDF5 takes a failed allocation for an error
 /// like any other, and a reader without the limit would go on. A block that grows by doubling fails
 /// when a third is in use; an honest file takes less than a quarter.
-bool is_near_limit(const Memory& start) {
-  return Memory::now().most_resident > start.most_resident + most_bytes / 3;
+bool is_near_limit(const MemoryUse& start) {
+  return MemoryUse::measure().peak_resident > start.peak_resident + max_memory_bytes / 3;
 }
 
 /// Seconds of processor time from now on; and by the clock, where a broken heap leaves a process
@@ -213,15 +214,16 @@ void limit_time(std::int64_t file_bytes) {
   rusage used{};
   ::getrusage(RUSAGE_SELF, &used);
   const rlim_t seconds = std::clamp<rlim_t>(
-      static_cast<rlim_t>(std::max<std::int64_t>(file_bytes, 0) / bytes_a_second), least_seconds,
-      most_seconds);
-  limit(RLIMIT_CPU, static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1 + seconds);
-  ::alarm(static_cast<unsigned>(seconds) * slow_machine);
+      static_cast<rlim_t>(std::max<std::int64_t>(file_bytes, 0) / min_bytes_per_second),
+      min_seconds, max_seconds);
+  set_limit(RLIMIT_CPU,
+            static_cast<rlim_t>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) + 1 + seconds);
+  ::alarm(static_cast<unsigned>(seconds) * wall_clock_factor);
 }
 
 /// What the body finds wrong by itself is no matter here.
 template <class Body>
-void pass_over(Body&& body) {
+void ignore_input_errors(Body&& body) {
   try {
     body();
   } catch (const InputError&) {
@@ -229,7 +231,7 @@ void pass_over(Body&& body) {
 }
 
 /// Values up to a bound: conversions, chunks and filters take part.
-void look_at_values(const Hdf5Dataset& dataset) {
+void scan_values(const Hdf5Dataset& dataset) {
   const Hdf5Description& description = dataset.description();
   const bool number = description.kind == Hdf5Description::Kind::integer ||
                       description.kind == Hdf5Description::Kind::real;
@@ -241,14 +243,14 @@ void look_at_values(const Hdf5Dataset& dataset) {
   std::int64_t row = 1;
   for (std::size_t i = 1; i < description.shape.size(); ++i) row *= description.shape[i];
   const auto item = static_cast<std::int64_t>(sizeof(double));
-  if (row > values_bytes / item) return;
-  const std::int64_t rows = std::min(description.shape[0], values_bytes / item / row);
+  if (row > max_value_bytes / item) return;
+  const std::int64_t rows = std::min(description.shape[0], max_value_bytes / item / row);
   std::vector<std::int64_t> start(description.shape.size(), 0), count = description.shape;
   count[0] = rows;
   std::vector<double> values(static_cast<std::size_t>(rows * row));
   for (const std::int64_t first : {std::int64_t{0}, description.shape[0] - rows}) {
     start[0] = first;
-    pass_over([&] { dataset.read(start, count, Hdf5Number::float64, values.data()); });
+    ignore_input_errors([&] { dataset.read(start, count, Hdf5Number::float64, values.data()); });
   }
 }
 
@@ -261,50 +263,49 @@ constexpr const char* known_objects[] = {"model",   "buffers",   "ema",      "op
                                          "classes", "images",    "labels",   "bytes",     "offsets",
                                          "tokens",  "documents", "checksums"};
 
-void look_at_attribute(const Hdf5File& file, const std::string& object, const std::string& name) {
-  pass_over([&] {
+void scan_attribute(const Hdf5File& file, const std::string& object, const std::string& name) {
+  ignore_input_errors([&] {
     if (file.has_attribute(object, name)) file.attribute(object, name);
   });
-  pass_over([&] {
+  ignore_input_errors([&] {
     if (file.has_attribute(object, name)) file.attribute_strings(object, name);
   });
 }
 
-void look_at_object(const Hdf5File& file, const std::string& object) {
-  for (const char* name : known_attributes) look_at_attribute(file, object, name);
-  pass_over([&] {
-    for (const std::string& name : file.attribute_names(object))
-      look_at_attribute(file, object, name);
+void scan_object(const Hdf5File& file, const std::string& object) {
+  for (const char* name : known_attributes) scan_attribute(file, object, name);
+  ignore_input_errors([&] {
+    for (const std::string& name : file.attribute_names(object)) scan_attribute(file, object, name);
   });
   if (file.is_group(object)) return;
   const Hdf5Dataset dataset = file.dataset(object);
   if (dataset.description().kind == Hdf5Description::Kind::text) file.read_strings(object);
-  look_at_values(dataset);
+  scan_values(dataset);
 }
 
-void look_over(const std::string& path) {
+void scan_file(const std::string& path) {
   const Hdf5File file = Hdf5File::open(path);
-  constexpr std::size_t deepest = 18, most = 1'000'000;  // readers refuse what goes on beyond
-  std::vector<std::pair<std::string, std::size_t>> waiting{{"/", 0}};
-  for (const char* name : known_objects) waiting.emplace_back(std::string("/") + name, 1);
+  constexpr std::size_t max_depth = 18, most = 1'000'000;  // readers refuse what goes on beyond
+  std::vector<std::pair<std::string, std::size_t>> pending{{"/", 0}};
+  for (const char* name : known_objects) pending.emplace_back(std::string("/") + name, 1);
   std::size_t seen = 0;
-  while (!waiting.empty() && seen < most) {
-    const auto [object, depth] = waiting.back();
-    waiting.pop_back();
+  while (!pending.empty() && seen < most) {
+    const auto [object, depth] = pending.back();
+    pending.pop_back();
     ++seen;
-    pass_over([&] { look_at_object(file, object); });
-    if (depth == deepest) continue;
-    pass_over([&] {
+    ignore_input_errors([&] { scan_object(file, object); });
+    if (depth == max_depth) continue;
+    ignore_input_errors([&] {
       if (!file.is_group(object)) return;
       for (const std::string& name : file.list(object))
-        waiting.emplace_back(object == "/" ? "/" + name : object + "/" + name, depth + 1);
+        pending.emplace_back(object == "/" ? "/" + name : object + "/" + name, depth + 1);
     });
   }
 }
 
 }  // namespace
 
-void set_hdf5_probe(std::vector<std::string> command) {
+void set_hdf5_probe_command(std::vector<std::string> command) {
   const std::lock_guard lock(probe().mutex);
   probe().command = std::move(command);
 }
@@ -313,32 +314,32 @@ void probe_hdf5(const std::vector<std::string>& paths) {
   const std::lock_guard lock(probe().mutex);
   if (probe().command.empty()) return;
   std::vector<std::string> open;
-  std::vector<Stamp> stamps;
+  std::vector<FileStamp> stamps;
   for (const std::string& path : paths) {
-    const Stamp stamp = stamp_of(path);
-    if (stamp == Stamp{}) continue;
-    const auto known = probe().passed.find(path);
-    if (known != probe().passed.end() && known->second == stamp) continue;
+    const FileStamp stamp = stamp_of(path);
+    if (stamp == FileStamp{}) continue;
+    const auto known = probe().accepted_files.find(path);
+    if (known != probe().accepted_files.end() && known->second == stamp) continue;
     open.push_back(path);
     stamps.push_back(stamp);
   }
-  for (std::size_t first = 0; first < open.size(); first += paths_a_process) {
-    const std::size_t count = std::min(paths_a_process, open.size() - first);
-    probe_some(probe().command, std::span(open).subspan(first, count));
-    for (std::size_t i = first; i < first + count; ++i) probe().passed[open[i]] = stamps[i];
+  for (std::size_t first = 0; first < open.size(); first += max_paths_per_process) {
+    const std::size_t count = std::min(max_paths_per_process, open.size() - first);
+    probe_batch(probe().command, std::span(open).subspan(first, count));
+    for (std::size_t i = first; i < first + count; ++i) probe().accepted_files[open[i]] = stamps[i];
   }
 }
 
 ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
-  const Memory start = Memory::now();
-  limit(RLIMIT_CORE, 0);
+  const MemoryUse start = MemoryUse::measure();
+  set_limit(RLIMIT_CORE, 0);
 #if !defined(__SANITIZE_ADDRESS__)  // its shadow is terabytes
-  limit(RLIMIT_DATA, start.data + most_bytes);
+  set_limit(RLIMIT_DATA, start.data + max_memory_bytes);
 #endif
   for (const std::string& path : paths) {
     limit_time(stamp_of(path).bytes);
     try {
-      pass_over([&] { look_over(path); });
+      ignore_input_errors([&] { scan_file(path); });
     } catch (const std::bad_alloc&) {
       return ExitCode::wrong_input;
     } catch (const std::length_error&) {
@@ -350,7 +351,7 @@ ExitCode run_hdf5_probe(const std::vector<std::string>& paths) {
   return ExitCode::done;
 }
 
-void start_hdf5() {
+void initialize_hdf5() {
   const Hdf5Lock lock;
   H5dont_atexit();
   detail::hdf5_try<Failure>(H5open(), "HDF5 cannot be started");

@@ -17,30 +17,31 @@ using detail::hdf5_try;
 
 // A file of strangers can claim any extent for compressed data. Deflate reaches 1032 : 1 at best,
 // other usual filters less.
-constexpr std::int64_t largest_compression = 2000, always_allowed_bytes = 1 << 20;
+constexpr std::int64_t max_compression_ratio = 2000, always_allowed_bytes = 1 << 20;
 
-std::vector<std::int64_t> extents_of(hid_t space, const std::string& place) {
-  const int rank = hdf5_try<InputError>(H5Sget_simple_extent_ndims(space), "{}: no extents", place);
+std::vector<std::int64_t> extents_of(hid_t space, const std::string& location) {
+  const int rank =
+      hdf5_try<InputError>(H5Sget_simple_extent_ndims(space), "{}: no extents", location);
   std::vector<hsize_t> dims(static_cast<std::size_t>(rank));
   if (rank > 0)
     hdf5_try<InputError>(H5Sget_simple_extent_dims(space, dims.data(), nullptr), "{}: no extents",
-                         place);
+                         location);
   std::vector<std::int64_t> shape;
   for (const hsize_t extent : dims) {
     validate(extent <= static_cast<hsize_t>(std::numeric_limits<std::int64_t>::max()),
-             "{}: an extent of {} elements cannot be", place, extent);
+             "{}: an extent of {} elements cannot be", location, extent);
     shape.push_back(static_cast<std::int64_t>(extent));
   }
   return shape;
 }
 
 std::int64_t checked_bytes(const std::vector<std::int64_t>& shape, std::int64_t element_bytes,
-                           const std::string& place) {
+                           const std::string& location) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
   std::int64_t bytes = element_bytes;
   for (const std::int64_t extent : shape) {
     const bool overflow = __builtin_mul_overflow(bytes, extent, &bytes);
-    validate(!overflow, "{}: its extents [{}] are more bytes than can be counted", place,
+    validate(!overflow, "{}: its extents [{}] are more bytes than can be counted", location,
              fmt::join(shape, ", "));
   }
   return bytes;
@@ -71,24 +72,24 @@ void describe_type(hid_t type, Hdf5Description& description) {
 }
 
 // Where the elements are, and whether the file can hold them at all.
-void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string& place,
+void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string& location,
                       Hdf5Description& description) {
   const Hdf5Handle layout(
-      hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", place));
+      hdf5_try<InputError>(H5Dget_create_plist(dataset), "{}: no layout", location));
   const H5D_layout_t kind = H5Pget_layout(layout.id());
   validate(kind == H5D_CONTIGUOUS || kind == H5D_CHUNKED || kind == H5D_COMPACT,
            "{}: a virtual dataset (its data lie in other files) is not read; copy it into a plain "
            "dataset",
-           place);
+           location);
   validate(H5Pget_external_count(layout.id()) == 0,
            "{}: its data lie in another file (external storage), which is not read; copy it into a "
            "plain dataset",
-           place);
+           location);
   if (kind == H5D_CHUNKED) {
     std::vector<hsize_t> chunk(std::max<std::size_t>(description.shape.size(), 1));
     const int rank = hdf5_try<InputError>(
         H5Pget_chunk(layout.id(), static_cast<int>(chunk.size()), chunk.data()), "{}: no chunks",
-        place);
+        location);
     description.chunk.assign(
         chunk.begin(),
         chunk.begin() + std::min<std::ptrdiff_t>(rank, static_cast<std::ptrdiff_t>(chunk.size())));
@@ -97,33 +98,33 @@ void describe_storage(hid_t dataset, std::int64_t file_bytes, const std::string&
   const std::int64_t stored = static_cast<std::int64_t>(H5Dget_storage_size(dataset));
   if (kind == H5D_CONTIGUOUS) {
     const haddr_t offset = H5Dget_offset(dataset);
-    validate(offset != HADDR_UNDEF, "{}: was made but never written", place);
+    validate(offset != HADDR_UNDEF, "{}: was made but never written", location);
     description.offset = static_cast<std::int64_t>(offset);
     validate(description.offset >= 0 && description.offset <= file_bytes &&
                  description.bytes <= file_bytes - description.offset,
              "{}: its {} bytes from byte {} on do not fit in the file of {} bytes: the file is cut "
              "short or damaged",
-             place, description.bytes, description.offset, file_bytes);
+             location, description.bytes, description.offset, file_bytes);
   } else if (kind == H5D_CHUNKED) {
     validate(
         stored > 0 && stored <= file_bytes,
         "{}: {} bytes are stored of it in a file of {} bytes: it was never written or is damaged",
-        place, stored, file_bytes);
+        location, stored, file_bytes);
     const std::int64_t allowed = std::max(
         always_allowed_bytes,
-        largest_compression *
-            std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / largest_compression));
+        max_compression_ratio *
+            std::min(file_bytes, std::numeric_limits<std::int64_t>::max() / max_compression_ratio));
     validate(description.bytes <= allowed, "{}: claims {} bytes, which {} stored bytes cannot hold",
-             place, description.bytes, stored);
+             location, description.bytes, stored);
     // One chunk is taken into memory whole.
     const std::int64_t chunk_bytes =
-        checked_bytes(description.chunk, description.element_bytes, place);
-    validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", place,
+        checked_bytes(description.chunk, description.element_bytes, location);
+    validate(chunk_bytes <= allowed, "{}: a chunk claims {} bytes in a file of {}", location,
              chunk_bytes, file_bytes);
   }
 }
 
-std::vector<std::string> components(const std::string& object) {
+std::vector<std::string> path_components(const std::string& object) {
   std::vector<std::string> parts;
   std::string part;
   for (const char c : object + "/") {
@@ -137,7 +138,7 @@ std::vector<std::string> components(const std::string& object) {
   return parts;
 }
 
-constexpr int deepest_link = 16;
+constexpr int max_link_depth = 16;
 
 }  // namespace
 
@@ -160,9 +161,9 @@ Hdf5File Hdf5File::open(const std::string& path) {
 // The path of an object through hard links only: soft links are followed here, so that none leaves
 // the file. Empty: not there.
 std::string Hdf5File::resolve(const std::string& object, int depth) const {
-  validate(depth < deepest_link, "{}: links lead in a circle", place_of(object));
+  validate(depth < max_link_depth, "{}: links lead in a circle", location_of(object));
   std::string found = "/";
-  for (const std::string& part : components(object)) {
+  for (const std::string& part : path_components(object)) {
     const std::string next = found == "/" ? found + part : found + "/" + part;
     H5O_info_t owner;
     if (H5Oget_info_by_name(handle_.id(), found.c_str(), &owner, H5P_DEFAULT) < 0 ||
@@ -202,20 +203,20 @@ bool Hdf5File::is_group(const std::string& object) const {
   if (found.empty()) return false;
   H5O_info_t info;
   hdf5_try<InputError>(H5Oget_info_by_name(handle_.id(), found.c_str(), &info, H5P_DEFAULT), "{}",
-                       place_of(object));
+                       location_of(object));
   return info.type == H5O_TYPE_GROUP;
 }
 
 Hdf5Handle Hdf5File::open_object(const std::string& object) const {
   const std::string found = resolve(object, 0);
-  validate(!found.empty(), "{} is missing", place_of(object));
+  validate(!found.empty(), "{} is missing", location_of(object));
   return Hdf5Handle(hdf5_try<InputError>(H5Oopen(handle_.id(), found.c_str(), H5P_DEFAULT),
-                                         "{}: cannot be opened", place_of(object)));
+                                         "{}: cannot be opened", location_of(object)));
 }
 
 std::vector<std::string> Hdf5File::list(const std::string& group) const {
   const Hdf5Lock lock;
-  validate(is_group(group), "{}: there is no such group", place_of(group));
+  validate(is_group(group), "{}: there is no such group", location_of(group));
   const Hdf5Handle owner = open_object(group);
   std::vector<std::string> names;
   const auto add = [](hid_t, const char* name, const H5L_info_t*, void* out) -> herr_t {
@@ -223,31 +224,32 @@ std::vector<std::string> Hdf5File::list(const std::string& group) const {
     return 0;
   };
   hdf5_try<InputError>(H5Literate(owner.id(), H5_INDEX_NAME, H5_ITER_NATIVE, nullptr, add, &names),
-                       "{}: cannot be listed", place_of(group));
+                       "{}: cannot be listed", location_of(group));
   std::sort(names.begin(), names.end());
   return names;
 }
 
 std::vector<std::string> Hdf5File::list_datasets(const std::string& group) const {
-  constexpr std::size_t deepest = 16, most = 1'000'000;  // a group linked into itself ends here
+  constexpr std::size_t max_depth = 16,
+                        max_objects = 1'000'000;  // a group linked into itself ends here
   std::size_t seen = 0;
   const Hdf5Lock lock;
   std::vector<std::string> datasets;
   const auto join = [](const std::string& parent, const std::string& name) {
     return parent.empty() ? name : parent + "/" + name;
   };
-  const std::vector<std::string> top = components(group);
-  std::vector<std::string> waiting{fmt::format("{}", fmt::join(top, "/"))};
-  while (!waiting.empty()) {
-    const std::string current = waiting.back();
-    waiting.pop_back();
-    validate(components(current).size() <= top.size() + deepest,
-             "{}: groups are nested deeper than {} levels at {}", path_, deepest,
+  const std::vector<std::string> top = path_components(group);
+  std::vector<std::string> pending{fmt::format("{}", fmt::join(top, "/"))};
+  while (!pending.empty()) {
+    const std::string current = pending.back();
+    pending.pop_back();
+    validate(path_components(current).size() <= top.size() + max_depth,
+             "{}: groups are nested deeper than {} levels at {}", path_, max_depth,
              printable(current));
     for (const std::string& name : list(current)) {
       const std::string child = join(current, name);
-      (is_group(child) ? waiting : datasets).push_back(child);
-      validate(++seen <= most, "{}: more than {} objects", path_, most);
+      (is_group(child) ? pending : datasets).push_back(child);
+      validate(++seen <= max_objects, "{}: more than {} objects", path_, max_objects);
     }
   }
   std::sort(datasets.begin(), datasets.end());
@@ -257,17 +259,18 @@ std::vector<std::string> Hdf5File::list_datasets(const std::string& group) const
 Hdf5Dataset Hdf5File::dataset(const std::string& object) const {
   const Hdf5Lock lock;
   Hdf5Handle handle = open_object(object);
-  const std::string place = place_of(object);
-  validate(H5Iget_type(handle.id()) == H5I_DATASET, "{}: is not a dataset", place);
-  const Hdf5Handle space(hdf5_try<InputError>(H5Dget_space(handle.id()), "{}: no extents", place));
-  validate(H5Sget_simple_extent_type(space.id()) != H5S_NULL, "{}: is empty", place);
-  const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", place));
+  const std::string location = location_of(object);
+  validate(H5Iget_type(handle.id()) == H5I_DATASET, "{}: is not a dataset", location);
+  const Hdf5Handle space(
+      hdf5_try<InputError>(H5Dget_space(handle.id()), "{}: no extents", location));
+  validate(H5Sget_simple_extent_type(space.id()) != H5S_NULL, "{}: is empty", location);
+  const Hdf5Handle type(hdf5_try<InputError>(H5Dget_type(handle.id()), "{}: no type", location));
   Hdf5Description description;
   describe_type(type.id(), description);
-  description.shape = extents_of(space.id(), place);
-  description.bytes = checked_bytes(description.shape, description.element_bytes, place);
-  describe_storage(handle.id(), file_bytes_, place, description);
-  return Hdf5Dataset(std::move(handle), place, std::move(description), collective_);
+  description.shape = extents_of(space.id(), location);
+  description.bytes = checked_bytes(description.shape, description.element_bytes, location);
+  describe_storage(handle.id(), file_bytes_, location, description);
+  return Hdf5Dataset(std::move(handle), location, std::move(description), collective_);
 }
 
 void Hdf5Dataset::read(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
@@ -281,7 +284,7 @@ void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* 
   const std::size_t rank = description_.shape.size();
   validate(description_.kind == Hdf5Description::Kind::integer ||
                description_.kind == Hdf5Description::Kind::real,
-           "{}: is not numbers", place_);
+           "{}: is not numbers", location_);
   std::int64_t elements = 0;
   for (const Hdf5Box& box : boxes) {
     TRIREME_EXPECT(box.start.size() == rank && box.count.size() == rank);
@@ -289,15 +292,15 @@ void Hdf5Dataset::read(std::span<const Hdf5Box> boxes, Hdf5Number memory, void* 
     for (std::size_t i = 0; i < rank && box.elements() != 0; ++i) {
       validate(box.start[i] >= 0 && box.count[i] > 0 &&
                    box.start[i] <= description_.shape[i] - box.count[i],
-               "{}: rows {} to {} asked of {}", place_, box.start[i], box.start[i] + box.count[i],
-               description_.shape[i]);
+               "{}: rows {} to {} asked of {}", location_, box.start[i],
+               box.start[i] + box.count[i], description_.shape[i]);
     }
   }
   if (elements == 0) return;
-  const detail::Selection chosen = detail::select<InputError>(handle_.id(), boxes, place_);
+  const detail::Selection chosen = detail::select<InputError>(handle_.id(), boxes, location_);
   hdf5_try<InputError>(H5Dread(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(),
                                chosen.in_file.id(), H5P_DEFAULT, out),
-                       "{}: cannot be read", place_);
+                       "{}: cannot be read", location_);
 }
 
 void Hdf5Dataset::read_all(Hdf5Number memory, void* out) const {

@@ -9,7 +9,7 @@ namespace {
 
 using detail::hdf5_try;
 
-Hdf5Handle access_list(const std::string& path, const Hdf5Creation& creation) {
+Hdf5Handle access_list(const std::string& path, const Hdf5CreateOptions& creation) {
   Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_FILE_ACCESS), "{}: no property list", path));
   if (creation.communicator != nullptr) {
 #if defined(H5_HAVE_PARALLEL)
@@ -39,36 +39,37 @@ Hdf5Handle access_list(const std::string& path, const Hdf5Creation& creation) {
   return list;
 }
 
-std::vector<hsize_t> extents(std::span<const std::int64_t> values) {
+std::vector<hsize_t> to_hsize(std::span<const std::int64_t> values) {
   return {values.begin(), values.end()};
 }
 
-Hdf5Handle contiguous_layout(const std::string& place) {
-  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_CREATE), "{}: no property list", place));
-  hdf5_try<Failure>(H5Pset_layout(list.id(), H5D_CONTIGUOUS), "{}: layout", place);
+Hdf5Handle contiguous_layout(const std::string& location) {
+  Hdf5Handle list(
+      hdf5_try<Failure>(H5Pcreate(H5P_DATASET_CREATE), "{}: no property list", location));
+  hdf5_try<Failure>(H5Pset_layout(list.id(), H5D_CONTIGUOUS), "{}: layout", location);
   hdf5_try<Failure>(H5Pset_alloc_time(list.id(), H5D_ALLOC_TIME_EARLY), "{}: early allocation",
-                    place);
-  hdf5_try<Failure>(H5Pset_fill_time(list.id(), H5D_FILL_TIME_NEVER), "{}: no fill", place);
+                    location);
+  hdf5_try<Failure>(H5Pset_fill_time(list.id(), H5D_FILL_TIME_NEVER), "{}: no fill", location);
   hdf5_try<Failure>(H5Pset_obj_track_times(list.id(), false), "{}: times",
-                    place);  // the same input gives the same bytes
+                    location);  // the same input gives the same bytes
   return list;
 }
 
-Hdf5Handle string_type(std::size_t bytes, const std::string& place) {
-  Hdf5Handle type(hdf5_try<Failure>(H5Tcopy(H5T_C_S1), "{}: string type", place));
-  hdf5_try<Failure>(H5Tset_size(type.id(), bytes), "{}: string type", place);
-  hdf5_try<Failure>(H5Tset_cset(type.id(), H5T_CSET_UTF8), "{}: string type", place);
+Hdf5Handle string_type(std::size_t bytes, const std::string& location) {
+  Hdf5Handle type(hdf5_try<Failure>(H5Tcopy(H5T_C_S1), "{}: string type", location));
+  hdf5_try<Failure>(H5Tset_size(type.id(), bytes), "{}: string type", location);
+  hdf5_try<Failure>(H5Tset_cset(type.id(), H5T_CSET_UTF8), "{}: string type", location);
   if (bytes != H5T_VARIABLE)
-    hdf5_try<Failure>(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "{}: string type", place);
+    hdf5_try<Failure>(H5Tset_strpad(type.id(), H5T_STR_NULLPAD), "{}: string type", location);
   return type;
 }
 
-Hdf5Handle transfer_list(bool collective, const std::string& place) {
-  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_XFER), "{}: no property list", place));
+Hdf5Handle transfer_list(bool collective, const std::string& location) {
+  Hdf5Handle list(hdf5_try<Failure>(H5Pcreate(H5P_DATASET_XFER), "{}: no property list", location));
 #if defined(H5_HAVE_PARALLEL)
   if (collective)
     hdf5_try<Failure>(H5Pset_dxpl_mpio(list.id(), H5FD_MPIO_COLLECTIVE),
-                      "{}: collective transfer refused", place);
+                      "{}: collective transfer refused", location);
 #else
   (void)collective;
 #endif
@@ -77,7 +78,7 @@ Hdf5Handle transfer_list(bool collective, const std::string& place) {
 
 }  // namespace
 
-Hdf5File Hdf5File::create(const std::string& path, const Hdf5Creation& creation) {
+Hdf5File Hdf5File::create(const std::string& path, const Hdf5CreateOptions& creation) {
   const Hdf5Lock lock;
   const Hdf5Handle access = access_list(path, creation);
   const Hdf5Handle layout(
@@ -100,11 +101,11 @@ void Hdf5File::create_group(const std::string& group) {
   if (has(group)) return;
   create_groups_above(group);  // not by HDF5: those that it makes by itself carry the time
   const Hdf5Handle layout(
-      hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", place_of(group)));
-  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", place_of(group));
+      hdf5_try<Failure>(H5Pcreate(H5P_GROUP_CREATE), "{}: no property list", location_of(group)));
+  hdf5_try<Failure>(H5Pset_obj_track_times(layout.id(), false), "{}: times", location_of(group));
   const Hdf5Handle made(hdf5_try<Failure>(
       H5Gcreate2(handle_.id(), group.c_str(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
-      "{}: cannot be created", place_of(group)));
+      "{}: cannot be created", location_of(group)));
 }
 
 void Hdf5File::create_groups_above(const std::string& object) {
@@ -115,18 +116,18 @@ void Hdf5File::create_groups_above(const std::string& object) {
 Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
                                      std::span<const std::int64_t> shape) {
   const Hdf5Lock lock;
-  const std::string place = place_of(object);
-  const std::vector<hsize_t> dims = extents(shape);
+  const std::string location = location_of(object);
+  const std::vector<hsize_t> dims = to_hsize(shape);
   const Hdf5Handle space(hdf5_try<Failure>(
       dims.empty() ? H5Screate(H5S_SCALAR)
                    : H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr),
-      "{}: extents refused", place));
+      "{}: extents refused", location));
   create_groups_above(object);
-  const Hdf5Handle layout = contiguous_layout(place);
+  const Hdf5Handle layout = contiguous_layout(location);
   Hdf5Handle dataset(
       hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), detail::file_type(type),
                                    space.id(), H5P_DEFAULT, layout.id(), H5P_DEFAULT),
-                        "{}: cannot be created", place));
+                        "{}: cannot be created", location));
   Hdf5Description description;
   description.kind = type == Hdf5Number::float32 || type == Hdf5Number::float64
                          ? Hdf5Description::Kind::real
@@ -138,12 +139,12 @@ Hdf5Dataset Hdf5File::create_dataset(const std::string& object, Hdf5Number type,
   description.bytes = description.elements() * description.element_bytes;
   const haddr_t offset = H5Dget_offset(dataset.id());
   if (offset != HADDR_UNDEF) description.offset = static_cast<std::int64_t>(offset);
-  return Hdf5Dataset(std::move(dataset), place, std::move(description), collective_);
+  return Hdf5Dataset(std::move(dataset), location, std::move(description), collective_);
 }
 
 void Hdf5File::write_strings(const std::string& object, const std::vector<std::string>& strings) {
   const Hdf5Lock lock;
-  const std::string place = place_of(object);
+  const std::string location = location_of(object);
   std::size_t width = 1;
   for (const std::string& text : strings) width = std::max(width, text.size());
   std::string packed(width * strings.size(), '\0');
@@ -152,42 +153,42 @@ void Hdf5File::write_strings(const std::string& object, const std::vector<std::s
               packed.begin() + static_cast<std::ptrdiff_t>(i * width));
   const hsize_t count = strings.size();
   create_groups_above(object);
-  const Hdf5Handle type = string_type(width, place), layout = contiguous_layout(place);
+  const Hdf5Handle type = string_type(width, location), layout = contiguous_layout(location);
   const Hdf5Handle space(
-      hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", place));
+      hdf5_try<Failure>(H5Screate_simple(1, &count, nullptr), "{}: extents refused", location));
   const Hdf5Handle dataset(
       hdf5_try<Failure>(H5Dcreate2(handle_.id(), object.c_str(), type.id(), space.id(), H5P_DEFAULT,
                                    layout.id(), H5P_DEFAULT),
-                        "{}: cannot be created", place));
-  const Hdf5Handle transfer = transfer_list(collective_, place);
+                        "{}: cannot be created", location));
+  const Hdf5Handle transfer = transfer_list(collective_, location);
   hdf5_try<Failure>(
       H5Dwrite(dataset.id(), type.id(), H5S_ALL, H5S_ALL, transfer.id(), packed.data()),
-      "{}: cannot be written", place);
+      "{}: cannot be written", location);
 }
 
 void Hdf5File::write_attribute(const std::string& object, const std::string& name,
                                const Hdf5Value& value) {
   const Hdf5Lock lock;
-  const std::string place = fmt::format("{}: attribute {} of {}", path_, name, object);
+  const std::string location = fmt::format("{}: attribute {} of {}", path_, name, object);
   const Hdf5Handle owner(hdf5_try<Failure>(H5Oopen(handle_.id(), object.c_str(), H5P_DEFAULT),
-                                           "{}: no such object", place));
-  const Hdf5Handle space(hdf5_try<Failure>(H5Screate(H5S_SCALAR), "{}: extents", place));
+                                           "{}: no such object", location));
+  const Hdf5Handle space(hdf5_try<Failure>(H5Screate(H5S_SCALAR), "{}: extents", location));
   const auto put = [&](hid_t stored, hid_t memory, const void* data) {
     if (H5Aexists(owner.id(), name.c_str()) > 0)
-      hdf5_try<Failure>(H5Adelete(owner.id(), name.c_str()), "{}: cannot be replaced", place);
+      hdf5_try<Failure>(H5Adelete(owner.id(), name.c_str()), "{}: cannot be replaced", location);
     const Hdf5Handle made(hdf5_try<Failure>(
         H5Acreate2(owner.id(), name.c_str(), stored, space.id(), H5P_DEFAULT, H5P_DEFAULT),
-        "{}: cannot be created", place));
-    hdf5_try<Failure>(H5Awrite(made.id(), memory, data), "{}: cannot be written", place);
+        "{}: cannot be created", location));
+    hdf5_try<Failure>(H5Awrite(made.id(), memory, data), "{}: cannot be written", location);
   };
   if (const auto* text = std::get_if<std::string>(&value)) {
-    const Hdf5Handle type = string_type(H5T_VARIABLE, place);
+    const Hdf5Handle type = string_type(H5T_VARIABLE, location);
     const char* characters = text->c_str();
     put(type.id(), type.id(), &characters);
-  } else if (const auto* whole = std::get_if<std::int64_t>(&value)) {
-    put(H5T_STD_I64LE, H5T_NATIVE_INT64, whole);
-  } else if (const auto* natural = std::get_if<std::uint64_t>(&value)) {
-    put(H5T_STD_U64LE, H5T_NATIVE_UINT64, natural);
+  } else if (const auto* signed_value = std::get_if<std::int64_t>(&value)) {
+    put(H5T_STD_I64LE, H5T_NATIVE_INT64, signed_value);
+  } else if (const auto* unsigned_value = std::get_if<std::uint64_t>(&value)) {
+    put(H5T_STD_U64LE, H5T_NATIVE_UINT64, unsigned_value);
   } else {
     put(H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &std::get<double>(value));
   }
@@ -204,11 +205,11 @@ void Hdf5Dataset::write(std::span<const Hdf5Box> boxes, Hdf5Number memory, const
   for (const Hdf5Box& box : boxes)
     TRIREME_EXPECT(box.start.size() == description_.shape.size() &&
                    box.count.size() == box.start.size());
-  const detail::Selection chosen = detail::select<Failure>(handle_.id(), boxes, place_);
-  const Hdf5Handle transfer = transfer_list(collective_, place_);
+  const detail::Selection chosen = detail::select<Failure>(handle_.id(), boxes, location_);
+  const Hdf5Handle transfer = transfer_list(collective_, location_);
   hdf5_try<Failure>(H5Dwrite(handle_.id(), detail::memory_type(memory), chosen.in_memory.id(),
                              chosen.in_file.id(), transfer.id(), data),
-                    "{}: cannot be written", place_);
+                    "{}: cannot be written", location_);
 }
 
 void Hdf5Dataset::write_all(Hdf5Number memory, const void* data) const {

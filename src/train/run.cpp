@@ -170,7 +170,7 @@ HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environm
              "the run are meant; put the folder back, or move this away",
              checkpoints.string());
     std::filesystem::create_directories(checkpoints, error);
-    validate(!io::is_of_the_path(error.value()),
+    validate(!io::is_path_error(error.value()),
              "run.folder = \"{}\": cannot be made: {}; name a folder that may be written",
              deck.run.folder, error.message());
     ensure(!error, "run.folder = \"{}\": cannot be made: {}", deck.run.folder, error.message());

@@ -141,7 +141,7 @@ void Saver::link_best(const RunState& state) {
     io::StagedFile best(folder_ + "/best.h5");
     if (link(path.c_str(), best.temporary().c_str()) != 0) {
       const int error = errno;
-      ensure(io::has_no_links(error), "{}: cannot be linked to {}: {}", best.temporary(), path,
+      ensure(io::links_unsupported(error), "{}: cannot be linked to {}: {}", best.temporary(), path,
              std::strerror(error));
       io::copy_file(path, best.temporary());
     }

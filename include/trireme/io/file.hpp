@@ -9,10 +9,10 @@ namespace trireme::io {
 
 /// Whether another path would do (errno of a call that names one): the user's to mend, where
 /// everything else is the machine's.
-bool is_of_the_path(int error);
+bool is_path_error(int error);
 
 /// Whether link() failed since the file system has no second names, or no more of them (its errno).
-bool has_no_links(int error);
+bool links_unsupported(int error);
 
 /// An open file. Reads and writes name their position, so any number of threads may use one at
 /// once; short transfers and interruptions are gone on with. Every message names the path.
@@ -39,7 +39,7 @@ class File {
   /// Takes room for so many bytes from the file system and gives it back: finds quotas and limits
   /// that free_bytes does not see. Throws Failure where there is none; silent where the file system
   /// cannot tell.
-  void prove_room(std::int64_t bytes) const;
+  void check_free_space(std::int64_t bytes) const;
   /// Until it is on the disk.
   void sync() const;
   /// Closes now and throws Failure where a late write failed (network file systems say it here);
@@ -53,7 +53,7 @@ class File {
 
 /// A whole file as text. Throws InputError where it is missing or longer than `most_bytes`.
 std::string read_text_file(const std::string& path,
-                           std::int64_t most_bytes = std::int64_t{64} << 20);
+                           std::int64_t max_bytes = std::int64_t{64} << 20);
 
 /// A file that is made under a temporary name beside its own and takes that at once: whoever opens
 /// `path` finds the old file or the whole new one, also after a loss of power. Whatever library
@@ -98,7 +98,7 @@ void sync_folder(const std::string& folder);
 
 /// Raises this process's limit on open files, as far as it may, so that `files` more can be open. A
 /// later open says where that did not do.
-void allow_open_files(std::int64_t files);
+void raise_open_file_limit(std::int64_t files);
 
 /// Bytes that this user may still write where `path` (a file or folder that exists) lies.
 std::int64_t free_bytes(const std::string& path);

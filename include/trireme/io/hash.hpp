@@ -18,10 +18,10 @@ class Xxh3 {
   std::uint64_t digest() const;
 
  private:
-  struct Free {
+  struct FreeState {
     void operator()(void* state) const;
   };
-  std::unique_ptr<void, Free> state_;
+  std::unique_ptr<void, FreeState> state_;
 };
 
 }  // namespace trireme::io

@@ -83,11 +83,12 @@ struct Hdf5Box {
 /// are clamped: read wider and check).
 class Hdf5Dataset {
  public:
-  Hdf5Dataset(Hdf5Handle handle, std::string place, Hdf5Description description, bool collective);
+  Hdf5Dataset(Hdf5Handle handle, std::string location, Hdf5Description description,
+              bool collective);
 
   const Hdf5Description& description() const { return description_; }
   /// "file.h5: /images", for messages.
-  const std::string& place() const { return place_; }
+  const std::string& location() const { return location_; }
   /// Reads the hyperslab [start, start + count) in row-major order. Throws InputError.
   void read(std::span<const std::int64_t> start, std::span<const std::int64_t> count,
             Hdf5Number memory, void* out) const;
@@ -108,13 +109,13 @@ class Hdf5Dataset {
 
  private:
   Hdf5Handle handle_;
-  std::string place_;
+  std::string location_;
   Hdf5Description description_;
   bool collective_ = false;
 };
 
 /// How a file is made.
-struct Hdf5Creation {
+struct Hdf5CreateOptions {
   const void* communicator = nullptr;  ///< points to the MPI_Comm of all ranks that make it
                                        ///< together; null: one process, no MPI
   std::int64_t user_block_bytes = 0;   ///< 0, or a power of two >= 512: room before the HDF5 part
@@ -135,7 +136,7 @@ class Hdf5File {
   /// Throws InputError.
   static Hdf5File open(const std::string& path);
   /// Makes a new file, replacing one of that name. Throws Failure.
-  static Hdf5File create(const std::string& path, const Hdf5Creation& creation);
+  static Hdf5File create(const std::string& path, const Hdf5CreateOptions& creation);
 
   const std::string& path() const { return path_; }
 
@@ -191,7 +192,7 @@ class Hdf5File {
   Hdf5Handle open_object(const std::string& object) const;
   void create_groups_above(const std::string& object);
   std::string resolve(const std::string& object, int depth) const;
-  std::string place_of(const std::string& object) const;
+  std::string location_of(const std::string& object) const;
 
   Hdf5Handle handle_;
   std::string path_;

@@ -13,7 +13,7 @@ namespace trireme::io {
 
 /// How that process is started: the program and its first arguments, behind which the paths come.
 /// Set once, by main(); until then nothing is probed.
-void set_hdf5_probe(std::vector<std::string> command);
+void set_hdf5_probe_command(std::vector<std::string> command);
 
 /// Lets such a process look over files. Those that it looked at before and that have not changed
 /// since (size, time) are passed over. Started by posix_spawn: no page of this process is copied,
@@ -29,6 +29,6 @@ ExitCode run_hdf5_probe(const std::vector<std::string>& paths);
 /// HDF5 is started here, before MPI, and told not to end itself with MPI or the process: after a
 /// failed close on a broken disk its end would write to that disk again, through an MPI that is
 /// shutting down. Files are closed by their owners, and the process ends by itself.
-void start_hdf5();
+void initialize_hdf5();
 
 }  // namespace trireme::io
