@@ -13,10 +13,10 @@
 namespace trireme::monitor {
 namespace {
 
-constexpr std::size_t most_kept_bytes = std::size_t{4} << 20;
+constexpr std::size_t max_pending_bytes = std::size_t{4} << 20;
 
 /// Bytes of the file up to and with its last newline.
-std::int64_t whole_lines(int file, std::int64_t size, const std::string& path) {
+std::int64_t end_of_last_line(int file, std::int64_t size, const std::string& path) {
   char buffer[4096];
   std::int64_t end = size;
   while (end > 0) {
@@ -38,9 +38,9 @@ std::int64_t whole_lines(int file, std::int64_t size, const std::string& path) {
 }  // namespace
 
 std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode) {
-  const int descriptor =
-      ::open(path.c_str(),
-             O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::fresh ? O_EXCL : 0), 0666);
+  const int descriptor = ::open(
+      path.c_str(),
+      O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | (mode == Mode::create_new ? O_EXCL : 0), 0666);
   if (descriptor < 0 && errno == EEXIST) return nullptr;
   ensure(descriptor >= 0, "cannot open {}: {}", path, std::strerror(errno));
   return std::unique_ptr<AppendFile>(new AppendFile(path, descriptor));
@@ -48,10 +48,10 @@ std::unique_ptr<AppendFile> AppendFile::open(const std::string& path, Mode mode)
 
 AppendFile::~AppendFile() { ::close(descriptor_); }
 
-void AppendFile::cut_torn_line() {
+void AppendFile::remove_incomplete_line() {
   struct stat status{};
   ensure(::fstat(descriptor_, &status) == 0, "cannot look at {}: {}", path_, std::strerror(errno));
-  const std::int64_t whole = whole_lines(descriptor_, status.st_size, path_);
+  const std::int64_t whole = end_of_last_line(descriptor_, status.st_size, path_);
   if (whole < status.st_size)
     ensure(::ftruncate(descriptor_, static_cast<off_t>(whole)) == 0,
            "cannot cut the torn last line of {}: {}", path_, std::strerror(errno));
@@ -63,24 +63,24 @@ std::size_t AppendFile::write_some(std::string_view bytes) {
     const ssize_t written = ::write(descriptor_, bytes.data() + done, bytes.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) {
-      trouble_ = fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_,
-                             written < 0 ? std::strerror(errno) : "the system takes none");
+      write_error_ = fmt::format("cannot write {} bytes to {}: {}", bytes.size() - done, path_,
+                                 written < 0 ? std::strerror(errno) : "the system takes none");
       return done;
     }
     done += static_cast<std::size_t>(written);
   }
-  trouble_.clear();
+  write_error_.clear();
   return done;
 }
 
 void AppendFile::append(std::string_view bytes) {
-  if (kept_.empty()) {
-    kept_ = bytes.substr(write_some(bytes));
+  if (pending_.empty()) {
+    pending_ = bytes.substr(write_some(bytes));
     return;
   }
-  kept_ += bytes;
-  kept_.erase(0, write_some(kept_));
-  ensure(kept_.size() <= most_kept_bytes, "{}", trouble_);
+  pending_ += bytes;
+  pending_.erase(0, write_some(pending_));
+  ensure(pending_.size() <= max_pending_bytes, "{}", write_error_);
 }
 
 }  // namespace trireme::monitor

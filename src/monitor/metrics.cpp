@@ -17,40 +17,42 @@ std::string json_string(const std::string& text) {
 
 }  // namespace
 
-Row::Row(std::string kind) : kind_(std::move(kind)), text_("\"kind\": " + json_string(kind_)) {}
+MetricsRow::MetricsRow(std::string kind)
+    : kind_(std::move(kind)), text_("\"kind\": " + json_string(kind_)) {}
 
-Row& Row::add_json(const std::string& key, const std::string& json) {
+MetricsRow& MetricsRow::add_json(const std::string& key, const std::string& json) {
   text_ += ", " + json_string(key) + ": " + json;
   return *this;
 }
 
-Row& Row::add(const std::string& key, double value) {
+MetricsRow& MetricsRow::add(const std::string& key, double value) {
   return add_json(key, std::isfinite(value) ? fmt::format("{}", value) : "null");
 }
-Row& Row::add(const std::string& key, std::int64_t value) {
+MetricsRow& MetricsRow::add(const std::string& key, std::int64_t value) {
   return add_json(key, std::to_string(value));
 }
-Row& Row::add(const std::string& key, bool value) {
+MetricsRow& MetricsRow::add(const std::string& key, bool value) {
   return add_json(key, value ? "true" : "false");
 }
-Row& Row::add(const std::string& key, const std::string& value) {
+MetricsRow& MetricsRow::add(const std::string& key, const std::string& value) {
   return add_json(key, json_string(value));
 }
-Row& Row::add(const std::string& key, const char* value) {
+MetricsRow& MetricsRow::add(const std::string& key, const char* value) {
   return add_json(key, json_string(value));
 }
 
-std::string Row::line() const { return "{" + text_ + "}\n"; }
+std::string MetricsRow::line() const { return "{" + text_ + "}\n"; }
 
 Metrics::Metrics() = default;
-Metrics::Metrics(const std::string& path) : file_(AppendFile::open(path, AppendFile::Mode::go_on)) {
-  file_->cut_torn_line();
+Metrics::Metrics(const std::string& path)
+    : file_(AppendFile::open(path, AppendFile::Mode::append)) {
+  file_->remove_incomplete_line();
 }
 Metrics::~Metrics() = default;
 Metrics::Metrics(Metrics&&) noexcept = default;
 Metrics& Metrics::operator=(Metrics&&) noexcept = default;
 
-void Metrics::write(const Row& row) {
+void Metrics::write(const MetricsRow& row) {
   if (file_) file_->append(row.line());
 }
 
@@ -58,6 +60,6 @@ void Metrics::retry() {
   if (file_) file_->append("");
 }
 
-std::string Metrics::trouble() const { return file_ ? file_->trouble() : ""; }
+std::string Metrics::write_error() const { return file_ ? file_->write_error() : ""; }
 
 }  // namespace trireme::monitor

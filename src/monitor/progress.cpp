@@ -14,12 +14,12 @@
 namespace trireme::monitor {
 namespace {
 
-constexpr double least_seconds_between =
+constexpr double min_seconds_between =
     0.1;  // more than a person can read, and cheap on a slow connection
 constexpr const char* clear_line = "\r\033[K";
 
 /// A line longer than the terminal would wrap, and "\r" would then clear its last part only.
-std::string fitted(std::string line) {
+std::string cut_to_terminal(std::string line) {
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1)
     line.resize(std::min<std::size_t>(line.size(), size.ws_col - 1));
@@ -65,19 +65,19 @@ void Progress::show(const State& state) {
     return;
   }
   const double now = monotonic_seconds();
-  if (last_step_ >= 0 && !last && now - last_shown_ < least_seconds_between) return;
+  if (last_step_ >= 0 && !last && now - last_shown_ < min_seconds_between) return;
   last_step_ = state.step;
   last_shown_ = now;
-  moving_ = true;
+  line_shown_ = true;
   log_.set_progress_active(true);
-  const std::string text = clear_line + fitted(progress_line(state));
+  const std::string text = clear_line + cut_to_terminal(progress_line(state));
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
 
 void Progress::clear() {
-  if (!moving_) return;
-  moving_ = false;
+  if (!line_shown_) return;
+  line_shown_ = false;
   log_.set_progress_active(false);
   std::fputs(clear_line, stderr);
   std::fflush(stderr);

@@ -25,19 +25,19 @@ void put(std::string& out, T value) {
 
 /// Protocol buffers (encoding guide): a field's key is number * 8 + wire type; 0 varint, 1 eight
 /// bytes, 2 length and bytes, 5 four bytes.
-enum class Wire : unsigned { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
+enum class WireType : unsigned { varint = 0, eight_bytes = 1, bytes = 2, four_bytes = 5 };
 
 void put_varint(std::string& out, std::uint64_t value) {
   for (; value >= 0x80; value >>= 7) out.push_back(static_cast<char>(value | 0x80));
   out.push_back(static_cast<char>(value));
 }
 
-void put_key(std::string& out, unsigned field, Wire wire) {
+void put_key(std::string& out, unsigned field, WireType wire) {
   put_varint(out, field << 3 | static_cast<unsigned>(wire));
 }
 
 void put_bytes(std::string& out, unsigned field, const std::string& bytes) {
-  put_key(out, field, Wire::bytes);
+  put_key(out, field, WireType::bytes);
   put_varint(out, bytes.size());
   out += bytes;
 }
@@ -45,16 +45,16 @@ void put_bytes(std::string& out, unsigned field, const std::string& bytes) {
 /// Event { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5; }
 std::string event_head(std::int64_t step) {
   std::string event;
-  put_key(event, 1, Wire::eight_bytes);
+  put_key(event, 1, WireType::eight_bytes);
   put(event, wall_seconds());
-  put_key(event, 2, Wire::varint);
+  put_key(event, 2, WireType::varint);
   put_varint(event, static_cast<std::uint64_t>(step));
   return event;
 }
 
 /// TFRecord keeps a checksum of data that may hold checksums: rotated and shifted by a constant
 /// (TensorFlow's crc32c.h).
-std::uint32_t masked(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
+std::uint32_t mask_crc(std::uint32_t crc) { return std::rotr(crc, 15) + 0xA282EAD8u; }
 
 }  // namespace
 
@@ -66,13 +66,13 @@ TensorBoard::TensorBoard(const std::string& folder) {
                                        static_cast<std::int64_t>(wall_seconds()), host_name());
   // Two starts within a second: an event file is never gone on with, since a reader may have passed
   // its end.
-  file_ = AppendFile::open(base, AppendFile::Mode::fresh);
+  file_ = AppendFile::open(base, AppendFile::Mode::create_new);
   for (int attempt = 1; !file_ && attempt < 1000; ++attempt)
-    file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::fresh);
+    file_ = AppendFile::open(fmt::format("{}.{}", base, attempt), AppendFile::Mode::create_new);
   ensure(file_ != nullptr, "cannot create {}: it is there, and so are 999 others", base);
   std::string event = event_head(0);
   put_bytes(event, 3, "brain.Event:2");
-  record(event);
+  write_record(event);
 }
 
 TensorBoard::TensorBoard() = default;
@@ -80,25 +80,25 @@ TensorBoard::~TensorBoard() = default;
 TensorBoard::TensorBoard(TensorBoard&&) noexcept = default;
 TensorBoard& TensorBoard::operator=(TensorBoard&&) noexcept = default;
 
-void TensorBoard::scalar(const std::string& tag, std::int64_t step, double value) {
+void TensorBoard::write_scalar(const std::string& tag, std::int64_t step, double value) {
   if (!file_) return;
   std::string entry;  // Summary.Value { string tag = 1; float simple_value = 2; }
   put_bytes(entry, 1, tag);
-  put_key(entry, 2, Wire::four_bytes);
+  put_key(entry, 2, WireType::four_bytes);
   put(entry, static_cast<float>(value));
   std::string summary;  // Summary { repeated Value value = 1; }
   put_bytes(summary, 1, entry);
   std::string event = event_head(step);
   put_bytes(event, 5, summary);
-  record(event);
+  write_record(event);
 }
 
-void TensorBoard::record(const std::string& payload) {
+void TensorBoard::write_record(const std::string& payload) {
   std::string frame;
   put(frame, static_cast<std::uint64_t>(payload.size()));
-  put(frame, masked(crc32c(frame)));
+  put(frame, mask_crc(crc32c(frame)));
   frame += payload;
-  put(frame, masked(crc32c(payload)));
+  put(frame, mask_crc(crc32c(payload)));
   file_->append(frame);
 }
 

@@ -9,40 +9,40 @@
 
 namespace trireme::monitor {
 
-Trace::Trace(int rank, std::int64_t first, std::int64_t last, std::size_t most_events)
-    : ring_(most_events), first_(first), last_(last), rank_(rank) {
-  TRIREME_EXPECT(most_events > 0);
+Trace::Trace(int rank, std::int64_t first, std::int64_t last, std::size_t max_events)
+    : ring_(max_events), first_(first), last_(last), rank_(rank) {
+  TRIREME_EXPECT(max_events > 0);
 }
 
-void Trace::begin(std::int64_t step) {
+void Trace::begin_step(std::int64_t step) {
   step_ = step;
-  recording_ = step >= first_ && step <= last_;
+  is_recording_ = step >= first_ && step <= last_;
 }
 
-void Trace::event(std::string_view name, double begin_seconds, double end_seconds, int micro_batch,
-                  int chunk) {
-  record(name, {{}, begin_seconds, end_seconds, step_, micro_batch, chunk, false});
+void Trace::record_event(std::string_view name, double begin_seconds, double end_seconds,
+                         int micro_batch, int chunk) {
+  append(name, {{}, begin_seconds, end_seconds, step_, micro_batch, chunk, false});
 }
 
-void Trace::beside(std::string_view name, double begin_seconds, double end_seconds) {
-  record(name, {{}, begin_seconds, end_seconds, step_, -1, -1, true});
+void Trace::record_async_event(std::string_view name, double begin_seconds, double end_seconds) {
+  append(name, {{}, begin_seconds, end_seconds, step_, -1, -1, true});
 }
 
-void Trace::record(std::string_view name, const Event& event) {
-  if (!recording_) return;
-  Event& kept = ring_[recorded_++ % ring_.size()];
+void Trace::append(std::string_view name, const Event& event) {
+  if (!is_recording_) return;
+  Event& kept = ring_[recorded_count_++ % ring_.size()];
   kept = event;
   name.copy(kept.name.data(), kept.name.size() - 1);
 }
 
 std::string Trace::json() const {
   std::string text;
-  const std::size_t kept = std::min(recorded_, ring_.size());
-  for (std::size_t i = recorded_ - kept; i < recorded_; ++i) {
+  const std::size_t kept = std::min(recorded_count_, ring_.size());
+  for (std::size_t i = recorded_count_ - kept; i < recorded_count_; ++i) {
     const Event& event = ring_[i % ring_.size()];
     const std::string name = nlohmann::json(event.name.data())
                                  .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
-    if (event.beside) {
+    if (event.is_async) {
       const auto end = [&](char phase, double seconds) {
         return fmt::format(
             R"({{"name": {}, "cat": "exchange", "ph": "{}", "id": "{}.{}", "pid": {}, "tid": 0, "ts": {:.3f}, "args": {{"step": {}}}}})",

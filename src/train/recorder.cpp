@@ -25,10 +25,10 @@ double Recorder::epoch_of(const RunState& state) const {
          static_cast<double>(state.cursor.taken) / static_cast<double>(options_.samples_per_epoch);
 }
 
-void Recorder::write(monitor::Row& row, const RunState& state) {
+void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
   row.add("elapsed_s", state.elapsed_seconds);
   metrics_.write(row);
-  const std::string trouble = metrics_.trouble();
+  const std::string trouble = metrics_.write_error();
   if (!trouble.empty() && !rows_are_kept_)
     log_.warn("{}; training goes on, rows are kept in memory and written when they can be",
               trouble);
@@ -38,7 +38,7 @@ void Recorder::write(monitor::Row& row, const RunState& state) {
 
 void Recorder::settle() {
   metrics_.retry();
-  const std::string trouble = metrics_.trouble();
+  const std::string trouble = metrics_.write_error();
   ensure(trouble.empty(), "{}: the last rows of metrics are lost", trouble);
 }
 
@@ -83,7 +83,7 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   const double samples_per_second = static_cast<double>(options_.global) / step_seconds;
   const double tokens_per_second =
       samples_per_second * static_cast<double>(options_.tokens_per_sample);
-  monitor::Row row("train");
+  monitor::MetricsRow row("train");
   row.add("step", state.step).add("epoch", epoch_of(state)).add("samples", state.samples);
   row.add("loss", result.loss)
       .add("rate", rate)
@@ -107,12 +107,12 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
   if (sensors.clock_megahertz) row.add("gpu_clock_mhz", *sensors.clock_megahertz);
   write(row, state);
   if (!std::isfinite(result.loss)) event(state, "nonfinite", "loss is not finite");
-  tensorboard_.scalar("train/loss", state.step, result.loss);
-  tensorboard_.scalar("train/rate", state.step, rate);
-  tensorboard_.scalar("train/grad_norm", state.step, result.grad_norm);
-  tensorboard_.scalar("train/samples_per_s", state.step, samples_per_second);
+  tensorboard_.write_scalar("train/loss", state.step, result.loss);
+  tensorboard_.write_scalar("train/rate", state.step, rate);
+  tensorboard_.write_scalar("train/grad_norm", state.step, result.grad_norm);
+  tensorboard_.write_scalar("train/samples_per_s", state.step, samples_per_second);
   if (options_.tokens_per_sample > 0)
-    tensorboard_.scalar("train/tokens_per_s", state.step, tokens_per_second);
+    tensorboard_.write_scalar("train/tokens_per_s", state.step, tokens_per_second);
   window_ = {};
   window_steps_ = window_skipped_ = 0;
   window_top1_ = 0;
@@ -123,7 +123,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   const bool tokens = options_.tokens_per_sample > 0;
   const std::int64_t samples = tokens ? metrics.samples / options_.tokens_per_sample
                                       : metrics.samples;  // metrics count labels
-  monitor::Row row("evaluate");
+  monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))
       .add("split", split)
@@ -132,9 +132,9 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   row.add("top5", metrics.top5).add("perplexity", metrics.perplexity());
   if (options_.averages) row.add("weights", "ema");
   write(row, state);
-  tensorboard_.scalar(split + "/loss", state.step, metrics.loss);
-  tensorboard_.scalar(split + "/top1", state.step, metrics.top1);
-  if (tokens) tensorboard_.scalar(split + "/perplexity", state.step, metrics.perplexity());
+  tensorboard_.write_scalar(split + "/loss", state.step, metrics.loss);
+  tensorboard_.write_scalar(split + "/top1", state.step, metrics.top1);
+  if (tokens) tensorboard_.write_scalar(split + "/perplexity", state.step, metrics.perplexity());
   progress_.clear();
   const std::string measured =
       tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
@@ -149,7 +149,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
                           double stall_seconds, double copy_seconds, double seconds) {
   if (!options_.records) return;
-  monitor::Row row("checkpoint");
+  monitor::MetricsRow row("checkpoint");
   row.add("step", state.step)
       .add("path", path)
       .add("bytes", bytes)
@@ -164,7 +164,7 @@ void Recorder::checkpoint(const RunState& state, const std::string& path, std::i
 
 void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {
   if (!options_.records) return;
-  monitor::Row row("event");
+  monitor::MetricsRow row("event");
   row.add("step", state.step).add("event", event).add("detail", detail);
   write(row, state);
 }

@@ -79,8 +79,8 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
     const double busy = lap(action.forward ? step.times.forward : step.times.backward);
     // An action waits for what it needs before it works.
     if (trace != nullptr)
-      trace->event(action.forward ? "forward" : "backward", mark - busy, mark, action.micro_batch,
-                   action.chunk);
+      trace->record_event(action.forward ? "forward" : "backward", mark - busy, mark,
+                          action.micro_batch, action.chunk);
   }
   step.busy.stop(stream);
 
@@ -113,7 +113,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   lap(step.times.optimizer);
   if (trace == nullptr) return;
   for (const comm::Engine::Span& span : engine.take_spans())
-    trace->beside(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
+    trace->record_async_event(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
 }
 
 StepResult Steps::end() {

@@ -294,8 +294,8 @@ class Loop {
 
   /// The trace, where this step is one of those asked for.
   monitor::Trace* traced(std::int64_t step) {
-    trace_.begin(step);
-    return trace_.recording() ? &trace_ : nullptr;
+    trace_.begin_step(step);
+    return trace_.is_recording() ? &trace_ : nullptr;
   }
 
   /// After the last traced step, or where the run ends before it: the events of all ranks in one

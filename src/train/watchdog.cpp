@@ -174,7 +174,7 @@ void Watchdog::State::speak(const Watch::Lost& lost, double now) {
                                                        .reason = lost.what,
                                                        .step = finished,
                                                        .checkpoint = name});
-    monitor::Row row("event");
+    monitor::MetricsRow row("event");
     row.add("step", finished).add("event", "rank_lost").add("detail", lost.what);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
     log.flush();

@@ -9,20 +9,21 @@ namespace trireme::monitor {
 class AppendFile;
 
 /// One row of metrics.jsonl: keys in order. A number that is not finite is written as null.
-class Row {
+class MetricsRow {
  public:
-  explicit Row(std::string kind);
-  Row& add(const std::string& key, double value);
-  Row& add(const std::string& key, std::int64_t value);
-  Row& add(const std::string& key, bool value);
-  Row& add(const std::string& key, const std::string& value);
-  Row& add(const std::string& key, const char* value);  // else a literal would be taken for a bool
+  explicit MetricsRow(std::string kind);
+  MetricsRow& add(const std::string& key, double value);
+  MetricsRow& add(const std::string& key, std::int64_t value);
+  MetricsRow& add(const std::string& key, bool value);
+  MetricsRow& add(const std::string& key, const std::string& value);
+  MetricsRow& add(const std::string& key,
+                  const char* value);  // else a literal would be taken for a bool
   /// One line of JSON with its newline.
   std::string line() const;
   const std::string& kind() const { return kind_; }
 
  private:
-  Row& add_json(const std::string& key, const std::string& json);
+  MetricsRow& add_json(const std::string& key, const std::string& json);
   std::string kind_, text_;
 };
 
@@ -38,11 +39,11 @@ class Metrics {
   Metrics& operator=(Metrics&&) noexcept;
   /// A row that the disk does not take, since it is full or fails, is kept, and written before the
   /// next one. Throws Failure where there are too many of them.
-  void write(const Row& row);
+  void write(const MetricsRow& row);
   /// Tries once more to write what is kept.
   void retry();
   /// Why rows are kept back; empty where all are in the file.
-  std::string trouble() const;
+  std::string write_error() const;
 
  private:
   std::unique_ptr<AppendFile> file_;

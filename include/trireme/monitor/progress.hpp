@@ -30,7 +30,7 @@ class Progress {
 
  private:
   Log& log_;
-  bool enabled_, terminal_, moving_ = false;
+  bool enabled_, terminal_, line_shown_ = false;
   std::int64_t every_steps_, last_step_ = -1;
   double last_shown_ = 0;
 };

@@ -20,10 +20,10 @@ class TensorBoard {
   TensorBoard& operator=(TensorBoard&&) noexcept;
   /// One value of the curve `tag` at `step`; kept in single precision (the format's simple_value).
   /// Throws Failure.
-  void scalar(const std::string& tag, std::int64_t step, double value);
+  void write_scalar(const std::string& tag, std::int64_t step, double value);
 
  private:
-  void record(const std::string& payload);
+  void write_record(const std::string& payload);
   std::unique_ptr<AppendFile> file_;
 };
 

@@ -56,7 +56,7 @@ class Recorder {
 
  private:
   double epoch_of(const RunState& state) const;
-  void write(monitor::Row& row, const RunState& state);
+  void write(monitor::MetricsRow& row, const RunState& state);
   Options options_;
   Log& log_;
   Telemetry telemetry_;

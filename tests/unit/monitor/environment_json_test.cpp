@@ -17,7 +17,7 @@ EnvironmentEntry entry_of(const std::string& time) {
 }
 
 TEST(EnvironmentJson, OneEntryAStartAndNothingThatIsNotKnown) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string path = folder / "environment.json";
   append_environment(path, entry_of("first"));
   append_environment(path, entry_of("second"));
@@ -31,7 +31,7 @@ TEST(EnvironmentJson, OneEntryAStartAndNothingThatIsNotKnown) {
 }
 
 TEST(EnvironmentJson, EntriesOfOtherVersionsAreKept) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string path = folder / "environment.json";
   write_text(path, R"([{"time": "old", "unknown": {"a": 1}}])");
   append_environment(path, entry_of("new"));
@@ -41,7 +41,7 @@ TEST(EnvironmentJson, EntriesOfOtherVersionsAreKept) {
 }
 
 TEST(EnvironmentJson, ADamagedFileIsKeptAside) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string path = folder / "environment.json";
   write_text(path, R"([{"time": "old")");
   append_environment(path, entry_of("new"));

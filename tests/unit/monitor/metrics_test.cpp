@@ -18,7 +18,7 @@ namespace {
 TEST(Metrics, RowIsReadBackByAnyJsonReader) {
   const double loss = 0.1 + 0.2;  // has no short decimal form
   const std::int64_t bytes = std::numeric_limits<std::int64_t>::max();
-  Row row("train");
+  MetricsRow row("train");
   row.add("loss", loss)
       .add("memory_bytes", bytes)
       .add("skipped", true)
@@ -38,7 +38,7 @@ TEST(Metrics, RowIsReadBackByAnyJsonReader) {
 }
 
 TEST(Metrics, WhatIsNotFiniteIsNull) {
-  Row row("train");
+  MetricsRow row("train");
   row.add("loss", std::nan(""))
       .add("grad_norm", std::numeric_limits<double>::infinity())
       .add("rate", -std::numeric_limits<double>::infinity());
@@ -49,16 +49,16 @@ TEST(Metrics, WhatIsNotFiniteIsNull) {
 }
 
 TEST(Metrics, BytesThatAreNoTextDoNotSpoilTheFile) {
-  EXPECT_TRUE(nlohmann::json::accept(Row("event").add("detail", "\xFF\xFE").line()));
+  EXPECT_TRUE(nlohmann::json::accept(MetricsRow("event").add("detail", "\xFF\xFE").line()));
 }
 
 TEST(Metrics, AppendsAcrossStarts) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   std::string expected;
   for (std::int64_t start = 0; start < 3; ++start) {
     Metrics metrics(path);
-    Row row("event");
+    MetricsRow row("event");
     row.add("step", start);
     metrics.write(row);
     expected += row.line();
@@ -67,9 +67,9 @@ TEST(Metrics, AppendsAcrossStarts) {
 }
 
 TEST(Metrics, TornLastLineIsCut) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
-  Row row("event");
+  MetricsRow row("event");
   row.add("step", std::int64_t{3});
   // Longer than what is looked through at once (4096 bytes), at it, and shorter; and with no whole
   // line before.
@@ -83,7 +83,7 @@ TEST(Metrics, TornLastLineIsCut) {
 }
 
 TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const std::string path = folder / "metrics.jsonl";
   const auto handler = std::signal(
       SIGXFSZ,
@@ -95,7 +95,7 @@ TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
     ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &now), 0);
   };
   Metrics metrics(path);
-  Row row("event");
+  MetricsRow row("event");
   row.add("detail", "twenty and more bytes");
   std::string expected;
   for (const rlim_t bytes : {rlim_t{20}, rlim_t{30}, before.rlim_cur, rlim_t{5}, before.rlim_cur}) {
@@ -104,7 +104,7 @@ TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
     metrics.write(row);
     expected += row.line() + row.line();
     limit(before.rlim_cur);
-    EXPECT_EQ(metrics.trouble().empty(), bytes == before.rlim_cur) << metrics.trouble();
+    EXPECT_EQ(metrics.write_error().empty(), bytes == before.rlim_cur) << metrics.write_error();
     if (bytes == before.rlim_cur) {
       EXPECT_EQ(contents(path), expected);
     }
@@ -113,17 +113,17 @@ TEST(Metrics, WhatTheDiskDoesNotTakeIsWrittenWhenItDoes) {
 }
 
 TEST(Metrics, DefaultMadeWritesNothingAndMovesKeepTheFile) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   Metrics none;
-  none.write(Row("event"));
+  none.write(MetricsRow("event"));
   Metrics first(folder / "metrics.jsonl");
   none = std::move(first);
-  none.write(Row("event"));
-  EXPECT_EQ(contents(folder / "metrics.jsonl"), Row("event").line());
+  none.write(MetricsRow("event"));
+  EXPECT_EQ(contents(folder / "metrics.jsonl"), MetricsRow("event").line());
 }
 
 TEST(Metrics, NamesTheFileThatCannotBeOpened) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   try {
     Metrics metrics(folder / "missing/metrics.jsonl");
     FAIL() << "opened a file in a folder that is not there";

@@ -52,7 +52,7 @@ Progress::State at(std::int64_t step, std::int64_t total) {
 /// What is written to stderr where it is a file.
 std::vector<std::string> lines_of(std::int64_t every, std::int64_t first, std::int64_t total,
                                   bool enabled = true) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const int file = ::open((folder / "stderr").c_str(), O_WRONLY | O_CREAT, 0600);
   {
     const Redirected redirected(file);

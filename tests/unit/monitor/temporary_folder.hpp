@@ -11,16 +11,16 @@
 namespace trireme::monitor {
 
 /// A folder of its own for a test, gone at its end.
-class TemporaryFolder {
+class ScratchFolder {
  public:
-  TemporaryFolder() {
+  ScratchFolder() {
     std::string pattern = testing::TempDir() + "trireme_monitor_XXXXXX";
     if (::mkdtemp(pattern.data()) == nullptr) std::abort();
     path_ = pattern;
   }
-  ~TemporaryFolder() { std::filesystem::remove_all(path_); }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
 

@@ -92,16 +92,16 @@ TEST(TensorBoard, Crc32cOfPublishedVectors) {
 }
 
 TEST(TensorBoard, WhatWasWrittenIsReadBack) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   const double before = wall_seconds();
   const std::string long_tag(300, 'x');  // its length takes two bytes as a varint
   {
     TensorBoard board(folder / "tensorboard");  // makes the folder
-    board.scalar("train/loss", 1, 2.5);
+    board.write_scalar("train/loss", 1, 2.5);
     TensorBoard moved = std::move(board);
-    moved.scalar(long_tag, 123456789, -0.125);
+    moved.write_scalar(long_tag, 123456789, -0.125);
     TensorBoard none;
-    none.scalar("train/loss", 1, 1);
+    none.write_scalar("train/loss", 1, 1);
   }
   const std::vector<std::string> files = files_in(folder / "tensorboard");
   ASSERT_EQ(files.size(), 1u);
@@ -126,7 +126,7 @@ TEST(TensorBoard, WhatWasWrittenIsReadBack) {
 }
 
 TEST(TensorBoard, EveryStartHasAFileOfItsOwn) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   for (int start = 0; start < 3; ++start) TensorBoard board(folder.path());
   EXPECT_EQ(files_in(folder.path()).size(), 3u) << "even within one second";
 }

@@ -18,18 +18,18 @@ nlohmann::json events_of(const Trace& trace) {
 
 TEST(Trace, ADefaultMadeOneRecordsNothing) {
   Trace trace;
-  trace.begin(0);
-  EXPECT_FALSE(trace.recording());
-  trace.event("forward", 0, 1, 0, 0);
+  trace.begin_step(0);
+  EXPECT_FALSE(trace.is_recording());
+  trace.record_event("forward", 0, 1, 0, 0);
   EXPECT_EQ(trace.json(), "");
 }
 
 TEST(Trace, RecordsTheStepsAskedForAndNoOthers) {
   Trace trace(0, 10, 12);
   for (std::int64_t step = 8; step <= 14; ++step) {
-    trace.begin(step);
-    EXPECT_EQ(trace.recording(), step >= 10 && step <= 12) << step;
-    trace.event("forward", static_cast<double>(step), static_cast<double>(step) + 0.5);
+    trace.begin_step(step);
+    EXPECT_EQ(trace.is_recording(), step >= 10 && step <= 12) << step;
+    trace.record_event("forward", static_cast<double>(step), static_cast<double>(step) + 0.5);
   }
   std::vector<int> steps;
   for (const auto& event : events_of(trace)) steps.push_back(event["args"]["step"]);
@@ -39,9 +39,9 @@ TEST(Trace, RecordsTheStepsAskedForAndNoOthers) {
 // Trace Event Format: complete events, times in microseconds.
 TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
   Trace trace(3, 1, 1);
-  trace.begin(1);
-  trace.event("backward", 1000.000002, 1000.0250025, 5, 1);
-  trace.event("a \"name\" of more than 23 letters", 1001, 1002);
+  trace.begin_step(1);
+  trace.record_event("backward", 1000.000002, 1000.0250025, 5, 1);
+  trace.record_event("a \"name\" of more than 23 letters", 1001, 1002);
   const auto events = events_of(trace);
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(events[0]["name"], "backward");
@@ -58,11 +58,11 @@ TEST(Trace, EventsAreThoseOfTheTraceEventFormat) {
 // Asynchronous events: a pair with one id, which is that of no other pair.
 TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
   Trace trace(2, 4, 4);
-  trace.beside("not recorded", 0, 1);
-  trace.begin(4);
-  trace.beside("reduce_bucket", 1000, 1000.5);
-  trace.event("forward", 1000.1, 1000.2);
-  trace.beside("reduce_bucket", 1000.25, 1000.75);
+  trace.record_async_event("not recorded", 0, 1);
+  trace.begin_step(4);
+  trace.record_async_event("reduce_bucket", 1000, 1000.5);
+  trace.record_event("forward", 1000.1, 1000.2);
+  trace.record_async_event("reduce_bucket", 1000.25, 1000.75);
   const auto events = events_of(trace);
   ASSERT_EQ(events.size(), 5u);
   for (const std::size_t first : {0u, 3u}) {
@@ -82,8 +82,8 @@ TEST(Trace, WhatGoesOnBesideIsAPairOfEvents) {
 
 TEST(Trace, OfTooManyEventsTheLatestAreKeptInOrder) {
   Trace trace(0, 1, 1, 4);
-  trace.begin(1);
-  for (int i = 0; i < 10; ++i) trace.event("forward", i, i + 1, i);
+  trace.begin_step(1);
+  for (int i = 0; i < 10; ++i) trace.record_event("forward", i, i + 1, i);
   std::vector<int> kept;
   for (const auto& event : events_of(trace)) kept.push_back(event["args"]["micro_batch"]);
   EXPECT_EQ(kept, (std::vector<int>{6, 7, 8, 9}));
@@ -93,20 +93,20 @@ TEST(Trace, RecordingAllocatesNothing) {
   Trace trace(0, 1, 2, 16);
   const std::int64_t before = allocations_so_far();
   for (std::int64_t step = 1; step <= 2; ++step) {
-    trace.begin(step);
+    trace.begin_step(step);
     for (int i = 0; i < 40; ++i)
-      trace.event("forward of a long name that no string holds in itself", i, i + 1, i, 0);
+      trace.record_event("forward of a long name that no string holds in itself", i, i + 1, i, 0);
   }
   EXPECT_EQ(allocations_so_far(), before);
 }
 
 TEST(Trace, TheFileHoldsTheEventsOfAllRanks) {
-  const TemporaryFolder folder;
+  const ScratchFolder folder;
   std::vector<std::string> parts;
   for (int rank = 0; rank < 3; ++rank) {
     Trace trace(rank, 1, 1);
-    trace.begin(1);
-    if (rank != 1) trace.event("forward", rank, rank + 1);  // one rank has nothing to tell
+    trace.begin_step(1);
+    if (rank != 1) trace.record_event("forward", rank, rank + 1);  // one rank has nothing to tell
     parts.push_back(trace.json());
   }
   write_trace(folder / "trace.json", parts);
