@@ -64,7 +64,7 @@ template <class Body>
   }
   log.flush();
   if (!known_to_all) environment.abort(code);
-  environment.leave(code);
+  environment.finalize_and_exit(code);
 }
 
 }  // namespace trireme::app

@@ -5,21 +5,21 @@
 namespace trireme::comm {
 
 void AllGather::post(Calls& calls, int step) const {
-  Range given, taken;
+  IndexRange sent, received;
   int to = 0, from = 0;
-  if (group_.complete()) {
+  if (group_.is_power_of_two()) {
     const int held = 1 << step;
     to = from = group_.partner(step);
-    given = parts(group_.rank / held * held, held);
-    taken = parts(from / held * held, held);
+    sent = parts(group_.rank / held * held, held);
+    received = parts(from / held * held, held);
   } else {
-    to = group_.after();
-    from = group_.before();
-    given = parts(group_.before(step), 1);
-    taken = parts(group_.before(step + 1), 1);
+    to = group_.ring_next();
+    from = group_.ring_previous();
+    sent = parts(group_.ring_previous(step), 1);
+    received = parts(group_.ring_previous(step + 1), 1);
   }
-  calls.receive(std::span(data_ + taken.begin, data_ + taken.end), from);
-  calls.send(std::span(data_ + given.begin, data_ + given.end), to);
+  calls.receive(std::span(data_ + received.begin, data_ + received.end), from);
+  calls.send(std::span(data_ + sent.begin, data_ + sent.end), to);
 }
 
 std::string AllGather::describe() const {

@@ -16,21 +16,21 @@ class AllGather {
  public:
   static constexpr const char* kind = "all_gather";
   /// `data` stands at bounds.front().
-  AllGather(const Pairs& group, std::byte* data, std::span<const std::int64_t> bounds)
+  AllGather(const RankInGroup& group, std::byte* data, std::span<const std::int64_t> bounds)
       : group_(group), data_(data), bounds_(bounds), bytes_(bounds.back() - bounds.front()) {}
 
-  int steps() const { return group_.complete() ? group_.levels() : group_.size - 1; }
+  int steps() const { return group_.is_power_of_two() ? group_.levels() : group_.size - 1; }
   void post(Calls& calls, int step) const;
   void complete(Calls&, int) const {}
   std::string describe() const;
 
  private:
-  Range parts(int first, int count) const {
+  IndexRange parts(int first, int count) const {
     return {bounds_[static_cast<std::size_t>(first)] - bounds_.front(),
             bounds_[static_cast<std::size_t>(first + count)] - bounds_.front()};
   }
 
-  Pairs group_;
+  RankInGroup group_;
   std::byte* data_;
   std::span<const std::int64_t> bounds_;
   std::int64_t bytes_;

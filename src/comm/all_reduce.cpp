@@ -6,50 +6,51 @@ namespace trireme::comm {
 namespace {
 
 // Below 16 KiB a message costs its latency: fewer messages beat fewer bytes.
-constexpr std::int64_t halving_elements = 4096;
+constexpr std::int64_t min_halving_elements = 4096;
 
 }  // namespace
 
-AllReduce::AllReduce(const Pairs& group, float* data, float* scratch, std::int64_t count,
+AllReduce::AllReduce(const RankInGroup& group, float* data, float* scratch, std::int64_t count,
                      SumOrder order)
     : group_(group), data_(data), scratch_(scratch), count_(count) {
   if (order == SumOrder::library)
-    way_ = Way::library;
-  else if (!group.complete())
-    way_ = Way::chain;
+    algorithm_ = Algorithm::library;
+  else if (!group.is_power_of_two())
+    algorithm_ = Algorithm::chain;
   else
-    way_ = count < halving_elements ? Way::exchange : Way::halving;
+    algorithm_ = count < min_halving_elements ? Algorithm::exchange : Algorithm::halving;
 }
 
 int AllReduce::steps() const {
-  switch (way_) {
-    case Way::library: return 1;
-    case Way::exchange: return group_.levels();
-    case Way::halving: return 2 * group_.levels();
-    case Way::chain: return 4;
+  switch (algorithm_) {
+    case Algorithm::library: return 1;
+    case Algorithm::exchange: return group_.levels();
+    case Algorithm::halving: return 2 * group_.levels();
+    case Algorithm::chain: return 4;
   }
   return 0;
 }
 
 void AllReduce::post(Calls& calls, int step) const {
-  switch (way_) {
-    case Way::library: calls.all_reduce(data_, count_); return;
-    case Way::exchange:
+  switch (algorithm_) {
+    case Algorithm::library: calls.all_reduce(data_, count_); return;
+    case Algorithm::exchange:
       calls.receive(scratch_, all(), group_.partner(step));
       calls.send(data_, all(), group_.partner(step));
       return;
-    case Way::halving: post_halving(calls, step); return;
-    case Way::chain: post_chain(calls, step); return;
+    case Algorithm::halving: post_halving(calls, step); return;
+    case Algorithm::chain: post_chain(calls, step); return;
   }
 }
 
-Range AllReduce::half(const Range& whole, int level, bool partners) const {
+IndexRange AllReduce::half(const IndexRange& whole, int level, bool partners) const {
   const std::int64_t middle = whole.begin + whole.size() / 2;
-  return group_.upper(level) != partners ? Range{middle, whole.end} : Range{whole.begin, middle};
+  return group_.is_upper(level) != partners ? IndexRange{middle, whole.end}
+                                            : IndexRange{whole.begin, middle};
 }
 
-Range AllReduce::held(int level) const {
-  Range range = all();
+IndexRange AllReduce::held(int level) const {
+  IndexRange range = all();
   for (int before = 0; before < level; ++before) range = half(range, before, false);
   return range;
 }
@@ -57,7 +58,7 @@ Range AllReduce::held(int level) const {
 void AllReduce::post_halving(Calls& calls, int step) const {
   const bool scattering = step < group_.levels();
   const int level = scattering ? step : 2 * group_.levels() - 1 - step;
-  const Range mine = half(held(level), level, false), theirs = half(held(level), level, true);
+  const IndexRange mine = half(held(level), level, false), theirs = half(held(level), level, true);
   if (scattering) {
     calls.receive(scratch_, mine, group_.partner(level));
     calls.send(data_, theirs, group_.partner(level));
@@ -78,14 +79,15 @@ void AllReduce::post_chain(Calls& calls, int step) const {
 }
 
 void AllReduce::complete(Calls& calls, int step) const {
-  if (way_ == Way::exchange) add_received(calls, all());
-  if (way_ == Way::halving && step < group_.levels()) add_received(calls, held(step + 1));
-  if (way_ == Way::chain && step == 0 && group_.rank > 0) add_received(calls, all());
+  if (algorithm_ == Algorithm::exchange) add_received(calls, all());
+  if (algorithm_ == Algorithm::halving && step < group_.levels())
+    add_received(calls, held(step + 1));
+  if (algorithm_ == Algorithm::chain && step == 0 && group_.rank > 0) add_received(calls, all());
 }
 
 std::string AllReduce::describe() const {
   return fmt::format("{} bytes over {} ranks, {} order", count_ * std::int64_t{sizeof(float)},
-                     group_.size, way_ == Way::library ? "library" : "tree");
+                     group_.size, algorithm_ == Algorithm::library ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

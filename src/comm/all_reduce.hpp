@@ -14,7 +14,8 @@ namespace trireme::comm {
 class AllReduce {
  public:
   static constexpr const char* kind = "all_reduce";
-  AllReduce(const Pairs& group, float* data, float* scratch, std::int64_t count, SumOrder order);
+  AllReduce(const RankInGroup& group, float* data, float* scratch, std::int64_t count,
+            SumOrder order);
 
   int steps() const;
   void post(Calls& calls, int step) const;
@@ -27,23 +28,23 @@ class AllReduce {
   /// same way; every element is added up exactly as by `exchange`, with 2 vectors sent instead of
   /// log2(ranks). chain: groups that are no power of two: rank 0's part travels up, each rank adds
   /// its own, the sum travels down.
-  enum class Way : std::uint8_t { library, exchange, halving, chain };
+  enum class Algorithm : std::uint8_t { library, exchange, halving, chain };
 
   void post_halving(Calls& calls, int step) const;
   void post_chain(Calls& calls, int step) const;
   /// Halving: the half of `whole` that this rank keeps at a level, or its partner.
-  Range half(const Range& whole, int level, bool partners) const;
+  IndexRange half(const IndexRange& whole, int level, bool partners) const;
   /// Halving: what this rank holds before a level.
-  Range held(int level) const;
-  void add_received(Calls& calls, const Range& range) const {
+  IndexRange held(int level) const;
+  void add_received(Calls& calls, const IndexRange& range) const {
     calls.add(scratch_ + range.begin, data_ + range.begin, range.size());
   }
-  Range all() const { return {0, count_}; }
+  IndexRange all() const { return {0, count_}; }
 
-  Pairs group_;
+  RankInGroup group_;
   float *data_, *scratch_;
   std::int64_t count_;
-  Way way_;
+  Algorithm algorithm_;
 };
 
 }  // namespace trireme::comm

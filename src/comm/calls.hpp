@@ -30,10 +30,10 @@ class Calls {
   virtual void narrow(const float* from, BFloat16* to, std::int64_t count) = 0;
   virtual void widen(const BFloat16* from, float* to, std::int64_t count) = 0;
 
-  void send(const float* data, const Range& range, int to) {
+  void send(const float* data, const IndexRange& range, int to) {
     send(std::as_bytes(std::span(data + range.begin, data + range.end)), to);
   }
-  void receive(float* data, const Range& range, int from) {
+  void receive(float* data, const IndexRange& range, int from) {
     receive(std::as_writable_bytes(std::span(data + range.begin, data + range.end)), from);
   }
 };

@@ -12,8 +12,8 @@ namespace {
 
 /// Self (size 1), and meta (a rank of a group that is not here: its calls are counted, and what
 /// would come from others is left as it is).
-struct LocalForm final : Communicator::Form {
-  using Form::Form;
+struct LocalCommunicator final : Communicator::Implementation {
+  using Implementation::Implementation;
 
   void barrier() override {}
   void broadcast(std::span<std::byte> data, int) override { count(data.size()); }
@@ -33,12 +33,12 @@ struct LocalForm final : Communicator::Form {
   void receive(std::span<std::byte>, int from, int) override {
     ensure(size > 1, "a group of one rank has no rank {} to receive from", from);
   }
-  std::shared_ptr<Form> split(int, int) override {
+  std::shared_ptr<Implementation> split(int, int) override {
     ensure(size == 1,
            "a group of {} ranks that is not here cannot be split: nothing is known of the colours "
            "of the others",
            size);
-    return std::make_shared<LocalForm>(0, 1);
+    return std::make_shared<LocalCommunicator>(0, 1);
   }
 
  private:
@@ -47,9 +47,9 @@ struct LocalForm final : Communicator::Form {
   }
 };
 
-[[noreturn]] void throw_agreed(ExitCode code, const std::string& message) {
+[[noreturn]] void throw_collective(ExitCode code, const std::string& message) {
   const auto thrown = [](auto error) {
-    error.set_agreed();
+    error.set_thrown_on_all_ranks();
     return error;
   };
   if (code == ExitCode::wrong_input) throw thrown(InputError(message));
@@ -59,71 +59,72 @@ struct LocalForm final : Communicator::Form {
 
 }  // namespace
 
-Communicator::Communicator() : form_(std::make_shared<LocalForm>(0, 1)) {}
+Communicator::Communicator() : implementation_(std::make_shared<LocalCommunicator>(0, 1)) {}
 
-Communicator::Communicator(std::shared_ptr<Form> form) : form_(std::move(form)) {
-  TRIREME_EXPECT(form_ != nullptr);
+Communicator::Communicator(std::shared_ptr<Implementation> form)
+    : implementation_(std::move(form)) {
+  TRIREME_EXPECT(implementation_ != nullptr);
 }
 
 Communicator Communicator::meta(int rank, int size) {
   TRIREME_EXPECT(0 <= rank && rank < size);
-  return Communicator(std::make_shared<LocalForm>(rank, size));
+  return Communicator(std::make_shared<LocalCommunicator>(rank, size));
 }
 
-int Communicator::rank() const { return form_->rank; }
-int Communicator::size() const { return form_->size; }
-void Communicator::barrier() const { form_->barrier(); }
+int Communicator::rank() const { return implementation_->rank; }
+int Communicator::size() const { return implementation_->size; }
+void Communicator::barrier() const { implementation_->barrier(); }
 
 void Communicator::broadcast(std::span<std::byte> data, int root) const {
   TRIREME_EXPECT(0 <= root && root < size());
-  form_->broadcast(data, root);
+  implementation_->broadcast(data, root);
 }
 
 std::string Communicator::broadcast(const std::string& text, int root) const {
   std::uint64_t length = text.size();
-  form_->broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
+  implementation_->broadcast(std::as_writable_bytes(std::span(&length, 1)), root);
   std::string copy = text;
   copy.resize(length);
-  form_->broadcast(std::as_writable_bytes(std::span(copy)), root);
+  implementation_->broadcast(std::as_writable_bytes(std::span(copy)), root);
   return copy;
 }
 
 void Communicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) const {
   TRIREME_EXPECT(all.size() == mine.size() * static_cast<std::size_t>(size()));
-  form_->all_gather(mine, all);
+  implementation_->all_gather(mine, all);
 }
 
 void Communicator::all_reduce(std::span<double> data, Reduction reduction) const {
-  form_->all_reduce(data.data(), data.size(), Element::float64, reduction);
+  implementation_->all_reduce(data.data(), data.size(), Element::float64, reduction);
 }
 
 void Communicator::all_reduce(std::span<std::int64_t> data, Reduction reduction) const {
-  form_->all_reduce(data.data(), data.size(), Element::int64, reduction);
+  implementation_->all_reduce(data.data(), data.size(), Element::int64, reduction);
 }
 
 void Communicator::all_reduce(std::span<std::uint64_t> data, Reduction reduction) const {
-  form_->all_reduce(data.data(), data.size(), Element::uint64, reduction);
+  implementation_->all_reduce(data.data(), data.size(), Element::uint64, reduction);
 }
 
 std::int64_t Communicator::all_reduce(std::int64_t value, Reduction reduction) const {
-  form_->all_reduce(&value, 1, Element::int64, reduction);
+  implementation_->all_reduce(&value, 1, Element::int64, reduction);
   return value;
 }
 
 void Communicator::send(std::span<const std::byte> data, int to, int tag) const {
-  form_->send(data, to, tag);
+  implementation_->send(data, to, tag);
 }
 void Communicator::receive(std::span<std::byte> data, int from, int tag) const {
-  form_->receive(data, from, tag);
+  implementation_->receive(data, from, tag);
 }
 
 Communicator Communicator::split(int color, int key) const {
-  const std::shared_ptr<Form> part = form_->split(color, key);
+  const std::shared_ptr<Implementation> part = implementation_->split(color, key);
   return part == nullptr ? Communicator() : Communicator(part);
 }
 
-double Communicator::meta_bytes() const { return form_->bytes; }
-const void* Communicator::mpi_handle() const { return form_->mpi_handle(); }
+double Communicator::meta_bytes() const { return implementation_->bytes; }
+const void* Communicator::mpi_handle() const { return implementation_->mpi_handle(); }
 
 void agree(const Communicator& group, const std::string& message, ExitCode code) {
   const bool failed = !message.empty() || code != ExitCode::done;
@@ -134,9 +135,9 @@ void agree(const Communicator& group, const std::string& message, ExitCode code)
   const std::string words = group.broadcast(message, root);
   std::int64_t first_code = static_cast<std::int64_t>(code);
   group.broadcast(std::as_writable_bytes(std::span(&first_code, 1)), root);
-  if (failed) throw_agreed(code, message);
-  throw_agreed(static_cast<ExitCode>(first_code),
-               fmt::format("rank {} of {}: {}", first, group.size(), words));
+  if (failed) throw_collective(code, message);
+  throw_collective(static_cast<ExitCode>(first_code),
+                   fmt::format("rank {} of {}: {}", first, group.size(), words));
 }
 
 }  // namespace trireme::comm

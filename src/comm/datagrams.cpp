@@ -28,7 +28,7 @@ struct Header {
 
 /// Where rank 0 may be reached: a host has several networks, and not each is seen from everywhere.
 /// IPv4, as the launchers and MPI's own TCP use it.
-struct Meeting {
+struct RendezvousInfo {
   std::uint64_t key = 0;
   std::uint16_t port = 0;  ///< network order; 0: nowhere
   std::uint16_t count = 0;
@@ -43,19 +43,20 @@ sockaddr_in address_of(std::uint32_t address, std::uint16_t port) {
   return place;
 }
 
-bool same(const sockaddr_in& a, const sockaddr_in& b) {
+bool same_address(const sockaddr_in& a, const sockaddr_in& b) {
   return a.sin_addr.s_addr == b.sin_addr.s_addr && a.sin_port == b.sin_port;
 }
 
-void add_own_addresses(Meeting& meeting) {
+void add_own_addresses(RendezvousInfo& rendezvous) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return;
-  for (const ifaddrs* entry = list; entry != nullptr && meeting.count < meeting.addresses.size();
+  for (const ifaddrs* entry = list;
+       entry != nullptr && rendezvous.count < rendezvous.addresses.size();
        entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
     sockaddr_in place{};
     std::memcpy(&place, entry->ifa_addr, sizeof place);
-    meeting.addresses[meeting.count++] =
+    rendezvous.addresses[rendezvous.count++] =
         place.sin_addr.s_addr;  // loopback too: ranks of the same host
   }
   freeifaddrs(list);
@@ -65,23 +66,24 @@ void add_own_addresses(Meeting& meeting) {
 
 struct Datagrams::State {
   int rank = 0, socket = -1;
-  int bell = ::eventfd(
+  int wake_descriptor = ::eventfd(
       0,
       EFD_CLOEXEC |
           EFD_NONBLOCK);  // readable once nobody shall wait any more; none: a wait lasts its time
   std::uint64_t key = 0;
-  std::vector<sockaddr_in> meeting;  // not rank 0: where it may be; one place once it has answered
-  std::vector<sockaddr_in> peers;    // rank 0: by rank; port 0: not heard yet
+  std::vector<sockaddr_in>
+      rendezvous;                  // not rank 0: where it may be; one place once it has answered
+  std::vector<sockaddr_in> peers;  // rank 0: by rank; port 0: not heard yet
 };
 
 Datagrams::Datagrams(const Communicator& world) : state_(std::make_unique<State>()) {
   state_->rank = world.rank();
   if (world.size() == 1) return;
   state_->socket = ::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  Meeting meeting;
+  RendezvousInfo rendezvous;
   if (world.rank() == 0) {
     std::random_device random;
-    meeting.key = std::uint64_t{random()} << 32 | random();
+    rendezvous.key = std::uint64_t{random()} << 32 | random();
     sockaddr_in place = address_of(htonl(INADDR_ANY), 0);
     socklen_t length = sizeof place;
     const bool bound =
@@ -89,29 +91,29 @@ Datagrams::Datagrams(const Communicator& world) : state_(std::make_unique<State>
         ::bind(state_->socket, reinterpret_cast<sockaddr*>(&place), sizeof place) == 0 &&
         ::getsockname(state_->socket, reinterpret_cast<sockaddr*>(&place), &length) == 0;
     if (bound) {
-      meeting.port = place.sin_port;
-      add_own_addresses(meeting);
+      rendezvous.port = place.sin_port;
+      add_own_addresses(rendezvous);
     }
   }
-  world.broadcast(std::as_writable_bytes(std::span(&meeting, 1)), 0);
-  state_->key = meeting.key;
+  world.broadcast(std::as_writable_bytes(std::span(&rendezvous, 1)), 0);
+  state_->key = rendezvous.key;
   state_->peers.resize(static_cast<std::size_t>(world.size()));
-  for (std::size_t i = 0; i < meeting.count; ++i)
-    state_->meeting.push_back(address_of(meeting.addresses[i], meeting.port));
+  for (std::size_t i = 0; i < rendezvous.count; ++i)
+    state_->rendezvous.push_back(address_of(rendezvous.addresses[i], rendezvous.port));
 }
 
 Datagrams::~Datagrams() {
-  for (const int descriptor : {state_->socket, state_->bell}) {
+  for (const int descriptor : {state_->socket, state_->wake_descriptor}) {
     if (descriptor >= 0) ::close(descriptor);
   }
 }
 
-void Datagrams::end_waiting() { (void)::eventfd_write(state_->bell, 1); }
+void Datagrams::stop_receiving() { (void)::eventfd_write(state_->wake_descriptor, 1); }
 
 void Datagrams::send(int to, std::span<const std::byte> data) {
-  TRIREME_EXPECT(data.size() <= longest && (to == 0) != (state_->rank == 0));
+  TRIREME_EXPECT(data.size() <= max_bytes && (to == 0) != (state_->rank == 0));
   if (state_->socket < 0) return;
-  std::array<std::byte, sizeof(Header) + longest> packet{};
+  std::array<std::byte, sizeof(Header) + max_bytes> packet{};
   const Header header{state_->key, state_->rank};
   std::memcpy(packet.data(), &header, sizeof header);
   std::memcpy(packet.data() + sizeof header, data.data(), data.size());
@@ -123,19 +125,19 @@ void Datagrams::send(int to, std::span<const std::byte> data) {
     const sockaddr_in& peer = state_->peers[static_cast<std::size_t>(to)];
     if (peer.sin_port != 0) post(peer);
   } else {
-    for (const sockaddr_in& place : state_->meeting) post(place);
+    for (const sockaddr_in& place : state_->rendezvous) post(place);
   }
 }
 
 std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds) {
-  TRIREME_EXPECT(data.size() <= longest);
+  TRIREME_EXPECT(data.size() <= max_bytes);
   std::array<pollfd, 2> wanted{
       {{.fd = state_->socket, .events = POLLIN, .revents = 0},
-       {.fd = state_->bell, .events = POLLIN, .revents = 0}}};  // negative: of no matter
+       {.fd = state_->wake_descriptor, .events = POLLIN, .revents = 0}}};  // negative: of no matter
   if (::poll(wanted.data(), wanted.size(), std::max(0, static_cast<int>(seconds * 1000))) <= 0 ||
       wanted[0].revents == 0)
     return std::nullopt;
-  std::array<std::byte, sizeof(Header) + longest> packet{};
+  std::array<std::byte, sizeof(Header) + max_bytes> packet{};
   sockaddr_in place{};
   socklen_t length = sizeof place;
   const ssize_t got = ::recvfrom(state_->socket, packet.data(), packet.size(), 0,
@@ -148,9 +150,9 @@ std::optional<int> Datagrams::receive(std::span<std::byte> data, double seconds)
     return std::nullopt;
   if (state_->rank == 0)
     state_->peers[static_cast<std::size_t>(header.from)] = place;
-  else if (std::any_of(state_->meeting.begin(), state_->meeting.end(),
-                       [&](const sockaddr_in& known) { return same(known, place); }))
-    state_->meeting = {place};
+  else if (std::any_of(state_->rendezvous.begin(), state_->rendezvous.end(),
+                       [&](const sockaddr_in& known) { return same_address(known, place); }))
+    state_->rendezvous = {place};
   std::memcpy(data.data(), packet.data() + sizeof header, data.size());
   return static_cast<int>(header.from);
 }

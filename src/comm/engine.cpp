@@ -15,7 +15,7 @@ namespace {
 
 // MPI promises tags up to 32767. The upper half is for messages; in the lower one the requests of a
 // group are counted, of which far fewer are under way at once.
-constexpr int tags = 1 << 14;
+constexpr int num_tags = 1 << 14;
 
 bool any_thread_may_call() {
   int initialized = 0, granted = MPI_THREAD_SINGLE;
@@ -26,9 +26,9 @@ bool any_thread_may_call() {
 
 /// The ranks to speak with; null where there are none: in a group of one, and in one that is not
 /// here, which counts what this rank would send.
-MpiForm* peers(const Communicator& group, double meta_bytes) {
-  auto* ranks = dynamic_cast<MpiForm*>(&group.form());
-  if (ranks == nullptr && group.size() > 1) group.form().bytes += meta_bytes;
+MpiCommunicator* peers(const Communicator& group, double meta_bytes) {
+  auto* ranks = dynamic_cast<MpiCommunicator*>(&group.implementation());
+  if (ranks == nullptr && group.size() > 1) group.implementation().bytes += meta_bytes;
   return group.size() > 1 ? ranks : nullptr;
 }
 
@@ -39,26 +39,28 @@ double ring_bytes(const Communicator& group, std::int64_t bytes) {
 
 /// A group's requests are counted, alike on all its ranks: so their messages find each other
 /// whenever they are started.
-int next_tag(MpiForm& group) { return static_cast<int>(group.engine_requests++ % tags); }
-
-std::int64_t width_of(Wire wire) {
-  return wire == Wire::bfloat16 ? sizeof(BFloat16) : sizeof(float);
+int next_tag(MpiCommunicator& group) {
+  return static_cast<int>(group.engine_requests++ % num_tags);
 }
 
-std::size_t scratch_bytes(std::int64_t count, SumOrder order, Wire wire) {
-  return wire == Wire::bfloat16 || order == SumOrder::tree
-             ? static_cast<std::size_t>(count * width_of(wire))
+std::int64_t element_bytes(TransferType transfer_type) {
+  return transfer_type == TransferType::bfloat16 ? sizeof(BFloat16) : sizeof(float);
+}
+
+std::size_t scratch_bytes(std::int64_t count, SumOrder order, TransferType transfer_type) {
+  return transfer_type == TransferType::bfloat16 || order == SumOrder::tree
+             ? static_cast<std::size_t>(count * element_bytes(transfer_type))
              : 0;
 }
 
-BFloat16* wire_of(void* scratch, Wire wire) {
-  return wire == Wire::bfloat16 ? static_cast<BFloat16*>(scratch) : nullptr;
+BFloat16* bfloat16_scratch(void* scratch, TransferType transfer_type) {
+  return transfer_type == TransferType::bfloat16 ? static_cast<BFloat16*>(scratch) : nullptr;
 }
 
-Pairs pairs(const Communicator& group) { return {group.rank(), group.size()}; }
+RankInGroup rank_in(const Communicator& group) { return {group.rank(), group.size()}; }
 
 /// Collective.
-bool have_devices_of_their_own(const Communicator& world, Device device) {
+bool every_rank_has_own_device(const Communicator& world, Device device) {
   const std::uint64_t mine = random_key(0, identity_of(device));
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
@@ -68,9 +70,10 @@ bool have_devices_of_their_own(const Communicator& world, Device device) {
 
 }  // namespace
 
-Engine::Engine(Drive drive, std::int64_t longest_call)
-    : state_(std::make_unique<State>(any_thread_may_call() ? drive : Drive::polled, longest_call)) {
-  if (state_->drive == Drive::thread)
+Engine::Engine(ProgressMode progress_mode, std::int64_t max_call_count)
+    : state_(std::make_unique<State>(any_thread_may_call() ? progress_mode : ProgressMode::polled,
+                                     max_call_count)) {
+  if (state_->progress_mode == ProgressMode::thread)
     state_->thread = std::thread([state = state_.get()] { state->run(); });
 }
 
@@ -84,12 +87,12 @@ Engine::~Engine() {
   state_->thread.join();
 }
 
-void Engine::serve(const Stream& compute) {
+void Engine::attach_device(const Stream& compute) {
   TRIREME_EXPECT(state_->pending == 0 && state_->staged.empty() && state_->enqueued.empty());
   const std::lock_guard lock(state_->mutex);
   state_->staging.reset();
   state_->nccl.reset();
-  for (State::Slot& slot : state_->slots) slot.passed_when.reset();
+  for (State::RequestSlot& slot : state_->slots) slot.nccl_done.reset();
   if (!in_host_memory(compute.device.kind) && compute.device.kind != DeviceKind::meta)
     state_->staging = std::make_unique<Staging>(compute);
 }
@@ -100,7 +103,7 @@ Engine::Transport Engine::connect(const Communicator& world, const Connections& 
   const Device device = state_->staging == nullptr ? Device{} : state_->staging->compute().device;
   const bool possible = world.size() > 1 && device.kind == DeviceKind::cuda && Nccl::built();
   const bool taken =
-      transport != Transport::staged && possible && have_devices_of_their_own(world, device);
+      transport != Transport::staged && possible && every_rank_has_own_device(world, device);
   ensure(taken || transport != Transport::nccl,
          "NCCL was asked for, which takes a build with CUDA and a GPU of its own for each of "
          "several ranks");
@@ -111,12 +114,12 @@ Engine::Transport Engine::connect(const Communicator& world, const Connections& 
   }
   together(world, [&] {
     for (const Communicator& group : connections.groups) state_->nccl->connect(group);
-    state_->nccl->connect(connections.messages, connections.lanes);
+    state_->nccl->connect(connections.messages, connections.routes);
     const std::lock_guard lock(state_->mutex);
-    for (State::Slot& slot : state_->slots)
-      slot.passed_when.emplace(device);  // now, and not by steps
+    for (State::RequestSlot& slot : state_->slots)
+      slot.nccl_done.emplace(device);  // now, and not by steps
   });
-  std::string& why = state_->why_unregistered;
+  std::string& why = state_->registration_error;
   together(world, [&] { why = state_->nccl->register_memory(); });
   try {
     together(world, [&] { ensure(why.empty(), "{}", why); });
@@ -144,162 +147,174 @@ std::size_t Engine::registered_bytes() const {
   return state_->nccl == nullptr ? 0 : state_->nccl->registered_bytes();
 }
 
-const std::string& Engine::why_unregistered() const { return state_->why_unregistered; }
+const std::string& Engine::registration_error() const { return state_->registration_error; }
 
-Engine::Ticket Engine::all_reduce(const Communicator& group, float* data, void* scratch,
-                                  std::int64_t count, SumOrder order, std::string_view label,
-                                  Wire wire) {
+Engine::Request Engine::all_reduce(const Communicator& group, float* data, void* scratch,
+                                   std::int64_t count, SumOrder order, std::string_view label,
+                                   TransferType transfer_type) {
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
-                    room = scratch_bytes(count, order, wire);
-  MpiForm* ranks = peers(group, static_cast<double>(count * width_of(wire)));
+                    scratch_size = scratch_bytes(count, order, transfer_type);
+  MpiCommunicator* ranks = peers(group, static_cast<double>(count * element_bytes(transfer_type)));
   if (ranks == nullptr || count == 0) return 0;  // ticket 0 is done from the start
-  TRIREME_EXPECT(room == 0 || scratch != nullptr);
-  const auto work_on = [&](float* at, void* between) -> State::Work {
-    if (wire == Wire::bfloat16)
-      return WiredSum(pairs(group), at, static_cast<BFloat16*>(between), count);
-    return AllReduce(pairs(group), at, static_cast<float*>(between), count, order);
+  TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
+  const auto make_work = [&](float* at, void* staged_scratch) -> State::Work {
+    if (transfer_type == TransferType::bfloat16)
+      return Bfloat16Sum(rank_in(group), at, static_cast<BFloat16*>(staged_scratch), count);
+    return AllReduce(rank_in(group), at, static_cast<float*>(staged_scratch), count, order);
   };
   if (Nccl::Channel* channel = state_->channel_of(data, group)) {
-    const State::Work work = work_on(data, scratch);
-    state_->plan.clear();
+    const State::Work work = make_work(data, scratch);
+    state_->call_list.clear();
     if (order == SumOrder::tree)
-      std::visit([&](const auto& steps) { state_->plan.add_steps(steps); }, work);
+      std::visit([&](const auto& steps) { state_->call_list.record_steps(steps); }, work);
     else
-      state_->plan.library_all_reduce(pairs(group), data, count, wire_of(scratch, wire));
-    return state_->ask(*channel, label, work);
+      state_->call_list.record_library_all_reduce(rank_in(group), data, count,
+                                                  bfloat16_scratch(scratch, transfer_type));
+    return state_->submit(*channel, label, work);
   }
-  Passage passage = state_->passage_of(data, bytes + room, 2);
-  float* const here = passage.place(data, count);
-  std::byte* const between = passage.place(static_cast<std::byte*>(scratch), room);
-  passage.take_out(here, data, bytes);
-  passage.bring_in(data, here, bytes);
-  return state_->ask(group, *ranks, next_tag(*ranks), label, work_on(here, between), passage);
+  StagingCopy staging_copy = state_->staging_for(data, bytes + scratch_size, 2);
+  float* const here = staging_copy.place(data, count);
+  std::byte* const staged_scratch =
+      staging_copy.place(static_cast<std::byte*>(scratch), scratch_size);
+  staging_copy.copy_out(here, data, bytes);
+  staging_copy.copy_in(data, here, bytes);
+  return state_->submit(group, *ranks, next_tag(*ranks), label, make_work(here, staged_scratch),
+                        staging_copy);
 }
 
-Engine::Ticket Engine::reduce_scatter(const Communicator& group, float* data, void* scratch,
-                                      std::span<const std::int64_t> bounds, float* result,
-                                      SumOrder order, std::string_view label, Wire wire) {
+Engine::Request Engine::reduce_scatter(const Communicator& group, float* data, void* scratch,
+                                       std::span<const std::int64_t> bounds, float* result,
+                                       SumOrder order, std::string_view label,
+                                       TransferType transfer_type) {
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 &&
                  std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t count = bounds.back() - bounds.front(),
                      mine = part_of(bounds, group.rank()).size();
   const std::size_t bytes = static_cast<std::size_t>(count) * sizeof(float),
-                    room = scratch_bytes(count, order, wire);
-  MpiForm* ranks = peers(group, ring_bytes(group, count * width_of(wire)));
+                    scratch_size = scratch_bytes(count, order, transfer_type);
+  MpiCommunicator* ranks = peers(group, ring_bytes(group, count * element_bytes(transfer_type)));
   if (group.size() == 1 && data != nullptr)
     copy_bytes(state_->stream_of(data), result, data + bounds.front(), bytes);
   if (ranks == nullptr || count == 0) return 0;
-  TRIREME_EXPECT(room == 0 || scratch != nullptr);
+  TRIREME_EXPECT(scratch_size == 0 || scratch != nullptr);
   float* const whole = data + bounds.front();
-  const auto work_on = [&](float* at, void* between, float* sum) -> State::Work {
-    if (wire == Wire::bfloat16)
-      return WiredSum(pairs(group), at, static_cast<BFloat16*>(between), bounds, sum);
-    return ReduceScatter(pairs(group), at, static_cast<float*>(between), bounds, sum, order);
+  const auto make_work = [&](float* at, void* staged_scratch, float* sum) -> State::Work {
+    if (transfer_type == TransferType::bfloat16)
+      return Bfloat16Sum(rank_in(group), at, static_cast<BFloat16*>(staged_scratch), bounds, sum);
+    return ReduceScatter(rank_in(group), at, static_cast<float*>(staged_scratch), bounds, sum,
+                         order);
   };
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
-    const State::Work work = work_on(whole, scratch, result);
-    state_->plan.clear();
+    const State::Work work = make_work(whole, scratch, result);
+    state_->call_list.clear();
     if (order == SumOrder::tree)
-      std::visit([&](const auto& steps) { state_->plan.add_steps(steps); }, work);
+      std::visit([&](const auto& steps) { state_->call_list.record_steps(steps); }, work);
     else
-      state_->plan.library_reduce_scatter(pairs(group), whole, bounds, result,
-                                          wire_of(scratch, wire));
-    return state_->ask(*channel, label, work);
+      state_->call_list.record_library_reduce_scatter(rank_in(group), whole, bounds, result,
+                                                      bfloat16_scratch(scratch, transfer_type));
+    return state_->submit(*channel, label, work);
   }
   const std::size_t mine_bytes = static_cast<std::size_t>(mine) * sizeof(float);
-  Passage passage = state_->passage_of(whole, bytes + room + mine_bytes, 3);
-  float* const here = passage.place(whole, count);
-  float* const sum = passage.place(result, mine);
-  std::byte* const between = passage.place(static_cast<std::byte*>(scratch), room);
-  passage.take_out(here, whole, bytes);
-  passage.bring_in(result, sum, mine_bytes);
-  return state_->ask(group, *ranks, next_tag(*ranks), label, work_on(here, between, sum), passage);
+  StagingCopy staging_copy = state_->staging_for(whole, bytes + scratch_size + mine_bytes, 3);
+  float* const here = staging_copy.place(whole, count);
+  float* const sum = staging_copy.place(result, mine);
+  std::byte* const staged_scratch =
+      staging_copy.place(static_cast<std::byte*>(scratch), scratch_size);
+  staging_copy.copy_out(here, whole, bytes);
+  staging_copy.copy_in(result, sum, mine_bytes);
+  return state_->submit(group, *ranks, next_tag(*ranks), label,
+                        make_work(here, staged_scratch, sum), staging_copy);
 }
 
-Engine::Ticket Engine::all_gather(const Communicator& group, std::byte* data,
-                                  std::span<const std::int64_t> bounds, std::string_view label) {
+Engine::Request Engine::all_gather(const Communicator& group, std::byte* data,
+                                   std::span<const std::int64_t> bounds, std::string_view label) {
   TRIREME_EXPECT(std::ssize(bounds) == group.size() + 1 &&
                  std::is_sorted(bounds.begin(), bounds.end()));
   const std::int64_t bytes = bounds.back() - bounds.front();
-  MpiForm* ranks = peers(group, ring_bytes(group, bytes));
+  MpiCommunicator* ranks = peers(group, ring_bytes(group, bytes));
   if (ranks == nullptr || bytes == 0) return 0;
   std::byte* const whole = data + bounds.front();
   if (Nccl::Channel* channel = state_->channel_of(whole, group)) {
-    state_->plan.clear();
-    state_->plan.library_all_gather(pairs(group), whole, bounds);
-    return state_->ask(*channel, label, AllGather(pairs(group), whole, bounds));
+    state_->call_list.clear();
+    state_->call_list.record_library_all_gather(rank_in(group), whole, bounds);
+    return state_->submit(*channel, label, AllGather(rank_in(group), whole, bounds));
   }
-  Passage passage = state_->passage_of(whole, static_cast<std::size_t>(bytes), 1);
-  std::byte* const here = passage.place(whole, static_cast<std::size_t>(bytes));
-  const Range mine = part_of(bounds, group.rank());
-  passage.take_out(here + mine.begin, whole + mine.begin, static_cast<std::size_t>(mine.size()));
-  passage.bring_in(whole, here, static_cast<std::size_t>(mine.begin));
-  passage.bring_in(whole + mine.end, here + mine.end, static_cast<std::size_t>(bytes - mine.end));
-  return state_->ask(group, *ranks, next_tag(*ranks), label, AllGather(pairs(group), here, bounds),
-                     passage);
+  StagingCopy staging_copy = state_->staging_for(whole, static_cast<std::size_t>(bytes), 1);
+  std::byte* const here = staging_copy.place(whole, static_cast<std::size_t>(bytes));
+  const IndexRange mine = part_of(bounds, group.rank());
+  staging_copy.copy_out(here + mine.begin, whole + mine.begin,
+                        static_cast<std::size_t>(mine.size()));
+  staging_copy.copy_in(whole, here, static_cast<std::size_t>(mine.begin));
+  staging_copy.copy_in(whole + mine.end, here + mine.end,
+                       static_cast<std::size_t>(bytes - mine.end));
+  return state_->submit(group, *ranks, next_tag(*ranks), label,
+                        AllGather(rank_in(group), here, bounds), staging_copy);
 }
 
-Engine::Ticket Engine::send(const Communicator& group, std::span<const std::byte> data, int to,
-                            int tag, std::string_view label) {
-  TRIREME_EXPECT(0 <= to && to < group.size() && to != group.rank() && 0 <= tag && tag < tags);
-  MpiForm* ranks = peers(group, static_cast<double>(data.size()));
+Engine::Request Engine::send(const Communicator& group, std::span<const std::byte> data, int to,
+                             int tag, std::string_view label) {
+  TRIREME_EXPECT(0 <= to && to < group.size() && to != group.rank() && 0 <= tag && tag < num_tags);
+  MpiCommunicator* ranks = peers(group, static_cast<double>(data.size()));
   if (ranks == nullptr || data.empty()) return 0;
   if (Nccl::Channel* channel = state_->channel_of(data.data(), group, group.rank(), to, tag)) {
-    state_->plan.clear();
-    state_->plan.send(data, 1);
-    state_->plan.end();
-    return state_->ask(*channel, label, Send(data, to, tag));
+    state_->call_list.clear();
+    state_->call_list.send(data, 1);
+    state_->call_list.end_group();
+    return state_->submit(*channel, label, Send(data, to, tag));
   }
-  Passage passage = state_->passage_of(data.data(), data.size(), 1);
+  StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
   std::byte* const here =
-      passage.place(const_cast<std::byte*>(data.data()), data.size());  // is not written
-  passage.take_out(here, data.data(), data.size());
-  return state_->ask(group, *ranks, tags + tag, label, Send({here, data.size()}, to, tag), passage);
+      staging_copy.place(const_cast<std::byte*>(data.data()), data.size());  // is not written
+  staging_copy.copy_out(here, data.data(), data.size());
+  return state_->submit(group, *ranks, num_tags + tag, label, Send({here, data.size()}, to, tag),
+                        staging_copy);
 }
 
-Engine::Ticket Engine::receive(const Communicator& group, std::span<std::byte> data, int from,
-                               int tag, std::string_view label) {
+Engine::Request Engine::receive(const Communicator& group, std::span<std::byte> data, int from,
+                                int tag, std::string_view label) {
   TRIREME_EXPECT(0 <= from && from < group.size() && from != group.rank() && 0 <= tag &&
-                 tag < tags);
-  MpiForm* ranks = peers(group, 0);
+                 tag < num_tags);
+  MpiCommunicator* ranks = peers(group, 0);
   if (ranks == nullptr || data.empty()) return 0;
   if (Nccl::Channel* channel = state_->channel_of(data.data(), group, from, group.rank(), tag)) {
-    state_->plan.clear();
-    state_->plan.receive(data, 0);
-    state_->plan.end();
-    return state_->ask(*channel, label, Receive(data, from, tag));
+    state_->call_list.clear();
+    state_->call_list.receive(data, 0);
+    state_->call_list.end_group();
+    return state_->submit(*channel, label, Receive(data, from, tag));
   }
-  Passage passage = state_->passage_of(data.data(), data.size(), 1);
-  std::byte* const here = passage.place(data.data(), data.size());
-  passage.bring_in(data.data(), here, data.size());
-  return state_->ask(group, *ranks, tags + tag, label, Receive({here, data.size()}, from, tag),
-                     passage);
+  StagingCopy staging_copy = state_->staging_for(data.data(), data.size(), 1);
+  std::byte* const here = staging_copy.place(data.data(), data.size());
+  staging_copy.copy_in(data.data(), here, data.size());
+  return state_->submit(group, *ranks, num_tags + tag, label,
+                        Receive({here, data.size()}, from, tag), staging_copy);
 }
 
 void Engine::progress() { state_->progress(); }
 
-void Engine::wait(Ticket ticket) { state_->wait(ticket); }
+void Engine::wait(Request request) { state_->wait(request); }
 
 void Engine::quiesce() { state_->quiesce(); }
 
-Engine::Drive Engine::drive() const { return state_->drive; }
+Engine::ProgressMode Engine::progress_mode() const { return state_->progress_mode; }
 
 std::vector<std::string> Engine::describe() const {
   const std::lock_guard lock(
       state_->mutex);  // no request ends meanwhile, and its slot is not given to another
-  if (state_->nccl != nullptr) state_->staging->enter();
-  std::vector<const State::Slot*> pending;
-  for (const State::Slot& slot : state_->slots) {
-    const bool passed = slot.by_nccl && slot.under_way && slot.passed_when->is_done();
-    if (slot.ticket != 0 && !slot.arrived && !passed) pending.push_back(&slot);
+  if (state_->nccl != nullptr) state_->staging->select_device();
+  std::vector<const State::RequestSlot*> pending;
+  for (const State::RequestSlot& slot : state_->slots) {
+    const bool passed = slot.by_nccl && slot.under_way && slot.nccl_done->is_done();
+    if (slot.request != 0 && !slot.copy_back_enqueued && !passed) pending.push_back(&slot);
   }
   std::sort(pending.begin(), pending.end(),
-            [](const State::Slot* a, const State::Slot* b) { return a->turn < b->turn; });
+            [](const State::RequestSlot* a, const State::RequestSlot* b) {
+              return a->sequence_number < b->sequence_number;
+            });
   std::vector<std::string> lines;
-  for (const State::Slot* slot : pending) {
+  for (const State::RequestSlot* slot : pending) {
     lines.push_back(std::visit(
         [&](const auto& work) {
-          return fmt::format("{} {} {}: {}, {}", work.kind, slot->turn, slot->label,
+          return fmt::format("{} {} {}: {}, {}", work.kind, slot->sequence_number, slot->label,
                              work.describe(), slot->under_way ? "under way" : "waiting");
         },
         *slot->work));
@@ -307,9 +322,9 @@ std::vector<std::string> Engine::describe() const {
   return lines;
 }
 
-void Engine::keep_spans(bool keep) {
+void Engine::record_spans(bool record) {
   const std::lock_guard lock(state_->mutex);
-  state_->spans_kept = keep;
+  state_->records_spans = record;
 }
 
 std::vector<Engine::Span> Engine::take_spans() {
@@ -317,7 +332,7 @@ std::vector<Engine::Span> Engine::take_spans() {
   return std::exchange(state_->spans, {});
 }
 
-bool Engine::waiting() const { return state_->main_drives; }
+bool Engine::waiting() const { return state_->main_is_waiting; }
 
 double Engine::bytes_sent() const {
   const std::lock_guard lock(state_->mutex);

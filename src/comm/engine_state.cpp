@@ -11,10 +11,10 @@ namespace trireme::comm {
 namespace {
 
 // Sums and gathers of one group that are under way at once; later ones wait their turn.
-constexpr int window = 8;
+constexpr int max_started_collectives = 8;
 // Requests that a step asks for before it waits are mostly fewer; more of them take memory once.
-constexpr std::size_t usual_requests = 256;
-constexpr std::size_t usual_groups = 16;
+constexpr std::size_t initial_slots = 256;
+constexpr std::size_t initial_groups = 16;
 // The number of a slot within a ticket.
 constexpr int slot_bits = 20;
 
@@ -32,24 +32,25 @@ void pause(int idle) {
 
 }  // namespace
 
-Engine::State::State(Drive drive_in, std::int64_t longest_in)
-    : drive(drive_in), longest(longest_in) {
-  while (slots.size() < usual_requests) free.push(slots.emplace_back(slots.size()));
-  under_way.reserve(usual_requests);
-  staged.reserve(usual_requests);
-  enqueued.reserve(usual_requests);
-  to_start.reserve(usual_groups);
+Engine::State::State(ProgressMode progress_mode_in, std::int64_t max_call_count_in)
+    : progress_mode(progress_mode_in), max_call_count(max_call_count_in) {
+  while (slots.size() < initial_slots) free.push(slots.emplace_back(slots.size()));
+  under_way.reserve(initial_slots);
+  staged.reserve(initial_slots);
+  enqueued.reserve(initial_slots);
+  groups_to_start.reserve(initial_groups);
 }
 
-Engine::State::Slot& Engine::State::take_slot() {
+Engine::State::RequestSlot& Engine::State::take_slot() {
   const std::lock_guard lock(mutex);
   if (free.empty()) free.push(slots.emplace_back(slots.size()));
   return free.pop();
 }
 
-Engine::State::Group& Engine::State::group_of(const Communicator& ranks, MpiForm& form) {
-  const auto known = std::find_if(groups.begin(), groups.end(),
-                                  [&](const Group& group) { return group.form == &form; });
+Engine::State::Group& Engine::State::group_of(const Communicator& ranks, MpiCommunicator& form) {
+  const auto known = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+    return group.implementation == &form;
+  });
   return known != groups.end() ? *known : groups.emplace_back(Group{ranks, &form, {}, {}, 0});
 }
 
@@ -60,39 +61,40 @@ Stream Engine::State::stream_of(const void* place) const {
   return staging->compute();
 }
 
-Passage Engine::State::passage_of(const void* place, std::size_t bytes, std::size_t parts) {
+StagingCopy Engine::State::staging_for(const void* place, std::size_t bytes, std::size_t parts) {
   if (in_host_memory(stream_of(place).device.kind)) return {};
-  return {*staging, bytes + parts * Passage::alignment};
+  return {*staging, bytes + parts * StagingCopy::alignment};
 }
 
-Engine::Ticket Engine::State::ask(const Communicator& ranks, MpiForm& form, int tag,
-                                  std::string_view label, const Work& work,
-                                  const Passage& passage) {
-  Slot& slot = take_slot();
-  slot.turn = ++requests;
+Engine::Request Engine::State::submit(const Communicator& ranks, MpiCommunicator& form, int tag,
+                                      std::string_view label, const Work& work,
+                                      const StagingCopy& staging_copy) {
+  RequestSlot& slot = take_slot();
+  slot.sequence_number = ++num_submitted;
   slot.work = work;
   slot.by_nccl = false;
-  slot.passage = passage;
+  slot.staging_copy = staging_copy;
   slot.label = label;
   slot.group = &group_of(ranks, form);
-  slot.in_order = !std::holds_alternative<Send>(work) && !std::holds_alternative<Receive>(work);
+  slot.is_collective =
+      !std::holds_alternative<Send>(work) && !std::holds_alternative<Receive>(work);
   slot.tag = tag;
   slot.under_way = false;
-  slot.arrived = false;
-  slot.passage.depart();
-  if (passage.staged()) staged.push_back(&slot);
-  const Ticket ticket = ++slot.uses << slot_bits | slot.number;
+  slot.copy_back_enqueued = false;
+  slot.staging_copy.enqueue_copy_out();
+  if (staging_copy.staged()) staged.push_back(&slot);
+  const Request request = ++slot.uses << slot_bits | slot.number;
   {
     const std::lock_guard lock(mutex);
-    slot.ticket = ticket;
-    coming.push(slot);
+    slot.request = request;
+    submitted.push(slot);
     ++pending;
   }
-  if (drive == Drive::thread)
+  if (progress_mode == ProgressMode::thread)
     wake.notify_one();
   else
-    drive_once();
-  return ticket;
+    make_progress();
+  return request;
 }
 
 Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& group) const {
@@ -107,36 +109,36 @@ Nccl::Channel* Engine::State::channel_of(const void* place, const Communicator& 
              : nccl->channel_of(group, from, to, tag);
 }
 
-Engine::Ticket Engine::State::ask(Nccl::Channel& channel, std::string_view label,
-                                  const Work& work) {
+Engine::Request Engine::State::submit(Nccl::Channel& channel, std::string_view label,
+                                      const Work& work) {
   retire_enqueued();
-  Slot& slot = take_slot();
-  slot.turn = ++requests;
+  RequestSlot& slot = take_slot();
+  slot.sequence_number = ++num_submitted;
   slot.work = work;
   slot.by_nccl = true;
-  slot.passage = {};
+  slot.staging_copy = {};
   slot.label = label;
-  slot.bytes_by_nccl = plan.bytes_sent();
+  slot.nccl_bytes_sent = call_list.bytes_sent();
   slot.under_way = false;
-  slot.arrived = false;
-  if (!slot.passed_when) slot.passed_when.emplace(nccl->compute().device);
-  const Ticket ticket = ++slot.uses << slot_bits | slot.number;
+  slot.copy_back_enqueued = false;
+  if (!slot.nccl_done) slot.nccl_done.emplace(nccl->compute().device);
+  const Request request = ++slot.uses << slot_bits | slot.number;
   {
     const std::lock_guard lock(mutex);
-    slot.ticket = ticket;  // from here on describe() shows it, should NCCL stand still
+    slot.request = request;  // from here on describe() shows it, should NCCL stand still
   }
   enqueued.push_back(&slot);
-  nccl->enqueue(channel, plan, *slot.passed_when);
+  nccl->enqueue(channel, call_list, *slot.nccl_done);
   slot.under_way = true;
-  return ticket;
+  return request;
 }
 
 void Engine::State::retire_enqueued() {
-  std::erase_if(enqueued, [&](Slot* slot) {
-    if (!slot->passed_when->is_done()) return false;
+  std::erase_if(enqueued, [&](RequestSlot* slot) {
+    if (!slot->nccl_done->is_done()) return false;
     {
       const std::lock_guard lock(mutex);
-      bytes_sent += slot->bytes_by_nccl;
+      bytes_sent += slot->nccl_bytes_sent;
     }
     free_slot(*slot);
     return true;
@@ -148,12 +150,12 @@ void Engine::State::progress() {
     nccl->check();
     retire_enqueued();
   }
-  if (drive == Drive::polled) drive_once();
+  if (progress_mode == ProgressMode::polled) make_progress();
 }
 
 /// One look at all that is under way; true where something ended. By the holder of `driving`, or
 /// where there is no other thread.
-bool Engine::State::drive_once() {
+bool Engine::State::make_progress() {
   if (error) std::rethrow_exception(error);
   if (pending == 0) return false;
   try {
@@ -168,61 +170,65 @@ bool Engine::State::advance() {
   List newest;
   {
     const std::lock_guard lock(mutex);
-    std::swap(newest, coming);
+    std::swap(newest, submitted);
   }
   while (!newest.empty()) {
-    Slot& slot = newest.pop();
+    RequestSlot& slot = newest.pop();
     Group& group = *slot.group;
     if (std::holds_alternative<Receive>(*slot.work)) {
       begin(slot);
       continue;
     }
-    if (group.sums.empty() && group.sends.empty()) to_start.push_back(&group);
-    (slot.in_order ? group.sums : group.sends).push(slot);
+    if (group.waiting_collectives.empty() && group.waiting_sends.empty())
+      groups_to_start.push_back(&group);
+    (slot.is_collective ? group.waiting_collectives : group.waiting_sends).push(slot);
   }
-  start();
+  start_waiting();
   List done;
-  std::erase_if(under_way, [&](Slot* slot) {
+  std::erase_if(under_way, [&](RequestSlot* slot) {
     const bool ended = advance(*slot);
     if (ended) done.push(*slot);
     return ended;
   });
   if (done.empty()) return false;
-  for (Slot* slot = done.first; slot != nullptr; slot = slot->next)
-    slot->group->under_way -= slot->in_order;
+  for (RequestSlot* slot = done.first; slot != nullptr; slot = slot->next)
+    slot->group->started_collectives -= slot->is_collective;
   retire(done);
-  start();
+  start_waiting();
   return true;
 }
 
 /// What is on its way from a device holds back what its group was asked for later, also on host
 /// memory: MPI matches a group's sums, and messages of one tag, by the order of the calls.
-void Engine::State::start() {
-  std::erase_if(to_start, [&](Group* group) {
-    while (!group->sums.empty() && group->under_way < window && group->sums.first->passage.ready())
-      begin(group->sums.pop());
-    while (!group->sends.empty() && group->sends.first->passage.ready()) begin(group->sends.pop());
-    return group->sums.empty() && group->sends.empty();
+void Engine::State::start_waiting() {
+  std::erase_if(groups_to_start, [&](Group* group) {
+    while (!group->waiting_collectives.empty() &&
+           group->started_collectives < max_started_collectives &&
+           group->waiting_collectives.first->staging_copy.is_ready())
+      begin(group->waiting_collectives.pop());
+    while (!group->waiting_sends.empty() && group->waiting_sends.first->staging_copy.is_ready())
+      begin(group->waiting_sends.pop());
+    return group->waiting_collectives.empty() && group->waiting_sends.empty();
   });
 }
 
-void Engine::State::begin(Slot& slot) {
+void Engine::State::begin(RequestSlot& slot) {
   under_way.push_back(&slot);
   slot.under_way = true;
-  slot.begun = monotonic_seconds();
-  slot.group->under_way += slot.in_order;
-  slot.calls.begin(*slot.group->form, slot.tag, longest);
+  slot.begin_seconds = monotonic_seconds();
+  slot.group->started_collectives += slot.is_collective;
+  slot.calls.begin(*slot.group->implementation, slot.tag, max_call_count);
   slot.step = 0;
   slot.steps = std::visit([](const auto& work) { return work.steps(); }, *slot.work);
   std::visit([&](const auto& work) { work.post(slot.calls, 0); }, *slot.work);
 }
 
 /// Goes on where a step has ended; true when all is done.
-bool Engine::State::advance(Slot& slot) {
-  while (slot.calls.ended()) {
+bool Engine::State::advance(RequestSlot& slot) {
+  while (slot.calls.all_done()) {
     std::visit([&](const auto& work) { work.complete(slot.calls, slot.step); }, *slot.work);
     if (++slot.step == slot.steps) {
-      slot.passage.arrive();
+      slot.staging_copy.enqueue_copy_in();
       return true;
     }
     std::visit([&](const auto& work) { work.post(slot.calls, slot.step); }, *slot.work);
@@ -233,27 +239,27 @@ bool Engine::State::advance(Slot& slot) {
 void Engine::State::retire(List done) {
   const std::lock_guard lock(mutex);
   while (!done.empty()) {
-    Slot& slot = done.pop();
+    RequestSlot& slot = done.pop();
     bytes_sent += slot.calls.bytes_sent();
-    if (spans_kept) spans.push_back({slot.label, slot.begun, monotonic_seconds()});
-    if (slot.passage.staged()) {
-      slot.arrived = true;
+    if (records_spans) spans.push_back({slot.label, slot.begin_seconds, monotonic_seconds()});
+    if (slot.staging_copy.staged()) {
+      slot.copy_back_enqueued = true;
     } else {
-      slot.ticket = 0;
+      slot.request = 0;
       free.push(slot);
     }
     --pending;
   }
 }
 
-void Engine::State::join(Slot& slot) {
-  slot.passage.join();
+void Engine::State::finish_staged(RequestSlot& slot) {
+  slot.staging_copy.finish();
   free_slot(slot);
 }
 
-void Engine::State::free_slot(Slot& slot) {
+void Engine::State::free_slot(RequestSlot& slot) {
   const std::lock_guard lock(mutex);
-  slot.ticket = 0;
+  slot.request = 0;
   free.push(slot);
 }
 
@@ -262,12 +268,12 @@ void Engine::State::run() {
     {
       std::unique_lock lock(mutex);
       if (pending == 0) idle = 0;
-      wake.wait(lock, [&] { return stopping || (pending > 0 && !main_drives); });
+      wake.wait(lock, [&] { return stopping || (pending > 0 && !main_is_waiting); });
       if (stopping) return;
     }
     try {
-      const std::lock_guard driver(driving);
-      if (drive_once())
+      const std::lock_guard driver(progress_mutex);
+      if (make_progress())
         idle = 0;
       else
         ++idle;
@@ -284,11 +290,11 @@ template <class Done>
 void Engine::State::wait_until(Done&& done) {
   if (done()) return;
   const double begin = monotonic_seconds();
-  main_drives = true;
+  main_is_waiting = true;
   {
-    const std::lock_guard driver(driving);
+    const std::lock_guard driver(progress_mutex);
     for (int idle = 0; !done();) {
-      if (drive_once())
+      if (make_progress())
         idle = 0;
       else
         pause(idle++);
@@ -296,26 +302,26 @@ void Engine::State::wait_until(Done&& done) {
   }
   {
     const std::lock_guard lock(mutex);
-    main_drives = false;
+    main_is_waiting = false;
   }
   wake.notify_one();
   waited_seconds += monotonic_seconds() - begin;
 }
 
-void Engine::State::wait(Ticket ticket) {
-  Slot& slot = slots[ticket & ((Ticket{1} << slot_bits) - 1)];
-  if (ticket != 0 && slot.ticket == ticket && slot.by_nccl) {
+void Engine::State::wait(Request request) {
+  RequestSlot& slot = slots[request & ((Request{1} << slot_bits) - 1)];
+  if (request != 0 && slot.request == request && slot.by_nccl) {
     nccl->check();
-    slot.passed_when->delay(nccl->compute());
+    slot.nccl_done->delay(nccl->compute());
     return retire_enqueued();
   }
   // What the compute stream was asked for behind the request is worked on while the host waits.
   if (staging != nullptr && staging->compute().graphs != nullptr)
     staging->compute().graphs->flush();
-  wait_until([&] { return ticket == 0 || slot.ticket != ticket || slot.arrived; });
-  if (ticket == 0 || slot.ticket != ticket) return;
+  wait_until([&] { return request == 0 || slot.request != request || slot.copy_back_enqueued; });
+  if (request == 0 || slot.request != request) return;
   std::erase(staged, &slot);
-  join(slot);
+  finish_staged(slot);
 }
 
 void Engine::State::quiesce() {
@@ -324,7 +330,7 @@ void Engine::State::quiesce() {
     nccl->check();
     retire_enqueued();
   }
-  for (Slot* slot : staged) join(*slot);
+  for (RequestSlot* slot : staged) finish_staged(*slot);
   staged.clear();
 }
 

@@ -29,44 +29,46 @@ namespace trireme::comm {
 /// of `driving`: the main one where it waits, else the engine's own; without it, the main one
 /// whenever it calls. What both touch is guarded by `mutex`, or atomic.
 struct Engine::State {
-  using Work = std::variant<AllReduce, ReduceScatter, WiredSum, AllGather, Send, Receive>;
+  using Work = std::variant<AllReduce, ReduceScatter, Bfloat16Sum, AllGather, Send, Receive>;
   struct Group;
 
-  struct Slot {
-    explicit Slot(std::size_t number_in) : number(number_in) {}
+  struct RequestSlot {
+    explicit RequestSlot(std::size_t number_in) : number(number_in) {}
 
     const std::size_t number;
-    std::uint64_t uses = 0, turn = 0;  // how often it was used; which request of the engine this is
-    std::atomic<Ticket> ticket{
+    std::uint64_t uses = 0, sequence_number =
+                                0;  // how often it was used; which request of the engine this is
+    std::atomic<Request> request{
         0};  // 0: free. A ticket is (use, number of the slot): it is done once another stands here
     std::atomic<bool> under_way{false};
-    std::atomic<bool> arrived{false};  // staged: what comes in is on its way, and the slot is free
-                                       // once the main thread has waited for it
+    std::atomic<bool> copy_back_enqueued{
+        false};  // staged: what comes in is on its way, and the slot is free
+                 // once the main thread has waited for it
     std::optional<Work> work;
-    Passage passage;
+    StagingCopy staging_copy;
     bool by_nccl = false;
     std::string_view label;
     Group* group = nullptr;
-    bool in_order = false;  // a sum or gather: few are under way at once
+    bool is_collective = false;  // a sum or gather: few are under way at once
     int tag = 0, step = 0, steps = 0;
-    double begun = 0;  // monotonic_seconds()
+    double begin_seconds = 0;  // monotonic_seconds()
     MpiCalls calls;
-    std::optional<Event> passed_when;  // by NCCL: its end, recorded anew by each request that
-                                       // stands here, and what it sends
-    double bytes_by_nccl = 0;
-    Slot* next = nullptr;  // in the one list in which it stands
+    std::optional<Event> nccl_done;  // by NCCL: its end, recorded anew by each request that
+                                     // stands here, and what it sends
+    double nccl_bytes_sent = 0;
+    RequestSlot* next = nullptr;  // in the one list in which it stands
   };
 
   struct List {
-    Slot *first = nullptr, *last = nullptr;
+    RequestSlot *first = nullptr, *last = nullptr;
     bool empty() const { return first == nullptr; }
-    void push(Slot& slot) {
+    void push(RequestSlot& slot) {
       slot.next = nullptr;
       (empty() ? first : last->next) = &slot;
       last = &slot;
     }
-    Slot& pop() {
-      Slot& slot = *first;
+    RequestSlot& pop() {
+      RequestSlot& slot = *first;
       first = slot.next;
       return slot;
     }
@@ -74,18 +76,18 @@ struct Engine::State {
 
   struct Group {
     Communicator ranks;  // keeps it alive
-    MpiForm* form = nullptr;
-    List sums, sends;   // not started: sums and gathers, and what is sent, which start in the order
-                        // asked for
-    int under_way = 0;  // of those in order
+    MpiCommunicator* implementation = nullptr;
+    List waiting_collectives, waiting_sends;  // not started: sums and gathers, and what is sent,
+                                              // which start in the order asked for
+    int started_collectives = 0;  // of those in order
   };
 
-  State(Drive drive_in, std::int64_t longest_in);
+  State(ProgressMode progress_mode_in, std::int64_t max_call_count_in);
 
-  Ticket ask(const Communicator& ranks, MpiForm& form, int tag, std::string_view label,
-             const Work& work, const Passage& passage);
+  Request submit(const Communicator& ranks, MpiCommunicator& form, int tag, std::string_view label,
+                 const Work& work, const StagingCopy& staging_copy);
   /// The same by NCCL, of what stands in `plan`.
-  Ticket ask(Nccl::Channel& channel, std::string_view label, const Work& work);
+  Request submit(Nccl::Channel& channel, std::string_view label, const Work& work);
   /// By which a request on memory at `place` goes; null: by MPI.
   Nccl::Channel* channel_of(const void* place, const Communicator& group) const;
   Nccl::Channel* channel_of(const void* place, const Communicator& group, int from, int to,
@@ -94,56 +96,56 @@ struct Engine::State {
   Stream stream_of(const void* place) const;
   /// The way for memory at `place`: for `parts` pieces that are `bytes` together, where it is a
   /// device's.
-  Passage passage_of(const void* place, std::size_t bytes, std::size_t parts);
+  StagingCopy staging_for(const void* place, std::size_t bytes, std::size_t parts);
   /// Until the request is done, and for what the compute stream is given from now on, its memory is
   /// there.
-  void wait(Ticket ticket);
+  void wait(Request request);
   void quiesce();
   void progress();
   /// Frees the slots of what NCCL has done.
   void retire_enqueued();
   void run();
-  bool drive_once();
+  bool make_progress();
 
-  const Drive drive;
-  const std::int64_t longest;
-  std::deque<Slot> slots;    // grown by the main thread, under the mutex
-  std::deque<Group> groups;  // looked through by the main thread alone
-  std::uint64_t requests = 0;
+  const ProgressMode progress_mode;
+  const std::int64_t max_call_count;
+  std::deque<RequestSlot> slots;  // grown by the main thread, under the mutex
+  std::deque<Group> groups;       // looked through by the main thread alone
+  std::uint64_t num_submitted = 0;
   double waited_seconds = 0;
   std::unique_ptr<Staging> staging;  // null: no device is served
   std::unique_ptr<Nccl> nccl;        // null: nothing is connected
-  std::string why_unregistered;
-  Plan plan;
-  std::vector<Slot*> staged;    // asked for and not waited for
-  std::vector<Slot*> enqueued;  // by NCCL, and not done. All these are the main thread's
+  std::string registration_error;
+  CallList call_list;
+  std::vector<RequestSlot*> staged;    // asked for and not waited for
+  std::vector<RequestSlot*> enqueued;  // by NCCL, and not done. All these are the main thread's
 
-  std::mutex driving;
-  std::vector<Slot*> under_way;  // in the order of their start
-  std::vector<Group*> to_start;  // groups with something that is not started
-  std::exception_ptr error;      // whoever drove met it: nothing moves any more
+  std::mutex progress_mutex;
+  std::vector<RequestSlot*> under_way;  // in the order of their start
+  std::vector<Group*> groups_to_start;  // groups with something that is not started
+  std::exception_ptr error;             // whoever drove met it: nothing moves any more
 
   mutable std::mutex mutex;
   std::condition_variable wake;
-  List free, coming;
+  List free, submitted;
   double bytes_sent = 0;
   std::vector<Span> spans;
-  bool spans_kept = false;
+  bool records_spans = false;
   bool stopping = false;
   std::atomic<std::int64_t> pending{0};
-  std::atomic<bool> main_drives{false};
+  std::atomic<bool> main_is_waiting{false};
   std::thread thread;
 
  private:
-  Slot& take_slot();
-  Group& group_of(const Communicator& ranks, MpiForm& form);
+  RequestSlot& take_slot();
+  Group& group_of(const Communicator& ranks, MpiCommunicator& form);
   bool advance();
-  bool advance(Slot& slot);
-  void start();
-  void begin(Slot& slot);
+  bool advance(RequestSlot& slot);
+  void start_waiting();
+  void begin(RequestSlot& slot);
   void retire(List done);
-  void join(Slot& slot);
-  void free_slot(Slot& slot);
+  void finish_staged(RequestSlot& slot);
+  void free_slot(RequestSlot& slot);
   template <class Done>
   void wait_until(Done&& done);
 };

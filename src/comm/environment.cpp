@@ -26,35 +26,39 @@ namespace {
 // How long MPI_Abort may take before the process goes by itself.
 constexpr unsigned abort_seconds = 10;
 // Looks at the launcher, ten a second, before it is ended, and before that is done by force.
-constexpr int launcher_looks = 100, launcher_looks_at_most = 130;
+constexpr int polls_before_terminate = 100, polls_before_kill = 130;
 
-const char* variable(const char* name) {
+const char* environment_variable(const char* name) {
   const char* value = std::getenv(name);
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
-int number(const char* name) { return variable(name) == nullptr ? 0 : std::atoi(variable(name)); }
+int integer_variable(const char* name) {
+  return environment_variable(name) == nullptr ? 0 : std::atoi(environment_variable(name));
+}
 
 /// How this process was started, by the variables that launchers leave.
 struct Launch {
-  bool by_launcher = false;  ///< mpirun, mpiexec or srun with PMI: MPI can find its peers
-  bool slurm_step = false;   ///< a task of srun
-  int tasks = 1;             ///< what the launcher says it started
+  bool has_pmi = false;     ///< mpirun, mpiexec or srun with PMI: MPI can find its peers
+  bool slurm_step = false;  ///< a task of srun
+  int tasks = 1;            ///< what the launcher says it started
 };
 
-Launch find_launch() {
+Launch detect_launch() {
   Launch launch;
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK"})
-    launch.by_launcher |= variable(name) != nullptr;
-  launch.slurm_step = variable("SLURM_STEP_ID") != nullptr && variable("SLURM_PROCID") != nullptr;
+    launch.has_pmi |= environment_variable(name) != nullptr;
+  launch.slurm_step = environment_variable("SLURM_STEP_ID") != nullptr &&
+                      environment_variable("SLURM_PROCID") != nullptr;
   // mpirun in a job leaves Slurm's own counts standing beside its own: its own rule.
-  if (variable("OMPI_COMM_WORLD_SIZE") != nullptr)
-    launch.tasks = number("OMPI_COMM_WORLD_SIZE");
-  else if (variable("PMI_SIZE") != nullptr)
-    launch.tasks = number("PMI_SIZE");
+  if (environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr)
+    launch.tasks = integer_variable("OMPI_COMM_WORLD_SIZE");
+  else if (environment_variable("PMI_SIZE") != nullptr)
+    launch.tasks = integer_variable("PMI_SIZE");
   else if (launch.slurm_step)
-    launch.tasks = number(variable("SLURM_STEP_NUM_TASKS") != nullptr ? "SLURM_STEP_NUM_TASKS"
-                                                                      : "SLURM_NTASKS");
+    launch.tasks = integer_variable(environment_variable("SLURM_STEP_NUM_TASKS") != nullptr
+                                        ? "SLURM_STEP_NUM_TASKS"
+                                        : "SLURM_NTASKS");
   return launch;
 }
 
@@ -78,7 +82,7 @@ void end_launcher_later(pid_t process) {
   const std::string script = fmt::format(
       "i=0; while kill -0 $0; do i=$((i + 1)); case $i in {}) kill $0 ;; {}) kill -9 $0; exit ;; "
       "esac; sleep 0.1; done",
-      launcher_looks, launcher_looks_at_most);
+      polls_before_terminate, polls_before_kill);
   const std::string launcher = std::to_string(process);
   std::string sh = "sh", option = "-c", body = script, pid = launcher;
   char* words[] = {sh.data(), option.data(), body.data(), pid.data(), nullptr};
@@ -98,7 +102,7 @@ void end_launcher_later(pid_t process) {
 /// Many processes that each believe to be alone would write one run folder: refused.
 void validate_world(const Launch& launch, int world_size) {
   if (world_size > 1 || launch.tasks <= 1) return;
-  validate(!launch.slurm_step || variable("OMPI_COMM_WORLD_SIZE") != nullptr,
+  validate(!launch.slurm_step || environment_variable("OMPI_COMM_WORLD_SIZE") != nullptr,
            "srun started {} tasks, but MPI sees a world of one: each would train by itself. This "
            "MPI was not told of its peers: `srun --mpi=list` "
            "shows the kinds that this Slurm has; take the one that the MPI library was built for, "
@@ -114,12 +118,12 @@ void validate_world(const Launch& launch, int world_size) {
 
 Environment::Environment() : host_(host_name()) {
   std::signal(SIGPIPE, SIG_IGN);
-  const Launch launch = find_launch();
+  const Launch launch = detect_launch();
 #if defined(OPEN_MPI)
   // Under srun without PMI, Open MPI ends the process from within MPI_Init.
-  const bool startable = launch.by_launcher;
+  const bool startable = launch.has_pmi;
 #else
-  const bool startable = launch.by_launcher || (launch.slurm_step && launch.tasks > 1);
+  const bool startable = launch.has_pmi || (launch.slurm_step && launch.tasks > 1);
 #endif
   if (!startable) {
     validate_world(launch, 1);
@@ -128,10 +132,10 @@ Environment::Environment() : host_(host_name()) {
   int granted = MPI_THREAD_SINGLE;
   mpi_try(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &granted), "MPI_Init_thread");
   initialized_ = true;
-  launcher_ = launcher_process().value_or(0);
-  threads_ = granted == MPI_THREAD_MULTIPLE;
+  launcher_pid_ = launcher_process().value_or(0);
+  thread_multiple_ = granted == MPI_THREAD_MULTIPLE;
   mpi_try(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
-  world_ = Communicator(MpiForm::duplicate(MPI_COMM_WORLD));
+  world_ = Communicator(MpiCommunicator::duplicate(MPI_COMM_WORLD));
   validate_world(launch, world_.size());
   MPI_Comm host = MPI_COMM_NULL;
   mpi_try(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, world_.rank(), MPI_INFO_NULL,
@@ -146,7 +150,9 @@ Environment::Environment() : host_(host_name()) {
 // unwinds alone would wait here for ever.
 Environment::~Environment() = default;
 
-bool Environment::launcher_gone() const { return launcher_ != 0 && ::getppid() != launcher_; }
+bool Environment::launcher_gone() const {
+  return launcher_pid_ != 0 && ::getppid() != launcher_pid_;
+}
 
 std::string Environment::library() const {
   if (!initialized_) return "none";
@@ -158,7 +164,7 @@ std::string Environment::library() const {
       version.substr(0, version.find_first_of(",\n")));  // the rest is package and build
 }
 
-void Environment::leave(ExitCode code) {
+void Environment::finalize_and_exit(ExitCode code) {
   std::fflush(stdout);  // before any rank is gone: newer launchers end the others once one leaves
                         // with a code
   if (initialized_) {
@@ -179,9 +185,9 @@ void Environment::abort(ExitCode code) {
   std::fflush(nullptr);
   if (initialized_) {
     const bool task_of_srun =
-        find_launch().slurm_step &&
-        variable("OMPI_COMM_WORLD_SIZE") == nullptr;  // Slurm itself looks after lost nodes
-    if (!task_of_srun && launcher_ != 0 && !launcher_gone()) end_launcher_later(launcher_);
+        detect_launch().slurm_step && environment_variable("OMPI_COMM_WORLD_SIZE") ==
+                                          nullptr;  // Slurm itself looks after lost nodes
+    if (!task_of_srun && launcher_pid_ != 0 && !launcher_gone()) end_launcher_later(launcher_pid_);
     try {
       std::thread([code] {
         std::this_thread::sleep_for(std::chrono::seconds(abort_seconds));

@@ -13,11 +13,11 @@ namespace trireme::comm {
 enum class Element : std::uint8_t { float64, int64, uint64 };
 
 /// A form of communicator: what the calls of Communicator do.
-struct Communicator::Form {
-  Form(int rank_in, int size_in) : rank(rank_in), size(size_in) {}
-  virtual ~Form() = default;
-  Form(const Form&) = delete;
-  Form& operator=(const Form&) = delete;
+struct Communicator::Implementation {
+  Implementation(int rank_in, int size_in) : rank(rank_in), size(size_in) {}
+  virtual ~Implementation() = default;
+  Implementation(const Implementation&) = delete;
+  Implementation& operator=(const Implementation&) = delete;
 
   virtual void barrier() = 0;
   virtual void broadcast(std::span<std::byte> data, int root) = 0;
@@ -26,7 +26,7 @@ struct Communicator::Form {
   virtual void send(std::span<const std::byte> data, int to, int tag) = 0;
   virtual void receive(std::span<std::byte> data, int from, int tag) = 0;
   /// Null for a rank with a negative colour.
-  virtual std::shared_ptr<Form> split(int color, int key) = 0;
+  virtual std::shared_ptr<Implementation> split(int color, int key) = 0;
   virtual const void* mpi_handle() const { return nullptr; }
 
   const int rank, size;

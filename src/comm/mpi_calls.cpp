@@ -8,40 +8,40 @@ namespace trireme::comm {
 namespace {
 
 // A message each way is what a step mostly has; memory grows once where pieces make it more.
-constexpr std::size_t usual = 4;
+constexpr std::size_t initial_capacity = 4;
 constexpr std::int64_t not_receiving = -1;
 
 /// Calls piece(begin, count) for [0, all) in pieces that MPI can count.
 template <class Piece>
-void in_pieces(std::int64_t all, std::int64_t longest, Piece&& piece) {
-  for (std::int64_t begin = 0; begin < all; begin += longest)
-    piece(begin, static_cast<int>(std::min(longest, all - begin)));
+void for_each_piece(std::int64_t all, std::int64_t max_count, Piece&& piece) {
+  for (std::int64_t begin = 0; begin < all; begin += max_count)
+    piece(begin, static_cast<int>(std::min(max_count, all - begin)));
 }
 
 }  // namespace
 
 MpiCalls::MpiCalls() {
-  requests_.reserve(usual);
-  statuses_.reserve(usual);
-  due_.reserve(usual);
+  requests_.reserve(initial_capacity);
+  statuses_.reserve(initial_capacity);
+  expected_bytes_.reserve(initial_capacity);
 }
 
-void MpiCalls::begin(const MpiForm& group, int tag, std::int64_t longest) {
+void MpiCalls::begin(const MpiCommunicator& group, int tag, std::int64_t max_count) {
   TRIREME_EXPECT(requests_.empty());
   group_ = &group;
   tag_ = tag;
-  longest_ = longest;
+  max_count_ = max_count;
   bytes_sent_ = 0;
 }
 
-MPI_Request& MpiCalls::add_request(std::int64_t due) {
-  due_.push_back(due);
+MPI_Request& MpiCalls::add_request(std::int64_t expected_bytes) {
+  expected_bytes_.push_back(expected_bytes);
   statuses_.emplace_back();
   return requests_.emplace_back(MPI_REQUEST_NULL);
 }
 
 void MpiCalls::send(std::span<const std::byte> data, int to) {
-  in_pieces(std::ssize(data), longest_, [&](std::int64_t begin, int count) {
+  for_each_piece(std::ssize(data), max_count_, [&](std::int64_t begin, int count) {
     mpi_try(MPI_Isend(data.data() + begin, count, MPI_BYTE, to, tag_, group_->engine,
                       &add_request(not_receiving)),
             "MPI_Isend");
@@ -50,7 +50,7 @@ void MpiCalls::send(std::span<const std::byte> data, int to) {
 }
 
 void MpiCalls::receive(std::span<std::byte> data, int from) {
-  in_pieces(std::ssize(data), longest_, [&](std::int64_t begin, int count) {
+  for_each_piece(std::ssize(data), max_count_, [&](std::int64_t begin, int count) {
     mpi_try(MPI_Irecv(data.data() + begin, count, MPI_BYTE, from, tag_, group_->engine,
                       &add_request(count)),
             "MPI_Irecv");
@@ -58,7 +58,7 @@ void MpiCalls::receive(std::span<std::byte> data, int from) {
 }
 
 void MpiCalls::all_reduce(float* data, std::int64_t count) {
-  in_pieces(count, longest_, [&](std::int64_t begin, int elements) {
+  for_each_piece(count, max_count_, [&](std::int64_t begin, int elements) {
     mpi_try(MPI_Iallreduce(MPI_IN_PLACE, data + begin, elements, MPI_FLOAT, MPI_SUM, group_->engine,
                            &add_request(not_receiving)),
             "MPI_Iallreduce");
@@ -87,7 +87,7 @@ void MpiCalls::widen(const BFloat16* from, float* to, std::int64_t count) {
   for (std::int64_t i = 0; i < count; ++i) to[i] = to_float(from[i]);
 }
 
-bool MpiCalls::ended() {
+bool MpiCalls::all_done() {
   int all = 0;
   const int code =
       MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, statuses_.data());
@@ -97,17 +97,17 @@ bool MpiCalls::ended() {
   }
   mpi_try(code, "MPI_Testall");
   if (all == 0) return false;
-  for (std::size_t i = 0; i < due_.size(); ++i) {
-    if (due_[i] == not_receiving) continue;
+  for (std::size_t i = 0; i < expected_bytes_.size(); ++i) {
+    if (expected_bytes_[i] == not_receiving) continue;
     int bytes = 0;
     mpi_try(MPI_Get_count(&statuses_[i], MPI_BYTE, &bytes), "MPI_Get_count");
-    ensure(bytes == due_[i],
+    ensure(bytes == expected_bytes_[i],
            "a message of {} bytes came from rank {} with tag {} where {} were due", bytes,
-           statuses_[i].MPI_SOURCE, statuses_[i].MPI_TAG, due_[i]);
+           statuses_[i].MPI_SOURCE, statuses_[i].MPI_TAG, expected_bytes_[i]);
   }
   requests_.clear();
   statuses_.clear();
-  due_.clear();
+  expected_bytes_.clear();
   return true;
 }
 

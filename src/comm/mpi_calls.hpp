@@ -20,7 +20,7 @@ class MpiCalls final : public Calls {
   MpiCalls();
   /// A request begins: on this group, its messages under this tag. `longest`: bytes of a message,
   /// elements of a sum.
-  void begin(const MpiForm& group, int tag, std::int64_t longest);
+  void begin(const MpiCommunicator& group, int tag, std::int64_t max_count);
 
   using Calls::receive;
   using Calls::send;
@@ -35,21 +35,21 @@ class MpiCalls final : public Calls {
 
   /// Whether all of them have ended. Throws Failure where MPI failed, or a message was of another
   /// length.
-  bool ended();
+  bool all_done();
   /// Bytes that the request sent so far (MPI's own sum: as a ring would).
   double bytes_sent() const { return bytes_sent_; }
 
  private:
   /// `due`: the bytes that must come; not_receiving for other calls.
-  MPI_Request& add_request(std::int64_t due);
+  MPI_Request& add_request(std::int64_t expected_bytes);
 
-  const MpiForm* group_ = nullptr;
+  const MpiCommunicator* group_ = nullptr;
   int tag_ = 0;
-  std::int64_t longest_ = 0;
+  std::int64_t max_count_ = 0;
   double bytes_sent_ = 0;
   std::vector<MPI_Request> requests_;
   std::vector<MPI_Status> statuses_;
-  std::vector<std::int64_t> due_;
+  std::vector<std::int64_t> expected_bytes_;
 };
 
 }  // namespace trireme::comm

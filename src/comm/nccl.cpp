@@ -32,7 +32,7 @@ constexpr double connect_seconds = 600;
 constexpr double abort_seconds = 10;
 // Thread blocks of a communicator's kernels. Those of a rank's communicators (mostly under eight)
 // fit on a device side by side.
-constexpr int most_blocks = 16;
+constexpr int max_blocks = 16;
 
 void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 
@@ -50,24 +50,24 @@ struct Nccl::Channel {
 struct Nccl::State {
   explicit State(const Stream& compute_in)
       : compute(compute_in),
-        asked(compute_in.device),
-        first(compute_in.device, 4096, "NCCL: a first exchange") {}
+        submitted(compute_in.device),
+        first_exchange_buffer(compute_in.device, 4096, "NCCL: a first exchange") {}
 
-  void make(Channel& channel, const ncclUniqueId& id, int rank, int size,
-            const Plan& first_exchange);
-  void enqueue(Channel& channel, const Plan& plan);
-  void post(const Channel& channel, const Plan::Call& call);
-  void settle(const Channel& channel, double until);
-  void expect_before(double until);
-  void attempt(const Channel& channel, ncclResult_t result, const char* call);
+  void create(Channel& channel, const ncclUniqueId& id, int rank, int size,
+              const CallList& first_exchange);
+  void enqueue(Channel& channel, const CallList& plan);
+  void post(const Channel& channel, const CallList::Call& call);
+  void wait_until_enqueued(const Channel& channel, double until);
+  void check_deadline(double until);
+  void check_result(const Channel& channel, ncclResult_t result, const char* call);
   [[noreturn]] void fail(const Channel& channel, ncclResult_t result, const char* call);
   void abort();
 
   Stream compute;
-  Event asked;
-  Allocation first;
+  Event submitted;
+  Allocation first_exchange_buffer;
   std::deque<Channel> channels;
-  Plan plan;
+  CallList call_list;
   std::size_t registered_bytes = 0;
 };
 
@@ -102,11 +102,11 @@ void Nccl::State::fail(const Channel& channel, ncclResult_t result, const char* 
                             detail.empty() ? "" : ": ", detail));
 }
 
-void Nccl::State::attempt(const Channel& channel, ncclResult_t result, const char* call) {
+void Nccl::State::check_result(const Channel& channel, ncclResult_t result, const char* call) {
   if (result != ncclSuccess && result != ncclInProgress) fail(channel, result, call);
 }
 
-void Nccl::State::expect_before(double until) {
+void Nccl::State::check_deadline(double until) {
   if (monotonic_seconds() < until) return;
   abort();
   throw Failure(
@@ -117,102 +117,102 @@ void Nccl::State::expect_before(double until) {
 }
 
 /// Communicators do not block, so that an error is met: until what was called is on its stream.
-void Nccl::State::settle(const Channel& channel, double until) {
+void Nccl::State::wait_until_enqueued(const Channel& channel, double until) {
   for (;;) {
     ncclResult_t state = ncclSuccess;
-    attempt(channel, ncclCommGetAsyncError(channel.handle, &state), "ncclCommGetAsyncError");
+    check_result(channel, ncclCommGetAsyncError(channel.handle, &state), "ncclCommGetAsyncError");
     if (state == ncclSuccess) return;
     if (state != ncclInProgress) fail(channel, state, "NCCL");
-    expect_before(until);
+    check_deadline(until);
     pause();
   }
 }
 
-void Nccl::State::make(Channel& channel, const ncclUniqueId& id, int rank, int size,
-                       const Plan& first_exchange) {
+void Nccl::State::create(Channel& channel, const ncclUniqueId& id, int rank, int size,
+                         const CallList& first_exchange) {
   const double until = monotonic_seconds() + connect_seconds;
   const cudaError_t error = cudaSetDevice(compute.device.index);
   ensure(error == cudaSuccess, "CUDA: choosing the device: {}", cudaGetErrorString(error));
   channel.stream = OwnedStream(compute.device, OwnedStream::Priority::high);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  config.maxCTAs = most_blocks;
-  attempt(channel, ncclCommInitRankConfig(&channel.handle, size, id, rank, &config),
-          "ncclCommInitRankConfig");
-  settle(channel, until);
+  config.maxCTAs = max_blocks;
+  check_result(channel, ncclCommInitRankConfig(&channel.handle, size, id, rank, &config),
+               "ncclCommInitRankConfig");
+  wait_until_enqueued(channel, until);
   // NCCL opens connections when they are first used, by calls of both sides: now, and not in a
   // step, where one side may come late.
   enqueue(channel, first_exchange);
   Event done(compute.device);
   done.record(channel.stream);
   while (!done.is_done()) {
-    settle(channel, until);
-    expect_before(until);
+    wait_until_enqueued(channel, until);
+    check_deadline(until);
     pause();
   }
 }
 
-void Nccl::State::post(const Channel& channel, const Plan::Call& call) {
+void Nccl::State::post(const Channel& channel, const CallList::Call& call) {
   const auto stream = static_cast<cudaStream_t>(channel.stream.get().handle);
   const auto count = static_cast<std::size_t>(call.count);
   const ncclComm_t comm = channel.handle;
-  const ncclDataType_t summed = call.wired ? ncclBfloat16 : ncclFloat;
+  const ncclDataType_t summed = call.in_bfloat16 ? ncclBfloat16 : ncclFloat;
   switch (call.kind) {
-    case Plan::Kind::send:
-      return attempt(channel, ncclSend(call.from, count, ncclInt8, call.peer, comm, stream),
-                     "ncclSend");
-    case Plan::Kind::receive:
-      return attempt(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream),
-                     "ncclRecv");
-    case Plan::Kind::all_reduce:
-      return attempt(channel,
-                     ncclAllReduce(call.from, call.to, count, summed, ncclSum, comm, stream),
-                     "ncclAllReduce");
-    case Plan::Kind::reduce:
-      return attempt(
+    case CallList::Kind::send:
+      return check_result(channel, ncclSend(call.from, count, ncclInt8, call.peer, comm, stream),
+                          "ncclSend");
+    case CallList::Kind::receive:
+      return check_result(channel, ncclRecv(call.to, count, ncclInt8, call.peer, comm, stream),
+                          "ncclRecv");
+    case CallList::Kind::all_reduce:
+      return check_result(channel,
+                          ncclAllReduce(call.from, call.to, count, summed, ncclSum, comm, stream),
+                          "ncclAllReduce");
+    case CallList::Kind::reduce:
+      return check_result(
           channel, ncclReduce(call.from, call.to, count, summed, ncclSum, call.peer, comm, stream),
           "ncclReduce");
-    case Plan::Kind::reduce_scatter:
-      return attempt(channel,
-                     ncclReduceScatter(call.from, call.to, count, summed, ncclSum, comm, stream),
-                     "ncclReduceScatter");
-    case Plan::Kind::all_gather:
-      return attempt(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream),
-                     "ncclAllGather");
-    case Plan::Kind::broadcast:
-      return attempt(channel,
-                     ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream),
-                     "ncclBroadcast");
-    case Plan::Kind::add:
+    case CallList::Kind::reduce_scatter:
+      return check_result(
+          channel, ncclReduceScatter(call.from, call.to, count, summed, ncclSum, comm, stream),
+          "ncclReduceScatter");
+    case CallList::Kind::all_gather:
+      return check_result(channel, ncclAllGather(call.from, call.to, count, ncclInt8, comm, stream),
+                          "ncclAllGather");
+    case CallList::Kind::broadcast:
+      return check_result(
+          channel, ncclBroadcast(call.from, call.to, count, ncclInt8, call.peer, comm, stream),
+          "ncclBroadcast");
+    case CallList::Kind::add:
       return kernels::add(channel.stream, call.count, static_cast<const float*>(call.from),
                           static_cast<float*>(call.to));
-    case Plan::Kind::add_narrow:
+    case CallList::Kind::add_bfloat16:
       return kernels::add(channel.stream, call.count, static_cast<const BFloat16*>(call.from),
                           static_cast<float*>(call.to));
-    case Plan::Kind::narrow:
+    case CallList::Kind::narrow:
       return kernels::cast(channel.stream, call.count, static_cast<const float*>(call.from),
                            static_cast<BFloat16*>(call.to));
-    case Plan::Kind::widen:
+    case CallList::Kind::widen:
       return kernels::cast(channel.stream, call.count, static_cast<const BFloat16*>(call.from),
                            static_cast<float*>(call.to));
-    case Plan::Kind::copy:
+    case CallList::Kind::copy:
       return copy_bytes(channel.stream, call.to, call.from, count * sizeof(float));
-    case Plan::Kind::end: return;
+    case CallList::Kind::end_group: return;
   }
 }
 
-void Nccl::State::enqueue(Channel& channel, const Plan& plan) {
+void Nccl::State::enqueue(Channel& channel, const CallList& plan) {
   bool together = false;
-  for (const Plan::Call& call : plan.calls()) {
-    const bool of_nccl = !call.local();
-    if (call.kind == Plan::Kind::end) {
-      attempt(channel, ncclGroupEnd(), "ncclGroupEnd");
-      settle(channel, monotonic_seconds() + connect_seconds);
+  for (const CallList::Call& call : plan.calls()) {
+    const bool of_nccl = !call.is_local();
+    if (call.kind == CallList::Kind::end_group) {
+      check_result(channel, ncclGroupEnd(), "ncclGroupEnd");
+      wait_until_enqueued(channel, monotonic_seconds() + connect_seconds);
       together = false;
       continue;
     }
     TRIREME_EXPECT(of_nccl || !together);
-    if (of_nccl && !together) attempt(channel, ncclGroupStart(), "ncclGroupStart");
+    if (of_nccl && !together) check_result(channel, ncclGroupStart(), "ncclGroupStart");
     together = of_nccl;
     post(channel, call);
   }
@@ -240,49 +240,50 @@ void Nccl::connect(const Communicator& group) {
   together(group, [&] {
     Channel& channel = state_->channels.emplace_back();
     channel.group = group;
-    state_->plan.clear();
-    state_->plan.library_all_reduce({group.rank(), group.size()},
-                                    reinterpret_cast<float*>(state_->first.data()), 1);
-    state_->make(channel, id, group.rank(), group.size(), state_->plan);
+    state_->call_list.clear();
+    state_->call_list.record_library_all_reduce(
+        {group.rank(), group.size()},
+        reinterpret_cast<float*>(state_->first_exchange_buffer.data()), 1);
+    state_->create(channel, id, group.rank(), group.size(), state_->call_list);
   });
 }
 
-void Nccl::connect(const Communicator& group, std::span<const Engine::Lane> lanes) {
-  if (group.size() == 1 || lanes.empty()) return;
-  std::vector<ncclUniqueId> ids(lanes.size());
+void Nccl::connect(const Communicator& group, std::span<const Engine::MessageRoute> routes) {
+  if (group.size() == 1 || routes.empty()) return;
+  std::vector<ncclUniqueId> ids(routes.size());
   together(group, [&] {
-    for (std::size_t i = 0; i < lanes.size(); ++i) {
-      if (lanes[i].from != group.rank()) continue;
+    for (std::size_t i = 0; i < routes.size(); ++i) {
+      if (routes[i].from != group.rank()) continue;
       const ncclResult_t result = ncclGetUniqueId(&ids[i]);
       ensure(result == ncclSuccess, "ncclGetUniqueId failed: {}", ncclGetErrorString(result));
     }
   });
-  for (std::size_t i = 0; i < lanes.size(); ++i)
-    group.broadcast(std::as_writable_bytes(std::span(&ids[i], 1)), lanes[i].from);
+  for (std::size_t i = 0; i < routes.size(); ++i)
+    group.broadcast(std::as_writable_bytes(std::span(&ids[i], 1)), routes[i].from);
   group.barrier();
   // In one order on all ranks, so that none waits in a circle; those of even senders first, so that
   // neighbours do not wait in a chain.
-  std::vector<std::size_t> order(lanes.size());
+  std::vector<std::size_t> order(routes.size());
   for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_partition(order.begin(), order.end(),
-                        [&](std::size_t i) { return lanes[i].from % 2 == 0; });
+                        [&](std::size_t i) { return routes[i].from % 2 == 0; });
   together(group, [&] {
     for (const std::size_t i : order) {
-      const Engine::Lane& lane = lanes[i];
-      if (lane.from != group.rank() && lane.to != group.rank()) continue;
+      const Engine::MessageRoute& route = routes[i];
+      if (route.from != group.rank() && route.to != group.rank()) continue;
       Channel& channel = state_->channels.emplace_back();
       channel.group = group;
-      channel.from = lane.from;
-      channel.to = lane.to;
-      channel.tags = lane.tags;
-      state_->plan.clear();
-      const std::span<std::byte> byte(state_->first.data(), 1);
-      if (lane.from == group.rank())
-        state_->plan.send(byte, 1);
+      channel.from = route.from;
+      channel.to = route.to;
+      channel.tags = route.tags;
+      state_->call_list.clear();
+      const std::span<std::byte> byte(state_->first_exchange_buffer.data(), 1);
+      if (route.from == group.rank())
+        state_->call_list.send(byte, 1);
       else
-        state_->plan.receive(byte, 0);
-      state_->plan.end();
-      state_->make(channel, ids[i], lane.from == group.rank() ? 0 : 1, 2, state_->plan);
+        state_->call_list.receive(byte, 0);
+      state_->call_list.end_group();
+      state_->create(channel, ids[i], route.from == group.rank() ? 0 : 1, 2, state_->call_list);
     }
   });
 }
@@ -295,7 +296,7 @@ std::string Nccl::register_memory() {
       const ncclResult_t result =
           ncclCommRegister(channel.handle, memory.data(), memory.size(), &handle);
       if (result == ncclInProgress)
-        state_->settle(channel, monotonic_seconds() + connect_seconds);
+        state_->wait_until_enqueued(channel, monotonic_seconds() + connect_seconds);
       else if (result != ncclSuccess)
         return fmt::format("ncclCommRegister: {}", ncclGetErrorString(result));
       if (handle != nullptr) channel.registered.push_back(handle);
@@ -317,25 +318,26 @@ void Nccl::deregister_memory() {
 std::size_t Nccl::registered_bytes() const { return state_->registered_bytes; }
 
 Nccl::Channel* Nccl::channel_of(const Communicator& group) const {
-  const auto channel = std::find_if(
-      state_->channels.begin(), state_->channels.end(),
-      [&](const Channel& c) { return c.tags.empty() && &c.group.form() == &group.form(); });
+  const auto channel =
+      std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) {
+        return c.tags.empty() && &c.group.implementation() == &group.implementation();
+      });
   return channel == state_->channels.end() ? nullptr : &*channel;
 }
 
 Nccl::Channel* Nccl::channel_of(const Communicator& group, int from, int to, int tag) const {
   const auto channel =
       std::find_if(state_->channels.begin(), state_->channels.end(), [&](const Channel& c) {
-        return &c.group.form() == &group.form() && c.from == from && c.to == to &&
-               std::find(c.tags.begin(), c.tags.end(), tag) != c.tags.end();
+        return &c.group.implementation() == &group.implementation() && c.from == from &&
+               c.to == to && std::find(c.tags.begin(), c.tags.end(), tag) != c.tags.end();
       });
   return channel == state_->channels.end() ? nullptr : &*channel;
 }
 
-void Nccl::enqueue(Channel& channel, const Plan& plan, Event& done) {
+void Nccl::enqueue(Channel& channel, const CallList& plan, Event& done) {
   ensure(channel.handle != nullptr, "NCCL: an earlier request failed");
-  state_->asked.record(state_->compute);
-  state_->asked.delay(channel.stream);
+  state_->submitted.record(state_->compute);
+  state_->submitted.delay(channel.stream);
   state_->enqueue(channel, plan);
   done.record(channel.stream);
 }
@@ -344,9 +346,9 @@ void Nccl::check() {
   for (const Channel& channel : state_->channels) {
     if (channel.handle == nullptr) continue;
     ncclResult_t result = ncclSuccess;
-    state_->attempt(channel, ncclCommGetAsyncError(channel.handle, &result),
-                    "ncclCommGetAsyncError");
-    state_->attempt(channel, result, "NCCL");
+    state_->check_result(channel, ncclCommGetAsyncError(channel.handle, &result),
+                         "ncclCommGetAsyncError");
+    state_->check_result(channel, result, "NCCL");
   }
 }
 

@@ -40,7 +40,7 @@ class Nccl {
   /// ranks, where NCCL fails or a rank does not come in time.
   void connect(const Communicator& group);
   /// Collective over the group; makes its lanes, alike on all its ranks.
-  void connect(const Communicator& group, std::span<const Engine::Lane> lanes);
+  void connect(const Communicator& group, std::span<const Engine::MessageRoute> routes);
   /// Null where none was made.
   Channel* channel_of(const Communicator& group) const;
   Channel* channel_of(const Communicator& group, int from, int to, int tag) const;
@@ -58,7 +58,7 @@ class Nccl {
   const Stream& compute() const;
   /// After what the compute stream has been given so far; `done` stands for its end. In a lane the
   /// sender is rank 0 and the receiver 1.
-  void enqueue(Channel& channel, const Plan& plan, Event& done);
+  void enqueue(Channel& channel, const CallList& plan, Event& done);
   /// Throws Failure where NCCL met an error meanwhile; all communicators are ended then.
   void check();
 

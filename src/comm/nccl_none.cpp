@@ -19,14 +19,14 @@ bool Nccl::built() { return false; }
 Nccl::Nccl(const Stream&) { refuse(); }
 Nccl::~Nccl() = default;
 void Nccl::connect(const Communicator&) { refuse(); }
-void Nccl::connect(const Communicator&, std::span<const Engine::Lane>) { refuse(); }
+void Nccl::connect(const Communicator&, std::span<const Engine::MessageRoute>) { refuse(); }
 Nccl::Channel* Nccl::channel_of(const Communicator&) const { refuse(); }
 Nccl::Channel* Nccl::channel_of(const Communicator&, int, int, int) const { refuse(); }
 std::string Nccl::register_memory() { refuse(); }
 void Nccl::deregister_memory() { refuse(); }
 std::size_t Nccl::registered_bytes() const { refuse(); }
 const Stream& Nccl::compute() const { refuse(); }
-void Nccl::enqueue(Channel&, const Plan&, Event&) { refuse(); }
+void Nccl::enqueue(Channel&, const CallList&, Event&) { refuse(); }
 void Nccl::check() { refuse(); }
 
 }  // namespace trireme::comm

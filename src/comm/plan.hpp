@@ -12,7 +12,7 @@ namespace trireme::comm {
 /// A request as a list of calls, made before any of them, for a library that takes them one after
 /// the other in the order of a stream (NCCL). Pure: made alike without a device. Memory is given by
 /// where it stands.
-class Plan final : public Calls {
+class CallList final : public Calls {
  public:
   /// `end`: the messages and library's calls before it, back to the last `end`, go together. Sums
   /// and copies are of elements, which are floats, in a library's sum bfloat16 where `wired`, and
@@ -27,11 +27,11 @@ class Plan final : public Calls {
     all_gather,
     broadcast,
     add,
-    add_narrow,
+    add_bfloat16,
     copy,
     narrow,
     widen,
-    end
+    end_group
   };
   struct Call {
     Kind kind;
@@ -39,10 +39,10 @@ class Plan final : public Calls {
     void* to = nullptr;
     std::int64_t count = 0;
     int peer = 0;
-    bool wired = false;
+    bool in_bfloat16 = false;
     /// Work on this rank's own memory.
-    bool local() const {
-      return kind == Kind::add || kind == Kind::add_narrow || kind == Kind::copy ||
+    bool is_local() const {
+      return kind == Kind::add || kind == Kind::add_bfloat16 || kind == Kind::copy ||
              kind == Kind::narrow || kind == Kind::widen;
     }
   };
@@ -55,24 +55,25 @@ class Plan final : public Calls {
 
   /// All steps of what MPI does in the same steps: the same bits.
   template <class Work>
-  void add_steps(const Work& work) {
+  void record_steps(const Work& work) {
     for (int step = 0; step < work.steps(); ++step) {
       work.post(*this, step);
-      end();
+      end_group();
       work.complete(*this, step);
     }
   }
   /// What was posted since the last one goes together.
-  void end();
+  void end_group();
   /// By the library's own calls; `bounds` as of the engine's requests, `data` at bounds.front().
   /// Parts of one length go in one call, others in one a rank. `wire`, as long as data: the sum is
   /// made there, in bfloat16, and brought back.
-  void library_all_reduce(const Pairs& group, float* data, std::int64_t count,
-                          BFloat16* wire = nullptr);
-  void library_reduce_scatter(const Pairs& group, float* data, std::span<const std::int64_t> bounds,
-                              float* result, BFloat16* wire = nullptr);
-  void library_all_gather(const Pairs& group, std::byte* data,
-                          std::span<const std::int64_t> bounds);
+  void record_library_all_reduce(const RankInGroup& group, float* data, std::int64_t count,
+                                 BFloat16* transfer_buffer = nullptr);
+  void record_library_reduce_scatter(const RankInGroup& group, float* data,
+                                     std::span<const std::int64_t> bounds, float* result,
+                                     BFloat16* transfer_buffer = nullptr);
+  void record_library_all_gather(const RankInGroup& group, std::byte* data,
+                                 std::span<const std::int64_t> bounds);
 
   using Calls::receive;
   using Calls::send;
@@ -87,10 +88,11 @@ class Plan final : public Calls {
 
  private:
   template <class T>
-  void sum_over(const Pairs& group, T* data, std::int64_t count);
+  void record_all_reduce(const RankInGroup& group, T* data, std::int64_t count);
   template <class T>
-  void scatter_sum(const Pairs& group, T* data, std::span<const std::int64_t> bounds, T* result);
-  void push(const Call& call) {
+  void record_reduce_scatter(const RankInGroup& group, T* data,
+                             std::span<const std::int64_t> bounds, T* result);
+  void record(const Call& call) {
     if (call.count > 0) calls_.push_back(call);
   }
 

@@ -4,7 +4,7 @@
 
 namespace trireme::comm {
 
-ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch,
+ReduceScatter::ReduceScatter(const RankInGroup& group, float* data, float* scratch,
                              std::span<const std::int64_t> bounds, float* result, SumOrder order)
     : group_(group),
       data_(data),
@@ -13,45 +13,45 @@ ReduceScatter::ReduceScatter(const Pairs& group, float* data, float* scratch,
       bounds_(bounds),
       elements_(bounds.back() - bounds.front()) {
   if (order == SumOrder::library)
-    way_ = Way::direct;
+    algorithm_ = Algorithm::direct;
   else
-    way_ = group.complete() ? Way::halving : Way::chain;
+    algorithm_ = group.is_power_of_two() ? Algorithm::halving : Algorithm::chain;
 }
 
 int ReduceScatter::steps() const {
-  switch (way_) {
-    case Way::direct: return group_.size - 1;
-    case Way::halving: return group_.levels();
-    case Way::chain: return group_.rank == group_.size - 1 ? 1 + group_.rank : 3;
+  switch (algorithm_) {
+    case Algorithm::direct: return group_.size - 1;
+    case Algorithm::halving: return group_.levels();
+    case Algorithm::chain: return group_.rank == group_.size - 1 ? 1 + group_.rank : 3;
   }
   return 0;
 }
 
 void ReduceScatter::post(Calls& calls, int step) const {
-  switch (way_) {
-    case Way::direct: post_direct(calls, step); return;
-    case Way::halving: post_halving(calls, step); return;
-    case Way::chain: post_chain(calls, step); return;
+  switch (algorithm_) {
+    case Algorithm::direct: post_direct(calls, step); return;
+    case Algorithm::halving: post_halving(calls, step); return;
+    case Algorithm::chain: post_chain(calls, step); return;
   }
 }
 
 void ReduceScatter::complete(Calls& calls, int step) const {
-  const Range mine = shard(group_.rank);
+  const IndexRange mine = part(group_.rank);
   const bool last = step + 1 == steps();
-  switch (way_) {
-    case Way::direct:
+  switch (algorithm_) {
+    case Algorithm::direct:
       if (last)
         calls.add(data_ + mine.begin, result_, mine.size());
       else
         calls.add(result_, data_ + mine.begin, mine.size());
       return;
-    case Way::halving:
+    case Algorithm::halving:
       if (last)
         calls.add(data_ + mine.begin, result_, mine.size());
       else
         add_received(calls, step);
       return;
-    case Way::chain:
+    case Algorithm::chain:
       if (step != 0 || group_.rank == 0) return;
       calls.add(scratch_, data_, elements_);
       if (group_.rank == group_.size - 1) calls.copy(data_ + mine.begin, result_, mine.size());
@@ -60,21 +60,21 @@ void ReduceScatter::complete(Calls& calls, int step) const {
 }
 
 void ReduceScatter::post_direct(Calls& calls, int step) const {
-  calls.receive(result_, {0, shard(group_.rank).size()}, group_.before(step + 1));
-  calls.send(data_, shard(group_.after(step + 1)), group_.after(step + 1));
+  calls.receive(result_, {0, part(group_.rank).size()}, group_.ring_previous(step + 1));
+  calls.send(data_, part(group_.ring_next(step + 1)), group_.ring_next(step + 1));
 }
 
 template <class Body>
-void ReduceScatter::each_shard(int level, bool partners, Body&& body) const {
+void ReduceScatter::for_each_part(int level, bool partners, Body&& body) const {
   const int stride =
       1 << level;  // before this level a rank holds the shards whose owners have its own bits below
   const int first = (partners ? group_.partner(level) : group_.rank) % (2 * stride);
-  for (int owner = first; owner < group_.size; owner += 2 * stride) body(shard(owner));
+  for (int owner = first; owner < group_.size; owner += 2 * stride) body(part(owner));
 }
 
-std::int64_t ReduceScatter::elements_of(int level, bool partners) const {
+std::int64_t ReduceScatter::count_elements(int level, bool partners) const {
   std::int64_t sum = 0;
-  each_shard(level, partners, [&](const Range& shard) { sum += shard.size(); });
+  for_each_part(level, partners, [&](const IndexRange& shard) { sum += shard.size(); });
   return sum;
 }
 
@@ -83,22 +83,22 @@ std::int64_t ReduceScatter::elements_of(int level, bool partners) const {
 void ReduceScatter::post_halving(Calls& calls, int level) const {
   const int partner = group_.partner(level);
   if (level + 1 == group_.levels()) {
-    calls.receive(result_, {0, shard(group_.rank).size()}, partner);
-    calls.send(data_, shard(partner), partner);
+    calls.receive(result_, {0, part(group_.rank).size()}, partner);
+    calls.send(data_, part(partner), partner);
     return;
   }
   std::int64_t given = 0;
-  each_shard(level, true, [&](const Range& theirs) {
+  for_each_part(level, true, [&](const IndexRange& theirs) {
     calls.copy(data_ + theirs.begin, scratch_ + given, theirs.size());
     given += theirs.size();
   });
-  calls.receive(scratch_, {given, given + elements_of(level, false)}, partner);
+  calls.receive(scratch_, {given, given + count_elements(level, false)}, partner);
   calls.send(scratch_, {0, given}, partner);
 }
 
 void ReduceScatter::add_received(Calls& calls, int level) const {
-  const float* received = scratch_ + elements_of(level, true);
-  each_shard(level, false, [&](const Range& mine) {
+  const float* received = scratch_ + count_elements(level, true);
+  for_each_part(level, false, [&](const IndexRange& mine) {
     calls.add(received, data_ + mine.begin, mine.size());
     received += mine.size();
   });
@@ -107,14 +107,14 @@ void ReduceScatter::add_received(Calls& calls, int level) const {
 void ReduceScatter::post_chain(Calls& calls, int step) const {
   const int rank = group_.rank, last = group_.size - 1;
   if (step == 0) return rank > 0 ? calls.receive(scratch_, {0, elements_}, rank - 1) : void();
-  if (rank == last) return calls.send(data_, shard(step - 1), step - 1);
+  if (rank == last) return calls.send(data_, part(step - 1), step - 1);
   if (step == 1) return calls.send(data_, {0, elements_}, rank + 1);
-  return calls.receive(result_, {0, shard(rank).size()}, last);
+  return calls.receive(result_, {0, part(rank).size()}, last);
 }
 
 std::string ReduceScatter::describe() const {
   return fmt::format("{} bytes over {} ranks, {} order", elements_ * std::int64_t{sizeof(float)},
-                     group_.size, way_ == Way::direct ? "library" : "tree");
+                     group_.size, algorithm_ == Algorithm::direct ? "library" : "tree");
 }
 
 }  // namespace trireme::comm

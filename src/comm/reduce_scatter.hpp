@@ -15,7 +15,7 @@ class ReduceScatter {
  public:
   static constexpr const char* kind = "reduce_scatter";
   /// `data` stands at bounds.front().
-  ReduceScatter(const Pairs& group, float* data, float* scratch,
+  ReduceScatter(const RankInGroup& group, float* data, float* scratch,
                 std::span<const std::int64_t> bounds, float* result, SumOrder order);
 
   int steps() const;
@@ -30,24 +30,24 @@ class ReduceScatter {
   /// they are not contiguous), so each element is added up as by AllReduce. chain: groups that are
   /// no power of two: rank 0's part travels up, each rank adds its own, the last gives each rank
   /// its shard.
-  enum class Way : std::uint8_t { direct, halving, chain };
+  enum class Algorithm : std::uint8_t { direct, halving, chain };
 
   void post_direct(Calls& calls, int step) const;
   void post_halving(Calls& calls, int level) const;
   void post_chain(Calls& calls, int step) const;
   void add_received(Calls& calls, int level) const;
-  Range shard(int owner) const { return part_of(bounds_, owner); }
+  IndexRange part(int owner) const { return part_of(bounds_, owner); }
   /// Halving: calls body(shard) for those that this rank keeps at a level, or gives to its partner,
   /// in the order of their owners.
   template <class Body>
-  void each_shard(int level, bool partners, Body&& body) const;
-  std::int64_t elements_of(int level, bool partners) const;
+  void for_each_part(int level, bool partners, Body&& body) const;
+  std::int64_t count_elements(int level, bool partners) const;
 
-  Pairs group_;
+  RankInGroup group_;
   float *data_, *scratch_, *result_;
   std::span<const std::int64_t> bounds_;
   std::int64_t elements_;
-  Way way_;
+  Algorithm algorithm_;
 };
 
 }  // namespace trireme::comm

@@ -12,8 +12,8 @@ namespace trireme::comm {
 
 Staging::Staging(const Stream& compute)
     : compute_(compute),
-      out_(compute.device, OwnedStream::Priority::high),
-      in_(compute.device, OwnedStream::Priority::high) {}
+      copy_out_stream_(compute.device, OwnedStream::Priority::high),
+      copy_in_stream_(compute.device, OwnedStream::Priority::high) {}
 
 Staging::Buffer& Staging::take(std::size_t bytes) {
   auto best = free_.end();
@@ -35,7 +35,7 @@ Staging::Buffer& Staging::take(std::size_t bytes) {
 
 // The device of a thread is a number of the CUDA runtime's; a thread that has told none would wake
 // up device 0.
-void Staging::enter() const {
+void Staging::select_device() const {
 #if defined(TRIREME_ENABLE_CUDA)
   if (compute_.device.kind != DeviceKind::cuda) return;
   const cudaError_t error = cudaSetDevice(compute_.device.index);
@@ -43,54 +43,56 @@ void Staging::enter() const {
 #endif
 }
 
-std::byte* Passage::place(std::byte* place, std::size_t bytes) {
+std::byte* StagingCopy::place(std::byte* place, std::size_t bytes) {
   if (!staged()) return place;
-  TRIREME_EXPECT(placed_ + bytes <= buffer_->memory.bytes());
-  std::byte* const host = buffer_->memory.data() + placed_;
-  placed_ += (bytes + alignment - 1) / alignment * alignment;
+  TRIREME_EXPECT(bytes_placed_ + bytes <= buffer_->memory.bytes());
+  std::byte* const host = buffer_->memory.data() + bytes_placed_;
+  bytes_placed_ += (bytes + alignment - 1) / alignment * alignment;
   return host;
 }
 
-void Passage::take_out(void* host, const void* device, std::size_t bytes) {
+void StagingCopy::copy_out(void* host, const void* device, std::size_t bytes) {
   if (!staged() || bytes == 0) return;
-  TRIREME_EXPECT(out_.bytes == 0 && device_of(device) == staging_->compute().device);
-  out_ = {host, device, bytes};
+  TRIREME_EXPECT(copy_out_.bytes == 0 && device_of(device) == staging_->compute().device);
+  copy_out_ = {host, device, bytes};
 }
 
-void Passage::bring_in(void* device, const void* host, std::size_t bytes) {
+void StagingCopy::copy_in(void* device, const void* host, std::size_t bytes) {
   if (!staged() || bytes == 0) return;
-  TRIREME_EXPECT(coming_in_ < in_.size() && device_of(device) == staging_->compute().device);
-  in_[coming_in_++] = {device, host, bytes};
+  TRIREME_EXPECT(copy_in_count_ < copies_in_.size() &&
+                 device_of(device) == staging_->compute().device);
+  copies_in_[copy_in_count_++] = {device, host, bytes};
 }
 
-void Passage::depart() {
+void StagingCopy::enqueue_copy_out() {
   if (!staged()) return;
-  buffer_->asked.record(staging_->compute());
-  if (out_.bytes == 0) return;
-  buffer_->asked.delay(staging_->out());
-  copy_bytes(staging_->out(), out_.to, out_.from, out_.bytes);
-  buffer_->copied_out.record(staging_->out());
+  buffer_->submitted.record(staging_->compute());
+  if (copy_out_.bytes == 0) return;
+  buffer_->submitted.delay(staging_->copy_out_stream());
+  copy_bytes(staging_->copy_out_stream(), copy_out_.to, copy_out_.from, copy_out_.bytes);
+  buffer_->copied_out.record(staging_->copy_out_stream());
 }
 
-bool Passage::ready() const {
+bool StagingCopy::is_ready() const {
   if (!staged()) return true;
-  staging_->enter();
+  staging_->select_device();
   return buffer_->copied_out.is_done();
 }
 
-void Passage::arrive() {
-  if (!staged() || coming_in_ == 0) return;
-  staging_->enter();
-  buffer_->asked.delay(staging_->in());
-  for (std::size_t i = 0; i < coming_in_; ++i)
-    copy_bytes(staging_->in(), in_[i].to, in_[i].from, in_[i].bytes);
-  buffer_->copied_in.record(staging_->in());
+void StagingCopy::enqueue_copy_in() {
+  if (!staged() || copy_in_count_ == 0) return;
+  staging_->select_device();
+  buffer_->submitted.delay(staging_->copy_in_stream());
+  for (std::size_t i = 0; i < copy_in_count_; ++i)
+    copy_bytes(staging_->copy_in_stream(), copies_in_[i].to, copies_in_[i].from,
+               copies_in_[i].bytes);
+  buffer_->copied_in.record(staging_->copy_in_stream());
 }
 
-void Passage::join() {
+void StagingCopy::finish() {
   if (!staged()) return;
   buffer_->copied_in.delay(staging_->compute());
-  staging_->give_back(*buffer_);
+  staging_->release(*buffer_);
 }
 
 }  // namespace trireme::comm

@@ -20,32 +20,32 @@ class Staging {
   struct Buffer {
     Buffer(Device device, std::size_t bytes)
         : memory({}, bytes, "communication: staging", Pages::pinned),
-          asked(device),
+          submitted(device),
           copied_out(device),
           copied_in(device) {}
 
     Allocation memory;
-    Event asked;                  ///< the end of what the compute stream had been given
+    Event submitted;              ///< the end of what the compute stream had been given
     Event copied_out, copied_in;  ///< its last copies
   };
 
   explicit Staging(const Stream& compute);
 
   const Stream& compute() const { return compute_; }
-  const Stream& out() const { return out_; }
-  const Stream& in() const { return in_; }
+  const Stream& copy_out_stream() const { return copy_out_stream_; }
+  const Stream& copy_in_stream() const { return copy_in_stream_; }
 
   /// The smallest one that is free and large enough, else a new one. Its last copies have been
   /// waited for.
   Buffer& take(std::size_t bytes);
-  void give_back(Buffer& buffer) { free_.push_back(&buffer); }
+  void release(Buffer& buffer) { free_.push_back(&buffer); }
   std::size_t bytes() const { return bytes_; }
   /// The calling thread is about to use the device.
-  void enter() const;
+  void select_device() const;
 
  private:
   Stream compute_;
-  OwnedStream out_, in_;
+  OwnedStream copy_out_stream_, copy_in_stream_;
   std::deque<Buffer> buffers_;
   std::vector<Buffer*> free_;
   std::size_t bytes_ = 0;
@@ -54,13 +54,13 @@ class Staging {
 /// The way of one request's memory to the host and back. One made without staging is of a request
 /// on host memory: all stays where it is. The main thread opens it, says what stands where,
 /// departs, and joins; who drives asks whether it is ready, and brings it back.
-class Passage {
+class StagingCopy {
  public:
   static constexpr std::size_t alignment = 64;  // of what stands in a buffer side by side
 
-  Passage() = default;
+  StagingCopy() = default;
   /// `bytes`: of all that will be placed, each rounded up to `alignment`.
-  Passage(Staging& staging, std::size_t bytes)
+  StagingCopy(Staging& staging, std::size_t bytes)
       : staging_(&staging), buffer_(&staging.take(bytes)) {}
 
   bool staged() const { return staging_ != nullptr; }
@@ -72,17 +72,17 @@ class Passage {
         place(reinterpret_cast<std::byte*>(at), static_cast<std::size_t>(count) * sizeof(T)));
   }
   /// To be copied to the host before the request begins, to the device when it has ended.
-  void take_out(void* host, const void* device, std::size_t bytes);
-  void bring_in(void* device, const void* host, std::size_t bytes);
+  void copy_out(void* host, const void* device, std::size_t bytes);
+  void copy_in(void* device, const void* host, std::size_t bytes);
 
   /// From here on the request's memory is as the compute stream will have left it.
-  void depart();
+  void enqueue_copy_out();
   /// Whether what goes out has come.
-  bool ready() const;
+  bool is_ready() const;
   /// What comes in is on its way.
-  void arrive();
+  void enqueue_copy_in();
   /// The compute stream goes on only after that; the buffer may be taken again.
-  void join();
+  void finish();
 
  private:
   struct Copy {
@@ -93,10 +93,10 @@ class Passage {
 
   Staging* staging_ = nullptr;
   Staging::Buffer* buffer_ = nullptr;
-  std::size_t placed_ = 0;
-  Copy out_;
-  std::array<Copy, 2> in_;  // a gather: what stands before one's own part, and behind it
-  std::size_t coming_in_ = 0;
+  std::size_t bytes_placed_ = 0;
+  Copy copy_out_;
+  std::array<Copy, 2> copies_in_;  // a gather: what stands before one's own part, and behind it
+  std::size_t copy_in_count_ = 0;
 };
 
 }  // namespace trireme::comm

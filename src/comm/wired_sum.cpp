@@ -6,63 +6,66 @@ namespace trireme::comm {
 namespace {
 
 // Shards begin where kernels can take several elements at once.
-constexpr std::int64_t pack = 32;
+constexpr std::int64_t part_alignment = 32;
 
 }  // namespace
 
-WiredSum::WiredSum(const Pairs& group, float* data, BFloat16* wire, std::int64_t count)
+Bfloat16Sum::Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer,
+                         std::int64_t count)
     : kind("all_reduce"),
       group_(group),
       data_(data),
-      wire_(wire),
+      transfer_buffer_(transfer_buffer),
       count_(count),
-      scatters_(false) {}
+      is_reduce_scatter_(false) {}
 
-WiredSum::WiredSum(const Pairs& group, float* data, BFloat16* wire,
-                   std::span<const std::int64_t> bounds, float* result)
+Bfloat16Sum::Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer,
+                         std::span<const std::int64_t> bounds, float* result)
     : kind("reduce_scatter"),
       group_(group),
       data_(data),
-      wire_(wire),
+      transfer_buffer_(transfer_buffer),
       count_(bounds.back() - bounds.front()),
-      scatters_(true),
+      is_reduce_scatter_(true),
       bounds_(bounds),
       result_(result) {}
 
-Range WiredSum::shard(int owner) const {
-  if (scatters_) return part_of(bounds_, owner);
+IndexRange Bfloat16Sum::part(int owner) const {
+  if (is_reduce_scatter_) return part_of(bounds_, owner);
   const auto bound = [&](int rank) {
-    return rank == group_.size ? count_ : count_ * rank / group_.size / pack * pack;
+    return rank == group_.size ? count_
+                               : count_ * rank / group_.size / part_alignment * part_alignment;
   };
   return {bound(owner), bound(owner + 1)};
 }
 
 // A rank's own shard is not sent, so its place on the wire is where the others' parts of it come.
-void WiredSum::post(Calls& calls, int step) const {
-  if (step == 0) calls.narrow(data_, wire_, count_);
-  if (step < others()) {
-    receive(calls, shard(group_.rank), group_.before(step + 1));
-    send(calls, shard(group_.after(step + 1)), group_.after(step + 1));
+void Bfloat16Sum::post(Calls& calls, int step) const {
+  if (step == 0) calls.narrow(data_, transfer_buffer_, count_);
+  if (step < other_ranks()) {
+    receive(calls, part(group_.rank), group_.ring_previous(step + 1));
+    send(calls, part(group_.ring_next(step + 1)), group_.ring_next(step + 1));
   } else {
-    const int turn = step - others();
-    receive(calls, shard(group_.before(turn + 1)), group_.before());
-    send(calls, shard(group_.before(turn)), group_.after());
+    const int turn = step - other_ranks();
+    receive(calls, part(group_.ring_previous(turn + 1)), group_.ring_previous());
+    send(calls, part(group_.ring_previous(turn)), group_.ring_next());
   }
 }
 
-void WiredSum::complete(Calls& calls, int step) const {
-  const Range mine = shard(group_.rank);
-  if (step < others()) calls.add(wire_ + mine.begin, data_ + mine.begin, mine.size());
-  if (step + 1 == others()) {
-    if (scatters_)
+void Bfloat16Sum::complete(Calls& calls, int step) const {
+  const IndexRange mine = part(group_.rank);
+  if (step < other_ranks())
+    calls.add(transfer_buffer_ + mine.begin, data_ + mine.begin, mine.size());
+  if (step + 1 == other_ranks()) {
+    if (is_reduce_scatter_)
       calls.copy(data_ + mine.begin, result_, mine.size());
     else
-      calls.narrow(data_ + mine.begin, wire_ + mine.begin, mine.size());
+      calls.narrow(data_ + mine.begin, transfer_buffer_ + mine.begin, mine.size());
   }
-  if (!scatters_ && step + 1 == steps()) calls.widen(wire_, data_, count_);
+  if (!is_reduce_scatter_ && step + 1 == steps()) calls.widen(transfer_buffer_, data_, count_);
 }
 
-std::string WiredSum::describe() const {
+std::string Bfloat16Sum::describe() const {
   return fmt::format("{} bytes over {} ranks, as bfloat16",
                      count_ * static_cast<std::int64_t>(sizeof(BFloat16)), group_.size);
 }

@@ -14,35 +14,38 @@ namespace trireme::comm {
 /// after the other, from the rank before it, the one before that, ..., and sends each other rank
 /// its own. A sum for all then goes round the ring. So a part is rounded once, and a sum that goes
 /// round once.
-class WiredSum {
+class Bfloat16Sum {
  public:
   const char* kind;
   /// To every rank, in place. `wire`: count elements.
-  WiredSum(const Pairs& group, float* data, BFloat16* wire, std::int64_t count);
+  Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer, std::int64_t count);
   /// `data` stands at bounds.front(), and has as many elements as `wire`.
-  WiredSum(const Pairs& group, float* data, BFloat16* wire, std::span<const std::int64_t> bounds,
-           float* result);
+  Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer,
+              std::span<const std::int64_t> bounds, float* result);
 
-  int steps() const { return scatters_ ? others() : 2 * others(); }
+  int steps() const { return is_reduce_scatter_ ? other_ranks() : 2 * other_ranks(); }
   void post(Calls& calls, int step) const;
   void complete(Calls& calls, int step) const;
   std::string describe() const;
 
  private:
-  int others() const { return group_.size - 1; }
-  Range shard(int owner) const;
-  void send(Calls& calls, const Range& range, int to) const {
-    calls.send(std::as_bytes(std::span(wire_ + range.begin, wire_ + range.end)), to);
+  int other_ranks() const { return group_.size - 1; }
+  IndexRange part(int owner) const;
+  void send(Calls& calls, const IndexRange& range, int to) const {
+    calls.send(
+        std::as_bytes(std::span(transfer_buffer_ + range.begin, transfer_buffer_ + range.end)), to);
   }
-  void receive(Calls& calls, const Range& range, int from) const {
-    calls.receive(std::as_writable_bytes(std::span(wire_ + range.begin, wire_ + range.end)), from);
+  void receive(Calls& calls, const IndexRange& range, int from) const {
+    calls.receive(std::as_writable_bytes(
+                      std::span(transfer_buffer_ + range.begin, transfer_buffer_ + range.end)),
+                  from);
   }
 
-  Pairs group_;
+  RankInGroup group_;
   float* data_;
-  BFloat16* wire_;
+  BFloat16* transfer_buffer_;
   std::int64_t count_;
-  bool scatters_;
+  bool is_reduce_scatter_;
   std::span<const std::int64_t> bounds_;
   float* result_ = nullptr;
 };

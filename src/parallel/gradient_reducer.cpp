@@ -30,7 +30,7 @@ GradientReducer::GradientReducer(ParameterStore& store, const Groups& groups, co
       options_(options),
       whole_(store.sharding().kind < ShardKind::gradients ||
              (options.deterministic && options.micro_batches > 1)),
-      narrow_(options.wire == comm::Wire::bfloat16 && groups.data.size() > 1),
+      narrow_(options.wire == comm::TransferType::bfloat16 && groups.data.size() > 1),
       states_(store.layout().buckets().size()),
       sums_(options.delayed ? 2 : 1) {
   TRIREME_EXPECT(options.micro_batches > 0);
@@ -76,9 +76,11 @@ void GradientReducer::cut_pieces() {
         store_.owned().buckets()[static_cast<std::size_t>(bucket)].bounds;
     const std::int64_t cut = narrow_ ? whole.statistics_begin - whole.begin : 0;
     auto& [first, second] = states_[static_cast<std::size_t>(bucket)].pieces;
-    first = {.wire = comm::Wire::bfloat16, .range = {0, cut}, .bounds = bounds, .own = {}};
-    second = {
-        .wire = comm::Wire::float32, .range = {cut, whole.elements()}, .bounds = bounds, .own = {}};
+    first = {.wire = comm::TransferType::bfloat16, .range = {0, cut}, .bounds = bounds, .own = {}};
+    second = {.wire = comm::TransferType::float32,
+              .range = {cut, whole.elements()},
+              .bounds = bounds,
+              .own = {}};
     for (std::int64_t& bound : first.bounds) bound = std::min(bound, cut);
     for (std::int64_t& bound : second.bounds) bound = std::max(bound, cut);
     if (store_.sharding().kind == ShardKind::none) continue;
@@ -225,7 +227,7 @@ GradientReducer::Tickets GradientReducer::reduce(int bucket, const Tensor& data,
 }
 
 void GradientReducer::wait(const Tickets& tickets) {
-  for (const comm::Engine::Ticket ticket : tickets) engine_.wait(ticket);
+  for (const comm::Engine::Request ticket : tickets) engine_.wait(ticket);
 }
 
 void GradientReducer::reduce_level(int bucket) {

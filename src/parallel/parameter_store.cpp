@@ -184,7 +184,7 @@ void ParameterStore::gather(int bucket) {
 }
 
 void ParameterStore::await(int bucket) {
-  comm::Engine::Ticket& arriving = arriving_[static_cast<std::size_t>(bucket)];
+  comm::Engine::Request& arriving = arriving_[static_cast<std::size_t>(bucket)];
   if (arriving != 0) sharding_.engine->wait(arriving);
   arriving = 0;
 }

@@ -25,8 +25,8 @@ class Replica::Chunk {
     Arena activations;
     model::Pass pass;
     KeptParts kept;
-    Tensor output;                  ///< of forward, at the end of the model: what the head takes
-    comm::Engine::Ticket sent = 0;  ///< the output's way to the next chunk
+    Tensor output;                   ///< of forward, at the end of the model: what the head takes
+    comm::Engine::Request sent = 0;  ///< the output's way to the next chunk
   };
   /// Blocks [begin, end) of the model, chunk `number` of all; blocks that are run again in backward
   /// do so in `scratch`.

@@ -99,7 +99,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   parallel::MeshShape shape{.data = environment.world().size()};
   const ReplicaOptions options = evaluation_options(deck, train_set->info(), shape);
   const parallel::Mesh mesh(shape, environment.world());
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   Device device;
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());

@@ -94,7 +94,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
   validate(!text.empty(), "--prompt: no token in it; give some text to go on from");
 
   const parallel::Mesh mesh({}, comm::Communicator());
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   const Device device = choose_device(deck, 0);
   const MemoryPlan plan = Replica::measure(options, mesh.shape, 0, device.kind);
   Replica replica(options, device, device.kind, plan, mesh, engine);

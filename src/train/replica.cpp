@@ -168,7 +168,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
           DType::float64, {std::max<std::int64_t>(options.accumulation, evaluated_at_once), 4})),
       statistic_scale_(
           static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
-  engine_.serve(compute_);
+  engine_.attach_device(compute_);
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
   const std::vector<int> slots = parallel::slots_needed(schedule_, options.pipeline_chunks);
   list_ = declared(model_, bounds, options, mesh);
@@ -196,7 +196,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
           .micro_batches = options.accumulation,
           .deterministic = ordered(options, layout_, summed_.size()),
           .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
-          .wire = options.reduce == DType::bfloat16 ? comm::Wire::bfloat16 : comm::Wire::float32},
+          .wire = options.reduce == DType::bfloat16 ? comm::TransferType::bfloat16
+                                                    : comm::TransferType::float32},
       gradients_);
   optimizer_ = std::make_unique<optim::Optimizer>(
       options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine),
@@ -240,7 +241,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
 
 MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
                             int world_rank, DeviceKind target) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica replica(options, Device{DeviceKind::meta, 0}, target, {},
                   parallel::Mesh::meta(shape, world_rank), engine);
   data::MicroBatch batch;
@@ -342,7 +343,7 @@ comm::Engine::Connections Replica::connections() const {
   comm::Engine::Connections connections{
       .groups = {mesh_.world, mesh_.data, mesh_.tensor, mesh_.model},
       .messages = mesh_.pipeline,
-      .lanes = {}};
+      .routes = {}};
   if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
   if (mesh_.shape.pipeline == 1) return connections;
   connections.groups.push_back(mesh_.ends);
@@ -351,14 +352,14 @@ comm::Engine::Connections Replica::connections() const {
   const int stages = mesh_.shape.pipeline, ends = stages * options_.pipeline_chunks - 1;
   for (int stage = 0; stage < std::min(stages, ends); ++stage) {
     const int next = (stage + 1) % stages;
-    comm::Engine::Lane forward{.from = stage, .to = next, .tags = {}},
+    comm::Engine::MessageRoute forward{.from = stage, .to = next, .tags = {}},
         backward{.from = next, .to = stage, .tags = {}};
     for (int chunk = stage; chunk < ends; chunk += stages) {
       forward.tags.push_back(tag_of(chunk + 1, true));
       backward.tags.push_back(tag_of(chunk, false));
     }
-    connections.lanes.push_back(std::move(forward));
-    connections.lanes.push_back(std::move(backward));
+    connections.routes.push_back(std::move(forward));
+    connections.routes.push_back(std::move(backward));
   }
   return connections;
 }
@@ -374,7 +375,7 @@ Tensor Replica::receive(const Tensor& into, int chunk, bool forward) {
 
 /// What chunk `chunk` has made, to the chunk behind it (forward) or before it. The memory is the
 /// engine's until the ticket is done.
-comm::Engine::Ticket Replica::send(const Tensor& tensor, int chunk, bool forward) {
+comm::Engine::Request Replica::send(const Tensor& tensor, int chunk, bool forward) {
   const int to = forward ? chunk + 1 : chunk - 1;
   return engine_.send(mesh_.pipeline, bytes_of(tensor), to % mesh_.shape.pipeline,
                       tag_of(to, forward),
@@ -382,9 +383,9 @@ comm::Engine::Ticket Replica::send(const Tensor& tensor, int chunk, bool forward
 }
 
 /// The same from memory that lives on only until the next block.
-comm::Engine::Ticket Replica::send_copy(const Tensor& tensor, int chunk, bool forward) {
+comm::Engine::Request Replica::send_copy(const Tensor& tensor, int chunk, bool forward) {
   outgoing_turn_ = 1 - outgoing_turn_;
-  comm::Engine::Ticket& sent = outgoing_sent_[outgoing_turn_];
+  comm::Engine::Request& sent = outgoing_sent_[outgoing_turn_];
   engine_.wait(sent);
   Tensor copy = outgoing_[outgoing_turn_];
   copy.shape = tensor.shape;

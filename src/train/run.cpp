@@ -111,9 +111,10 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
            run.layout.steps_per_epoch);
   log.info("memory a rank: {}; threads: {}, communication: {}", describe_memory(run.plan),
            KokkosScope::threads(),
-           run.mesh.world.size() == 1                          ? "none"
-           : run.engine.drive() == comm::Engine::Drive::thread ? "by a thread of its own"
-                                                               : "between blocks");
+           run.mesh.world.size() == 1 ? "none"
+           : run.engine.progress_mode() == comm::Engine::ProgressMode::thread
+               ? "by a thread of its own"
+               : "between blocks");
   if (run.device.kind != DeviceKind::cpu)
     log.info("device: {}", to_string(describe_device(run.device)));
   warn_of_bfloat16(run.deck, log);
@@ -232,14 +233,14 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   return options;
 }
 
-comm::Engine::Drive choose_drive(int cores, int sharers, int threads) {
-  return cores >= sharers * (threads + 1) ? comm::Engine::Drive::thread
-                                          : comm::Engine::Drive::polled;
+comm::Engine::ProgressMode choose_drive(int cores, int sharers, int threads) {
+  return cores >= sharers * (threads + 1) ? comm::Engine::ProgressMode::thread
+                                          : comm::Engine::ProgressMode::polled;
 }
 
-comm::Engine::Drive choose_drive(const comm::Environment& environment) {
+comm::Engine::ProgressMode choose_drive(const comm::Environment& environment) {
   const comm::Communicator& world = environment.world();
-  if (world.size() == 1) return comm::Engine::Drive::polled;
+  if (world.size() == 1) return comm::Engine::ProgressMode::polled;
   int threads = 1;
   comm::together(world, [&] { threads = KokkosScope::default_threads(); });
   // Ranks that a launcher binds have cores of their own; others share those of the host, of the job
@@ -247,7 +248,7 @@ comm::Engine::Drive choose_drive(const comm::Environment& environment) {
   const std::uint64_t mine = random_key(0, environment.host() + ":" + core_list());
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
-  if (!environment.threads()) return comm::Engine::Drive::polled;
+  if (!environment.thread_multiple()) return comm::Engine::ProgressMode::polled;
   return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)),
                       threads);
 }
@@ -359,11 +360,11 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
   if (mesh.world.size() == 1 || device.kind == DeviceKind::cpu) return;
   if (transport == comm::Engine::Transport::staged)
     log.info("device memory travels by way of host memory and MPI");
-  else if (engine.why_unregistered().empty())
+  else if (engine.registration_error().empty())
     log.info("device memory travels by NCCL, {} of it registered",
              format_bytes(static_cast<double>(engine.registered_bytes())));
   else
-    log.info("device memory travels by NCCL, unregistered: {}", engine.why_unregistered());
+    log.info("device memory travels by NCCL, unregistered: {}", engine.registration_error());
 }
 
 std::int64_t Run::progress_steps() const {

@@ -45,7 +45,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   step.begun = monotonic_seconds();
   ops::Context& context = replica_.context();
   comm::Engine& engine = replica_.engine();
-  engine.keep_spans(trace != nullptr);
+  engine.record_spans(trace != nullptr);
   double mark = step.begun, waited = engine.waited_seconds();
   const auto lap =
       [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest

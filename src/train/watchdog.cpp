@@ -29,7 +29,7 @@ struct Message {
   Kind kind = Kind::sign;
   Sign sign;
 };
-static_assert(sizeof(Message) <= comm::Datagrams::longest);
+static_assert(sizeof(Message) <= comm::Datagrams::max_bytes);
 
 // Signs within the shortest deadline: several may be lost on the way.
 constexpr double signs_a_deadline = 12;
@@ -193,7 +193,7 @@ void Watchdog::State::report(const Watch::Lost& lost, double now) {
   if (rank == 0) send_to_all(Kind::leave);
   // MPI_Abort also ends ranks that a stopped process or another node holds; without
   // MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
-  if (environment.threads()) environment.abort(ExitCode::rank_lost);
+  if (environment.thread_multiple()) environment.abort(ExitCode::rank_lost);
   go();
 }
 
@@ -216,7 +216,7 @@ Watchdog::Watchdog(const Options& options, comm::Environment& environment,
 
 Watchdog::~Watchdog() {
   state_->ending = true;
-  state_->datagrams.end_waiting();
+  state_->datagrams.stop_receiving();
   state_->thread.join();
   state_->send_to_all(Kind::farewell);
 }

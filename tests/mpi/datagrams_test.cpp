@@ -61,7 +61,7 @@ TEST(Datagrams, OfAGroupOfOneGoNowhere) {
 TEST(Datagrams, NobodyWaitsForThemOnceToldSo) {
   Datagrams datagrams(test_environment().world());
   const double begin = monotonic_seconds();
-  std::thread other([&] { datagrams.end_waiting(); });
+  std::thread other([&] { datagrams.stop_receiving(); });
   std::array<std::byte, 16> message{};
   for (int i = 0; i < 2; ++i) EXPECT_FALSE(datagrams.receive(message, 2 * patience_seconds));
   EXPECT_LT(monotonic_seconds() - begin, patience_seconds);

@@ -54,9 +54,9 @@ std::vector<float> expected_sum(int ranks, std::int64_t count, std::uint64_t see
 }
 
 /// Both ways of driving, on memory of the host and on an emulated device's.
-class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, DeviceKind>> {
+class EngineDrives : public testing::TestWithParam<std::tuple<Engine::ProgressMode, DeviceKind>> {
  protected:
-  static Engine::Drive drive() { return std::get<0>(GetParam()); }
+  static Engine::ProgressMode drive() { return std::get<0>(GetParam()); }
   static bool on_host() { return in_host_memory(std::get<1>(GetParam())); }
   const Stream& stream() const { return stream_; }
 
@@ -99,7 +99,7 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::Drive, Dev
 
 TEST_P(EngineDrives, TreeSumIsTheSumOfTheParts) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     const Area<float> data = area(part_of(world().rank(), count, 1)), scratch = room(count);
     engine.wait(
@@ -112,7 +112,7 @@ TEST_P(EngineDrives, TreeSumIsTheSumOfTheParts) {
 
 TEST_P(EngineDrives, LibrarySumAgreesWithinRounding) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     const Area<float> data = area(part_of(world().rank(), count, 2));
     engine.wait(engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test"));
@@ -129,11 +129,11 @@ TEST_P(EngineDrives, LibrarySumAgreesWithinRounding) {
 
 TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const Communicator turned = world().split(0, -world().rank());
   const int requests = 40;  // several windows
   std::vector<Area<float>> data, scratch;
-  std::vector<Engine::Ticket> tickets;
+  std::vector<Engine::Request> tickets;
   for (int i = 0; i < requests; ++i) {
     data.push_back(area(part_of(world().rank(), sizes[static_cast<std::size_t>(i) % sizes.size()],
                                 static_cast<std::uint64_t>(i))));
@@ -163,12 +163,12 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
 TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   if (world().size() == 1) return;
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const Area<float> data = area(std::vector<float>(10, 1.0f)), scratch = room(10);
-  const Engine::Ticket ticket = world().rank() == 0
-                                    ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
-                                                        SumOrder::tree, "trireme/test/label")
-                                    : 0;
+  const Engine::Request ticket = world().rank() == 0
+                                     ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
+                                                         SumOrder::tree, "trireme/test/label")
+                                     : 0;
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // the others have not asked yet
@@ -209,7 +209,7 @@ std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) 
 
 TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 4);
     const Area<float> data = area(part), scratch = room(count);
@@ -238,7 +238,7 @@ TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
 
 TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 5),
                              expected = expected_sum(world().size(), count, 5);
@@ -266,14 +266,14 @@ float rounded(float value) { return to_float(to_bfloat16(value)); }
 /// most.
 TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const int ranks = world().size();
   for (const SumOrder order : {SumOrder::library, SumOrder::tree}) {
     for (const std::int64_t count : sizes) {
       const Area<float> data = area(part_of(world().rank(), count, 8));
       const Area<BFloat16> wire = area(wire_for(count));
       engine.wait(engine.all_reduce(world(), data.data(), wire.data(), count, order, "test",
-                                    Wire::bfloat16));
+                                    TransferType::bfloat16));
       const std::vector<float> sum = data.values();
       std::vector<std::vector<float>> parts;
       for (int rank = 0; rank < ranks; ++rank) parts.push_back(part_of(rank, count, 8));
@@ -304,7 +304,7 @@ TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks)
 
 TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirOwn) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const int ranks = world().size(), rank = world().rank();
   for (const SumOrder order : {SumOrder::library, SumOrder::tree}) {
     for (const std::int64_t count : sizes) {
@@ -315,7 +315,7 @@ TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirO
         const Area<float> whole = area(parts[mine]), own = room(bounds[mine + 1] - bounds[mine]);
         const Area<BFloat16> wire = area(wire_for(bounds.back() - bounds.front()));
         engine.wait(engine.reduce_scatter(world(), whole.data(), wire.data(), bounds, own.data(),
-                                          order, "test", Wire::bfloat16));
+                                          order, "test", TransferType::bfloat16));
         const std::vector<float> result = own.values(), left = whole.values();
         for (std::size_t i = 0; i < result.size(); ++i) {
           const std::size_t at = static_cast<std::size_t>(bounds[mine]) + i;
@@ -338,7 +338,7 @@ TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirO
 TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
   if (world().size() == 1) return;
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const float infinity = std::numeric_limits<float>::infinity(),
               largest = std::numeric_limits<float>::max();
   for (const float value :
@@ -349,7 +349,7 @@ TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
       const Area<float> data = area(part);
       const Area<BFloat16> wire = area(wire_for(100));
       engine.wait(engine.all_reduce(world(), data.data(), wire.data(), 100, SumOrder::library,
-                                    "test", Wire::bfloat16));
+                                    "test", TransferType::bfloat16));
       const std::vector<float> sum = data.values();
       EXPECT_FALSE(std::isfinite(sum[57]))
           << value << " of rank "
@@ -361,9 +361,9 @@ TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
 
 TEST_P(EngineDrives, ANarrowWireSendsHalfTheBytes) {
   const std::int64_t count = 20011;
-  const auto sent_by_all = [&](Wire wire) {
+  const auto sent_by_all = [&](TransferType wire) {
     Engine engine(drive());
-    engine.serve(stream());
+    engine.attach_device(stream());
     const Area<float> data = area(part_of(world().rank(), count, 1)), own = room(count);
     const Area<BFloat16> narrow = area(wire_for(count));
     engine.wait(engine.all_reduce(world(), data.data(), narrow.data(), count, SumOrder::library,
@@ -376,7 +376,8 @@ TEST_P(EngineDrives, ANarrowWireSendsHalfTheBytes) {
     world().all_reduce(std::span(&bytes, 1), Reduction::sum);
     return bytes;
   };
-  const double whole = sent_by_all(Wire::float32), half = sent_by_all(Wire::bfloat16);
+  const double whole = sent_by_all(TransferType::float32),
+               half = sent_by_all(TransferType::bfloat16);
   EXPECT_NEAR(whole, 3.0 * 4 * static_cast<double>(count) * (world().size() - 1), 1e-6 * whole);
   EXPECT_NEAR(half, whole / 2, 1e-6 * whole);
 }
@@ -387,7 +388,7 @@ std::byte byte_at(std::int64_t i, int seed) {
 
 TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       std::vector<std::byte> data(static_cast<std::size_t>(count), std::byte{255});
@@ -417,7 +418,7 @@ std::vector<std::byte> bytes_of(std::int64_t count, int seed) {
 // sends only once they are expected.
 TEST_P(EngineDrives, MessagesCross) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
   for (const std::int64_t count : {1, 1000, 3000001}) {
     std::vector<Area<std::byte>> sent, received;
@@ -447,7 +448,7 @@ TEST_P(EngineDrives, MessagesCross) {
 TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   if (world().size() == 1) return;
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const std::vector<std::byte> first = bytes_of(500, 1), second = bytes_of(500, 2),
                                large = bytes_of(200000, 3);
   if (world().rank() == 0) {
@@ -462,7 +463,7 @@ TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
                           c = area(bytes_of(200000, 0));
     engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1,
                                "test"));  // asked for last, received first
-    const Engine::Ticket ticket = engine.receive(world(), a.span(), 0, 7, "test");
+    const Engine::Request ticket = engine.receive(world(), a.span(), 0, 7, "test");
     engine.wait(engine.receive(world(), b.span(), 0, 7, "test"));
     engine.wait(ticket);
     EXPECT_EQ(a.values(), first);
@@ -475,13 +476,13 @@ TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
 // them.
 TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
   const int from = (rank + 1) % size, to = (rank + size - 1) % size;
   const int late = size > 1 ? 20 : 0;  // more than there are sums under way at once
   const Area<std::byte> sent = area(bytes_of(100000, rank));
   std::vector<Area<std::byte>> received;
-  std::vector<Engine::Ticket> receives, tickets;
+  std::vector<Engine::Request> receives, tickets;
   for (int i = 0; i < late; ++i) {
     received.push_back(area(bytes_of(sent.size(), size)));
     receives.push_back(
@@ -515,7 +516,7 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   }
   world().barrier();  // up to here nobody has sent
   for (int i = 0; i < late; ++i) engine.send(world(), sent.span(), to, 11 + i, "test");
-  for (const Engine::Ticket ticket : receives) engine.wait(ticket);
+  for (const Engine::Request ticket : receives) engine.wait(ticket);
   for (const Area<std::byte>& message : received)
     EXPECT_EQ(message.values(), bytes_of(100000, from));
   engine.quiesce();
@@ -527,7 +528,7 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
 // a circle.
 TEST_P(EngineDrives, GroupsAreIndependent) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const int size = world().size(), rank = world().rank(), each = 30;
   std::vector<Communicator> pairs;
   for (int a = 0; a < size; ++a) {
@@ -545,7 +546,7 @@ TEST_P(EngineDrives, GroupsAreIndependent) {
   for (int i = 0; i < requests; ++i)
     values.insert(values.end(), 3000, static_cast<float>(i % each));
   const Area<float> data = area(values), scratch = room(data.size());
-  std::vector<Engine::Ticket> tickets;
+  std::vector<Engine::Request> tickets;
   for (int i = 0; i < requests; ++i) {
     tickets.push_back(engine.all_reduce(pairs[static_cast<std::size_t>(i / each)],
                                         data.data() + 3000 * i, scratch.data() + 3000 * i, 3000,
@@ -561,7 +562,7 @@ TEST_P(EngineDrives, GroupsAreIndependent) {
 // What one MPI call carries made small: everything goes in many pieces.
 TEST_P(EngineDrives, LongRequestsGoInPieces) {
   Engine engine(drive(), 1000);
-  engine.serve(stream());
+  engine.attach_device(stream());
   const std::int64_t count = 20011;
   const int size = world().size(), rank = world().rank();
   const std::vector<float> expected = expected_sum(size, count, 6);
@@ -606,7 +607,7 @@ TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
   if (world().size() == 1) return;
   for (const std::size_t length : {4u, 16u}) {
     Engine engine(drive());
-    engine.serve(stream());
+    engine.attach_device(stream());
     const Area<std::byte> data = area(bytes_of(16, 0));
     if (world().rank() == 0)
       engine.wait(engine.send(world(), data.span().first(length), 1, 5, "test"));
@@ -624,7 +625,7 @@ TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
 
 TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
   const Area<float> data = area(part_of(rank, 20011, 3)), scratch = room(20011),
                     result = room(2 * 2001);
@@ -664,7 +665,7 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
 
 TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const Area<float> data = area<float>({1, 2, 3}), result = room(2);
   engine.wait(engine.all_reduce(Communicator(), data.data(), nullptr, 3, SumOrder::tree, "test"));
   EXPECT_EQ(
@@ -714,7 +715,7 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
 TEST_P(EngineDrives, CountsTheBytesItSends) {
   const int size = world().size(), rank = world().rank();
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const Area<std::byte> data = area(bytes_of(100 * size, 0));
   engine.wait(engine.all_gather(world(), data.data(), bounds_of(size, 100 * size)[0], "test"));
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1));
@@ -729,14 +730,14 @@ TEST_P(EngineDrives, CountsTheBytesItSends) {
 // on host memory does not overtake one of its group that is still on its way from the device.
 TEST_P(EngineDrives, MemoryOfHostAndDeviceTakeTurns) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const std::int64_t count = 50000;
   const Area<float> data = room(count), copy = room(count);
   for (int round = 0; round < 20; ++round) {
     std::vector<float> first(static_cast<std::size_t>(count), static_cast<float>(round)),
         second(100, static_cast<float>(2 * round));
     copy_bytes(stream(), data.data(), first.data(), first.size() * sizeof(float));
-    const Engine::Ticket large =
+    const Engine::Request large =
         engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test");
     engine.wait(engine.all_reduce(world(), second.data(), nullptr, std::ssize(second),
                                   SumOrder::library, "test"));
@@ -749,8 +750,8 @@ TEST_P(EngineDrives, MemoryOfHostAndDeviceTakeTurns) {
 
 TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
   Engine engine(drive());
-  engine.serve(stream());
-  const Engine::Connections connections{.groups = {world()}, .messages = world(), .lanes = {}};
+  engine.attach_device(stream());
+  const Engine::Connections connections{.groups = {world()}, .messages = world(), .routes = {}};
   EXPECT_EQ(engine.connect(world(), connections), Engine::Transport::staged);
   EXPECT_EQ(engine.connect(world(), connections, Engine::Transport::staged),
             Engine::Transport::staged);
@@ -762,7 +763,7 @@ TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
 
 TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
   Engine engine(drive());
-  engine.serve(stream());
+  engine.attach_device(stream());
   const auto sum = [&](std::string_view label) {
     const Area<float> data = area(part_of(world().rank(), 1009, 7));
     const double before = monotonic_seconds();
@@ -771,7 +772,7 @@ TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
     return std::pair(before, monotonic_seconds());
   };
   sum("before");
-  engine.keep_spans(true);
+  engine.record_spans(true);
   const auto [from, to] = sum("kept");
   const std::vector<Engine::Span> spans = engine.take_spans();
   EXPECT_EQ(spans.size(), world().size() > 1 ? 1u : 0u);  // one rank sends nothing
@@ -781,25 +782,26 @@ TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
     EXPECT_LE(span.begin, span.end);
     EXPECT_LE(span.end, to);
   }
-  engine.keep_spans(false);
+  engine.record_spans(false);
   sum("behind");
   EXPECT_TRUE(engine.take_spans().empty());
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Drives, EngineDrives,
-    testing::Combine(testing::Values(Engine::Drive::polled, Engine::Drive::thread),
+    testing::Combine(testing::Values(Engine::ProgressMode::polled, Engine::ProgressMode::thread),
                      testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
     [](const auto& which) {
       const std::string drive =
-          std::get<0>(which.param) == Engine::Drive::thread ? "thread" : "polled";
+          std::get<0>(which.param) == Engine::ProgressMode::thread ? "thread" : "polled";
       return drive + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");
     });
 
 TEST(Engine, HasAThreadWhereMpiAllowsIt) {
-  EXPECT_EQ(Engine(Engine::Drive::thread).drive(),
-            test_environment().threads() ? Engine::Drive::thread : Engine::Drive::polled);
-  EXPECT_EQ(Engine(Engine::Drive::polled).drive(), Engine::Drive::polled);
+  EXPECT_EQ(Engine(Engine::ProgressMode::thread).progress_mode(),
+            test_environment().thread_multiple() ? Engine::ProgressMode::thread
+                                                 : Engine::ProgressMode::polled);
+  EXPECT_EQ(Engine(Engine::ProgressMode::polled).progress_mode(), Engine::ProgressMode::polled);
 }
 
 }  // namespace

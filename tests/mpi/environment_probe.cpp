@@ -15,10 +15,10 @@ int main(int argc, char** argv) {
     trireme::comm::Environment environment;
     std::printf("rank %d of %d, library %s\n", environment.world().rank(),
                 environment.world().size(), environment.library().c_str());
-    if (way == "leave") environment.leave(code);
+    if (way == "leave") environment.finalize_and_exit(code);
     if (way == "leave_on_last" && environment.world().rank() + 1 < environment.world().size())
-      environment.leave(trireme::ExitCode::done);
-    if (way == "leave_on_last") environment.leave(code);
+      environment.finalize_and_exit(trireme::ExitCode::done);
+    if (way == "leave_on_last") environment.finalize_and_exit(code);
     std::fflush(stdout);
     if (environment.world().rank() == 0) environment.abort(code);  // its peers are stuck
     while (true) std::this_thread::sleep_for(std::chrono::seconds(1));

@@ -64,7 +64,7 @@ struct Setting {
   ShardKind kind = ShardKind::none;
   bool deterministic = false;
   std::int64_t per_rank = 1;  ///< micro-batches of a rank a step
-  comm::Wire wire = comm::Wire::float32;
+  comm::TransferType wire = comm::TransferType::float32;
   bool delayed = false;
 };
 
@@ -171,7 +171,7 @@ struct Gradients {
 };
 
 struct Case {
-  comm::Engine::Drive drive;
+  comm::Engine::ProgressMode drive;
   Setting setting;
 };
 
@@ -212,7 +212,7 @@ class Reducer : public testing::TestWithParam<Case> {
   void expect_sums(const Replica& of) const {
     const float n = static_cast<float>(gradients.all.size());
     const std::vector<char> exact = statistics(of);
-    const bool narrow = setting.wire == comm::Wire::bfloat16 && world().size() > 1;
+    const bool narrow = setting.wire == comm::TransferType::bfloat16 && world().size() > 1;
     std::int64_t wrong = 0;
     of.owned_gradient([&](float value, std::size_t i) {
       const float want = expected(i);
@@ -286,7 +286,7 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
   double bytes = 4.0 * static_cast<double>(planned.layout.elements());
   const double ranks = world().size();
   for (const FlatLayout::Bucket& bucket : planned.layout.buckets())
-    bytes -= setting.wire == comm::Wire::bfloat16
+    bytes -= setting.wire == comm::TransferType::bfloat16
                  ? 2.0 * static_cast<double>(bucket.statistics_begin - bucket.begin)
                  : 0;
   const bool every_time =
@@ -310,7 +310,7 @@ TEST_P(Reducer, StepsAllocateNothing) {
 }
 
 std::vector<Case> all_cases() {
-  using Drive = comm::Engine::Drive;
+  using Drive = comm::Engine::ProgressMode;
   std::vector<Case> cases;
   for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
     for (const std::int64_t per_rank : {1, 2, 7})
@@ -321,19 +321,20 @@ std::vector<Case> all_cases() {
     cases.push_back({Drive::thread, {kind, false, 3}});
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 3})
-        cases.push_back({Drive::polled, {kind, deterministic, per_rank, comm::Wire::bfloat16}});
+        cases.push_back(
+            {Drive::polled, {kind, deterministic, per_rank, comm::TransferType::bfloat16}});
     }
-    cases.push_back({Drive::thread, {kind, false, 5, comm::Wire::bfloat16}});
+    cases.push_back({Drive::thread, {kind, false, 5, comm::TransferType::bfloat16}});
   }
   return cases;
 }
 
 std::string name_of(const Case& of) {
   const char* const kinds[] = {"whole", "optimizer", "gradients", "parameters"};
-  return std::string(of.drive == comm::Engine::Drive::thread ? "thread" : "polled") +
+  return std::string(of.drive == comm::Engine::ProgressMode::thread ? "thread" : "polled") +
          (of.setting.deterministic ? "_tree_" : "_plain_") +
          kinds[static_cast<int>(of.setting.kind)] + "_" + std::to_string(of.setting.per_rank) +
-         (of.setting.wire == comm::Wire::bfloat16 ? "_narrow" : "");
+         (of.setting.wire == comm::TransferType::bfloat16 ? "_narrow" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()),
@@ -343,7 +344,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, Reducer, testing::ValuesIn(all_cases()),
 TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfSharding) {
   if (!power_of_two(world().size())) return;
   const std::int64_t micro_batches = 12, per_rank = micro_batches / world().size();
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   Replica alone(cpu, comm::Communicator(), engine, {ShardKind::none, true, micro_batches});
   const Gradients gradients(alone, world(), per_rank);
   alone.step(gradients.all);
@@ -365,12 +366,13 @@ constexpr ShardKind all_kinds[] = {ShardKind::none, ShardKind::optimizer, ShardK
 
 /// What a restart rests on, and what replicas need that hold the same weights.
 TEST(ReducerOnANarrowWire, GivesTheSameBitsAgainAndOnAllRanks) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : all_kinds) {
     for (const bool deterministic : {false, true}) {
       std::vector<float> sums[2];
       for (std::vector<float>& sum : sums) {
-        Replica replica(cpu, world(), engine, {kind, deterministic, 3, comm::Wire::bfloat16});
+        Replica replica(cpu, world(), engine,
+                        {kind, deterministic, 3, comm::TransferType::bfloat16});
         const Gradients gradients(replica, world(), 3);
         replica.step(gradients.mine);
         replica.owned_gradient([&](float value, std::size_t) { sum.push_back(value); });
@@ -387,15 +389,16 @@ TEST(ReducerOnANarrowWire, GivesTheSameBitsAgainAndOnAllRanks) {
 TEST(ReducerOnANarrowWire, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
   for (const ShardKind kind : all_kinds) {
     double bytes[2], statistics = 0, elements = 0;
-    for (const comm::Wire wire : {comm::Wire::float32, comm::Wire::bfloat16}) {
-      comm::Engine engine(comm::Engine::Drive::polled);
+    for (const comm::TransferType wire :
+         {comm::TransferType::float32, comm::TransferType::bfloat16}) {
+      comm::Engine engine(comm::Engine::ProgressMode::polled);
       Replica replica(cpu, world(), engine, {kind, false, 1, wire});
       replica.step(Gradients(replica, world(), 1).mine);
       engine.quiesce();
-      double& sent = bytes[wire == comm::Wire::bfloat16];
+      double& sent = bytes[wire == comm::TransferType::bfloat16];
       sent = engine.bytes_sent();
       world().all_reduce(std::span(&sent, 1), comm::Reduction::sum);
-      if (wire == comm::Wire::float32) continue;
+      if (wire == comm::TransferType::float32) continue;
       for (const FlatLayout::Bucket& bucket : replica.layout.buckets())
         statistics += static_cast<double>(bucket.end - bucket.statistics_begin);
       elements = static_cast<double>(replica.layout.elements());
@@ -408,10 +411,11 @@ TEST(ReducerOnANarrowWire, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
 
 /// On one rank, in a weight or a statistic; delayed, the step after hands it on.
 TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : all_kinds) {
     for (const bool delayed : {false, true}) {
-      Replica replica(cpu, world(), engine, {kind, false, 1, comm::Wire::bfloat16, delayed});
+      Replica replica(cpu, world(), engine,
+                      {kind, false, 1, comm::TransferType::bfloat16, delayed});
       Gradients gradients(replica, world(), 1);
       const std::size_t places[] = {static_cast<std::size_t>(replica.layout.slots()[1].offset) + 5,
                                     static_cast<std::size_t>(replica.layout.slots()[2].offset) + 5};
@@ -439,7 +443,7 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
   const int replicas = world().size() / 2, stage = world().rank() / replicas;
   const comm::Communicator data = world().split(stage, world().rank()),
                            ends = world().split(world().rank() % replicas, stage);
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
     for (const bool deterministic : {false, true}) {
       ParameterList list;
@@ -478,7 +482,7 @@ TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
   const comm::Communicator group =
       split == 1 ? comm::Communicator() : world().split(world().rank() / split, world().rank());
   const comm::Communicator data = world().split(world().rank() % split, world().rank());
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   const TensorGroup tensor(group, engine, comm::SumOrder::tree, true);
   for (const ShardKind kind : {ShardKind::none, ShardKind::optimizer, ShardKind::gradients}) {
     for (const bool deterministic : {false, true}) {

@@ -18,16 +18,16 @@
 namespace trireme::comm {
 namespace {
 
-using Kind = Plan::Kind;
+using Kind = CallList::Kind;
 
 const Communicator& world() { return test_environment().world(); }
-Pairs ranks() { return {world().rank(), world().size()}; }
+RankInGroup ranks() { return {world().rank(), world().size()}; }
 
 /// Makes a plan's calls on host memory, between the real ranks: what NCCL would do with them.
 class StandIn {
  public:
-  void run(const Plan& plan) {
-    for (const Plan::Call& call : plan.calls()) make(call);
+  void run(const CallList& plan) {
+    for (const CallList::Call& call : plan.calls()) make(call);
     EXPECT_TRUE(tickets_.empty()) << "the last calls of a plan are not ended";
   }
 
@@ -39,9 +39,9 @@ class StandIn {
 
   static const BFloat16* narrow(const void* data) { return static_cast<const BFloat16*>(data); }
 
-  std::vector<float> sum_of(const Plan::Call& call, std::int64_t count) {
+  std::vector<float> sum_of(const CallList::Call& call, std::int64_t count) {
     std::vector<float> sum(static_cast<std::size_t>(count));
-    if (call.wired)
+    if (call.in_bfloat16)
       std::transform(narrow(call.from), narrow(call.from) + count, sum.begin(),
                      [](BFloat16 x) { return to_float(x); });
     else
@@ -50,14 +50,14 @@ class StandIn {
         engine_.all_reduce(world(), sum.data(), nullptr, count, SumOrder::library, "test"));
     return sum;
   }
-  static void put(const Plan::Call& call, const float* from) {
-    if (call.wired)
+  static void put(const CallList::Call& call, const float* from) {
+    if (call.in_bfloat16)
       std::transform(from, from + call.count, static_cast<BFloat16*>(call.to), to_bfloat16);
     else
       std::copy_n(from, call.count, static_cast<float*>(call.to));
   }
 
-  void make(const Plan::Call& call) {
+  void make(const CallList::Call& call) {
     const int rank = world().rank(), size = world().size();
     switch (call.kind) {
       case Kind::send:
@@ -99,7 +99,7 @@ class StandIn {
         EXPECT_TRUE(tickets_.empty()) << "a copy of what may still be coming";
         std::copy_n(floats(call.from), call.count, static_cast<float*>(call.to));
         return;
-      case Kind::add_narrow:
+      case Kind::add_bfloat16:
         EXPECT_TRUE(tickets_.empty()) << "a sum of what may still be coming";
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<float*>(call.to)[i] += to_float(narrow(call.from)[i]);
@@ -114,15 +114,15 @@ class StandIn {
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<float*>(call.to)[i] = to_float(narrow(call.from)[i]);
         return;
-      case Kind::end:
-        for (const Engine::Ticket ticket : tickets_) engine_.wait(ticket);
+      case Kind::end_group:
+        for (const Engine::Request ticket : tickets_) engine_.wait(ticket);
         tickets_.clear();
         return;
     }
   }
 
-  Engine engine_{Engine::Drive::polled};
-  std::vector<Engine::Ticket> tickets_;
+  Engine engine_{Engine::ProgressMode::polled};
+  std::vector<Engine::Request> tickets_;
 };
 
 /// Normal numbers, so that another order of additions shows.
@@ -164,16 +164,16 @@ std::int64_t own(const std::vector<std::int64_t>& bounds) {
 const std::vector<std::int64_t> sizes{1, 31, 4095, 4096, 4097, 300007};
 
 TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
-  Engine engine(Engine::Drive::polled);
+  Engine engine(Engine::ProgressMode::polled);
   StandIn stand_in;
-  Plan plan;
+  CallList plan;
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = normals(count);
     std::vector<float> by_mpi = part, by_plan = part, scratch(part.size());
     engine.wait(
         engine.all_reduce(world(), by_mpi.data(), scratch.data(), count, SumOrder::tree, "test"));
     plan.clear();
-    plan.add_steps(AllReduce(ranks(), by_plan.data(), scratch.data(), count, SumOrder::tree));
+    plan.record_steps(AllReduce(ranks(), by_plan.data(), scratch.data(), count, SumOrder::tree));
     stand_in.run(plan);
     EXPECT_EQ(std::memcmp(by_mpi.data(), by_plan.data(), part.size() * sizeof(float)), 0)
         << count << " floats";
@@ -182,8 +182,8 @@ TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
                          least(static_cast<std::size_t>(bounds.back() - bounds.front())),
                          result(static_cast<std::size_t>(own(bounds)));
       plan.clear();
-      plan.add_steps(ReduceScatter(ranks(), data.data() + bounds.front(), least.data(), bounds,
-                                   result.data(), SumOrder::tree));
+      plan.record_steps(ReduceScatter(ranks(), data.data() + bounds.front(), least.data(), bounds,
+                                      result.data(), SumOrder::tree));
       stand_in.run(plan);
       EXPECT_EQ(std::memcmp(result.data(),
                             by_mpi.data() + bounds[static_cast<std::size_t>(world().rank())],
@@ -195,17 +195,17 @@ TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
 }
 
 TEST(Plan, SumsOnANarrowWireHaveTheBitsOfMpi) {
-  Engine engine(Engine::Drive::polled);
+  Engine engine(Engine::ProgressMode::polled);
   StandIn stand_in;
-  Plan plan;
+  CallList plan;
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = normals(count);
     std::vector<float> by_mpi = part, by_plan = part;
     std::vector<BFloat16> wire(part.size());
     engine.wait(engine.all_reduce(world(), by_mpi.data(), wire.data(), count, SumOrder::tree,
-                                  "test", Wire::bfloat16));
+                                  "test", TransferType::bfloat16));
     plan.clear();
-    plan.add_steps(WiredSum(ranks(), by_plan.data(), wire.data(), count));
+    plan.record_steps(Bfloat16Sum(ranks(), by_plan.data(), wire.data(), count));
     stand_in.run(plan);
     EXPECT_EQ(by_mpi, by_plan) << count << " floats";
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
@@ -213,10 +213,10 @@ TEST(Plan, SumsOnANarrowWireHaveTheBitsOfMpi) {
                          expected = result;
       std::vector<BFloat16> least(static_cast<std::size_t>(bounds.back() - bounds.front()));
       engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, expected.data(),
-                                        SumOrder::tree, "test", Wire::bfloat16));
+                                        SumOrder::tree, "test", TransferType::bfloat16));
       plan.clear();
-      plan.add_steps(
-          WiredSum(ranks(), again.data() + bounds.front(), least.data(), bounds, result.data()));
+      plan.record_steps(
+          Bfloat16Sum(ranks(), again.data() + bounds.front(), least.data(), bounds, result.data()));
       stand_in.run(plan);
       EXPECT_EQ(result, expected) << count << " floats from " << bounds.front();
     }
@@ -225,12 +225,12 @@ TEST(Plan, SumsOnANarrowWireHaveTheBitsOfMpi) {
 
 TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
   StandIn stand_in;
-  Plan plan;
+  CallList plan;
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = whole_numbers(count);
     std::vector<float> sum = part;
     plan.clear();
-    plan.library_all_reduce(ranks(), sum.data(), count);
+    plan.record_library_all_reduce(ranks(), sum.data(), count);
     stand_in.run(plan);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       std::size_t expected = 0;
@@ -242,7 +242,7 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
     std::vector<BFloat16> wire(part.size());
     const double whole_bytes = plan.bytes_sent();
     plan.clear();
-    plan.library_all_reduce(ranks(), wired.data(), count, wire.data());
+    plan.record_library_all_reduce(ranks(), wired.data(), count, wire.data());
     stand_in.run(plan);
     EXPECT_EQ(wired, sum);
     EXPECT_DOUBLE_EQ(plan.bytes_sent(), whole_bytes / 2);
@@ -250,15 +250,16 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
       const std::int64_t first = bounds[static_cast<std::size_t>(world().rank())];
       std::vector<float> data = part, result(static_cast<std::size_t>(own(bounds)));
       plan.clear();
-      plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, result.data());
+      plan.record_library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds,
+                                         result.data());
       stand_in.run(plan);
       EXPECT_TRUE(std::equal(result.begin(), result.end(), sum.begin() + first))
           << count << " floats from " << bounds.front();
       data = part;
       std::vector<float> again(result.size());
       plan.clear();
-      plan.library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds, again.data(),
-                                  wire.data());
+      plan.record_library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds,
+                                         again.data(), wire.data());
       stand_in.run(plan);
       EXPECT_EQ(again, result) << "as bfloat16, " << count << " floats from " << bounds.front();
 
@@ -266,7 +267,7 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
       for (std::int64_t i = first; i < first + own(bounds); ++i)
         gathered[static_cast<std::size_t>(i)] = static_cast<std::byte>(i % 251);
       plan.clear();
-      plan.library_all_gather(ranks(), gathered.data() + bounds.front(), bounds);
+      plan.record_library_all_gather(ranks(), gathered.data() + bounds.front(), bounds);
       stand_in.run(plan);
       for (std::int64_t i = 0; i < count; ++i) {
         const bool inside = bounds.front() <= i && i < bounds.back();
@@ -279,21 +280,21 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
 }
 
 TEST(Plan, EvenPartsGoInOneCallOthersInOneForEachThatIsNotEmpty) {
-  Plan plan;
+  CallList plan;
   std::vector<float> data(100), result(100);
   std::vector<std::int64_t> bounds(static_cast<std::size_t>(world().size()) + 1);
   std::iota(bounds.begin(), bounds.end(), 5);
-  plan.library_reduce_scatter(ranks(), data.data(), bounds, result.data());
+  plan.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
   ASSERT_EQ(plan.calls().size(), 2u);
   EXPECT_EQ(plan.calls()[0].kind, Kind::reduce_scatter);
   EXPECT_EQ(plan.calls()[0].count, 1);
-  EXPECT_EQ(plan.calls()[1].kind, Kind::end);
+  EXPECT_EQ(plan.calls()[1].kind, Kind::end_group);
   const double of_one = sizeof(float) * (world().size() - 1);
   EXPECT_DOUBLE_EQ(plan.bytes_sent(), of_one);
 
   bounds[1] = bounds[0];  // the first has nothing, the second two
   plan.clear();
-  plan.library_reduce_scatter(ranks(), data.data(), bounds, result.data());
+  plan.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
   ASSERT_EQ(std::ssize(plan.calls()), world().size() - 1 + 1);
   EXPECT_EQ(plan.calls()[0].kind, Kind::reduce);
   EXPECT_EQ(plan.calls()[0].peer, 1);

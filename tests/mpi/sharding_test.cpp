@@ -126,7 +126,7 @@ struct Toy {
         first_micro_batch(data.rank() * setting.per_rank) {
     if (device.kind == DeviceKind::emulated) {
       engine.quiesce();
-      engine.serve(stream);
+      engine.attach_device(stream);
     }
     store.initialize(context, 5);
     for (const parallel::ParameterList::Entry& entry : list.entries())
@@ -271,7 +271,7 @@ TEST_P(Sharding, GivesTheWeightsOfAWholeReplica) {
   const Setting setting = GetParam();
   Setting whole_setting = setting;
   whole_setting.kind = ShardKind::none;
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   Toy whole(cpu, world(), engine, whole_setting), sharded(cpu, world(), engine, setting);
   EXPECT_EQ(sharded.working(), whole.working()) << "the initial weights";
   for (int step = 1; step <= 3; ++step) {
@@ -317,7 +317,7 @@ class Offloading : public testing::TestWithParam<Setting> {};
 
 TEST_P(Offloading, LeavesEveryBitWhereverStateLies) {
   const Setting setting = GetParam();
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
     for (const std::int64_t window_elements :
          {1, 50, 1 << 20}) {  // a row each, some rows, a bucket
@@ -365,7 +365,7 @@ TEST_P(OnADevice, TheBitsAreTheHosts) {
   for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
     Setting setting = GetParam();
     setting.offload = offload;
-    comm::Engine engine(comm::Engine::Drive::polled);
+    comm::Engine engine(comm::Engine::ProgressMode::polled);
     Toy here(cpu, world(), engine, setting),
         there({DeviceKind::emulated, 0}, world(), engine, setting);
     EXPECT_EQ(there.working(), here.working()) << "the initial weights";
@@ -395,7 +395,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, OnADevice, testing::ValuesIn(device_settings()),
 TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
   for (const parallel::Offload& offload : {on_device, slots_on_host}) {
     Setting setting{ShardKind::none, true, 2, DType::bfloat16, OptimizerKind::adamw};
-    comm::Engine engine(comm::Engine::Drive::polled);
+    comm::Engine engine(comm::Engine::ProgressMode::polled);
     Toy here(cpu, comm::Communicator(), engine, setting);
     setting.offload = offload;
     Toy there({DeviceKind::emulated, 0}, comm::Communicator(), engine, setting);
@@ -424,7 +424,7 @@ std::int64_t in_arena(std::int64_t bytes) {
 
 TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   if (world().size() == 1) return;
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 3}) {
@@ -468,7 +468,7 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
 }
 
 TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
       const Setting setting{kind, true, 1, compute, OptimizerKind::adamw};
@@ -504,7 +504,7 @@ TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
 }
 
 TEST(ShardedMemory, IsTheSameOnMeta) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   const comm::Communicator absent = world().size() == 1
                                         ? comm::Communicator()
                                         : comm::Communicator::meta(world().rank(), world().size());
@@ -532,7 +532,7 @@ TEST(ShardedMemory, IsTheSameOnMeta) {
 }
 
 TEST(ShardedSteps, AllocateNothing) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const parallel::Offload& offload : {on_device, both_on_host}) {
       Toy toy(cpu, world(), engine, {kind, true, 3, DType::bfloat16, OptimizerKind::lamb, offload});
@@ -545,7 +545,7 @@ TEST(ShardedSteps, AllocateNothing) {
 }
 
 TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     Toy whole(cpu, world(), engine, {ShardKind::none, true, 1, compute});
     whole.step(1);
@@ -571,7 +571,7 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
 }
 
 TEST(ShardedSteps, AStepThatIsNotFiniteNeverWas) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const parallel::Offload& offload : {on_device, both_on_host}) {
       Toy toy(cpu, world(), engine, {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
@@ -595,7 +595,7 @@ TEST(ShardedSteps, AStepThatIsNotFiniteNeverWas) {
 
 /// Ranks as the stages of a pipeline: each holds some tensors of a model.
 TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const OptimizerKind kind : optimizers) {
     const Setting setting{ShardKind::none, true, 1, DType::float32, kind};
     Toy whole(cpu, comm::Communicator(), engine, setting);
@@ -664,7 +664,7 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   const parallel::ParameterList list = declare(
                                     parallel::ParameterList(world().rank(), world().size())),
                                 whole_list = declare({});
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   const NormGroups groups{.model = world(),
                           .global_index = {0, 1},
                           .tensors = 2,

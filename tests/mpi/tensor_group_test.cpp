@@ -40,7 +40,7 @@ struct Place {
 class TensorGroups : public testing::TestWithParam<comm::SumOrder> {
  protected:
   TensorGroups()
-      : engine(comm::Engine::Drive::polled),
+      : engine(comm::Engine::ProgressMode::polled),
         group(world(), engine, GetParam(), true),
         here(DeviceKind::cpu) {}
   comm::Engine engine;
@@ -133,7 +133,7 @@ TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
 // As many as the bounds allow, never more than asked for, and one where a rank's part of a chunk
 // would not be a multiple of the unit.
 TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
-  comm::Engine engine(comm::Engine::Drive::polled);
+  comm::Engine engine(comm::Engine::ProgressMode::polled);
   const auto chunks = [&](int size, std::int64_t rows, std::int64_t columns) {
     return TensorGroup(comm::Communicator::meta(0, size), engine, comm::SumOrder::library, true)
         .chunks(rows, columns);

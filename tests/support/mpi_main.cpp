@@ -39,7 +39,7 @@ int main(int argc, char** argv) {
     const trireme::KokkosScope kokkos;
     result = RUN_ALL_TESTS();
   }
-  mpi.leave(mpi.world().all_reduce(result != 0, trireme::comm::Reduction::max) != 0
-                ? trireme::ExitCode::failure
-                : trireme::ExitCode::done);
+  mpi.finalize_and_exit(mpi.world().all_reduce(result != 0, trireme::comm::Reduction::max) != 0
+                            ? trireme::ExitCode::failure
+                            : trireme::ExitCode::done);
 }

@@ -19,7 +19,7 @@ struct ReplicaFixture {
       : options(options),
         mesh(mesh),
         plan(train::Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind)),
-        engine(comm::Engine::Drive::polled),
+        engine(comm::Engine::ProgressMode::polled),
         replica(options, device, device.kind, plan, mesh, engine),
         images(static_cast<std::size_t>(
             options.tokens() ? 0 : options.micro * options.image.elements())),

@@ -44,12 +44,12 @@ class Communicator {
   /// The MPI communicator behind it as a pointer to MPI_Comm (null for self and meta): for src/io's
   /// parallel HDF5 and src/comm only.
   const void* mpi_handle() const;
-  struct Form;
-  explicit Communicator(std::shared_ptr<Form> form);
-  Form& form() const { return *form_; }
+  struct Implementation;
+  explicit Communicator(std::shared_ptr<Implementation> form);
+  Implementation& implementation() const { return *implementation_; }
 
  private:
-  std::shared_ptr<Form> form_;
+  std::shared_ptr<Implementation> implementation_;
 };
 
 /// Errors are agreed on before the next collective call: runs `body`; where it threw on any rank,

@@ -15,7 +15,7 @@ namespace trireme::comm {
 class Datagrams {
  public:
   /// No more fits into one of them, so that no network cuts it in pieces.
-  static constexpr std::size_t longest = 1024;
+  static constexpr std::size_t max_bytes = 1024;
 
   /// Collective: the address of rank 0 and the key go round by MPI. Where a rank has no socket to
   /// be had, or in a group of one, nothing is ever sent or received.
@@ -33,7 +33,7 @@ class Datagrams {
   std::optional<int> receive(std::span<std::byte> data, double seconds);
 
   /// From another thread: receive() waits no more, neither the call under way nor any later one.
-  void end_waiting();
+  void stop_receiving();
 
  private:
   struct State;

@@ -25,7 +25,7 @@ enum class SumOrder : std::uint8_t { library, tree };
 /// either order is one: each element's sum is made at one rank from its own part, not rounded, and
 /// those of the ranks before it: the same bits in every run on as many ranks, others than a sum of
 /// other cuts has. What is not finite stays so, and what bfloat16 cannot hold becomes infinite.
-enum class Wire : std::uint8_t { float32, bfloat16 };
+enum class TransferType : std::uint8_t { float32, bfloat16 };
 
 /// The communication engine: makes the MPI calls of a running step while compute goes on. With a
 /// thread of its own where a core is free; else its non-blocking calls are driven by progress(),
@@ -44,12 +44,12 @@ enum class Wire : std::uint8_t { float32, bfloat16 };
 /// waited for.
 class Engine {
  public:
-  enum class Drive : std::uint8_t { thread, polled };
+  enum class ProgressMode : std::uint8_t { thread, polled };
   /// `thread` where MPI was not granted MPI_THREAD_MULTIPLE, or is not in use, becomes `polled`.
   /// The thread inherits the caller's cores: make the engine before OpenMP binds the main thread to
   /// one (before Kokkos). `longest_call`: floats of MPI's own sum, or bytes of a message, in one
   /// MPI call; longer ones take several (MPI counts are int).
-  explicit Engine(Drive drive, std::int64_t longest_call = std::int64_t{1} << 30);
+  explicit Engine(ProgressMode progress_mode, std::int64_t max_call_count = std::int64_t{1} << 30);
   /// What is under way is left as it is: quiesce() first, on every rank.
   ~Engine();
   Engine(const Engine&) = delete;
@@ -58,14 +58,14 @@ class Engine {
   /// Requests on memory of this stream's device are served from now on, in the order of its work.
   /// Once, by who owns the run; a stream of the CPU or of meta changes nothing. Nothing may be
   /// under way.
-  void serve(const Stream& compute);
+  void attach_device(const Stream& compute);
 
   /// How a device's memory travels: `staged`, or by `nccl`. `automatic`: by NCCL where the build
   /// has it and each rank of the world has a GPU of its own.
   enum class Transport : std::uint8_t { automatic, staged, nccl };
   /// Messages of a group from one rank to another under these tags, which are received in the order
   /// of sending.
-  struct Lane {
+  struct MessageRoute {
     int from = 0, to = 0;
     std::vector<int> tags;
   };
@@ -74,7 +74,7 @@ class Engine {
   struct Connections {
     std::vector<Communicator> groups;
     Communicator messages;
-    std::vector<Lane> lanes;
+    std::vector<MessageRoute> routes;
   };
   /// Collective over the world, after serve() and before requests; gives the transport taken.
   /// Groups and lanes in one order on all their ranks. Each takes a stream, and memory of the
@@ -91,46 +91,48 @@ class Engine {
   void disconnect();
   /// Of the device's memory, what NCCL knows; and why that is nothing, where it would not take it.
   std::size_t registered_bytes() const;
-  const std::string& why_unregistered() const;
+  const std::string& registration_error() const;
 
   /// Names a request; one that had nothing to do is 0, which is done.
-  using Ticket = std::uint64_t;
+  using Request = std::uint64_t;
   /// data[0, count) = the sum over the group; the memory is the engine's until wait(). `scratch`:
   /// count words of 2 bytes for the wire bfloat16, else under `tree` count floats, which receive
   /// the partner's part; else null. A blocking call that a peer comes to only after its own wait()
   /// stands after ours too (polled: nothing moves in between). `label` outlives the request (a
   /// string literal): shown by describe() and the watchdog.
-  Ticket all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count,
-                    SumOrder order, std::string_view label, Wire wire = Wire::float32);
+  Request all_reduce(const Communicator& group, float* data, void* scratch, std::int64_t count,
+                     SumOrder order, std::string_view label,
+                     TransferType transfer_type = TransferType::float32);
   /// data [bounds.front(), bounds.back()) of each rank is added over the group; rank r's range
   /// [bounds[r], bounds[r+1]) of the sum is written to `result`, which may not overlap data
   /// (bounds: offsets in elements into data, size() + 1 of them; any sizes, some may be empty).
   /// `data` is destroyed; `scratch`: as of all_reduce. Tree order gives the bits of all_reduce (on
   /// the wire float32). Bounds and memory are the engine's until wait().
-  Ticket reduce_scatter(const Communicator& group, float* data, void* scratch,
-                        std::span<const std::int64_t> bounds, float* result, SumOrder order,
-                        std::string_view label, Wire wire = Wire::float32);
+  Request reduce_scatter(const Communicator& group, float* data, void* scratch,
+                         std::span<const std::int64_t> bounds, float* result, SumOrder order,
+                         std::string_view label,
+                         TransferType transfer_type = TransferType::float32);
   /// In place: rank r's part stands at bytes [bounds[r], bounds[r+1]) of data (any sizes);
   /// afterwards all parts do, on all ranks.
-  Ticket all_gather(const Communicator& group, std::byte* data,
-                    std::span<const std::int64_t> bounds, std::string_view label);
+  Request all_gather(const Communicator& group, std::byte* data,
+                     std::span<const std::int64_t> bounds, std::string_view label);
   /// Messages to and from another rank of the group, matched by tag (below 2^14), those of one tag
   /// in order. Both sides know the length: another one is a Failure. Memory is the engine's until
   /// wait().
-  Ticket send(const Communicator& group, std::span<const std::byte> data, int to, int tag,
-              std::string_view label);
-  Ticket receive(const Communicator& group, std::span<std::byte> data, int from, int tag,
-                 std::string_view label);
+  Request send(const Communicator& group, std::span<const std::byte> data, int to, int tag,
+               std::string_view label);
+  Request receive(const Communicator& group, std::span<std::byte> data, int from, int tag,
+                  std::string_view label);
   /// Drives what is under way (Drive::polled; else nothing): cheap, called between blocks.
   void progress();
   /// Until this request is done; drives all others meanwhile. On a device's memory the host waits
   /// for MPI, and the compute stream for the copy back (by NCCL: the compute stream alone waits).
   /// Throws Failure where MPI or NCCL failed.
-  void wait(Ticket ticket);
+  void wait(Request request);
   /// Until nothing is under way, as if all had been waited for: before collective calls of the main
   /// thread (HDF5, checkpoints).
   void quiesce();
-  Drive drive() const;
+  ProgressMode progress_mode() const;
   /// What was asked for and is not done, a line each: for the watchdog, from any thread.
   std::vector<std::string> describe() const;
   /// Whether wait() or quiesce() stands still at this moment; from any thread.
@@ -142,7 +144,7 @@ class Engine {
     double begin = 0, end = 0;
   };
   /// From now on those of requests that end are kept, which takes memory; or no longer.
-  void keep_spans(bool keep);
+  void record_spans(bool record);
   /// Those kept so far, in the order of their ends. They are kept no more.
   std::vector<Span> take_spans();
   /// Bytes sent by requests that are done, and the seconds that wait() stood still.

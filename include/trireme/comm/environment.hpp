@@ -22,7 +22,7 @@ class Environment {
   int local_size() const { return local_size_; }
   const std::string& host() const { return host_; }
   /// Whether MPI may be called from any thread (MPI_THREAD_MULTIPLE was granted).
-  bool threads() const { return threads_; }
+  bool thread_multiple() const { return thread_multiple_; }
   /// Whether the launcher, or its part on this host, was there at the start and is no more. False
   /// where a shell or a batch system's own part stands between.
   bool launcher_gone() const;
@@ -31,7 +31,7 @@ class Environment {
 
   /// The way out of every command, once all work is durable: barrier, MPI_Finalize, flush,
   /// _exit(code). No destructor runs after it.
-  [[noreturn]] void leave(ExitCode code);
+  [[noreturn]] void finalize_and_exit(ExitCode code);
   /// The way out for a rank whose peers may be stuck: MPI_Abort(code) under a deadline, then
   /// _exit(code). A launcher that still waits ten seconds later, for a host that does not answer,
   /// is ended by a process that is left behind for that.
@@ -41,8 +41,8 @@ class Environment {
   Communicator world_;
   int local_rank_ = 0, local_size_ = 1;
   std::string host_;
-  int launcher_ = 0;  ///< its process; 0: none
-  bool initialized_ = false, threads_ = false;
+  int launcher_pid_ = 0;  ///< its process; 0: none
+  bool initialized_ = false, thread_multiple_ = false;
 };
 
 }  // namespace trireme::comm

@@ -44,7 +44,8 @@ class GradientReducer {
     std::int64_t micro_batches = 1;  ///< of this rank a step (the accumulation)
     bool deterministic = false;
     bool delayed = false;
-    comm::Wire wire = comm::Wire::float32;  ///< between data ranks; a group of one rounds nothing
+    comm::TransferType wire =
+        comm::TransferType::float32;  ///< between data ranks; a group of one rounds nothing
   };
   /// Who adds to what.
   struct Groups {
@@ -98,7 +99,7 @@ class GradientReducer {
   };
   /// What of a bucket travels in one type: one stands behind the other, either may be empty.
   struct Piece {
-    comm::Wire wire = comm::Wire::float32;
+    comm::TransferType wire = comm::TransferType::float32;
     Range range;                       ///< from the bucket's begin
     std::vector<std::int64_t> bounds;  ///< of the data ranks' shards in it, likewise
     Range own;                         ///< of this rank's part of the bucket
@@ -112,7 +113,7 @@ class GradientReducer {
                                  ///< group, from the bucket's begin
     std::array<Piece, 2> pieces;
   };
-  using Tickets = std::array<comm::Engine::Ticket, 2>;  ///< of a bucket's pieces
+  using Tickets = std::array<comm::Engine::Request, 2>;  ///< of a bucket's pieces
   /// The memory of one step's sum, and how far it is.
   struct Making {
     Tensor lowest;  ///< whole: level 0

@@ -116,10 +116,10 @@ class ParameterStore {
   Tensor gradient_, working_;
   std::vector<Tensor> bucket_gradients_;  ///< by bucket
   std::vector<Tensor> bucket_working_;    ///< by bucket, bytes; undefined where it is not here
-  std::vector<comm::Engine::Ticket> arriving_;  ///< by bucket: its gather; 0: it is here
-  Held turns_[2];                               ///< not resident
-  int turn_ = 0;                                ///< which of them holds what is read now
-  std::vector<Held> tied_;                      ///< not resident: one a tied bucket
+  std::vector<comm::Engine::Request> arriving_;  ///< by bucket: its gather; 0: it is here
+  Held turns_[2];                                ///< not resident
+  int turn_ = 0;                                 ///< which of them holds what is read now
+  std::vector<Held> tied_;                       ///< not resident: one a tied bucket
   std::uint64_t version_ = 1;
 };
 

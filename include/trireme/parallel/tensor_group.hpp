@@ -76,7 +76,7 @@ class TensorGroup {
   };
   Place place_of(std::int64_t row, std::int64_t rows, std::int64_t columns) const;
 
-  using Ticket = comm::Engine::Ticket;
+  using Ticket = comm::Engine::Request;
   /// x (float32) = the sum over the group. `scratch`: as large under SumOrder::tree, else
   /// undefined.
   Ticket begin_all_reduce(const Tensor& x, const Tensor& scratch) const;

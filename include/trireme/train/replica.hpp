@@ -179,8 +179,8 @@ class Replica {
   }
   Tensor input(model::Pass& pass);
   Tensor receive(const Tensor& into, int chunk, bool forward);
-  comm::Engine::Ticket send(const Tensor& tensor, int chunk, bool forward);
-  comm::Engine::Ticket send_copy(const Tensor& tensor, int chunk, bool forward);
+  comm::Engine::Request send(const Tensor& tensor, int chunk, bool forward);
+  comm::Engine::Request send_copy(const Tensor& tensor, int chunk, bool forward);
   Tensor sums_of(int micro_batch) const { return sums_.rows(micro_batch, micro_batch + 1); }
 
   ReplicaOptions options_;
@@ -214,7 +214,7 @@ class Replica {
   Tensor sums_;  ///< float64 [micro-batches of a step, or evaluated at once, 4], as
                  ///< ops::cross_entropy writes it, on the device
   Tensor incoming_, outgoing_[2];
-  comm::Engine::Ticket outgoing_sent_[2] = {0, 0};
+  comm::Engine::Request outgoing_sent_[2] = {0, 0};
   int outgoing_turn_ = 0;
   float statistic_scale_, gradient_factor_ = 1;
 };

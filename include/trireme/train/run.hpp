@@ -45,10 +45,10 @@ std::int64_t context_of(const deck::Deck& deck);
 
 /// A thread for communication where there is a core for it: the `sharers` ranks that may run on the
 /// same `cores`, each of `threads` compute threads, need one more each.
-comm::Engine::Drive choose_drive(int cores, int sharers, int threads);
+comm::Engine::ProgressMode choose_drive(int cores, int sharers, int threads);
 /// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before
 /// Kokkos is made.
-comm::Engine::Drive choose_drive(const comm::Environment& environment);
+comm::Engine::ProgressMode choose_drive(const comm::Environment& environment);
 
 /// The kind of device that the deck means where it will run, which need not be here: what memory is
 /// planned for.
