@@ -4,8 +4,9 @@
 
 namespace trireme::checkpoint {
 
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part,
-                          std::int64_t row_begin, std::int64_t row_end, const float* rows) {
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
+                          const parallel::TensorPartition& part, std::int64_t row_begin,
+                          std::int64_t row_end, const float* rows) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const auto row_elements = static_cast<std::uint64_t>(spec.row_elements());
   const auto first = static_cast<std::uint64_t>(part.row_begin() + row_begin),
@@ -13,7 +14,7 @@ std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::P
   std::uint64_t sum = 0;
   if (spec.inner == parallel::InnerOrder::plain) {
     for (std::uint64_t row = 0; row < count; ++row, rows += part.row_elements()) {
-      for (const parallel::Part::Segment& segment : part.segments()) {
+      for (const parallel::TensorPartition::Segment& segment : part.segments()) {
         const std::uint64_t place =
             (first + row) * row_elements + static_cast<std::uint64_t>(segment.file_column);
         sum +=

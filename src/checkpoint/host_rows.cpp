@@ -53,7 +53,7 @@ void HostRows::close(const Piece& piece, std::int64_t begin, std::int64_t end) {
 }
 
 std::uint64_t digest_of(HostRows& rows, const Piece& piece) {
-  const parallel::Part part = part_of(piece);
+  const parallel::TensorPartition part = part_of(piece);
   std::uint64_t sum = 0;
   for_each_round(piece, HostRows::at_once(piece), [&](std::int64_t begin, std::int64_t end) {
     sum += digest_rows(*piece.spec, part, begin, end, rows.read(piece, begin, end));

@@ -91,7 +91,7 @@ Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
 void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, HostRows& host,
                std::vector<float>& staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
-  const parallel::Part part = part_of(piece);
+  const parallel::TensorPartition part = part_of(piece);
   const bool plain = spec.inner == parallel::InnerOrder::plain;
   for_each_round(
       piece, rows_a_round(part.row_elements()), [&](std::int64_t begin, std::int64_t end) {
@@ -159,7 +159,7 @@ std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Commun
   parallel::ParameterSpec spec;
   spec.shape = shape_of(dataset);
   spec.split.along = parallel::Split::Along::rows;
-  const parallel::Part part(spec, world.rank(), world.size());
+  const parallel::TensorPartition part(spec, world.rank(), world.size());
   const std::int64_t step = rows_a_round(part.row_elements());
   std::vector<float> values(
       static_cast<std::size_t>(std::min(step, part.rows()) * part.row_elements()));

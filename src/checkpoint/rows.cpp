@@ -24,13 +24,13 @@ void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const flo
 }  // namespace
 
 std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
-                                       const parallel::Part& part, std::int64_t row_begin,
-                                       std::int64_t row_end) {
+                                       const parallel::TensorPartition& part,
+                                       std::int64_t row_begin, std::int64_t row_end) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   std::vector<io::Hdf5Box> boxes;
   if (row_begin == row_end) return boxes;
   const auto rank = static_cast<std::size_t>(spec.shape.rank());
-  for (const parallel::Part::Segment& segment : part.segments()) {
+  for (const parallel::TensorPartition::Segment& segment : part.segments()) {
     io::Hdf5Box box{std::vector<std::int64_t>(rank, 0), {spec.shape.begin(), spec.shape.end()}};
     if (rank > 1) {
       box.start[0] = part.row_begin() + row_begin;
@@ -46,7 +46,8 @@ std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
   return boxes;
 }
 
-Coverage coverage_of(const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end) {
+Coverage coverage_of(const parallel::TensorPartition& part, std::int64_t row_begin,
+                     std::int64_t row_end) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const auto random = [&](const char* purpose, std::int64_t place) {
     return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose));
@@ -55,7 +56,7 @@ Coverage coverage_of(const parallel::Part& part, std::int64_t row_begin, std::in
     return random(purpose, end) - random(purpose, begin);
   };
   std::uint64_t columns = 0;
-  for (const parallel::Part::Segment& segment : part.segments())
+  for (const parallel::TensorPartition::Segment& segment : part.segments())
     columns += between("columns", segment.file_column, segment.file_column + segment.count);
   const std::int64_t first = part.row_begin() + row_begin, rows = row_end - row_begin;
   return {static_cast<std::uint64_t>(rows * part.row_elements()),
@@ -63,7 +64,7 @@ Coverage coverage_of(const parallel::Part& part, std::int64_t row_begin, std::in
 }
 
 std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& sum) {
-  const Coverage whole = coverage_of(parallel::Part(spec), 0, spec.rows());
+  const Coverage whole = coverage_of(parallel::TensorPartition(spec), 0, spec.rows());
   const std::uint64_t times = sum.elements / whole.elements;
   return sum.elements == times * whole.elements && sum.hash == times * whole.hash ? times : 0;
 }

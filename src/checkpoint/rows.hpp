@@ -13,12 +13,12 @@ namespace trireme::checkpoint {
 /// are: a box a segment. Used by writing, reading and the check of coverage alike. Their union in
 /// row-major order is the order in which the local rows stand in memory (plain inner order).
 std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
-                                       const parallel::Part& part, std::int64_t row_begin,
-                                       std::int64_t row_end);
+                                       const parallel::TensorPartition& part,
+                                       std::int64_t row_begin, std::int64_t row_end);
 
 /// The part that a piece is of.
-inline parallel::Part part_of(const Piece& piece) {
-  return piece.part == nullptr ? parallel::Part(*piece.spec) : *piece.part;
+inline parallel::TensorPartition part_of(const Piece& piece) {
+  return piece.part == nullptr ? parallel::TensorPartition(*piece.spec) : *piece.part;
 }
 
 /// How often elements of a tensor are held, as a sum over pieces (mod 2^64) by which ranks see
@@ -32,7 +32,8 @@ inline parallel::Part part_of(const Piece& piece) {
 struct Coverage {
   std::uint64_t elements = 0, hash = 0;
 };
-Coverage coverage_of(const parallel::Part& part, std::int64_t row_begin, std::int64_t row_end);
+Coverage coverage_of(const parallel::TensorPartition& part, std::int64_t row_begin,
+                     std::int64_t row_end);
 /// Whether `sum`, over all ranks, is that of a tensor every element of which is held `times` times;
 /// 0: of no such tensor.
 std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& sum);

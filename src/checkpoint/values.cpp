@@ -15,7 +15,7 @@ constexpr std::int64_t element_bytes = sizeof(float);
 /// Local rows [begin, end) of a part, which stand in file order at `rows`, to where their tensor
 /// lies.
 void write_rows(const io::File& file, const Extent& tensor, const parallel::ParameterSpec& spec,
-                const parallel::Part& part, std::int64_t begin, std::int64_t end,
+                const parallel::TensorPartition& part, std::int64_t begin, std::int64_t end,
                 const float* rows) {
   const auto put = [&](std::int64_t element, const float* values, std::int64_t count) {
     file.write_at(tensor.offset + element * element_bytes, values, count * element_bytes);
@@ -26,7 +26,7 @@ void write_rows(const io::File& file, const Extent& tensor, const parallel::Para
     return;
   }
   for (std::int64_t row = 0; row < end - begin; ++row) {
-    for (const parallel::Part::Segment& segment : part.segments()) {
+    for (const parallel::TensorPartition::Segment& segment : part.segments()) {
       put((first + row) * spec.row_elements() + segment.file_column,
           rows + row * part.row_elements() + segment.column, segment.count);
     }
@@ -36,7 +36,7 @@ void write_rows(const io::File& file, const Extent& tensor, const parallel::Para
 void write_piece(const io::File& file, const Extent& tensor, const Piece& piece, HostRows& host,
                  float* staging) {
   const parallel::ParameterSpec& spec = *piece.spec;
-  const parallel::Part part = part_of(piece);
+  const parallel::TensorPartition part = part_of(piece);
   const bool plain = spec.inner == parallel::InnerOrder::plain;
   for_each_round(piece, plain ? HostRows::at_once(piece) : rows_a_round(part.row_elements()),
                  [&](std::int64_t begin, std::int64_t end) {

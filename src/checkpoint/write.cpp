@@ -36,7 +36,7 @@ Scattered scattered_of(const comm::Communicator& world, std::span<const Piece> p
 void write_columns(const comm::Communicator& world, const Piece& piece, std::int64_t rounds,
                    const io::Hdf5Dataset& dataset) {
   const parallel::ParameterSpec& spec = *piece.spec;
-  const parallel::Part part = part_of(piece);
+  const parallel::TensorPartition part = part_of(piece);
   const std::int64_t step = rows_a_round(part.row_elements());
   HostRows host({&piece, 1});
   for (std::int64_t round = 0; round < rounds; ++round) {

@@ -31,7 +31,7 @@ class EmbeddingBlock final : public Block {
 
   void declare(parallel::ParameterList& list) override {
     table_ = list.declare(embedding_spec(options_));
-    first_ = list.part(table_).row_begin();
+    first_ = list.partition(table_).row_begin();
     tie_->one_buffer = false;  // until the head says otherwise
     if (learned())
       positions_ = list.declare(

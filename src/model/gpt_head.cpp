@@ -68,8 +68,8 @@ class GptHead final : public Head {
       spec.name = names_.head + ".weight";
     }
     table_ = list.declare(std::move(spec));
-    first_ = list.part(table_).row_begin();
-    classes_ = list.part(table_).rows();
+    first_ = list.partition(table_).row_begin();
+    classes_ = list.partition(table_).rows();
   }
 
   Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale,
@@ -221,7 +221,8 @@ class GptHead final : public Head {
   Tensor the_row(Pass& pass, const Tensor& x, std::int64_t row) {
     const parallel::TensorGroup& group = pass.tensor();
     if (!group.rows_are_split()) return normalize(pass, x.rows(row, row + 1)).y;
-    const parallel::TensorGroup::Place place = group.place_of(row, all_rows(group, x), x.shape[1]);
+    const parallel::TensorGroup::RowLocation place =
+        group.locate_row(row, all_rows(group, x), x.shape[1]);
     const std::int64_t here = place.rank == group.rank() ? place.row : 0;
     const Tensor mine = converted(pass, normalize(pass, x.rows(here, here + 1)).y, DType::float32);
     if (place.rank != group.rank()) ops::fill(pass.context(), mine, 0);

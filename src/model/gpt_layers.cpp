@@ -48,7 +48,7 @@ Tensor summed(Pass& pass, const Tensor& partial) {
     group.all_reduce(pass.context(), partial);
     return partial;
   }
-  const Tensor held = RowSum::room(pass.context(), group, partial);
+  const Tensor held = RowSum::allocate_result(pass.context(), group, partial);
   const ArenaScope scope(pass.context().workspace());
   RowSum sum(pass.context(), group, partial, held);
   for (int number = 0; number < sum.chunks(); ++number) sum.begin(number);
@@ -212,7 +212,7 @@ Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
   ops::Context& context = pass.context();
   const Tensor partial =
                    context.workspace().allocate(linear.result_dtype(), {linear.rows, linear.in}),
-               dx = RowSum::room(context, pass.tensor(), partial);
+               dx = RowSum::allocate_result(context, pass.tensor(), partial);
   {
     // What the weight's gradient reads comes while dx is made, and the sum of dx goes while the
     // weight's gradient is.
@@ -271,7 +271,7 @@ Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& res
   const Tensor partial =
       linear.wide ? pass.context().workspace().allocate(DType::float32, {linear.rows, linear.out})
                   : y;
-  const Tensor held = RowSum::room(pass.context(), pass.tensor(), partial);
+  const Tensor held = RowSum::allocate_result(pass.context(), pass.tensor(), partial);
   RowSum sum(pass.context(), pass.tensor(), partial, held);
   for (int number = 0; number < sum.chunks(); ++number) {
     const RowChunk chunk = sum.chunk(number);

@@ -24,7 +24,7 @@ inline std::int64_t all_rows(const parallel::TensorGroup& group, const Tensor& x
 template <class Body>
 void each_piece(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
   const std::int64_t rows = all_rows(group, x);
-  const int pieces = group.pieces_held(rows, x.shape[1]);
+  const int pieces = group.row_ranges_held(rows, x.shape[1]);
   for (int piece = 0; piece < pieces; ++piece) body(group.chunk(piece, pieces, rows));
 }
 

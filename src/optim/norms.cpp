@@ -47,7 +47,7 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
   std::vector<std::size_t> counts(ranks), owner, number;
   for (const ops::FlatRow& row : layout.rows()) {
-    const auto bucket = static_cast<std::size_t>(layout.slot({row.tensor}).bucket);
+    const auto bucket = static_cast<std::size_t>(layout.tensor({row.tensor}).bucket);
     const std::vector<std::int64_t>& bounds = store_.owned().buckets()[bucket].bounds;
     const auto after =
         std::upper_bound(bounds.begin(), bounds.end(), row.offset - layout.buckets()[bucket].begin);
@@ -73,38 +73,38 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat) {
-  for (const parallel::Shard::Window& window : store_.owned().windows())
+  for (const parallel::ParameterShard::Window& window : store_.owned().windows())
     measure(context, window, flat.rows(window.begin, window.end));
   add_up(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
-  for (const parallel::Shard::Window& window : store_.owned().windows())
+  for (const parallel::ParameterShard::Window& window : store_.owned().windows())
     measure(context, window, buffer.open(context, window));
   add_up(context);
 }
 
-void SquareSums::measure(ops::Context& context, const parallel::Shard::Window& window,
+void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::Window& window,
                          const Tensor& elements) {
-  ops::row_square_sums(context, elements, rows_table_.on(context.stream()) + window.row_begin,
+  ops::row_square_sums(context, elements, rows_table_.view(context.stream()) + window.row_begin,
                        static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       row_sums_table_.on(context.stream()) + own_rows_ + window.row_begin);
+                       row_sums_table_.view(context.stream()) + own_rows_ + window.row_begin);
 }
 
 /// The sums of squares by tensor from those of the owned rows.
 void SquareSums::add_up(ops::Context& context) {
   const Stream& stream = context.stream();
-  double* const row_sums = row_sums_table_.on(stream);
+  double* const row_sums = row_sums_table_.view(stream);
   if (sharded_) {
     comm::Engine& engine = *store_.sharding().engine;
     engine.wait(engine.all_gather(store_.sharding().data, bytes_at(row_sums), row_bounds_,
                                   "trireme/optim/gather_row_sums"));
   }
-  double* const squares = squares_table_.on(stream);
+  double* const squares = squares_table_.view(stream);
   ops::sum_lists(context,
                  {.values = row_sums,
-                  .places = places_table_.on(stream),
-                  .begins = begins_table_.on(stream),
+                  .places = places_table_.view(stream),
+                  .begins = begins_table_.view(stream),
                   .lists = static_cast<std::int64_t>(tensors_ + 1),
                   .terms = list_begins_.back(),
                   .sums = squares + static_cast<std::size_t>(model_.rank()) * (tensors_ + 1)});
@@ -114,7 +114,7 @@ void SquareSums::add_up(ops::Context& context) {
 }
 
 ops::SquareParts SquareSums::parts(const Stream& stream) {
-  return {.sums = squares_table_.on(stream),
+  return {.sums = squares_table_.view(stream),
           .parts = model_.size(),
           .tensors = static_cast<std::int64_t>(tensors_)};
 }

@@ -59,7 +59,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
                           .sum = static_cast<std::int32_t>(weight_squares_->place(t))});
     }
   }
-  for (const parallel::Shard::Window& window : store.owned().windows()) {
+  for (const parallel::ParameterShard::Window& window : store.owned().windows()) {
     WindowChunks& place = windows_.emplace_back();
     place.begin = chunks_.size();
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
@@ -89,14 +89,14 @@ std::vector<parallel::WindowedBuffer*> Optimizer::state_buffers() {
 
 void Optimizer::start_ema(ops::Context& context) {
   if (!ema_) return;
-  for (const parallel::Shard::Window& window : store_.owned().windows()) {
+  for (const parallel::ParameterShard::Window& window : store_.owned().windows()) {
     ops::copy(context, store_.master_buffer().open(context, window), ema_->open(context, window));
     ema_->close(context, window);
   }
 }
 
 void Optimizer::exchange_ema(ops::Context& context) {
-  for (const parallel::Shard::Window& window : store_.owned().windows()) {
+  for (const parallel::ParameterShard::Window& window : store_.owned().windows()) {
     ops::exchange(context, store_.master_buffer().open(context, window),
                   ema_->open(context, window));
     store_.master_buffer().close(context, window);
@@ -121,13 +121,13 @@ void Optimizer::go_on_from_host() {
   judgement_.updates = updates_;
   judgement_.loss_scale = loss_scale_.scale;
   judgement_.good_steps = loss_scale_.good_steps;
-  judgement_table_.changed();
+  judgement_table_.mark_changed();
 }
 
 /// By the gradient measured last.
 void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss) {
   const Stream& stream = context.stream();
-  ops::Judgement* const judgement = judgement_table_.on(stream);
+  ops::Judgement* const judgement = judgement_table_.view(stream);
   ops::judge(context, {.gradient = gradient_squares_.parts(stream),
                        .scale = loss.scale,
                        .scaling = scaling_,
@@ -138,10 +138,10 @@ void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss
                        .clip_norm = options_.clip_norm,
                        .beta1 = options_.beta1,
                        .beta2 = options_.beta2,
-                       .rates = rate_table_.on(stream),
+                       .rates = rate_table_.view(stream),
                        .tensors = static_cast<std::int64_t>(rates_.size()),
                        .judgement = judgement});
-  report_.send(stream, judgement);
+  report_.enqueue(stream, judgement);
 }
 
 /// By the weights as they are, and the gradient measured last.
@@ -150,10 +150,10 @@ ops::Trust Optimizer::trust(ops::Context& context) {
   const Stream& stream = context.stream();
   return {.weight = weight_squares_->parts(stream),
           .gradient = gradient_squares_.parts(stream),
-          .tensors = trusted_table_.on(stream),
+          .tensors = trusted_table_.view(stream),
           .count = static_cast<std::int64_t>(trusted_.size()),
-          .rates = rate_table_.on(stream),
-          .judgement = judgement_table_.on(stream)};
+          .rates = rate_table_.view(stream),
+          .judgement = judgement_table_.view(stream)};
 }
 
 /// Calls pass(state, lists) for each window; of the state it may change the gradient and what
@@ -161,11 +161,11 @@ ops::Trust Optimizer::trust(ops::Context& context) {
 template <class Pass>
 void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&& pass) {
   const Stream& stream = context.stream();
-  const ops::FlatChunk* chunks = chunk_table_.on(stream);
-  const ops::TensorRates* rates = rate_table_.on(stream);
-  const ops::Judgement* judgement = judgement_table_.on(stream);
+  const ops::FlatChunk* chunks = chunk_table_.view(stream);
+  const ops::TensorRates* rates = rate_table_.view(stream);
+  const ops::Judgement* judgement = judgement_table_.view(stream);
   for (std::size_t number = 0; number < windows_.size(); ++number) {
-    const parallel::Shard::Window& window = store_.owned().windows()[number];
+    const parallel::ParameterShard::Window& window = store_.owned().windows()[number];
     const WindowChunks& place = windows_[number];
     const auto slot = [&](std::size_t which) {
       return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window)
@@ -243,7 +243,7 @@ StepOutcome Optimizer::end_update() {
   ops::Judgement judgement{.updates = updates_ + 1,
                            .loss_scale = loss_scale_.scale,
                            .good_steps = loss_scale_.good_steps};
-  if (const ops::Judgement* heard = report_.hear()) judgement = *heard;
+  if (const ops::Judgement* heard = report_.wait()) judgement = *heard;
   updates_ = judgement.updates;
   loss_scale_ = {judgement.loss_scale, judgement.good_steps};
   return {judgement.apply != 0, judgement.norm, judgement.overflow != 0};

@@ -10,8 +10,8 @@ namespace trireme::parallel {
 namespace {
 
 // A cache line: vector loads of any tensor are aligned, and no two tensors share a line.
-constexpr std::int64_t start_bytes = 64;
-constexpr std::int64_t start_elements = start_bytes / size_of(DType::float32);
+constexpr std::int64_t alignment_bytes = 64;
+constexpr std::int64_t alignment_elements = alignment_bytes / size_of(DType::float32);
 
 std::int64_t round_up(std::int64_t value, std::int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
@@ -30,7 +30,7 @@ std::vector<std::size_t> backward_order(const ParameterList& list) {
 }
 
 /// Whether going backward from block `from` to block `to` one enters another chunk.
-bool leaves_chunk(std::span<const int> chunk_begins, int from, int to) {
+bool crosses_chunk(std::span<const int> chunk_begins, int from, int to) {
   return std::any_of(chunk_begins.begin(), chunk_begins.end(),
                      [&](int begin) { return to < begin && begin <= from; });
 }
@@ -60,14 +60,14 @@ void for_each_cut(const Rows& rows, const FlatLayout::Bucket& bucket, int shards
 
 FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DType compute,
                        std::span<const int> chunk_begins)
-    : slots_(list.entries().size()),
+    : tensors_(list.entries().size()),
       bucket_of_(static_cast<std::size_t>(list.blocks()), -1),
       compute_(compute) {
   TRIREME_EXPECT(ops::is_compute_type(compute));
   std::vector<std::size_t> order = backward_order(list);
   close_buckets(list, order, bucket_bytes, chunk_begins);
   const auto place = [&](std::size_t index) {
-    return std::pair(slots_[index].bucket, list.entries()[index].spec.role == Role::statistic);
+    return std::pair(tensors_[index].bucket, list.entries()[index].spec.role == Role::statistic);
   };
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return place(a) < place(b); });
@@ -76,36 +76,36 @@ FlatLayout::FlatLayout(const ParameterList& list, std::int64_t bucket_bytes, DTy
     if (entry.spec.joined) {
       TRIREME_EXPECT(at > 0 && order[at - 1] + 1 == order[at]);
     } else {
-      elements_ = round_up(elements_, start_elements);
-      working_bytes_ = round_up(working_bytes_, start_bytes);
+      elements_ = round_up(elements_, alignment_elements);
+      working_bytes_ = round_up(working_bytes_, alignment_bytes);
     }
-    Slot& slot = slots_[order[at]];
-    Bucket& bucket = buckets_[static_cast<std::size_t>(slot.bucket)];
-    const bool opens = at == 0 || slots_[order[at - 1]].bucket != slot.bucket;
+    FlatTensor& tensor = tensors_[order[at]];
+    Bucket& bucket = buckets_[static_cast<std::size_t>(tensor.bucket)];
+    const bool opens = at == 0 || tensors_[order[at - 1]].bucket != tensor.bucket;
     if (opens) {
       bucket.begin = elements_;
       bucket.working_begin = working_bytes_;
     }
-    slot.offset = elements_;
-    slot.elements = entry.part.elements();
-    slot.working = working_bytes_;
-    slot.type = entry.spec.compute_copy ? compute : DType::float32;
-    slot.block = entry.block;
-    for (std::int64_t row = 0; slot.elements > 0 && row < entry.part.rows(); ++row) {
-      rows_.push_back({elements_ + row * entry.part.row_elements(), entry.part.row_elements(),
-                       static_cast<std::int32_t>(order[at])});
+    tensor.offset = elements_;
+    tensor.elements = entry.partition.elements();
+    tensor.working_begin = working_bytes_;
+    tensor.type = entry.spec.compute_copy ? compute : DType::float32;
+    tensor.block = entry.block;
+    for (std::int64_t row = 0; tensor.elements > 0 && row < entry.partition.rows(); ++row) {
+      rows_.push_back({elements_ + row * entry.partition.row_elements(),
+                       entry.partition.row_elements(), static_cast<std::int32_t>(order[at])});
     }
-    elements_ += slot.elements;
-    working_bytes_ += slot.elements * size_of(slot.type);
-    bucket.end = round_up(elements_, start_elements);
-    bucket.working_end = round_up(working_bytes_, start_bytes);
+    elements_ += tensor.elements;
+    working_bytes_ += tensor.elements * size_of(tensor.type);
+    bucket.end = round_up(elements_, alignment_elements);
+    bucket.working_end = round_up(working_bytes_, alignment_bytes);
     if (entry.spec.role == Role::weight)
       bucket.statistics_begin = bucket.end;
     else if (opens)
       bucket.statistics_begin = bucket.begin;
   }
-  elements_ = round_up(elements_, start_elements);
-  working_bytes_ = round_up(working_bytes_, start_bytes);
+  elements_ = round_up(elements_, alignment_elements);
+  working_bytes_ = round_up(working_bytes_, alignment_bytes);
 }
 
 /// Which bucket each parameter is in, and when the buckets are ready.
@@ -116,15 +116,16 @@ void FlatLayout::close_buckets(const ParameterList& list, std::span<const std::s
     const ParameterList::Entry& entry = list.entries()[order[at]];
     const ParameterList::Entry* next =
         at + 1 < order.size() ? &list.entries()[order[at + 1]] : nullptr;
-    slots_[order[at]].bucket = static_cast<int>(buckets_.size());
+    tensors_[order[at]].bucket = static_cast<int>(buckets_.size());
     if (!entry.spec.tied)
-      bucket_of_[static_cast<std::size_t>(entry.block)] = slots_[order[at]].bucket;
-    elements =
-        (entry.spec.joined ? elements : round_up(elements, start_elements)) + entry.part.elements();
+      bucket_of_[static_cast<std::size_t>(entry.block)] = tensors_[order[at]].bucket;
+    elements = (entry.spec.joined ? elements : round_up(elements, alignment_elements)) +
+               entry.partition.elements();
     const bool alone = entry.spec.tied || next == nullptr || next->spec.tied;
     const bool block_ends = alone || next->block != entry.block;
-    const bool full = round_up(elements, start_elements) * size_of(DType::float32) >= bucket_bytes;
-    if (!alone && !(block_ends && (full || leaves_chunk(chunk_begins, entry.block, next->block))))
+    const bool full =
+        round_up(elements, alignment_elements) * size_of(DType::float32) >= bucket_bytes;
+    if (!alone && !(block_ends && (full || crosses_chunk(chunk_begins, entry.block, next->block))))
       continue;
     Bucket& closed = buckets_.emplace_back();
     closed.ready_block = entry.block;
@@ -146,8 +147,8 @@ std::vector<std::int64_t> FlatLayout::working_bounds(const Bucket& bucket, int s
   std::vector<std::int64_t> bounds{bucket.working_begin};
   for_each_cut(rows_, bucket, shards, [&](const ops::FlatRow* row) {
     if (row == nullptr) return bounds.push_back(bucket.working_end);
-    const Slot& slot = slots_[static_cast<std::size_t>(row->tensor)];
-    bounds.push_back(slot.working + (row->offset - slot.offset) * size_of(slot.type));
+    const FlatTensor& tensor = tensors_[static_cast<std::size_t>(row->tensor)];
+    bounds.push_back(tensor.working_begin + (row->offset - tensor.offset) * size_of(tensor.type));
   });
   bounds.push_back(bucket.working_end);
   return bounds;

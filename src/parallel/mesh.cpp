@@ -13,7 +13,7 @@ comm::Communicator group_of(const comm::Communicator& world, int size, int color
 }
 
 /// Rank within `ends` of a stage; -1 on those between.
-int end_of(const MeshShape& shape, int stage) {
+int rank_in_tied_group(const MeshShape& shape, int stage) {
   if (stage == 0) return 0;
   return stage + 1 == shape.pipeline ? 1 : -1;
 }
@@ -24,14 +24,15 @@ comm::Communicator meta_group(int rank, int size) {
 
 }  // namespace
 
-MeshPlace place_of(const MeshShape& shape, int world_rank) {
+MeshCoordinates coordinates_of(const MeshShape& shape, int world_rank) {
   TRIREME_EXPECT(0 <= world_rank && world_rank < shape.ranks());
   return {world_rank / (shape.tensor * shape.data), world_rank / shape.tensor % shape.data,
           world_rank % shape.tensor};
 }
 
-int rank_of(const MeshShape& shape, const MeshPlace& place) {
-  return (place.stage * shape.data + place.data_rank) * shape.tensor + place.tensor_rank;
+int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates) {
+  return (coordinates.stage * shape.data + coordinates.data_rank) * shape.tensor +
+         coordinates.tensor_rank;
 }
 
 Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
@@ -41,34 +42,39 @@ Mesh::Mesh(const MeshShape& shape_in, const comm::Communicator& world_in)
            "{} or change [parallel] to a product of {}",
            shape.data, shape.tensor, shape.pipeline, shape.ranks(), world.size(), shape.ranks(),
            world.size());
-  place = place_of(shape, world.rank());
-  data =
-      group_of(world, shape.data, place.stage * shape.tensor + place.tensor_rank, place.data_rank);
-  tensor =
-      group_of(world, shape.tensor, place.stage * shape.data + place.data_rank, place.tensor_rank);
-  pipeline = group_of(world, shape.pipeline, place.data_rank * shape.tensor + place.tensor_rank,
-                      place.stage);
-  model = group_of(world, shape.tensor * shape.pipeline, place.data_rank, world.rank());
-  const int end = end_of(shape, place.stage);
-  ends = group_of(world, std::min(shape.pipeline, 2),
-                  end < 0 ? -1 : place.data_rank * shape.tensor + place.tensor_rank, end);
-  delayed =
-      group_of(world, shape.data, place.stage * shape.tensor + place.tensor_rank, place.data_rank);
+  coordinates = coordinates_of(shape, world.rank());
+  data = group_of(world, shape.data, coordinates.stage * shape.tensor + coordinates.tensor_rank,
+                  coordinates.data_rank);
+  tensor = group_of(world, shape.tensor, coordinates.stage * shape.data + coordinates.data_rank,
+                    coordinates.tensor_rank);
+  pipeline =
+      group_of(world, shape.pipeline,
+               coordinates.data_rank * shape.tensor + coordinates.tensor_rank, coordinates.stage);
+  model = group_of(world, shape.tensor * shape.pipeline, coordinates.data_rank, world.rank());
+  const int tied_rank = rank_in_tied_group(shape, coordinates.stage);
+  tied_group =
+      group_of(world, std::min(shape.pipeline, 2),
+               tied_rank < 0 ? -1 : coordinates.data_rank * shape.tensor + coordinates.tensor_rank,
+               tied_rank);
+  delayed_data =
+      group_of(world, shape.data, coordinates.stage * shape.tensor + coordinates.tensor_rank,
+               coordinates.data_rank);
 }
 
 Mesh Mesh::meta(const MeshShape& shape, int world_rank) {
   Mesh mesh;
   mesh.shape = shape;
-  mesh.place = place_of(shape, world_rank);
+  mesh.coordinates = coordinates_of(shape, world_rank);
   mesh.world = meta_group(world_rank, shape.ranks());
-  mesh.data = meta_group(mesh.place.data_rank, shape.data);
-  mesh.delayed = meta_group(mesh.place.data_rank, shape.data);
-  mesh.tensor = meta_group(mesh.place.tensor_rank, shape.tensor);
-  mesh.pipeline = meta_group(mesh.place.stage, shape.pipeline);
-  mesh.model = meta_group(mesh.place.stage * shape.tensor + mesh.place.tensor_rank,
+  mesh.data = meta_group(mesh.coordinates.data_rank, shape.data);
+  mesh.delayed_data = meta_group(mesh.coordinates.data_rank, shape.data);
+  mesh.tensor = meta_group(mesh.coordinates.tensor_rank, shape.tensor);
+  mesh.pipeline = meta_group(mesh.coordinates.stage, shape.pipeline);
+  mesh.model = meta_group(mesh.coordinates.stage * shape.tensor + mesh.coordinates.tensor_rank,
                           shape.tensor * shape.pipeline);
-  const int end = end_of(shape, mesh.place.stage);
-  mesh.ends = end < 0 ? comm::Communicator() : meta_group(end, std::min(shape.pipeline, 2));
+  const int tied_rank = rank_in_tied_group(shape, mesh.coordinates.stage);
+  mesh.tied_group =
+      tied_rank < 0 ? comm::Communicator() : meta_group(tied_rank, std::min(shape.pipeline, 2));
   return mesh;
 }
 

@@ -8,7 +8,7 @@
 
 namespace trireme::parallel {
 
-Part::Part(const ParameterSpec& spec, int rank, int size)
+TensorPartition::TensorPartition(const ParameterSpec& spec, int rank, int size)
     : rows_(spec.rows()),
       row_elements_(spec.row_elements()),
       shape_(spec.shape),
@@ -44,7 +44,7 @@ Part::Part(const ParameterSpec& spec, int rank, int size)
   segments_.push_back({0, 0, row_elements_});
 }
 
-Shape Part::memory_shape() const {
+Shape TensorPartition::memory_shape() const {
   return inner_ == InnerOrder::channels_last ? Shape{shape_[0], shape_[2], shape_[3], shape_[1]}
                                              : shape_;
 }
@@ -63,7 +63,7 @@ ParameterId ParameterList::declare(ParameterSpec spec) {
   TRIREME_EXPECT(spec.inner == InnerOrder::plain || spec.shape.rank() == 4);
   TRIREME_EXPECT(!spec.joined ||
                  (!spec.tied && !entries_.empty() && entries_.back().block == block_));
-  Part part(spec, tensor_rank_, tensor_size_);
+  TensorPartition part(spec, tensor_rank_, tensor_size_);
   entries_.push_back({std::move(spec), block_, std::move(part)});
   return {static_cast<std::int32_t>(entries_.size()) - 1};
 }
@@ -80,7 +80,7 @@ std::int64_t memory_index(const ParameterSpec& spec, std::int64_t inner) {
   return inner % pixels * spec.shape[1] + inner / pixels;
 }
 
-void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t seed,
+void initialize_rows(const ParameterSpec& spec, const TensorPartition& part, std::uint64_t seed,
                      std::int64_t row_begin, std::int64_t row_end, float* rows) {
   TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
   const Initializer& initializer = spec.initializer;
@@ -93,7 +93,7 @@ void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t 
   for (std::int64_t row = row_begin; row < row_end; ++row) {
     float* out = rows + (row - row_begin) * part.row_elements();
     const std::int64_t file_row = (part.row_begin() + row) * spec.row_elements();
-    for (const Part::Segment& segment : part.segments()) {
+    for (const TensorPartition::Segment& segment : part.segments()) {
       for (std::int64_t i = 0; i < segment.count; ++i) {
         const auto index = static_cast<std::uint64_t>(file_row + segment.file_column + i);
         const double unit = initializer.kind == Initializer::Kind::normal

@@ -18,7 +18,7 @@ Tensor view(const Tensor& bytes, std::int64_t offset, DType type, const Shape& s
           bytes.device, shape};
 }
 
-Sharding with_effect(Sharding sharding) {
+Sharding effective_sharding(Sharding sharding) {
   if (sharding.size() == 1) sharding.kind = ShardKind::none;
   return sharding;
 }
@@ -30,14 +30,15 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
                                Arena& gradients)
     : list_(&list),
       layout_(&layout),
-      sharding_(with_effect(sharding)),
+      sharding_(effective_sharding(sharding)),
       owned_(list, layout, sharding_.kind == ShardKind::none ? 0 : sharding_.rank(),
-             sharding_.kind == ShardKind::none ? 1 : sharding_.size(), sharding_.window_elements),
+             sharding_.kind == ShardKind::none ? 1 : sharding_.size(),
+             sharding_.max_window_elements),
       master_(owned_, parameters),
       resident_(sharding_.kind != ShardKind::parameters && parameters.host == nullptr),
       bucket_gradients_(layout.buckets().size()),
       bucket_working_(layout.buckets().size()),
-      arriving_(layout.buckets().size(), 0) {
+      gathers_(layout.buckets().size(), 0) {
   TRIREME_EXPECT(sharding_.kind == ShardKind::none || sharding_.engine != nullptr);
   const auto take = [](Arena& arena, DType type, std::int64_t elements) {
     return arena.allocate(type, {elements});
@@ -47,7 +48,7 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
   if (resident_ && !(whole && compute_type() == DType::float32))
     working_ = take(parameters.device, DType::uint8, layout.working_bytes());
 
-  std::int64_t longest = 0;
+  std::int64_t max_bytes = 0;
   for (std::size_t index = 0; index < layout.buckets().size(); ++index) {
     const FlatLayout::Bucket& bucket = layout.buckets()[index];
     if (whole) bucket_gradients_[index] = gradient_.rows(bucket.begin, bucket.end);
@@ -55,13 +56,15 @@ ParameterStore::ParameterStore(const ParameterList& list, const FlatLayout& layo
       bucket_working_[index] = view(working_.defined() ? working_ : master_.flat(),
                                     bucket.working_begin, DType::uint8, {bucket.working_bytes()});
     } else if (bucket.tied) {
-      tied_.push_back({.bytes = take(parameters.device, DType::uint8, bucket.working_bytes())});
+      tied_buffers_.push_back(
+          {.bytes = take(parameters.device, DType::uint8, bucket.working_bytes())});
     } else {
-      longest = std::max(longest, bucket.working_bytes());
+      max_bytes = std::max(max_bytes, bucket.working_bytes());
     }
   }
   if (resident_) return;
-  for (Held& held : turns_) held.bytes = take(parameters.device, DType::uint8, longest);
+  for (WorkingBuffer& buffer : turn_buffers_)
+    buffer.bytes = take(parameters.device, DType::uint8, max_bytes);
 }
 
 void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
@@ -70,7 +73,7 @@ void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
   synchronize(context.stream());  // state in host memory may be on its way there
   for (std::size_t index = 0; index < list_->entries().size() && !context.meta(); ++index) {
     const auto& [spec, block, part] = list_->entries()[index];
-    const Shard::Part& mine = owned_.part({static_cast<std::int32_t>(index)});
+    const ParameterShard::OwnedRows& mine = owned_.owned_rows({static_cast<std::int32_t>(index)});
     const std::int64_t step =
         in_place ? part.rows()
                  : std::max<std::int64_t>(
@@ -78,13 +81,13 @@ void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
     for (std::int64_t begin = mine.row_begin; begin < mine.row_end; begin += step) {
       const std::int64_t end = std::min(mine.row_end, begin + step),
                          elements = (end - begin) * part.row_elements();
-      float* home =
+      float* destination =
           flat_master().as<float>() + mine.offset + (begin - mine.row_begin) * part.row_elements();
       if (!in_place) staging.resize(std::max(staging.size(), static_cast<std::size_t>(elements)));
-      float* rows = in_place ? home : staging.data();
+      float* rows = in_place ? destination : staging.data();
       initialize_rows(spec, part, seed, begin, end, rows);
       if (!in_place)
-        copy_bytes(context.stream(), home, rows,
+        copy_bytes(context.stream(), destination, rows,
                    static_cast<std::size_t>(elements) * sizeof(float));
     }
   }
@@ -94,128 +97,131 @@ void ParameterStore::initialize(ops::Context& context, std::uint64_t seed) {
 void ParameterStore::refresh_working(ops::Context& context) {
   for (int bucket = 0; working_.defined() && bucket < static_cast<int>(bucket_working_.size());
        ++bucket) {
-    await(bucket);  // its memory is the gather's until then
-    make_own_working(context, bucket);
+    wait_for_bucket(bucket);  // its memory is the gather's until then
+    write_own_working(context, bucket);
   }
-  publish(context);
+  start_gather(context);
   weights_changed();
 }
 
-void ParameterStore::publish(ops::Context&) {
+void ParameterStore::start_gather(ops::Context&) {
   if (!resident_) {
-    for (Held& held : turns_) forget(held);
-    for (Held& held : tied_) forget(held);
+    for (WorkingBuffer& buffer : turn_buffers_) release(buffer);
+    for (WorkingBuffer& buffer : tied_buffers_) release(buffer);
   } else if (sharding_.kind != ShardKind::none) {
     // Flat order is backward's: the last bucket is the one that forward needs first, tied tensors
     // before all.
     for (std::size_t bucket = bucket_working_.size(); bucket-- > 0;)
-      gather(static_cast<int>(bucket));
+      gather_bucket(static_cast<int>(bucket));
   }
 }
 
-void ParameterStore::need(ops::Context& context, int block, int next_block) {
+void ParameterStore::acquire(ops::Context& context, int block, int next_block) {
   if (sharding_.engine != nullptr)
     sharding_.engine->progress();  // of gathers, and of sums that the step before left under way
   if (resident_ && sharding_.kind == ShardKind::none) return;
   const int bucket = layout_->bucket_of(block),
             next_bucket = next_block < 0 ? -1 : layout_->bucket_of(next_block);
   if (!resident_) {
-    const std::size_t ordinary = bucket_working_.size() - tied_.size();
-    for (std::size_t i = 0; i < tied_.size(); ++i) {
-      if (tied_[i].bucket < 0) hold(context, tied_[i], static_cast<int>(ordinary + i));
+    const std::size_t ordinary = bucket_working_.size() - tied_buffers_.size();
+    for (std::size_t i = 0; i < tied_buffers_.size(); ++i) {
+      if (tied_buffers_[i].bucket < 0)
+        load(context, tied_buffers_[i], static_cast<int>(ordinary + i));
     }
-    if (bucket >= 0) turn_ = hold_in_turn(context, bucket);
-    if (next_bucket >= 0) hold_in_turn(context, next_bucket);  // beside the one that is read now
+    if (bucket >= 0) current_buffer_ = load_in_turn(context, bucket);
+    if (next_bucket >= 0) load_in_turn(context, next_bucket);  // beside the one that is read now
   }
-  if (bucket >= 0) await(bucket);
+  if (bucket >= 0) wait_for_bucket(bucket);
   for (std::size_t index = 0; index < layout_->buckets().size(); ++index) {
-    if (layout_->buckets()[index].tied) await(static_cast<int>(index));
+    if (layout_->buckets()[index].tied) wait_for_bucket(static_cast<int>(index));
   }
 }
 
 /// The buffer of turns_ where the bucket is, or comes to from now on.
-int ParameterStore::hold_in_turn(ops::Context& context, int bucket) {
+int ParameterStore::load_in_turn(ops::Context& context, int bucket) {
   for (const int turn : {0, 1}) {
-    if (turns_[turn].bucket == bucket) return turn;
+    if (turn_buffers_[turn].bucket == bucket) return turn;
   }
-  hold(context, turns_[1 - turn_], bucket);
-  return 1 - turn_;
+  load(context, turn_buffers_[1 - current_buffer_], bucket);
+  return 1 - current_buffer_;
 }
 
-void ParameterStore::hold(ops::Context& context, Held& held, int bucket) {
-  forget(held);
+void ParameterStore::load(ops::Context& context, WorkingBuffer& buffer, int bucket) {
+  release(buffer);
   const auto index = static_cast<std::size_t>(bucket);
-  held.bucket = bucket;
+  buffer.bucket = bucket;
   bucket_working_[index] =
-      view(held.bytes, 0, DType::uint8, {layout_->buckets()[index].working_bytes()});
-  make_own_working(context, bucket);
-  if (sharding_.kind != ShardKind::none) gather(bucket);
+      view(buffer.bytes, 0, DType::uint8, {layout_->buckets()[index].working_bytes()});
+  write_own_working(context, bucket);
+  if (sharding_.kind != ShardKind::none) gather_bucket(bucket);
 }
 
-void ParameterStore::forget(Held& held) {
-  if (held.bucket < 0) return;
-  await(held.bucket);
-  bucket_working_[static_cast<std::size_t>(held.bucket)] = {};
-  held.bucket = -1;
+void ParameterStore::release(WorkingBuffer& buffer) {
+  if (buffer.bucket < 0) return;
+  wait_for_bucket(buffer.bucket);
+  bucket_working_[static_cast<std::size_t>(buffer.bucket)] = {};
+  buffer.bucket = -1;
 }
 
 /// Writes what this rank owns of a bucket's working weights from the master.
-void ParameterStore::make_own_working(ops::Context& context, int bucket) {
+void ParameterStore::write_own_working(ops::Context& context, int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
-  const Shard::Bucket& shard = owned_.buckets()[index];
+  const ParameterShard::Bucket& shard = owned_.buckets()[index];
   for (std::size_t part = shard.window_begin; part < shard.window_end; ++part) {
-    const Shard::Window& window = owned_.windows()[part];
+    const ParameterShard::Window& window = owned_.windows()[part];
     const Tensor master = master_.open(context, window);
-    for (std::size_t number = std::max(shard.run_begin, window.run_begin);
-         number < std::min(shard.run_end, window.run_end); ++number) {
-      const Shard::Run& run = owned_.runs()[number];
-      ops::cast(context, master.rows(run.offset, run.offset + run.elements),
-                view(bucket_working_[index], run.working - layout_->buckets()[index].working_begin,
-                     run.type, {run.elements}));
+    for (std::size_t number = std::max(shard.range_begin, window.range_begin);
+         number < std::min(shard.range_end, window.range_end); ++number) {
+      const ParameterShard::TensorRange& range = owned_.tensor_ranges()[number];
+      ops::cast(context, master.rows(range.offset, range.offset + range.elements),
+                view(bucket_working_[index],
+                     range.working_begin - layout_->buckets()[index].working_begin, range.type,
+                     {range.elements}));
     }
   }
 }
 
-void ParameterStore::gather(int bucket) {
+void ParameterStore::gather_bucket(int bucket) {
   const auto index = static_cast<std::size_t>(bucket);
-  arriving_[index] = sharding_.engine->all_gather(
+  gathers_[index] = sharding_.engine->all_gather(
       sharding_.data, static_cast<std::byte*>(bucket_working_[index].data),
       owned_.buckets()[index].working_bounds, "trireme/parallel/gather_weights");
 }
 
-void ParameterStore::await(int bucket) {
-  comm::Engine::Request& arriving = arriving_[static_cast<std::size_t>(bucket)];
-  if (arriving != 0) sharding_.engine->wait(arriving);
-  arriving = 0;
+void ParameterStore::wait_for_bucket(int bucket) {
+  comm::Engine::Request& gather = gathers_[static_cast<std::size_t>(bucket)];
+  if (gather != 0) sharding_.engine->wait(gather);
+  gather = 0;
 }
 
 Tensor ParameterStore::weight(ParameterId first, int count) const {
-  const FlatLayout::Slot& slot = layout_->slot(first);
-  const auto bucket = static_cast<std::size_t>(slot.bucket);
-  TRIREME_EXPECT(bucket_working_[bucket].defined() && arriving_[bucket] == 0);  // need() was called
-  return view(bucket_working_[bucket], slot.working - layout_->buckets()[bucket].working_begin,
-              slot.type, joined_shape(first, count));
+  const FlatLayout::FlatTensor& tensor = layout_->tensor(first);
+  const auto bucket = static_cast<std::size_t>(tensor.bucket);
+  TRIREME_EXPECT(bucket_working_[bucket].defined() && gathers_[bucket] == 0);  // need() was called
+  return view(bucket_working_[bucket],
+              tensor.working_begin - layout_->buckets()[bucket].working_begin, tensor.type,
+              joined_shape(first, count));
 }
 
 Tensor ParameterStore::gradient(ParameterId first, int count) const {
-  const FlatLayout::Slot& slot = layout_->slot(first);
-  const auto bucket = static_cast<std::size_t>(slot.bucket);
+  const FlatLayout::FlatTensor& tensor = layout_->tensor(first);
+  const auto bucket = static_cast<std::size_t>(tensor.bucket);
   TRIREME_EXPECT(bucket_gradients_[bucket].defined());
   return view(bucket_gradients_[bucket],
-              (slot.offset - layout_->buckets()[bucket].begin) * size_of(DType::float32),
+              (tensor.offset - layout_->buckets()[bucket].begin) * size_of(DType::float32),
               DType::float32, joined_shape(first, count));
 }
 
 Tensor ParameterStore::master(ParameterId id) const {
-  const Shard::Part& mine = owned_.part(id);
-  Shape shape = list_->part(id).memory_shape();
+  const ParameterShard::OwnedRows& mine = owned_.owned_rows(id);
+  Shape shape = list_->partition(id).memory_shape();
   shape[0] =
       shape.rank() > 1 ? mine.row_end - mine.row_begin : (mine.row_end - mine.row_begin) * shape[0];
   return view(flat_master(), mine.offset * size_of(DType::float32), DType::float32, shape);
 }
 
 Shape ParameterStore::joined_shape(ParameterId first, int count) const {
-  const parallel::Part& part = list_->part(first);
+  const parallel::TensorPartition& part = list_->partition(first);
   if (count == 1) return part.memory_shape();
   const bool vector = part.shape().rank() == 1;
   Shape shape{0};
@@ -223,10 +229,10 @@ Shape ParameterStore::joined_shape(ParameterId first, int count) const {
   for (std::int32_t index = first.index; index < first.index + count; ++index) {
     [[maybe_unused]] const bool fits =
         index == first.index ||
-        ((*list_)[{index}].joined && layout_->slot({index}).type == layout_->slot(first).type);
-    TRIREME_EXPECT(fits && list_->part({index}).shape().rank() == part.shape().rank());
-    TRIREME_EXPECT(vector || list_->part({index}).row_elements() == part.row_elements());
-    shape[0] += vector ? list_->part({index}).elements() : list_->part({index}).rows();
+        ((*list_)[{index}].joined && layout_->tensor({index}).type == layout_->tensor(first).type);
+    TRIREME_EXPECT(fits && list_->partition({index}).shape().rank() == part.shape().rank());
+    TRIREME_EXPECT(vector || list_->partition({index}).row_elements() == part.row_elements());
+    shape[0] += vector ? list_->partition({index}).elements() : list_->partition({index}).rows();
   }
   return shape;
 }

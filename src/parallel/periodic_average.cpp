@@ -23,9 +23,9 @@ PeriodicAverage::PeriodicAverage(ParameterStore& store, std::vector<WindowedBuff
       false;  // the tensor before was a weight too: the gap between them, which stays 0, goes along
   for (const ops::FlatRow& row : store.layout().rows()) {  // rows name the tensors in flat order
     const bool weight = store.list()[{row.tensor}].role == Role::weight;
-    const FlatLayout::Slot& slot = store.layout().slot({row.tensor});
-    if (weight && !grows) weights_.push_back({slot.offset, slot.offset});
-    if (weight) weights_.back().end = slot.offset + slot.elements;
+    const FlatLayout::FlatTensor& slot = store.layout().tensor({row.tensor});
+    if (weight && !grows) weight_ranges_.push_back({slot.offset, slot.offset});
+    if (weight) weight_ranges_.back().end = slot.offset + slot.elements;
     grows = weight;
   }
   for (Tensor* buffer : {&velocity_, &anchor_})
@@ -47,7 +47,7 @@ void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
   if (data_.size() == 1) return;
   const comm::SumOrder order =
       options_.deterministic ? comm::SumOrder::tree : comm::SumOrder::library;
-  for (const Shard::Window& window : store_.owned().windows()) {
+  for (const ParameterShard::Window& window : store_.owned().windows()) {
     const Tensor mine = buffer.open(context, window),
                  scratch = store_.flat_gradient().rows(window.begin, window.end);
     engine_.wait(engine_.all_reduce(data_, static_cast<float*>(mine.data),
@@ -62,7 +62,7 @@ void PeriodicAverage::take_mean(ops::Context& context, WindowedBuffer& buffer) {
 /// From the mean, which stands in the weights. The difference is taken first: it is small beside
 /// what it is taken of.
 void PeriodicAverage::step(ops::Context& context) {
-  for (const Range& range : weights_) {
+  for (const WeightRange& range : weight_ranges_) {
     const Tensor weight = store_.flat_master().rows(range.begin, range.end),
                  velocity = velocity_.rows(range.begin, range.end),
                  anchor = anchor_.rows(range.begin, range.end);

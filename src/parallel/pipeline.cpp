@@ -13,7 +13,7 @@ namespace {
 /// The `index`-th pass of a stage in one direction: micro-batches go in groups of `stages`, each
 /// group through all chunks in turn (backward: from the last chunk to the first). With one chunk
 /// that is simply the order of the micro-batches.
-PipelineAction pass(bool forward, int index, int stages, int chunks) {
+PipelineAction action_at(bool forward, int index, int stages, int chunks) {
   const int group = stages * chunks, within = index % group;
   const int turn = within / stages;
   return {.forward = forward,
@@ -25,7 +25,7 @@ PipelineAction pass(bool forward, int index, int stages, int chunks) {
 /// behind it. With more, one more round trip to the next stage lies between (the stage behind sends
 /// two passes for each, Narayanan et al. 2021, section 2.2), and all but the last chunk's first
 /// group must have gone forward before the first backward can come.
-int forwards_ahead(PipelineKind kind, int stages, int stage, int chunks, int micro_batches) {
+int warmup_forwards(PipelineKind kind, int stages, int stage, int chunks, int micro_batches) {
   const int passes = micro_batches * chunks;
   switch (kind) {
     case PipelineKind::gpipe: return passes;
@@ -44,25 +44,25 @@ std::vector<PipelineAction> pipeline_schedule(PipelineKind kind, int stages, int
   TRIREME_EXPECT(stage >= 0 && stage < stages && micro_batches > 0);
   TRIREME_EXPECT(interleaved ? chunks > 0 && micro_batches % stages == 0 : chunks == 1);
   const int passes = micro_batches * chunks,
-            ahead = forwards_ahead(kind, stages, stage, chunks, micro_batches);
+            warmup = warmup_forwards(kind, stages, stage, chunks, micro_batches);
   std::vector<PipelineAction> schedule;
   schedule.reserve(2 * static_cast<std::size_t>(passes));
-  for (int i = 0; i < ahead; ++i) schedule.push_back(pass(true, i, stages, chunks));
+  for (int i = 0; i < warmup; ++i) schedule.push_back(action_at(true, i, stages, chunks));
   for (int i = 0; i < passes; ++i) {
-    if (ahead + i < passes) schedule.push_back(pass(true, ahead + i, stages, chunks));
-    schedule.push_back(pass(false, i, stages, chunks));
+    if (warmup + i < passes) schedule.push_back(action_at(true, warmup + i, stages, chunks));
+    schedule.push_back(action_at(false, i, stages, chunks));
   }
   return schedule;
 }
 
-std::vector<int> slots_needed(std::span<const PipelineAction> schedule, int chunks) {
-  std::vector<int> held(static_cast<std::size_t>(chunks), 0), most(held);
+std::vector<int> max_in_flight(std::span<const PipelineAction> schedule, int chunks) {
+  std::vector<int> held(static_cast<std::size_t>(chunks), 0), max_held(held);
   for (const PipelineAction& action : schedule) {
     const auto chunk = static_cast<std::size_t>(action.chunk);
     held[chunk] += action.forward ? 1 : -1;
-    most[chunk] = std::max(most[chunk], held[chunk]);
+    max_held[chunk] = std::max(max_held[chunk], held[chunk]);
   }
-  return most;
+  return max_held;
 }
 
 std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
@@ -74,16 +74,16 @@ std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
   };
   // least[at(k, i)]: the cost of the most costly range where the blocks from i on are cut into k
   // ranges.
-  std::vector<double> least(at(chunks + 1, 0), std::numeric_limits<double>::infinity());
-  least[at(0, blocks)] = 0;
+  std::vector<double> min_cost(at(chunks + 1, 0), std::numeric_limits<double>::infinity());
+  min_cost[at(0, blocks)] = 0;
   for (int parts = 1; parts <= chunks; ++parts) {
     for (int begin = 0; begin + parts <= blocks; ++begin) {
       double cost = 0;  // of begin .. end, added from the front, so that equal blocks cost the same
                         // wherever they stand
       for (int end = begin + 1; end <= blocks; ++end) {
         cost += costs[static_cast<std::size_t>(end) - 1];
-        least[at(parts, begin)] =
-            std::min(least[at(parts, begin)], std::max(cost, least[at(parts - 1, end)]));
+        min_cost[at(parts, begin)] =
+            std::min(min_cost[at(parts, begin)], std::max(cost, min_cost[at(parts - 1, end)]));
       }
     }
   }
@@ -92,7 +92,7 @@ std::vector<int> balance_chunks(std::span<const double> costs, int chunks) {
   std::vector<int> bounds{0};
   for (int parts = chunks; parts > 0; --parts) {
     int end = bounds.back() + 1;
-    while (least[at(parts - 1, end)] > least[at(chunks, 0)]) ++end;
+    while (min_cost[at(parts - 1, end)] > min_cost[at(chunks, 0)]) ++end;
     bounds.push_back(end);
   }
   return bounds;

@@ -9,7 +9,7 @@ RowGather::RowGather(ops::Context& context, const TensorGroup& group, const Tens
   chunks_ = group.chunks(whole_.shape[0], whole_.shape[1]);
   for (int number = 0; number < chunks_; ++number) {
     const RowChunk rows = chunk(number);
-    tickets_[static_cast<std::size_t>(number)] = group.begin_gather(
+    requests_[static_cast<std::size_t>(number)] = group.begin_gather(
         context, x.rows(rows.held_begin, rows.held_end), whole_.rows(rows.begin, rows.end));
   }
 }
@@ -18,7 +18,8 @@ void RowGather::wait() {
   for (int number = 0; number < chunks_; ++number) wait(number);
 }
 
-Tensor RowSum::room(ops::Context& context, const TensorGroup& group, const Tensor& partial) {
+Tensor RowSum::allocate_result(ops::Context& context, const TensorGroup& group,
+                               const Tensor& partial) {
   return group.rows_are_split()
              ? context.workspace().allocate(DType::float32,
                                             {group.rows_held(partial.shape[0]), partial.shape[1]})
@@ -38,7 +39,7 @@ void RowSum::begin(int number) {
   const RowChunk rows = chunk(number);
   const Tensor whole = partial_.rows(rows.begin, rows.end),
                scratch = scratch_.defined() ? scratch_.rows(rows.begin, rows.end) : Tensor{};
-  tickets_[static_cast<std::size_t>(number)] =
+  requests_[static_cast<std::size_t>(number)] =
       group_.rows_are_split()
           ? group_.begin_reduce_scatter(whole, scratch, held_.rows(rows.held_begin, rows.held_end))
           : group_.begin_all_reduce(whole, scratch);

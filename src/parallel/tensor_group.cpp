@@ -11,18 +11,18 @@ float* floats(const Tensor& tensor) { return tensor.defined() ? tensor.as<float>
 }  // namespace
 
 TensorGroup::TensorGroup(const comm::Communicator& group, comm::Engine& engine,
-                         comm::SumOrder order, bool sequence, const RowCut& cut)
-    : group_(group), engine_(&engine), order_(order), sequence_(sequence), cut_(cut) {
-  TRIREME_EXPECT(0 < cut.most && cut.most <= RowCut::limit);
+                         comm::SumOrder order, bool sequence, const RowChunkLimits& limits)
+    : group_(group), engine_(&engine), order_(order), sequence_(sequence), limits_(limits) {
+  TRIREME_EXPECT(0 < limits.max_chunks && limits.max_chunks <= RowChunkLimits::max_chunks_limit);
   for (std::vector<std::int64_t>& bounds : bounds_)
     bounds.resize(static_cast<std::size_t>(group.size()) + 1);
 }
 
 int TensorGroup::chunks(std::int64_t rows, std::int64_t columns) const {
-  for (int chunks = size() > 1 ? cut_.most : 1; chunks > 1; --chunks) {
+  for (int chunks = size() > 1 ? limits_.max_chunks : 1; chunks > 1; --chunks) {
     const std::int64_t each = rows / chunks;
-    if (rows % (chunks * size() * RowCut::unit) == 0 && each >= cut_.least_rows &&
-        each * columns >= cut_.least_elements)
+    if (rows % (chunks * size() * RowChunkLimits::row_multiple) == 0 && each >= limits_.min_rows &&
+        each * columns >= limits_.min_elements)
       return chunks;
   }
   return 1;
@@ -35,22 +35,22 @@ RowChunk TensorGroup::chunk(int number, int chunks, std::int64_t rows) const {
   return {begin, begin + each, number * held, (number + 1) * held, begin + rank() * held};
 }
 
-TensorGroup::Place TensorGroup::place_of(std::int64_t row, std::int64_t rows,
-                                         std::int64_t columns) const {
+TensorGroup::RowLocation TensorGroup::locate_row(std::int64_t row, std::int64_t rows,
+                                                 std::int64_t columns) const {
   if (!rows_are_split()) return {rank(), row};
   const std::int64_t each = rows / chunks(rows, columns), held = each / size();
   return {static_cast<int>(row % each / held), row / each * held + row % held};
 }
 
-TensorGroup::Ticket TensorGroup::begin_all_reduce(const Tensor& x, const Tensor& scratch) const {
+TensorGroup::Request TensorGroup::begin_all_reduce(const Tensor& x, const Tensor& scratch) const {
   TRIREME_EXPECT(x.dtype == DType::float32);
   if (size() == 1) return 0;
   return engine_->all_reduce(group_, floats(x), floats(scratch), x.elements(), order_,
                              "trireme/parallel/tensor_all_reduce");
 }
 
-TensorGroup::Ticket TensorGroup::begin_reduce_scatter(const Tensor& whole, const Tensor& scratch,
-                                                      const Tensor& part) const {
+TensorGroup::Request TensorGroup::begin_reduce_scatter(const Tensor& whole, const Tensor& scratch,
+                                                       const Tensor& part) const {
   TRIREME_EXPECT(whole.dtype == DType::float32 && part.dtype == DType::float32 &&
                  part.shape[0] * size() == whole.shape[0]);
   TRIREME_EXPECT(part.elements() * size() == whole.elements() && size() > 1);
@@ -59,8 +59,8 @@ TensorGroup::Ticket TensorGroup::begin_reduce_scatter(const Tensor& whole, const
                                  "trireme/parallel/tensor_reduce_scatter");
 }
 
-TensorGroup::Ticket TensorGroup::begin_gather(ops::Context& context, const Tensor& mine,
-                                              const Tensor& all) const {
+TensorGroup::Request TensorGroup::begin_gather(ops::Context& context, const Tensor& mine,
+                                               const Tensor& all) const {
   TRIREME_EXPECT(mine.dtype == all.dtype && mine.elements() * size() == all.elements());
   ops::copy(context, mine, all.reshaped({size(), mine.elements()}).rows(rank(), rank() + 1));
   if (size() == 1) return 0;
@@ -68,10 +68,10 @@ TensorGroup::Ticket TensorGroup::begin_gather(ops::Context& context, const Tenso
                              "trireme/parallel/tensor_gather");
 }
 
-void TensorGroup::wait(Ticket ticket) const {
-  if (ticket == 0) return;
+void TensorGroup::wait(Request request) const {
+  if (request == 0) return;
   const ProfileRange range("trireme/parallel/tensor_wait");
-  engine_->wait(ticket);
+  engine_->wait(request);
 }
 
 void TensorGroup::all_reduce(ops::Context& context, const Tensor& x) const {
@@ -86,8 +86,8 @@ void TensorGroup::gather(ops::Context& context, const Tensor& mine, const Tensor
 
 std::span<const std::int64_t> TensorGroup::even_bounds(const Tensor& whole,
                                                        std::int64_t unit) const {
-  std::vector<std::int64_t>& bounds = bounds_[turn_];
-  turn_ = (turn_ + 1) % bounds_.size();
+  std::vector<std::int64_t>& bounds = bounds_[next_bounds_];
+  next_bounds_ = (next_bounds_ + 1) % bounds_.size();
   const std::int64_t part = whole.bytes() / size() / unit;
   for (std::size_t rank = 0; rank < bounds.size(); ++rank)
     bounds[rank] = static_cast<std::int64_t>(rank) * part;

@@ -4,26 +4,26 @@
 
 namespace trireme::parallel {
 
-WindowedBuffer::WindowedBuffer(const Shard& shard, const StateMemory& memory)
+WindowedBuffer::WindowedBuffer(const ParameterShard& shard, const StateMemory& memory)
     : flat_((memory.host != nullptr ? *memory.host : memory.device)
                 .allocate(DType::float32, {shard.elements()})) {
   if (memory.host == nullptr) return;
   for (Tensor& staging : staging_)
-    staging = memory.device.allocate(DType::float32, {shard.longest_window()});
+    staging = memory.device.allocate(DType::float32, {shard.largest_window_elements()});
 }
 
-Tensor WindowedBuffer::open(ops::Context& context, const Shard::Window& window) {
+Tensor WindowedBuffer::open(ops::Context& context, const ParameterShard::Window& window) {
   const Tensor home = flat_.rows(window.begin, window.end);
   if (!staged()) return home;
-  turn_ = 1 - turn_;
-  const Tensor here = staging_[turn_].rows(0, window.elements());
+  last_opened_ = 1 - last_opened_;
+  const Tensor here = staging_[last_opened_].rows(0, window.elements());
   ops::copy(context, home, here);
   return here;
 }
 
-void WindowedBuffer::close(ops::Context& context, const Shard::Window& window) const {
+void WindowedBuffer::close(ops::Context& context, const ParameterShard::Window& window) const {
   if (staged())
-    ops::copy(context, staging_[turn_].rows(0, window.elements()),
+    ops::copy(context, staging_[last_opened_].rows(0, window.elements()),
               flat_.rows(window.begin, window.end));
 }
 

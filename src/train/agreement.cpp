@@ -39,11 +39,11 @@ void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wi
   engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), bounds_,
                                   "trireme/train/agree"));  // buckets go on meanwhile
   ops::join(context, join_);
-  report_.send(context.stream(), static_cast<const std::byte*>(bytes_.data));
+  report_.enqueue(context.stream(), static_cast<const std::byte*>(bytes_.data));
 }
 
 Agreement::Heard Agreement::hear(std::vector<StepMessage>& messages) {
-  const std::byte* told = report_.hear();
+  const std::byte* told = report_.wait();
   messages.resize(bounds_.size() - 1);
   std::memcpy(messages.data(), told, messages.size() * sizeof(StepMessage));
   Heard heard;

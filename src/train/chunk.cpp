@@ -18,7 +18,7 @@ void delay(double seconds) {
 Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
   model::Pass& pass = slot.pass;
   for (int block = begin_; block < end_; ++block) {
-    pass.store().need(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
+    pass.store().acquire(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
     pass.enter_block();
     if (pass.training()) slot.begin_part(block - begin_ + 1);
     const ProfileRange range("trireme/train/block_forward");
@@ -49,7 +49,7 @@ Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer
     const int input = block - begin_, made = input + 1;  // parts of what the slot keeps
     slot.kept.need(pass.context(), made);
     slot.kept.need(pass.context(), input);
-    pass.store().need(pass.context(), block, block > begin_ ? block - 1 : -1);
+    pass.store().acquire(pass.context(), block, block > begin_ ? block - 1 : -1);
     reducer.block_begins(pass.context(), block);
     pass.enter_block();
     const ProfileRange range("trireme/train/block_backward");

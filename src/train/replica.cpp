@@ -70,7 +70,7 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list,
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const auto& owner = whole.entries()[static_cast<std::size_t>(whole.find(entry.spec.name))];
     counted.push_back(
-        entry.block == owner.block && (tensor_rank == 0 || !entry.part.replicated()) ? 1 : 0);
+        entry.block == owner.block && (tensor_rank == 0 || !entry.partition.replicated()) ? 1 : 0);
   }
   return counted;
 }
@@ -90,14 +90,14 @@ optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::Parame
 
 comm::Communicator summed_group(const ReplicaOptions& options, const parallel::Mesh& mesh) {
   if (options.sync == parallel::SyncKind::periodic) return {};
-  return options.sync == parallel::SyncKind::delayed ? mesh.delayed : mesh.data;
+  return options.sync == parallel::SyncKind::delayed ? mesh.delayed_data : mesh.data;
 }
 
 parallel::ParameterList declared(const model::Model& model, const std::vector<int>& bounds,
                                  const ReplicaOptions& options, const parallel::Mesh& mesh) {
-  parallel::ParameterList list(mesh.place.tensor_rank, mesh.shape.tensor);
+  parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
   for (int c = 0; c < options.pipeline_chunks; ++c) {
-    const auto number = static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage);
+    const auto number = static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.coordinates.stage);
     const int end = bounds[number + 1];
     model.declare(list, bounds[number], end == model.blocks() ? end + 1 : end);
   }
@@ -155,9 +155,9 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                 .tfloat32 = options.tfloat32,
                 .float8 = options.float8}),
       model_(options.model, options.input_shape(), options.classes,
-             {mesh.place.tensor_rank, mesh.shape.tensor, options.sequence}),
+             {mesh.coordinates.tensor_rank, mesh.shape.tensor, options.sequence}),
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline,
-                                            mesh.place.stage, options.pipeline_chunks,
+                                            mesh.coordinates.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
       tensor_(mesh.tensor, engine,
               options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
@@ -170,15 +170,16 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
           static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
   engine_.attach_device(compute_);
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
-  const std::vector<int> slots = parallel::slots_needed(schedule_, options.pipeline_chunks);
+  const std::vector<int> slots = parallel::max_in_flight(schedule_, options.pipeline_chunks);
   list_ = declared(model_, bounds, options, mesh);
   std::vector<int> begins;
   for (int c = 0; c < options.pipeline_chunks; ++c)
-    begins.push_back(bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.place.stage)]);
+    begins.push_back(
+        bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.coordinates.stage)]);
   layout_ = parallel::FlatLayout(
       list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes,
       options.compute, begins);
-  counted_ = counted_tensors(list_, model_.parameters(), mesh.place.tensor_rank);
+  counted_ = counted_tensors(list_, model_.parameters(), mesh.coordinates.tensor_rank);
   const parallel::StateMemory parameters(
       parameters_, options.offload.parameters ? &host_parameters_ : nullptr, target);
   const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr,
@@ -190,14 +191,15 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       parameters, gradients_);
   reducer_ = std::make_unique<parallel::GradientReducer>(
       *store_,
-      parallel::GradientReducer::Groups{.data = summed_, .ends = mesh.ends, .tensor = &tensor_},
+      parallel::GradientReducer::Groups{
+          .data = summed_, .tied_group = mesh.tied_group, .tensor = &tensor_},
       engine,
       parallel::GradientReducer::Options{
           .micro_batches = options.accumulation,
           .deterministic = ordered(options, layout_, summed_.size()),
           .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
-          .wire = options.reduce == DType::bfloat16 ? comm::TransferType::bfloat16
-                                                    : comm::TransferType::float32},
+          .transfer_type = options.reduce == DType::bfloat16 ? comm::TransferType::bfloat16
+                                                             : comm::TransferType::float32},
       gradients_);
   optimizer_ = std::make_unique<optim::Optimizer>(
       options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine),
@@ -218,7 +220,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
   std::size_t planned = 0;
   std::int64_t most = 0;  // elements of what travels between stages
   for (int c = 0; c < options.pipeline_chunks; ++c) {
-    const int number = c * mesh.shape.pipeline + mesh.place.stage;
+    const int number = c * mesh.shape.pipeline + mesh.coordinates.stage;
     const int begin = bounds[static_cast<std::size_t>(number)],
               end = bounds[static_cast<std::size_t>(number) + 1];
     chunks_.push_back(std::make_unique<Chunk>(model_, number, begin, end, options, recompute_));
@@ -235,7 +237,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       *buffer = boundary_.allocate(options.compute, {most});
   }
   arrivals_ = std::make_unique<Arrivals>(options, device, !in_host_memory(target),
-                                         mesh.place.stage == 0, slots[0], batches_);
+                                         mesh.coordinates.stage == 0, slots[0], batches_);
   agreement_ = std::make_unique<Agreement>(mesh_, engine_, device, batches_);
 }
 
@@ -261,7 +263,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     replica.tell(0, 0);
     replica.reducer_->finish(replica.context_);
     replica.optimizer_->step(replica.context_, 0.1, true);
-    replica.store_->publish(replica.context_);
+    replica.store_->start_gather(replica.context_);
     if (replica.average_ != nullptr) replica.average_->average(replica.context_);
     if (options.copies_checkpoints)
       checkpoint::take_background_memory(replica.host_checkpoint_,
@@ -344,9 +346,10 @@ comm::Engine::Connections Replica::connections() const {
       .groups = {mesh_.world, mesh_.data, mesh_.tensor, mesh_.model},
       .messages = mesh_.pipeline,
       .routes = {}};
-  if (options_.sync == parallel::SyncKind::delayed) connections.groups.push_back(mesh_.delayed);
+  if (options_.sync == parallel::SyncKind::delayed)
+    connections.groups.push_back(mesh_.delayed_data);
   if (mesh_.shape.pipeline == 1) return connections;
-  connections.groups.push_back(mesh_.ends);
+  connections.groups.push_back(mesh_.tied_group);
   // What a stage sends to the next one, or to the one before, is taken there in the order of
   // sending, whatever chunk it is of.
   const int stages = mesh_.shape.pipeline, ends = stages * options_.pipeline_chunks - 1;
@@ -434,7 +437,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
         gradient_factor_ *
             static_cast<float>(reducer_->scale() /
                                static_cast<double>(samples * options_.labels_per_sample()))};
-    store_->need(context_, here.end(), here.end() - 1);
+    store_->acquire(context_, here.end(), here.end() - 1);
     reducer_->block_begins(context_, here.end());
     slot.kept.need(context_, here.parts() - 1);
     pass.enter_block();
@@ -466,7 +469,7 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
       send_copy(y, here->number(), true);
       continue;
     }
-    store_->need(context_, here->end(), -1);
+    store_->acquire(context_, here->end(), -1);
     pass.enter_block();
     const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing), 0};
     model_.head().loss(pass, y, arrivals_->kept(number).labels, scale, sums_of(number));
@@ -481,7 +484,7 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   const Tensor x = pass.activation(DType::int32, tokens.shape);
   ops::copy(context_, tokens, x);
   const Tensor y = all.forward(all.slot(0), x);
-  store_->need(context_, all.end(), -1);
+  store_->acquire(context_, all.end(), -1);
   pass.enter_block();
   return model_.head().logits(pass, y, row);
 }

@@ -124,7 +124,7 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
         run.deck.optimizer.ema);
   const std::vector<std::string> hosts = hosts_of(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
-    const parallel::MeshPlace place = parallel::place_of(run.mesh.shape, rank);
+    const parallel::MeshCoordinates place = parallel::coordinates_of(run.mesh.shape, rank);
     log.info("rank {}: stage {} data {} tensor {} on {}", rank, place.stage, place.data_rank,
              place.tensor_rank, hosts[static_cast<std::size_t>(rank)]);
   }
@@ -297,14 +297,14 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
   options.order = {
       .seed = deck.run.seed, .samples = set.info().samples, .shuffle = data::Shuffle::none};
   options.micro = deck.batch.micro;
-  options.data_rank = mesh.place.data_rank;
+  options.data_rank = mesh.coordinates.data_rank;
   options.data_size = mesh.shape.data;
   options.workers = deck.data.workers;
   options.prefetch = deck.data.prefetch;
   options.training = false;
   options.device = device;
-  options.inputs = mesh.place.stage == 0;
-  options.labels = mesh.place.stage + 1 == mesh.shape.pipeline;
+  options.inputs = mesh.coordinates.stage == 0;
+  options.labels = mesh.coordinates.stage + 1 == mesh.shape.pipeline;
   return options;
 }
 

@@ -55,16 +55,17 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
         .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
     if (index >= 0 && (rows == Rows::owned || replica.counts(static_cast<std::size_t>(index)))) {
-      const parallel::Part& part = store.list().entries()[static_cast<std::size_t>(index)].part;
-      const parallel::Shard::Part& owned = store.owned().part({index});
+      const parallel::TensorPartition& part =
+          store.list().entries()[static_cast<std::size_t>(index)].partition;
+      const parallel::ParameterShard::OwnedRows& owned = store.owned().owned_rows({index});
       piece.part = &part;
       piece.row_begin = owned.row_begin;
       piece.row_end = owned.row_end;
       if (rows == Rows::share &&
           store.sharding().kind ==
               parallel::ShardKind::none) {  // every replica has them: each gives its share
-        piece.row_begin = part.rows() * mesh.place.data_rank / mesh.shape.data;
-        piece.row_end = part.rows() * (mesh.place.data_rank + 1) / mesh.shape.data;
+        piece.row_begin = part.rows() * mesh.coordinates.data_rank / mesh.shape.data;
+        piece.row_end = part.rows() * (mesh.coordinates.data_rank + 1) / mesh.shape.data;
       }
       if (flat.data != nullptr)
         piece.data = flat.as<float>() + owned.offset +
@@ -89,7 +90,7 @@ std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots
   }
   if (replica.average() != nullptr && replica.average()->velocity().defined())
     add_slot("outer_momentum", replica.average()->velocity());
-  if (replica.reducer().pending().there)
+  if (replica.reducer().pending().exists)
     add_slot("pending", replica.reducer().pending_gradient(), true);
   return pieces;
 }
@@ -112,7 +113,7 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
   const optim::LossScale scale = replica.optimizer().loss_scale();
   info.state["loss_scale"] = scale.scale;
   if (replica.optimizer().scales_loss()) info.state["loss_scale_steps"] = scale.good_steps;
-  if (const auto pending = replica.reducer().pending(); pending.there) {
+  if (const auto pending = replica.reducer().pending(); pending.exists) {
     info.state["pending_finite"] = std::int64_t{pending.finite};
     info.state["pending_scale"] = pending.scale;
   }
@@ -135,7 +136,7 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
 void expect_pending(Replica& replica, const checkpoint::Info& info) {
   if (replica.options().sync != parallel::SyncKind::delayed) return;
   replica.reducer().set_pending(
-      {.there = info.state.contains("pending_finite"),
+      {.exists = info.state.contains("pending_finite"),
        .finite = value_or<std::int64_t>(info, "pending_finite", 1) != 0,
        .scale = checked_scale(value_or<double>(info, "pending_scale", 1), "pending_scale")});
 }

@@ -80,7 +80,7 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
 
 void Saver::come_to_rest(RunState& state) {
   settle(state);
-  run_.replica->reducer().settle(run_.replica->context());
+  run_.replica->reducer().complete_pending(run_.replica->context());
   run_.engine.quiesce();
 }
 

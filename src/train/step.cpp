@@ -94,13 +94,13 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   // one's loss.
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
   if (delayed) hear(step);
-  const parallel::GradientReducer::Sum gradient =
+  const parallel::GradientReducer::ReducedGradient gradient =
       replica_.reducer().finish(context, !delayed || is_good(step.agreed.sums, request.loss_limit));
   lap(step.times.comm_exposed);
 
-  step.updates = gradient.there;
+  step.updates = gradient.exists;
   step.scale = gradient.scale;
-  if (gradient.there) {
+  if (gradient.exists) {
     const optim::LossOfStep loss =
         delayed ? optim::LossOfStep{.finite = gradient.finite, .scale = gradient.scale}
                 : optim::LossOfStep{.sums = replica_.agreement().sums(),
@@ -108,7 +108,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
                                     .scale = gradient.scale};
     replica_.optimizer().begin_update(context, request.rate, loss);
   }
-  replica_.store().publish(context);
+  replica_.store().start_gather(context);
   launches.end();
   lap(step.times.optimizer);
   if (trace == nullptr) return;

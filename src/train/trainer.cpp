@@ -345,7 +345,7 @@ class Loop {
   bool roll_back(const std::string& why, bool repeats) {
     saver_.settle(state_);
     if (!guard_.health().may_roll_back()) return false;
-    run_.replica->reducer().settle(run_.replica->context());
+    run_.replica->reducer().complete_pending(run_.replica->context());
     run_.engine.quiesce();
     enter_phase("checkpoint-read");
     const checkpoint::Choice choice = checkpoint::find_newest(run_.mesh.world, checkpoint_folder());

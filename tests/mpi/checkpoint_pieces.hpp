@@ -52,7 +52,7 @@ inline Example blank() {
 /// What one rank of data x tensor ranks holds of a small transformer; tensor ranks are neighbours.
 struct SplitModel {
   std::vector<parallel::ParameterSpec> specs;
-  std::vector<parallel::Part> parts;
+  std::vector<parallel::TensorPartition> parts;
   std::vector<std::vector<float>> values;
   int data_rank, data_size, tensor_rank;
 

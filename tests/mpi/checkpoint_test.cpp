@@ -199,16 +199,16 @@ TEST(Checkpoint, ColumnsOfMoreThanTheStagingBufferGoInRounds) {
   // 146 MB: on two ranks two rounds of 64 MiB each.
   const parallel::ParameterSpec spec{
       .name = "w", .shape = {70000, 520}, .split = {parallel::Split::Along::columns, {260, 260}}};
-  const parallel::Part part(spec, world().rank(), world().size());
+  const parallel::TensorPartition part(spec, world().rank(), world().size());
   std::vector<float> values(static_cast<std::size_t>(part.elements()));
-  const auto place_of = [&](std::int64_t row, const parallel::Part::Segment& segment,
+  const auto place_of = [&](std::int64_t row, const parallel::TensorPartition::Segment& segment,
                             std::int64_t i) {
     return static_cast<float>((row * 520 + segment.file_column + i) %
                               16777213);  // whole numbers that float32 tells apart
   };
   const auto for_each = [&](auto&& body) {
     for (std::int64_t row = 0; row < part.rows(); ++row) {
-      for (const parallel::Part::Segment& segment : part.segments()) {
+      for (const parallel::TensorPartition::Segment& segment : part.segments()) {
         for (std::int64_t i = 0; i < segment.count; ++i) {
           body(values[static_cast<std::size_t>(row * part.row_elements() + segment.column + i)],
                place_of(row, segment, i));

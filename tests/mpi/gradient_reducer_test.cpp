@@ -52,7 +52,7 @@ std::vector<float> gradient_of(const ParameterList& list, const FlatLayout& layo
   for (std::size_t index = 0; index < list.entries().size(); ++index) {
     const std::uint64_t key =
         random_key(static_cast<std::uint64_t>(micro_batch), list.entries()[index].spec.name);
-    const FlatLayout::Slot& slot = layout.slots()[index];
+    const FlatLayout::FlatTensor& slot = layout.tensors()[index];
     for (std::int64_t i = 0; i < slot.elements; ++i)
       flat[static_cast<std::size_t>(slot.offset + i)] =
           static_cast<float>(normal_at(key, static_cast<std::uint64_t>(i)));
@@ -125,7 +125,7 @@ struct Replica {
                  embedding = shared && !head;
       if (entry.block != block && !head) continue;
       const float share = head || embedding ? 0.5f : 1.0f;
-      const FlatLayout::Slot& slot = layout.slots()[index];
+      const FlatLayout::FlatTensor& slot = layout.tensors()[index];
       float* to = store.gradient({static_cast<std::int32_t>(index)}).as<float>();
       const float* from = flat.data() + slot.offset;
       const bool assigns = write == ops::Write::assign && !embedding;
@@ -138,12 +138,13 @@ struct Replica {
   template <class Each>
   void owned_gradient(Each&& each) const {
     for (std::size_t index = 0; index < list.entries().size(); ++index) {
-      const Shard::Part& part = store.owned().part({static_cast<std::int32_t>(index)});
-      const std::int64_t row = list.entries()[index].part.row_elements();
+      const ParameterShard::OwnedRows& part =
+          store.owned().owned_rows({static_cast<std::int32_t>(index)});
+      const std::int64_t row = list.entries()[index].partition.row_elements();
       const float* values = store.flat_gradient().as<float>() + part.offset;
       for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
         each(values[i],
-             static_cast<std::size_t>(layout.slots()[index].offset + part.row_begin * row + i));
+             static_cast<std::size_t>(layout.tensors()[index].offset + part.row_begin * row + i));
       }
     }
   }
@@ -202,7 +203,7 @@ class Reducer : public testing::TestWithParam<Case> {
   static std::vector<char> statistics(const Replica& of) {
     std::vector<char> found(static_cast<std::size_t>(of.layout.elements()));
     for (std::size_t index = 0; index < of.list.entries().size(); ++index) {
-      const FlatLayout::Slot& slot = of.layout.slots()[index];
+      const FlatLayout::FlatTensor& slot = of.layout.tensors()[index];
       if (of.list.entries()[index].spec.role == Role::statistic)
         std::fill_n(found.begin() + slot.offset, slot.elements, char{1});
     }
@@ -247,7 +248,7 @@ TEST_P(Reducer, GivesTheSumOfAllMicroBatches) {
   }
   if (replica.store.sharding().kind != ShardKind::none) return;
   EXPECT_EQ(replica.store.gradient({0}).as<float>(),
-            replica.store.flat_gradient().as<float>() + replica.layout.slots()[0].offset);
+            replica.store.flat_gradient().as<float>() + replica.layout.tensors()[0].offset);
 }
 
 /// As in an interleaved pipeline, where chunks go backward at different times. Nobody's tied
@@ -417,8 +418,9 @@ TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
       Replica replica(cpu, world(), engine,
                       {kind, false, 1, comm::TransferType::bfloat16, delayed});
       Gradients gradients(replica, world(), 1);
-      const std::size_t places[] = {static_cast<std::size_t>(replica.layout.slots()[1].offset) + 5,
-                                    static_cast<std::size_t>(replica.layout.slots()[2].offset) + 5};
+      const std::size_t places[] = {
+          static_cast<std::size_t>(replica.layout.tensors()[1].offset) + 5,
+          static_cast<std::size_t>(replica.layout.tensors()[2].offset) + 5};
       if (world().rank() == world().size() - 1) {
         for (const std::size_t place : places)
           gradients.mine[0][place] = std::numeric_limits<float>::infinity();
@@ -431,7 +433,7 @@ TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
         found += here;
       });
       EXPECT_TRUE(kind != ShardKind::none || found == 2);
-      replica.reducer.settle(replica.context);
+      replica.reducer.complete_pending(replica.context);
     }
   }
 }
@@ -460,7 +462,7 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
       // Micro-batches have other numbers at each end, so their gradients differ; only the tied
       // tensor sees those of both.
       std::vector<float> sum(static_cast<std::size_t>(replica.layout.elements()));
-      const auto tied_begin = static_cast<std::size_t>(replica.layout.slot({1}).offset);
+      const auto tied_begin = static_cast<std::size_t>(replica.layout.tensor({1}).offset);
       for (int i = 0; i < 3 * world().size(); ++i) {
         const bool same_stage = i / 3 / replicas == stage;
         const std::vector<float> gradient = gradient_of(replica.list, replica.layout, i);
@@ -506,7 +508,7 @@ TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
           if (same_part) of_data[k] += gradient[k];
         }
       }
-      const FlatLayout::Slot& linear = replica.layout.slot({2});
+      const FlatLayout::FlatTensor& linear = replica.layout.tensor({2});
       const float n = 2.0f * static_cast<float>(world().size());
       replica.owned_gradient([&](float value, std::size_t i) {
         const bool split_tensor = static_cast<std::size_t>(linear.offset) <= i &&

@@ -25,7 +25,7 @@ TEST(Mesh, PlaceAndRankAreInverse) {
   for (const int ranks : {1, 6, 8, 24}) {
     for (const MeshShape& shape : shapes_of(ranks)) {
       for (int rank = 0; rank < ranks; ++rank)
-        EXPECT_EQ(rank_of(shape, place_of(shape, rank)), rank);
+        EXPECT_EQ(rank_of(shape, coordinates_of(shape, rank)), rank);
     }
   }
 }
@@ -33,9 +33,9 @@ TEST(Mesh, PlaceAndRankAreInverse) {
 TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
   for (const MeshShape& shape : shapes_of(world().size())) {
     const Mesh mesh(shape, world());
-    EXPECT_EQ(mesh.data.rank(), mesh.place.data_rank);
-    EXPECT_EQ(mesh.tensor.rank(), mesh.place.tensor_rank);
-    EXPECT_EQ(mesh.pipeline.rank(), mesh.place.stage);
+    EXPECT_EQ(mesh.data.rank(), mesh.coordinates.data_rank);
+    EXPECT_EQ(mesh.tensor.rank(), mesh.coordinates.tensor_rank);
+    EXPECT_EQ(mesh.pipeline.rank(), mesh.coordinates.stage);
     const auto members = [&](const comm::Communicator& group) {
       std::vector<int> ranks(static_cast<std::size_t>(group.size()));
       const int mine = world().rank();
@@ -45,31 +45,33 @@ TEST(Mesh, GroupsHoldTheRanksThatShareTheOtherTwoCoordinates) {
     };
     std::vector<int> data, tensor, pipeline;
     for (int i = 0; i < shape.data; ++i)
-      data.push_back(rank_of(shape, {mesh.place.stage, i, mesh.place.tensor_rank}));
+      data.push_back(rank_of(shape, {mesh.coordinates.stage, i, mesh.coordinates.tensor_rank}));
     for (int i = 0; i < shape.tensor; ++i)
-      tensor.push_back(rank_of(shape, {mesh.place.stage, mesh.place.data_rank, i}));
+      tensor.push_back(rank_of(shape, {mesh.coordinates.stage, mesh.coordinates.data_rank, i}));
     for (int i = 0; i < shape.pipeline; ++i)
-      pipeline.push_back(rank_of(shape, {i, mesh.place.data_rank, mesh.place.tensor_rank}));
+      pipeline.push_back(
+          rank_of(shape, {i, mesh.coordinates.data_rank, mesh.coordinates.tensor_rank}));
     EXPECT_EQ(members(mesh.data), data);
-    EXPECT_EQ(members(mesh.delayed), data);
+    EXPECT_EQ(members(mesh.delayed_data), data);
     EXPECT_EQ(members(mesh.tensor), tensor);
     EXPECT_EQ(members(mesh.pipeline), pipeline);
 
     std::vector<int> model, ends{world().rank()};
     for (int rank = 0; rank < world().size(); ++rank) {
-      if (place_of(shape, rank).data_rank == mesh.place.data_rank) model.push_back(rank);
+      if (coordinates_of(shape, rank).data_rank == mesh.coordinates.data_rank)
+        model.push_back(rank);
     }
     const int last = shape.pipeline - 1;
-    if (last > 0 && (mesh.place.stage == 0 || mesh.place.stage == last)) {
-      ends = {rank_of(shape, {0, mesh.place.data_rank, mesh.place.tensor_rank}),
-              rank_of(shape, {last, mesh.place.data_rank, mesh.place.tensor_rank})};
+    if (last > 0 && (mesh.coordinates.stage == 0 || mesh.coordinates.stage == last)) {
+      ends = {rank_of(shape, {0, mesh.coordinates.data_rank, mesh.coordinates.tensor_rank}),
+              rank_of(shape, {last, mesh.coordinates.data_rank, mesh.coordinates.tensor_rank})};
     }
     EXPECT_EQ(members(mesh.model), model);
-    EXPECT_EQ(members(mesh.ends), ends);
+    EXPECT_EQ(members(mesh.tied_group), ends);
 
     const Mesh absent = Mesh::meta(shape, world().rank());
     for (const auto group : {&Mesh::world, &Mesh::data, &Mesh::tensor, &Mesh::pipeline,
-                             &Mesh::model, &Mesh::ends, &Mesh::delayed}) {
+                             &Mesh::model, &Mesh::tied_group, &Mesh::delayed_data}) {
       EXPECT_EQ((absent.*group).rank(), (mesh.*group).rank());
       EXPECT_EQ((absent.*group).size(), (mesh.*group).size());
     }

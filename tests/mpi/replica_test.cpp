@@ -56,7 +56,7 @@ TEST(Replica, PlansEveryByteAtEveryLayout) {
     SCOPED_TRACE(layout.name);
     const parallel::Mesh mesh(layout.mesh, world());
     test::ReplicaFixture fixture(options_of(layout), 1, mesh);
-    const std::int64_t first = mesh.place.data_rank * fixture.options.accumulation;
+    const std::int64_t first = mesh.coordinates.data_rank * fixture.options.accumulation;
     for (int step = 0; step < 2; ++step) fixture.step(1e-3, first);
     fixture.evaluate(fixture.batch(0));
     fixture.engine.quiesce();
@@ -77,7 +77,8 @@ TEST(Replica, HasTheGradientOfOneRankAtEveryLayout) {
     SCOPED_TRACE(layout.name);
     const parallel::Mesh mesh(layout.mesh, world());
     test::ReplicaFixture fixture(options_of(layout), 1, mesh);
-    const double norm = fixture.step(1e-3, mesh.place.data_rank * fixture.options.accumulation);
+    const double norm =
+        fixture.step(1e-3, mesh.coordinates.data_rank * fixture.options.accumulation);
     EXPECT_NEAR(norm, norm_alone(), 2e-5 * norm_alone());  // sums of float32 in another order
   }
 }
@@ -88,7 +89,7 @@ ReplicaOptions chunked(const Layout& layout) {
   ReplicaOptions options = options_of(layout);
   options.micro = 8;
   options.global = test::micro_batches * options.micro;
-  options.cut = {.most = 4, .least_rows = 16, .least_elements = 1};
+  options.cut = {.max_chunks = 4, .min_rows = 16, .min_elements = 1};
   return options;
 }
 
@@ -117,7 +118,7 @@ TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
       options.compute = compute;
       const test::Trained cut = test::trained(options, mesh), again = test::trained(options, mesh);
       test::expect_same_bits(cut, again);
-      options.cut.most = 1;
+      options.cut.max_chunks = 1;
       const test::Trained whole = test::trained(options, mesh);
       if (!options.sequence) {
         test::expect_same_bits(cut, whole);
@@ -136,7 +137,8 @@ TEST(Replica, HasTheGradientOfOneRankWhereLayersAreCutIntoChunks) {
     if (alone == 0) alone = test::ReplicaFixture(chunked({"one", {}})).step(1e-3);
     const parallel::Mesh mesh(layout.mesh, world());
     test::ReplicaFixture fixture(chunked(layout), 1, mesh);
-    const double norm = fixture.step(1e-3, mesh.place.data_rank * fixture.options.accumulation);
+    const double norm =
+        fixture.step(1e-3, mesh.coordinates.data_rank * fixture.options.accumulation);
     EXPECT_NEAR(norm, alone, 2e-5 * alone);
   }
 }
@@ -158,7 +160,7 @@ TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
       EXPECT_EQ(averaged.ema.size(), averaged.master.size());
       EXPECT_NE(averaged.ema, averaged.master);
       EXPECT_EQ(averaged.evaluated.loss != plain.evaluated.loss,
-                mesh.place.stage + 1 == mesh.shape.pipeline)
+                mesh.coordinates.stage + 1 == mesh.shape.pipeline)
           << "which the last stage knows";
     }
   }

@@ -142,10 +142,10 @@ struct Toy {
     reducer.begin_step();
     for (std::int64_t micro_batch = 0; micro_batch < setting.per_rank; ++micro_batch) {
       for (int block = 0; block < blocks; ++block)
-        store.need(context, block, block + 1 < blocks ? block + 1 : -1);  // forward
+        store.acquire(context, block, block + 1 < blocks ? block + 1 : -1);  // forward
       const ops::Write write = reducer.begin_backward(context, 0, blocks);
       for (int block = blocks - 1; block >= 0; --block) {
-        store.need(context, block, block - 1);
+        store.acquire(context, block, block - 1);
         reducer.block_begins(context, block);
         if (!context.meta()) backward(block, number, first_micro_batch + micro_batch, write);
         reducer.block_done(context, block);
@@ -153,7 +153,7 @@ struct Toy {
     }
     reducer.finish(context);
     const StepOutcome outcome = optimizer.step(context, 0.05, true);
-    store.publish(context);
+    store.start_gather(context);
     return outcome;
   }
 
@@ -208,7 +208,7 @@ struct Toy {
   std::vector<std::byte> working() {
     std::vector<std::byte> bytes;
     for (int block = 0; block < blocks; ++block) {
-      store.need(context, block, block + 1 < blocks ? block + 1 : -1);
+      store.acquire(context, block, block + 1 < blocks ? block + 1 : -1);
       for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
            ++index) {
         if (list.entries()[static_cast<std::size_t>(index)].block != block) continue;
@@ -224,9 +224,9 @@ struct Toy {
   void compare(const Toy& whole, Each&& each) const {
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
          ++index) {
-      const parallel::Shard::Part& part = store.owned().part({index});
-      const std::int64_t row = list.part({index}).row_elements(),
-                         begin = whole.layout.slot({index}).offset + part.row_begin * row;
+      const parallel::ParameterShard::OwnedRows& part = store.owned().owned_rows({index});
+      const std::int64_t row = list.partition({index}).row_elements(),
+                         begin = whole.layout.tensor({index}).offset + part.row_begin * row;
       for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
         each(store.flat_master().as<float>()[part.offset + i],
              whole.store.flat_master().as<float>()[begin + i]);
@@ -487,8 +487,8 @@ TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
           away.step(step);
         }
         const std::int64_t own = in_arena(4 * away.store.owned().elements()),
-                           staging = 2 * in_arena(4 * away.store.owned().longest_window());
-        EXPECT_LE(away.store.owned().longest_window(), 66)
+                           staging = 2 * in_arena(4 * away.store.owned().largest_window_elements());
+        EXPECT_LE(away.store.owned().largest_window_elements(), 66)
             << "rows of at most 45 elements, and a gap of 15 behind the last";
         EXPECT_EQ(here.host_slots.peak_bytes() + here.host_parameters.peak_bytes(), 0);
         EXPECT_EQ(away.gradients.peak_bytes(), here.gradients.peak_bytes());
@@ -554,10 +554,10 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
         Toy fresh(cpu, world(), engine, {kind, true, 1, compute, OptimizerKind::sgd, offload});
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size());
              ++index) {  // as a checkpoint gives them
-          const parallel::Shard::Part& part = fresh.store.owned().part({index});
+          const parallel::ParameterShard::OwnedRows& part = fresh.store.owned().owned_rows({index});
           const Tensor own = fresh.store.master({index});
-          const std::int64_t row = fresh.list.part({index}).row_elements();
-          std::copy_n(whole.store.flat_master().as<float>() + whole.layout.slot({index}).offset +
+          const std::int64_t row = fresh.list.partition({index}).row_elements();
+          std::copy_n(whole.store.flat_master().as<float>() + whole.layout.tensor({index}).offset +
                           part.row_begin * row,
                       own.elements(), own.as<float>());
         }
@@ -580,12 +580,12 @@ TEST(ShardedSteps, AStepThatIsNotFiniteNeverWas) {
       // The last rank alone holds what is not finite, and all must know (of whole gradients all
       // hold the same).
       if (kind == ShardKind::none || world().rank() + 1 == world().size()) {
-        const parallel::Shard& owned = toy.store.owned();
+        const parallel::ParameterShard& owned = toy.store.owned();
         const std::int64_t last = owned.windows().back().begin + owned.rows().back().offset;
         toy.store.flat_gradient().as<float>()[last] = std::numeric_limits<float>::infinity();
       }
       const StepOutcome outcome = toy.optimizer.step(toy.context, 0.05, true);
-      toy.store.publish(toy.context);
+      toy.store.start_gather(toy.context);
       EXPECT_FALSE(outcome.applied);
       EXPECT_EQ(toy.working(), before);
       EXPECT_EQ(toy.optimizer.updates(), 1);

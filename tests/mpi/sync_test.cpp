@@ -92,7 +92,7 @@ struct LateReference {
     if (number > 0) {
       std::copy(kept.begin(), kept.end(), floats(gradient));
       fixture.replica.optimizer().step(fixture.replica.context(), rate, true);
-      fixture.replica.store().publish(fixture.replica.context());
+      fixture.replica.store().start_gather(fixture.replica.context());
     }
     kept = std::move(made);
   }
@@ -108,9 +108,11 @@ double largest_difference(Replica& replica, const Tensor& flat, Replica& whole,
   const parallel::ParameterStore &mine = replica.store(), &all = whole.store();
   for (std::size_t index = 0; index < mine.list().entries().size(); ++index) {
     const parallel::ParameterList::Entry& entry = mine.list().entries()[index];
-    const parallel::Shard::Part& part = mine.owned().part({static_cast<std::int32_t>(index)});
-    const std::int64_t row = entry.part.row_elements();
-    const float* want = expected + all.owned().part({all.list().find(entry.spec.name)}).offset +
+    const parallel::ParameterShard::OwnedRows& part =
+        mine.owned().owned_rows({static_cast<std::int32_t>(index)});
+    const std::int64_t row = entry.partition.row_elements();
+    const float* want = expected +
+                        all.owned().owned_rows({all.list().find(entry.spec.name)}).offset +
                         part.row_begin * row;
     for (std::int64_t i = 0; i < (part.row_end - part.row_begin) * row; ++i) {
       const double difference = std::abs(double{floats(flat)[part.offset + i]} - double{want[i]});
@@ -135,7 +137,7 @@ TEST(DelayedSync, AppliesEachSumOneStepLater) {
     options.sync = SyncKind::delayed;
     test::ReplicaFixture fixture(options, 1, mesh);
     for (int step = 0; step < steps; ++step) {
-      fixture.step(rate, step * total + mesh.place.data_rank * layout.per_rank);
+      fixture.step(rate, step * total + mesh.coordinates.data_rank * layout.per_rank);
       late.step(step, step * total);
       at_once.step(rate, step * total);
       EXPECT_EQ(fixture.replica.optimizer().updates(), step);
@@ -147,8 +149,8 @@ TEST(DelayedSync, AppliesEachSumOneStepLater) {
     EXPECT_GT(largest_difference(fixture.replica, fixture.replica.store().flat_master(),
                                  at_once.replica, floats(at_once.replica.store().flat_master())),
               1e-4);
-    fixture.replica.reducer().settle(fixture.replica.context());
-    ASSERT_TRUE(fixture.replica.reducer().pending().there);
+    fixture.replica.reducer().complete_pending(fixture.replica.context());
+    ASSERT_TRUE(fixture.replica.reducer().pending().exists);
     EXPECT_LE(largest_difference(fixture.replica, fixture.replica.reducer().pending_gradient(),
                                  reference, late.kept.data()),
               tolerance(layout));
@@ -164,10 +166,10 @@ TEST(DelayedSync, ASettledStepGoesOnToTheSameBits) {
     const parallel::Mesh mesh(layout.mesh, world());
     test::ReplicaFixture straight(options, 1, mesh), settled(options, 1, mesh);
     for (int step = 0; step < steps; ++step) {
-      const std::int64_t first = mesh.place.data_rank * layout.per_rank;
+      const std::int64_t first = mesh.coordinates.data_rank * layout.per_rank;
       straight.step(rate, first);
       settled.step(rate, first);
-      settled.replica.reducer().settle(settled.replica.context());
+      settled.replica.reducer().complete_pending(settled.replica.context());
     }
     EXPECT_EQ(values(straight.replica.store().flat_master()),
               values(settled.replica.store().flat_master()));
@@ -191,7 +193,7 @@ TEST(DelayedSync, TheFlagOfTheLossGoesWithItsSum) {
     }
     return replica.reducer().finish(replica.context(), finite);
   };
-  EXPECT_FALSE(finish(false).there);
+  EXPECT_FALSE(finish(false).exists);
   EXPECT_FALSE(finish(true).finite);
   EXPECT_TRUE(finish(true).finite);
 }
@@ -279,7 +281,7 @@ struct ReplicasByHand {
     const parallel::ParameterStore& store = replicas[0]->replica.store();
     for (std::size_t index = 0; index < store.list().entries().size(); ++index) {
       if (store.list().entries()[index].spec.role == parallel::Role::statistic) continue;
-      const parallel::FlatLayout::Slot& slot = store.layout().slots()[index];
+      const parallel::FlatLayout::FlatTensor& slot = store.layout().tensors()[index];
       for (auto i = static_cast<std::size_t>(slot.offset);
            i < static_cast<std::size_t>(slot.offset + slot.elements); ++i) {
         velocity[i] = outer_momentum * velocity[i] + (floats(masters[0])[i] - anchor[i]);
@@ -332,9 +334,10 @@ TEST(PeriodicSync, IsTheAverageOfRunsThatGoTheirOwnWays) {
       test::ReplicaFixture fixture(options, 1, mesh);
       Replica& replica = fixture.replica;
       replica.average()->anchor(replica.context());
-      Replica& mine = by_hand.replicas[static_cast<std::size_t>(mesh.place.data_rank)]->replica;
+      Replica& mine =
+          by_hand.replicas[static_cast<std::size_t>(mesh.coordinates.data_rank)]->replica;
       for (int step = 0; step < 3 * 2; ++step) {
-        fixture.step(rate, step * total + mesh.place.data_rank * per_rank);
+        fixture.step(rate, step * total + mesh.coordinates.data_rank * per_rank);
         by_hand.step(step * total);
         if (step % 2 == 1) {
           replica.average()->average(replica.context());
@@ -385,7 +388,7 @@ TEST(PeriodicSync, AnAverageLeavesAllReplicasWithTheSameBits) {
     };
     replica.average()->anchor(replica.context());
     for (int step = 0; step < 4; ++step) {
-      fixture.step(rate, mesh.place.data_rank * 2);
+      fixture.step(rate, mesh.coordinates.data_rank * 2);
       EXPECT_EQ(same(), mesh.shape.data == 1);
       if (step % 2 == 0) continue;
       replica.average()->average(replica.context());

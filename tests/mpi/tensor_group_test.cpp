@@ -61,17 +61,17 @@ TEST_P(TensorGroups, AllReduceAddsTheParts) {
 
 // Rows are cut into four chunks, or into one, and the sums are the same.
 TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
-  const std::int64_t rows = 4 * RowCut::unit * world().size(), width = 33;
+  const std::int64_t rows = 4 * RowChunkLimits::row_multiple * world().size(), width = 33;
   for (const bool sequence : {true, false}) {
     for (const int chunks : {1, 4}) {
       SCOPED_TRACE(std::to_string(chunks) + (sequence ? " chunks in sequence" : " chunks"));
       const TensorGroup cut(world(), engine, GetParam(), sequence,
-                            {.most = chunks, .least_rows = 1, .least_elements = 1});
+                            {.max_chunks = chunks, .min_rows = 1, .min_elements = 1});
       const Tensor expected = here.random({rows, width}, 1),
                    partial = here.random({rows, width}, 1);
       cut.all_reduce(here.context, expected);
       const ArenaScope scope(here.workspace);
-      const Tensor held = RowSum::room(here.context, cut, partial);
+      const Tensor held = RowSum::allocate_result(here.context, cut, partial);
       EXPECT_EQ(held.shape[0], cut.rows_held(rows));
       RowSum sum(here.context, cut, partial, held);
       EXPECT_EQ(sum.chunks(), world().size() > 1 ? chunks : 1);
@@ -81,8 +81,8 @@ TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
         const RowChunk chunk = sum.chunk(number);
         for (std::int64_t row = chunk.held_begin; row < chunk.held_end; ++row) {
           const std::int64_t among_all = chunk.first_held + row - chunk.held_begin;
-          EXPECT_EQ(cut.place_of(among_all, rows, width).row, row);
-          EXPECT_EQ(cut.place_of(among_all, rows, width).rank, world().rank());
+          EXPECT_EQ(cut.locate_row(among_all, rows, width).row, row);
+          EXPECT_EQ(cut.locate_row(among_all, rows, width).rank, world().rank());
           const float *mine = held.as<float>() + row * width,
                       *theirs = expected.as<float>() + among_all * width;
           if (GetParam() == comm::SumOrder::tree) {
@@ -102,13 +102,13 @@ TEST_P(TensorGroups, RowSumGivesEachRankItsRowsOfTheSum) {
 
 // What rank r holds of a matrix whose element says where it stands comes together on all.
 TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
-  const std::int64_t rows = 4 * RowCut::unit * world().size(), width = 3;
+  const std::int64_t rows = 4 * RowChunkLimits::row_multiple * world().size(), width = 3;
   for (const bool sequence : {true, false}) {
     for (const int chunks : {1, 2, 4}) {
       const TensorGroup cut(world(), engine, GetParam(), sequence,
-                            {.most = chunks, .least_rows = 1, .least_elements = 1});
+                            {.max_chunks = chunks, .min_rows = 1, .min_elements = 1});
       const Tensor mine = here.tensor(DType::int32, {cut.rows_held(rows), width});
-      const int pieces = cut.pieces_held(rows, width);
+      const int pieces = cut.row_ranges_held(rows, width);
       EXPECT_EQ(pieces, sequence && world().size() > 1 ? chunks : 1);
       for (int piece = 0; piece < pieces; ++piece) {
         const RowChunk at = cut.chunk(piece, pieces, rows);
@@ -125,7 +125,7 @@ TEST_P(TensorGroups, RowGatherPutsEachPieceInItsPlace) {
           ASSERT_EQ(gather.whole().as<std::int32_t>()[i], static_cast<std::int32_t>(i));
       }
       EXPECT_EQ(gather.whole().data == mine.data,
-                cut.pieces_held(rows, width) == 1 && !cut.rows_are_split());
+                cut.row_ranges_held(rows, width) == 1 && !cut.rows_are_split());
     }
   }
 }
@@ -138,15 +138,15 @@ TEST(TensorGroup, CutsRowsIntoAsManyChunksAsTheBoundsAllow) {
     return TensorGroup(comm::Communicator::meta(0, size), engine, comm::SumOrder::library, true)
         .chunks(rows, columns);
   };
-  const RowCut cut;
+  const RowChunkLimits cut;
   EXPECT_EQ(chunks(2, 4 * 2048, 1024), 4);
   EXPECT_EQ(chunks(2, 3 * 2048, 1024), 3);
   EXPECT_EQ(chunks(2, 2048, 1024), 1);
   EXPECT_EQ(chunks(2, 2 * 2048, 1024), 2);
   EXPECT_EQ(chunks(2, 2 * 2048 - 16, 1024), 1);
-  EXPECT_EQ(chunks(8, 4 * cut.least_rows, 1 << 20), 4);
-  EXPECT_EQ(chunks(8, 4 * cut.least_rows - 64, 1 << 20), 3);
-  EXPECT_EQ(chunks(8, 4 * cut.least_rows + 8, 1 << 20), 1);
+  EXPECT_EQ(chunks(8, 4 * cut.min_rows, 1 << 20), 4);
+  EXPECT_EQ(chunks(8, 4 * cut.min_rows - 64, 1 << 20), 3);
+  EXPECT_EQ(chunks(8, 4 * cut.min_rows + 8, 1 << 20), 1);
   EXPECT_EQ(TensorGroup().chunks(1 << 20, 1 << 20), 1);
 }
 
@@ -178,7 +178,7 @@ TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
     if (whole.data != nullptr) std::memset(whole.data, 0, static_cast<std::size_t>(whole.bytes()));
     ranks.all_reduce(place.context, whole);
     const ArenaScope scope(place.workspace);
-    const Tensor held = RowSum::room(place.context, ranks, whole);
+    const Tensor held = RowSum::allocate_result(place.context, ranks, whole);
     RowSum sum(place.context, ranks, whole, held);
     sum.begin(0);
     sum.wait();
@@ -208,7 +208,7 @@ TEST(TensorGroup, OfOneSendsNothing) {
   const Tensor x = here.random({4, 3}, 2), z = here.tensor(DType::float32, {1, 4, 3});
   EXPECT_EQ(alone.size(), 1);
   EXPECT_EQ(alone.rows_held(4), 4);
-  RowSum sum(here.context, alone, x, RowSum::room(here.context, alone, x));
+  RowSum sum(here.context, alone, x, RowSum::allocate_result(here.context, alone, x));
   sum.begin(0);
   sum.wait();
   alone.gather(here.context, x, z);

@@ -86,10 +86,10 @@ struct ReplicaFixture {
   double step(double rate, std::int64_t first = 0) {
     gradients(first);
     optim::StepOutcome outcome;
-    if (handed_on.there)
+    if (handed_on.exists)
       outcome =
           replica.optimizer().step(replica.context(), rate, handed_on.finite, handed_on.scale);
-    replica.store().publish(replica.context());
+    replica.store().start_gather(replica.context());
     return outcome.grad_norm;
   }
 
@@ -98,7 +98,7 @@ struct ReplicaFixture {
   train::MemoryPlan plan;
   comm::Engine engine;
   train::Replica replica;
-  parallel::GradientReducer::Sum handed_on;  ///< by the last gradients()
+  parallel::GradientReducer::ReducedGradient handed_on;  ///< by the last gradients()
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> tokens, labels;
   std::vector<std::uint64_t> sample_keys;

@@ -34,8 +34,8 @@ inline Trained trained(const train::ReplicaOptions& options,
   ReplicaFixture fixture(options, 1, mesh, device);
   Trained result;
   for (std::int64_t step = 0; step < 3; ++step) {
-    result.norms.push_back(
-        fixture.step(0.01, (step * mesh.shape.data + mesh.place.data_rank) * options.accumulation));
+    result.norms.push_back(fixture.step(
+        0.01, (step * mesh.shape.data + mesh.coordinates.data_rank) * options.accumulation));
     double loss = 0;
     for (const train::Sums& sums : fixture.micro_batch_sums()) loss += sums.loss;
     result.losses.push_back(loss);

@@ -30,7 +30,7 @@ struct Piece {
   const parallel::ParameterSpec* spec = nullptr;
   std::int64_t row_begin = 0, row_end = 0;  ///< local rows of the part
   float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
-  const parallel::Part* part = nullptr;  ///< null: the whole tensor
+  const parallel::TensorPartition* part = nullptr;  ///< null: the whole tensor
   Stream stream = {};  ///< of the device that works with `data`, in its memory or in the host's:
                        ///< its work so far is waited for
 };
@@ -114,7 +114,8 @@ std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);
 /// What local rows [row_begin, row_end) of a part add to a tensor's digest: elements are numbered
 /// by their place in the whole tensor in file order (docs/contract section 5), so that the sum over
 /// parts that cover the tensor once is its digest.
-std::uint64_t digest_rows(const parallel::ParameterSpec& spec, const parallel::Part& part,
-                          std::int64_t row_begin, std::int64_t row_end, const float* rows);
+std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
+                          const parallel::TensorPartition& part, std::int64_t row_begin,
+                          std::int64_t row_end, const float* rows);
 
 }  // namespace trireme::checkpoint

@@ -46,7 +46,7 @@ class SquareSums {
   std::size_t place(std::size_t tensor) const { return index_[tensor]; }
 
  private:
-  void measure(ops::Context& context, const parallel::Shard::Window& window,
+  void measure(ops::Context& context, const parallel::ParameterShard::Window& window,
                const Tensor& elements);
   void list_rows(const std::vector<char>& counted);
   void add_up(ops::Context& context);

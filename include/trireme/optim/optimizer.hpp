@@ -136,7 +136,7 @@ class Optimizer {
   parallel::DeviceTable<ops::TensorRates> rate_table_;
   parallel::DeviceTable<const ops::TrustedTensor> trusted_table_;
   parallel::DeviceTable<ops::Judgement> judgement_table_;
-  parallel::Report<ops::Judgement> report_;
+  parallel::AsyncReadback<ops::Judgement> report_;
   SquareSums gradient_squares_;               ///< lamb: in the end the directions'
   std::optional<SquareSums> weight_squares_;  ///< lars, lamb
   std::int64_t updates_ = 0;                  ///< as far as the host knows

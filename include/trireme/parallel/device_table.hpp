@@ -28,9 +28,9 @@ class DeviceTable {
   }
 
   /// The host has changed its array.
-  void changed() { changed_ = true; }
+  void mark_changed() { changed_ = true; }
   /// The array as a kernel on `stream` sees it: with what the host changed last.
-  T* on(const Stream& stream) {
+  T* view(const Stream& stream) {
     if (copy_.data == nullptr) return host_.data();
     if (changed_) copy_bytes(stream, copy_.data, host_.data(), host_.size_bytes());
     changed_ = false;
@@ -47,42 +47,42 @@ class DeviceTable {
 /// waited for when the host needs them, while the device goes on. Two sendings at most are under
 /// way.
 template <class T>
-class Report {
+class AsyncReadback {
   static_assert(std::is_trivially_copyable_v<T>);
 
  public:
-  explicit Report(Device device, std::size_t count = 1) : count_(count) {
+  explicit AsyncReadback(Device device, std::size_t count = 1) : count_(count) {
     const Pages pages = in_host_memory(device.kind) ? Pages::pageable : Pages::pinned;
-    for (Sending& sending : sendings_)
-      sending = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T),
-                            "a report", pages),
-                 Event(device)};
+    for (Transfer& transfer : transfers_)
+      transfer = {Allocation(device.kind == DeviceKind::meta ? device : Device{}, count * sizeof(T),
+                             "a report", pages),
+                  Event(device)};
   }
 
   /// What stands at `from` when `stream` has come here.
-  void send(const Stream& stream, const T* from) {
-    TRIREME_EXPECT(sent_ - heard_ < sendings_.size());
-    Sending& sending = sendings_[sent_++ % sendings_.size()];
-    copy_bytes(stream, sending.values.data(), from, count_ * sizeof(T));
-    sending.there.record(stream);
+  void enqueue(const Stream& stream, const T* from) {
+    TRIREME_EXPECT(num_enqueued_ - num_returned_ < transfers_.size());
+    Transfer& transfer = transfers_[num_enqueued_++ % transfers_.size()];
+    copy_bytes(stream, transfer.values.data(), from, count_ * sizeof(T));
+    transfer.done.record(stream);
   }
   /// What was sent first of all not heard of, for which the host waits: [count], good until the
   /// next sending. Null on meta.
-  const T* hear() {
-    TRIREME_EXPECT(heard_ < sent_);
-    const Sending& sending = sendings_[heard_++ % sendings_.size()];
-    sending.there.wait();
-    return reinterpret_cast<const T*>(sending.values.data());
+  const T* wait() {
+    TRIREME_EXPECT(num_returned_ < num_enqueued_);
+    const Transfer& transfer = transfers_[num_returned_++ % transfers_.size()];
+    transfer.done.wait();
+    return reinterpret_cast<const T*>(transfer.values.data());
   }
 
  private:
-  struct Sending {
+  struct Transfer {
     Allocation values;
-    Event there;
+    Event done;
   };
   std::size_t count_;
-  std::array<Sending, 2> sendings_;
-  std::size_t sent_ = 0, heard_ = 0;
+  std::array<Transfer, 2> transfers_;
+  std::size_t num_enqueued_ = 0, num_returned_ = 0;
 };
 
 }  // namespace trireme::parallel

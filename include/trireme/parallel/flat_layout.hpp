@@ -20,10 +20,10 @@ namespace trireme::parallel {
 /// multiples of 64 bytes. With compute float32 it is the float32 layout.
 class FlatLayout {
  public:
-  struct Slot {
+  struct FlatTensor {
     std::int64_t offset = 0;  ///< elements from the start of the flat buffer
     std::int64_t elements = 0;
-    std::int64_t working = 0;     ///< bytes from the start of the working weights
+    std::int64_t working_begin = 0;  ///< bytes from the start of the working weights
     DType type = DType::float32;  ///< of the working weights: the compute type where the tensor has
                                   ///< a compute copy, else float32
     int block = 0, bucket = 0;
@@ -53,8 +53,10 @@ class FlatLayout {
   std::int64_t elements() const { return elements_; }
   std::int64_t working_bytes() const { return working_bytes_; }
   DType compute_type() const { return compute_; }
-  const Slot& slot(ParameterId id) const { return slots_[static_cast<std::size_t>(id.index)]; }
-  const std::vector<Slot>& slots() const { return slots_; }
+  const FlatTensor& tensor(ParameterId id) const {
+    return tensors_[static_cast<std::size_t>(id.index)];
+  }
+  const std::vector<FlatTensor>& tensors() const { return tensors_; }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   /// The bucket that holds a block's parameters (tied ones apart); -1: it has none, or is not here.
   int bucket_of(int block) const {
@@ -73,7 +75,7 @@ class FlatLayout {
   void close_buckets(const ParameterList& list, std::span<const std::size_t> order,
                      std::int64_t bucket_bytes, std::span<const int> chunk_begins);
 
-  std::vector<Slot> slots_;
+  std::vector<FlatTensor> tensors_;
   std::vector<Bucket> buckets_;
   std::vector<int> bucket_of_;
   std::vector<ops::FlatRow> rows_;

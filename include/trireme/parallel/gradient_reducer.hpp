@@ -44,7 +44,7 @@ class GradientReducer {
     std::int64_t micro_batches = 1;  ///< of this rank a step (the accumulation)
     bool deterministic = false;
     bool delayed = false;
-    comm::TransferType wire =
+    comm::TransferType transfer_type =
         comm::TransferType::float32;  ///< between data ranks; a group of one rounds nothing
   };
   /// Who adds to what.
@@ -52,7 +52,7 @@ class GradientReducer {
     /// Delayed: nobody else's group: sums are under way while others ask for theirs.
     comm::Communicator data;
     comm::Communicator
-        ends;  ///< the first and the last stage, where tied tensors have a copy on both
+        tied_group;  ///< the first and the last stage, where tied tensors have a copy on both
     const TensorGroup* tensor = nullptr;  ///< outlives the reducer; null: a group of one
   };
   /// Further gradient buffers are taken from `gradients`.
@@ -72,83 +72,85 @@ class GradientReducer {
   /// Backward of this block is done in the current micro-batch.
   void block_done(ops::Context& context, int block);
   /// What finish() hands on.
-  struct Sum {
-    bool there =
+  struct ReducedGradient {
+    bool exists =
         true;  ///< false: delayed, and no step was made before this one: nothing is to be applied
     bool finite = true;  ///< what the finish() of the step that made it was told
     double scale = 1;    ///< what its begin_step() was told
   };
   /// Waits for the reductions; then store.flat_gradient() is the sum over the whole step; delayed:
   /// over the step before. `finite`: the loss of the step now made was.
-  Sum finish(ops::Context& context, bool finite = true);
+  ReducedGradient finish(ops::Context& context, bool finite = true);
 
   /// Delayed: waits for what is still under way; then pending_gradient() is what the next finish()
   /// hands on. Else there is nothing of the kind. Collective over all groups.
-  void settle(ops::Context& context);
+  void complete_pending(ops::Context& context);
   /// Delayed: the next finish() hands on a sum; else always {false, true}.
-  Sum pending() const { return options_.delayed ? sums_[now_].told : Sum{false, true}; }
+  ReducedGradient pending() const {
+    return options_.delayed ? step_sums_[current_sum_].description : ReducedGradient{false, true};
+  }
   /// In the layout of the store's owned().
-  const Tensor& pending_gradient() const { return sums_[now_].reduced; }
+  const Tensor& pending_gradient() const { return step_sums_[current_sum_].reduced; }
   /// Delayed: the next finish() hands on this, as if an earlier step had made it; its elements are
   /// read into pending_gradient() before then (a restart). Nothing is under way.
-  void set_pending(const Sum& sum);
+  void set_pending(const ReducedGradient& sum);
 
  private:
-  struct Range {
+  struct ElementRange {
     std::int64_t begin = 0, end = 0;
   };
   /// What of a bucket travels in one type: one stands behind the other, either may be empty.
-  struct Piece {
-    comm::TransferType wire = comm::TransferType::float32;
-    Range range;                       ///< from the bucket's begin
+  struct TypedRange {
+    comm::TransferType transfer_type = comm::TransferType::float32;
+    ElementRange range;                ///< from the bucket's begin
     std::vector<std::int64_t> bounds;  ///< of the data ranks' shards in it, likewise
-    Range own;                         ///< of this rank's part of the bucket
+    ElementRange own;                  ///< of this rank's part of the bucket
   };
   /// What is kept of a bucket during a step.
-  struct State {
-    std::int64_t done = 0;       ///< micro-batches
-    int top = 0;                 ///< whole: the level that the next micro-batch writes
-    std::size_t lane = 0;        ///< in turn: where the current micro-batch writes
-    std::vector<Range> partial;  ///< neighbouring tensors whose gradient is summed over the tensor
-                                 ///< group, from the bucket's begin
-    std::array<Piece, 2> pieces;
+  struct BucketState {
+    std::int64_t micro_batches_done = 0;  ///< micro-batches
+    int top_level = 0;                    ///< whole: the level that the next micro-batch writes
+    std::size_t buffer = 0;               ///< in turn: where the current micro-batch writes
+    std::vector<ElementRange> partial_ranges;  ///< neighbouring tensors whose gradient is summed
+                                               ///< over the tensor group, from the bucket's begin
+    std::array<TypedRange, 2> typed_ranges;
   };
-  using Tickets = std::array<comm::Engine::Request, 2>;  ///< of a bucket's pieces
+  using Requests = std::array<comm::Engine::Request, 2>;  ///< of a bucket's pieces
   /// The memory of one step's sum, and how far it is.
-  struct Making {
-    Tensor lowest;  ///< whole: level 0
+  struct StepSum {
+    Tensor level0;  ///< whole: level 0
     Tensor
         reduced;  ///< the result, in the layout of the store's owned(); kind none: level 0 itself
-    std::vector<Tickets> tickets;  ///< whole: by bucket
+    std::vector<Requests> requests;  ///< whole: by bucket
     bool under_way = false;
-    Sum told{.there = false};
+    ReducedGradient description{.exists = false};
   };
   /// A buffer that buckets take in turn, and the reduction that is made of it.
-  struct Lane {
+  struct BucketBuffer {
     Tensor data, scratch, result;
-    int bucket = -1;      ///< being reduced; -1: free
-    std::size_t sum = 0;  ///< of which step: index into sums_
-    bool adds = false;    ///< the result is added to the own shard; else it was written there
-    Tickets tickets{};
+    int bucket = -1;           ///< being reduced; -1: free
+    std::size_t step_sum = 0;  ///< of which step: index into sums_
+    bool adds_result = false;  ///< the result is added to the own shard; else it was written there
+    Requests requests{};
   };
-  void find_partial();
-  void cut_pieces();
-  Tensor take_scratch(Arena& gradients, std::int64_t elements) const;
+  void find_partial_ranges();
+  void split_by_type();
+  Tensor allocate_scratch(Arena& gradients, std::int64_t elements) const;
   /// Adds a bucket's `data` over the data group: in place at kind none, else the own shard into
   /// `result`.
-  Tickets reduce(int bucket, const Tensor& data, const Tensor& scratch, const Tensor& result);
-  void wait(const Tickets& tickets);
-  void take_levels(Arena& gradients);
-  void take_lanes(Arena& gradients);
-  void direct_to_lane(ops::Context& context, int bucket);
+  Requests reduce(int bucket, const Tensor& data, const Tensor& scratch, const Tensor& result);
+  void wait(const Requests& requests);
+  void allocate_levels(Arena& gradients);
+  void allocate_bucket_buffers(Arena& gradients);
+  void assign_buffer(ops::Context& context, int bucket);
   void bucket_done(ops::Context& context, int bucket);
   void merge_levels(ops::Context& context, int bucket);
-  void reduce_level(int bucket);
-  void reduce_lane(int bucket);
-  void free_lane(ops::Context& context, Lane& lane);
+  void start_whole_reduction(int bucket);
+  void start_buffer_reduction(int bucket);
+  void release_buffer(ops::Context& context, BucketBuffer& buffer);
   void complete(ops::Context& context, std::size_t which);
-  void add_ends(std::size_t which);
-  int buckets() const { return static_cast<int>(states_.size()); }
+  void reduce_tied(std::size_t which);
+  int buckets() const { return static_cast<int>(bucket_states_.size()); }
   const FlatLayout::Bucket& bucket_at(int bucket) const {
     return store_.layout().buckets()[static_cast<std::size_t>(bucket)];
   }
@@ -162,17 +164,17 @@ class GradientReducer {
   Groups groups_;
   comm::Engine& engine_;
   Options options_;
-  bool whole_;
-  bool narrow_;                 ///< gradients travel as bfloat16
-  std::vector<State> states_;   ///< by bucket
-  std::vector<Making> sums_;    ///< one; delayed: two
-  std::size_t now_ = 0;         ///< that of the step under way, or made last
-  double scale_ = 1;            ///< of the step under way, or made last
+  bool uses_whole_buffers_;
+  bool sends_bfloat16_;                     ///< gradients travel as bfloat16
+  std::vector<BucketState> bucket_states_;  ///< by bucket
+  std::vector<StepSum> step_sums_;          ///< one; delayed: two
+  std::size_t current_sum_ = 0;             ///< that of the step under way, or made last
+  double scale_ = 1;                        ///< of the step under way, or made last
   std::vector<Tensor> levels_;  ///< whole, deterministic: partial sums above level 0, a stack
-  Tensor exchange_;             ///< whole, deterministic, several ranks: the partner's part
-  std::vector<Lane> lanes_;     ///< in turn: two, then one a tied bucket
-  std::size_t turn_ = 0;        ///< the lane that the next bucket takes
-  int open_ = -1;               ///< in turn: the bucket that backward writes now
+  Tensor scratch_;              ///< whole, deterministic, several ranks: the partner's part
+  std::vector<BucketBuffer> bucket_buffers_;  ///< in turn: two, then one a tied bucket
+  std::size_t next_buffer_ = 0;               ///< the lane that the next bucket takes
+  int open_bucket_ = -1;                      ///< in turn: the bucket that backward writes now
 };
 
 }  // namespace trireme::parallel

@@ -14,11 +14,11 @@ struct MeshShape {
 
 /// Where a rank stands. Tensor groups are neighbours, then data, pipeline outermost: rank = (stage
 /// * data + data_rank) * tensor + tensor_rank.
-struct MeshPlace {
+struct MeshCoordinates {
   int stage = 0, data_rank = 0, tensor_rank = 0;
 };
-MeshPlace place_of(const MeshShape& shape, int world_rank);
-int rank_of(const MeshShape& shape, const MeshPlace& place);
+MeshCoordinates coordinates_of(const MeshShape& shape, int world_rank);
+int rank_of(const MeshShape& shape, const MeshCoordinates& coordinates);
 
 /// The mesh with its communicators.
 struct Mesh {
@@ -29,17 +29,17 @@ struct Mesh {
   static Mesh meta(const MeshShape& shape, int world_rank);
 
   MeshShape shape;
-  MeshPlace place;
+  MeshCoordinates coordinates;
   comm::Communicator world, data, tensor, pipeline;
   /// The ranks of one data rank, tensor x pipeline in the order of their world ranks: what one
   /// replica's model is spread over.
   comm::Communicator model;
   /// First and last stage of one data and tensor rank, where tied tensors are summed; on other
   /// stages, and without a pipeline, of one rank.
-  comm::Communicator ends;
+  comm::Communicator tied_group;
   /// The ranks of `data` once more: for sums that go on while others of that group are asked for,
   /// which would have to wait behind them.
-  comm::Communicator delayed;
+  comm::Communicator delayed_data;
 };
 
 }  // namespace trireme::parallel

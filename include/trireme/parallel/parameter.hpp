@@ -76,20 +76,20 @@ struct ParameterSpec {
 };
 
 /// What one rank of the tensor group holds of a tensor, in the file's terms.
-class Part {
+class TensorPartition {
  public:
   /// A piece of every local row: file columns [file_column, file_column + count) stand at [column,
   /// column + count) of the local row.
   struct Segment {
     std::int64_t file_column = 0, column = 0, count = 0;
   };
-  Part() = default;
+  TensorPartition() = default;
   /// Of rank `rank` of a tensor group of `size`. A tensor in channels-last order is not split, one
   /// of more than two dimensions not along columns. Where there are more ranks than rows or columns
   /// some hold nothing.
-  Part(const ParameterSpec& spec, int rank, int size);
+  TensorPartition(const ParameterSpec& spec, int rank, int size);
   /// The whole tensor.
-  explicit Part(const ParameterSpec& spec) : Part(spec, 0, 1) {}
+  explicit TensorPartition(const ParameterSpec& spec) : TensorPartition(spec, 0, 1) {}
 
   std::int64_t row_begin() const { return row_begin_; }  ///< file row of local row 0
   std::int64_t rows() const { return rows_; }
@@ -124,7 +124,7 @@ class ParameterList {
   struct Entry {
     ParameterSpec spec;
     int block = 0;
-    Part part;  ///< what this rank of the tensor group holds
+    TensorPartition partition;  ///< what this rank of the tensor group holds
   };
   ParameterList() = default;
   ParameterList(int tensor_rank, int tensor_size)
@@ -138,8 +138,8 @@ class ParameterList {
   const ParameterSpec& operator[](ParameterId id) const {
     return entries_[static_cast<std::size_t>(id.index)].spec;
   }
-  const Part& part(ParameterId id) const {
-    return entries_[static_cast<std::size_t>(id.index)].part;
+  const TensorPartition& partition(ParameterId id) const {
+    return entries_[static_cast<std::size_t>(id.index)].partition;
   }
   int blocks() const { return block_ + 1; }
   /// Index of the entry of this name; -1: none.
@@ -155,7 +155,7 @@ std::int64_t memory_index(const ParameterSpec& spec, std::int64_t inner);
 
 /// Writes local rows [row_begin, row_end) of a part's initial value (float32, memory order) to
 /// `rows`: every element the same bits on any rank.
-void initialize_rows(const ParameterSpec& spec, const Part& part, std::uint64_t seed,
+void initialize_rows(const ParameterSpec& spec, const TensorPartition& part, std::uint64_t seed,
                      std::int64_t row_begin, std::int64_t row_end, float* rows);
 
 }  // namespace trireme::parallel

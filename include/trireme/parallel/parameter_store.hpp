@@ -39,19 +39,19 @@ class ParameterStore {
   void refresh_working(ops::Context& context);
   /// After an update: resident sharded weights start to be gathered, in the order in which forward
   /// needs them; others are forgotten. Collective over data.
-  void publish(ops::Context& context);
+  void start_gather(ops::Context& context);
   /// The weights of `block` may be read when it returns, until need() is called for another block;
   /// those of `next_block` (-1: none) are gathered meanwhile. Called before each forward and
   /// backward of a block, by all ranks of the data group in one order. Costs nothing where all is
   /// there.
-  void need(ops::Context& context, int block, int next_block);
+  void acquire(ops::Context& context, int block, int next_block);
 
   const ParameterList& list() const { return *list_; }
   const FlatLayout& layout() const { return *layout_; }
   DType compute_type() const { return layout_->compute_type(); }
   /// `kind` is none in a group of one.
   const Sharding& sharding() const { return sharding_; }
-  const Shard& owned() const { return owned_; }
+  const ParameterShard& owned() const { return owned_; }
   /// Whether working weights stay from one update to the next; else they are there from one need()
   /// to the next only.
   bool resident() const { return resident_; }
@@ -79,9 +79,9 @@ class ParameterStore {
   const Tensor& flat_working() const { return working_; }
 
   /// The reduced gradient stands in `flat` (float32, the layout of owned()).
-  void direct_flat_gradient(const Tensor& flat) { gradient_ = flat; }
+  void set_flat_gradient(const Tensor& flat) { gradient_ = flat; }
   /// Directs gradient() of a bucket's parameters to `part` (float32 [elements of the bucket]).
-  void direct_gradient(int bucket, const Tensor& part) {
+  void set_bucket_gradient(int bucket, const Tensor& part) {
     bucket_gradients_[static_cast<std::size_t>(bucket)] = part;
   }
   /// Where it is directed now.
@@ -95,31 +95,31 @@ class ParameterStore {
 
  private:
   /// A buffer of a bucket's working weights: which bucket is there, or on its way (-1: none).
-  struct Held {
+  struct WorkingBuffer {
     Tensor bytes;
     int bucket = -1;
   };
-  int hold_in_turn(ops::Context& context, int bucket);
-  void hold(ops::Context& context, Held& held, int bucket);
-  void forget(Held& held);
-  void make_own_working(ops::Context& context, int bucket);
-  void gather(int bucket);
-  void await(int bucket);
+  int load_in_turn(ops::Context& context, int bucket);
+  void load(ops::Context& context, WorkingBuffer& buffer, int bucket);
+  void release(WorkingBuffer& buffer);
+  void write_own_working(ops::Context& context, int bucket);
+  void gather_bucket(int bucket);
+  void wait_for_bucket(int bucket);
   Shape joined_shape(ParameterId first, int count) const;
 
   const ParameterList* list_;
   const FlatLayout* layout_;
   Sharding sharding_;
-  Shard owned_;
+  ParameterShard owned_;
   WindowedBuffer master_;
   bool resident_;
   Tensor gradient_, working_;
   std::vector<Tensor> bucket_gradients_;  ///< by bucket
   std::vector<Tensor> bucket_working_;    ///< by bucket, bytes; undefined where it is not here
-  std::vector<comm::Engine::Request> arriving_;  ///< by bucket: its gather; 0: it is here
-  Held turns_[2];                                ///< not resident
-  int turn_ = 0;                                 ///< which of them holds what is read now
-  std::vector<Held> tied_;                       ///< not resident: one a tied bucket
+  std::vector<comm::Engine::Request> gathers_;  ///< by bucket: its gather; 0: it is here
+  WorkingBuffer turn_buffers_[2];               ///< not resident
+  int current_buffer_ = 0;                      ///< which of them holds what is read now
+  std::vector<WorkingBuffer> tied_buffers_;     ///< not resident: one a tied bucket
   std::uint64_t version_ = 1;
 };
 

@@ -39,7 +39,7 @@ class PeriodicAverage {
   const Tensor& velocity() const { return velocity_; }
 
  private:
-  struct Range {
+  struct WeightRange {
     std::int64_t begin = 0, end = 0;
   };
   void take_mean(ops::Context& context, WindowedBuffer& buffer);
@@ -50,7 +50,8 @@ class PeriodicAverage {
   comm::Communicator data_;
   comm::Engine& engine_;
   Options options_;
-  std::vector<Range> weights_;  ///< where the flat buffers hold weights and not statistics
+  std::vector<WeightRange>
+      weight_ranges_;  ///< where the flat buffers hold weights and not statistics
   Tensor velocity_, anchor_;
 };
 

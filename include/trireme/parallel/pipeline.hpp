@@ -28,7 +28,7 @@ std::vector<PipelineAction> pipeline_schedule(PipelineKind kind, int stages, int
 
 /// The most micro-batches of one chunk that are between forward and backward at once in a schedule:
 /// slots of activations, one number a chunk.
-std::vector<int> slots_needed(std::span<const PipelineAction> schedule, int chunks);
+std::vector<int> max_in_flight(std::span<const PipelineAction> schedule, int chunks);
 
 /// Cuts blocks into `chunks` contiguous ranges of at least one block, so that the most costly range
 /// costs least: chunks + 1 bounds. Of equal cuts the earliest: the first stages hold the most

@@ -19,14 +19,14 @@ class RowGather {
   int chunks() const { return chunks_; }
   RowChunk chunk(int number) const { return group_.chunk(number, chunks_, whole_.shape[0]); }
   /// Until this chunk of whole() is there.
-  void wait(int number) { group_.wait(tickets_[static_cast<std::size_t>(number)]); }
+  void wait(int number) { group_.wait(requests_[static_cast<std::size_t>(number)]); }
   void wait();
 
  private:
   const TensorGroup& group_;
   Tensor whole_;
   int chunks_ = 1;
-  std::array<TensorGroup::Ticket, RowCut::limit> tickets_{};
+  std::array<TensorGroup::Request, RowChunkLimits::max_chunks_limit> requests_{};
 };
 
 /// The sum over the group of `partial` [rows, columns] (float32; destroyed), the rows that this
@@ -34,7 +34,8 @@ class RowGather {
 class RowSum {
  public:
   /// Room for the sum, in the workspace: partial itself where the rank holds all rows.
-  static Tensor room(ops::Context& context, const TensorGroup& group, const Tensor& partial);
+  static Tensor allocate_result(ops::Context& context, const TensorGroup& group,
+                                const Tensor& partial);
   RowSum(ops::Context& context, const TensorGroup& group, const Tensor& partial,
          const Tensor& held);
   int chunks() const { return chunks_; }
@@ -42,14 +43,14 @@ class RowSum {
   /// This chunk of `partial` has been made.
   void begin(int number);
   /// Until the sum of this chunk stands in `held`.
-  void wait(int number) { group_.wait(tickets_[static_cast<std::size_t>(number)]); }
+  void wait(int number) { group_.wait(requests_[static_cast<std::size_t>(number)]); }
   void wait();
 
  private:
   const TensorGroup& group_;
   Tensor partial_, held_, scratch_;
   int chunks_ = 1;
-  std::array<TensorGroup::Ticket, RowCut::limit> tickets_{};
+  std::array<TensorGroup::Request, RowChunkLimits::max_chunks_limit> requests_{};
 };
 
 }  // namespace trireme::parallel

@@ -16,7 +16,7 @@ struct Sharding {
   ShardKind kind = ShardKind::none;
   comm::Communicator data;         ///< the data-parallel group
   comm::Engine* engine = nullptr;  ///< gathers weights; null where nothing is sharded
-  std::int64_t window_elements =
+  std::int64_t max_window_elements =
       0;  ///< at most so many come from host memory at once (or one row); 0: all lies on the device
   int rank() const { return data.rank(); }
   int size() const { return data.size(); }
@@ -27,17 +27,17 @@ struct Sharding {
 /// flat buffers. What works through shard buffers does so window by window: a window is all of
 /// them, or a piece of a bucket's shard, cut between rows, that comes to the device as a whole.
 /// Offsets of runs, rows and chunks count from their window's begin.
-class Shard {
+class ParameterShard {
  public:
   /// The rows of a tensor that are owned: local rows [row_begin, row_end), the first at `offset` of
   /// the shard buffers.
-  struct Part {
+  struct OwnedRows {
     std::int64_t row_begin = 0, row_end = 0, offset = 0;
   };
   /// Owned elements of one tensor in one window, one after the other.
-  struct Run {
+  struct TensorRange {
     std::int64_t offset = 0, elements = 0;
-    std::int64_t working = 0;  ///< bytes from the start of the whole working weights
+    std::int64_t working_begin = 0;  ///< bytes from the start of the whole working weights
     std::int32_t tensor = 0;
     DType type = DType::float32;  ///< of the working weights
   };
@@ -47,30 +47,32 @@ class Shard {
     std::vector<std::int64_t> bounds;              ///< elements, size + 1
     std::vector<std::int64_t> working_bounds;      ///< bytes of the working weights, size + 1
     std::int64_t begin = 0, end = 0;               ///< elements of the shard buffers
-    std::size_t run_begin = 0, run_end = 0;        ///< of runs()
+    std::size_t range_begin = 0, range_end = 0;    ///< of runs()
     std::size_t window_begin = 0, window_end = 0;  ///< of windows(): where its rows lie
     std::int64_t elements() const { return end - begin; }
   };
   struct Window {
-    std::int64_t begin = 0, end = 0;         ///< elements of the shard buffers
-    std::size_t row_begin = 0, row_end = 0;  ///< of rows()
-    std::size_t run_begin = 0, run_end = 0;  ///< of runs()
+    std::int64_t begin = 0, end = 0;             ///< elements of the shard buffers
+    std::size_t row_begin = 0, row_end = 0;      ///< of rows()
+    std::size_t range_begin = 0, range_end = 0;  ///< of runs()
     std::int64_t elements() const { return end - begin; }
   };
-  Shard() = default;
+  ParameterShard() = default;
   /// `window_elements`: of a window at most, where rows are no longer than that; 0: one window is
   /// everything.
-  Shard(const ParameterList& list, const FlatLayout& layout, int rank, int size,
-        std::int64_t window_elements = 0);
+  ParameterShard(const ParameterList& list, const FlatLayout& layout, int rank, int size,
+                 std::int64_t max_window_elements = 0);
 
   /// Of a shard buffer.
   std::int64_t elements() const { return elements_; }
-  const Part& part(ParameterId id) const { return parts_[static_cast<std::size_t>(id.index)]; }
+  const OwnedRows& owned_rows(ParameterId id) const {
+    return owned_rows_[static_cast<std::size_t>(id.index)];
+  }
   const std::vector<Bucket>& buckets() const { return buckets_; }
   /// In the order of the shard buffers, which they fill.
   const std::vector<Window>& windows() const { return windows_; }
-  std::int64_t longest_window() const;
-  const std::vector<Run>& runs() const { return runs_; }
+  std::int64_t largest_window_elements() const;
+  const std::vector<TensorRange>& tensor_ranges() const { return tensor_ranges_; }
   /// The owned atoms in flat order.
   const std::vector<ops::FlatRow>& rows() const { return rows_; }
   /// A window's rows in pieces of at most `chunk_elements` that each lie in one tensor; they know
@@ -79,8 +81,8 @@ class Shard {
                                      std::int64_t chunk_elements = 16384) const;
 
  private:
-  std::vector<Part> parts_;
-  std::vector<Run> runs_;
+  std::vector<OwnedRows> owned_rows_;
+  std::vector<TensorRange> tensor_ranges_;
   std::vector<Bucket> buckets_;
   std::vector<Window> windows_;
   std::vector<ops::FlatRow> rows_;

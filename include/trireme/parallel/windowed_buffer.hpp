@@ -27,19 +27,19 @@ class WindowedBuffer {
  public:
   WindowedBuffer() = default;
   /// Of what stands in the memory: zeros at the start of an arena's life.
-  WindowedBuffer(const Shard& shard, const StateMemory& memory);
+  WindowedBuffer(const ParameterShard& shard, const StateMemory& memory);
 
   /// The whole, where it lies.
   const Tensor& flat() const { return flat_; }
   /// The window's elements on the device; good until the second open() after this one.
-  Tensor open(ops::Context& context, const Shard::Window& window);
+  Tensor open(ops::Context& context, const ParameterShard::Window& window);
   /// What was changed in the window opened last goes home.
-  void close(ops::Context& context, const Shard::Window& window) const;
+  void close(ops::Context& context, const ParameterShard::Window& window) const;
 
  private:
   bool staged() const { return staging_[0].defined(); }
   Tensor flat_, staging_[2];
-  int turn_ = 0;  ///< which of them was opened last
+  int last_opened_ = 0;  ///< which of them was opened last
 };
 
 }  // namespace trireme::parallel

@@ -40,7 +40,7 @@ class Agreement {
   ops::Join join_;                    ///< of the last stage's ranks, one of each tensor group
   Tensor bytes_;  ///< the messages by world rank, behind them what is joined of them
   ops::StepMessage* messages_ = nullptr;
-  parallel::Report<std::byte> report_;
+  parallel::AsyncReadback<std::byte> report_;
 };
 
 }  // namespace trireme::train

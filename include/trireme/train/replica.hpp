@@ -46,8 +46,9 @@ struct ReplicaOptions {
   int pipeline_chunks = 1;
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
-  parallel::RowCut cut;  ///< of rows in layers that the tensor group splits: tests have small ones
-  int recompute = 0;     ///< every n-th block; 0: none
+  parallel::RowChunkLimits
+      cut;            ///< of rows in layers that the tensor group splits: tests have small ones
+  int recompute = 0;  ///< every n-th block; 0: none
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
   double outer_momentum = 0;  ///< of sync periodic
@@ -162,7 +163,7 @@ class Replica {
   /// Between whom its device memory travels: for comm::Engine::connect.
   comm::Engine::Connections connections() const;
   const ReplicaOptions& options() const { return options_; }
-  bool last_stage() const { return mesh_.place.stage + 1 == mesh_.shape.pipeline; }
+  bool last_stage() const { return mesh_.coordinates.stage + 1 == mesh_.shape.pipeline; }
   /// Whether this rank's rows of a tensor of its list count (norms, checkpoints): another holds the
   /// same ones otherwise.
   bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }

@@ -36,7 +36,8 @@ TEST(Digest, IsTheContractsSumWhateverTheMemoryOrder) {
   const Example example;
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
-    EXPECT_EQ(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()),
+    EXPECT_EQ(digest_rows(spec, parallel::TensorPartition(spec), 0, spec.rows(),
+                          example.values[i].data()),
               definition(in_file_order(spec, example.values[i])))
         << spec.name;
   }
@@ -48,10 +49,10 @@ TEST(Digest, OfPartsAddsUpToTheWhole) {
     const parallel::ParameterSpec& spec = example.specs[i];
     std::uint64_t sum = 0;
     for (std::int64_t row = 0; row < spec.rows(); ++row)
-      sum += digest_rows(spec, parallel::Part(spec), row, row + 1,
+      sum += digest_rows(spec, parallel::TensorPartition(spec), row, row + 1,
                          example.values[i].data() + row * spec.row_elements());
-    EXPECT_EQ(sum,
-              digest_rows(spec, parallel::Part(spec), 0, spec.rows(), example.values[i].data()))
+    EXPECT_EQ(sum, digest_rows(spec, parallel::TensorPartition(spec), 0, spec.rows(),
+                               example.values[i].data()))
         << spec.name;
   }
 }
@@ -70,11 +71,12 @@ TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
                                        .initializer = {parallel::Initializer::Kind::normal, 1},
                                        .split = split};
     std::vector<float> values(static_cast<std::size_t>(shape.elements()));
-    parallel::initialize_rows(spec, parallel::Part(spec), 3, 0, spec.rows(), values.data());
+    parallel::initialize_rows(spec, parallel::TensorPartition(spec), 3, 0, spec.rows(),
+                              values.data());
     for (int size = 1; size <= 5; ++size) {
       std::uint64_t sum = 0;
       for (int rank = 0; rank < size; ++rank) {
-        const parallel::Part part(spec, rank, size);
+        const parallel::TensorPartition part(spec, rank, size);
         std::vector<float> held(static_cast<std::size_t>(part.elements()));
         parallel::initialize_rows(spec, part, 3, 0, part.rows(), held.data());
         const std::int64_t middle = part.rows() / 2;  // rows add up too
@@ -92,9 +94,10 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
   const parallel::ParameterSpec& spec = example.specs[1];
   std::vector<float>& values = example.values[1];
   const std::uint64_t whole =
-      digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data());
+      digest_rows(spec, parallel::TensorPartition(spec), 0, spec.rows(), values.data());
   std::swap(values[3], values[4]);
-  EXPECT_NE(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data()), whole);
+  EXPECT_NE(digest_rows(spec, parallel::TensorPartition(spec), 0, spec.rows(), values.data()),
+            whole);
   std::swap(values[3], values[4]);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const float kept = values[i];
@@ -102,7 +105,8 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
     std::memcpy(&bits, &kept, 4);
     bits ^= 1u << (i % 32);
     std::memcpy(&values[i], &bits, 4);
-    EXPECT_NE(digest_rows(spec, parallel::Part(spec), 0, spec.rows(), values.data()), whole);
+    EXPECT_NE(digest_rows(spec, parallel::TensorPartition(spec), 0, spec.rows(), values.data()),
+              whole);
     values[i] = kept;
   }
 }

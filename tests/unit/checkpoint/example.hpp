@@ -52,7 +52,7 @@ struct Example {
     specs.push_back(spec);
     paths.push_back(group + "/" + name);
     values.emplace_back(static_cast<std::size_t>(shape.elements()));
-    parallel::initialize_rows(spec, parallel::Part(spec), specs.size(), 0, spec.rows(),
+    parallel::initialize_rows(spec, parallel::TensorPartition(spec), specs.size(), 0, spec.rows(),
                               values.back().data());
   }
   /// Whole tensors.

@@ -149,7 +149,8 @@ struct LanguageModel : testing::Test {
     if (spec.tied) expected.declare(spec);  // by the head too
     SafetensorsTensor tensor{name, shape,
                              std::vector<float>(static_cast<std::size_t>(shape.elements()))};
-    parallel::initialize_rows(spec, parallel::Part(spec), 1, 0, spec.rows(), tensor.values.data());
+    parallel::initialize_rows(spec, parallel::TensorPartition(spec), 1, 0, spec.rows(),
+                              tensor.values.data());
     tensors.push_back(std::move(tensor));
   }
   void declare_gpt2(std::int64_t layers) {

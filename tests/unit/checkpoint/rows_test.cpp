@@ -8,7 +8,7 @@ namespace trireme::checkpoint {
 namespace {
 
 using parallel::ParameterSpec;
-using parallel::Part;
+using parallel::TensorPartition;
 using Along = parallel::Split::Along;
 
 std::vector<ParameterSpec> specs() {
@@ -47,7 +47,7 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
       for (std::int64_t step = 1; step <= 3; ++step) {
         std::vector<int> held(static_cast<std::size_t>(spec.shape.elements()));
         for (int rank = 0; rank < size; ++rank) {
-          const Part part(spec, rank, size);
+          const TensorPartition part(spec, rank, size);
           for (std::int64_t begin = 0; begin < part.rows(); begin += step) {
             const std::int64_t end = std::min(begin + step, part.rows());
             std::vector<std::int64_t> places, expected;
@@ -56,7 +56,7 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
             std::sort(places.begin(),
                       places.end());  // a union of boxes is transferred in this order
             for (std::int64_t row = begin; row < end; ++row) {
-              for (const Part::Segment& segment : part.segments()) {
+              for (const TensorPartition::Segment& segment : part.segments()) {
                 for (std::int64_t i = 0; i < segment.count; ++i)
                   expected.push_back((part.row_begin() + row) * spec.row_elements() +
                                      segment.file_column + i);
@@ -75,9 +75,9 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
 
 TEST(Boxes, OfNoRowsAreNone) {
   const ParameterSpec spec{.name = "bias", .shape = {5}};
-  EXPECT_TRUE(boxes_of_rows(spec, Part(spec), 0, 0).empty());
+  EXPECT_TRUE(boxes_of_rows(spec, TensorPartition(spec), 0, 0).empty());
   const ParameterSpec narrow{.name = "narrow", .shape = {4, 1}, .split = {Along::columns}};
-  EXPECT_TRUE(boxes_of_rows(narrow, Part(narrow, 0, 2), 0, 4).empty());
+  EXPECT_TRUE(boxes_of_rows(narrow, TensorPartition(narrow, 0, 2), 0, 4).empty());
 }
 
 Coverage operator+(const Coverage& a, const Coverage& b) {
@@ -89,7 +89,7 @@ TEST(Coverage, CountsHowOftenAWholeIsHeld) {
     for (int size = 1; size <= 5; ++size) {
       Coverage sum;
       for (int rank = 0; rank < size; ++rank) {
-        const Part part(spec, rank, size);
+        const TensorPartition part(spec, rank, size);
         for (std::int64_t row = 0; row < part.rows(); ++row)
           sum = sum + coverage_of(part, row, row + 1);
       }
@@ -111,10 +111,12 @@ TEST(Coverage, SeesWhatIsMissingOrHeldTwice) {
         for (const ParameterSpec& spec : {columns, rows}) {
           // Of the parts one is held twice and one not: where both are of one extent, only the hash
           // tells.
-          Coverage sum = coverage_of(Part(spec, twice, size), 0, Part(spec, twice, size).rows());
+          Coverage sum = coverage_of(TensorPartition(spec, twice, size), 0,
+                                     TensorPartition(spec, twice, size).rows());
           for (int rank = 0; rank < size; ++rank) {
             if (rank != missing)
-              sum = sum + coverage_of(Part(spec, rank, size), 0, Part(spec, rank, size).rows());
+              sum = sum + coverage_of(TensorPartition(spec, rank, size), 0,
+                                      TensorPartition(spec, rank, size).rows());
           }
           EXPECT_EQ(times_held(spec, sum), 0u);
         }
@@ -124,7 +126,7 @@ TEST(Coverage, SeesWhatIsMissingOrHeldTwice) {
   // Element (r, c) for element (r', c'), in every row and column sum as often as before: the
   // diagonal of a 2 x 2 block for the other.
   const ParameterSpec spec{.name = "w", .shape = {2, 2}, .split = {Along::columns}};
-  const Part left(spec, 0, 2), right(spec, 1, 2);
+  const TensorPartition left(spec, 0, 2), right(spec, 1, 2);
   EXPECT_EQ(times_held(spec, coverage_of(left, 0, 1) + coverage_of(left, 0, 1) +
                                  coverage_of(right, 1, 2) + coverage_of(right, 1, 2)),
             0u);

@@ -110,8 +110,8 @@ std::int64_t write_with_digest(const std::string& path, Example& example, std::u
     place = dataset.description().offset;
   }
   file.write_attribute("model/fc.weight", "digest",
-                       digest_rows(example.specs[1], parallel::Part(example.specs[1]), 0, 11,
-                                   example.values[1].data()) +
+                       digest_rows(example.specs[1], parallel::TensorPartition(example.specs[1]), 0,
+                                   11, example.values[1].data()) +
                            wrong);
   file.close();
   return place;

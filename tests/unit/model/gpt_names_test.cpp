@@ -162,25 +162,29 @@ TEST(Gpt, StartsAsGpt2DoesAndDecaysMatrices) {
 
 TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
   const Model gpt2 = make(gpt2_small(), {.tensor_rank = 1, .tensor_size = 4});
-  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.shape(), (Shape{768, 576}));
-  ASSERT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.segments().size(),
+  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.shape(), (Shape{768, 576}));
+  ASSERT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments().size(),
             3u);  // of q, of k and of v
-  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").part.segments()[2].file_column, 2 * 768 + 192);
-  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.bias").part.shape(), (Shape{576}));
-  EXPECT_EQ(entry(gpt2, "h.0.attn.c_proj.weight").part.shape(), (Shape{192, 768}));
-  EXPECT_EQ(entry(gpt2, "h.0.mlp.c_fc.weight").part.shape(), (Shape{768, 768}));
-  EXPECT_EQ(entry(gpt2, "h.0.mlp.c_proj.weight").part.shape(), (Shape{768, 768}));
-  EXPECT_EQ(entry(gpt2, "wte.weight").part.rows(), 50257 * 2 / 4 - 50257 / 4);
+  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.weight").partition.segments()[2].file_column,
+            2 * 768 + 192);
+  EXPECT_EQ(entry(gpt2, "h.0.attn.c_attn.bias").partition.shape(), (Shape{576}));
+  EXPECT_EQ(entry(gpt2, "h.0.attn.c_proj.weight").partition.shape(), (Shape{192, 768}));
+  EXPECT_EQ(entry(gpt2, "h.0.mlp.c_fc.weight").partition.shape(), (Shape{768, 768}));
+  EXPECT_EQ(entry(gpt2, "h.0.mlp.c_proj.weight").partition.shape(), (Shape{768, 768}));
+  EXPECT_EQ(entry(gpt2, "wte.weight").partition.rows(), 50257 * 2 / 4 - 50257 / 4);
   for (const char* whole : {"h.0.ln_1.weight", "h.0.attn.c_proj.bias", "h.0.mlp.c_proj.bias",
                             "wpe.weight", "ln_f.bias"}) {
-    EXPECT_TRUE(entry(gpt2, whole).part.replicated()) << whole;
+    EXPECT_TRUE(entry(gpt2, whole).partition.replicated()) << whole;
   }
   const Model llama = make(small_llama(), {.tensor_rank = 3, .tensor_size = 4});
-  EXPECT_EQ(entry(llama, "model.layers.0.self_attn.q_proj.weight").part.shape(), (Shape{16, 64}));
-  EXPECT_EQ(entry(llama, "model.layers.0.self_attn.v_proj.weight").part.shape(), (Shape{8, 64}));
-  EXPECT_EQ(entry(llama, "model.layers.0.self_attn.o_proj.weight").part.shape(), (Shape{64, 16}));
-  EXPECT_EQ(entry(llama, "model.layers.0.mlp.down_proj.weight").part.shape(), (Shape{64, 44}));
-  EXPECT_EQ(entry(llama, "lm_head.weight").part.row_begin(), 750);
+  EXPECT_EQ(entry(llama, "model.layers.0.self_attn.q_proj.weight").partition.shape(),
+            (Shape{16, 64}));
+  EXPECT_EQ(entry(llama, "model.layers.0.self_attn.v_proj.weight").partition.shape(),
+            (Shape{8, 64}));
+  EXPECT_EQ(entry(llama, "model.layers.0.self_attn.o_proj.weight").partition.shape(),
+            (Shape{64, 16}));
+  EXPECT_EQ(entry(llama, "model.layers.0.mlp.down_proj.weight").partition.shape(), (Shape{64, 44}));
+  EXPECT_EQ(entry(llama, "lm_head.weight").partition.row_begin(), 750);
   // A norm alone sees only a part of the rows with sequence parallelism.
   for (const auto& [spec, block, part] : gpt2.parameters().entries())
     EXPECT_EQ(spec.partial_gradient, spec.name.find("ln_") != std::string::npos) << spec.name;

@@ -43,7 +43,7 @@ int check_gradients(ModelDriver& driver, const Reach& reach) {
   int checked = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].spec.role == parallel::Role::statistic) continue;
-    const auto& slot = driver.layout.slot({static_cast<std::int32_t>(i)});
+    const auto& slot = driver.layout.tensor({static_cast<std::int32_t>(i)});
     double square = 0;
     for (std::int64_t e = 0; e < slot.elements; ++e)
       square += std::pow(gradient[static_cast<std::size_t>(slot.offset + e)], 2);
@@ -123,7 +123,7 @@ void check_transformer(const DriverOptions& options) {
   ModelDriver driver(options);
   const Tensor flat = driver.store.flat_master();
   for (std::size_t i = 0; i < driver.list.entries().size(); ++i) {
-    const auto& slot = driver.layout.slot({static_cast<std::int32_t>(i)});
+    const auto& slot = driver.layout.tensor({static_cast<std::int32_t>(i)});
     const bool matrix = driver.list.entries()[i].spec.shape.rank() > 1;
     for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
       float& weight = flat.as<float>()[e];
@@ -190,8 +190,8 @@ void expect_near_float32(DType compute, double loss_error, double gradient_error
     const std::vector<float> a = flat_gradient(exact), b = flat_gradient(rounded);
     for (std::size_t i = 0; i < exact.list.entries().size(); ++i) {
       const parallel::ParameterId id{static_cast<std::int32_t>(i)};
-      const auto& from = exact.layout.slot(id);
-      const auto& to = rounded.layout.slot(id);
+      const auto& from = exact.layout.tensor(id);
+      const auto& to = rounded.layout.tensor(id);
       double difference = 0, norm = 0;
       for (std::int64_t e = 0; e < from.elements; ++e) {
         const double g = a[static_cast<std::size_t>(from.offset + e)];

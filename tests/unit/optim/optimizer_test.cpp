@@ -459,7 +459,7 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
   Bench bench(options_of(OptimizerKind::adamw));
   for (int step = 1; step <= 3; ++step) bench.step(step, 0.1);
   std::vector<bool> used(static_cast<std::size_t>(bench.layout.elements()));
-  for (const auto& slot : bench.layout.slots())
+  for (const auto& slot : bench.layout.tensors())
     std::fill_n(used.begin() + slot.offset, slot.elements, true);
   const Values masters = values(bench.store.flat_master());
   for (std::size_t i = 0; i < used.size(); ++i) {

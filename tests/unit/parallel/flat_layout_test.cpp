@@ -30,7 +30,7 @@ TEST(FlatLayout, TensorsFollowBackwardAndDoNotTouch) {
   for (int block = list.blocks() - 1; block >= 0; --block) {
     for (std::size_t index = 0; index < list.entries().size(); ++index) {
       if (list.entries()[index].block != block) continue;
-      const FlatLayout::Slot& slot = layout.slots()[index];
+      const FlatLayout::FlatTensor& slot = layout.tensors()[index];
       EXPECT_EQ(slot.offset, (end + 15) / 16 * 16) << "the next multiple of 16";
       EXPECT_EQ(slot.elements, list.entries()[index].spec.shape.elements());
       EXPECT_EQ(slot.block, block);
@@ -56,7 +56,7 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
       EXPECT_TRUE(last || (bucket.end - bucket.begin) * 4 >= bytes);
       std::int64_t last_start =
           0;  // of the block that closes the bucket: without it the bucket was not full
-      for (const FlatLayout::Slot& slot : layout.slots()) {
+      for (const FlatLayout::FlatTensor& slot : layout.tensors()) {
         const bool inside = bucket.begin <= slot.offset && slot.offset < bucket.end;
         EXPECT_EQ(inside, slot.bucket == static_cast<int>(index));
         if (!inside) continue;
@@ -95,8 +95,8 @@ TEST(FlatLayout, StatisticsStandBehindTheWeightsOfTheirBucket) {
       EXPECT_GT(row.offset, previous) << "flat order is one";
       previous = row.offset;
     }
-    for (std::size_t index = 0; index < layout.slots().size(); ++index) {
-      const FlatLayout::Slot& slot = layout.slots()[index];
+    for (std::size_t index = 0; index < layout.tensors().size(); ++index) {
+      const FlatLayout::FlatTensor& slot = layout.tensors()[index];
       const FlatLayout::Bucket& bucket = layout.buckets()[static_cast<std::size_t>(slot.bucket)];
       const bool statistic = list.entries()[index].spec.role == Role::statistic;
       EXPECT_EQ(slot.offset >= bucket.statistics_begin, statistic)
@@ -119,17 +119,18 @@ TEST(FlatLayout, NothingDeclared) {
 TEST(FlatLayout, RowsFillTheTensors) {
   const ParameterList list = make_list();
   const FlatLayout layout(list, 4000, DType::float32);
-  std::vector<std::int64_t> filled(layout.slots().size(), 0);
+  std::vector<std::int64_t> filled(layout.tensors().size(), 0);
   std::int64_t previous = -1;
   for (const ops::FlatRow& row : layout.rows()) {
     const auto tensor = static_cast<std::size_t>(row.tensor);
     EXPECT_GT(row.offset, previous);
     EXPECT_EQ(row.elements, list[{row.tensor}].row_elements());
-    EXPECT_EQ(row.offset, layout.slots()[tensor].offset + filled[tensor]);
+    EXPECT_EQ(row.offset, layout.tensors()[tensor].offset + filled[tensor]);
     filled[tensor] += row.elements;
     previous = row.offset;
   }
-  for (std::size_t i = 0; i < filled.size(); ++i) EXPECT_EQ(filled[i], layout.slots()[i].elements);
+  for (std::size_t i = 0; i < filled.size(); ++i)
+    EXPECT_EQ(filled[i], layout.tensors()[i].elements);
 }
 
 TEST(FlatLayout, ShardsCutAtRowsAsEvenlyAsThatAllows) {
@@ -188,17 +189,17 @@ TEST(FlatLayout, JoinedTensorsTouch) {
       int joined = 0;
       for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
            ++index) {
-        const FlatLayout::Slot& slot = layout.slot({index});
-        EXPECT_EQ(slot.elements, list.part({index}).elements());
+        const FlatLayout::FlatTensor& slot = layout.tensor({index});
+        EXPECT_EQ(slot.elements, list.partition({index}).elements());
         if (!list[{index}].joined) {
           EXPECT_EQ(slot.offset % 16, 0);
-          EXPECT_EQ(slot.working % 64, 0);
+          EXPECT_EQ(slot.working_begin % 64, 0);
           continue;
         }
         ++joined;
-        const FlatLayout::Slot& before = layout.slot({index - 1});
+        const FlatLayout::FlatTensor& before = layout.tensor({index - 1});
         EXPECT_EQ(slot.offset, before.offset + before.elements);
-        EXPECT_EQ(slot.working, before.working + before.elements * size_of(compute));
+        EXPECT_EQ(slot.working_begin, before.working_begin + before.elements * size_of(compute));
       }
       EXPECT_EQ(joined, 4);
     }
@@ -210,18 +211,18 @@ TEST(FlatLayout, ATiedTensorHasABucketOfItsOwnBehindAllOthers) {
   for (const std::int64_t bytes : {std::int64_t{1}, std::int64_t{1} << 40}) {
     const FlatLayout layout(list, bytes, DType::float32);
     const FlatLayout::Bucket& last = layout.buckets().back();
-    const FlatLayout::Slot& embedding = layout.slot({0});
+    const FlatLayout::FlatTensor& embedding = layout.tensor({0});
     EXPECT_TRUE(last.tied);
     EXPECT_EQ(last.ready_block, 0) << "the owner's block";
     EXPECT_EQ(embedding.bucket, static_cast<int>(layout.buckets().size()) - 1);
     EXPECT_EQ(last.begin, embedding.offset);
     EXPECT_EQ(last.end, layout.elements());
-    for (std::size_t i = 1; i < layout.slots().size(); ++i)
-      EXPECT_NE(layout.slots()[i].bucket, embedding.bucket);
+    for (std::size_t i = 1; i < layout.tensors().size(); ++i)
+      EXPECT_NE(layout.tensors()[i].bucket, embedding.bucket);
     EXPECT_EQ(std::count_if(layout.buckets().begin(), layout.buckets().end(),
                             [](const auto& bucket) { return bucket.tied; }),
               1);
-    EXPECT_EQ(layout.bucket_of(0), layout.slot({1}).bucket) << "of the block's other parameters";
+    EXPECT_EQ(layout.bucket_of(0), layout.tensor({1}).bucket) << "of the block's other parameters";
   }
 }
 
@@ -245,23 +246,24 @@ TEST(FlatLayout, BucketsCloseWhereChunksBegin) {
 TEST(FlatLayout, WorkingWeightsStandInTheSameOrderEachInItsType) {
   const ParameterList list = make_list();
   const FlatLayout plain(list, 4000, DType::float32), mixed(list, 4000, DType::bfloat16);
-  for (const FlatLayout::Slot& slot : plain.slots()) EXPECT_EQ(slot.working, 4 * slot.offset);
+  for (const FlatLayout::FlatTensor& slot : plain.tensors())
+    EXPECT_EQ(slot.working_begin, 4 * slot.offset);
   EXPECT_EQ(plain.working_bytes(), 4 * plain.elements());
-  std::vector<FlatLayout::Slot> slots = mixed.slots();
+  std::vector<FlatLayout::FlatTensor> slots = mixed.tensors();
   std::sort(slots.begin(), slots.end(),
             [](const auto& a, const auto& b) { return a.offset < b.offset; });
   std::int64_t end = 0;
-  for (const FlatLayout::Slot& slot : slots) {
-    EXPECT_EQ(slot.working, (end + 63) / 64 * 64);
-    end = slot.working + slot.elements * size_of(slot.type);
+  for (const FlatLayout::FlatTensor& slot : slots) {
+    EXPECT_EQ(slot.working_begin, (end + 63) / 64 * 64);
+    end = slot.working_begin + slot.elements * size_of(slot.type);
     const FlatLayout::Bucket& bucket = mixed.buckets()[static_cast<std::size_t>(slot.bucket)];
-    EXPECT_LE(bucket.working_begin, slot.working);
+    EXPECT_LE(bucket.working_begin, slot.working_begin);
     EXPECT_LE(end, bucket.working_end);
   }
   for (std::size_t i = 0; i < list.entries().size(); ++i) {
-    EXPECT_EQ(mixed.slots()[i].type,
+    EXPECT_EQ(mixed.tensors()[i].type,
               list.entries()[i].spec.compute_copy ? DType::bfloat16 : DType::float32);
-    EXPECT_EQ(mixed.slots()[i].offset, plain.slots()[i].offset)
+    EXPECT_EQ(mixed.tensors()[i].offset, plain.tensors()[i].offset)
         << "the float32 buffers know nothing of the compute type";
   }
   EXPECT_EQ(mixed.buckets().front().working_begin, 0);
@@ -283,8 +285,10 @@ TEST(FlatLayout, WorkingWeightsAreCutAtTheSameRows) {
         for (const ops::FlatRow& row :
              layout.rows()) {  // a row lies between the same two cuts in either layout
           if (row.offset < bucket.begin || row.offset >= bucket.end) continue;
-          const FlatLayout::Slot& slot = layout.slots()[static_cast<std::size_t>(row.tensor)];
-          const std::int64_t begin = slot.working + (row.offset - slot.offset) * size_of(slot.type),
+          const FlatLayout::FlatTensor& slot =
+              layout.tensors()[static_cast<std::size_t>(row.tensor)];
+          const std::int64_t begin = slot.working_begin +
+                                     (row.offset - slot.offset) * size_of(slot.type),
                              end = begin + row.elements * size_of(slot.type);
           for (std::size_t cut = 0; cut < bounds.size(); ++cut) {
             EXPECT_EQ(bounds[cut] <= row.offset, bytes[cut] <= begin);

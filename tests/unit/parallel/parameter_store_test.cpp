@@ -73,9 +73,9 @@ TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
   std::vector<float> expected(static_cast<std::size_t>(stored.layout.elements()), 0.0f);
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(stored.list.entries().size());
        ++index) {
-    const Part& part = stored.list.part({index});
+    const TensorPartition& part = stored.list.partition({index});
     initialize_rows(stored.list[{index}], part, 11, 0, part.rows(),
-                    expected.data() + stored.layout.slot({index}).offset);
+                    expected.data() + stored.layout.tensor({index}).offset);
     EXPECT_EQ(stored.store.master({index}).shape, part.memory_shape());
     EXPECT_EQ(stored.store.weight({index}).data, stored.store.master({index}).data);
   }
@@ -165,16 +165,16 @@ TEST(ParameterStore, JoinedParametersAreOneView) {
 
 TEST(ParameterStore, GradientGoesWhereItIsDirected) {
   Stored stored(DType::float32);
-  const FlatLayout::Slot& slot = stored.layout.slot({0});
+  const FlatLayout::FlatTensor& slot = stored.layout.tensor({0});
   const FlatLayout::Bucket& bucket = stored.layout.buckets()[static_cast<std::size_t>(slot.bucket)];
   const Tensor own = stored.store.bucket_gradient(slot.bucket),
                other = stored.gradients.allocate(DType::float32, {bucket.elements()});
   EXPECT_EQ(stored.store.gradient({0}).as<float>(),
             stored.store.flat_gradient().as<float>() + slot.offset);
-  stored.store.direct_gradient(slot.bucket, other);
+  stored.store.set_bucket_gradient(slot.bucket, other);
   EXPECT_EQ(stored.store.gradient({0}).as<float>(),
             other.as<float>() + (slot.offset - bucket.begin));
-  stored.store.direct_gradient(slot.bucket, own);
+  stored.store.set_bucket_gradient(slot.bucket, own);
   EXPECT_EQ(stored.store.gradient({0}).as<float>(),
             stored.store.flat_gradient().as<float>() + slot.offset);
 }

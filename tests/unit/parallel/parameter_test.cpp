@@ -22,7 +22,7 @@ ParameterSpec convolution() {
 std::vector<float> initial_rows(const ParameterSpec& spec, std::uint64_t seed, std::int64_t begin,
                                 std::int64_t end) {
   std::vector<float> rows(static_cast<std::size_t>((end - begin) * spec.row_elements()));
-  initialize_rows(spec, Part(spec), seed, begin, end, rows.data());
+  initialize_rows(spec, TensorPartition(spec), seed, begin, end, rows.data());
   return rows;
 }
 
@@ -55,7 +55,7 @@ TEST(ParameterList, ATiedNameIsOneParameterOfItsFirstBlock) {
   EXPECT_EQ(list.declare(spec).index, first.index);
   EXPECT_EQ(list.entries().size(), 2u);
   EXPECT_EQ(list.entries()[0].block, 0);
-  EXPECT_EQ(list.part(first).shape(), (Shape{4, 4}));
+  EXPECT_EQ(list.partition(first).shape(), (Shape{4, 4}));
   EXPECT_EQ(list.find("ln_f.weight"), 1);
   EXPECT_EQ(list.find("wte"), -1);
   ParameterSpec other = spec;
@@ -80,7 +80,7 @@ TEST(MemoryIndex, IsTheTransposeOfARowAndCoversIt) {
   }
   std::sort(seen.begin(), seen.end());
   for (std::size_t i = 0; i < seen.size(); ++i) EXPECT_EQ(seen[i], static_cast<std::int64_t>(i));
-  EXPECT_EQ(Part(spec).memory_shape(), (Shape{7, 3, 2, 5}));
+  EXPECT_EQ(TensorPartition(spec).memory_shape(), (Shape{7, 3, 2, 5}));
   EXPECT_EQ(memory_index({.name = "plain", .shape = {4, 9}}, 7), 7);
 }
 

@@ -35,11 +35,11 @@ std::vector<ParameterSpec> split_specs() {
 }
 
 /// Place in the whole tensor, file order, of every element of a part, in the order of its memory.
-std::vector<std::int64_t> places_of(const ParameterSpec& spec, const Part& part) {
+std::vector<std::int64_t> places_of(const ParameterSpec& spec, const TensorPartition& part) {
   std::vector<std::int64_t> places;
   for (std::int64_t row = 0; row < part.rows(); ++row) {
     std::int64_t column = 0;
-    for (const Part::Segment& segment : part.segments()) {
+    for (const TensorPartition::Segment& segment : part.segments()) {
       EXPECT_GT(segment.count, 0);
       EXPECT_EQ(segment.column, column);
       column += segment.count;
@@ -56,7 +56,7 @@ TEST(Part, OfAllRanksCoverEachElementOnce) {
     for (int size = 1; size <= 5; ++size) {
       std::vector<int> held(static_cast<std::size_t>(spec.shape.elements()));
       for (int rank = 0; rank < size; ++rank) {
-        const Part part(spec, rank, size);
+        const TensorPartition part(spec, rank, size);
         const std::vector<std::int64_t> places = places_of(spec, part);
         for (const std::int64_t place : places) ++held[static_cast<std::size_t>(place)];
         EXPECT_EQ(static_cast<std::int64_t>(places.size()), part.elements());
@@ -72,21 +72,21 @@ TEST(Part, OfAllRanksCoverEachElementOnce) {
 }
 
 TEST(Part, StandsWhereItsShareOfEachSectionDoes) {
-  const Part rows({.name = "wte", .shape = {7, 5}, .split = {Along::rows}}, 1, 3);
+  const TensorPartition rows({.name = "wte", .shape = {7, 5}, .split = {Along::rows}}, 1, 3);
   EXPECT_EQ(rows.row_begin(), 2);  // floor(7/3)
   EXPECT_EQ(rows.shape(), (Shape{2, 5}));
-  const Part columns({.name = "c_attn", .shape = {4, 12}, .split = {Along::columns, {4, 4, 4}}}, 1,
-                     2);
+  const TensorPartition columns(
+      {.name = "c_attn", .shape = {4, 12}, .split = {Along::columns, {4, 4, 4}}}, 1, 2);
   EXPECT_EQ(columns.row_begin(), 0);
   EXPECT_EQ(columns.shape(), (Shape{4, 6}));
   ASSERT_EQ(columns.segments().size(), 3u);
   for (std::int64_t section = 0; section < 3; ++section) {
-    const Part::Segment& segment = columns.segments()[static_cast<std::size_t>(section)];
+    const TensorPartition::Segment& segment = columns.segments()[static_cast<std::size_t>(section)];
     EXPECT_EQ(segment.file_column, 4 * section + 2);
     EXPECT_EQ(segment.column, 2 * section);
     EXPECT_EQ(segment.count, 2);
   }
-  const Part bias({.name = "bias", .shape = {7}, .split = {Along::rows}}, 1, 2);
+  const TensorPartition bias({.name = "bias", .shape = {7}, .split = {Along::rows}}, 1, 2);
   EXPECT_EQ(bias.rows(), 1);
   EXPECT_EQ(bias.shape(), (Shape{4}));
   EXPECT_EQ(bias.segments()[0].file_column, 3);
@@ -96,7 +96,7 @@ TEST(Part, OfATensorThatIsNotSplitIsTheWhole) {
   const ParameterSpec spec{
       .name = "conv", .shape = {4, 3, 2, 1}, .inner = InnerOrder::channels_last};
   for (int rank = 0; rank < 3; ++rank) {
-    const Part part(spec, rank, 3);
+    const TensorPartition part(spec, rank, 3);
     EXPECT_TRUE(part.replicated());
     EXPECT_EQ(part.row_begin(), 0);
     EXPECT_EQ(part.rows(), 4);
@@ -112,10 +112,10 @@ TEST(Part, InitialValuesAreThoseOfTheWhole) {
          {Initializer::Kind::constant, Initializer::Kind::normal, Initializer::Kind::uniform}) {
       spec.initializer.kind = kind;
       std::vector<float> whole(static_cast<std::size_t>(spec.shape.elements()));
-      initialize_rows(spec, Part(spec), 5, 0, spec.rows(), whole.data());
+      initialize_rows(spec, TensorPartition(spec), 5, 0, spec.rows(), whole.data());
       for (int size = 1; size <= 5; ++size) {
         for (int rank = 0; rank < size; ++rank) {
-          const Part part(spec, rank, size);
+          const TensorPartition part(spec, rank, size);
           std::vector<float> held(static_cast<std::size_t>(part.elements())), expected;
           const std::int64_t middle = part.rows() / 2;
           initialize_rows(spec, part, 5, 0, middle, held.data());

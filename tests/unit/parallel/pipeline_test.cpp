@@ -186,7 +186,7 @@ TEST(PipelineSchedule, TheBubbleIsThatOfThePaper) {
 TEST(PipelineSlots, OneForwardOneBackwardHoldsNoMoreThanTheStagesBehind) {
   for (const Case& c : all_cases()) {
     for (int stage = 0; stage < c.stages; ++stage) {
-      const std::vector<int> slots = slots_needed(schedule_of(c, stage), c.chunks);
+      const std::vector<int> slots = max_in_flight(schedule_of(c, stage), c.chunks);
       ASSERT_EQ(slots.size(), static_cast<std::size_t>(c.chunks));
       if (c.kind == PipelineKind::interleaved) continue;
       EXPECT_EQ(slots[0], c.kind == PipelineKind::gpipe
@@ -208,7 +208,7 @@ TEST(PipelineSlots, InterleavingHoldsLittleMore) {
       for (const PipelineAction& action : schedule)
         most = std::max(most, held += action.forward ? 1 : -1);
       EXPECT_LE(most, c.stages * c.chunks + c.stages - 1) << name_of(c);
-      const std::vector<int> slots = slots_needed(schedule, c.chunks);
+      const std::vector<int> slots = max_in_flight(schedule, c.chunks);
       EXPECT_GE(std::accumulate(slots.begin(), slots.end(), 0), most) << name_of(c);
       EXPECT_LE(*std::max_element(slots.begin(), slots.end()),
                 std::min(2 * c.stages, c.micro_batches))

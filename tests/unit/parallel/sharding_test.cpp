@@ -26,7 +26,7 @@ ParameterList make_list() {
 TEST(Shard, TheOnlyRankOwnsTheFlatBuffers) {
   const ParameterList list = make_list();
   const FlatLayout layout(list, 1, DType::bfloat16);
-  const Shard shard(list, layout, 0, 1);
+  const ParameterShard shard(list, layout, 0, 1);
   EXPECT_EQ(shard.elements(), layout.elements());
   ASSERT_EQ(shard.rows().size(), layout.rows().size());
   for (std::size_t i = 0; i < layout.rows().size(); ++i) {
@@ -34,9 +34,9 @@ TEST(Shard, TheOnlyRankOwnsTheFlatBuffers) {
     EXPECT_EQ(shard.rows()[i].tensor, layout.rows()[i].tensor);
   }
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size()); ++index) {
-    EXPECT_EQ(shard.part({index}).row_begin, 0);
-    EXPECT_EQ(shard.part({index}).row_end, list.part({index}).rows());
-    EXPECT_EQ(shard.part({index}).offset, layout.slot({index}).offset);
+    EXPECT_EQ(shard.owned_rows({index}).row_begin, 0);
+    EXPECT_EQ(shard.owned_rows({index}).row_end, list.partition({index}).rows());
+    EXPECT_EQ(shard.owned_rows({index}).offset, layout.tensor({index}).offset);
   }
 }
 
@@ -50,24 +50,24 @@ TEST(Shard, TheRanksTogetherOwnEveryRowOnce) {
       std::int64_t elements = 0;
       std::size_t rows = 0;
       for (int rank = 0; rank < size; ++rank) {
-        const Shard shard(list, layout, rank, size);
+        const ParameterShard shard(list, layout, rank, size);
         elements += shard.elements();
         rows += shard.rows().size();
         for (std::size_t t = 0; t < next.size(); ++t) {
-          const Shard::Part& part = shard.part({static_cast<std::int32_t>(t)});
+          const ParameterShard::OwnedRows& part = shard.owned_rows({static_cast<std::int32_t>(t)});
           ASSERT_LE(part.row_begin, part.row_end);
           if (part.row_begin == part.row_end) continue;
           EXPECT_EQ(part.row_begin, next[t]) << "rows go to the ranks in order";
           next[t] = part.row_end;
           const std::int64_t last =
               part.offset + (part.row_end - part.row_begin) *
-                                list.part({static_cast<std::int32_t>(t)}).row_elements();
+                                list.partition({static_cast<std::int32_t>(t)}).row_elements();
           EXPECT_LE(0, part.offset);
           EXPECT_LE(last, shard.elements());
         }
       }
       for (std::size_t t = 0; t < next.size(); ++t)
-        EXPECT_EQ(next[t], list.entries()[t].part.rows());
+        EXPECT_EQ(next[t], list.entries()[t].partition.rows());
       EXPECT_EQ(elements, layout.elements());
       EXPECT_EQ(rows, layout.rows().size());
     }
@@ -79,27 +79,27 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
   const FlatLayout layout(list, 1, DType::bfloat16);
   for (const int size : {1, 2, 3, 8}) {
     for (int rank = 0; rank < size; ++rank) {
-      const Shard shard(list, layout, rank, size);
+      const ParameterShard shard(list, layout, rank, size);
       for (const std::int64_t longest : {1, 7, 16384}) {
         std::vector<std::int64_t> filled(list.entries().size(), 0);
         for (const ops::FlatChunk& chunk : shard.chunks(shard.windows().front(), longest)) {
           const auto t = static_cast<std::size_t>(chunk.tensor);
-          const Shard::Part& part = shard.part({chunk.tensor});
-          const FlatLayout::Slot& slot = layout.slots()[t];
+          const ParameterShard::OwnedRows& part = shard.owned_rows({chunk.tensor});
+          const FlatLayout::FlatTensor& slot = layout.tensors()[t];
           const std::int64_t in_tensor =
-              part.row_begin * list.entries()[t].part.row_elements() + filled[t];
+              part.row_begin * list.entries()[t].partition.row_elements() + filled[t];
           EXPECT_LE(chunk.elements, longest);
           EXPECT_EQ(chunk.offset, part.offset + filled[t]);
           EXPECT_EQ(chunk.type, list.entries()[t].spec.compute_copy ? ElementType::bfloat16
                                                                     : ElementType::float32);
-          EXPECT_EQ(chunk.working,
-                    slot.working + in_tensor * static_cast<std::int64_t>(size_of(chunk.type)));
+          EXPECT_EQ(chunk.working, slot.working_begin +
+                                       in_tensor * static_cast<std::int64_t>(size_of(chunk.type)));
           filled[t] += chunk.elements;
         }
         for (std::size_t t = 0; t < filled.size(); ++t) {
-          const Shard::Part& part = shard.part({static_cast<std::int32_t>(t)});
+          const ParameterShard::OwnedRows& part = shard.owned_rows({static_cast<std::int32_t>(t)});
           EXPECT_EQ(filled[t],
-                    (part.row_end - part.row_begin) * list.entries()[t].part.row_elements());
+                    (part.row_end - part.row_begin) * list.entries()[t].partition.row_elements());
         }
       }
     }
@@ -111,14 +111,14 @@ TEST(Shard, OneWindowIsEverything) {
   const FlatLayout layout(list, 1, DType::float32);
   for (const int size : {1, 3, 50}) {
     for (int rank = 0; rank < size; ++rank) {
-      const Shard shard(list, layout, rank, size);
+      const ParameterShard shard(list, layout, rank, size);
       ASSERT_EQ(shard.windows().size(), 1u);
-      const Shard::Window& all = shard.windows().front();
+      const ParameterShard::Window& all = shard.windows().front();
       EXPECT_EQ(all.begin, 0);
       EXPECT_EQ(all.end, shard.elements());
       EXPECT_EQ(all.row_end - all.row_begin, shard.rows().size());
-      EXPECT_EQ(all.run_end - all.run_begin, shard.runs().size());
-      EXPECT_EQ(shard.longest_window(), shard.elements());
+      EXPECT_EQ(all.range_end - all.range_begin, shard.tensor_ranges().size());
+      EXPECT_EQ(shard.largest_window_elements(), shard.elements());
     }
   }
 }
@@ -131,13 +131,14 @@ TEST(Shard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
     for (const std::int64_t limit : {1, 11, 100, 1 << 20}) {
       for (const int size : {1, 3, 50}) {
         for (int rank = 0; rank < size; ++rank) {
-          const Shard whole(list, layout, rank, size), shard(list, layout, rank, size, limit);
+          const ParameterShard whole(list, layout, rank, size),
+              shard(list, layout, rank, size, limit);
           std::int64_t end = 0, longest = 0;
           std::size_t row = 0, run = 0;
-          for (const Shard::Window& window : shard.windows()) {
+          for (const ParameterShard::Window& window : shard.windows()) {
             EXPECT_EQ(window.begin, end);
             EXPECT_EQ(window.row_begin, row);
-            EXPECT_EQ(window.run_begin, run);
+            EXPECT_EQ(window.range_begin, run);
             end = window.end;
             longest = std::max(longest, window.elements());
             std::int64_t in_rows = 0, in_runs = 0, in_chunks = 0, longest_row = 0;
@@ -146,7 +147,7 @@ TEST(Shard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
               in_rows += shard.rows()[row].elements;
               longest_row = std::max(longest_row, shard.rows()[row].elements);
             }
-            for (; run < window.run_end; ++run) in_runs += shard.runs()[run].elements;
+            for (; run < window.range_end; ++run) in_runs += shard.tensor_ranges()[run].elements;
             for (const ops::FlatChunk& chunk : shard.chunks(window, 7)) {
               EXPECT_LE(chunk.offset + chunk.elements, window.elements());
               in_chunks += chunk.elements;
@@ -157,9 +158,9 @@ TEST(Shard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
           }
           EXPECT_EQ(end, shard.elements());
           EXPECT_EQ(row, shard.rows().size());
-          EXPECT_EQ(run, shard.runs().size());
-          EXPECT_EQ(longest, shard.longest_window());
-          for (const Shard::Bucket& bucket : shard.buckets()) {
+          EXPECT_EQ(run, shard.tensor_ranges().size());
+          EXPECT_EQ(longest, shard.largest_window_elements());
+          for (const ParameterShard::Bucket& bucket : shard.buckets()) {
             EXPECT_EQ(bucket.window_begin == bucket.window_end, bucket.elements() == 0);
             cuts += static_cast<std::int64_t>(bucket.window_end - bucket.window_begin > 1);
             if (bucket.elements() == 0) continue;

@@ -38,7 +38,7 @@ struct Bench {
     list.declare({.name = "b", .shape = {5, 16}});
     return list;
   }
-  bool holds(const Tensor& elements, const Shard::Window& window) const {
+  bool holds(const Tensor& elements, const ParameterShard::Window& window) const {
     return values(elements) == Values(start.begin() + window.begin, start.begin() + window.end);
   }
   Values at_home() const {
@@ -46,7 +46,7 @@ struct Bench {
     return values(buffer.flat());
   }
   FlatLayout layout;
-  Shard shard;
+  ParameterShard shard;
   Arena device, host, workspace, library;
   ops::Context context;
   WindowedBuffer buffer;
@@ -62,7 +62,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, WindowedBuffers,
 
 TEST_P(WindowedBuffers, OnTheDeviceAWindowIsAViewAndNothingMoves) {
   Bench bench(GetParam(), false);
-  const Shard::Window& all = bench.shard.windows().front();
+  const ParameterShard::Window& all = bench.shard.windows().front();
   EXPECT_EQ(bench.buffer.open(bench.context, all).data, bench.buffer.flat().data);
   bench.buffer.close(bench.context, all);
   EXPECT_EQ(bench.context.counters().calls, 0);
@@ -74,7 +74,7 @@ TEST_P(WindowedBuffers, TheWindowBeforeIsStillThere) {
   ASSERT_GE(bench.shard.windows().size(), 4u);
   Tensor before = bench.buffer.open(bench.context, bench.shard.windows().front());
   for (std::size_t number = 1; number < bench.shard.windows().size(); ++number) {
-    const Shard::Window& window = bench.shard.windows()[number];
+    const ParameterShard::Window& window = bench.shard.windows()[number];
     const Tensor now = bench.buffer.open(bench.context, window);
     EXPECT_NE(now.data, before.data);
     EXPECT_TRUE(bench.holds(now, window));
@@ -87,7 +87,7 @@ TEST_P(WindowedBuffers, OnlyWhatIsClosedGoesHome) {
   Bench bench(GetParam(), true);
   Values expected = bench.start;
   for (std::size_t number = 0; number < bench.shard.windows().size(); ++number) {
-    const Shard::Window& window = bench.shard.windows()[number];
+    const ParameterShard::Window& window = bench.shard.windows()[number];
     const Tensor here = bench.buffer.open(bench.context, window);
     assign(here, Values(static_cast<std::size_t>(here.elements()), -1));
     if (number % 2 == 1) continue;
@@ -104,7 +104,7 @@ TEST_P(WindowedBuffers, WhatWentHomeComesAgain) {
   Values expected = bench.start;
   for (double& value : expected) value *= 8;
   for (int pass = 0; pass < 3; ++pass) {
-    for (const Shard::Window& window : bench.shard.windows()) {
+    for (const ParameterShard::Window& window : bench.shard.windows()) {
       const Tensor here = bench.buffer.open(bench.context, window);
       ops::add(bench.context, here, here);
       bench.buffer.close(bench.context, window);
@@ -121,12 +121,12 @@ TEST_P(WindowedBuffers, ATableOnADeviceFollowsTheHostsArray) {
   std::vector<std::int64_t> host{1, 2, 3};
   DeviceTable<std::int64_t> table(host, bench.device);
   EXPECT_EQ(bench.device.used_bytes() - before, in_place ? 0 : Arena::alignment);
-  const auto seen = [&] { return values({table.on(stream), DType::int64, GetParam(), {3}}); };
-  EXPECT_EQ(device_of(table.on(stream)), stream.device);
-  EXPECT_EQ(table.on(stream) == host.data(), in_place);
+  const auto seen = [&] { return values({table.view(stream), DType::int64, GetParam(), {3}}); };
+  EXPECT_EQ(device_of(table.view(stream)), stream.device);
+  EXPECT_EQ(table.view(stream) == host.data(), in_place);
   EXPECT_EQ(seen(), (Values{1, 2, 3}));
   host[1] = 5;
-  table.changed();
+  table.mark_changed();
   EXPECT_EQ(seen(), (Values{1, 5, 3}));
 }
 
@@ -134,12 +134,12 @@ TEST_P(WindowedBuffers, AReportIsOfWhatStoodThereWhenItWasSent) {
   Bench bench(GetParam(), false);
   const Stream& stream = bench.context.stream();
   const Tensor value = bench.device.allocate(DType::int64, {1});
-  Report<std::int64_t> report({GetParam(), 0});
+  AsyncReadback<std::int64_t> report({GetParam(), 0});
   for (const std::int64_t sent : {5, 7}) {
     test::set_value(value, 0, static_cast<double>(sent));
-    report.send(stream, value.as<std::int64_t>());
+    report.enqueue(stream, value.as<std::int64_t>());
     test::set_value(value, 0, 9);
-    EXPECT_EQ(*report.hear(), sent);
+    EXPECT_EQ(*report.wait(), sent);
   }
 }
 
@@ -147,16 +147,16 @@ TEST_P(WindowedBuffers, TwoReportsAreHeardInTheOrderOfTheirSending) {
   Bench bench(GetParam(), false);
   const Stream& stream = bench.context.stream();
   const Tensor values = bench.device.allocate(DType::int64, {2});
-  Report<std::int64_t> report({GetParam(), 0}, 2);
+  AsyncReadback<std::int64_t> report({GetParam(), 0}, 2);
   const auto send = [&](double value) {
     for (const std::int64_t place : {0, 1})
       test::set_value(values, place, value + static_cast<double>(place));
-    report.send(stream, values.as<std::int64_t>());
+    report.enqueue(stream, values.as<std::int64_t>());
   };
   send(10);
   for (std::int64_t before = 10; before < 40; before += 10) {
     send(static_cast<double>(before) + 10);
-    const std::int64_t* heard = report.hear();
+    const std::int64_t* heard = report.wait();
     EXPECT_EQ(heard[0], before);
     EXPECT_EQ(heard[1], before + 1);
   }
