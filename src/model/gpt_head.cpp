@@ -139,7 +139,11 @@ class GptHead final : public Head {
   };
 
   ops::Linear problem(std::int64_t rows, DType dtype) const {
-    return {.rows = rows, .in = options_.width, .out = classes_, .dtype = dtype, .wide = true};
+    return {.rows = rows,
+            .in = options_.width,
+            .out = classes_,
+            .dtype = dtype,
+            .float32_result = true};
   }
   ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(table_), prepared_); }
 
@@ -166,10 +170,10 @@ class GptHead final : public Head {
                    dlogits.defined() ? dlogits.rows(begin, end) : Tensor{});
     }
     if (!pass.training()) return;
-    linear.wide = false;
+    linear.float32_result = false;
     ops::linear_backward_weight(context, linear, group.input, dlogits,
                                 pass.store().gradient(table_), {}, write);
-    linear.wide = pass.tensor().size() > 1;
+    linear.float32_result = pass.tensor().size() > 1;
     ops::linear_backward_data(context, linear, dlogits, weight(pass), dinput);
   }
 

@@ -208,7 +208,7 @@ Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind
 Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
   const Tensor x = pass.restore();
   ops::Linear linear = problem(pass, dy.shape[0], dy.dtype);
-  linear.wide = pass.tensor().size() > 1;
+  linear.float32_result = pass.tensor().size() > 1;
   ops::Context& context = pass.context();
   const Tensor partial =
                    context.workspace().allocate(linear.result_dtype(), {linear.rows, linear.in}),
@@ -228,7 +228,7 @@ Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
     }
     rows.wait();
     linear.rows = dy.shape[0];
-    linear.wide = false;
+    linear.float32_result = false;
     const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensors()) : Tensor{};
     ops::linear_backward_weight(context, linear, rows.whole(), dy,
                                 as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias,
@@ -260,17 +260,18 @@ ops::Linear RowParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtyp
 
 Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
   ops::Linear linear = problem(pass, x.shape[0], x.dtype);
-  linear.wide = pass.tensor().size() > 1;
+  linear.float32_result = pass.tensor().size() > 1;
   const Tensor y = pass.activation(residual.dtype, residual.shape);
   const ArenaScope scope(pass.context().workspace());
   pass.save(x);
-  if (!linear.wide && dropout_.mask(pass, options_.dropout, options_.context, 0).probability == 0) {
+  if (!linear.float32_result &&
+      dropout_.mask(pass, options_.dropout, options_.context, 0).probability == 0) {
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
     return y;
   }
-  const Tensor partial =
-      linear.wide ? pass.context().workspace().allocate(DType::float32, {linear.rows, linear.out})
-                  : y;
+  const Tensor partial = linear.float32_result ? pass.context().workspace().allocate(
+                                                     DType::float32, {linear.rows, linear.out})
+                                               : y;
   const Tensor held = RowSum::allocate_result(pass.context(), pass.tensor(), partial);
   RowSum sum(pass.context(), pass.tensor(), partial, held);
   for (int number = 0; number < sum.chunks(); ++number) {

@@ -6,13 +6,13 @@
 namespace trireme::ops {
 namespace {
 
-bool alike(const Context& context, const Tensor& a, const Tensor& b) {
+bool same_size_and_type(const Context& context, const Tensor& a, const Tensor& b) {
   return a.defined() && b.defined() && a.elements() == b.elements() && a.dtype == b.dtype &&
          a.device == context.stream().device.kind && b.device == a.device;
 }
 
 /// gated [rows, 2 w] and y [rows, w].
-bool halves(const Context& context, const Tensor& gated, const Tensor& y) {
+bool is_gated_pair(const Context& context, const Tensor& gated, const Tensor& y) {
   return gated.defined() && y.defined() && gated.shape.back() == 2 * y.shape.back() &&
          gated.elements() == 2 * y.elements() && gated.dtype == y.dtype &&
          gated.device == context.stream().device.kind && y.device == gated.device;
@@ -23,7 +23,7 @@ std::int64_t rows_of(const Tensor& t) { return t.elements() / t.shape.back(); }
 }  // namespace
 
 void gelu_forward(Context& context, const Tensor& x, const Tensor& y) {
-  TRIREME_EXPECT(alike(context, x, y) && (context.meta() || x.data != y.data));
+  TRIREME_EXPECT(same_size_and_type(context, x, y) && (context.meta() || x.data != y.data));
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;
   with_element_type(x.dtype, [&]<class T>(T) {
@@ -32,7 +32,7 @@ void gelu_forward(Context& context, const Tensor& x, const Tensor& y) {
 }
 
 void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
-  TRIREME_EXPECT(alike(context, x, dy) && alike(context, x, dx));
+  TRIREME_EXPECT(same_size_and_type(context, x, dy) && same_size_and_type(context, x, dx));
   context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
   if (context.meta()) return;
   with_element_type(x.dtype, [&]<class T>(T) {
@@ -41,7 +41,7 @@ void gelu_backward(Context& context, const Tensor& x, const Tensor& dy, const Te
 }
 
 void swiglu_forward(Context& context, const Tensor& x, const Tensor& y) {
-  TRIREME_EXPECT(halves(context, x, y));
+  TRIREME_EXPECT(is_gated_pair(context, x, y));
   context.count(0, static_cast<double>(x.bytes() + y.bytes()));
   if (context.meta()) return;
   with_element_type(x.dtype, [&]<class T>(T) {
@@ -50,7 +50,7 @@ void swiglu_forward(Context& context, const Tensor& x, const Tensor& y) {
 }
 
 void swiglu_backward(Context& context, const Tensor& x, const Tensor& dy, const Tensor& dx) {
-  TRIREME_EXPECT(halves(context, x, dy) && alike(context, x, dx));
+  TRIREME_EXPECT(is_gated_pair(context, x, dy) && same_size_and_type(context, x, dx));
   context.count(0, static_cast<double>(x.bytes() + dy.bytes() + dx.bytes()));
   if (context.meta()) return;
   with_element_type(x.dtype, [&]<class T>(T) {

@@ -4,7 +4,7 @@
 
 namespace trireme::ops {
 
-void tell(Context& context, const Tell& args) {
+void pack_status(Context& context, const Tell& args) {
   context.count(0, static_cast<double>(args.count) * sizeof(SampleSums) + sizeof(StepMessage));
   if (context.meta()) return;
   TRIREME_EXPECT((args.count == 0 || readable(context, args.sums)) &&
@@ -12,7 +12,7 @@ void tell(Context& context, const Tell& args) {
   kernels::tell(context.stream(), args);
 }
 
-void join(Context& context, const Join& args) {
+void reduce_status(Context& context, const Join& args) {
   context.count(0, static_cast<double>(args.count + 1) * sizeof(SampleSums));
   if (context.meta()) return;
   TRIREME_EXPECT(args.count > 0 && args.step > 0 && readable(context, args.messages) &&

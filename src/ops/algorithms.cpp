@@ -26,8 +26,8 @@ std::string checksum_of(std::string_view line) {
 
 }  // namespace
 
-Algorithms Algorithms::read(std::string_view text) {
-  Algorithms found;
+AlgorithmTable AlgorithmTable::parse(std::string_view text) {
+  AlgorithmTable found;
   for (int line_number = 1; line_number == 1 || !text.empty(); ++line_number) {
     const std::size_t end = text.find('\n');
     validate(end != std::string_view::npos, "line {}: ends in the middle", line_number);
@@ -43,41 +43,41 @@ Algorithms Algorithms::read(std::string_view text) {
     validate(second != std::string_view::npos &&
                  checksum_of(line.substr(first + 1)) == line.substr(0, first),
              "line {}: damaged", line_number);
-    found.keep(std::string(line.substr(first + 1, second - first - 1)),
-               std::string(line.substr(second + 1)));
+    found.set(std::string(line.substr(first + 1, second - first - 1)),
+              std::string(line.substr(second + 1)));
   }
   return found;
 }
 
-std::string Algorithms::text() const {
-  std::string text = fmt::format("{}\n", first_line);
-  for (const auto& [problem, algorithm] : known_) {
+std::string AlgorithmTable::to_text() const {
+  std::string to_text = fmt::format("{}\n", first_line);
+  for (const auto& [problem, algorithm] : entries_) {
     const std::string line = fmt::format("{}\t{}", problem, algorithm);
-    text += fmt::format("{}\t{}\n", checksum_of(line), line);
+    to_text += fmt::format("{}\t{}\n", checksum_of(line), line);
   }
-  return text;
+  return to_text;
 }
 
-const std::string* Algorithms::find(const std::string& problem) const {
-  const auto place = known_.find(problem);
-  return place == known_.end() ? nullptr : &place->second;
+const std::string* AlgorithmTable::find(const std::string& problem) const {
+  const auto place = entries_.find(problem);
+  return place == entries_.end() ? nullptr : &place->second;
 }
 
-std::vector<std::string> Algorithms::left_to_own_kernels() const {
+std::vector<std::string> AlgorithmTable::own_kernel_problems() const {
   std::vector<std::string> problems;
-  for (const auto& [problem, algorithm] : known_) {
+  for (const auto& [problem, algorithm] : entries_) {
     if (algorithm == own_kernel) problems.push_back(problem);
   }
   return problems;
 }
 
-void Algorithms::keep(const std::string& problem, const std::string& algorithm) {
+void AlgorithmTable::set(const std::string& problem, const std::string& algorithm) {
   TRIREME_EXPECT(is_name(problem) && is_name(algorithm));
-  known_[problem] = algorithm;
+  entries_[problem] = algorithm;
 }
 
-void Algorithms::add(const Algorithms& others) {
-  known_.insert(others.known_.begin(), others.known_.end());
+void AlgorithmTable::add_missing(const AlgorithmTable& others) {
+  entries_.insert(others.entries_.begin(), others.entries_.end());
 }
 
 }  // namespace trireme::ops

@@ -62,7 +62,7 @@ void attention_forward(Context& context, const Attention& a, const Tensor& qkv, 
   const Tensor workspace =
       context.workspace().allocate(DType::uint8, {cpu::attention_forward_bytes(a)});
   if (context.meta()) return;
-  cpu::launch_here(context.stream(), [=] {
+  cpu::launch_on_host(context.stream(), [=] {
     with_element_type(a.dtype, [&]<class T>(T) { forward<T>(a, qkv, out, log_sum, workspace); });
   });
 }
@@ -88,7 +88,7 @@ void attention_backward(Context& context, const Attention& a, const Tensor& qkv,
   const Tensor workspace =
       context.workspace().allocate(DType::uint8, {cpu::attention_backward_bytes(a)});
   if (context.meta()) return;
-  cpu::launch_here(context.stream(), [=] {
+  cpu::launch_on_host(context.stream(), [=] {
     with_element_type(
         a.dtype, [&]<class T>(T) { backward<T>(a, qkv, out, log_sum, dout, dqkv, workspace); });
   });

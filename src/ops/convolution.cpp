@@ -18,15 +18,14 @@ double bytes_of(const Tensor& a, const Tensor& b, const Tensor& c) {
   return static_cast<double>(a.bytes() + b.bytes() + c.bytes());
 }
 
-void backward_weight_by_columns(Context& context, const Convolution& c, const Tensor& x,
-                                const Tensor& dy, const Tensor& dw, Write write) {
-  const Linear layer = cpu::layer_of_columns(c);
+void backward_weight_by_im2col(Context& context, const Convolution& c, const Tensor& x,
+                               const Tensor& dy, const Tensor& dw, Write write) {
+  const Linear layer = cpu::im2col_layer(c);
   const ArenaScope scope(context.workspace());
   Tensor columns = x;
-  if (!cpu::are_columns(c)) {
+  if (!cpu::is_im2col_layout(c)) {
     columns = context.workspace().allocate(c.dtype, {layer.rows, layer.in});
-    if (!context.meta())
-      cpu::launch_here(context.stream(), [=] { cpu::take_columns(c, x, columns); });
+    if (!context.meta()) cpu::launch_on_host(context.stream(), [=] { cpu::im2col(c, x, columns); });
   }
   cpu::run(context, cpu::linear_backward_weight(cpu::library_of(context), layer, write),
            {dy, columns, dw, {}, false});
@@ -54,7 +53,7 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
                                     const BatchStatistics& statistics) {
   if (context.target() != DeviceKind::cuda) {
     convolution_forward(context, c, x, w, y);
-    return batch_norm_statistics(context, norm_behind(c), y, statistics);
+    return batch_norm_statistics(context, batch_norm_after(c), y, statistics);
   }
   TRIREME_EXPECT(fits(context, x, c.input_shape(), c.dtype));
   TRIREME_EXPECT(fits(context, w.value, c.weight_shape(), c.dtype));
@@ -90,7 +89,8 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   context.count(c.flops(), bytes_of(x, dy, dw));
   if (context.target() == DeviceKind::cuda)
     return cuda::convolution_backward_weight(context, c, x, dy, dw, write);
-  if (cpu::gradient_by_columns(c)) return backward_weight_by_columns(context, c, x, dy, dw, write);
+  if (cpu::prefers_im2col_gradient(c))
+    return backward_weight_by_im2col(context, c, x, dy, dw, write);
   const cpu::Product& product = cpu::convolution_backward_weight(cpu::library_of(context), c);
   cpu::run(context, product, {x, dy, dw, {}, false}, write);
 }

@@ -83,7 +83,7 @@ void copy(Context& context, const Tensor& x, const Tensor& y) {
   kernels::copy(context.stream(), x.bytes(), x.data, y.data);
 }
 
-void exchange(Context& context, const Tensor& x, const Tensor& y) {
+void swap(Context& context, const Tensor& x, const Tensor& y) {
   expect_alike(x, y);
   TRIREME_EXPECT(x.dtype == DType::float32);
   count(context, 2 * (x.bytes() + y.bytes()));

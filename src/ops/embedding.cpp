@@ -60,16 +60,17 @@ void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy
                 static_cast<double>(tokens.bytes() + dy.bytes() + gradient_bytes(dtable, write)));
   const ArenaScope scope(context.workspace());
   const Tensor begins = context.workspace().allocate(DType::int32, {shape.table_rows + 1});
-  const Tensor of_places = context.workspace().allocate(DType::int32, {3, shape.count});
+  const Tensor occurrence_memory = context.workspace().allocate(DType::int32, {3, shape.count});
   const Tensor partials =
       context.workspace().allocate(DType::float32, {kernels::embedding_runs(shape), shape.width});
   if (context.meta()) return;
-  auto* const places_of = of_places.as<std::int32_t>();
-  const kernels::TokenPlaces places{begins.as<std::int32_t>(), places_of, places_of + shape.count,
-                                    places_of + 2 * shape.count, partials.as<float>()};
+  auto* const occurrence_data = occurrence_memory.as<std::int32_t>();
+  const kernels::TokenPlaces occurrences{begins.as<std::int32_t>(), occurrence_data,
+                                         occurrence_data + shape.count,
+                                         occurrence_data + 2 * shape.count, partials.as<float>()};
   with_element_type(dy.dtype, [&]<class T>(T) {
     kernels::embedding_backward(context.stream(), shape, tokens.as<std::int32_t>(), dy.as<T>(),
-                                places, write == Write::add, dtable.as<float>());
+                                occurrences, write == Write::add, dtable.as<float>());
   });
 }
 

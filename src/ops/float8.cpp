@@ -17,14 +17,14 @@ void find_scale(Context& context, const Tensor& tensor, kernels::Float8Scale* sc
 std::int64_t code_bytes(const Tensor& tensor) { return float8_header_bytes + tensor.elements(); }
 
 template <class T>
-void encode(Context& context, const Tensor& tensor, bool turned, const Tensor& codes) {
+void encode(Context& context, const Tensor& tensor, bool transposed, const Tensor& codes) {
   auto* const scale = static_cast<kernels::Float8Scale*>(codes.data);
   find_scale<T>(context, tensor, scale);
   if (context.meta()) return;
   const std::int64_t columns = tensor.shape.back();
   kernels::float8_cast<T>(context.stream(),
                           {tensor.as<BFloat16>(), tensor.elements() / columns, columns, scale,
-                           static_cast<std::byte*>(codes.data) + float8_header_bytes, turned});
+                           static_cast<std::byte*>(codes.data) + float8_header_bytes, transposed});
 }
 
 template <class T>
@@ -41,44 +41,44 @@ Tensor rounded(Context& context, const Tensor& tensor) {
 }
 
 template <class T>
-Tensor operand(Context& context, const Tensor& tensor, bool turned) {
+Tensor operand(Context& context, const Tensor& tensor, bool transposed) {
   if (context.target() != DeviceKind::cuda) return rounded<T>(context, tensor);
   const Tensor codes = context.workspace().allocate(DType::uint8, {code_bytes(tensor)});
-  encode<T>(context, tensor, turned, codes);
+  encode<T>(context, tensor, transposed, codes);
   return codes;
 }
 
 }  // namespace
 
 Tensor float8_operand(Context& context, const Linear& linear, const Tensor& tensor, Float8 kind,
-                      bool turned) {
+                      bool transposed) {
   if (!linear.in_float8()) return tensor;
-  return kind == Float8::e4m3 ? operand<Float8E4M3>(context, tensor, turned)
-                              : operand<Float8E5M2>(context, tensor, turned);
+  return kind == Float8::e4m3 ? operand<Float8E4M3>(context, tensor, transposed)
+                              : operand<Float8E5M2>(context, tensor, transposed);
 }
 
 Weight float8_weight(Context& context, const Linear& linear, const Weight& weight,
-                     PreparedWeight::Form PreparedWeight::* place) {
+                     PreparedWeight::Copy PreparedWeight::* place) {
   if (!linear.in_float8()) return weight;
   // Not prepared beyond this product: the library's form does not say whether it is of rounded
   // numbers, and a product of other extents may be of the others.
   if (context.target() != DeviceKind::cuda)
     return {rounded<Float8E4M3>(context, weight.value), weight.version, nullptr};
-  PreparedWeight::Form temporary;
-  PreparedWeight::Form& form = weight.prepared != nullptr ? weight.prepared->*place : temporary;
-  if (!form.bytes.defined()) {
+  PreparedWeight::Copy temporary;
+  PreparedWeight::Copy& copy = weight.prepared != nullptr ? weight.prepared->*place : temporary;
+  if (!copy.bytes.defined()) {
     Arena& arena = weight.prepared != nullptr ? context.library() : context.workspace();
-    form.bytes = arena.allocate(DType::uint8, {code_bytes(weight.value)});
+    copy.bytes = arena.allocate(DType::uint8, {code_bytes(weight.value)});
   }
-  if (form.version != weight.version) {
+  if (copy.version != weight.version) {
     const bool forward = place == &PreparedWeight::forward,
-               turned = forward == (linear.order == MatrixOrder::in_out);
+               transposed = forward == (linear.order == MatrixOrder::in_out);
     const Shape matrix = linear.order == MatrixOrder::out_in ? Shape{linear.out, linear.in}
                                                              : Shape{linear.in, linear.out};
-    encode<Float8E4M3>(context, weight.value.reshaped(matrix), turned, form.bytes);
-    form.version = weight.version;
+    encode<Float8E4M3>(context, weight.value.reshaped(matrix), transposed, copy.bytes);
+    copy.version = weight.version;
   }
-  return {form.bytes, weight.version, nullptr};
+  return {copy.bytes, weight.version, nullptr};
 }
 
 }  // namespace trireme::ops

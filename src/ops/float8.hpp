@@ -18,9 +18,9 @@ constexpr std::int64_t float8_header_bytes = Arena::alignment;
 /// In the workspace, where the caller has a scope. `tensor` is bfloat16 [rows, columns]; `turned`:
 /// codes lie column by column.
 Tensor float8_operand(Context&, const Linear&, const Tensor& tensor, Float8 kind,
-                      bool turned = false);
+                      bool transposed = false);
 /// Codes are kept with the weight until it changes; `place` says which way they are read.
 Weight float8_weight(Context&, const Linear&, const Weight& weight,
-                     PreparedWeight::Form PreparedWeight::* place);
+                     PreparedWeight::Copy PreparedWeight::* place);
 
 }  // namespace trireme::ops

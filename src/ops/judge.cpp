@@ -31,7 +31,7 @@ void sum_lists(Context& context, const ListSums& args) {
   kernels::sum_lists(context.stream(), args);
 }
 
-void judge(Context& context, const Judge& args) {
+void decide_step(Context& context, const Judge& args) {
   context.count(
       0, static_cast<double>(args.gradient.parts * (args.gradient.tensors + 1)) * size_of_sum +
              static_cast<double>(args.tensors) * static_cast<double>(sizeof(TensorRates)) +

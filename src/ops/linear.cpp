@@ -37,14 +37,14 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const We
   TRIREME_EXPECT(!bias.defined() || fits(context, bias, 1, l.out, DType::float32));
   context.count(l.flops(), bytes_of(x, w.value, y));
   const ArenaScope scope(context.workspace());
-  const Tensor from = float8_operand(context, l, x, Float8::e4m3);
-  const Weight by = float8_weight(context, l, w, &PreparedWeight::forward);
+  const Tensor input = float8_operand(context, l, x, Float8::e4m3);
+  const Weight weight = float8_weight(context, l, w, &PreparedWeight::forward);
   if (context.target() == DeviceKind::cuda)
-    return cuda::linear_forward(context, l, from, by.value, bias, {}, y);
+    return cuda::linear_forward(context, l, input, weight.value, bias, {}, y);
   const cpu::Product& product = cpu::linear_forward(cpu::library_of(context), l, bias.defined());
   cpu::run(context, product,
-           {from, cpu::prepared_weight(context, product.second, by, &PreparedWeight::forward), y,
-            bias, true});
+           {input, cpu::prepared_weight(context, product.second, weight, &PreparedWeight::forward),
+            y, bias, true});
 }
 
 void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, const Weight& w,
@@ -54,14 +54,14 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
   TRIREME_EXPECT(weight_fits(context, w.value, l, l.dtype));
   context.count(l.flops(), bytes_of(dy, w.value, dx));
   const ArenaScope scope(context.workspace());
-  const Tensor from = float8_operand(context, l, dy, Float8::e5m2);
-  const Weight by = float8_weight(context, l, w, &PreparedWeight::backward);
+  const Tensor input = float8_operand(context, l, dy, Float8::e5m2);
+  const Weight weight = float8_weight(context, l, w, &PreparedWeight::backward);
   if (context.target() == DeviceKind::cuda)
-    return cuda::linear_backward_data(context, l, from, by.value, dx);
+    return cuda::linear_backward_data(context, l, input, weight.value, dx);
   const cpu::Product& product = cpu::linear_backward_data(cpu::library_of(context), l);
   cpu::run(context, product,
-           {from,
-            cpu::prepared_weight(context, product.second, by, &PreparedWeight::backward),
+           {input,
+            cpu::prepared_weight(context, product.second, weight, &PreparedWeight::backward),
             dx,
             {},
             true});
@@ -100,7 +100,7 @@ void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, 
 
 void linear_add_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
                         const Tensor& bias, const Tensor& residual, const Tensor& y) {
-  TRIREME_EXPECT(!l.wide && fits(context, residual, l.rows, l.out, l.dtype) &&
+  TRIREME_EXPECT(!l.float32_result && fits(context, residual, l.rows, l.out, l.dtype) &&
                  fits(context, y, l.rows, l.out, l.dtype));
   TRIREME_EXPECT(context.meta() || residual.data != y.data);
   if (context.target() != DeviceKind::cuda) {
@@ -113,15 +113,15 @@ void linear_add_forward(Context& context, const Linear& l, const Tensor& x, cons
   context.count(l.flops(), bytes_of(x, w.value, y));
   context.count(0, static_cast<double>(y.bytes() + residual.bytes() + y.bytes()));
   const ArenaScope scope(context.workspace());
-  const Tensor from = float8_operand(context, l, x, Float8::e4m3);
-  cuda::linear_forward(context, l, from,
+  const Tensor input = float8_operand(context, l, x, Float8::e4m3);
+  cuda::linear_forward(context, l, input,
                        float8_weight(context, l, w, &PreparedWeight::forward).value, bias, residual,
                        y);
 }
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Weight& w,
                          const Tensor& bias, const Tensor& z, const Tensor& y) {
-  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.out, l.dtype) &&
+  TRIREME_EXPECT(!l.float32_result && fits(context, z, l.rows, l.out, l.dtype) &&
                  fits(context, y, l.rows, l.out, l.dtype));
   if (context.target() != DeviceKind::cuda || l.in_float8()) {
     linear_forward(context, l, x, w, bias, z);
@@ -137,7 +137,7 @@ void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, con
 
 void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Weight& w,
                                const Tensor& z, const Tensor& dz) {
-  TRIREME_EXPECT(!l.wide && fits(context, z, l.rows, l.in, l.dtype) &&
+  TRIREME_EXPECT(!l.float32_result && fits(context, z, l.rows, l.in, l.dtype) &&
                  fits(context, dz, l.rows, l.in, l.dtype));
   TRIREME_EXPECT(context.meta() || z.data != dz.data);
   if (context.target() != DeviceKind::cuda || l.in_float8()) {

@@ -46,7 +46,7 @@ void expect_mask([[maybe_unused]] const Context& context, [[maybe_unused]] const
 
 /// One size for forward and backward: what is taken from the workspace does not depend on the
 /// direction.
-kernels::NormWorkspace take_workspace(Context& context, const NormShape& shape) {
+kernels::NormWorkspace allocate_workspace(Context& context, const NormShape& shape) {
   const kernels::NormWorkspaceSizes sizes = kernels::norm_workspace_sizes(shape);
   const Tensor partials = context.workspace().allocate(DType::float32, {sizes.partials});
   const Tensor sums = context.workspace().allocate(DType::float64, {sizes.channel_sums});
@@ -70,7 +70,7 @@ void apply(Context& context, const NormShape& shape, const Tensor& x, const Tens
        batch_norm_epsilon, static_cast<std::uint8_t*>(mask.data)});
 }
 
-kernels::NormStatistics places_of(const BatchStatistics& statistics) {
+kernels::NormStatistics statistics_pointers(const BatchStatistics& statistics) {
   return {statistics.mean.as<float>(), statistics.rstd.as<float>(),
           statistics.unbiased_variance.as<float>(), batch_norm_epsilon};
 }
@@ -86,7 +86,7 @@ void run_statistics(Context& context, const NormShape& shape, DType dtype, const
                     const kernels::NormStatistics& statistics) {
   expect_activations(shape, dtype, x);
   const ArenaScope scope(context.workspace());
-  const kernels::NormWorkspace workspace = take_workspace(context, shape);
+  const kernels::NormWorkspace workspace = allocate_workspace(context, shape);
   if (context.meta()) return;
   with_element_type(dtype, [&]<class T>(T) {
     kernels::norm_statistics(context.stream(), shape, x.as<T>(), workspace, statistics);
@@ -149,7 +149,7 @@ void run_backward(Context& context, const NormShape& shape, DType dtype, const T
   expect_parameters(shape.channels, dbeta);
   count(context, shape, dtype, 2 + (shape.relu ? 1 : 0) + (shape.add ? 1 : 0) + 3);
   ArenaScope scope(context.workspace());
-  const kernels::NormWorkspace workspace = take_workspace(context, shape);
+  const kernels::NormWorkspace workspace = allocate_workspace(context, shape);
   if (context.meta()) return;
   with_element_type(dtype, [&]<class T>(T) {
     kernels::norm_backward(context.stream(), shape,
@@ -173,7 +173,7 @@ void batch_norm_statistics(Context& context, const BatchNorm& op, const Tensor& 
   const NormShape shape = batch_shape(op);
   expect_statistics(op, statistics);
   count(context, shape, op.dtype, 1);
-  run_statistics(context, shape, op.dtype, x, places_of(statistics));
+  run_statistics(context, shape, op.dtype, x, statistics_pointers(statistics));
 }
 
 void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const Tensor& x,
@@ -186,7 +186,7 @@ void batch_norm_statistics_of_sums(Context& context, const BatchNorm& op, const 
   if (context.meta()) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     kernels::norm_of_sums(context.stream(), shape, x.as<T>(), sums.as<float>(),
-                          places_of(statistics));
+                          statistics_pointers(statistics));
   });
 }
 

@@ -17,10 +17,10 @@ void count(Context& context, const FlatState& state, int slots) {
 
 kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks,
                           std::int64_t chunk_count, const TensorRates* rates,
-                          const Judgement* judgement) {
+                          const Judgement* decision) {
   TRIREME_EXPECT(chunk_count == 0 ||
                  (readable(context, state.weight.data) && readable(context, chunks) &&
-                  readable(context, rates) && readable(context, judgement)));
+                  readable(context, rates) && readable(context, decision)));
   kernels::Update args;
   args.weight = state.weight.as<float>();
   args.gradient = state.gradient.as<float>();
@@ -30,7 +30,7 @@ kernels::Update arguments(const Context& context, const FlatState& state, const 
   args.chunks = chunks;
   args.chunk_count = chunk_count;
   args.rates = rates;
-  args.judgement = judgement;
+  args.judgement = decision;
   return args;
 }
 
@@ -48,41 +48,41 @@ void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows,
 
 void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,
                 const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                const Judgement* judgement) {
+                const Judgement* decision) {
   expect_flat(state, state.gradient);
   TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
   count(context, state, state.slot1.defined() ? 1 : 0);
   if (context.meta()) return;
   kernels::update_sgd(context.stream(), rule,
-                      arguments(context, state, chunks, chunk_count, rates, judgement));
+                      arguments(context, state, chunks, chunk_count, rates, decision));
 }
 
 void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
                  const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                 const Judgement* judgement) {
+                 const Judgement* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   count(context, state, 1);
   if (context.meta()) return;
   kernels::update_lars(context.stream(), rule,
-                       arguments(context, state, chunks, chunk_count, rates, judgement));
+                       arguments(context, state, chunks, chunk_count, rates, decision));
 }
 
 void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state,
                   const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                  const Judgement* judgement) {
+                  const Judgement* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
   count(context, state, 2);
   if (context.meta()) return;
   kernels::update_adamw(context.stream(), rule,
-                        arguments(context, state, chunks, chunk_count, rates, judgement));
+                        arguments(context, state, chunks, chunk_count, rates, decision));
 }
 
 void lamb_direction(Context& context, const LambRule& rule, const FlatState& state,
                     const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                    const Judgement* judgement) {
+                    const Judgement* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
@@ -90,33 +90,33 @@ void lamb_direction(Context& context, const LambRule& rule, const FlatState& sta
                        7);  // weights read, gradients and slots read and written
   if (context.meta()) return;
   kernels::lamb_direction(context.stream(), rule,
-                          arguments(context, state, chunks, chunk_count, rates, judgement));
+                          arguments(context, state, chunks, chunk_count, rates, decision));
 }
 
 void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks,
-                 std::int64_t chunk_count, const TensorRates* rates, const Judgement* judgement) {
+                 std::int64_t chunk_count, const TensorRates* rates, const Judgement* decision) {
   expect_flat(state, state.gradient);
   count(context, state, 0);
   if (context.meta()) return;
   kernels::update_lamb(context.stream(),
-                       arguments(context, state, chunks, chunk_count, rates, judgement));
+                       arguments(context, state, chunks, chunk_count, rates, decision));
 }
 
 void update_ema(Context& context, double decay, const Tensor& weight, const Tensor& average,
-                const FlatChunk* chunks, std::int64_t chunk_count, const Judgement* judgement) {
+                const FlatChunk* chunks, std::int64_t chunk_count, const Judgement* decision) {
   TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 &&
                  average.elements() == weight.elements());
   context.count(0, static_cast<double>(weight.bytes()) * 3);
   if (context.meta()) return;
   TRIREME_EXPECT(chunk_count == 0 ||
                  (readable(context, weight.data) && readable(context, average.data) &&
-                  readable(context, chunks) && readable(context, judgement)));
+                  readable(context, chunks) && readable(context, decision)));
   kernels::Update args;
   args.weight = weight.as<float>();
   args.slot1 = average.as<float>();
   args.chunks = chunks;
   args.chunk_count = chunk_count;
-  args.judgement = judgement;
+  args.judgement = decision;
   kernels::update_ema(context.stream(), static_cast<float>(1 - decay), args);
 }
 

@@ -97,8 +97,7 @@ void Optimizer::start_ema(ops::Context& context) {
 
 void Optimizer::exchange_ema(ops::Context& context) {
   for (const parallel::ParameterShard::Window& window : store_.owned().windows()) {
-    ops::exchange(context, store_.master_buffer().open(context, window),
-                  ema_->open(context, window));
+    ops::swap(context, store_.master_buffer().open(context, window), ema_->open(context, window));
     store_.master_buffer().close(context, window);
     ema_->close(context, window);
   }
@@ -128,19 +127,19 @@ void Optimizer::go_on_from_host() {
 void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss) {
   const Stream& stream = context.stream();
   ops::Judgement* const judgement = judgement_table_.view(stream);
-  ops::judge(context, {.gradient = gradient_squares_.parts(stream),
-                       .scale = loss.scale,
-                       .scaling = scaling_,
-                       .loss_finite = loss.finite,
-                       .loss = loss.sums,
-                       .loss_limit = loss.limit,
-                       .rate = static_cast<float>(rate),
-                       .clip_norm = options_.clip_norm,
-                       .beta1 = options_.beta1,
-                       .beta2 = options_.beta2,
-                       .rates = rate_table_.view(stream),
-                       .tensors = static_cast<std::int64_t>(rates_.size()),
-                       .judgement = judgement});
+  ops::decide_step(context, {.gradient = gradient_squares_.parts(stream),
+                             .scale = loss.scale,
+                             .scaling = scaling_,
+                             .loss_finite = loss.finite,
+                             .loss = loss.sums,
+                             .loss_limit = loss.limit,
+                             .rate = static_cast<float>(rate),
+                             .clip_norm = options_.clip_norm,
+                             .beta1 = options_.beta1,
+                             .beta2 = options_.beta2,
+                             .rates = rate_table_.view(stream),
+                             .tensors = static_cast<std::int64_t>(rates_.size()),
+                             .judgement = judgement});
   report_.enqueue(stream, judgement);
 }
 

@@ -31,14 +31,15 @@ Agreement::Agreement(const parallel::Mesh& mesh, comm::Engine& engine, Device de
 
 void Agreement::tell(ops::Context& context, const Tensor& sums, std::uint64_t wishes,
                      double busy_seconds) {
-  ops::tell(context, {.sums = static_cast<const SampleSums*>(sums.data),
-                      .count = sums.defined() ? sums.shape[0] : 0,
-                      .wishes = wishes,
-                      .busy_seconds = busy_seconds,
-                      .message = messages_ == nullptr ? nullptr : messages_ + world_.rank()});
+  ops::pack_status(context,
+                   {.sums = static_cast<const SampleSums*>(sums.data),
+                    .count = sums.defined() ? sums.shape[0] : 0,
+                    .wishes = wishes,
+                    .busy_seconds = busy_seconds,
+                    .message = messages_ == nullptr ? nullptr : messages_ + world_.rank()});
   engine_.wait(engine_.all_gather(world_, static_cast<std::byte*>(bytes_.data), bounds_,
                                   "trireme/train/agree"));  // buckets go on meanwhile
-  ops::join(context, join_);
+  ops::reduce_status(context, join_);
   report_.enqueue(context.stream(), static_cast<const std::byte*>(bytes_.data));
 }
 

@@ -13,25 +13,25 @@ constexpr std::int64_t most_bytes = std::int64_t{16}
 }  // namespace
 
 AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
-                             ops::Algorithms& known, Log& log)
+                             ops::AlgorithmTable& known, Log& log)
     : world_(world), path_(run_folder + "/" + name), known_(known), log_(log) {
-  std::string text = ops::Algorithms().text();
+  std::string text = ops::AlgorithmTable().to_text();
   if (world_.rank() == 0) {
     try {
       if (std::filesystem::exists(path_))
-        text = ops::Algorithms::read(io::read_text_file(path_, most_bytes)).text();
+        text = ops::AlgorithmTable::parse(io::read_text_file(path_, most_bytes)).to_text();
     } catch (const std::exception& error) {
       log_.warn("{} is left aside, and the fastest algorithms are looked for again: {}", path_,
                 error.what());
     }
   }
-  known_.add(ops::Algorithms::read(world_.broadcast(text, 0)));
+  known_.add_missing(ops::AlgorithmTable::parse(world_.broadcast(text, 0)));
   seen_ = known_;
   if (world_.rank() == 0) tell(known_);
 }
 
-void AlgorithmFile::tell(const ops::Algorithms& known) {
-  for (const std::string& problem : known.left_to_own_kernels()) {
+void AlgorithmFile::tell(const ops::AlgorithmTable& known) {
+  for (const std::string& problem : known.own_kernel_problems()) {
     if (told_.insert(problem).second)
       log_.info(
           "the library has no algorithm for this problem, the program's own kernel is used: {}",
@@ -43,13 +43,13 @@ void AlgorithmFile::update() {
   const bool news = known_ != seen_;
   seen_ = known_;
   if (world_.all_reduce(news ? 1 : 0, comm::Reduction::max) == 0) return;
-  ops::Algorithms all;
+  ops::AlgorithmTable all;
   for (int rank = 0; rank < world_.size(); ++rank)
-    all.add(ops::Algorithms::read(world_.broadcast(known_.text(), rank)));
+    all.add_missing(ops::AlgorithmTable::parse(world_.broadcast(known_.to_text(), rank)));
   if (world_.rank() != 0) return;
   tell(all);
   try {
-    io::replace_file(path_, all.text());
+    io::replace_file(path_, all.to_text());
   } catch (const std::exception& error) {
     log_.warn("the next start looks for the fastest algorithms again: {}", error.what());
   }

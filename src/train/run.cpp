@@ -86,11 +86,11 @@ void warn_of_bfloat16(const deck::Deck& deck, Log& log) {
                                      {"model.width", gpt.width},
                                      {"the width of queries, keys and values", qkv},
                                      {"model.mlp_width", gpt.mlp_width}}) {
-    if (!ops::Linear::float8_takes(extent))
+    if (!ops::Linear::float8_supports(extent))
       log.warn(
           "precision.compute = \"float8\": {} = {} is no multiple of {}: products of that extent "
           "are in bfloat16",
-          what, extent, ops::Linear::float8_unit);
+          what, extent, ops::Linear::float8_multiple);
   }
 }
 

@@ -42,11 +42,11 @@ TEST(Agree, ARankTellsTheTreeOfItsMicroBatches) {
     const std::vector<SampleSums> sums = random_sums(count);
     StepMessage* const message =
         const_cast<StepMessage*>(f.placed(std::vector<StepMessage>{{.sums = {1, 2, 3, 4}}}));
-    ops::tell(f.context, {.sums = count > 0 ? f.placed(sums) : nullptr,
-                          .count = count,
-                          .wishes = 5,
-                          .busy_seconds = 0.25,
-                          .message = message});
+    ops::pack_status(f.context, {.sums = count > 0 ? f.placed(sums) : nullptr,
+                                 .count = count,
+                                 .wishes = 5,
+                                 .busy_seconds = 0.25,
+                                 .message = message});
     const StepMessage told = read(f, message);
     expect_equal(told.sums, tree_sum(std::span<const SampleSums>(sums)));
     EXPECT_EQ(told.wishes, 5u);
@@ -66,11 +66,11 @@ TEST(Agree, TheSumsOfSomeRanksAreJoinedInTheOrderOfTheTree) {
       for (std::int64_t i = 0; i < count; ++i)
         chosen.push_back(sums[static_cast<std::size_t>(first + i * step)]);
       SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-      ops::join(f.context, {.messages = f.placed(messages),
-                            .first = first,
-                            .step = step,
-                            .count = count,
-                            .sums = joined});
+      ops::reduce_status(f.context, {.messages = f.placed(messages),
+                                     .first = first,
+                                     .step = step,
+                                     .count = count,
+                                     .sums = joined});
       expect_equal(read(f, joined), tree_sum(std::span<const SampleSums>(chosen)));
     }
   }
@@ -87,9 +87,10 @@ TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
     StepMessage* const messages = const_cast<StepMessage*>(
         f.placed(std::vector<StepMessage>(static_cast<std::size_t>(ranks))));
     for (std::int64_t rank = 0; rank < ranks; ++rank)
-      ops::tell(f.context, {.sums = placed + rank * own, .count = own, .message = messages + rank});
+      ops::pack_status(f.context,
+                       {.sums = placed + rank * own, .count = own, .message = messages + rank});
     SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-    ops::join(f.context, {.messages = messages, .count = ranks, .sums = joined});
+    ops::reduce_status(f.context, {.messages = messages, .count = ranks, .sums = joined});
     expect_equal(read(f, joined), tree_sum(std::span<const SampleSums>(sums)));
   }
 }
@@ -99,12 +100,12 @@ TEST(Agree, MetaCountsWhatEveryDeviceCounts) {
   const std::vector<SampleSums> sums = random_sums(3);
   const std::vector<StepMessage> messages(4);
   for (Fixture* f : {&here, &meta}) {
-    ops::tell(f->context, {.sums = f->placed(sums),
-                           .count = 3,
-                           .message = const_cast<StepMessage*>(f->placed(messages))});
-    ops::join(f->context, {.messages = f->placed(messages),
-                           .count = 4,
-                           .sums = const_cast<SampleSums*>(f->placed(sums))});
+    ops::pack_status(f->context, {.sums = f->placed(sums),
+                                  .count = 3,
+                                  .message = const_cast<StepMessage*>(f->placed(messages))});
+    ops::reduce_status(f->context, {.messages = f->placed(messages),
+                                    .count = 4,
+                                    .sums = const_cast<SampleSums*>(f->placed(sums))});
   }
   EXPECT_GT(here.context.counters().bytes, 0);
   EXPECT_EQ(meta.context.counters().bytes, here.context.counters().bytes);

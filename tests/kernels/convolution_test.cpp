@@ -119,7 +119,7 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
         expected{vector(), vector(), vector()};
     convolution_statistics_forward(f.context, c, p.x, {p.w, 1, nullptr}, y, made);
     convolution_forward(f.context, c, p.x, {p.w, 1, nullptr}, alone);
-    batch_norm_statistics(f.context, norm_behind(c), y, expected);
+    batch_norm_statistics(f.context, batch_norm_after(c), y, expected);
     if (f.context.target() == DeviceKind::cpu) {
       expect_same_bytes(y, alone, name_of(c));
       expect_same_bytes(made.mean, expected.mean, name_of(c));

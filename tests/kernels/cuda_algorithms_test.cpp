@@ -14,48 +14,48 @@
 namespace trireme::ops {
 namespace {
 
-Algorithms several() {
-  Algorithms known;
-  known.keep("NVIDIA H200, cuBLASLt 130002, linear_forward bfloat16 8192x768x3072x1x256x1x0x0",
-             "0000000000000015000000000000002a");
-  known.keep("NVIDIA H200, cuDNN 91002, convolution_forward float32 2x4x4x8x16x3x1x1",
-             "engine 34, knobs 2=10 14=4");
-  known.keep("a", "b");
+AlgorithmTable several() {
+  AlgorithmTable known;
+  known.set("NVIDIA H200, cuBLASLt 130002, linear_forward bfloat16 8192x768x3072x1x256x1x0x0",
+            "0000000000000015000000000000002a");
+  known.set("NVIDIA H200, cuDNN 91002, convolution_forward float32 2x4x4x8x16x3x1x1",
+            "engine 34, knobs 2=10 14=4");
+  known.set("a", "b");
   return known;
 }
 
 TEST(Algorithms, AreReadAsTheyWereWritten) {
-  for (const Algorithms& known : {Algorithms(), several()})
-    EXPECT_EQ(Algorithms::read(known.text()), known);
-  EXPECT_EQ(several().text(), Algorithms::read(several().text()).text());
+  for (const AlgorithmTable& known : {AlgorithmTable(), several()})
+    EXPECT_EQ(AlgorithmTable::parse(known.to_text()), known);
+  EXPECT_EQ(several().to_text(), AlgorithmTable::parse(several().to_text()).to_text());
 }
 
 TEST(Algorithms, EveryChangedByteIsSeen) {
-  const std::string text = several().text();
+  const std::string text = several().to_text();
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const int bit : {0, 3, 7}) {
       std::string changed = text;
       changed[i] = static_cast<char>(changed[i] ^ 1 << bit);
-      EXPECT_THROW(Algorithms::read(changed), InputError) << "byte " << i << " bit " << bit;
+      EXPECT_THROW(AlgorithmTable::parse(changed), InputError) << "byte " << i << " bit " << bit;
     }
   }
 }
 
 TEST(Algorithms, ATornFileIsSeenOrHoldsWholeLines) {
-  const std::string text = several().text();
+  const std::string text = several().to_text();
   for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
     const std::string torn = text.substr(0, bytes);
     if (bytes > 0 && torn.back() == '\n')
-      EXPECT_EQ(Algorithms::read(torn).text(), torn) << bytes;
+      EXPECT_EQ(AlgorithmTable::parse(torn).to_text(), torn) << bytes;
     else
-      EXPECT_THROW(Algorithms::read(torn), InputError) << bytes;
+      EXPECT_THROW(AlgorithmTable::parse(torn), InputError) << bytes;
   }
 }
 
 TEST(Algorithms, AMistakeNamesItsLine) {
   const auto complaint = [](const std::string& text) -> std::string {
     try {
-      Algorithms::read(text);
+      AlgorithmTable::parse(text);
     } catch (const InputError& error) {
       return error.what();
     }
@@ -71,13 +71,13 @@ TEST(Algorithms, AMistakeNamesItsLine) {
 }
 
 TEST(Algorithms, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
-  Algorithms known = several(), others;
-  others.keep("a", "another");
-  others.keep("c", "d");
-  known.add(others);
+  AlgorithmTable known = several(), others;
+  others.set("a", "another");
+  others.set("c", "d");
+  known.add_missing(others);
   EXPECT_EQ(*known.find("a"), "b");
   EXPECT_EQ(*known.find("c"), "d");
-  known.keep("a", "another");
+  known.set("a", "another");
   EXPECT_EQ(*known.find("a"), "another");
   EXPECT_EQ(known.find("e"), nullptr);
   EXPECT_EQ(known.size(), 4u);
@@ -114,14 +114,14 @@ TEST(Algorithms, EachProblemHasItsOwnName) {
 }
 
 TEST(Choices, KnowTheirProblemsAlgorithmAlone) {
-  Algorithms known = several();
-  const cuda::Choice choice(known, "a"), unknown(known, "c"), none;
+  AlgorithmTable known = several();
+  const cuda::AlgorithmEntry choice(known, "a"), unknown(known, "c"), none;
   ASSERT_NE(choice.algorithm(), nullptr);
   EXPECT_EQ(*choice.algorithm(), "b");
   EXPECT_EQ(unknown.algorithm(), nullptr);
   EXPECT_EQ(none.algorithm(), nullptr);
-  unknown.keep("d");
-  none.keep("e");
+  unknown.set("d");
+  none.set("e");
   EXPECT_EQ(*unknown.algorithm(), "d");
   EXPECT_EQ(none.algorithm(), nullptr);
   EXPECT_EQ(known.size(), 4u);
@@ -131,12 +131,12 @@ TEST(Choices, WordsComeBackFromTheirName) {
   const std::array<std::uint64_t, 3> words{0, 0xFEDCBA9876543210u, ~std::uint64_t{0}};
   std::array<std::uint64_t, 3> back{1, 2, 3};
   const std::string name = cuda::name_of(words);
-  ASSERT_TRUE(cuda::words_of(name, back));
+  ASSERT_TRUE(cuda::parse_words(name, back));
   EXPECT_EQ(back, words);
   back = {1, 2, 3};
   for (const std::string& wrong :
        {std::string(), name.substr(1), name + "0", "g" + name.substr(1), "-" + name.substr(1)}) {
-    EXPECT_FALSE(cuda::words_of(wrong, back)) << wrong;
+    EXPECT_FALSE(cuda::parse_words(wrong, back)) << wrong;
     EXPECT_EQ(back, (std::array<std::uint64_t, 3>{1, 2, 3})) << wrong;
   }
 }

@@ -155,13 +155,13 @@ TEST(CudaGraph, AnEngineIsFoundAgainByItsName) {
       EXPECT_GT(names.size(), 1u);
       EXPECT_EQ(std::set<std::string>(names.begin(), names.end()).size(), names.size());
       EXPECT_EQ(make_convolution(target, kind, c)->engines(), names);
-      Algorithms known;
+      AlgorithmTable known;
       const PlanTarget knowing{nullptr, &device, false, {known, "the problem"}};
       for (const std::string& name : names) {
-        known.keep("the problem", name);
+        known.set("the problem", name);
         EXPECT_EQ(make_convolution(knowing, kind, c)->engines(), std::vector<std::string>{name});
       }
-      known.keep("the problem", "engine 12345");  // of which this version knows nothing
+      known.set("the problem", "engine 12345");  // of which this version knows nothing
       EXPECT_EQ(make_convolution(knowing, kind, c)->engines(), names);
     }
   }

@@ -16,13 +16,14 @@ using namespace test;
 /// result = first second as cuBLASLt makes it of these operands, every matrix by columns.
 void multiply(const Operands& operands, float* data[3]) {
   const auto at = [&](const Operand& operand, std::int64_t row, std::int64_t column) -> float& {
-    if (operand.turned) std::swap(row, column);
+    if (operand.transposed) std::swap(row, column);
     EXPECT_LT(row, operand.rows);
     EXPECT_LT(column, operand.columns);
-    return data[static_cast<int>(operand.of)][column * operand.rows + row];
+    return data[static_cast<int>(operand.source)][column * operand.rows + row];
   };
-  const std::int64_t inner = operands.first.turned ? operands.first.rows : operands.first.columns;
-  ASSERT_EQ(inner, operands.second.turned ? operands.second.columns : operands.second.rows);
+  const std::int64_t inner =
+      operands.first.transposed ? operands.first.rows : operands.first.columns;
+  ASSERT_EQ(inner, operands.second.transposed ? operands.second.columns : operands.second.rows);
   for (std::int64_t row = 0; row < operands.result.rows; ++row) {
     for (std::int64_t column = 0; column < operands.result.columns; ++column) {
       double sum = 0;
@@ -65,10 +66,10 @@ TEST(CudaOperands, GiveTheProductsOfALayer) {
     // The bias's gradient: what the library adds up of the operand that it is told to take, over
     // what the product adds up.
     const Operands operands = operands_of(Kind::linear_backward_weight, linear);
-    const Operand& summed = sums_first(operands) ? operands.first : operands.second;
-    ASSERT_EQ(summed.of, Operand::Of::y);
-    EXPECT_EQ(summed.turned, !sums_first(operands));  // so that what stays is out, as it lies
-    EXPECT_EQ(sums_first(operands) ? operands.result.rows : operands.result.columns, out);
+    const Operand& summed = dy_is_first(operands) ? operands.first : operands.second;
+    ASSERT_EQ(summed.source, Operand::Source::y);
+    EXPECT_EQ(summed.transposed, !dy_is_first(operands));  // so that what stays is out, as it lies
+    EXPECT_EQ(dy_is_first(operands) ? operands.result.rows : operands.result.columns, out);
     EXPECT_EQ(summed.rows, out);
     EXPECT_EQ(summed.columns, rows);
   }
@@ -112,7 +113,7 @@ TEST(CudaOperands, OfFloat8LieAlongWhatIsAddedUp) {
                                            {Kind::linear_backward_weight, weight}}) {
         const Operands asked = operands_of(kind, linear);
         if (linear.float8) {
-          EXPECT_TRUE(asked.first.turned && !asked.second.turned);
+          EXPECT_TRUE(asked.first.transposed && !asked.second.transposed);
           EXPECT_EQ(asked.first.rows, asked.second.rows);
         }
         multiply(asked, operands);
@@ -131,7 +132,7 @@ TEST(CudaOperands, TheWeightsGradientIsFloat32AndAWideResultToo) {
   Linear linear{8, 8, 8, MatrixOrder::out_in, DType::bfloat16};
   EXPECT_EQ(operands_of(Kind::linear_backward_weight, linear).result_type, DType::float32);
   EXPECT_EQ(operands_of(Kind::linear_forward, linear).result_type, DType::bfloat16);
-  linear.wide = true;
+  linear.float32_result = true;
   EXPECT_EQ(operands_of(Kind::linear_backward_data, linear).result_type, DType::float32);
 }
 

@@ -293,11 +293,11 @@ TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
                kernel = f.random(c.dtype, c.weight_shape(), "kernel");
   struct Results {
     Tensor y, dw, image;
-    ops::Algorithms algorithms;
+    ops::AlgorithmTable algorithms;
   };
-  const auto run = [&](const ops::Algorithms& known) {
+  const auto run = [&](const ops::AlgorithmTable& known) {
     ops::Context context = with_options(f, {});
-    context.algorithms().add(known);
+    context.algorithms().add_missing(known);
     const Results results{f.make(l.dtype, layer.y.shape),
                           f.make(DType::float32, layer.w.shape),
                           f.make(c.dtype, c.output_shape()),
@@ -307,7 +307,8 @@ TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
     convolution_forward(context, c, image, {kernel, 1, nullptr}, results.image);
     return Results{results.y, results.dw, results.image, context.algorithms()};
   };
-  const Results first = run({}), second = run(ops::Algorithms::read(first.algorithms.text()));
+  const Results first = run({}),
+                second = run(ops::AlgorithmTable::parse(first.algorithms.to_text()));
   expect_same_bytes(first.y, second.y);
   expect_same_bytes(first.dw, second.dw);
   expect_same_bytes(first.image, second.image);

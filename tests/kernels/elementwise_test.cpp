@@ -207,7 +207,7 @@ TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
                  was_x = f.random(DType::float32, {n}, "x"),
                  was_y = f.random(DType::float32, {n}, "y");
     for (const Tensor& odd : {x, was_x}) set_value(odd, n / 2, -0.0);
-    ops::exchange(f.context, x, y);
+    ops::swap(f.context, x, y);
     expect_same_bytes(x, was_y);
     expect_same_bytes(y, was_x);
   }

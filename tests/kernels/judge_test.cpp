@@ -98,7 +98,7 @@ struct Judged {
             .rates = room(fixture, rates),
             .tensors = 3,
             .judgement = room(fixture, std::vector<ops::Judgement>{judgement})};
-    ops::judge(fixture.context, args);
+    ops::decide_step(fixture.context, args);
     if (fixture.context.meta()) return judgement;
     rates_then = read(fixture, args.rates, rates.size());
     return read(fixture, args.judgement, 1)[0];
@@ -349,8 +349,8 @@ TEST(Judge, MetaCountsWhatTheCpuCounts) {
     const ops::SquareParts squares{f->placed(values), 2, 2};
     ops::TensorRates* const rates = room(*f, std::vector<ops::TensorRates>(1));
     ops::Judgement* const judgement = room(*f, std::vector<ops::Judgement>(1));
-    ops::judge(f->context,
-               {.gradient = squares, .rates = rates, .tensors = 1, .judgement = judgement});
+    ops::decide_step(f->context,
+                     {.gradient = squares, .rates = rates, .tensors = 1, .judgement = judgement});
     const ops::Trust trust{squares, squares, f->placed(trusted), 1, rates, judgement};
     ops::lars_trust(f->context, 0.1, trust);
     ops::lamb_trust(f->context, trust);

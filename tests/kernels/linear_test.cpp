@@ -129,7 +129,7 @@ TEST(Linear, AWideResultIsNotRounded) {
     const Tensor y = f.make(l.dtype, {l.rows, l.out}), dx = f.make(l.dtype, {l.rows, l.in});
     linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, y);
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
-    l.wide = true;
+    l.float32_result = true;
     const Tensor wide_y = f.make(DType::float32, y.shape),
                  wide_dx = f.make(DType::float32, dx.shape);
     linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, wide_y);

@@ -114,7 +114,8 @@ TEST(Steady, OpsAllocateNothing) {
     ops::fill(context, y, 0);
     ops::row_square_sums(context, x, row, 1, square);
     ops::sum_lists(context, {square, places, places, 2, 0, square});
-    ops::judge(context, {.gradient = squares, .rates = set_rates, .tensors = 1, .judgement = made});
+    ops::decide_step(context,
+                     {.gradient = squares, .rates = set_rates, .tensors = 1, .judgement = made});
     ops::lars_trust(context, 0.1, {squares, squares, trusted, 1, set_rates, judgement});
     ops::lamb_trust(context, {squares, squares, trusted, 1, set_rates, judgement});
     ops::update_sgd(context, {}, state, chunk, 1, rates, judgement);

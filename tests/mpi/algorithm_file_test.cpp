@@ -16,7 +16,7 @@
 namespace trireme::train {
 namespace {
 
-using ops::Algorithms;
+using ops::AlgorithmTable;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
@@ -64,12 +64,12 @@ TEST_F(AlgorithmFiles, WhatALibraryHasNoneForIsToldOnceAStart) {
     return count;
   };
   for (int start = 1; start <= 2; ++start) {
-    Algorithms found;
+    AlgorithmTable found;
     AlgorithmFile file(world(), folder, found, log);
-    found.keep("product", "fast");
-    if (world().rank() == world().size() - 1) found.keep("attention", Algorithms::own_kernel);
+    found.set("product", "fast");
+    if (world().rank() == world().size() - 1) found.set("attention", AlgorithmTable::own_kernel);
     file.update();
-    found.keep("later", "fast");
+    found.set("later", "fast");
     file.update();
     if (lead) {
       EXPECT_EQ(times(), start);
@@ -79,17 +79,17 @@ TEST_F(AlgorithmFiles, WhatALibraryHasNoneForIsToldOnceAStart) {
 }
 
 TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
-  Algorithms found;
+  AlgorithmTable found;
   AlgorithmFile file(world(), folder, found, log);
   EXPECT_EQ(found.size(), 0u);
   file.update();
   EXPECT_FALSE(lead && std::filesystem::exists(path()));  // nothing was found: nothing is written
-  found.keep("of all", "that of rank " + std::to_string(world().rank()));
-  found.keep("of rank " + std::to_string(world().rank()), "its own");
+  found.set("of all", "that of rank " + std::to_string(world().rank()));
+  found.set("of rank " + std::to_string(world().rank()), "its own");
   file.update();
   world().barrier();
 
-  Algorithms next;
+  AlgorithmTable next;
   AlgorithmFile next_file(world(), folder, next, log);
   EXPECT_EQ(next.size(), static_cast<std::size_t>(world().size() + 1));
   for (int rank = 0; rank < world().size(); ++rank) {
@@ -106,28 +106,28 @@ TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
   file.update();
   EXPECT_FALSE(lead && std::filesystem::exists(path()));
   // One rank's news are enough.
-  if (world().rank() == world().size() - 1) next.keep("later", "the last rank's");
+  if (world().rank() == world().size() - 1) next.set("later", "the last rank's");
   next_file.update();
   if (lead) {
     std::stringstream text;
     text << std::ifstream(path()).rdbuf();
-    Algorithms expected = next;
-    expected.keep("later", "the last rank's");
-    EXPECT_EQ(Algorithms::read(text.str()), expected);
+    AlgorithmTable expected = next;
+    expected.set("later", "the last rank's");
+    EXPECT_EQ(AlgorithmTable::parse(text.str()), expected);
     EXPECT_EQ(said(), "");
   }
 }
 
 TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
-  Algorithms one;
-  one.keep("a problem", "its algorithm");
-  std::string damaged = one.text();
+  AlgorithmTable one;
+  one.set("a problem", "its algorithm");
+  std::string damaged = one.to_text();
   damaged[damaged.size() - 3] ^= 1;
   int lines = 0;
   for (const std::string& text : {damaged, std::string("{\"json\": true}\n"), std::string(),
-                                  one.text().substr(0, one.text().size() - 1)}) {
+                                  one.to_text().substr(0, one.to_text().size() - 1)}) {
     write(text);
-    Algorithms known;
+    AlgorithmTable known;
     AlgorithmFile file(world(), folder, known, log);
     EXPECT_EQ(known.size(), 0u);
     if (lead) {
@@ -136,10 +136,10 @@ TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
       EXPECT_EQ(std::count(log_text.begin(), log_text.end(), '\n'), lines) << log_text;
       EXPECT_NE(log_text.find(path()), std::string::npos) << log_text;
     }
-    known.keep("a problem", "found again");
+    known.set("a problem", "found again");
     file.update();
     world().barrier();
-    Algorithms next;
+    AlgorithmTable next;
     const AlgorithmFile right(world(), folder, next, log);
     ASSERT_NE(next.find("a problem"), nullptr);
     EXPECT_EQ(*next.find("a problem"), "found again");
@@ -147,9 +147,9 @@ TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
 }
 
 TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
-  Algorithms known;
+  AlgorithmTable known;
   AlgorithmFile file(world(), folder + "/missing", known, log);
-  known.keep("a problem", "its algorithm");
+  known.set("a problem", "its algorithm");
   EXPECT_NO_THROW(file.update());
   EXPECT_TRUE(!lead || said().find("looks for the fastest algorithms again") != std::string::npos)
       << said();

@@ -13,8 +13,8 @@ using kernels::StepMessage;
 using kernels::Tell;
 
 /// What this rank tells all others of a step, from the sums of its micro-batches.
-void tell(Context&, const Tell&);
+void pack_status(Context&, const Tell&);
 /// The sums of a whole step, from what the ranks that know a part have told.
-void join(Context&, const Join&);
+void reduce_status(Context&, const Join&);
 
 }  // namespace trireme::ops

@@ -12,7 +12,7 @@ namespace trireme::ops {
 /// problem's first use, and kept in a small file, so that another start takes the same one, without
 /// a trial and with the same bits. Both names are text without control characters, the problem's
 /// with the device and the library's version in it; by an algorithm's the library finds it again.
-class Algorithms {
+class AlgorithmTable {
  public:
   /// In the place of a library's algorithm: it has none for the problem, for which the program's
   /// own kernel is there.
@@ -23,26 +23,26 @@ class Algorithms {
 
   /// Of such a text as text() makes. Throws InputError, which names the line, where it is none or
   /// is damaged.
-  static Algorithms read(std::string_view text);
+  static AlgorithmTable parse(std::string_view text);
   /// A first line that names the format, then a line a problem, in the order of their names:
   /// checksum, problem, algorithm, with a tab between them.
-  std::string text() const;
+  std::string to_text() const;
 
   /// Null where none is known.
   const std::string* find(const std::string& problem) const;
   /// In the place of what was known of the problem.
-  void keep(const std::string& problem, const std::string& algorithm);
+  void set(const std::string& problem, const std::string& algorithm);
   /// What was known stays.
-  void add(const Algorithms& others);
+  void add_missing(const AlgorithmTable& others);
 
   /// The problems of which own_kernel is kept, in the order of their names.
-  std::vector<std::string> left_to_own_kernels() const;
+  std::vector<std::string> own_kernel_problems() const;
 
-  std::size_t size() const { return known_.size(); }
-  bool operator==(const Algorithms&) const = default;
+  std::size_t size() const { return entries_.size(); }
+  bool operator==(const AlgorithmTable&) const = default;
 
  private:
-  std::map<std::string, std::string> known_;
+  std::map<std::string, std::string> entries_;
 };
 
 }  // namespace trireme::ops

@@ -58,7 +58,7 @@ class Context {
   Counters& counters() { return counters_; }
   /// Those that the device library knows and finds. What a start before found is added before the
   /// first op.
-  Algorithms& algorithms() { return algorithms_; }
+  AlgorithmTable& algorithms() { return algorithms_; }
 
   void count(double flops, double bytes) {
     counters_.flops += flops;
@@ -78,7 +78,7 @@ class Context {
   DeviceKind target_;
   ContextOptions options_;
   Counters counters_;
-  Algorithms algorithms_;
+  AlgorithmTable algorithms_;
   std::unique_ptr<Backend> backend_;
 };
 
@@ -88,12 +88,12 @@ class Context {
 struct PreparedWeight {
   /// One prepared form: its bytes, the weight's version it was made from (0: never) and the
   /// library's number of the format.
-  struct Form {
+  struct Copy {
     Tensor bytes;
     std::uint64_t version = 0;
     std::uint32_t format = 0;
   };
-  Form forward, backward;  ///< of the forward and of the backward-data primitive
+  Copy forward, backward;  ///< of the forward and of the backward-data primitive
 };
 
 /// A weight as an op sees it: its values in compute precision and plain order, a number that

@@ -26,7 +26,7 @@ struct Convolution {
 };
 
 /// The batch norm behind a convolution, as far as its statistics depend on it.
-inline BatchNorm norm_behind(const Convolution& c) {
+inline BatchNorm batch_norm_after(const Convolution& c) {
   return {.rows = c.batch * c.out_height() * c.out_width(),
           .channels = c.out_channels,
           .dtype = c.dtype};

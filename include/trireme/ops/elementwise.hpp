@@ -16,7 +16,7 @@ void fill(Context&, const Tensor& y, float value);
 /// y = x, byte for byte.
 void copy(Context&, const Tensor& x, const Tensor& y);
 /// x and y (float32) change places, bit for bit.
-void exchange(Context&, const Tensor& x, const Tensor& y);
+void swap(Context&, const Tensor& x, const Tensor& y);
 /// y = or += scale * x, both float32.
 void scaled_copy(Context&, const Tensor& x, float scale, const Tensor& y, Write);
 

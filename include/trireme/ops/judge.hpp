@@ -20,7 +20,7 @@ using kernels::TrustedTensor;
 /// Sums by tensor of sums of rows: a list of places each.
 void sum_lists(Context&, const ListSums&);
 /// The judgement of a step and the learning rate of its update, ahead of the update.
-void judge(Context&, const Judge&);
+void decide_step(Context&, const Judge&);
 /// The trust ratios of an update that has been judged. Formulas: docs/contract section 7.
 void lars_trust(Context&, double coefficient, const Trust&);
 void lamb_trust(Context&, const Trust&);

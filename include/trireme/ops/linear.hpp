@@ -14,19 +14,21 @@ struct Linear {
   std::int64_t rows = 0, in = 0, out = 0;
   MatrixOrder order = MatrixOrder::out_in;
   DType dtype =
-      DType::float32;   ///< of x, weight and y and their gradients but for dw; sums are float32
-  bool wide = false;    ///< the result (y, or dx) is float32 whatever dtype is: a partial sum over
-                        ///< the tensor group
+      DType::float32;  ///< of x, weight and y and their gradients but for dw; sums are float32
+  bool float32_result = false;  ///< the result (y, or dx) is float32 whatever dtype is: a partial
+                                ///< sum over the tensor group
   bool float8 = false;  ///< of bfloat16: what is multiplied is rounded to float8, x and weight to
                         ///< e4m3, dy to e5m2, each by one scale for the tensor
   /// What the tensor cores take of float8. Products of other extents are in bfloat16, on every
   /// device.
-  static constexpr std::int64_t float8_unit = 16;
-  static constexpr bool float8_takes(std::int64_t extent) { return extent % float8_unit == 0; }
-  bool in_float8() const {
-    return float8 && float8_takes(rows) && float8_takes(in) && float8_takes(out);
+  static constexpr std::int64_t float8_multiple = 16;
+  static constexpr bool float8_supports(std::int64_t extent) {
+    return extent % float8_multiple == 0;
   }
-  DType result_dtype() const { return wide ? DType::float32 : dtype; }
+  bool in_float8() const {
+    return float8 && float8_supports(rows) && float8_supports(in) && float8_supports(out);
+  }
+  DType result_dtype() const { return float32_result ? DType::float32 : dtype; }
   double flops() const { return 2.0 * rows * in * out; }
   bool operator==(const Linear&) const = default;
 };

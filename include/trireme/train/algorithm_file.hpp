@@ -19,7 +19,7 @@ class AlgorithmFile {
   /// To `known`, a rank's own, is added what the starts before found; nothing where there is no
   /// such file, and, said in one line of the log, where it cannot be read. Collective.
   AlgorithmFile(const comm::Communicator& world, const std::string& run_folder,
-                ops::Algorithms& known, Log& log);
+                ops::AlgorithmTable& known, Log& log);
 
   /// Writes the file anew with what all ranks know, where any of them has found something since the
   /// last time; where they found different algorithms, the lowest rank's. That it cannot be written
@@ -27,12 +27,12 @@ class AlgorithmFile {
   void update();
 
  private:
-  void tell(const ops::Algorithms& known);
+  void tell(const ops::AlgorithmTable& known);
 
   comm::Communicator world_;
   std::string path_;
-  ops::Algorithms& known_;
-  ops::Algorithms seen_;        ///< what this rank knew the last time
+  ops::AlgorithmTable& known_;
+  ops::AlgorithmTable seen_;    ///< what this rank knew the last time
   std::set<std::string> told_;  ///< rank 0: left to own kernels
   Log& log_;
 };

@@ -27,14 +27,14 @@ float score_scale(const Attention& a) { return 1.0f / std::sqrt(static_cast<floa
 
 /// Takes pieces, each aligned to a cache line, from a thread's part of the workspace; from none it
 /// counts bytes.
-class Cutter {
+class ScratchAllocator {
  public:
-  explicit Cutter(std::byte* memory) : memory_(memory) {}
+  explicit ScratchAllocator(std::byte* memory) : memory_(memory) {}
   template <class E>
-  E* take(std::int64_t count) {
-    E* const piece = memory_ == nullptr ? nullptr : reinterpret_cast<E*>(memory_ + bytes_);
+  E* allocate(std::int64_t count) {
+    E* const array = memory_ == nullptr ? nullptr : reinterpret_cast<E*>(memory_ + bytes_);
     bytes_ += (count * static_cast<std::int64_t>(sizeof(E)) + 63) / 64 * 64;
-    return piece;
+    return array;
   }
   std::int64_t bytes() const { return bytes_; }
 
@@ -63,9 +63,9 @@ RowsView<T> head_rows(const Attention& a, T* data, std::int64_t width, std::int6
 }
 
 /// The parts of qkv by their first column.
-struct Columns {
+struct ColumnOffsets {
   std::int64_t q, k, v;
-  Columns(const Attention& a, std::int64_t head) {
+  ColumnOffsets(const Attention& a, std::int64_t head) {
     const std::int64_t kv_head = head / (a.heads / a.kv_heads);
     q = head * a.head_width;
     k = (a.heads + kv_head) * a.head_width;
@@ -86,12 +86,12 @@ void for_each_strip(bool diagonal, int keys, const Visit& visit) {
 template <class Products>
 int key_end(bool diagonal, int keys, int q) {
   if (!diagonal) return tile;
-  const int step = Products::strip_keys, seen = std::min(keys, q + lanes);
-  return (seen + step - 1) / step * step;
+  const int step = Products::strip_keys, visible_end = std::min(keys, q + lanes);
+  return (visible_end + step - 1) / step * step;
 }
 
 /// Lane i is i.
-IntVector lane_numbers() {
+IntVector lane_indices() {
   IntVector numbers{};
   for (int i = 0; i < lanes; ++i) numbers[i] = i;
   return numbers;
@@ -100,7 +100,7 @@ IntVector lane_numbers() {
 /// visible, with `hidden` where key k stands behind query q + lane on the diagonal.
 Vector masked(Vector visible, bool diagonal, int k, int q, Vector hidden) {
   if (!diagonal || k <= q) return visible;
-  return lane_numbers() >= k - q ? visible : hidden;
+  return lane_indices() >= k - q ? visible : hidden;
 }
 
 bool all_ones(Vector v) {
@@ -129,14 +129,14 @@ void write_transposed(const float* x, int padded, float factor, const RowsView<T
 }
 
 /// Dropout's factors of a pair of tiles, where there is dropout.
-struct Dropout {
+struct TileDropout {
   std::uint32_t* words = nullptr;
   float* keep = nullptr;
 
-  Dropout(const Attention& a, Cutter& cutter) {
+  TileDropout(const Attention& a, ScratchAllocator& allocator) {
     if (a.dropout <= 0) return;
-    words = cutter.take<std::uint32_t>(DropoutTile::word_elements);
-    keep = cutter.take<float>(tile * tile);
+    words = allocator.allocate<std::uint32_t>(DropoutTile::word_elements);
+    keep = allocator.allocate<float>(tile * tile);
   }
   void draw(const Attention& a, std::int64_t sequence, std::int64_t head, std::int64_t q,
             std::int64_t k) const {
@@ -151,11 +151,11 @@ struct Dropout {
 
 /// Where the scores' own memory is not the operand's form, the operand has memory of its own.
 template <class Element>
-Element* score_operand(Cutter& cutter, float* scores) {
+Element* score_operand(ScratchAllocator& allocator, float* scores) {
   if constexpr (std::is_same_v<Element, float>) {
     return scores;
   } else {
-    return cutter.take<Element>(tile * tile);
+    return allocator.allocate<Element>(tile * tile);
   }
 }
 
@@ -165,29 +165,30 @@ struct ForwardScratch {
   using Element = typename Products::Element;
   struct Queries {
     Element* q_transposed;
-    float *out_transposed, *largest, *sum;
+    float *out_transposed, *maximum, *sum;
   };
   Queries queries[block_tiles];
   Element *k, *v_transposed, *operand;
   float* scores;  ///< S^T
   Element* probabilities;
   float* rows;  ///< [tile, width]
-  Dropout dropout;
+  TileDropout dropout;
   std::int64_t bytes = 0;
 
-  ForwardScratch(const Attention& a, Cutter cutter) : dropout(a, cutter) {
+  ForwardScratch(const Attention& a, ScratchAllocator allocator) : dropout(a, allocator) {
     const int width = padded_width<Products>(a);
     for (Queries& one : queries) {
-      one.q_transposed = cutter.take<Element>(width * tile);
-      one.out_transposed = cutter.take<float>(width * tile);
-      one.largest = cutter.take<float>(tile);
-      one.sum = cutter.take<float>(tile);
+      one.q_transposed = allocator.allocate<Element>(width * tile);
+      one.out_transposed = allocator.allocate<float>(width * tile);
+      one.maximum = allocator.allocate<float>(tile);
+      one.sum = allocator.allocate<float>(tile);
     }
-    for (Element** one : {&k, &v_transposed, &operand}) *one = cutter.take<Element>(tile * width);
-    scores = cutter.take<float>(tile * tile);
-    probabilities = score_operand<Element>(cutter, scores);
-    rows = cutter.take<float>(tile * width);
-    bytes = cutter.bytes();
+    for (Element** one : {&k, &v_transposed, &operand})
+      *one = allocator.allocate<Element>(tile * width);
+    scores = allocator.allocate<float>(tile * tile);
+    probabilities = score_operand<Element>(allocator, scores);
+    rows = allocator.allocate<float>(tile * width);
+    bytes = allocator.bytes();
   }
 };
 
@@ -202,11 +203,11 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
   for (int q = 0; q < tile; q += lanes) {
     const int end = key_end<Products>(diagonal, keys, q);
     const float* s = scratch.scores + q;
-    const Vector before = load(queries.largest + q);
-    Vector largest = before;
+    const Vector old_maximum = load(queries.maximum + q);
+    Vector maximum = old_maximum;
     for (int k = 0; k < end; ++k)
-      largest = larger(masked(load(s + k * tile), diagonal, k, q, hidden), largest);
-    const Vector shrink = exp2_of((before - largest) * scale), offset = largest * scale;
+      maximum = elementwise_max(masked(load(s + k * tile), diagonal, k, q, hidden), maximum);
+    const Vector rescale = exp2_of((old_maximum - maximum) * scale), offset = maximum * scale;
     Vector sums[2] = {};
     for (int k = 0; k < end; k += 2) {
       Vector p[2];
@@ -218,12 +219,12 @@ void softmax_step(const Attention& a, const ForwardScratch<Products>& scratch,
       }
       Products::put_right(scratch.probabilities, k, q, p[0], p[1]);
     }
-    store(queries.largest + q, largest);
-    store(queries.sum + q, load(queries.sum + q) * shrink + (sums[0] + sums[1]));
-    if (all_ones(shrink)) continue;
+    store(queries.maximum + q, maximum);
+    store(queries.sum + q, load(queries.sum + q) * rescale + (sums[0] + sums[1]));
+    if (all_ones(rescale)) continue;
     for (int i = 0; i < width; ++i)
       store(queries.out_transposed + i * tile + q,
-            load(queries.out_transposed + i * tile + q) * shrink);
+            load(queries.out_transposed + i * tile + q) * rescale);
   }
 }
 
@@ -233,7 +234,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
                    std::int64_t head, std::int64_t first_tile,
                    const ForwardScratch<Products>& scratch) {
   const int width = padded_width<Products>(a);
-  const Columns columns(a, head);
+  const ColumnOffsets columns(a, head);
   const std::int64_t end_tile = std::min(first_tile + block_tiles, tiles_of(a));
   const auto rows = [&](std::int64_t column, std::int64_t number) {
     return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile);
@@ -243,7 +244,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
     Products::load_right_transposed(rows(columns.q, i), width, queries.q_transposed,
                                     scratch.operand);
     std::fill_n(queries.out_transposed, width * tile, 0.0f);
-    std::fill_n(queries.largest, tile, -std::numeric_limits<float>::infinity());
+    std::fill_n(queries.maximum, tile, -std::numeric_limits<float>::infinity());
     std::fill_n(queries.sum, tile, 0.0f);
   }
   for (std::int64_t j = 0; j < end_tile; ++j) {
@@ -273,7 +274,7 @@ void forward_block(const Attention& a, const AttentionForward<T>& t, std::int64_
     const auto out = head_rows(a, t.out, a.out_width(), columns.q, sequence, i * tile);
     float* const log_sum = t.log_sum + (sequence * a.heads + head) * a.context + i * tile;
     for (int q = 0; q < out.count; ++q)
-      log_sum[q] = queries.largest[q] * scale + std::log(queries.sum[q]);
+      log_sum[q] = queries.maximum[q] * scale + std::log(queries.sum[q]);
     for (int q = 0; q < tile; q += lanes) {
       const Vector inverse = 1.0f / load(queries.sum + q);
       for (int c = 0; c < width; ++c)
@@ -298,29 +299,29 @@ struct BackwardScratch {
   Element *probabilities, *dscores_left, *dscores_right;
   float *dk, *dv;  ///< [tiles of keys, tile, width], of one key/value head
   float* rows;     ///< [tile, width]
-  Dropout dropout;
+  TileDropout dropout;
   std::int64_t bytes = 0;
 
-  BackwardScratch(const Attention& a, Cutter cutter) : dropout(a, cutter) {
+  BackwardScratch(const Attention& a, ScratchAllocator allocator) : dropout(a, allocator) {
     const int width = padded_width<Products>(a);
     for (Queries& one : queries) {
       for (Element** two : {&one.q, &one.q_transposed, &one.dout, &one.dout_transposed})
-        *two = cutter.take<Element>(width * tile);
-      one.dq_transposed = cutter.take<float>(width * tile);
-      one.log_sum = cutter.take<float>(tile);
-      one.delta = cutter.take<float>(tile);
+        *two = allocator.allocate<Element>(width * tile);
+      one.dq_transposed = allocator.allocate<float>(width * tile);
+      one.log_sum = allocator.allocate<float>(tile);
+      one.delta = allocator.allocate<float>(tile);
     }
     for (Element** one : {&k, &k_transposed, &v, &operand})
-      *one = cutter.take<Element>(tile * width);
-    scores = cutter.take<float>(tile * tile);
-    dscores = cutter.take<float>(tile * tile);
-    probabilities = score_operand<Element>(cutter, scores);
-    dscores_left = score_operand<Element>(cutter, dscores);
-    dscores_right = score_operand<Element>(cutter, dscores);
-    dk = cutter.take<float>(tiles_of(a) * tile * width);
-    dv = cutter.take<float>(tiles_of(a) * tile * width);
-    rows = cutter.take<float>(tile * width);
-    bytes = cutter.bytes();
+      *one = allocator.allocate<Element>(tile * width);
+    scores = allocator.allocate<float>(tile * tile);
+    dscores = allocator.allocate<float>(tile * tile);
+    probabilities = score_operand<Element>(allocator, scores);
+    dscores_left = score_operand<Element>(allocator, dscores);
+    dscores_right = score_operand<Element>(allocator, dscores);
+    dk = allocator.allocate<float>(tiles_of(a) * tile * width);
+    dv = allocator.allocate<float>(tiles_of(a) * tile * width);
+    rows = allocator.allocate<float>(tile * width);
+    bytes = allocator.bytes();
   }
 };
 
@@ -357,7 +358,7 @@ void softmax_gradient_step(const Attention& a, const BackwardScratch<Products>& 
 
 /// delta = row sums of out * dout (Dao et al. 2022, eq. 4): what softmax's gradient takes off.
 template <class T>
-void row_products(const RowsView<T>& out, const RowsView<T>& dout, float* delta) {
+void row_dot_products(const RowsView<T>& out, const RowsView<T>& dout, float* delta) {
   std::fill_n(delta, tile, 0.0f);
   for (int r = 0; r < out.count; ++r) {
     float sum = 0;
@@ -374,7 +375,7 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
                     std::int64_t head, std::int64_t first_tile,
                     const BackwardScratch<Products>& scratch) {
   const int width = padded_width<Products>(a);
-  const Columns columns(a, head);
+  const ColumnOffsets columns(a, head);
   const std::int64_t end_tile = std::min(first_tile + block_tiles, tiles_of(a));
   const auto rows = [&](std::int64_t column, std::int64_t number) {
     return head_rows(a, t.qkv, a.qkv_width(), column, sequence, number * tile);
@@ -387,8 +388,8 @@ void backward_block(const Attention& a, const AttentionBackward<T>& t, std::int6
     Products::load_right_transposed(q, width, queries.q_transposed, scratch.operand);
     Products::load_right(dout, width, queries.dout);
     Products::load_right_transposed(dout, width, queries.dout_transposed, scratch.operand);
-    row_products(head_rows(a, t.out, a.out_width(), columns.q, sequence, i * tile), dout,
-                 queries.delta);
+    row_dot_products(head_rows(a, t.out, a.out_width(), columns.q, sequence, i * tile), dout,
+                     queries.delta);
     std::fill_n(queries.log_sum, tile, 0.0f);
     std::copy_n(t.log_sum + (sequence * a.heads + head) * a.context + i * tile, q.count,
                 queries.log_sum);
@@ -439,7 +440,7 @@ void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::in
     for (std::int64_t i = 0; i < tiles; i += block_tiles)
       backward_block(a, t, sequence, head, i, scratch);
   }
-  const Columns columns(a, first_head);
+  const ColumnOffsets columns(a, first_head);
   for (std::int64_t j = 0; j < tiles; ++j) {
     const auto rows = [&](std::int64_t column) {
       return head_rows(a, t.dqkv, a.qkv_width(), column, sequence, j * tile);
@@ -451,7 +452,7 @@ void backward_kv_head(const Attention& a, const AttentionBackward<T>& t, std::in
 
 template <class Scratch>
 std::int64_t scratch_bytes(const Attention& a) {
-  return Scratch(a, Cutter(nullptr)).bytes;
+  return Scratch(a, ScratchAllocator(nullptr)).bytes;
 }
 
 /// task(scratch, i) for i in [0, tasks), each by some thread with a scratch of its own.
@@ -460,9 +461,9 @@ void for_each_task(const Attention& a, std::int64_t tasks, void* workspace, cons
   const std::int64_t bytes = scratch_bytes<Scratch>(a);
 #pragma omp parallel num_threads(omp_get_max_threads())
   {
-    [[maybe_unused]] const typename Products::Session session;
+    [[maybe_unused]] const typename Products::ThreadSetup setup;
     const Scratch scratch(
-        a, Cutter(static_cast<std::byte*>(workspace) + omp_get_thread_num() * bytes));
+        a, ScratchAllocator(static_cast<std::byte*>(workspace) + omp_get_thread_num() * bytes));
 #pragma omp for schedule(dynamic)
     for (std::int64_t i = 0; i < tasks; ++i) task(scratch, i);
   }
@@ -489,19 +490,19 @@ void backward(const Attention& a, const AttentionBackward<T>& t, void* workspace
       });
 }
 
-#if defined(TRIREME_HAVE_TILE_UNIT)
-using NarrowProducts = TileProducts;
-bool narrow_products() { return TileProducts::available(); }
+#if defined(TRIREME_HAVE_AMX)
+using Bfloat16Products = AmxProducts;
+bool has_bfloat16_products() { return AmxProducts::available(); }
 #else
-using NarrowProducts = FloatProducts;
-bool narrow_products() { return false; }
+using Bfloat16Products = FloatProducts;
+bool has_bfloat16_products() { return false; }
 #endif
 
 /// Of all threads, whichever products they take: a plan made on another machine holds.
 template <template <class> class Scratch>
 std::int64_t workspace_bytes(const Attention& a) {
   return omp_get_max_threads() * std::max(scratch_bytes<Scratch<FloatProducts>>(a),
-                                          scratch_bytes<Scratch<NarrowProducts>>(a));
+                                          scratch_bytes<Scratch<Bfloat16Products>>(a));
 }
 
 }  // namespace
@@ -519,8 +520,8 @@ void attention_forward(const Attention& a, const AttentionForward<float>& t, voi
 }
 template <>
 void attention_forward(const Attention& a, const AttentionForward<BFloat16>& t, void* workspace) {
-  narrow_products() ? forward<NarrowProducts>(a, t, workspace)
-                    : forward<FloatProducts>(a, t, workspace);
+  has_bfloat16_products() ? forward<Bfloat16Products>(a, t, workspace)
+                          : forward<FloatProducts>(a, t, workspace);
 }
 
 template <>
@@ -534,8 +535,8 @@ void attention_backward(const Attention& a, const AttentionBackward<float>& t, v
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<BFloat16>& t, void* workspace) {
-  narrow_products() ? backward<NarrowProducts>(a, t, workspace)
-                    : backward<FloatProducts>(a, t, workspace);
+  has_bfloat16_products() ? backward<Bfloat16Products>(a, t, workspace)
+                          : backward<FloatProducts>(a, t, workspace);
 }
 template <>
 void attention_backward(const Attention& a, const AttentionBackward<Float16>& t, void* workspace) {

@@ -52,7 +52,8 @@ class DropoutTile {
     LongVector c0 = counter, c1 = counter >> 32, c2{}, c3{};
     std::uint32_t k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
     for (int round = 0; round < 10; ++round) {
-      const LongVector p0 = multiply_lower(c0, 0xD2511F53u), p1 = multiply_lower(c2, 0xCD9E8D57u);
+      const LongVector p0 = multiply_low_halves(c0, 0xD2511F53u),
+                       p1 = multiply_low_halves(c2, 0xCD9E8D57u);
       c0 = (p1 >> 32) ^ c1 ^ k0;
       c2 = (p0 >> 32) ^ c3 ^ k1;
       c1 = p1;

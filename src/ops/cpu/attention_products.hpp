@@ -58,13 +58,13 @@ inline void multiply_block(LeftMatrix a, const float* b, std::int64_t b_stride, 
 template <int vectors, bool add>
 inline void multiply_panel(LeftMatrix a, const float* b, std::int64_t b_stride, float* c,
                            std::int64_t c_stride, int rows, int depth) {
-  constexpr int sums = vector_bytes == 32 ? 8 : 24, most = sums / vectors;
+  constexpr int sums = vector_bytes == 32 ? 8 : 24, max_rows = sums / vectors;
   const auto blocks = [&]<int count>(std::integral_constant<int, count>) {
     for (; rows >= count; rows -= count, a.data += count * a.row_stride, c += count * c_stride) {
       multiply_block<count, vectors, add>(a, b, b_stride, c, c_stride, depth);
     }
   };
-  blocks(std::integral_constant<int, most>());
+  blocks(std::integral_constant<int, max_rows>());
   blocks(std::integral_constant<int, 4>());
   blocks(std::integral_constant<int, 1>());
 }
@@ -157,7 +157,7 @@ void transpose(const E* x, int rows, int columns, E* to) {
 /// Operands are kept as float32, whatever the tensors are.
 struct FloatProducts {
   using Element = float;
-  struct Session {};                     ///< what a thread opens before its first product
+  struct ThreadSetup {};                 ///< what a thread opens before its first product
   static constexpr int width_step = 16;  ///< a head's width is padded to a multiple of it
   static constexpr int strip_keys = 16;  ///< height of a step of the diagonal's stair
 

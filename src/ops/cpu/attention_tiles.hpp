@@ -7,7 +7,7 @@
 #include "attention_products.hpp"
 
 #if defined(__AMX_BF16__) && defined(__AVX512BF16__) && defined(__linux__)
-#define TRIREME_HAVE_TILE_UNIT 1
+#define TRIREME_HAVE_AMX 1
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -60,7 +60,7 @@ inline void multiply_tiles(const BFloat16* a, std::int64_t a_stride, const BFloa
 }
 
 /// As FloatProducts; tensors are bfloat16.
-struct TileProducts {
+struct AmxProducts {
   using Element = BFloat16;
   static constexpr int width_step = 32, strip_keys = 32;
   static constexpr int pair_row = 2 * tile;  ///< elements of a pair of rows of scores
@@ -79,8 +79,8 @@ struct TileProducts {
   }
 
   /// A thread's use of the unit: all registers 16 rows of 64 bytes.
-  struct Session {
-    Session() {
+  struct ThreadSetup {
+    ThreadSetup() {
       struct alignas(64) {
         std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
         std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
@@ -90,14 +90,14 @@ struct TileProducts {
       asm volatile("" ::"m"(configuration) : "memory");
       _tile_loadconfig(&configuration);
     }
-    ~Session() { _tile_release(); }
-    Session(const Session&) = delete;
-    Session& operator=(const Session&) = delete;
+    ~ThreadSetup() { _tile_release(); }
+    ThreadSetup(const ThreadSetup&) = delete;
+    ThreadSetup& operator=(const ThreadSetup&) = delete;
   };
 
   static void load_left(const RowsView<const BFloat16>& rows, int width, Element* to) {
     for (int r = 0; r < tile; ++r, to += width) {
-      for (int i = 0; i < width; i += 16) store(to + i, sixteen(rows, r, i));
+      for (int i = 0; i < width; i += 16) store(to + i, load_16(rows, r, i));
     }
   }
   /// [width, tile].
@@ -111,9 +111,9 @@ struct TileProducts {
     for (int r = 0; r < tile; r += 2, to += 2 * width) {
       for (int i = 0; i < width; i += 16) {
         NarrowVector both;
-        store(&both, sixteen(rows, r, i));
-        store(reinterpret_cast<std::byte*>(&both) + 32, sixteen(rows, r + 1, i));
-        store(to + 2 * i, in_pairs(both));
+        store(&both, load_16(rows, r, i));
+        store(reinterpret_cast<std::byte*>(&both) + 32, load_16(rows, r + 1, i));
+        store(to + 2 * i, interleave(both));
       }
     }
   }
@@ -125,13 +125,13 @@ struct TileProducts {
   }
 
   static void put_right(Element* right, int k, int q, Vector even, Vector odd) {
-    put_right(right, k, q, narrow(even, odd));
+    put_right(right, k, q, to_bfloat16(even, odd));
   }
   static void put_left(Element* left, int k, int q, Vector even, Vector odd) {
-    put_left(left, k, q, narrow(even, odd));
+    put_left(left, k, q, to_bfloat16(even, odd));
   }
   static void put_both(Element* left, Element* right, int k, int q, Vector even, Vector odd) {
-    const NarrowVector both = narrow(even, odd);
+    const NarrowVector both = to_bfloat16(even, odd);
     put_left(left, k, q, both);
     put_right(right, k, q, both);
   }
@@ -160,7 +160,7 @@ struct TileProducts {
   using NarrowVector = std::uint16_t __attribute__((vector_size(64)));
 
   /// Elements [i, i + 16) of row r, zero beyond the rows and their width.
-  static HalfVector sixteen(const RowsView<const BFloat16>& rows, int r, int i) {
+  static HalfVector load_16(const RowsView<const BFloat16>& rows, int r, int i) {
     HalfVector v{};
     const int valid = r < rows.count ? rows.width - i : 0;
     const BFloat16* const from = rows.data + r * rows.stride + i;
@@ -169,17 +169,17 @@ struct TileProducts {
     return v;
   }
   /// Sixteen of `even`, then sixteen of `odd`.
-  static NarrowVector narrow(Vector even, Vector odd) {
+  static NarrowVector to_bfloat16(Vector even, Vector odd) {
     return reinterpret_cast<NarrowVector>(
         _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(odd), reinterpret_cast<__m512>(even)));
   }
   /// The two halves' elements in turn.
-  static NarrowVector in_pairs(NarrowVector v) {
+  static NarrowVector interleave(NarrowVector v) {
     return __builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8,
                                    24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
   }
   static void put_right(Element* right, int k, int q, NarrowVector both) {
-    store(right + k / 2 * pair_row + 2 * q, in_pairs(both));
+    store(right + k / 2 * pair_row + 2 * q, interleave(both));
   }
   static void put_left(Element* left, int k, int q, NarrowVector both) {
     std::memcpy(left + k * tile + q, &both, 32);

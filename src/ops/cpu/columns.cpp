@@ -26,20 +26,22 @@ bool has_amx() {
 // and one thread, batch 32:
 //   128 -> 128 3x3   10x10   10.9 /  6.1     1024 -> 2048 1x1/2 14x14  212 / 29.5
 //   128 -> 128 3x3   12x12   12.9 / 14.1      256 -> 1024 1x1   14x14   31 / 13.4
-bool gradient_by_columns(const Convolution& c) {
+bool prefers_im2col_gradient(const Convolution& c) {
   return c.dtype == DType::bfloat16 && (c.kernel == 1 || c.out_width() <= 10) && has_amx();
 }
 
-Linear layer_of_columns(const Convolution& c) {
+Linear im2col_layer(const Convolution& c) {
   return {.rows = c.batch * c.out_height() * c.out_width(),
           .in = c.kernel * c.kernel * c.in_channels,
           .out = c.out_channels,
           .dtype = c.dtype};
 }
 
-bool are_columns(const Convolution& c) { return c.kernel == 1 && c.stride == 1 && c.padding == 0; }
+bool is_im2col_layout(const Convolution& c) {
+  return c.kernel == 1 && c.stride == 1 && c.padding == 0;
+}
 
-void take_columns(const Convolution& c, const Tensor& x, const Tensor& columns) {
+void im2col(const Convolution& c, const Tensor& x, const Tensor& columns) {
   const std::int64_t pixel = c.in_channels * size_of(c.dtype), row = c.kernel * c.kernel * pixel;
   const std::int64_t out_height = c.out_height(), out_width = c.out_width(),
                      rows = c.batch * out_height * out_width;

@@ -11,12 +11,12 @@ namespace trireme::ops::cpu {
 
 /// Whether that is faster than the library's own way to the weight's gradient: depends on the
 /// processor and the shape alone.
-bool gradient_by_columns(const Convolution& convolution);
+bool prefers_im2col_gradient(const Convolution& convolution);
 /// The layer whose input the columns are.
-Linear layer_of_columns(const Convolution& convolution);
+Linear im2col_layer(const Convolution& convolution);
 /// Whether x lies as the columns do: nothing is to be copied.
-bool are_columns(const Convolution& convolution);
+bool is_im2col_layout(const Convolution& convolution);
 /// columns (=) those of x; both in c.dtype.
-void take_columns(const Convolution& convolution, const Tensor& x, const Tensor& columns);
+void im2col(const Convolution& convolution, const Tensor& x, const Tensor& columns);
 
 }  // namespace trireme::ops::cpu

@@ -60,12 +60,12 @@ struct Description {
 //   backward  512 -> 512 3x3 4x4     710 / 1174 (1104)   454 / 395 (550)
 //   backward  256 -> 256 3x3 7x7     903 / 770 (752)     524 / 481 (457)
 //   backward  128 -> 256 1x1/2 14x14 222 / 591 (698)     141 / 258 (355)
-bool direct_forward(const Convolution& c) {
+bool prefers_direct_forward(const Convolution& c) {
   const std::int64_t few_pixels = c.dtype == DType::bfloat16 ? 49 : 16;
   return (c.kernel == 1 && c.stride > 1) || c.out_height() * c.out_width() <= few_pixels;
 }
 
-bool direct_backward_data(const Convolution& c) {
+bool prefers_direct_backward_data(const Convolution& c) {
   return (c.kernel == 1 && c.stride > 1) ||
          (c.dtype == DType::bfloat16 && c.height * c.width <= 16);
 }
@@ -77,7 +77,7 @@ bool is_direct(const PrimitiveDesc& desc) {
 
 // The first implementation of the wanted kind, else the library's own first choice.
 template <class Make>
-auto choose(const Make& make, bool direct) {
+auto choose_implementation(const Make& make, bool direct) {
   auto desc = make();
   if (!direct) return desc;
   for (bool more = true; more; more = desc.next_impl()) {
@@ -92,13 +92,13 @@ std::int64_t scratchpad_bytes(const dnnl::primitive_desc_base& desc) {
 
 }  // namespace
 
-Product& convolution_forward(Library& library, const Convolution& given) {
-  const Convolution convolution = multiplied(given);
+Product& convolution_forward(Library& library, const Convolution& requested) {
+  const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_forward, convolution), [&](Library& lib) {
         const Description d(convolution);
-        const auto desc =
-            choose([&] { return d.forward(lib.engine()); }, direct_forward(convolution));
+        const auto desc = choose_implementation([&] { return d.forward(lib.engine()); },
+                                                prefers_direct_forward(convolution));
         return Product{Primitive(lib.engine(), dnnl::convolution_forward(desc),
                                  {{DNNL_ARG_SRC, desc.src_desc()},
                                   {DNNL_ARG_WEIGHTS, desc.weights_desc()},
@@ -112,8 +112,8 @@ Product& convolution_forward(Library& library, const Convolution& given) {
       });
 }
 
-Product& convolution_backward_data(Library& library, const Convolution& given) {
-  const Convolution convolution = multiplied(given);
+Product& convolution_backward_data(Library& library, const Convolution& requested) {
+  const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_backward_data, convolution), [&](Library& lib) {
         const Description d(convolution);
@@ -123,7 +123,7 @@ Product& convolution_backward_data(Library& library, const Convolution& given) {
               lib.engine(), dnnl::algorithm::convolution_direct, d.source, d.any_weight,
               d.destination, d.stride, d.padding, d.padding, hint, d.attributes);
         };
-        const auto desc = choose(make, direct_backward_data(convolution));
+        const auto desc = choose_implementation(make, prefers_direct_backward_data(convolution));
         return Product{Primitive(lib.engine(), dnnl::convolution_backward_data(desc),
                                  {{DNNL_ARG_DIFF_DST, desc.diff_dst_desc()},
                                   {DNNL_ARG_WEIGHTS, desc.weights_desc()},
@@ -137,8 +137,8 @@ Product& convolution_backward_data(Library& library, const Convolution& given) {
       });
 }
 
-Product& convolution_backward_weight(Library& library, const Convolution& given) {
-  const Convolution convolution = multiplied(given);
+Product& convolution_backward_weight(Library& library, const Convolution& requested) {
+  const Convolution convolution = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::convolution_backward_weight, convolution), [&](Library& lib) {
         const Description d(convolution);

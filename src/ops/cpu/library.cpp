@@ -21,24 +21,26 @@ std::string Library::describe(const Problem& problem, const char* reason) {
                          : "");
 }
 
-std::uint32_t Library::number_of(const Forms& forms) {
-  const auto found = std::find(formats_.begin(), formats_.end(), forms);
+std::uint32_t Library::format_number(const FormatPair& formats) {
+  const auto found = std::find(formats_.begin(), formats_.end(), formats);
   const auto index = found - formats_.begin();
-  if (found == formats_.end()) formats_.push_back(forms);
+  if (found == formats_.end()) formats_.push_back(formats);
   return static_cast<std::uint32_t>(index) + 1;
 }
 
-Operand Library::input(const Forms& forms) {
-  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms), {}};
-  if (forms.plain != forms.library)
-    operand.convert = make_reorder(engine_, forms.plain, forms.library, false);
+Operand Library::input(const FormatPair& formats) {
+  Operand operand{
+      static_cast<std::int64_t>(formats.library.get_size()), format_number(formats), {}};
+  if (formats.plain != formats.library)
+    operand.convert = make_reorder(engine_, formats.plain, formats.library, false);
   return operand;
 }
 
-Operand Library::output(const Forms& forms) {
-  Operand operand{static_cast<std::int64_t>(forms.library.get_size()), number_of(forms), {}};
-  if (forms.plain != forms.library)
-    operand.convert = make_reorder(engine_, forms.library, forms.plain, false);
+Operand Library::output(const FormatPair& formats) {
+  Operand operand{
+      static_cast<std::int64_t>(formats.library.get_size()), format_number(formats), {}};
+  if (formats.plain != formats.library)
+    operand.convert = make_reorder(engine_, formats.library, formats.plain, false);
   return operand;
 }
 
@@ -49,84 +51,87 @@ Library& library_of(Context& context) {
 
 namespace {
 
-Tensor take_bytes(Arena& arena, std::int64_t bytes) {
+Tensor allocate_bytes(Arena& arena, std::int64_t bytes) {
   return arena.allocate(DType::uint8, {bytes});
 }
 
-bool is_multiplied(const Tensor& tensor) { return multiplied_type(tensor.dtype) == tensor.dtype; }
+bool has_arithmetic_type(const Tensor& tensor) {
+  return arithmetic_type(tensor.dtype) == tensor.dtype;
+}
 
 /// In the type that the library multiplies, in the workspace where it is another.
-Tensor widened(Context& context, const Tensor& tensor) {
-  if (is_multiplied(tensor)) return tensor;
-  const Tensor wide = context.workspace().allocate(multiplied_type(tensor.dtype), tensor.shape);
+Tensor to_arithmetic_type(Context& context, const Tensor& tensor) {
+  if (has_arithmetic_type(tensor)) return tensor;
+  const Tensor wide = context.workspace().allocate(arithmetic_type(tensor.dtype), tensor.shape);
   if (!context.meta())
     kernels::cast(context.stream(), tensor.elements(), tensor.as<Float16>(), wide.as<float>());
   return wide;
 }
 
 // Where the primitive reads `tensor`: where it lies, or converted in the workspace.
-void* readable(Context& context, const Operand& operand, const Tensor& given) {
-  const Tensor tensor = widened(context, given);
+void* library_data(Context& context, const Operand& operand, const Tensor& plain_operand) {
+  const Tensor tensor = to_arithmetic_type(context, plain_operand);
   if (!operand.convert) return tensor.data;
-  const Tensor form = take_bytes(context.workspace(), operand.bytes);
+  const Tensor copy = allocate_bytes(context.workspace(), operand.bytes);
   if (!context.meta())
-    operand.convert->run(context.stream(), library_of(context).stream(), {tensor.data, form.data});
-  return form.data;
+    operand.convert->run(context.stream(), library_of(context).stream(), {tensor.data, copy.data});
+  return copy.data;
 }
 
 }  // namespace
 
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight,
-                       PreparedWeight::Form PreparedWeight::* place) {
+                       PreparedWeight::Copy PreparedWeight::* direction) {
   TRIREME_EXPECT(weight.version > 0);
-  if (!operand.convert && is_multiplied(weight.value)) return weight.value;
+  if (!operand.convert && has_arithmetic_type(weight.value)) return weight.value;
   if (weight.prepared != nullptr) {
-    for (const PreparedWeight::Form* form :
+    for (const PreparedWeight::Copy* copy :
          {&weight.prepared->forward, &weight.prepared->backward}) {
-      if (form->version == weight.version && form->format == operand.format) return form->bytes;
+      if (copy->version == weight.version && copy->format == operand.format) return copy->bytes;
     }
   }
-  PreparedWeight::Form temporary;
-  PreparedWeight::Form& form = weight.prepared != nullptr ? weight.prepared->*place : temporary;
-  if (!form.bytes.defined() ||
-      form.bytes.bytes() < operand.bytes) {  // another batch size may want another, larger format
-    form.bytes = take_bytes(weight.prepared != nullptr ? context.library() : context.workspace(),
-                            operand.bytes);
+  PreparedWeight::Copy temporary;
+  PreparedWeight::Copy& copy = weight.prepared != nullptr ? weight.prepared->*direction : temporary;
+  if (!copy.bytes.defined() ||
+      copy.bytes.bytes() < operand.bytes) {  // another batch size may want another, larger format
+    copy.bytes = allocate_bytes(
+        weight.prepared != nullptr ? context.library() : context.workspace(), operand.bytes);
   }
   const ArenaScope scope(context.workspace());
-  const Tensor plain = widened(context, weight.value);
+  const Tensor plain = to_arithmetic_type(context, weight.value);
   if (!context.meta()) {
     if (operand.convert) {
       operand.convert->run(context.stream(), library_of(context).stream(),
-                           {plain.data, form.bytes.data});
+                           {plain.data, copy.bytes.data});
     } else {
-      kernels::copy(context.stream(), plain.bytes(), plain.data, form.bytes.data);
+      kernels::copy(context.stream(), plain.bytes(), plain.data, copy.bytes.data);
     }
   }
-  form.version = weight.version;
-  form.format = operand.format;
-  return form.bytes;
+  copy.version = weight.version;
+  copy.format = operand.format;
+  return copy.bytes;
 }
 
 void run(Context& context, const Product& product, const Operands& operands, Write write) {
   TRIREME_EXPECT(write == Write::assign || product.add_result);
-  TRIREME_EXPECT(write == Write::assign || is_multiplied(operands.result));
+  TRIREME_EXPECT(write == Write::assign || has_arithmetic_type(operands.result));
   const Stream& stream = context.stream();
   const dnnl_stream_t library = library_of(context).stream();
   const ArenaScope scope(context.workspace());
-  void* const first = readable(context, product.first, operands.first);
+  void* const first = library_data(context, product.first, operands.first);
   void* const second = operands.second_prepared
                            ? operands.second.data
-                           : readable(context, product.second, operands.second);
-  const bool narrows = !is_multiplied(operands.result);
-  const Tensor plain = narrows ? context.workspace().allocate(
-                                     multiplied_type(operands.result.dtype), operands.result.shape)
-                               : operands.result;
-  const bool beside = product.result.convert || write == Write::add;
+                           : library_data(context, product.second, operands.second);
+  const bool converts_result = !has_arithmetic_type(operands.result);
+  const Tensor plain = converts_result
+                           ? context.workspace().allocate(arithmetic_type(operands.result.dtype),
+                                                          operands.result.shape)
+                           : operands.result;
+  const bool separate_result = product.result.convert || write == Write::add;
   void* const result =
-      beside ? take_bytes(context.workspace(), product.result.bytes).data : plain.data;
+      separate_result ? allocate_bytes(context.workspace(), product.result.bytes).data : plain.data;
   void* const scratchpad = product.scratchpad_bytes > 0
-                               ? take_bytes(context.workspace(), product.scratchpad_bytes).data
+                               ? allocate_bytes(context.workspace(), product.scratchpad_bytes).data
                                : nullptr;
   if (context.meta()) return;
 
@@ -140,7 +145,7 @@ void run(Context& context, const Product& product, const Operands& operands, Wri
   } else if (product.result.convert) {
     product.result.convert->run(stream, library, {result, plain.data});
   }
-  if (narrows)
+  if (converts_result)
     kernels::cast(stream, plain.elements(), plain.as<float>(), operands.result.as<Float16>());
 }
 

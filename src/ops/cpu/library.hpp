@@ -33,9 +33,9 @@ struct Product {
 };
 
 /// The form a product's operand is given in and the form that its primitive wants.
-struct Forms {
+struct FormatPair {
   dnnl::memory::desc plain, library;
-  bool operator==(const Forms& other) const {
+  bool operator==(const FormatPair& other) const {
     return plain == other.plain && library == other.library;
   }
 };
@@ -58,12 +58,12 @@ class Library {
   dnnl_stream_t stream() const { return stream_.get(); }
 
   /// An operand that the primitive reads.
-  Operand input(const Forms& forms);
+  Operand input(const FormatPair& formats);
   /// The one it writes.
-  Operand output(const Forms& forms);
+  Operand output(const FormatPair& formats);
 
  private:
-  std::uint32_t number_of(const Forms& forms);
+  std::uint32_t format_number(const FormatPair& formats);
   template <class Make>
   Product translate_errors(const Problem& problem, const Make& make) {
     try {
@@ -77,7 +77,7 @@ class Library {
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::unordered_map<Problem, std::unique_ptr<Product>, ProblemHash> products_;
-  std::vector<Forms> formats_;
+  std::vector<FormatPair> formats_;
 };
 
 /// The library of a context whose target is the CPU.
@@ -87,7 +87,7 @@ Library& library_of(Context& context);
 /// format. Call within an ArenaScope of the workspace: that is where the form goes when the weight
 /// has no place of its own.
 Tensor prepared_weight(Context& context, const Operand& operand, const Weight& weight,
-                       PreparedWeight::Form PreparedWeight::* form);
+                       PreparedWeight::Copy PreparedWeight::* direction);
 
 /// Runs a product on operands in plain order; conversions and scratchpad use the workspace. On meta
 /// only memory is taken. A `weight` is given as `second`, already prepared. Only a product with

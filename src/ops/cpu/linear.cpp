@@ -53,32 +53,33 @@ Product make_product(Library& lib, const MatrixProduct& p) {
 
 }  // namespace
 
-Product& linear_forward(Library& library, const Linear& given, bool bias) {
-  const Linear l = multiplied(given);
+Product& linear_forward(Library& library, const Linear& requested, bool bias) {
+  const Linear l = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::linear_forward, l, bias, l.result_dtype()), [&](Library& lib) {
         const auto type = library_type(l.dtype);
-        const bool turned = l.order == MatrixOrder::out_in;
+        const bool transposed = l.order == MatrixOrder::out_in;
         return make_product(lib,
-                            {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, turned),
+                            {matrix(l.rows, l.in, type), matrix(l.in, l.out, type, transposed),
                              matrix(l.rows, l.out, library_type(l.result_dtype())), true, bias});
       });
 }
 
-Product& linear_backward_data(Library& library, const Linear& given) {
-  const Linear l = multiplied(given);
+Product& linear_backward_data(Library& library, const Linear& requested) {
+  const Linear l = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::linear_backward_data, l, false, l.result_dtype()),
       [&](Library& lib) {
         const auto type = library_type(l.dtype);
-        const bool turned = l.order == MatrixOrder::in_out;
-        return make_product(lib, {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, turned),
-                                  matrix(l.rows, l.in, library_type(l.result_dtype())), true});
+        const bool transposed = l.order == MatrixOrder::in_out;
+        return make_product(lib,
+                            {matrix(l.rows, l.out, type), matrix(l.out, l.in, type, transposed),
+                             matrix(l.rows, l.in, library_type(l.result_dtype())), true});
       });
 }
 
-Product& linear_backward_weight(Library& library, const Linear& given, Write write) {
-  const Linear l = multiplied(given);
+Product& linear_backward_weight(Library& library, const Linear& requested, Write write) {
+  const Linear l = with_arithmetic_type(requested);
   return library.product(
       problem_of(Problem::Kind::linear_backward_weight, l, false, write), [&](Library& lib) {
         const auto type = library_type(l.dtype);

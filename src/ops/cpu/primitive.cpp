@@ -23,9 +23,9 @@ Primitive::Primitive(const dnnl::engine& engine, dnnl::primitive primitive,
 void Primitive::run(const Stream& stream, dnnl_stream_t library,
                     std::initializer_list<void*> data) const {
   TRIREME_EXPECT(data.size() == memory_.size());
-  std::array<void*, max_arguments> places{};
-  std::copy(data.begin(), data.end(), places.begin());
-  launch_here(stream, [this, library, places] { execute(library, places); });
+  std::array<void*, max_arguments> pointers{};
+  std::copy(data.begin(), data.end(), pointers.begin());
+  launch_on_host(stream, [this, library, pointers] { execute(library, pointers); });
 }
 
 void Primitive::execute(dnnl_stream_t library, const std::array<void*, max_arguments>& data) const {

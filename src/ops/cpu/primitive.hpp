@@ -40,14 +40,14 @@ class Primitive {
 /// What the library multiplies where tensors are of `type`: float16 it knows on few processors, so
 /// such tensors become float32 on the way in, and results float16 on the way out, wherever the
 /// program runs.
-constexpr DType multiplied_type(DType type) {
+constexpr DType arithmetic_type(DType type) {
   return type == DType::float16 ? DType::float32 : type;
 }
 
 /// The problem as the library is given it.
 template <class Problem>
-Problem multiplied(Problem problem) {
-  problem.dtype = multiplied_type(problem.dtype);
+Problem with_arithmetic_type(Problem problem) {
+  problem.dtype = arithmetic_type(problem.dtype);
   return problem;
 }
 

@@ -40,7 +40,7 @@ inline void store(void* to, V v) {
 
 /// The product of the lower halves of each of `a`'s numbers and b.
 using LongVector = std::uint64_t __attribute__((vector_size(vector_bytes)));
-inline LongVector multiply_lower(LongVector a, std::uint32_t b) {
+inline LongVector multiply_low_halves(LongVector a, std::uint32_t b) {
 #if defined(__AVX512F__)
   return reinterpret_cast<LongVector>(
       _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), _mm512_set1_epi64(b)));
@@ -52,7 +52,7 @@ inline LongVector multiply_lower(LongVector a, std::uint32_t b) {
 #endif
 }
 
-inline Vector larger(Vector a, Vector b) { return a > b ? a : b; }
+inline Vector elementwise_max(Vector a, Vector b) { return a > b ? a : b; }
 
 /// 2^x for x <= 0, within 2 units in the last place down to -126 and 0 below; a NaN stays one. The
 /// polynomial is the minimax one of 2^r, |r| <= 1/2 (relative error 1.9e-9).

@@ -13,9 +13,9 @@ kernels::AttentionShape shape_of(const Attention& a) {
 }
 
 /// Whether cuDNN may be asked: what it draws for dropout is not ours, and float32 it would round.
-bool asks_library(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0; }
+bool may_use_cudnn(const Attention& a) { return a.dtype != DType::float32 && a.dropout == 0; }
 
-Tensor take_workspace(Context& context) {
+Tensor allocate_workspace(Context& context) {
   return context.workspace().allocate(DType::uint8, {workspace_bytes});
 }
 
@@ -23,9 +23,9 @@ Tensor take_workspace(Context& context) {
 
 void attention_forward(Context& context, const Attention& a, const AttentionTensors& t) {
   const ArenaScope scope(context.workspace());
-  const Tensor workspace = asks_library(a) ? take_workspace(context) : Tensor{};
+  const Tensor workspace = may_use_cudnn(a) ? allocate_workspace(context) : Tensor{};
   if (context.meta()) return;
-  if (asks_library(a) &&
+  if (may_use_cudnn(a) &&
       context.backend().cuda->attend(Problem::Kind::attention_forward, a, t, workspace))
     return;
   with_element_type(a.dtype, [&]<class T>(T) {
@@ -35,14 +35,15 @@ void attention_forward(Context& context, const Attention& a, const AttentionTens
 }
 
 void attention_backward(Context& context, const Attention& a, AttentionTensors t) {
-  const bool asks = asks_library(a) && !context.deterministic();
+  const bool use_cudnn = may_use_cudnn(a) && !context.deterministic();
   const ArenaScope scope(context.workspace());
   t.delta = context.workspace().allocate(DType::float32, t.log_sum.shape);
-  if (asks)
+  if (use_cudnn)
     t.dq_sum = context.workspace().allocate(DType::float32, {a.batch * a.context, a.out_width()});
-  const Tensor workspace = asks ? take_workspace(context) : Tensor{};
+  const Tensor workspace = use_cudnn ? allocate_workspace(context) : Tensor{};
   if (context.meta()) return;
-  if (asks && context.backend().cuda->attend(Problem::Kind::attention_backward, a, t, workspace))
+  if (use_cudnn &&
+      context.backend().cuda->attend(Problem::Kind::attention_backward, a, t, workspace))
     return;
   with_element_type(a.dtype, [&]<class T>(T) {
     kernels::attention_backward<T>(context.stream(), shape_of(a),

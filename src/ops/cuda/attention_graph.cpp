@@ -11,7 +11,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-enum Number : std::int64_t {
+enum TensorUid : std::int64_t {
   q = 1,
   k,
   v,
@@ -26,69 +26,73 @@ enum Number : std::int64_t {
   dv,
   dq_sum,
   delta,
-  first_within
+  first_intermediate
 };
 
-using Place = GraphTensor::Place;
+using Storage = GraphTensor::Storage;
 using Extents = std::vector<std::int64_t>;
 
-constexpr cudnnDataType_t wide = CUDNN_DATA_FLOAT;
+constexpr cudnnDataType_t float32_type = CUDNN_DATA_FLOAT;
 
 /// Operations in the order in which they are added; each result is known by its place in a list of
 /// tensors.
-class GraphMaker {
+class GraphBuilder {
  public:
-  explicit GraphMaker(const Attention& attention)
-      : a(attention), narrow(library_type(attention.dtype)) {}
+  explicit GraphBuilder(const Attention& attention)
+      : a(attention), tensor_type(library_type(attention.dtype)) {}
 
   using Id = std::size_t;
 
-  Id tensor(Number number, cudnnDataType_t type, Extents extents, Extents strides,
-            Place place = Place::device) {
-    if (place != Place::within) real_.push_back(number);
-    tensors_.push_back(describe({number, type, std::move(extents), std::move(strides), place}));
+  Id tensor(TensorUid number, cudnnDataType_t type, Extents extents, Extents strides,
+            Storage storage = Storage::device) {
+    if (storage != Storage::intermediate) argument_uids_.push_back(number);
+    tensors_.push_back(describe({number, type, std::move(extents), std::move(strides), storage}));
     return tensors_.size() - 1;
   }
   /// A number of the host.
-  Id number(Number number) { return tensor(number, wide, {1, 1, 1, 1}, {1, 1, 1, 1}, Place::host); }
+  Id number(TensorUid number) {
+    return tensor(number, float32_type, {1, 1, 1, 1}, {1, 1, 1, 1}, Storage::host);
+  }
   /// Rows of heads in qkv, or in out.
-  Id heads(Number number, std::int64_t count, std::int64_t row) {
-    return tensor(number, narrow, {a.batch, count, a.context, a.head_width},
+  Id heads(TensorUid number, std::int64_t count, std::int64_t row) {
+    return tensor(number, tensor_type, {a.batch, count, a.context, a.head_width},
                   {a.context * row, a.head_width, row, 1});
   }
-  Id turned_heads(Number number, std::int64_t count, std::int64_t row) {
-    return tensor(number, narrow, {a.batch, count, a.head_width, a.context},
+  Id transposed_heads(TensorUid number, std::int64_t count, std::int64_t row) {
+    return tensor(number, tensor_type, {a.batch, count, a.head_width, a.context},
                   {a.context * row, a.head_width, 1, row});
   }
   /// One number a row of scores.
-  Id rows(Number number) {
-    return tensor(number, wide, {a.batch, a.heads, a.context, 1},
+  Id rows(TensorUid number) {
+    return tensor(number, float32_type, {a.batch, a.heads, a.context, 1},
                   {a.heads * a.context, a.context, 1, 1});
   }
 
   Id scores_of(cudnnDataType_t type) {
-    return within(type, {a.batch, a.heads, a.context, a.context},
-                  {a.heads * a.context * a.context, a.context * a.context, a.context, 1});
+    return intermediate(type, {a.batch, a.heads, a.context, a.context},
+                        {a.heads * a.context * a.context, a.context * a.context, a.context, 1});
   }
-  Id turned_scores() {
-    return within(narrow, {a.batch, a.heads, a.context, a.context},
-                  {a.heads * a.context * a.context, a.context * a.context, 1, a.context});
+  Id transposed_scores() {
+    return intermediate(tensor_type, {a.batch, a.heads, a.context, a.context},
+                        {a.heads * a.context * a.context, a.context * a.context, 1, a.context});
   }
-  Id inner_rows() {
-    return within(wide, {a.batch, a.heads, a.context, 1}, {a.heads * a.context, a.context, 1, 1});
+  Id intermediate_rows() {
+    return intermediate(float32_type, {a.batch, a.heads, a.context, 1},
+                        {a.heads * a.context, a.context, 1, 1});
   }
-  Id inner_heads(cudnnDataType_t type, std::int64_t count) {
-    return within(type, {a.batch, count, a.context, a.head_width},
-                  {count * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+  Id intermediate_heads(cudnnDataType_t type, std::int64_t count) {
+    return intermediate(
+        type, {a.batch, count, a.context, a.head_width},
+        {count * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   }
-  Id within(cudnnDataType_t type, Extents extents, Extents strides) {
-    return tensor(static_cast<Number>(next_within_++), type, std::move(extents), std::move(strides),
-                  Place::within);
+  Id intermediate(cudnnDataType_t type, Extents extents, Extents strides) {
+    return tensor(static_cast<TensorUid>(next_intermediate_++), type, std::move(extents),
+                  std::move(strides), Storage::intermediate);
   }
 
   Id multiply(Id x, Id y, Id result) {
     Descriptor matmul(CUDNN_BACKEND_MATMUL_DESCRIPTOR);
-    matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &wide).finalize();
+    matmul.set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &float32_type).finalize();
     Descriptor operation(CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_MATMUL_DESC, matmul)
         .set(CUDNN_ATTR_OPERATION_MATMUL_ADESC, tensors_[x])
@@ -99,7 +103,7 @@ class GraphMaker {
   Id reduce(cudnnReduceTensorOp_t how, Id x, Id result) {
     Descriptor reduction(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     reduction.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &how)
-        .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &wide)
+        .set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &float32_type)
         .finalize();
     Descriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, reduction)
@@ -107,46 +111,46 @@ class GraphMaker {
         .set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
-  Id turn(Id x, Id result) {
+  Id transpose(Id x, Id result) {
     Descriptor operation(CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR);
     operation.set(CUDNN_ATTR_OPERATION_RESHAPE_XDESC, tensors_[x])
         .set(CUDNN_ATTR_OPERATION_RESHAPE_YDESC, tensors_[result]);
     return add(std::move(operation), result);
   }
   Id apply(cudnnPointwiseMode_t mode, Id x, Id result) {
-    return add(pointwise(mode, wide, x, result), result);
+    return add(pointwise(mode, float32_type, x, result), result);
   }
   Id apply(cudnnPointwiseMode_t mode, Id x, Id y, Id result) {
-    Descriptor operation =
-        pointwise(mode, mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : wide, x, result);
+    Descriptor operation = pointwise(
+        mode, mode == CUDNN_POINTWISE_CMP_GE ? CUDNN_DATA_BOOLEAN : float32_type, x, result);
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[y]);
     return add(std::move(operation), result);
   }
   /// Where each element's number along an axis stands in its place.
   Id positions(std::int64_t axis, Id x) {
     const Id result = scores_of(CUDNN_DATA_INT32);
-    return add(pointwise(CUDNN_POINTWISE_GEN_INDEX, wide, x, result, axis), result);
+    return add(pointwise(CUDNN_POINTWISE_GEN_INDEX, float32_type, x, result, axis), result);
   }
   /// Scores, with `hidden` behind the diagonal.
   Id causal(Id scores, Id hidden_value) {
     const Id row = positions(2, scores), column = positions(3, scores);
     const Id visible = apply(CUDNN_POINTWISE_CMP_GE, row, column, scores_of(CUDNN_DATA_BOOLEAN)),
-             result = scores_of(wide);
-    Descriptor operation = pointwise(CUDNN_POINTWISE_BINARY_SELECT, wide, scores, result);
+             result = scores_of(float32_type);
+    Descriptor operation = pointwise(CUDNN_POINTWISE_BINARY_SELECT, float32_type, scores, result);
     operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, tensors_[hidden_value])
         .set(CUDNN_ATTR_OPERATION_POINTWISE_TDESC, tensors_[visible]);
     return add(std::move(operation), result);
   }
 
   /// Empty where cuDNN supports an operation nowhere, or all of them together on no engine.
-  std::unique_ptr<Plan> find(const PlanTarget& target, std::int64_t most_workspace) {
+  std::unique_ptr<Plan> find(const PlanTarget& target, std::int64_t max_workspace_bytes) {
     for (Descriptor& operation : operations_)
-      if (!operation.supported()) return nullptr;
-    return Plan::find(target, operations_, real_, most_workspace);
+      if (!operation.try_finalize()) return nullptr;
+    return Plan::find(target, operations_, argument_uids_, max_workspace_bytes);
   }
 
   const Attention& a;
-  const cudnnDataType_t narrow;  ///< of the tensors
+  const cudnnDataType_t tensor_type;  ///< of the tensors
 
  private:
   Descriptor pointwise(cudnnPointwiseMode_t mode, cudnnDataType_t type, Id x, Id result,
@@ -168,12 +172,12 @@ class GraphMaker {
   }
 
   std::vector<Descriptor> tensors_, operations_;
-  std::vector<std::int64_t> real_;
-  std::int64_t next_within_ = first_within;
+  std::vector<std::int64_t> argument_uids_;
+  std::int64_t next_intermediate_ = first_intermediate;
 };
 
 /// The kernels' operands are read 16 bytes at a time.
-bool readable(const Attention& a) {
+bool supports_graph(const Attention& a) {
   return a.dtype != DType::float32 && a.dropout == 0 && a.head_width % 8 == 0;
 }
 
@@ -194,78 +198,85 @@ struct Numbers {
 }  // namespace
 
 std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& a,
-                                             std::int64_t most_workspace) {
-  if (!readable(a)) return nullptr;
-  GraphMaker g(a);
+                                             std::int64_t max_workspace_bytes) {
+  if (!supports_graph(a)) return nullptr;
+  GraphBuilder g(a);
   const auto q_heads = g.heads(q, a.heads, a.qkv_width()),
-             k_turned = g.turned_heads(k, a.kv_heads, a.qkv_width()),
+             k_transposed = g.transposed_heads(k, a.kv_heads, a.qkv_width()),
              v_heads = g.heads(v, a.kv_heads, a.qkv_width());
   const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
              factor = g.number(scale), hidden_value = g.number(hidden);
-  const auto products = g.multiply(q_heads, k_turned, g.scores_of(wide));
-  const auto scores =
-      g.causal(g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(wide)), hidden_value);
-  const auto maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, g.inner_rows());
-  const auto exponentials =
-      g.apply(CUDNN_POINTWISE_EXP, g.apply(CUDNN_POINTWISE_SUB, scores, maximum, g.scores_of(wide)),
-              g.scores_of(wide));
-  const auto sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, g.inner_rows());
-  g.apply(CUDNN_POINTWISE_ADD, maximum, g.apply(CUDNN_POINTWISE_LOG, sum, g.inner_rows()),
+  const auto products = g.multiply(q_heads, k_transposed, g.scores_of(float32_type));
+  const auto scores = g.causal(
+      g.apply(CUDNN_POINTWISE_MUL, products, factor, g.scores_of(float32_type)), hidden_value);
+  const auto maximum = g.reduce(CUDNN_REDUCE_TENSOR_MAX, scores, g.intermediate_rows());
+  const auto exponentials = g.apply(
+      CUDNN_POINTWISE_EXP, g.apply(CUDNN_POINTWISE_SUB, scores, maximum, g.scores_of(float32_type)),
+      g.scores_of(float32_type));
+  const auto sum = g.reduce(CUDNN_REDUCE_TENSOR_ADD, exponentials, g.intermediate_rows());
+  g.apply(CUDNN_POINTWISE_ADD, maximum, g.apply(CUDNN_POINTWISE_LOG, sum, g.intermediate_rows()),
           statistics);
-  const auto probabilities = g.apply(CUDNN_POINTWISE_DIV, exponentials, sum, g.scores_of(g.narrow));
+  const auto probabilities =
+      g.apply(CUDNN_POINTWISE_DIV, exponentials, sum, g.scores_of(g.tensor_type));
   g.multiply(probabilities, v_heads, result);
-  return g.find(target, most_workspace);
+  return g.find(target, max_workspace_bytes);
 }
 
 std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const Attention& a,
-                                              std::int64_t most_workspace) {
-  if (!readable(a)) return nullptr;
-  GraphMaker g(a);
+                                              std::int64_t max_workspace_bytes) {
+  if (!supports_graph(a)) return nullptr;
+  GraphBuilder g(a);
   const std::int64_t row = a.qkv_width();
-  const auto q_heads = g.heads(q, a.heads, row), k_turned = g.turned_heads(k, a.kv_heads, row),
-             v_turned = g.turned_heads(v, a.kv_heads, row);
+  const auto q_heads = g.heads(q, a.heads, row),
+             k_transposed = g.transposed_heads(k, a.kv_heads, row),
+             v_transposed = g.transposed_heads(v, a.kv_heads, row);
   const auto result = g.heads(out, a.heads, a.out_width()), statistics = g.rows(log_sum),
              factor = g.number(scale), hidden_value = g.number(hidden), unit = g.number(one);
   const auto gradient = g.heads(dout, a.heads, a.out_width()),
              q_gradient = g.heads(dq, a.heads, row), k_gradient = g.heads(dk, a.kv_heads, row),
              v_gradient = g.heads(dv, a.kv_heads, row);
   const auto q_sums =
-      g.tensor(dq_sum, wide, {a.batch, a.heads, a.context, a.head_width},
+      g.tensor(dq_sum, float32_type, {a.batch, a.heads, a.context, a.head_width},
                {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   const auto row_sums = g.rows(delta);
 
-  const auto products =
-      g.within(wide, {a.batch, a.heads, a.context, a.head_width},
-               {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
+  const auto products = g.intermediate(
+      float32_type, {a.batch, a.heads, a.context, a.head_width},
+      {a.heads * a.context * a.head_width, a.context * a.head_width, a.head_width, 1});
   g.apply(CUDNN_POINTWISE_MUL, gradient, result, products);
-  g.apply(CUDNN_POINTWISE_MUL, g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, g.inner_rows()), unit,
-          row_sums);
+  g.apply(CUDNN_POINTWISE_MUL, g.reduce(CUDNN_REDUCE_TENSOR_ADD, products, g.intermediate_rows()),
+          unit, row_sums);
 
-  const auto scores = g.apply(CUDNN_POINTWISE_MUL, g.multiply(q_heads, k_turned, g.scores_of(wide)),
-                              factor, g.scores_of(wide));
-  const auto shifted =
-      g.causal(g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(wide)), hidden_value);
-  const auto probabilities = g.apply(CUDNN_POINTWISE_EXP, shifted, g.scores_of(wide));
+  const auto scores =
+      g.apply(CUDNN_POINTWISE_MUL, g.multiply(q_heads, k_transposed, g.scores_of(float32_type)),
+              factor, g.scores_of(float32_type));
+  const auto shifted = g.causal(
+      g.apply(CUDNN_POINTWISE_SUB, scores, statistics, g.scores_of(float32_type)), hidden_value);
+  const auto probabilities = g.apply(CUDNN_POINTWISE_EXP, shifted, g.scores_of(float32_type));
   // The keys' gradients are made for each query head, and added up where heads share keys.
-  const auto key_side = [&](GraphMaker::Id turned, GraphMaker::Id rows, GraphMaker::Id into) {
-    if (a.heads == a.kv_heads) return g.multiply(turned, rows, into);
+  const auto key_side = [&](GraphBuilder::Id transposed, GraphBuilder::Id rows,
+                            GraphBuilder::Id into) {
+    if (a.heads == a.kv_heads) return g.multiply(transposed, rows, into);
     return g.reduce(CUDNN_REDUCE_TENSOR_ADD,
-                    g.multiply(turned, rows, g.inner_heads(g.narrow, a.heads)), into);
+                    g.multiply(transposed, rows, g.intermediate_heads(g.tensor_type, a.heads)),
+                    into);
   };
-  key_side(g.turn(probabilities, g.turned_scores()), gradient, v_gradient);
+  key_side(g.transpose(probabilities, g.transposed_scores()), gradient, v_gradient);
 
-  const auto probability_gradients = g.multiply(gradient, v_turned, g.scores_of(wide));
-  const auto centred =
-      g.apply(CUDNN_POINTWISE_SUB, probability_gradients, row_sums, g.scores_of(wide));
-  const auto weighted = g.apply(CUDNN_POINTWISE_MUL, centred, probabilities, g.scores_of(wide));
-  const auto score_gradients = g.apply(CUDNN_POINTWISE_MUL, weighted, factor, g.scores_of(wide));
-  key_side(g.turn(score_gradients, g.turned_scores()), q_heads, k_gradient);
-  const auto k_heads =
-      g.turn(k_turned, g.within(g.narrow, {a.batch, a.kv_heads, a.context, a.head_width},
-                                {a.context * row, a.head_width, row, 1}));
+  const auto probability_gradients = g.multiply(gradient, v_transposed, g.scores_of(float32_type));
+  const auto centered =
+      g.apply(CUDNN_POINTWISE_SUB, probability_gradients, row_sums, g.scores_of(float32_type));
+  const auto weighted =
+      g.apply(CUDNN_POINTWISE_MUL, centered, probabilities, g.scores_of(float32_type));
+  const auto score_gradients =
+      g.apply(CUDNN_POINTWISE_MUL, weighted, factor, g.scores_of(float32_type));
+  key_side(g.transpose(score_gradients, g.transposed_scores()), q_heads, k_gradient);
+  const auto k_heads = g.transpose(
+      k_transposed, g.intermediate(g.tensor_type, {a.batch, a.kv_heads, a.context, a.head_width},
+                                   {a.context * row, a.head_width, row, 1}));
   g.multiply(score_gradients, k_heads, q_sums);
   g.apply(CUDNN_POINTWISE_IDENTITY, q_sums, q_gradient);
-  return g.find(target, most_workspace);
+  return g.find(target, max_workspace_bytes);
 }
 
 cudnnStatus_t run_attention_forward(Plan& plan, const Attention& a, const AttentionTensors& t,

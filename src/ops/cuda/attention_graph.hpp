@@ -13,9 +13,9 @@ namespace trireme::ops::cuda {
 
 /// Empty where no engine supports it.
 std::unique_ptr<Plan> make_attention_forward(const PlanTarget& target, const Attention& attention,
-                                             std::int64_t most_workspace);
+                                             std::int64_t max_workspace_bytes);
 std::unique_ptr<Plan> make_attention_backward(const PlanTarget& target, const Attention& attention,
-                                              std::int64_t most_workspace);
+                                              std::int64_t max_workspace_bytes);
 
 cudnnStatus_t run_attention_forward(Plan& plan, const Attention& attention,
                                     const AttentionTensors& tensors, void* workspace);

@@ -15,7 +15,7 @@ std::string name_of(std::span<const std::uint64_t> words) {
   return name;
 }
 
-bool words_of(const std::string& name, std::span<std::uint64_t> words) {
+bool parse_words(const std::string& name, std::span<std::uint64_t> words) {
   const bool is_one = name.size() == digits * words.size() &&
                       name.find_first_not_of("0123456789abcdef") == std::string::npos;
   for (std::size_t i = 0; is_one && i < words.size(); ++i)

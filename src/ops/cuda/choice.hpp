@@ -11,20 +11,21 @@ namespace trireme::ops::cuda {
 
 /// The algorithm of one problem among those that are known. A choice of no problem knows none and
 /// keeps none.
-class Choice {
+class AlgorithmEntry {
  public:
-  Choice() = default;
-  Choice(Algorithms& known, std::string problem) : known_(&known), problem_(std::move(problem)) {}
+  AlgorithmEntry() = default;
+  AlgorithmEntry(AlgorithmTable& known, std::string problem)
+      : table_(&known), problem_(std::move(problem)) {}
   /// Null where none is known.
   const std::string* algorithm() const {
-    return known_ == nullptr ? nullptr : known_->find(problem_);
+    return table_ == nullptr ? nullptr : table_->find(problem_);
   }
-  void keep(const std::string& algorithm) const {
-    if (known_ != nullptr) known_->keep(problem_, algorithm);
+  void set(const std::string& algorithm) const {
+    if (table_ != nullptr) table_->set(problem_, algorithm);
   }
 
  private:
-  Algorithms* known_ = nullptr;
+  AlgorithmTable* table_ = nullptr;
   std::string problem_;
 };
 
@@ -32,6 +33,6 @@ class Choice {
 // same version of it: 16 digits a word.
 std::string name_of(std::span<const std::uint64_t> words);
 /// False, with nothing written, where the name is not one of so many words.
-bool words_of(const std::string& name, std::span<std::uint64_t> words);
+bool parse_words(const std::string& name, std::span<std::uint64_t> words);
 
 }  // namespace trireme::ops::cuda

@@ -6,44 +6,47 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr std::size_t most_trials =
+constexpr std::size_t max_trials =
     6;  // engines; the heuristics rarely put the fastest further back
 
-enum Number : std::int64_t { input = 1, weight = 2, output = 3, sums = 4, square_sums = 5 };
+enum TensorUid : std::int64_t { input = 1, weight = 2, output = 3, sums = 4, square_sums = 5 };
 
 /// The attributes that name the operands of one of the three operations.
-struct Form {
+struct OperationAttributes {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t convolution, alpha, beta, input, weight, output;
 };
 
-constexpr Form forward_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
-                            CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
-constexpr Form data_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
-                         CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
-constexpr Form weight_form{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                           CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
+constexpr OperationAttributes forward_attributes{
+    CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
+constexpr OperationAttributes data_attributes{
+    CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
+constexpr OperationAttributes weight_attributes{
+    CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+    CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
 
-const Form& form_of(Problem::Kind kind) {
+const OperationAttributes& attributes_of(Problem::Kind kind) {
   switch (kind) {
-    case Problem::Kind::convolution_forward: return forward_form;
-    case Problem::Kind::convolution_backward_data: return data_form;
-    case Problem::Kind::convolution_backward_weight: return weight_form;
+    case Problem::Kind::convolution_forward: return forward_attributes;
+    case Problem::Kind::convolution_backward_data: return data_attributes;
+    case Problem::Kind::convolution_backward_weight: return weight_attributes;
     default: throw Failure("a product of another kind");
   }
 }
@@ -59,7 +62,8 @@ Tensors tensors_of(const Convolution& c) {
 }
 
 /// Not complete yet.
-Descriptor operation_of(const Form& form, const Convolution& c, const Tensors& tensors) {
+Descriptor operation_of(const OperationAttributes& attributes, const Convolution& c,
+                        const Tensors& tensors) {
   const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
   const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
   const std::vector<std::int64_t> stride{c.stride, c.stride}, padding{c.padding, c.padding},
@@ -74,13 +78,13 @@ Descriptor operation_of(const Form& form, const Convolution& c, const Tensors& t
       .set(CUDNN_ATTR_CONVOLUTION_DILATIONS, dilation)
       .finalize();
   const float one = 1, zero = 0;
-  Descriptor operation(form.operation);
-  operation.set(form.convolution, convolution)
-      .set(form.alpha, CUDNN_TYPE_FLOAT, 1, &one)
-      .set(form.beta, CUDNN_TYPE_FLOAT, 1, &zero)
-      .set(form.input, tensors.x)
-      .set(form.weight, tensors.w)
-      .set(form.output, tensors.y);
+  Descriptor operation(attributes.operation);
+  operation.set(attributes.convolution, convolution)
+      .set(attributes.alpha, CUDNN_TYPE_FLOAT, 1, &one)
+      .set(attributes.beta, CUDNN_TYPE_FLOAT, 1, &zero)
+      .set(attributes.input, tensors.x)
+      .set(attributes.weight, tensors.w)
+      .set(attributes.output, tensors.y);
   return operation;
 }
 
@@ -103,7 +107,7 @@ Descriptor sums_of(const Descriptor& tensor, std::int64_t channels) {
 
 std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind kind,
                                        const Convolution& c, bool tfloat32) {
-  Descriptor operation = operation_of(form_of(kind), c, tensors_of(c));
+  Descriptor operation = operation_of(attributes_of(kind), c, tensors_of(c));
   // Of float32 the tensor cores keep 10 bits of the mantissa (tfloat32); an engine that converts
   // its inputs may keep fewer still, or another range.
   NumericalNotes avoided;
@@ -112,11 +116,11 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
     avoided.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);  // sums are float32
   if (c.dtype == DType::float32 && !tfloat32) avoided.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   std::unique_ptr<Plan> plan;
-  if (operation.supported()) {
+  if (operation.try_finalize()) {
     std::vector<Descriptor> operations;
     operations.push_back(std::move(operation));
     plan = Plan::find(target, operations, {input, weight, output}, usable_workspace_bytes,
-                      most_trials, avoided);
+                      max_trials, avoided);
   }
   ensure(plan != nullptr,
          "cuDNN has no engine for a convolution of {} to {} channels, kernel {}, stride {}, in {}",
@@ -127,13 +131,13 @@ std::unique_ptr<Plan> make_convolution(const PlanTarget& target, Problem::Kind k
 std::unique_ptr<Plan> make_convolution_with_sums(const PlanTarget& target, const Convolution& c) {
   const Tensors tensors = tensors_of(c);
   std::vector<Descriptor> operations;
-  operations.push_back(operation_of(forward_form, c, tensors));
+  operations.push_back(operation_of(forward_attributes, c, tensors));
   operations.push_back(sums_of(tensors.y, c.out_channels));
   for (Descriptor& operation : operations) {
-    if (!operation.supported()) return nullptr;
+    if (!operation.try_finalize()) return nullptr;
   }
   return Plan::find(target, operations, {input, weight, output, sums, square_sums},
-                    usable_workspace_bytes, most_trials,
+                    usable_workspace_bytes, max_trials,
                     {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION});
 }
 

@@ -12,7 +12,7 @@ namespace trireme::ops::cuda {
 namespace {
 
 constexpr std::int64_t byte_alignment = 16;
-constexpr std::int64_t most_candidates = 16;
+constexpr std::int64_t max_candidates = 16;
 
 /// Engines that the heuristics of this mode propose, the best first.
 std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& graph,
@@ -24,16 +24,15 @@ std::vector<Descriptor> proposals(const PlanTarget& target, const Descriptor& gr
   if (target.properties != nullptr)
     heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
 #endif
-  if (!heuristics.supported()) return {};
+  if (!heuristics.try_finalize()) return {};
   std::vector<Descriptor> found;
   std::vector<cudnnBackendDescriptor_t> raw;
-  for (std::int64_t i = 0; i < most_candidates; ++i)
+  for (std::int64_t i = 0; i < max_candidates; ++i)
     raw.push_back(found.emplace_back(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR).get());
   std::int64_t count = 0;
-  check(
-      cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
-                               CUDNN_TYPE_BACKEND_DESCRIPTOR, most_candidates, &count, raw.data()),
-      "asking cuDNN for engines");
+  check(cudnnBackendGetAttribute(heuristics.get(), CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, max_candidates, &count, raw.data()),
+        "asking cuDNN for engines");
   found.erase(found.begin() + count, found.end());
   return found;
 }
@@ -106,7 +105,9 @@ Descriptor& Descriptor::finalize() {
   return *this;
 }
 
-bool Descriptor::supported() { return cudnnBackendFinalize(descriptor_) == CUDNN_STATUS_SUCCESS; }
+bool Descriptor::try_finalize() {
+  return cudnnBackendFinalize(descriptor_) == CUDNN_STATUS_SUCCESS;
+}
 
 cudnnDataType_t library_type(DType type) {
   switch (type) {
@@ -119,21 +120,21 @@ cudnnDataType_t library_type(DType type) {
 
 Descriptor describe(const GraphTensor& t) {
   Descriptor tensor(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  const bool within = t.place == GraphTensor::Place::within,
-             by_value = t.place == GraphTensor::Place::host;
+  const bool intermediate = t.storage == GraphTensor::Storage::intermediate,
+             by_value = t.storage == GraphTensor::Storage::host;
   tensor.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &t.type);
   tensor.set(CUDNN_ATTR_TENSOR_DIMENSIONS, t.extents);
   tensor.set(CUDNN_ATTR_TENSOR_STRIDES, t.strides);
-  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, t.number);
+  tensor.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, t.uid);
   tensor.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, byte_alignment);
-  tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &within);
+  tensor.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, &intermediate);
   tensor.set(CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, &by_value);
   return std::move(tensor.finalize());
 }
 
-Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::int64_t>& extents) {
+Descriptor tensor_nhwc(std::int64_t uid, DType type, const std::vector<std::int64_t>& extents) {
   const std::int64_t channels = extents[1], height = extents[2], width = extents[3];
-  return describe({number,
+  return describe({uid,
                    library_type(type),
                    extents,
                    {height * width * channels, 1, width * channels, channels}});
@@ -163,7 +164,7 @@ std::string name_of(const Descriptor& proposal) {
 Plan::Plan(const PlanTarget& target, std::vector<Candidate> candidates,
            std::vector<std::int64_t> tensors)
     : handle_(target.handle),
-      choice_(target.choice),
+      entry_(target.entry),
       candidates_(std::move(candidates)),
       tensors_(std::move(tensors)) {}
 
@@ -184,7 +185,7 @@ std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const De
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
 #endif
       plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, engine);
-      if (!plan.supported() ||
+      if (!plan.try_finalize() ||
           number_of(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE) > limits.workspace)
         continue;
       found.push_back({std::move(plan), name});
@@ -198,7 +199,7 @@ std::vector<Plan::Candidate> Plan::candidates(const PlanTarget& target, const De
 std::unique_ptr<Plan> Plan::find(const PlanTarget& target,
                                  const std::vector<Descriptor>& operations,
                                  const std::vector<std::int64_t>& tensors,
-                                 std::int64_t most_workspace, std::size_t most_trials,
+                                 std::int64_t max_workspace_bytes, std::size_t max_trials,
                                  NumericalNotes avoided) {
   std::vector<cudnnBackendDescriptor_t> raw;
   for (const Descriptor& operation : operations) raw.push_back(operation.get());
@@ -207,14 +208,15 @@ std::unique_ptr<Plan> Plan::find(const PlanTarget& target,
     graph.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &target.handle);
   graph.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR,
             static_cast<std::int64_t>(raw.size()), raw.data());
-  if (!graph.supported()) return nullptr;
+  if (!graph.try_finalize()) return nullptr;
   if (target.deterministic) avoided.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
   std::vector<Candidate> found;
-  if (const std::string* known = target.choice.algorithm())
-    found = candidates(target, graph, {most_workspace, 1, avoided, known});
+  if (const std::string* known = target.entry.algorithm())
+    found = candidates(target, graph, {max_workspace_bytes, 1, avoided, known});
   if (found.empty())
-    found = candidates(target, graph,
-                       {most_workspace, target.deterministic ? 1 : most_trials, avoided, nullptr});
+    found =
+        candidates(target, graph,
+                   {max_workspace_bytes, target.deterministic ? 1 : max_trials, avoided, nullptr});
   return found.empty() ? nullptr
                        : std::unique_ptr<Plan>(new Plan(target, std::move(found), tensors));
 }
@@ -244,10 +246,10 @@ cudnnStatus_t Plan::run(const std::vector<void*>& data, void* workspace) {
                    [&](std::size_t i) { return run_one(candidates_[i]) == CUDNN_STATUS_SUCCESS; });
     std::swap(candidates_.front(), candidates_[fastest]);
     candidates_.erase(candidates_.begin() + 1, candidates_.end());
-    choice_.keep(candidates_.front().name);
+    entry_.set(candidates_.front().name);
   }
   const cudnnStatus_t status = run_one(candidates_.front());
-  proven_ = proven_ || status == CUDNN_STATUS_SUCCESS;
+  has_run_ = has_run_ || status == CUDNN_STATUS_SUCCESS;
   return status;
 }
 

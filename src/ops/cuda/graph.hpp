@@ -32,7 +32,7 @@ class Descriptor {
   /// Complete: nothing may be set any more. Throws Failure.
   Descriptor& finalize();
   /// The same; what cuDNN does not support is `false`.
-  bool supported();
+  bool try_finalize();
   cudnnBackendDescriptor_t get() const { return descriptor_; }
 
  private:
@@ -44,17 +44,17 @@ cudnnDataType_t library_type(DType type);
 /// A tensor of a graph. `place`: in device memory, nowhere (between two operations of the graph),
 /// or a number in host memory.
 struct GraphTensor {
-  enum class Place : std::uint8_t { device, within, host };
-  std::int64_t number;
+  enum class Storage : std::uint8_t { device, intermediate, host };
+  std::int64_t uid;
   cudnnDataType_t type;
   std::vector<std::int64_t> extents, strides;
-  Place place = Place::device;
+  Storage storage = Storage::device;
 };
 Descriptor describe(const GraphTensor& tensor);
 
 /// One of device memory: extents in cuDNN's order (batch, channels, height, width), which lie in
 /// memory with the channels last.
-Descriptor tensor_nhwc(std::int64_t number, DType type, const std::vector<std::int64_t>& extents);
+Descriptor tensor_nhwc(std::int64_t uid, DType type, const std::vector<std::int64_t>& extents);
 
 /// The device that a plan is made for: a handle's, on whose stream the plan runs; or, to see what
 /// cuDNN supports where there is no device, the one of these properties
@@ -64,7 +64,7 @@ struct PlanTarget {
   const Descriptor* properties = nullptr;
   bool deterministic = false;  ///< engines whose sums have no order are left out, and the first of
                                ///< the others is taken without a trial
-  Choice choice = {};          ///< of the engine
+  AlgorithmEntry entry = {};   ///< of the engine
 };
 
 /// What cuDNN says of how an engine computes.
@@ -85,13 +85,13 @@ class Plan {
   static std::unique_ptr<Plan> find(const PlanTarget& target,
                                     const std::vector<Descriptor>& operations,
                                     const std::vector<std::int64_t>& tensors,
-                                    std::int64_t most_workspace, std::size_t most_trials = 1,
+                                    std::int64_t max_workspace_bytes, std::size_t max_trials = 1,
                                     NumericalNotes avoided = {});
   /// On the handle's stream. The first run of a plan with several engines tries them, and the host
   /// waits for that.
   cudnnStatus_t run(const std::vector<void*>& data, void* workspace);
   /// Whether it has been run: nothing is left to be found out then.
-  bool proven() const { return proven_; }
+  bool has_run() const { return has_run_; }
   /// Names of the engines of which it takes one: several until the first run, unless the one was
   /// known.
   std::vector<std::string> engines() const;
@@ -114,9 +114,9 @@ class Plan {
   Plan(const PlanTarget& target, std::vector<Candidate> candidates,
        std::vector<std::int64_t> tensors);
   cudnnHandle_t handle_;
-  Choice choice_;
+  AlgorithmEntry entry_;
   std::vector<Candidate> candidates_;  ///< after the first run the fastest
-  bool proven_ = false;                ///< it has been run
+  bool has_run_ = false;               ///< it has been run
   std::vector<std::int64_t> tensors_;
 };
 

@@ -41,7 +41,7 @@ std::string device_name(Device device) {
 }
 
 /// Where its usable_workspace_bytes begin.
-void* usable(const Tensor& workspace) {
+void* aligned_workspace(const Tensor& workspace) {
   const auto begin = reinterpret_cast<std::uintptr_t>(workspace.data);
   return static_cast<std::byte*>(workspace.data) +
          (workspace_alignment - begin % workspace_alignment) % workspace_alignment;
@@ -50,7 +50,7 @@ void* usable(const Tensor& workspace) {
 /// Looking up a product that was met before allocates nothing.
 class DeviceLibrary final : public Library {
  public:
-  DeviceLibrary(const Stream& stream, ContextOptions options, Algorithms& known)
+  DeviceLibrary(const Stream& stream, ContextOptions options, AlgorithmTable& known)
       : stream_(stream),
         options_(options),
         known_(known),
@@ -64,7 +64,7 @@ class DeviceLibrary final : public Library {
     };
     ProductData data{t.x.data,        t.w.data,        t.y.data,
                      place(t.vector), place(t.matrix), place(t.added)};
-    if (l.in_float8()) data.part_codes(operands_of(kind, l));
+    if (l.in_float8()) data.split_codes(operands_of(kind, l));
     Problem problem = problem_of(kind, l, t.vector.defined(), l.result_dtype());
     problem.extents[4] = data.alignment();
     problem.extents[5] = static_cast<std::int64_t>(epilogue);
@@ -74,8 +74,8 @@ class DeviceLibrary final : public Library {
       product = std::make_unique<MatrixProduct>(
           handles_.cublas, kind, epilogue, l, data,
           MatrixProduct::Options{options_.deterministic, options_.tfloat32},
-          choice_of(problem, "cuBLASLt", cublasLtGetVersion()));
-    return product->run(stream_, data, write, usable(workspace));
+          entry_of(problem, "cuBLASLt", cublasLtGetVersion()));
+    return product->run(stream_, data, write, aligned_workspace(workspace));
   }
 
   void convolve(Problem::Kind kind, const Convolution& c, const Tensor& x, const Tensor& w,
@@ -83,10 +83,10 @@ class DeviceLibrary final : public Library {
     const Problem problem = problem_of(kind, c);
     std::unique_ptr<Plan>& plan = plans_[problem];
     if (!plan)
-      plan = make_convolution(target(choice_of(problem, "cuDNN", cudnnGetVersion())), kind, c,
+      plan = make_convolution(target(entry_of(problem, "cuDNN", cudnnGetVersion())), kind, c,
                               options_.tfloat32);
-    check(start(*plan, [x, w, y, place = usable(workspace)](
-                           Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
+    check(launch_plan(*plan, [x, w, y, place = aligned_workspace(workspace)](
+                                 Plan& to) { return to.run({x.data, w.data, y.data}, place); }),
           "running a plan of cuDNN");
   }
 
@@ -95,25 +95,26 @@ class DeviceLibrary final : public Library {
     const std::unique_ptr<Plan>& plan =
         plan_with_sums(problem_of(Problem::Kind::convolution_statistics_forward, c), c);
     return plan &&
-           start(*plan, [x, w, y, sums, place = usable(workspace)](Plan& to) {
+           launch_plan(*plan, [x, w, y, sums, place = aligned_workspace(workspace)](Plan& to) {
              return to.run({x.data, w.data, y.data, sums.data, sums.as<float>() + sums.shape[1]},
                            place);
            }) == CUDNN_STATUS_SUCCESS;
   }
 
-  bool is_faster_with_sums(const Convolution& c, const std::function<bool(bool)>& do_it) override {
+  bool is_faster_with_sums(const Convolution& c,
+                           const std::function<bool(bool)>& run_variant) override {
     const Problem problem = problem_of(Problem::Kind::convolution_statistics_forward, c);
-    const auto [place, unknown] = with_sums_.try_emplace(problem, false);
-    if (!unknown) return place->second;
-    const Choice choice = choice_of(problem, "cuDNN", cudnnGetVersion());
-    const std::string* known = choice.algorithm();
-    if (known != nullptr && *known == Algorithms::one_by_one) return false;
+    const auto [place, is_new] = sums_are_faster_.try_emplace(problem, false);
+    if (!is_new) return place->second;
+    const AlgorithmEntry entry = entry_of(problem, "cuDNN", cudnnGetVersion());
+    const std::string* known = entry.algorithm();
+    if (known != nullptr && *known == AlgorithmTable::one_by_one) return false;
     const std::unique_ptr<Plan>& plan = plan_with_sums(problem, c);
     if (known != nullptr && plan && plan->engines() == std::vector<std::string>{*known})
       return place->second = true;
     place->second =
-        plan && fastest_of(stream_, 2, [&](std::size_t i) { return do_it(i == 0); }) == 0;
-    choice.keep(place->second ? plan->engines().front() : Algorithms::one_by_one);
+        plan && fastest_of(stream_, 2, [&](std::size_t i) { return run_variant(i == 0); }) == 0;
+    entry.set(place->second ? plan->engines().front() : AlgorithmTable::one_by_one);
     return place->second;
   }
 
@@ -121,18 +122,18 @@ class DeviceLibrary final : public Library {
               const Tensor& workspace) override {
     const Problem problem{
         kind, a.dtype, false, false, {a.batch, a.context, a.heads, a.kv_heads, a.head_width}};
-    const auto [place, unknown] = plans_.try_emplace(problem);
+    const auto [place, is_new] = plans_.try_emplace(problem);
     const bool forward = kind == Problem::Kind::attention_forward;
-    if (unknown)
+    if (is_new)
       place->second = (forward ? make_attention_forward : make_attention_backward)(
           target({}), a, usable_workspace_bytes);
     if (!place->second) {
-      if (unknown) choice_of(problem, "cuDNN", cudnnGetVersion()).keep(Algorithms::own_kernel);
+      if (is_new) entry_of(problem, "cuDNN", cudnnGetVersion()).set(AlgorithmTable::own_kernel);
       return false;
     }
     const auto run = forward ? run_attention_forward : run_attention_backward;
-    check(start(*place->second,
-                [run, a, t, place = usable(workspace)](Plan& to) { return run(to, a, t, place); }),
+    check(launch_plan(*place->second, [run, a, t, place = aligned_workspace(workspace)](
+                                          Plan& to) { return run(to, a, t, place); }),
           "running a plan of cuDNN");
     return true;
   }
@@ -141,8 +142,8 @@ class DeviceLibrary final : public Library {
   /// run(plan), launched; the first run of a plan at once, whose status tells whether it can be
   /// run.
   template <class Run>
-  cudnnStatus_t start(Plan& plan, const Run& run) {
-    if (!plan.proven()) {
+  cudnnStatus_t launch_plan(Plan& plan, const Run& run) {
+    if (!plan.has_run()) {
       const DirectLaunches direct(stream_);
       return run(plan);
     }
@@ -151,17 +152,17 @@ class DeviceLibrary final : public Library {
     return CUDNN_STATUS_SUCCESS;
   }
   const std::unique_ptr<Plan>& plan_with_sums(const Problem& problem, const Convolution& c) {
-    const auto [place, unknown] = plans_.try_emplace(problem);
-    if (unknown)
+    const auto [place, is_new] = plans_.try_emplace(problem);
+    if (is_new)
       place->second =
-          make_convolution_with_sums(target(choice_of(problem, "cuDNN", cudnnGetVersion())), c);
+          make_convolution_with_sums(target(entry_of(problem, "cuDNN", cudnnGetVersion())), c);
     return place->second;
   }
-  PlanTarget target(Choice choice) const {
-    return {handles_.cudnn, nullptr, options_.deterministic, std::move(choice)};
+  PlanTarget target(AlgorithmEntry entry) const {
+    return {handles_.cudnn, nullptr, options_.deterministic, std::move(entry)};
   }
   /// Where every run takes a library's first algorithm there is nothing to choose.
-  Choice choice_of(const Problem& problem, const char* library, std::size_t version) {
+  AlgorithmEntry entry_of(const Problem& problem, const char* library, std::size_t version) {
     if (options_.deterministic) return {};
     return {known_, fmt::format("{}, {} {}{}, {}", device_, library, version,
                                 options_.tfloat32 ? ", tfloat32" : "", to_string(problem))};
@@ -169,19 +170,19 @@ class DeviceLibrary final : public Library {
 
   Stream stream_;
   ContextOptions options_;
-  Algorithms& known_;
+  AlgorithmTable& known_;
   std::string device_;
   Handles handles_;
   std::unordered_map<Problem, std::unique_ptr<MatrixProduct>, ProblemHash> products_;
   std::unordered_map<Problem, std::unique_ptr<Plan>, ProblemHash> plans_;
   std::unordered_map<Problem, bool, ProblemHash>
-      with_sums_;  ///< which convolutions are taken with sums
+      sums_are_faster_;  ///< which convolutions are taken with sums
 };
 
 }  // namespace
 
 std::unique_ptr<Library> make_library(const Stream& stream, ContextOptions options,
-                                      Algorithms& known) {
+                                      AlgorithmTable& known) {
   return std::make_unique<DeviceLibrary>(stream, options, known);
 }
 

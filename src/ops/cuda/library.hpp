@@ -47,7 +47,7 @@ class Library {
   /// statistics that read y: where cuDNN has it, and it is known to be faster or found so by doing
   /// both, which the host waits for. do_it(together) returns whether it could be done.
   virtual bool is_faster_with_sums(const Convolution&,
-                                   const std::function<bool(bool together)>& do_it) = 0;
+                                   const std::function<bool(bool fused)>& run_variant) = 0;
   /// A pass of attention; false where cuDNN has no engine for it.
   virtual bool attend(Problem::Kind kind, const Attention&, const AttentionTensors&,
                       const Tensor& workspace) = 0;
@@ -58,6 +58,6 @@ class Library {
 /// found by trying them at its first use, and known from then on; `deterministic`: the first, which
 /// is the same at every run. `known` outlives the library.
 std::unique_ptr<Library> make_library(const Stream& stream, ContextOptions options,
-                                      Algorithms& known);
+                                      AlgorithmTable& known);
 
 }  // namespace trireme::ops::cuda

@@ -10,7 +10,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int most_proposals = 8;
+constexpr int max_proposals = 8;
 
 cudaDataType_t library_type(DType type) {
   switch (type) {
@@ -24,7 +24,7 @@ cudaDataType_t library_type(DType type) {
 /// Of an operand that is read.
 cudaDataType_t operand_type(const Linear& linear, const Operand& operand) {
   if (!linear.in_float8()) return library_type(linear.dtype);
-  return operand.of == Operand::Of::y ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
+  return operand.source == Operand::Source::y ? CUDA_R_8F_E5M2 : CUDA_R_8F_E4M3;
 }
 
 cublasLtMatrixLayout_t layout_of(cudaDataType_t type, const Operand& operand) {
@@ -45,7 +45,7 @@ cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
       return data.vector != nullptr ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
     case Epilogue::gelu_gradient: return CUBLASLT_EPILOGUE_DGELU;
     case Epilogue::column_sums:
-      return sums_first(operands) ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
+      return dy_is_first(operands) ? CUBLASLT_EPILOGUE_BGRADA : CUBLASLT_EPILOGUE_BGRADB;
   }
   throw Failure("an epilogue of another kind");
 }
@@ -53,29 +53,29 @@ cublasLtEpilogue_t library_epilogue(Epilogue epilogue, const Operands& operands,
 }  // namespace
 
 std::int64_t ProductData::alignment() const {
-  constexpr std::uintptr_t most = Arena::alignment;
-  std::uintptr_t bits = most;
+  constexpr std::uintptr_t limit = Arena::alignment;
+  std::uintptr_t bits = limit;
   for (const void* pointer : {x, w, y, vector, matrix, added})
     bits |= reinterpret_cast<std::uintptr_t>(pointer);
   return static_cast<std::int64_t>(bits & (~bits + 1));
 }
 
-void ProductData::part_codes(const Operands& operands) {
-  const auto part = [&](const Operand& operand, const void*& inverse) {
-    inverse = place(operand);
-    place(operand) = static_cast<std::byte*>(place(operand)) + float8_header_bytes;
+void ProductData::split_codes(const Operands& operands) {
+  const auto split = [&](const Operand& operand, const void*& inverse) {
+    inverse = pointer(operand);
+    pointer(operand) = static_cast<std::byte*>(pointer(operand)) + float8_header_bytes;
   };
-  part(operands.first, first_inverse);
-  part(operands.second, second_inverse);
+  split(operands.first, first_inverse);
+  split(operands.second, second_inverse);
 }
 
 MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
                              const Linear& linear, const ProductData& data, Options options,
-                             Choice choice)
+                             AlgorithmEntry entry)
     : handle_(handle),
       operands_(operands_of(kind, linear)),
-      plain_(epilogue == Epilogue::none),
-      choice_(std::move(choice)) {
+      no_epilogue_(epilogue == Epilogue::none),
+      entry_(std::move(entry)) {
   first_ = layout_of(operand_type(linear, operands_.first), operands_.first);
   second_ = layout_of(operand_type(linear, operands_.second), operands_.second);
   result_ = layout_of(library_type(operands_.result_type), operands_.result);
@@ -84,8 +84,8 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
   check(cublasLtMatmulDescCreate(
             &description_, rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
         "describing a product");
-  set(CUBLASLT_MATMUL_DESC_TRANSA, operands_.first.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
-  set(CUBLASLT_MATMUL_DESC_TRANSB, operands_.second.turned ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSA, operands_.first.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(CUBLASLT_MATMUL_DESC_TRANSB, operands_.second.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(CUBLASLT_MATMUL_DESC_EPILOGUE, library_epilogue(epilogue, operands_, data));
   if (data.matrix != nullptr) {
     constexpr std::int64_t matrix_rows =
@@ -93,9 +93,9 @@ MatrixProduct::MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilog
     if (operands_.result.rows % matrix_rows != 0) return;
     set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, operands_.result.rows);
   }
-  set_places(data);
-  if (!recall()) propose(data.alignment(), options.deterministic ? 1 : most_proposals);
-  ensure(!plain_ || !proposals_.empty(),
+  set_pointers(data);
+  if (!use_known_algorithm()) propose(data.alignment(), options.deterministic ? 1 : max_proposals);
+  ensure(!no_epilogue_ || !proposals_.empty(),
          "cuBLASLt has no algorithm for a linear layer of {} rows from {} to {} in {}", linear.rows,
          linear.in, linear.out, linear.in_float8() ? "float8" : to_string(linear.dtype));
 }
@@ -112,7 +112,7 @@ void MatrixProduct::set(cublasLtMatmulDescAttributes_t attribute, const Value& v
         "describing a product");
 }
 
-void MatrixProduct::set_places(const ProductData& data) const {
+void MatrixProduct::set_pointers(const ProductData& data) const {
   if (data.vector != nullptr) set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, data.vector);
   if (data.matrix != nullptr) set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, data.matrix);
   if (data.first_inverse != nullptr) set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, data.first_inverse);
@@ -121,29 +121,29 @@ void MatrixProduct::set_places(const ProductData& data) const {
 }
 
 /// Whether the known algorithm, where there is one, can be taken: it is then the only one.
-bool MatrixProduct::recall() {
+bool MatrixProduct::use_known_algorithm() {
   cublasLtMatmulHeuristicResult_t known{};
-  const std::string* name = choice_.algorithm();
-  if (name == nullptr || !words_of(*name, known.algo.data)) return false;
-  cublasLtMatmulHeuristicResult_t judged{};
+  const std::string* name = entry_.algorithm();
+  if (name == nullptr || !parse_words(*name, known.algo.data)) return false;
+  cublasLtMatmulHeuristicResult_t check_result{};
   const bool works =
       cublasLtMatmulAlgoCheck(handle_, description_, first_, second_, result_, result_, &known.algo,
-                              &judged) == CUBLAS_STATUS_SUCCESS &&
-      judged.workspaceSize <= static_cast<std::size_t>(usable_workspace_bytes);
+                              &check_result) == CUBLAS_STATUS_SUCCESS &&
+      check_result.workspaceSize <= static_cast<std::size_t>(usable_workspace_bytes);
   if (works) proposals_ = {known};
   return works;
 }
 
 /// The library's proposals, the best by its own judgement first; none where it cannot.
-void MatrixProduct::propose(std::int64_t alignment, int most) {
+void MatrixProduct::propose(std::int64_t alignment, int limit) {
   cublasLtMatmulPreference_t preference = nullptr;
   check(cublasLtMatmulPreferenceCreate(&preference), "describing a product");
   const std::unique_ptr<std::remove_pointer_t<cublasLtMatmulPreference_t>,
                         cublasStatus_t (*)(cublasLtMatmulPreference_t)>
       owner(preference, cublasLtMatmulPreferenceDestroy);
-  const std::size_t most_workspace = usable_workspace_bytes;
+  const std::size_t max_workspace_bytes = usable_workspace_bytes;
   check(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                             &most_workspace, sizeof most_workspace),
+                                             &max_workspace_bytes, sizeof max_workspace_bytes),
         "describing a product");
   const auto aligned = static_cast<std::uint32_t>(
       alignment);  // it takes 256 bytes for granted where nothing is said
@@ -153,11 +153,11 @@ void MatrixProduct::propose(std::int64_t alignment, int most) {
     check(cublasLtMatmulPreferenceSetAttribute(preference, attribute, &aligned, sizeof aligned),
           "describing a product");
   }
-  proposals_.resize(static_cast<std::size_t>(most));
+  proposals_.resize(static_cast<std::size_t>(limit));
   int count = 0;
   const cublasStatus_t status =
       cublasLtMatmulAlgoGetHeuristic(handle_, description_, first_, second_, result_, result_,
-                                     preference, most, proposals_.data(), &count);
+                                     preference, limit, proposals_.data(), &count);
   if (status != CUBLAS_STATUS_NOT_SUPPORTED) check(status, "choosing an algorithm");
   proposals_.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<std::size_t>(count) : 0);
   std::erase_if(proposals_, [](const cublasLtMatmulHeuristicResult_t& proposal) {
@@ -168,12 +168,12 @@ void MatrixProduct::propose(std::int64_t alignment, int most) {
 cublasStatus_t MatrixProduct::multiply(const Stream& stream, const ProductData& data, Write write,
                                        void* workspace,
                                        const cublasLtMatmulAlgo_t& algorithm) const {
-  set_places(data);
-  void* result = data.place(operands_.result);
-  const void* before = data.added != nullptr ? data.added : result;
+  set_pointers(data);
+  void* result = data.pointer(operands_.result);
+  const void* addend = data.added != nullptr ? data.added : result;
   const float alpha = 1, beta = write == Write::add || data.added != nullptr ? 1 : 0;
-  return cublasLtMatmul(handle_, description_, &alpha, data.place(operands_.first), first_,
-                        data.place(operands_.second), second_, &beta, before, result_, result,
+  return cublasLtMatmul(handle_, description_, &alpha, data.pointer(operands_.first), first_,
+                        data.pointer(operands_.second), second_, &beta, addend, result_, result,
                         result_, &algorithm, workspace,
                         static_cast<std::size_t>(usable_workspace_bytes),
                         static_cast<cudaStream_t>(stream.handle));
@@ -185,7 +185,7 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
   const auto multiply_by = [&](const cublasLtMatmulHeuristicResult_t& proposal) {
     return multiply(stream, data, write, workspace, proposal.algo);
   };
-  if (proven_) {
+  if (algorithm_settled_) {
     launch(stream, [this, data, write, workspace](const Stream& to) {
       check(multiply(to, data, write, workspace, proposals_.front().algo), "a matrix product");
     });
@@ -199,13 +199,14 @@ bool MatrixProduct::run(const Stream& stream, const ProductData& data, Write wri
       return multiply_by(proposals_[i]) == CUBLAS_STATUS_SUCCESS;
     })]};
   const cublasStatus_t status = multiply_by(proposals_.front());
-  if (status == CUBLAS_STATUS_NOT_SUPPORTED && !plain_) {  // what it proposes it need not have
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED &&
+      !no_epilogue_) {  // what it proposes it need not have
     proposals_.clear();
     return false;
   }
   check(status, "a matrix product");
-  if (tries) choice_.keep(name_of(proposals_.front().algo.data));
-  proven_ = proposals_.size() == 1;
+  if (tries) entry_.set(name_of(proposals_.front().algo.data));
+  algorithm_settled_ = proposals_.size() == 1;
   return true;
 }
 

@@ -15,14 +15,14 @@ struct ProductData {
   void *x = nullptr, *w = nullptr, *y = nullptr, *vector = nullptr, *matrix = nullptr,
        *added = nullptr;
   const void *first_inverse = nullptr, *second_inverse = nullptr;
-  void*& place(const Operand& operand) {
-    return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y;
+  void*& pointer(const Operand& operand) {
+    return operand.source == Operand::Source::x ? x : operand.source == Operand::Source::w ? w : y;
   }
-  void* place(const Operand& operand) const {
-    return operand.of == Operand::Of::x ? x : operand.of == Operand::Of::w ? w : y;
+  void* pointer(const Operand& operand) const {
+    return operand.source == Operand::Source::x ? x : operand.source == Operand::Source::w ? w : y;
   }
   /// The two operands are tensors of codes (float8.hpp): their scales and the codes.
-  void part_codes(const Operands& operands);
+  void split_codes(const Operands& operands);
   /// The largest power of two that divides all of them: what an algorithm may rely on. Up to that
   /// of all arenas, whatever lies beyond it: at every layout of a run the same algorithm is
   /// proposed.
@@ -39,7 +39,8 @@ class MatrixProduct {
   /// `data`: of its first use; later ones' have the same alignment, and of vector and matrix the
   /// same are null. `choice`: of its algorithm.
   MatrixProduct(cublasLtHandle_t handle, Problem::Kind kind, Epilogue epilogue,
-                const Linear& linear, const ProductData& data, Options options, Choice choice);
+                const Linear& linear, const ProductData& data, Options options,
+                AlgorithmEntry entry);
   ~MatrixProduct();
   MatrixProduct(const MatrixProduct&) = delete;
   MatrixProduct& operator=(const MatrixProduct&) = delete;
@@ -53,17 +54,17 @@ class MatrixProduct {
  private:
   template <class Value>
   void set(cublasLtMatmulDescAttributes_t attribute, const Value& value) const;
-  void set_places(const ProductData& data) const;
-  void propose(std::int64_t alignment, int most);
-  bool recall();
+  void set_pointers(const ProductData& data) const;
+  void propose(std::int64_t alignment, int limit);
+  bool use_known_algorithm();
   cublasStatus_t multiply(const Stream& stream, const ProductData& data, Write write,
                           void* workspace, const cublasLtMatmulAlgo_t& algorithm) const;
 
   cublasLtHandle_t handle_;
   Operands operands_;
-  bool plain_;           ///< without epilogue
-  bool proven_ = false;  ///< the one proposal left has been run
-  Choice choice_;
+  bool no_epilogue_;                ///< without epilogue
+  bool algorithm_settled_ = false;  ///< the one proposal left has been run
+  AlgorithmEntry entry_;
   cublasLtMatmulDesc_t description_ = nullptr;
   cublasLtMatrixLayout_t first_ = nullptr, second_ = nullptr, result_ = nullptr;
   std::vector<cublasLtMatmulHeuristicResult_t>

@@ -3,7 +3,7 @@
 
 namespace trireme::ops::cuda {
 
-std::unique_ptr<Library> make_library(const Stream&, ContextOptions, Algorithms&) {
+std::unique_ptr<Library> make_library(const Stream&, ContextOptions, AlgorithmTable&) {
   throw Failure("this program was built without CUDA (preset cuda-release has it)");
 }
 

@@ -5,7 +5,7 @@
 namespace trireme::ops::cuda {
 
 using Kind = Problem::Kind;
-using Of = Operand::Of;
+using Source = Operand::Source;
 
 namespace {
 
@@ -13,29 +13,29 @@ namespace {
 /// not, and whatever lies otherwise has been turned before.
 Operands float8_operands_of(Problem::Kind kind, const Linear& l) {
   const bool out_in = l.order == MatrixOrder::out_in;
-  const auto by = [](Of of, std::int64_t inner, std::int64_t outer, bool turned) {
-    return Operand{of, inner, outer, turned};
+  const auto make_operand = [](Source of, std::int64_t inner, std::int64_t outer, bool transposed) {
+    return Operand{of, inner, outer, transposed};
   };
   switch (kind) {
     case Kind::linear_forward:
-      return {by(Of::w, l.in, l.out, true),
-              by(Of::x, l.in, l.rows, false),
-              {Of::y, l.out, l.rows},
+      return {make_operand(Source::w, l.in, l.out, true),
+              make_operand(Source::x, l.in, l.rows, false),
+              {Source::y, l.out, l.rows},
               l.result_dtype()};
     case Kind::linear_backward_data:
-      return {by(Of::w, l.out, l.in, true),
-              by(Of::y, l.out, l.rows, false),
-              {Of::x, l.in, l.rows},
+      return {make_operand(Source::w, l.out, l.in, true),
+              make_operand(Source::y, l.out, l.rows, false),
+              {Source::x, l.in, l.rows},
               l.result_dtype()};
     case Kind::linear_backward_weight:
       if (out_in)
-        return {by(Of::x, l.rows, l.in, true),
-                by(Of::y, l.rows, l.out, false),
-                {Of::w, l.in, l.out},
+        return {make_operand(Source::x, l.rows, l.in, true),
+                make_operand(Source::y, l.rows, l.out, false),
+                {Source::w, l.in, l.out},
                 DType::float32};
-      return {by(Of::y, l.rows, l.out, true),
-              by(Of::x, l.rows, l.in, false),
-              {Of::w, l.out, l.in},
+      return {make_operand(Source::y, l.rows, l.out, true),
+              make_operand(Source::x, l.rows, l.in, false),
+              {Source::w, l.out, l.in},
               DType::float32};
     default: throw Failure("a product of another kind");
   }
@@ -46,22 +46,22 @@ Operands float8_operands_of(Problem::Kind kind, const Linear& l) {
 Operands operands_of(Problem::Kind kind, const Linear& l) {
   if (l.in_float8()) return float8_operands_of(kind, l);
   const bool out_in = l.order == MatrixOrder::out_in;
-  const Operand x{Of::x, l.in, l.rows, false}, y{Of::y, l.out, l.rows, false};
+  const Operand x{Source::x, l.in, l.rows, false}, y{Source::y, l.out, l.rows, false};
   const Operand w =
-      out_in ? Operand{Of::w, l.in, l.out, false} : Operand{Of::w, l.out, l.in, false};
-  const auto turned = [](Operand operand, bool turn = true) {
-    operand.turned = turn;
+      out_in ? Operand{Source::w, l.in, l.out, false} : Operand{Source::w, l.out, l.in, false};
+  const auto transposed = [](Operand operand, bool transpose = true) {
+    operand.transposed = transpose;
     return operand;
   };
   switch (kind) {
-    case Kind::linear_forward: return {turned(w, out_in), x, y, l.result_dtype()};
-    case Kind::linear_backward_data: return {turned(w, !out_in), y, x, l.result_dtype()};
+    case Kind::linear_forward: return {transposed(w, out_in), x, y, l.result_dtype()};
+    case Kind::linear_backward_data: return {transposed(w, !out_in), y, x, l.result_dtype()};
     case Kind::linear_backward_weight:
-      return {out_in ? x : y, turned(out_in ? y : x), w, DType::float32};
+      return {out_in ? x : y, transposed(out_in ? y : x), w, DType::float32};
     default: throw Failure("a product of another kind");
   }
 }
 
-bool sums_first(const Operands& operands) { return operands.first.of == Operand::Of::y; }
+bool dy_is_first(const Operands& operands) { return operands.first.source == Operand::Source::y; }
 
 }  // namespace trireme::ops::cuda

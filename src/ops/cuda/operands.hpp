@@ -7,10 +7,10 @@ namespace trireme::ops::cuda {
 /// An operand of cuBLASLt, which counts matrices by columns: a matrix of ours, row by row, is its
 /// transpose to it.
 struct Operand {
-  enum class Of : std::uint8_t { x, w, y };
-  Of of;  ///< of the layer's input, weight and output, or their gradients
+  enum class Source : std::uint8_t { x, w, y };
+  Source source;  ///< of the layer's input, weight and output, or their gradients
   std::int64_t rows = 0, columns = 0;  ///< as it lies, by columns
-  bool turned = false;                 ///< its transpose is meant
+  bool transposed = false;             ///< its transpose is meant
 };
 
 /// result = first second, the turned ones turned.
@@ -31,7 +31,7 @@ enum class Epilogue : std::uint8_t {
 };
 
 /// Whether of a gradient of the weight dy is the first operand; else it is the second.
-bool sums_first(const Operands& operands);
+bool dy_is_first(const Operands& operands);
 
 /// Of y = x w it is asked for y^T = w^T x^T, and likewise of the gradients.
 Operands operands_of(Problem::Kind kind, const Linear& linear);

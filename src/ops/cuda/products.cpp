@@ -12,12 +12,12 @@ namespace {
 using Kind = Problem::Kind;
 
 /// An op counts as on every other device, by whatever ops it goes here.
-class CountedAlready {
+class CounterGuard {
  public:
-  explicit CountedAlready(Context& context) : context_(context), counted_(context.counters()) {}
-  ~CountedAlready() { context_.counters() = counted_; }
-  CountedAlready(const CountedAlready&) = delete;
-  CountedAlready& operator=(const CountedAlready&) = delete;
+  explicit CounterGuard(Context& context) : context_(context), counted_(context.counters()) {}
+  ~CounterGuard() { context_.counters() = counted_; }
+  CounterGuard(const CounterGuard&) = delete;
+  CounterGuard& operator=(const CounterGuard&) = delete;
 
  private:
   Context& context_;
@@ -34,7 +34,7 @@ bool multiply(Context& context, Kind kind, Epilogue epilogue, const Linear& l,
 }
 
 /// The bias in the type of the result, which is how cuBLASLt adds it.
-Tensor addend_of(Context& context, const Tensor& bias, DType dtype) {
+Tensor convert_bias(Context& context, const Tensor& bias, DType dtype) {
   if (!bias.defined() || bias.dtype == dtype) return bias;
   const Tensor addend = context.workspace().allocate(dtype, bias.shape);
   cast(context, bias, addend);
@@ -50,15 +50,15 @@ void convolve(Context& context, Kind kind, const Convolution& c, const Tensor& x
 
 /// The library's GELU is the tanh form, but to what accuracy it does not say: of bfloat16 tensors
 /// more than the rounding of the result it need not be.
-bool library_has_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
+bool may_use_library_gelu(const Linear& l) { return l.dtype == DType::bfloat16; }
 
 }  // namespace
 
 void linear_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
                     const Tensor& bias, const Tensor& residual, const Tensor& y) {
-  const CountedAlready counted(context);
+  const CounterGuard counted(context);
   const ArenaScope scope(context.workspace());
-  const Tensor addend = addend_of(context, bias, y.dtype);
+  const Tensor addend = convert_bias(context, bias, y.dtype);
   if (bias.defined() && multiply(context, Kind::linear_forward, Epilogue::bias, l,
                                  {.x = x, .w = w, .y = y, .vector = addend, .added = residual}))
     return;
@@ -69,12 +69,12 @@ void linear_forward(Context& context, const Linear& l, const Tensor& x, const Te
 
 void linear_gelu_forward(Context& context, const Linear& l, const Tensor& x, const Tensor& w,
                          const Tensor& bias, const Tensor& z, const Tensor& y) {
-  const CountedAlready counted(context);
-  if (library_has_gelu(l)) {
+  const CounterGuard counted(context);
+  if (may_use_library_gelu(l)) {
     const ArenaScope scope(context.workspace());
     if (multiply(
             context, Kind::linear_forward, Epilogue::gelu, l,
-            {.x = x, .w = w, .y = y, .vector = addend_of(context, bias, y.dtype), .matrix = z}))
+            {.x = x, .w = w, .y = y, .vector = convert_bias(context, bias, y.dtype), .matrix = z}))
       return;
   }
   linear_forward(context, l, x, w, bias, {}, z);
@@ -88,9 +88,10 @@ void linear_backward_data(Context& context, const Linear& l, const Tensor& dy, c
 
 void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& dy, const Tensor& w,
                                const Tensor& z, const Tensor& dz) {
-  const CountedAlready counted(context);
-  if (library_has_gelu(l) && multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient,
-                                      l, {.x = dz, .w = w, .y = dy, .matrix = z}))
+  const CounterGuard counted(context);
+  if (may_use_library_gelu(l) &&
+      multiply(context, Kind::linear_backward_data, Epilogue::gelu_gradient, l,
+               {.x = dz, .w = w, .y = dy, .matrix = z}))
     return;
   linear_backward_data(context, l, dy, w, dz);
   gelu_backward(context, z, dz, dz);
@@ -100,7 +101,7 @@ void linear_backward_data_gelu(Context& context, const Linear& l, const Tensor& 
 /// bits count, the kernel does.
 void linear_backward_weight(Context& context, const Linear& l, const Tensor& x, const Tensor& dy,
                             const Tensor& dw, const Tensor& dbias, Write write) {
-  const CountedAlready counted(context);
+  const CounterGuard counted(context);
   if (dbias.defined() && !context.deterministic()) {
     const ArenaScope scope(context.workspace());
     const Tensor sums =
@@ -124,18 +125,18 @@ void convolution_forward(Context& context, const Convolution& c, const Tensor& x
 /// float32 is to keep the digits that sums about zero may lose; the library says nothing of their
 /// order, which `deterministic` must know. Both vectors of sums shall begin at a multiple of 16
 /// bytes.
-bool may_add_up_channels(const Context& context, const Convolution& c) {
+bool may_sum_channels(const Context& context, const Convolution& c) {
   return c.dtype != DType::float32 && !context.deterministic() && c.out_channels % 4 == 0;
 }
 
 void convolution_statistics_forward(Context& context, const Convolution& c, const Tensor& x,
                                     const Tensor& w, const Tensor& y,
                                     const BatchStatistics& statistics) {
-  const CountedAlready counted(context);
-  const auto do_it = [&](bool together) {
-    if (!together) {
+  const CounterGuard counted(context);
+  const auto run_variant = [&](bool fused) {
+    if (!fused) {
       convolution_forward(context, c, x, w, y);
-      batch_norm_statistics(context, norm_behind(c), y, statistics);
+      batch_norm_statistics(context, batch_norm_after(c), y, statistics);
       return true;
     }
     const ArenaScope scope(context.workspace());
@@ -144,17 +145,18 @@ void convolution_statistics_forward(Context& context, const Convolution& c, cons
     fill(context, sums, 0);  // cuDNN does not say whether an engine adds to what is there
     const bool done =
         context.meta() || context.backend().cuda->convolve_with_sums(c, x, w, y, sums, workspace);
-    if (done) batch_norm_statistics_of_sums(context, norm_behind(c), y, sums, statistics);
+    if (done) batch_norm_statistics_of_sums(context, batch_norm_after(c), y, sums, statistics);
     return done;
   };
-  if (may_add_up_channels(context, c)) {
+  if (may_sum_channels(context, c)) {
     if (context.meta()) {
-      do_it(true);  // memory for either way
-    } else if (context.backend().cuda->is_faster_with_sums(c, std::ref(do_it)) && do_it(true)) {
+      run_variant(true);  // memory for either way
+    } else if (context.backend().cuda->is_faster_with_sums(c, std::ref(run_variant)) &&
+               run_variant(true)) {
       return;
     }
   }
-  do_it(false);
+  run_variant(false);
 }
 
 void convolution_backward_data(Context& context, const Convolution& c, const Tensor& dy,
@@ -169,13 +171,13 @@ void convolution_backward_weight(Context& context, const Convolution& c, const T
   if (c.dtype == DType::float32 && write == Write::assign)
     return convolve(context, Kind::convolution_backward_weight, c, x, dw, dy);
   const ArenaScope scope(context.workspace());
-  const Tensor made = context.workspace().allocate(c.dtype, c.weight_shape());
-  convolve(context, Kind::convolution_backward_weight, c, x, made, dy);
-  if (write == Write::assign) return cast(context, made, dw);
-  Tensor wide = made;
+  const Tensor gradient = context.workspace().allocate(c.dtype, c.weight_shape());
+  convolve(context, Kind::convolution_backward_weight, c, x, gradient, dy);
+  if (write == Write::assign) return cast(context, gradient, dw);
+  Tensor wide = gradient;
   if (c.dtype != DType::float32) {
     wide = context.workspace().allocate(DType::float32, c.weight_shape());
-    cast(context, made, wide);
+    cast(context, gradient, wide);
   }
   add(context, wide, dw);
 }

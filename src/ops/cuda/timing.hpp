@@ -29,7 +29,7 @@ std::size_t fastest_of(const Stream& on, std::size_t count, const Work& work) {
   };
   const EventOwner begin = make_event(), end = make_event();
   std::size_t fastest = 0;
-  float least = std::numeric_limits<float>::infinity();
+  float min_milliseconds = std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < count; ++i) {
     if (!work(i)) continue;
     check(cudaEventRecord(begin.get(), stream), "timing algorithms");
@@ -38,9 +38,9 @@ std::size_t fastest_of(const Stream& on, std::size_t count, const Work& work) {
     check(cudaEventSynchronize(end.get()), "timing algorithms");
     float milliseconds = 0;
     check(cudaEventElapsedTime(&milliseconds, begin.get(), end.get()), "timing algorithms");
-    if (milliseconds >= least) continue;
+    if (milliseconds >= min_milliseconds) continue;
     fastest = i;
-    least = milliseconds;
+    min_milliseconds = milliseconds;
   }
   return fastest;
 }
