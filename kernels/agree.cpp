@@ -9,19 +9,19 @@
 namespace trireme::kernels {
 namespace {
 
-const std::string tell_label = "trireme/kernels/tell";
-const std::string join_label = "trireme/kernels/join";
+const std::string pack_label = "trireme/kernels/tell";
+const std::string reduce_label = "trireme/kernels/join";
 
 constexpr int columns = sizeof(SampleSums) / sizeof(double);
 static_assert(sizeof(SampleSums) == columns * sizeof(double) &&
-              sizeof(StepMessage) % sizeof(double) == 0);
+              sizeof(StepStatus) % sizeof(double) == 0);
 
 /// Of values at `first`, first + stride, ... in the order of the tree.
 KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stride,
                                           std::int64_t count) {
-  constexpr int batch = 8, deepest = 48;  // more levels than any memory has records for
+  constexpr int batch = 8, max_depth = 48;  // more levels than any memory has records for
   const TreeWalk walk(count);
-  double stack[deepest];
+  double stack[max_depth];
   int top = 0;
   for (std::int64_t begin = 0; begin < count; begin += batch) {
     double value[batch];
@@ -35,28 +35,28 @@ KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stri
   return count > 0 ? stack[0] : 0;
 }
 
-struct TellColumn {
-  Tell args;
+struct PackStatusColumn {
+  PackStatusArgs args;
 
   KOKKOS_FUNCTION void operator()(std::int64_t column) const {
-    double* const sums = reinterpret_cast<double*>(&args.message->sums);
+    double* const sums = reinterpret_cast<double*>(&args.status->sums);
     if (column < columns) {
       sums[column] =
           sum_by_tree(reinterpret_cast<const double*>(args.sums) + column, columns, args.count);
     } else {
-      args.message->wishes = args.wishes;
-      args.message->busy_seconds = args.busy_seconds;
+      args.status->stop_requests = args.stop_requests;
+      args.status->busy_seconds = args.busy_seconds;
     }
   }
 };
 
-struct JoinColumn {
-  Join args;
+struct ReduceStatusColumn {
+  ReduceStatusArgs args;
 
   KOKKOS_FUNCTION void operator()(std::int64_t column) const {
-    constexpr std::int64_t stride = sizeof(StepMessage) / sizeof(double);
+    constexpr std::int64_t stride = sizeof(StepStatus) / sizeof(double);
     const double* const first =
-        reinterpret_cast<const double*>(&args.messages[args.first].sums) + column;
+        reinterpret_cast<const double*>(&args.statuses[args.first].sums) + column;
     reinterpret_cast<double*>(args.sums)[column] =
         sum_by_tree(first, args.step * stride, args.count);
   }
@@ -64,15 +64,15 @@ struct JoinColumn {
 
 }  // namespace
 
-void tell(const Stream& stream, const Tell& args) {
+void pack_status(const Stream& stream, const PackStatusArgs& args) {
   dispatch(stream, [=](const auto& space) {
-    for_each_index(space, tell_label, columns + 1, TellColumn{args});
+    for_each_index(space, pack_label, columns + 1, PackStatusColumn{args});
   });
 }
 
-void join(const Stream& stream, const Join& args) {
+void reduce_status(const Stream& stream, const ReduceStatusArgs& args) {
   dispatch(stream, [=](const auto& space) {
-    for_each_index(space, join_label, columns, JoinColumn{args});
+    for_each_index(space, reduce_label, columns, ReduceStatusColumn{args});
   });
 }
 

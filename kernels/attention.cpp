@@ -51,8 +51,8 @@ struct Forward {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width), parts = attention_threads / s.own;
-    return 2 * Tile::bytes(s.own, width) + Tile::bytes(s.other, width) +
-           Tile::bytes(s.own, s.other) +
+    return 2 * ScratchTile::bytes(s.own, width) + ScratchTile::bytes(s.other, width) +
+           ScratchTile::bytes(s.own, s.other) +
            static_cast<std::size_t>(s.own * (3 + 2 * parts)) * sizeof(float);
   }
 
@@ -66,16 +66,18 @@ struct Forward {
     const std::int64_t first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other,
               parts = team.team_size() >= rows ? team.team_size() / rows : 1;
-    TileCutter cutter(
+    ScratchAllocator scratch_allocator(
         static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>())
                                 .get_shmem(static_cast<int>(scratch))));
-    const Tile q = cutter.take(rows, width), sums = cutter.take(rows, width),
-               other = cutter.take(columns, width), scores = cutter.take(rows, columns);
-    float *const maximum = cutter.take_numbers(rows), *const sum = cutter.take_numbers(rows),
-                 *const factor = cutter.take_numbers(rows);
-    float *const part_maximum = cutter.take_numbers(rows * parts), *const part_sum =
-                                                                       cutter.take_numbers(rows *
-                                                                                           parts);
+    const ScratchTile q = scratch_allocator.allocate(rows, width),
+                      sums = scratch_allocator.allocate(rows, width),
+                      other = scratch_allocator.allocate(columns, width),
+                      scores = scratch_allocator.allocate(rows, columns);
+    float *const maximum = scratch_allocator.allocate_floats(rows),
+                 *const sum = scratch_allocator.allocate_floats(rows),
+                 *const factor = scratch_allocator.allocate_floats(rows);
+    float *const part_maximum = scratch_allocator.allocate_floats(rows * parts),
+                 *const part_sum = scratch_allocator.allocate_floats(rows * parts);
 
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q,
               rows);
@@ -90,14 +92,15 @@ struct Forward {
                 head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, begin, columns),
                 other, columns);
       team.team_barrier();
-      multiply(team, rows, columns, width, plain(q), turned(other), scores, Nothing{});
+      multiply(team, rows, columns, width, as_stored(q), transposed(other), scores, Overwrite{});
       team.team_barrier();
       load_tile(team,
                 head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, begin, columns),
                 other, columns);
       softmax(team, sequence, head, first, begin, scores, maximum, sum, factor, part_maximum,
               part_sum);
-      multiply(team, rows, width, columns, plain(scores), plain(other), sums, Part{factor});
+      multiply(team, rows, width, columns, as_stored(scores), as_stored(other), sums,
+               ScaleAndAccumulate{factor});
     }
     team.team_barrier();
     store_tile(team, sums, head_rows(a, t.out, out_width(a), head * width, sequence, first, rows),
@@ -111,7 +114,7 @@ struct Forward {
   /// what the sums before are worth now.
   template <class Member>
   KOKKOS_FUNCTION void softmax(const Member& team, std::int64_t sequence, std::int64_t head,
-                               std::int64_t first, std::int64_t begin, const Tile& scores,
+                               std::int64_t first, std::int64_t begin, const ScratchTile& scores,
                                float* maximum, float* sum, float* factor, float* part_maximum,
                                float* part_sum) const {
     const RowShare share(team, sizes.own, sizes.other);
@@ -132,13 +135,13 @@ struct Forward {
         largest = part_maximum[row * share.parts + p] > largest
                       ? part_maximum[row * share.parts + p]
                       : largest;
-      Keep keep(a, sequence, head, first + row);
+      DropoutFactor dropout_factor(a, sequence, head, first + row);
       float total = 0;
       for (int k = share.begin; k < share.end; ++k) {
         float& score = scores.data[row * scores.stride + k];
         const float exponential = fast_exp(score - largest);
         total += exponential;
-        score = exponential * keep(begin + k);
+        score = exponential * dropout_factor(begin + k);
       }
       part_sum[row * share.parts + share.part] = total;
     }
@@ -164,7 +167,7 @@ struct Forward {
 struct ScoreTile {
   std::int64_t sequence, head, first_query, first_key;
   int queries, keys;
-  Tile scores, gradients;
+  ScratchTile scores, gradients;
   float *log_sum, *delta;
 };
 
@@ -189,14 +192,14 @@ KOKKOS_INLINE_FUNCTION void softmax_gradient(const Member& team, const Attention
   const RowShare share(team, s.queries, s.keys);
   const float scale = score_scale(a);
   for (int row = share.row; row < s.queries; row += share.row_step(team)) {
-    Keep keep(a, s.sequence, s.head, s.first_query + row);
+    DropoutFactor dropout_factor(a, s.sequence, s.head, s.first_query + row);
     for (int k = share.begin; k < share.end; ++k) {
       float &score = s.scores.data[row * s.scores.stride + k],
             &gradient = s.gradients.data[row * s.gradients.stride + k];
       const float probability = s.first_key + k > s.first_query + row
                                     ? 0.0f
                                     : fast_exp(score * scale - s.log_sum[row]),
-                  kept = keep(s.first_key + k);
+                  kept = dropout_factor(s.first_key + k);
       score = probability * kept;
       gradient = probability * (gradient * kept - s.delta[row]);
     }
@@ -213,7 +216,7 @@ struct Delta {
     const Sums<1> sum = group.sum(
         a.head_width, [=](std::int64_t i) { return to_float(out[i]) * to_float(dout[i]); });
     const std::int64_t row = index / a.heads, head = index % a.heads;
-    if (group.leads())
+    if (group.is_leader())
       t.delta[(row / a.context * a.heads + head) * a.context + row % a.context] =
           static_cast<float>(sum.value[0]);
   }
@@ -228,8 +231,9 @@ struct BackwardQueries {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width);
-    return 3 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) +
-           2 * Tile::bytes(s.own, s.other) + static_cast<std::size_t>(2 * s.own) * sizeof(float);
+    return 3 * ScratchTile::bytes(s.own, width) + 2 * ScratchTile::bytes(s.other, width) +
+           2 * ScratchTile::bytes(s.own, s.other) +
+           static_cast<std::size_t>(2 * s.own) * sizeof(float);
   }
 
   template <class Member>
@@ -240,22 +244,24 @@ struct BackwardQueries {
                        head = team.league_rank() % a.heads, kv_head = head / (a.heads / a.kv_heads);
     const std::int64_t first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), rows = sizes.own, columns = sizes.other;
-    TileCutter cutter(
+    ScratchAllocator scratch_allocator(
         static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>())
                                 .get_shmem(static_cast<int>(scratch))));
-    const Tile q = cutter.take(rows, width), dout = cutter.take(rows, width),
-               dq = cutter.take(rows, width), k = cutter.take(columns, width),
-               v = cutter.take(columns, width);
+    const ScratchTile q = scratch_allocator.allocate(rows, width),
+                      dout = scratch_allocator.allocate(rows, width),
+                      dq = scratch_allocator.allocate(rows, width),
+                      k = scratch_allocator.allocate(columns, width),
+                      v = scratch_allocator.allocate(columns, width);
     ScoreTile s{sequence,
                 head,
                 first,
                 0,
                 rows,
                 columns,
-                cutter.take(rows, columns),
-                cutter.take(rows, columns),
-                cutter.take_numbers(rows),
-                cutter.take_numbers(rows)};
+                scratch_allocator.allocate(rows, columns),
+                scratch_allocator.allocate(rows, columns),
+                scratch_allocator.allocate_floats(rows),
+                scratch_allocator.allocate_floats(rows)};
 
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), head * width, sequence, first, rows), q,
               rows);
@@ -274,12 +280,13 @@ struct BackwardQueries {
           head_rows(a, t.qkv, qkv_width(a), v_column(a, kv_head), sequence, s.first_key, columns),
           v, columns);
       team.team_barrier();
-      multiply(team, rows, columns, width, plain(q), turned(k), s.scores, Nothing{});
-      multiply(team, rows, columns, width, plain(dout), turned(v), s.gradients, Nothing{});
+      multiply(team, rows, columns, width, as_stored(q), transposed(k), s.scores, Overwrite{});
+      multiply(team, rows, columns, width, as_stored(dout), transposed(v), s.gradients,
+               Overwrite{});
       team.team_barrier();
       softmax_gradient(team, a, s);
       team.team_barrier();
-      multiply(team, rows, width, columns, plain(s.gradients), plain(k), dq, All{});
+      multiply(team, rows, width, columns, as_stored(s.gradients), as_stored(k), dq, Accumulate{});
     }
     team.team_barrier();
     const float scale = score_scale(a);
@@ -297,8 +304,9 @@ struct BackwardKeys {
 
   static std::size_t bytes(const AttentionShape& a, TileSizes s) {
     const int width = static_cast<int>(a.head_width);
-    return 4 * Tile::bytes(s.own, width) + 2 * Tile::bytes(s.other, width) +
-           2 * Tile::bytes(s.other, s.own) + static_cast<std::size_t>(2 * s.other) * sizeof(float);
+    return 4 * ScratchTile::bytes(s.own, width) + 2 * ScratchTile::bytes(s.other, width) +
+           2 * ScratchTile::bytes(s.other, s.own) +
+           static_cast<std::size_t>(2 * s.other) * sizeof(float);
   }
 
   template <class Member>
@@ -309,22 +317,25 @@ struct BackwardKeys {
     const std::int64_t sequence = team.league_rank() % heads / a.kv_heads,
                        kv_head = team.league_rank() % a.kv_heads, first = tile * sizes.own;
     const int width = static_cast<int>(a.head_width), keys = sizes.own, queries = sizes.other;
-    TileCutter cutter(
+    ScratchAllocator scratch_allocator(
         static_cast<float*>(team.team_scratch(scratch_level<typename Member::execution_space>())
                                 .get_shmem(static_cast<int>(scratch))));
-    const Tile k = cutter.take(keys, width), v = cutter.take(keys, width),
-               dk = cutter.take(keys, width), dv = cutter.take(keys, width);
-    const Tile q = cutter.take(queries, width), dout = cutter.take(queries, width);
+    const ScratchTile k = scratch_allocator.allocate(keys, width),
+                      v = scratch_allocator.allocate(keys, width),
+                      dk = scratch_allocator.allocate(keys, width),
+                      dv = scratch_allocator.allocate(keys, width);
+    const ScratchTile q = scratch_allocator.allocate(queries, width),
+                      dout = scratch_allocator.allocate(queries, width);
     ScoreTile s{sequence,
                 0,
                 0,
                 first,
                 queries,
                 keys,
-                cutter.take(queries, keys),
-                cutter.take(queries, keys),
-                cutter.take_numbers(queries),
-                cutter.take_numbers(queries)};
+                scratch_allocator.allocate(queries, keys),
+                scratch_allocator.allocate(queries, keys),
+                scratch_allocator.allocate_floats(queries),
+                scratch_allocator.allocate_floats(queries)};
 
     load_tile(team, head_rows(a, t.qkv, qkv_width(a), k_column(a, kv_head), sequence, first, keys),
               k, keys);
@@ -346,13 +357,16 @@ struct BackwardKeys {
             dout, queries);
         load_numbers(team, a, t, s);
         team.team_barrier();
-        multiply(team, queries, keys, width, plain(q), turned(k), s.scores, Nothing{});
-        multiply(team, queries, keys, width, plain(dout), turned(v), s.gradients, Nothing{});
+        multiply(team, queries, keys, width, as_stored(q), transposed(k), s.scores, Overwrite{});
+        multiply(team, queries, keys, width, as_stored(dout), transposed(v), s.gradients,
+                 Overwrite{});
         team.team_barrier();
         softmax_gradient(team, a, s);
         team.team_barrier();
-        multiply(team, keys, width, queries, turned(s.scores), plain(dout), dv, All{});
-        multiply(team, keys, width, queries, turned(s.gradients), plain(q), dk, All{});
+        multiply(team, keys, width, queries, transposed(s.scores), as_stored(dout), dv,
+                 Accumulate{});
+        multiply(team, keys, width, queries, transposed(s.gradients), as_stored(q), dk,
+                 Accumulate{});
       }
     }
     team.team_barrier();

@@ -15,7 +15,7 @@ namespace trireme::kernels {
 
 /// Rows of float32 in scratch memory. A row begins one number after the end of the one before:
 /// threads that read a column meet no bank twice.
-struct Tile {
+struct ScratchTile {
   float* data = nullptr;
   int stride = 0;
   static constexpr std::size_t bytes(int rows, int columns) {
@@ -24,15 +24,15 @@ struct Tile {
 };
 
 /// Cuts a team's scratch memory.
-class TileCutter {
+class ScratchAllocator {
  public:
-  KOKKOS_FUNCTION explicit TileCutter(float* memory) : memory_(memory) {}
-  KOKKOS_FUNCTION Tile take(int rows, int columns) {
-    const Tile tile{memory_, columns + 1};
+  KOKKOS_FUNCTION explicit ScratchAllocator(float* memory) : memory_(memory) {}
+  KOKKOS_FUNCTION ScratchTile allocate(int rows, int columns) {
+    const ScratchTile tile{memory_, columns + 1};
     memory_ += rows * (columns + 1);
     return tile;
   }
-  KOKKOS_FUNCTION float* take_numbers(int count) {
+  KOKKOS_FUNCTION float* allocate_floats(int count) {
     float* const numbers = memory_;
     memory_ += count;
     return numbers;
@@ -47,8 +47,12 @@ struct Operand {
   const float* data;
   int row, column;
 };
-KOKKOS_INLINE_FUNCTION Operand plain(const Tile& tile) { return {tile.data, tile.stride, 1}; }
-KOKKOS_INLINE_FUNCTION Operand turned(const Tile& tile) { return {tile.data, 1, tile.stride}; }
+KOKKOS_INLINE_FUNCTION Operand as_stored(const ScratchTile& tile) {
+  return {tile.data, tile.stride, 1};
+}
+KOKKOS_INLINE_FUNCTION Operand transposed(const ScratchTile& tile) {
+  return {tile.data, 1, tile.stride};
+}
 
 /// Rows of one head: `count` rows of `width` numbers, `stride` apart.
 template <class T>
@@ -85,16 +89,16 @@ KOKKOS_INLINE_FUNCTION float score_scale(const AttentionShape& a) {
 }
 
 template <class Member>
-KOKKOS_INLINE_FUNCTION void fill_tile(const Member& team, const Tile& tile, int rows, int columns,
-                                      float value) {
+KOKKOS_INLINE_FUNCTION void fill_tile(const Member& team, const ScratchTile& tile, int rows,
+                                      int columns, float value) {
   for (int i = team.team_rank(); i < rows * (columns + 1); i += team.team_size())
     tile.data[i] = value;
 }
 
 /// tile = rows, with zeros where there are fewer than `tile_rows`.
 template <class Member, class T>
-KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& rows, const Tile& tile,
-                                      int tile_rows) {
+KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& rows,
+                                      const ScratchTile& tile, int tile_rows) {
   for (int i = team.team_rank(); i < tile_rows * rows.width; i += team.team_size()) {
     const int r = i / rows.width, c = i - r * rows.width;
     tile.data[r * tile.stride + c] =
@@ -104,7 +108,7 @@ KOKKOS_INLINE_FUNCTION void load_tile(const Member& team, const HeadRows<T>& row
 
 /// rows = tile times a factor, of a row or of all.
 template <class Member, class T, class Factor>
-KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const Tile& tile,
+KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const ScratchTile& tile,
                                        const HeadRows<T>& rows, const Factor& factor) {
   for (int i = team.team_rank(); i < rows.count * rows.width; i += team.team_size()) {
     const int r = i / rows.width, c = i - r * rows.width;
@@ -117,7 +121,7 @@ KOKKOS_INLINE_FUNCTION void store_tile(const Member& team, const Tile& tile,
 /// sum runs over the depth in order.
 template <class Member, class Before>
 KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, int depth,
-                                     const Operand& a, const Operand& b, const Tile& c,
+                                     const Operand& a, const Operand& b, const ScratchTile& c,
                                      const Before& before) {
   constexpr int block_rows = 4, block_columns = 2;
   const int row_step = (rows + block_rows - 1) / block_rows,
@@ -149,23 +153,23 @@ KOKKOS_INLINE_FUNCTION void multiply(const Member& team, int rows, int columns, 
 }
 
 /// What stays of a sum that stood in a product's place.
-struct Nothing {
+struct Overwrite {
   KOKKOS_FUNCTION float of(float, int) const { return 0.0f; }
 };
-struct All {
+struct Accumulate {
   KOKKOS_FUNCTION float of(float before, int) const { return before; }
 };
-struct Part {
+struct ScaleAndAccumulate {
   const float* factor;  ///< of a row
   KOKKOS_FUNCTION float of(float before, int row) const { return before * factor[row]; }
 };
 
 /// What dropout leaves of probabilities: 0, or 1 / (1 - p), for elements that are asked for one
 /// after another.
-class Keep {
+class DropoutFactor {
  public:
-  KOKKOS_FUNCTION Keep(const AttentionShape& a, std::int64_t sequence, std::int64_t head,
-                       std::int64_t q)
+  KOKKOS_FUNCTION DropoutFactor(const AttentionShape& a, std::int64_t sequence, std::int64_t head,
+                                std::int64_t q)
       : probability_(a.dropout),
         scale_(1.0f / (1.0f - a.dropout)),
         first_(static_cast<std::uint64_t>(((a.first_head + head) * a.context + q) * a.context)) {

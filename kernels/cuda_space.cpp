@@ -6,46 +6,46 @@
 namespace trireme::kernels {
 namespace {
 
-struct Kept {
+struct StreamSpace {
   void* handle;
   Kokkos::Cuda space;
 };
 
 std::mutex mutex;
-bool drops_at_the_end = false;  // both are arranged for in this life of Kokkos
+bool hooks_installed = false;  // both are arranged for in this life of Kokkos
 
 /// Few: a run has three streams. References to them hold while others come and go.
-std::list<Kept>& kept() {
-  static auto* const list = new std::list<Kept>;  // never destroyed: Kokkos does not outlive main,
-                                                  // so neither may a space of it
+std::list<StreamSpace>& spaces() {
+  static auto* const list = new std::list<StreamSpace>;  // never destroyed: Kokkos does not outlive
+                                                         // main, so neither may a space of it
   return *list;
 }
 
-void drop(void* handle) {
+void remove_space(void* handle) {
   const std::lock_guard lock(mutex);
-  kept().remove_if([&](const Kept& space) { return space.handle == handle; });
+  spaces().remove_if([&](const StreamSpace& space) { return space.handle == handle; });
 }
 
-void drop_all() {
+void clear_spaces() {
   const std::lock_guard lock(mutex);
-  kept().clear();
-  drops_at_the_end = false;
+  spaces().clear();
+  hooks_installed = false;
 }
 
 }  // namespace
 
 const Kokkos::Cuda& cuda_space(const Stream& stream) {
   const std::lock_guard lock(mutex);
-  for (const Kept& space : kept()) {
+  for (const StreamSpace& space : spaces()) {
     if (space.handle == stream.handle) return space.space;
   }
-  if (!drops_at_the_end) {
-    Kokkos::push_finalize_hook(drop_all);
-    set_stream_destroy_callback(drop);
-    drops_at_the_end = true;
+  if (!hooks_installed) {
+    Kokkos::push_finalize_hook(clear_spaces);
+    set_stream_destroy_callback(remove_space);
+    hooks_installed = true;
   }
-  kept().push_back({stream.handle, Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle))});
-  return kept().back().space;
+  spaces().push_back({stream.handle, Kokkos::Cuda(static_cast<cudaStream_t>(stream.handle))});
+  return spaces().back().space;
 }
 
 }  // namespace trireme::kernels

@@ -111,7 +111,7 @@ struct ApplyPacks {
   static constexpr int rows_at_once = keys == 2 ? 1 : 2;
 
   template <int rows, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+  KOKKOS_FUNCTION void process(std::int64_t row, std::int64_t column) const {
     float value[rows][pack], other[rows][pack], shift[pack];
     const std::int64_t at = row * mask.width + column;
     for (int j = 0; j < rows; ++j) {

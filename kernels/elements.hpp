@@ -131,7 +131,7 @@ class Map<Function, std::tuple<Y...>, std::index_sequence<y...>, std::tuple<X...
   }
 
   template <int rows, int pack>
-  KOKKOS_FORCEINLINE_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+  KOKKOS_FORCEINLINE_FUNCTION void process(std::int64_t row, std::int64_t column) const {
     float in[operands][rows][pack], out[results][rows][pack];
     (load_rows(operand<x, X>(), row, column, in[x]), ...);
     for (int j = 0; j < rows; ++j) {

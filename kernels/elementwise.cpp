@@ -78,7 +78,7 @@ struct Fill {
   }
 
   template <int rows, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+  KOKKOS_FUNCTION void process(std::int64_t row, std::int64_t column) const {
     for (int j = 0; j < rows; ++j) {
       T* const target = y + (row + j) * width + column;
       if constexpr (pack == lanes) {
@@ -112,7 +112,7 @@ struct Copy {
   }
 
   template <int rows, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+  KOKKOS_FUNCTION void process(std::int64_t row, std::int64_t column) const {
     using Taken = std::conditional_t<pack == lanes, Unit, unsigned char>;
     const std::int64_t at = row * width + column;
     Taken taken[rows];
@@ -233,7 +233,7 @@ void copy(const Stream& stream, std::int64_t bytes, const void* x, void* y) {
   });
 }
 
-void exchange(const Stream& stream, std::int64_t count, float* x, float* y) {
+void swap(const Stream& stream, std::int64_t count, float* x, float* y) {
   for_each_element(stream, exchange_label, count, Exchange{}, std::tuple(x, y), std::tuple(x, y));
 }
 

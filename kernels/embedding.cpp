@@ -17,7 +17,7 @@ namespace trireme::kernels {
 namespace {
 
 const std::string forward_label = "trireme/kernels/embedding_forward";
-const std::string places_label = "trireme/kernels/embedding_places";
+const std::string occurrences_label = "trireme/kernels/embedding_places";
 const std::string count_label = "trireme/kernels/embedding_count";
 const std::string scan_label = "trireme/kernels/embedding_scan";
 const std::string rank_label = "trireme/kernels/embedding_rank";
@@ -28,7 +28,7 @@ const std::string positions_backward_label = "trireme/kernels/positions_backward
 
 /// The token's row of the table; -1: not in it.
 KOKKOS_INLINE_FUNCTION std::int64_t table_row(const EmbeddingShape& shape, std::int32_t token) {
-  const std::int64_t row = token - shape.first;
+  const std::int64_t row = token - shape.first_token;
   return row >= 0 && row < shape.table_rows ? row : -1;
 }
 
@@ -41,21 +41,23 @@ struct Forward {
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 4;
 
   template <int rows, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t place, std::int64_t column) const {
+  KOKKOS_FUNCTION void process(std::int64_t occurrence, std::int64_t column) const {
     std::int64_t row[rows];
     float values[rows][pack];
-    for (int j = 0; j < rows; ++j) row[j] = table_row(shape, tokens[place + j]);
+    for (int j = 0; j < rows; ++j) row[j] = table_row(shape, tokens[occurrence + j]);
     for (int j = 0; j < rows; ++j) {
       for (int k = 0; k < pack; ++k) values[j][k] = 0;
       if (row[j] >= 0) load<pack>(table + row[j] * shape.width + column, values[j]);
     }
-    for (int j = 0; j < rows; ++j) store<pack>(values[j], y + (place + j) * shape.width + column);
+    for (int j = 0; j < rows; ++j)
+      store<pack>(values[j], y + (occurrence + j) * shape.width + column);
   }
 
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.width; }
-  KOKKOS_FUNCTION void operator()(std::int64_t place, std::int64_t begin, std::int64_t end) const {
-    const std::int64_t row = table_row(shape, tokens[place]);
-    T* __restrict target = y + place * shape.width;
+  KOKKOS_FUNCTION void operator()(std::int64_t occurrence, std::int64_t begin,
+                                  std::int64_t end) const {
+    const std::int64_t row = table_row(shape, tokens[occurrence]);
+    T* __restrict target = y + occurrence * shape.width;
     if (row < 0) {
       for (std::int64_t i = begin; i < end; ++i) target[i] = from_float<T>(0);
       return;
@@ -67,30 +69,31 @@ struct Forward {
 
 /// The host's lists, made by one task: a list is a few instructions a token, nothing beside the
 /// rows of dy.
-struct Places {
+struct LinkOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
-  TokenPlaces places;
+  TokenOccurrences occurrences;
 
   KOKKOS_FUNCTION void operator()(std::int64_t) const {
-    for (std::int64_t row = 0; row < shape.table_rows; ++row) places.first[row] = -1;
-    for (std::int64_t place = shape.count - 1; place >= 0; --place) {
-      const std::int64_t row = table_row(shape, tokens[place]);
+    for (std::int64_t row = 0; row < shape.table_rows; ++row) occurrences.first[row] = -1;
+    for (std::int64_t occurrence = shape.count - 1; occurrence >= 0; --occurrence) {
+      const std::int64_t row = table_row(shape, tokens[occurrence]);
       if (row < 0) continue;
-      places.next[place] = places.first[row];
-      places.first[row] = static_cast<std::int32_t>(place);
+      occurrences.next[occurrence] = occurrences.first[row];
+      occurrences.first[row] = static_cast<std::int32_t>(occurrence);
     }
   }
 };
 
 /// `slots`: places of the same token that came before.
-struct Count {
+struct CountOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
-  TokenPlaces places;
-  KOKKOS_FUNCTION void operator()(std::int64_t place) const {
-    const std::int64_t row = table_row(shape, tokens[place]);
-    if (row >= 0) places.slots[place] = Kokkos::atomic_fetch_add(&places.first[row], 1);
+  TokenOccurrences occurrences;
+  KOKKOS_FUNCTION void operator()(std::int64_t occurrence) const {
+    const std::int64_t row = table_row(shape, tokens[occurrence]);
+    if (row >= 0)
+      occurrences.index_in_row[occurrence] = Kokkos::atomic_fetch_add(&occurrences.first[row], 1);
   }
 };
 
@@ -105,38 +108,40 @@ struct Scan {
   }
 };
 
-struct Place {
+struct GroupOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
-  TokenPlaces places;
-  KOKKOS_FUNCTION void operator()(std::int64_t place) const {
-    const std::int64_t row = table_row(shape, tokens[place]);
+  TokenOccurrences occurrences;
+  KOKKOS_FUNCTION void operator()(std::int64_t occurrence) const {
+    const std::int64_t row = table_row(shape, tokens[occurrence]);
     if (row >= 0)
-      places.next[places.first[row] + places.slots[place]] = static_cast<std::int32_t>(place);
+      occurrences.next[occurrences.first[row] + occurrences.index_in_row[occurrence]] =
+          static_cast<std::int32_t>(occurrence);
   }
 };
 
 /// sorted = next with the places of each token in ascending order.
-struct Rank {
+struct RankOccurrences {
   EmbeddingShape shape;
   const std::int32_t* tokens;
-  TokenPlaces places;
+  TokenOccurrences occurrences;
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    if (index >= places.first[shape.table_rows]) return;
-    const std::int32_t place = places.next[index];
-    const std::int64_t row = table_row(shape, tokens[place]);
-    const std::int32_t begin = places.first[row], end = places.first[row + 1];
+    if (index >= occurrences.first[shape.table_rows]) return;
+    const std::int32_t occurrence = occurrences.next[index];
+    const std::int64_t row = table_row(shape, tokens[occurrence]);
+    const std::int32_t begin = occurrences.first[row], end = occurrences.first[row + 1];
     std::int32_t rank = 0;
-    for (std::int32_t other = begin; other < end; ++other) rank += places.next[other] < place;
-    places.sorted[begin + rank] = place;
+    for (std::int32_t other = begin; other < end; ++other)
+      rank += occurrences.next[other] < occurrence;
+    occurrences.sorted[begin + rank] = occurrence;
   }
 };
 
 /// sum += rows sorted[begin ... end) of dy.
 template <int loads, int pack, class T>
-KOKKOS_FORCEINLINE_FUNCTION void add_places(const T* dy, std::int64_t width,
-                                            const std::int32_t* sorted, std::int64_t begin,
-                                            std::int64_t end, float (&sum)[pack]) {
+KOKKOS_FORCEINLINE_FUNCTION void add_occurrences(const T* dy, std::int64_t width,
+                                                 const std::int32_t* sorted, std::int64_t begin,
+                                                 std::int64_t end, float (&sum)[pack]) {
   std::int64_t at = begin;
   TRIREME_ROLLED
   for (; at + loads <= end; at += loads) {
@@ -146,7 +151,7 @@ KOKKOS_FORCEINLINE_FUNCTION void add_places(const T* dy, std::int64_t width,
       for (int k = 0; k < pack; ++k) sum[k] += values[j][k];
     }
   }
-  if constexpr (loads > 1) add_places<loads / 2>(dy, width, sorted, at, end, sum);
+  if constexpr (loads > 1) add_occurrences<loads / 2>(dy, width, sorted, at, end, sum);
 }
 
 constexpr int gradient_lanes = pack_lanes<float>;
@@ -158,21 +163,21 @@ struct Runs {
   EmbeddingShape shape;
   const std::int32_t* tokens;
   const T* dy;
-  TokenPlaces places;
+  TokenOccurrences occurrences;
   static constexpr int lanes = gradient_lanes, rows_at_once = 1;
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t block, std::int64_t column) const {
-    const std::int64_t from = block * run_places;
-    if (from >= places.first[shape.table_rows]) return;
-    const std::int64_t row = table_row(shape, tokens[places.sorted[from]]),
-                       end = places.first[row + 1];
-    const std::int64_t begin = from + places.first[row] % run_places;
-    if (begin >= end || begin < places.first[row] + run_places) return;
+  KOKKOS_FUNCTION void process(std::int64_t block, std::int64_t column) const {
+    const std::int64_t from = block * occurrences_per_run;
+    if (from >= occurrences.first[shape.table_rows]) return;
+    const std::int64_t row = table_row(shape, tokens[occurrences.sorted[from]]),
+                       end = occurrences.first[row + 1];
+    const std::int64_t begin = from + occurrences.first[row] % occurrences_per_run;
+    if (begin >= end || begin < occurrences.first[row] + occurrences_per_run) return;
     float sum[pack] = {};
-    add_places<8>(dy + column, shape.width, places.sorted, begin,
-                  begin + run_places < end ? begin + run_places : end, sum);
-    store<pack>(sum, places.partials + block * shape.width + column);
+    add_occurrences<8>(dy + column, shape.width, occurrences.sorted, begin,
+                       begin + occurrences_per_run < end ? begin + occurrences_per_run : end, sum);
+    store<pack>(sum, occurrences.partials + block * shape.width + column);
   }
 };
 
@@ -181,25 +186,25 @@ template <class T, bool add>
 struct Gradient {
   EmbeddingShape shape;
   const T* dy;
-  TokenPlaces places;
+  TokenOccurrences occurrences;
   float* dtable;
   static constexpr int lanes = gradient_lanes, rows_at_once = 1;
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t row, std::int64_t column) const {
-    const std::int64_t begin = places.first[row], end = places.first[row + 1];
+  KOKKOS_FUNCTION void process(std::int64_t row, std::int64_t column) const {
+    const std::int64_t begin = occurrences.first[row], end = occurrences.first[row + 1];
     float* target = dtable + row * shape.width + column;
     float sum[pack] = {};
     if constexpr (add) {
       if (begin == end) return;
       load<pack>(target, sum);
     }
-    add_places<4>(dy + column, shape.width, places.sorted, begin,
-                  begin + run_places < end ? begin + run_places : end, sum);
-    if (begin + run_places < end) {
-      const float* partial = places.partials + column;
-      const std::int64_t first = (begin + run_places) / run_places,
-                         last = first + (end - begin - 1) / run_places;
+    add_occurrences<4>(dy + column, shape.width, occurrences.sorted, begin,
+                       begin + occurrences_per_run < end ? begin + occurrences_per_run : end, sum);
+    if (begin + occurrences_per_run < end) {
+      const float* partial = occurrences.partials + column;
+      const std::int64_t first = (begin + occurrences_per_run) / occurrences_per_run,
+                         last = first + (end - begin - 1) / occurrences_per_run;
       add_rows<8>(partial, first, last, sum);
     }
     store<pack>(sum, target);
@@ -229,7 +234,7 @@ template <class T, bool add>
 struct Backward {
   EmbeddingShape shape;
   const T* dy;
-  TokenPlaces places;
+  TokenOccurrences occurrences;
   float* dtable;
 
   KOKKOS_FUNCTION std::int64_t rows_of_stripe() const {
@@ -248,8 +253,9 @@ struct Backward {
     if constexpr (!add) {
       for (std::int64_t i = begin; i < end; ++i) target[i] = 0;
     }
-    for (std::int64_t place = places.first[row]; place >= 0; place = places.next[place]) {
-      const T* __restrict source = dy + place * shape.width;
+    for (std::int64_t occurrence = occurrences.first[row]; occurrence >= 0;
+         occurrence = occurrences.next[occurrence]) {
+      const T* __restrict source = dy + occurrence * shape.width;
       for (std::int64_t i = begin; i < end; ++i) target[i] += to_float(source[i]);
     }
   }
@@ -264,7 +270,7 @@ struct PositionsBackward {
   static constexpr int lanes = gradient_lanes, rows_at_once = 1, loads = 4;
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t position, std::int64_t column) const {
+  KOKKOS_FUNCTION void process(std::int64_t position, std::int64_t column) const {
     float* target = dtable + position * shape.width + column;
     float sum[pack] = {};
     if constexpr (add) load<pack>(target, sum);
@@ -307,38 +313,39 @@ struct Sum {
   KOKKOS_FUNCTION float operator()(float a, float b) const { return a + b; }
 };
 
-struct Zero {
+struct SetToZero {
   std::int32_t* numbers;
   KOKKOS_FUNCTION void operator()(std::int64_t i) const { numbers[i] = 0; }
 };
 
 template <class Space>
-void sort_places(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens,
-                 const TokenPlaces& places) {
-  for_each_index(space, places_label, shape.table_rows + 1, Zero{places.first});
-  for_each_index(space, count_label, shape.count, Count{shape, tokens, places});
+void sort_occurrences(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens,
+                      const TokenOccurrences& occurrences) {
+  for_each_index(space, occurrences_label, shape.table_rows + 1, SetToZero{occurrences.first});
+  for_each_index(space, count_label, shape.count, CountOccurrences{shape, tokens, occurrences});
   Kokkos::parallel_scan(
       Label{scan_label},
       Kokkos::RangePolicy<Space, Kokkos::IndexType<std::int64_t>>(space, 0, shape.table_rows + 1),
-      Scan{places.first});
-  for_each_index(space, places_label, shape.count, Place{shape, tokens, places});
-  for_each_index(space, rank_label, shape.count, Rank{shape, tokens, places});
+      Scan{occurrences.first});
+  for_each_index(space, occurrences_label, shape.count,
+                 GroupOccurrences{shape, tokens, occurrences});
+  for_each_index(space, rank_label, shape.count, RankOccurrences{shape, tokens, occurrences});
 }
 
 template <bool add, class Space, class T>
 void run_backward(const Space& space, const EmbeddingShape& shape, const std::int32_t* tokens,
-                  const T* dy, const TokenPlaces& places, float* dtable) {
+                  const T* dy, const TokenOccurrences& occurrences, float* dtable) {
   if constexpr (on_host<Space>) {
-    for_each_index(space, places_label, 1, Places{shape, tokens, places});
-    const Backward<T, add> backward{shape, dy, places, dtable};
+    for_each_index(space, occurrences_label, 1, LinkOccurrences{shape, tokens, occurrences});
+    const Backward<T, add> backward{shape, dy, occurrences, dtable};
     for_each_piece(space, backward_label, stripes * backward.rows_of_stripe(), backward);
   } else {
-    sort_places(space, shape, tokens, places);
-    const bool packed = packs_fit(dy) && packs_fit(dtable, places.partials);
-    for_each_row(space, runs_label, embedding_runs(shape), shape.width, packed,
-                 Runs<T>{shape, tokens, dy, places});
+    sort_occurrences(space, shape, tokens, occurrences);
+    const bool packed = packs_fit(dy) && packs_fit(dtable, occurrences.partials);
+    for_each_row(space, runs_label, embedding_run_count(shape), shape.width, packed,
+                 Runs<T>{shape, tokens, dy, occurrences});
     for_each_row(space, backward_label, shape.table_rows, shape.width, packed,
-                 Gradient<T, add>{shape, dy, places, dtable});
+                 Gradient<T, add>{shape, dy, occurrences, dtable});
   }
 }
 
@@ -351,8 +358,8 @@ void run_positions_backward(const Space& space, PositionShape shape, const T* dy
 
 }  // namespace
 
-std::int64_t embedding_runs(const EmbeddingShape& shape) {
-  return (shape.count + run_places - 1) / run_places;
+std::int64_t embedding_run_count(const EmbeddingShape& shape) {
+  return (shape.count + occurrences_per_run - 1) / occurrences_per_run;
 }
 
 template <class T>
@@ -372,19 +379,19 @@ template void embedding_forward(const Stream&, const EmbeddingShape&, const std:
 
 template <class T>
 void embedding_backward(const Stream& stream, const EmbeddingShape& shape,
-                        const std::int32_t* tokens, const T* dy, const TokenPlaces& places,
-                        bool add, float* dtable) {
+                        const std::int32_t* tokens, const T* dy,
+                        const TokenOccurrences& occurrences, bool add, float* dtable) {
   dispatch(stream, [=](const auto& space) {
-    add ? run_backward<true>(space, shape, tokens, dy, places, dtable)
-        : run_backward<false>(space, shape, tokens, dy, places, dtable);
+    add ? run_backward<true>(space, shape, tokens, dy, occurrences, dtable)
+        : run_backward<false>(space, shape, tokens, dy, occurrences, dtable);
   });
 }
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*,
-                                 const float*, const TokenPlaces&, bool, float*);
+                                 const float*, const TokenOccurrences&, bool, float*);
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*,
-                                 const BFloat16*, const TokenPlaces&, bool, float*);
+                                 const BFloat16*, const TokenOccurrences&, bool, float*);
 template void embedding_backward(const Stream&, const EmbeddingShape&, const std::int32_t*,
-                                 const Float16*, const TokenPlaces&, bool, float*);
+                                 const Float16*, const TokenOccurrences&, bool, float*);
 
 template <class T>
 void add_positions(const Stream& stream, const PositionShape& shape, const T* table, T* y) {

@@ -17,7 +17,7 @@ namespace {
 const std::string pieces_label = "trireme/kernels/float8_pieces";
 const std::string scale_label = "trireme/kernels/float8_scale";
 const std::string cast_label = "trireme/kernels/float8_cast";
-const std::string turn_label = "trireme/kernels/float8_turn";
+const std::string transpose_label = "trireme/kernels/float8_turn";
 const std::string round_label = "trireme/kernels/float8_round";
 
 /// |x|, infinity for a NaN.
@@ -29,13 +29,13 @@ KOKKOS_FORCEINLINE_FUNCTION float magnitude(BFloat16 x) {
 /// The largest magnitude of each piece of x.
 template <int lanes>
 struct Pieces {
-  Float8Range args;
-  std::int64_t each;  ///< a multiple of lanes
+  Float8ScaleArgs args;
+  std::int64_t part_elements;  ///< a multiple of lanes
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t piece, const Group& group) const {
-    const std::int64_t begin = piece * each, left = args.count - begin,
-                       count = left < each ? left : each;
+    const std::int64_t begin = piece * part_elements, left = args.count - begin,
+                       count = left < part_elements ? left : part_elements;
     const BFloat16* const x = args.x + begin;
     float largest = 0;
     if constexpr (std::is_same_v<Group, HostGroup>) {
@@ -44,19 +44,19 @@ struct Pieces {
       constexpr int batch = 4;
       const std::int64_t packs = count / lanes, step = group.step();
       std::int64_t i = group.first();
-      for (; i + (batch - 1) * step < packs; i += batch * step) take<batch>(x, i, step, largest);
+      for (; i + (batch - 1) * step < packs; i += batch * step) process<batch>(x, i, step, largest);
       TRIREME_ROLLED
-      for (; i < packs; i += step) take<1>(x, i, step, largest);
+      for (; i < packs; i += step) process<1>(x, i, step, largest);
       largest = group.largest_of(largest);
     }
-    if (group.leads()) args.maxima[piece] = largest;
+    if (group.is_leader()) args.maxima[piece] = largest;
   }
 
  private:
   /// The packs pack, pack + step, ... of x.
   template <int packs>
-  KOKKOS_FORCEINLINE_FUNCTION static void take(const BFloat16* x, std::int64_t pack,
-                                               std::int64_t step, float& largest) {
+  KOKKOS_FORCEINLINE_FUNCTION static void process(const BFloat16* x, std::int64_t pack,
+                                                  std::int64_t step, float& largest) {
     float value[packs][lanes];
     for (int j = 0; j < packs; ++j) load<lanes>(x + (pack + j * step) * lanes, value[j]);
     for (int j = 0; j < packs; ++j) {
@@ -104,7 +104,7 @@ struct ScaleOf {
         largest = maxima[i] > largest ? maxima[i] : largest;
       largest = group.largest_of(largest);
     }
-    if (group.leads()) *scale = of(largest);
+    if (group.is_leader()) *scale = of(largest);
   }
 };
 
@@ -131,7 +131,7 @@ struct Cast {
   }
 
   template <int rows, int pack>
-  KOKKOS_FORCEINLINE_FUNCTION void take(std::int64_t row, std::int64_t column) const {
+  KOKKOS_FORCEINLINE_FUNCTION void process(std::int64_t row, std::int64_t column) const {
     const float scale = args.scale->scale;
     const std::int64_t at = row * width + column;
     float value[rows][pack];
@@ -141,14 +141,14 @@ struct Cast {
         PackWords words;
         for (int k = 0; k < 4; ++k) {
           const float* const four = value[j] + 4 * k;
-          words.word[k] = float8_pair<T>(four[0] * scale, four[1] * scale) |
-                          float8_pair<T>(four[2] * scale, four[3] * scale) << 16;
+          words.word[k] = pack_float8_pair<T>(four[0] * scale, four[1] * scale) |
+                          pack_float8_pair<T>(four[2] * scale, four[3] * scale) << 16;
         }
         write_words(words, codes() + at + j * width);
       } else {
         for (int k = 0; k < pack; ++k)
           codes()[at + j * width + k] = {
-              static_cast<std::uint8_t>(float8_pair<T>(value[j][k] * scale, 0))};
+              static_cast<std::uint8_t>(pack_float8_pair<T>(value[j][k] * scale, 0))};
       }
     }
   }
@@ -158,7 +158,7 @@ constexpr std::int64_t unit = 16;  ///< of the extents of what is turned
 
 /// On the host a piece is `unit` columns.
 template <class T>
-struct TurnColumns {
+struct TransposeColumns {
   Float8Cast args;
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return args.rows; }
   KOKKOS_FUNCTION void operator()(std::int64_t piece, std::int64_t begin, std::int64_t end) const {
@@ -174,10 +174,10 @@ struct TurnColumns {
 
 /// On a device a tile a team.
 template <class Space, class T>
-struct TurnTiles {
+struct TransposeTiles {
   Float8Cast args;
   static constexpr int side = 64, words = side / 4, pitch = words + 1, members = words * words;
-  static_assert(members == common_team && side % unit == 0);
+  static_assert(members == default_team_size && side % unit == 0);
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() {
     return side * pitch * static_cast<int>(sizeof(std::uint32_t));
@@ -214,8 +214,8 @@ struct TurnTiles {
     for (int j = 0; j < 4; ++j) load<4>(args.x + (row + j) * args.columns + column, value[j]);
     for (int k = 0; k < 4; ++k) {
       tile[(4 * right + k) * pitch + down] =
-          float8_pair<T>(value[0][k] * scale, value[1][k] * scale) |
-          float8_pair<T>(value[2][k] * scale, value[3][k] * scale) << 16;
+          pack_float8_pair<T>(value[0][k] * scale, value[1][k] * scale) |
+          pack_float8_pair<T>(value[2][k] * scale, value[3][k] * scale) << 16;
     }
   }
 };
@@ -231,17 +231,19 @@ struct RoundNumber {
 }  // namespace
 
 template <class T>
-void float8_scale(const Stream& stream, const Float8Range& args) {
+void float8_scale(const Stream& stream, const Float8ScaleArgs& args) {
   dispatch(stream, [=]<class Space>(const Space& space) {
     constexpr int lanes = pack_lanes<BFloat16>;
-    const std::int64_t least = on_host<Space> ? piece_elements : 2 * common_team * lanes;
-    std::int64_t each = (args.count + float8_pieces - 1) / float8_pieces;
-    each = ((each > least ? each : least) + lanes - 1) / lanes * lanes;
-    const std::int64_t pieces = (args.count + each - 1) / each;
+    const std::int64_t min_elements =
+        on_host<Space> ? piece_elements : 2 * default_team_size * lanes;
+    std::int64_t part_elements = (args.count + float8_partial_maxima - 1) / float8_partial_maxima;
+    part_elements =
+        ((part_elements > min_elements ? part_elements : min_elements) + lanes - 1) / lanes * lanes;
+    const std::int64_t pieces = (args.count + part_elements - 1) / part_elements;
     if (packs_fit(args.x) && args.count % lanes == 0)
-      for_each_group(space, pieces_label, pieces, Pieces<lanes>{args, each});
+      for_each_group(space, pieces_label, pieces, Pieces<lanes>{args, part_elements});
     else
-      for_each_group(space, pieces_label, pieces, Pieces<1>{args, each});
+      for_each_group(space, pieces_label, pieces, Pieces<1>{args, part_elements});
     for_each_group(space, scale_label, 1, ScaleOf<T>{args.maxima, pieces, args.scale});
   });
 }
@@ -249,13 +251,13 @@ void float8_scale(const Stream& stream, const Float8Range& args) {
 template <class T>
 void float8_cast(const Stream& stream, const Float8Cast& args) {
   dispatch(stream, [=]<class Space>(const Space& space) {
-    if (args.turned) {
+    if (args.transposed) {
       if constexpr (on_host<Space>) {
-        for_each_piece(space, turn_label, args.columns / unit, TurnColumns<T>{args});
+        for_each_piece(space, transpose_label, args.columns / unit, TransposeColumns<T>{args});
       } else {
-        using Tiles = TurnTiles<Space, T>;
+        using Tiles = TransposeTiles<Space, T>;
         const Tiles tiles{args};
-        for_each_scratch_team<Tiles::members, 4>(space, turn_label, tiles.count(),
+        for_each_scratch_team<Tiles::members, 4>(space, transpose_label, tiles.count(),
                                                  Tiles::scratch_bytes(), tiles);
       }
       return;
@@ -278,8 +280,8 @@ void float8_round(const Stream& stream, const Float8Round& args) {
                    std::tuple(args.x));
 }
 
-template void float8_scale<Float8E4M3>(const Stream&, const Float8Range&);
-template void float8_scale<Float8E5M2>(const Stream&, const Float8Range&);
+template void float8_scale<Float8E4M3>(const Stream&, const Float8ScaleArgs&);
+template void float8_scale<Float8E5M2>(const Stream&, const Float8ScaleArgs&);
 template void float8_cast<Float8E4M3>(const Stream&, const Float8Cast&);
 template void float8_cast<Float8E5M2>(const Stream&, const Float8Cast&);
 template void float8_round<Float8E4M3>(const Stream&, const Float8Round&);

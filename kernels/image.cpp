@@ -14,7 +14,7 @@ namespace {
 
 const std::string prepare_label = "trireme/kernels/prepare_images";
 
-constexpr int block_pixels = 16, most_channels = 4;
+constexpr int block_pixels = 16, max_channels = 4;
 
 template <class T>
 struct Prepare {
@@ -26,7 +26,7 @@ struct Prepare {
 
   KOKKOS_FUNCTION void operator()(std::int64_t task, std::int64_t begin, std::int64_t end) const {
     const int channels = static_cast<int>(args.channels);
-    float mean[block_pixels * most_channels], scale[block_pixels * most_channels];
+    float mean[block_pixels * max_channels], scale[block_pixels * max_channels];
     for (int i = 0; i < block_pixels * channels; ++i) {
       mean[i] = args.mean[i % channels];
       scale[i] = args.inverse_std[i % channels];
@@ -42,7 +42,7 @@ struct Prepare {
       const std::int64_t first = block * block_pixels;
       const int pixels =
           static_cast<int>(args.width - first < block_pixels ? args.width - first : block_pixels);
-      std::uint8_t bytes[block_pixels * most_channels] = {};
+      std::uint8_t bytes[block_pixels * max_channels] = {};
       if (inside)
         gather(x, transform.column + (flip ? args.width - 1 - first : first), flip, pixels, bytes);
       T* out = y + first * channels;
@@ -78,7 +78,7 @@ struct PreparePacks {
   explicit PreparePacks(const PrepareImages<T>& images) : args(images), rows(images.height) {}
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t task, std::int64_t number) const {
+  KOKKOS_FUNCTION void process(std::int64_t task, std::int64_t number) const {
     const std::int64_t sample = rows.quotient(task);
     const ImageTransform transform = args.transforms[sample];
     const std::int64_t row = transform.row + task - sample * rows.value();

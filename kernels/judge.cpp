@@ -10,14 +10,14 @@ namespace trireme::kernels {
 namespace {
 
 const std::string lists_label = "trireme/kernels/sum_lists";
-const std::string judge_label = "trireme/kernels/judge";
+const std::string decide_label = "trireme/kernels/judge";
 const std::string lars_label = "trireme/kernels/lars_trust";
 const std::string lamb_label = "trireme/kernels/lamb_trust";
 
 // keeps the clip factor finite for a gradient of zeros; PyTorch's value (contract, section 7)
 constexpr double clip_epsilon = 1e-6;
 // lamb's trust ratio is at most this (contract, section 7)
-constexpr double largest_trust = 10;
+constexpr double max_trust_ratio = 10;
 
 KOKKOS_INLINE_FUNCTION bool is_finite(double value) { return value - value == 0; }
 
@@ -29,14 +29,14 @@ KOKKOS_INLINE_FUNCTION double at_least(double limit, double value) {
 }
 
 /// Whether the loss lets the step be applied.
-KOKKOS_INLINE_FUNCTION bool is_good(const Judge& args) {
+KOKKOS_INLINE_FUNCTION bool loss_permits_step(const DecideStepArgs& args) {
   if (args.loss == nullptr) return args.loss_finite;
   const double mean = args.loss->loss / args.loss->count;
   return args.loss_finite && is_finite(mean) && mean <= args.loss_limit;
 }
 
 /// Of tensor `index`; of all statistics at `tensors`.
-KOKKOS_INLINE_FUNCTION double squares_of(const SquareParts& squares, std::int64_t index) {
+KOKKOS_INLINE_FUNCTION double squares_of(const PartialSquareSums& squares, std::int64_t index) {
   double sum = 0;
   for (std::int64_t part = 0; part < squares.parts; ++part)
     sum += squares.sums[part * (squares.tensors + 1) + index];
@@ -48,10 +48,10 @@ struct SumOfList {
 
   KOKKOS_FUNCTION void operator()(std::int64_t list, const HostGroup& group) const {
     const double* values = args.values;
-    const std::int64_t begin = args.begins[list];
-    const std::int64_t* places = args.places + begin;
+    const std::int64_t begin = args.offsets[list];
+    const std::int64_t* places = args.indices + begin;
     const Sums<1> sum =
-        group.add_in_double(Sums<1>(), args.begins[list + 1] - begin,
+        group.add_in_double(Sums<1>(), args.offsets[list + 1] - begin,
                             [=](std::int64_t i, double* term) { term[0] = values[places[i]]; });
     args.sums[list] = sum.value[0];
   }
@@ -63,63 +63,67 @@ struct SumOfListByTeam {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t list, const Group& group) const {
-    const std::int64_t begin = args.begins[list], end = args.begins[list + 1], step = group.step();
+    const std::int64_t begin = args.offsets[list], end = args.offsets[list + 1],
+                       step = group.step();
     Sums<1> sum;
     for (std::int64_t i = begin + group.first(); i < end; i += unroll * step) {
       double term[unroll];
       for (int k = 0; k < unroll; ++k)
-        term[k] = i + k * step < end ? args.values[args.places[i + k * step]] : 0.0;
+        term[k] = i + k * step < end ? args.values[args.indices[i + k * step]] : 0.0;
       for (int k = 0; k < unroll; ++k) sum.value[0] += term[k];
     }
     group.add_up(sum);
-    if (group.leads()) args.sums[list] = sum.value[0];
+    if (group.is_leader()) args.sums[list] = sum.value[0];
   }
 };
 
-struct JudgeStep {
-  Judge args;
+struct DecideStep {
+  DecideStepArgs args;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
     for (std::int64_t i = group.first(); i < args.tensors; i += group.step()) {
-      if (args.rates[i].statistic == 0) args.rates[i].rate = args.rate;
+      if (args.rates[i].is_statistic == 0) args.rates[i].rate = args.learning_rate;
     }
-    const SquareParts gradient = args.gradient;
+    const PartialSquareSums gradient = args.gradient;
     const Sums<1> weights = group.add_in_double(
         Sums<1>(), gradient.tensors,
         [=](std::int64_t i, double* term) { term[0] = squares_of(gradient, i); });
-    if (!group.leads()) return;
-    const double norm = sqrt(weights.value[0]) / args.scale;
-    Judgement judgement = *args.judgement;
-    const double update = static_cast<double>(judgement.updates + 1);
+    if (!group.is_leader()) return;
+    const double norm = sqrt(weights.value[0]) / args.loss_scale;
+    StepDecision decision = *args.decision;
+    const double update = static_cast<double>(decision.update_count + 1);
     // A variance may overflow under a finite loss; then the step is dropped too, or the running
     // statistics would never recover.
-    const bool good = is_good(args);
-    judgement.apply =
-        good && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1 : 0;
-    judgement.norm = norm;
-    judgement.factor =
+    const bool loss_permits = loss_permits_step(args);
+    decision.apply =
+        loss_permits && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1
+                                                                                             : 0;
+    decision.gradient_norm = norm;
+    decision.gradient_factor_double =
         (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
-        args.scale;
-    judgement.gradient_factor = static_cast<float>(judgement.factor);
-    judgement.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
-    judgement.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
-    judgement.updates += judgement.apply;
-    move_scale(judgement, good && !is_finite(norm));
-    *args.judgement = judgement;
+        args.loss_scale;
+    decision.gradient_factor = static_cast<float>(decision.gradient_factor_double);
+    decision.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
+    decision.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
+    decision.update_count += decision.apply;
+    adjust_loss_scale(decision, loss_permits && !is_finite(norm));
+    *args.decision = decision;
   }
 
   /// Two gradients seeded with one scale lower it once.
-  KOKKOS_FUNCTION void move_scale(Judgement& judgement, bool too_large) const {
-    judgement.overflow = too_large && args.scale > args.scaling.least ? 1 : 0;
-    if (args.scaling.interval == 0) return;
-    if (too_large) {
-      judgement.loss_scale = at_least(
-          args.scaling.least, at_most(judgement.loss_scale, args.scale * args.scaling.backoff));
-      judgement.good_steps = 0;
-    } else if (judgement.apply != 0 && ++judgement.good_steps >= args.scaling.interval) {
-      judgement.loss_scale = at_most(args.scaling.most, judgement.loss_scale * args.scaling.growth);
-      judgement.good_steps = 0;
+  KOKKOS_FUNCTION void adjust_loss_scale(StepDecision& decision, bool scale_too_large) const {
+    decision.overflow = scale_too_large && args.loss_scale > args.loss_scaling.min_scale ? 1 : 0;
+    if (args.loss_scaling.growth_interval == 0) return;
+    if (scale_too_large) {
+      decision.loss_scale =
+          at_least(args.loss_scaling.min_scale,
+                   at_most(decision.loss_scale, args.loss_scale * args.loss_scaling.backoff));
+      decision.good_steps = 0;
+    } else if (decision.apply != 0 && ++decision.good_steps >= args.loss_scaling.growth_interval) {
+      decision.loss_scale =
+          at_most(args.loss_scaling.max_scale, decision.loss_scale * args.loss_scaling.growth);
+      decision.good_steps = 0;
     }
   }
 };
@@ -138,26 +142,28 @@ struct LambRatio {
   KOKKOS_FUNCTION double operator()(double weight_norm, double direction_norm, double,
                                     double) const {
     if (weight_norm == 0 || direction_norm == 0) return 1;
-    return at_most(largest_trust, weight_norm / direction_norm);
+    return at_most(max_trust_ratio, weight_norm / direction_norm);
   }
 };
 
 template <class Ratio>
 struct TrustTensor {
-  Trust args;
+  TrustRatioArgs args;
   Ratio ratio;
 
   KOKKOS_FUNCTION void operator()(std::int64_t index) const {
-    const TrustedTensor place = args.tensors[index];
+    const TrustRatioTensor place = args.tensors[index];
     TensorRates& rates = args.rates[place.tensor];
-    rates.trust = static_cast<float>(ratio(sqrt(squares_of(args.weight, place.sum)),
-                                           sqrt(squares_of(args.gradient, place.sum)),
-                                           rates.weight_decay, args.judgement->factor));
+    rates.trust_ratio =
+        static_cast<float>(ratio(sqrt(squares_of(args.weight, place.sum_index)),
+                                 sqrt(squares_of(args.gradient, place.sum_index)),
+                                 rates.weight_decay, args.decision->gradient_factor_double));
   }
 };
 
 template <class Ratio>
-void trust(const Stream& stream, const std::string& label, const Trust& args, const Ratio& ratio) {
+void trust(const Stream& stream, const std::string& label, const TrustRatioArgs& args,
+           const Ratio& ratio) {
   dispatch(stream, [=, &label](const auto& space) {
     for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio});
   });
@@ -178,15 +184,15 @@ void sum_lists(const Stream& stream, const ListSums& args) {
   dispatch(stream, [=](const auto& space) { run_lists(space, args); });
 }
 
-void judge(const Stream& stream, const Judge& args) {
+void decide_step(const Stream& stream, const DecideStepArgs& args) {
   dispatch(stream,
-           [=](const auto& space) { for_each_group(space, judge_label, 1, JudgeStep{args}); });
+           [=](const auto& space) { for_each_group(space, decide_label, 1, DecideStep{args}); });
 }
 
-void lars_trust(const Stream& stream, double coefficient, const Trust& args) {
+void lars_trust(const Stream& stream, double coefficient, const TrustRatioArgs& args) {
   trust(stream, lars_label, args, LarsRatio{coefficient});
 }
-void lamb_trust(const Stream& stream, const Trust& args) {
+void lamb_trust(const Stream& stream, const TrustRatioArgs& args) {
   trust(stream, lamb_label, args, LambRatio{});
 }
 

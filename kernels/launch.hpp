@@ -45,15 +45,15 @@ int team_threads([[maybe_unused]] const Space& space, int wanted) {
 #endif
   return wanted;
 }
-constexpr int common_team = 256;
+constexpr int default_team_size = 256;
 
 /// A kernel's name on its way to Kokkos: the words where a tool is loaded that hears them, else
 /// none. Kokkos before 5.2 takes a std::string by reference, 5.2 makes one of whatever it is given
 /// at each launch, which for more than 15 characters would allocate.
 struct Label {
-  const std::string& words;
+  const std::string& text;
   operator std::string() const {
-    return Kokkos::Tools::profileLibraryLoaded() ? words : std::string();
+    return Kokkos::Tools::profileLibraryLoaded() ? text : std::string();
   }
 };
 
@@ -99,7 +99,7 @@ void for_each_piece(const Space& space, const std::string& label, std::int64_t p
   } else {
     Kokkos::parallel_for(Label{label},
                          Kokkos::TeamPolicy<Space>(space, static_cast<int>(pieces),
-                                                   team_threads(space, common_team)),
+                                                   team_threads(space, default_team_size)),
                          TeamPiece<Space, Functor>{functor});
   }
 }

@@ -73,12 +73,12 @@ struct RowByTeam {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
     const int classes = static_cast<int>(args.classes),
-              head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+              head = packs ? unaligned_head<logit_lanes<T>>(row * classes, classes) : classes;
     const std::int32_t label = args.labels[row];
     const T* x = args.logits + row * args.classes;
     T* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * args.classes;
     if (label < 0 || label >= classes) {
-      if (group.leads()) {
+      if (group.is_leader()) {
         args.row_losses[row] = label < 0 ? 0 : not_a_number;
         args.row_ranks[row] = label < 0 ? -1 : last_rank;
       }
@@ -96,7 +96,7 @@ struct RowByTeam {
                                                .scale = args.gradient_scale,
                                                .smoothing = smoothing,
                                                .even = even});
-    if (!group.leads()) return;
+    if (!group.is_leader()) return;
     const double difference = static_cast<double>(label_logit) - softmax.largest;
     const double smoothed =
         smoothing > 0 ? even * (softmax.logits - static_cast<double>(classes) * softmax.largest)
@@ -121,7 +121,7 @@ struct Sum {
           term[2] = rank >= 0 && rank < 1;
           term[3] = rank >= 0 && rank < 5;
         });
-    if (!group.leads()) return;
+    if (!group.is_leader()) return;
     for (int s = 0; s < 4; ++s) args.sums[s] = sums.value[s];
   }
 };

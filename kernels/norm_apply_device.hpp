@@ -46,7 +46,7 @@ struct SlabApply {
     const std::int64_t stride = slabs.stride();
     std::int64_t at =
         slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
-    for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
+    for_rows<batch>(place.row, slab.rows, slabs.height, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;
       float value[count][lanes];
       [[maybe_unused]] float residual[add ? count : 1][lanes];
@@ -56,13 +56,13 @@ struct SlabApply {
       }
       for (int j = 0; j < count; ++j) {
         for (int k = 0; k < lanes; ++k) {
-          float made = normalised(value[j][k] - mean[k], scale[k], bias[k]);
+          float made = normalized(value[j][k] - mean[k], scale[k], bias[k]);
           if constexpr (add) made += residual[j][k];
           if constexpr (relu) made = made < 0 ? 0 : made;
           value[j][k] = made;
         }
         store<lanes>(value[j], args.y + at + j * stride);
-        if constexpr (masks<relu, add, lanes>) {
+        if constexpr (may_write_mask<relu, add, lanes>) {
           if (args.mask != nullptr)
             args.mask[pack_of<lanes>(at + j * stride)] = positive_bits<lanes>(value[j]);
         }

@@ -216,7 +216,7 @@ void run_backward(const Space& space, const NormShape& shape, const NormBackward
                 space, partial_label, slabs.count(), Sums::scratch_bytes(),
                 Sums{shape, slabs, args, workspace.partials});
           };
-          if constexpr (masks<relu, add, width>) {
+          if constexpr (may_write_mask<relu, add, width>) {
             args.mask != nullptr ? add_up(std::true_type()) : add_up(std::false_type());
           } else {
             add_up(std::false_type());

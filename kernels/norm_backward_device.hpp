@@ -16,9 +16,9 @@ struct SlabGradientSums {
   Slabs<lanes> slabs;
   NormBackward<T> args;
   float* partials;
-  static constexpr bool again = relu && !add, reads_y = relu && add && !mask;
+  static constexpr bool recomputes_sign = relu && !add, reads_y = relu && add && !mask;
   static constexpr int batch = reads_y ? 2 : 4, together = 3;
-  using Parameters = SlabParameters<lanes, again ? 3 : 1>;  // mean; scale, bias
+  using Parameters = SlabParameters<lanes, recomputes_sign ? 3 : 1>;  // mean; scale, bias
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() {
@@ -35,7 +35,7 @@ struct SlabGradientSums {
       const std::int64_t channel = slab.channel + lane,
                          group = slab.segment * shape.groups + channel / group_width;
       parameters(0, lane) = args.mean[group];
-      if constexpr (again) {
+      if constexpr (recomputes_sign) {
         parameters(1, lane) = args.gamma[channel] * args.rstd[group];
         parameters(2, lane) = args.beta[channel];
       }
@@ -48,7 +48,7 @@ struct SlabGradientSums {
     const int width = slabs.width_in_channels();
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
       double total = 0, product = 0;
-      for (int row = 0; row < slabs.side; ++row) {
+      for (int row = 0; row < slabs.height; ++row) {
         total += sums[row * width + lane];
         product += products[row * width + lane];
       }
@@ -62,7 +62,7 @@ struct SlabGradientSums {
     float mean[lanes], sum[lanes], product[lanes];
     [[maybe_unused]] float scale[lanes], bias[lanes];
     load<lanes>(&parameters(0, place.lane), mean);
-    if constexpr (again) {
+    if constexpr (recomputes_sign) {
       load<lanes>(&parameters(1, place.lane), scale);
       load<lanes>(&parameters(2, place.lane), bias);
     }
@@ -70,7 +70,7 @@ struct SlabGradientSums {
     const std::int64_t stride = slabs.stride();
     std::int64_t at =
         slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
-    for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
+    for_rows<batch>(place.row, slab.rows, slabs.height, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;
       float x[count][lanes], g[count][lanes];
       [[maybe_unused]] float y[reads_y ? count : 1][lanes];
@@ -83,12 +83,13 @@ struct SlabGradientSums {
       }
       for (int j = 0; j < count; ++j) {
         for (int k = 0; k < lanes; ++k) {
-          const float centred = x[j][k] - mean[k];
-          if constexpr (again) g[j][k] = normalised(centred, scale[k], bias[k]) > 0 ? g[j][k] : 0;
+          const float centered = x[j][k] - mean[k];
+          if constexpr (recomputes_sign)
+            g[j][k] = normalized(centered, scale[k], bias[k]) > 0 ? g[j][k] : 0;
           if constexpr (reads_y) g[j][k] = y[j][k] > 0 ? g[j][k] : 0;
           if constexpr (mask) g[j][k] = (passed[j] >> k & 1u) != 0 ? g[j][k] : 0;
           sum[k] += g[j][k];
-          product[k] += g[j][k] * centred;
+          product[k] += g[j][k] * centered;
         }
         if constexpr (add) store<lanes>(g[j], args.dresidual + at + j * stride);
       }
@@ -164,12 +165,13 @@ struct SlabInputGradient {
   Slabs<lanes> slabs;
   NormBackward<T> args;
   const float* coefficients;
-  static constexpr bool again =
+  static constexpr bool recomputes_sign =
       relu && !add;  // with an addition the masked gradient is there already
   static constexpr int batch = 4,
                        together =
                            2;  // four or five parameters of eight channels: registers for two teams
-  using Parameters = SlabParameters<lanes, again ? 5 : 4>;  // mean, scale, level, slope; bias
+  using Parameters =
+      SlabParameters<lanes, recomputes_sign ? 5 : 4>;  // mean, scale, level, slope; bias
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() { return Parameters::bytes(); }
@@ -185,7 +187,7 @@ struct SlabInputGradient {
       parameters(1, lane) = args.gamma[channel] * args.rstd[group];
       parameters(2, lane) = coefficients[2 * group];
       parameters(3, lane) = coefficients[2 * group + 1];
-      if constexpr (again) parameters(4, lane) = args.beta[channel];
+      if constexpr (recomputes_sign) parameters(4, lane) = args.beta[channel];
     }
     team.team_barrier();
     for_each_place(team, slabs, slab,
@@ -200,12 +202,12 @@ struct SlabInputGradient {
     load<lanes>(&parameters(1, place.lane), scale);
     load<lanes>(&parameters(2, place.lane), level);
     load<lanes>(&parameters(3, place.lane), slope);
-    if constexpr (again) load<lanes>(&parameters(4, place.lane), bias);
+    if constexpr (recomputes_sign) load<lanes>(&parameters(4, place.lane), bias);
     const std::int64_t stride = slabs.stride();
     std::int64_t at =
         slab.offset + static_cast<std::int64_t>(place.row) * slabs.channels + place.lane;
     const T* gradient = add ? args.dresidual : args.dy;
-    for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
+    for_rows<batch>(place.row, slab.rows, slabs.height, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;
       float x[count][lanes], g[count][lanes];
       for (int j = 0; j < count; ++j) {
@@ -214,9 +216,10 @@ struct SlabInputGradient {
       }
       for (int j = 0; j < count; ++j) {
         for (int k = 0; k < lanes; ++k) {
-          const float centred = x[j][k] - mean[k];
-          if constexpr (again) g[j][k] = normalised(centred, scale[k], bias[k]) > 0 ? g[j][k] : 0;
-          g[j][k] = scale[k] * g[j][k] - level[k] - centred * slope[k];
+          const float centered = x[j][k] - mean[k];
+          if constexpr (recomputes_sign)
+            g[j][k] = normalized(centered, scale[k], bias[k]) > 0 ? g[j][k] : 0;
+          g[j][k] = scale[k] * g[j][k] - level[k] - centered * slope[k];
         }
         store<lanes>(g[j], args.dx + at + j * stride);
       }

@@ -18,10 +18,10 @@ namespace {
 
 const std::string of_sums_label = "trireme/kernels/norm_of_sums";
 
-constexpr double most_cancelled = 32;
+constexpr double max_cancellation = 32;
 
 template <class T>
-struct OfSums {
+struct StatisticsFromSums {
   NormShape shape;
   const T* x;
   const float* sums;
@@ -34,7 +34,7 @@ struct OfSums {
                  mean_square = sums[shape.channels + channel] / rows(),
                  variance = mean_square - mean * mean;
     moments = {{mean, variance > 0 ? variance * rows() : 0}};
-    return mean_square <= most_cancelled * (variance + static_cast<double>(out.epsilon));
+    return mean_square <= max_cancellation * (variance + static_cast<double>(out.epsilon));
   }
   /// Around the channel's first number, over the rows first, first + step, ...
   KOKKOS_FUNCTION ChannelSums add_up(std::int64_t channel, std::int64_t first,
@@ -65,9 +65,9 @@ struct OfSums {
 
 /// A channel a team, whose first thread has all to do unless the channel is read again.
 template <class Space, class T>
-struct OfSumsTeam {
-  OfSums<T> of;
-  static constexpr int members = common_team;
+struct StatisticsFromSumsTeam {
+  StatisticsFromSums<T> statistics;
+  static constexpr int members = default_team_size;
 
   using Member = typename Kokkos::TeamPolicy<Space>::member_type;
   static constexpr int scratch_bytes() { return members * static_cast<int>(sizeof(ChannelSums)); }
@@ -75,19 +75,19 @@ struct OfSumsTeam {
   KOKKOS_FUNCTION void operator()(const Member& team) const {
     const std::int64_t channel = team.league_rank();
     ChannelSums moments;
-    if (!of.read(channel, moments)) {
+    if (!statistics.read(channel, moments)) {
       ChannelSums* totals = team_scratch<ChannelSums>(team, members);
       for (int member = team.team_rank(); member < members; member += team.team_size())
-        totals[member] = of.add_up(channel, member, members);
+        totals[member] = statistics.add_up(channel, member, members);
       team.team_barrier();
       if (team.team_rank() > 0) return;
       ChannelSums total;
       for (int member = 0; member < members; ++member) {
         for (int k = 0; k < 2; ++k) total.value[k] += totals[member].value[k];
       }
-      moments = of.around_mean(channel, total);
+      moments = statistics.around_mean(channel, total);
     }
-    if (team.team_rank() == 0) of.write(channel, moments);
+    if (team.team_rank() == 0) statistics.write(channel, moments);
   }
 };
 
@@ -97,13 +97,13 @@ template <class T>
 void norm_of_sums(const Stream& stream, const NormShape& shape, const T* x, const float* sums,
                   const NormStatistics& out) {
   dispatch(stream, [=]<class Space>(const Space& space) {
-    const OfSums<T> of{shape, x, sums, out};
+    const StatisticsFromSums<T> statistics{shape, x, sums, out};
     if constexpr (on_host<Space>) {
-      for_each_index(space, of_sums_label, shape.channels, of);
+      for_each_index(space, of_sums_label, shape.channels, statistics);
     } else {
-      using Work = OfSumsTeam<Space, T>;
+      using Work = StatisticsFromSumsTeam<Space, T>;
       for_each_scratch_team<Work::members, 1>(space, of_sums_label, shape.channels,
-                                              Work::scratch_bytes(), Work{of});
+                                              Work::scratch_bytes(), Work{statistics});
     }
   });
 }

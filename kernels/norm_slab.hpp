@@ -20,7 +20,7 @@
 
 namespace trireme::kernels {
 
-constexpr int slab_members = common_team;
+constexpr int slab_members = default_team_size;
 constexpr int slab_columns = 32;  // 512 bytes of a row at once; eight rows below each other share a
                                   // partial sum, which then are below 1/100 of what is read
 
@@ -39,35 +39,37 @@ struct SlabPlace {
 template <int lanes>
 struct Slabs {
   std::int64_t rows, segments;
-  int channels, tiles, width, side, chunk_rows, chunks;
+  int channels, tiles, width, height, chunk_rows, chunks;
 
   explicit Slabs(const NormShape& shape)
       : rows(shape.rows), segments(shape.segments), channels(static_cast<int>(shape.channels)) {
-    constexpr std::int64_t full_device =
+    constexpr std::int64_t wanted_teams =
         1536;  // teams: three and more for each place of a device of some hundred multiprocessors
-    constexpr std::int64_t numbers = 64,
+    constexpr std::int64_t max_numbers = 64,
                            unit = 8;  // of a channel that a member adds at most; a multiple of
                                       // which it takes, for the loads in flight
     const std::int64_t columns = shape.channels / lanes;
     tiles = static_cast<int>((columns + slab_columns - 1) / slab_columns);
     width = static_cast<int>((columns + tiles - 1) / tiles);
-    side = slab_members / width;
-    const std::int64_t least =
-        (norm_chunk_rows(shape) + side - 1) /
-        side;  // so no more chunks than on the host, whose number is the workspace's
+    height = slab_members / width;
+    const std::int64_t min_steps =
+        (norm_chunk_rows(shape) + height - 1) /
+        height;  // so no more chunks than on the host, whose number is the workspace's
     std::int64_t steps =
         rows * tiles /
-        (side * full_device);  // not a matter of the segments: an image's sums are its own
-    if (steps > numbers) steps = numbers;
-    if (steps < least) steps = least;
-    chunk_rows = static_cast<int>((steps + unit - 1) / unit * unit * side);
+        (height * wanted_teams);  // not a matter of the segments: an image's sums are its own
+    if (steps > max_numbers) steps = max_numbers;
+    if (steps < min_steps) steps = min_steps;
+    chunk_rows = static_cast<int>((steps + unit - 1) / unit * unit * height);
     chunks = static_cast<int>((rows + chunk_rows - 1) / chunk_rows);
   }
 
   std::int64_t count() const { return segments * chunks * tiles; }
-  KOKKOS_FUNCTION int members() const { return width * side; }
+  KOKKOS_FUNCTION int members() const { return width * height; }
   /// Elements between two rows of a member.
-  KOKKOS_FUNCTION std::int64_t stride() const { return static_cast<std::int64_t>(side) * channels; }
+  KOKKOS_FUNCTION std::int64_t stride() const {
+    return static_cast<std::int64_t>(height) * channels;
+  }
   KOKKOS_FUNCTION int width_in_channels() const { return width * lanes; }
   KOKKOS_FUNCTION int rows_of(int chunk) const {
     const std::int64_t left = rows - static_cast<std::int64_t>(chunk) * chunk_rows;
@@ -155,14 +157,14 @@ void for_each_scratch_team(const Space& space, const std::string& label, std::in
 
 /// What normalisation makes of x before an addition and the ReLU, to the same bits wherever it is
 /// asked for.
-KOKKOS_FORCEINLINE_FUNCTION float normalised(float centred, float scale, float bias) {
-  return fmaf(centred, scale, bias);
+KOKKOS_FORCEINLINE_FUNCTION float normalized(float centered, float scale, float bias) {
+  return fmaf(centered, scale, bias);
 }
 
 /// Whether forward may leave a mask, a byte a pack: where the sum behind the ReLU cannot be made
 /// again of x alone.
 template <bool relu, bool add, int lanes>
-constexpr bool masks = relu && add && lanes > 1;
+constexpr bool may_write_mask = relu && add && lanes > 1;
 
 /// The pack that begins with element `at`.
 template <int lanes>
@@ -198,14 +200,14 @@ struct ChannelSums {
 /// `width` channels side by side, `side` rows, each with eight rows' loads in flight.
 struct ChannelTeams {
   static constexpr int members = 512, batch = 8;
-  int channels, count, side, width, tiles;
+  int channels, count, height, width, tiles;
 
   ChannelTeams(std::int64_t all_channels, std::int64_t rows)
       : channels(static_cast<int>(all_channels)), count(static_cast<int>(rows)) {
-    constexpr int most = 128;  // leaves four channels, half a sector of memory
-    side = 1;
-    while (side < most && side * batch < count) side *= 2;
-    width = members / side;
+    constexpr int max_height = 128;  // leaves four channels, half a sector of memory
+    height = 1;
+    while (height < max_height && height * batch < count) height *= 2;
+    width = members / height;
     tiles = (channels + width - 1) / width;
   }
   static constexpr int scratch_bytes() { return members * static_cast<int>(sizeof(ChannelSums)); }
@@ -219,9 +221,9 @@ struct ChannelTeams {
     const int first = tile * width, threads = team.team_size();
     for (int member = team.team_rank(); member < members; member += threads) {
       const int channel = first + member % width;
-      sums[member] = channel < channels ? walk(channel, member / width, side) : ChannelSums();
+      sums[member] = channel < channels ? walk(channel, member / width, height) : ChannelSums();
     }
-    for (int half = side / 2; half > 0; half /= 2) {
+    for (int half = height / 2; half > 0; half /= 2) {
       team.team_barrier();
       for (int member = team.team_rank(); member < half * width; member += threads) {
         for (int k = 0; k < 2; ++k) sums[member].value[k] += sums[member + half * width].value[k];

@@ -184,10 +184,10 @@ void run_statistics(const Space& space, const NormShape& shape, const T* x,
 std::int64_t norm_chunk_rows(const NormShape& shape) {
   constexpr std::int64_t chunk_elements = 16384;  // 64 KiB of float32: far more than the start of a
                                                   // task costs, far less than a core's L2
-  constexpr std::int64_t least_rows =
+  constexpr std::int64_t min_rows =
       64;  // the partial sums (8 bytes a channel) stay below a sixteenth of what is read
   std::int64_t rows = chunk_elements / shape.channels;
-  if (rows < least_rows) rows = least_rows;
+  if (rows < min_rows) rows = min_rows;
   return rows < shape.rows ? rows : shape.rows;
 }
 

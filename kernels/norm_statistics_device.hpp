@@ -42,11 +42,11 @@ struct SlabStatistics {
     });
     team.team_barrier();
     const int width = slabs.width_in_channels(),
-              sides = slab.rows < slabs.side ? slab.rows : slabs.side;
+              occupied_rows = slab.rows < slabs.height ? slab.rows : slabs.height;
     for (int lane = team.team_rank(); lane < slab.channels; lane += team.team_size()) {
       ChannelSums sums;
-      for (int row = 0; row < sides; ++row) {
-        const int count = (slab.rows - row + slabs.side - 1) / slabs.side;
+      for (int row = 0; row < occupied_rows; ++row) {
+        const int count = (slab.rows - row + slabs.height - 1) / slabs.height;
         add_moments(sums, count, static_cast<double>(means[row * width + lane]) - means[lane],
                     squares[row * width + lane]);
       }
@@ -66,7 +66,7 @@ struct SlabStatistics {
     load<lanes>(first, shift);
     for (int k = 0; k < lanes; ++k) sum[k] = square[k] = 0;
     const T* at = first;
-    for_rows<batch>(place.row, slab.rows, slabs.side, [&](auto rows, int) {
+    for_rows<batch>(place.row, slab.rows, slabs.height, [&](auto rows, int) {
       constexpr int count = decltype(rows)::value;
       float value[count][lanes];
       for (int j = 0; j < count; ++j) load<lanes>(at + j * stride, value[j]);
@@ -79,7 +79,8 @@ struct SlabStatistics {
         }
       }
     });
-    const float count = static_cast<float>((slab.rows - place.row + slabs.side - 1) / slabs.side),
+    const float count =
+                    static_cast<float>((slab.rows - place.row + slabs.height - 1) / slabs.height),
                 inverse = 1.0f / count;
     for (int k = 0; k < lanes; ++k) {
       const float offset = sum[k] * inverse;

@@ -28,7 +28,7 @@ KOKKOS_FORCEINLINE_FUNCTION Words<words> read_words(const void* from) {
   return *static_cast<const Words<words>*>(from);
 }
 
-KOKKOS_FORCEINLINE_FUNCTION std::uint64_t two_words(std::uint32_t low, std::uint32_t high) {
+KOKKOS_FORCEINLINE_FUNCTION std::uint64_t join_words(std::uint32_t low, std::uint32_t high) {
   return low | static_cast<std::uint64_t>(high) << 32;
 }
 
@@ -38,10 +38,10 @@ template <int words>
 KOKKOS_FORCEINLINE_FUNCTION void write_words(const Words<words>& all, void* to) {
 #if defined(__CUDA_ARCH__)
   if constexpr (words == 4) {
-    const unsigned __int128 high = two_words(all.word[2], all.word[3]);
-    *static_cast<unsigned __int128*>(to) = two_words(all.word[0], all.word[1]) | high << 64;
+    const unsigned __int128 high = join_words(all.word[2], all.word[3]);
+    *static_cast<unsigned __int128*>(to) = join_words(all.word[0], all.word[1]) | high << 64;
   } else if constexpr (words == 2) {
-    *static_cast<std::uint64_t*>(to) = two_words(all.word[0], all.word[1]);
+    *static_cast<std::uint64_t*>(to) = join_words(all.word[0], all.word[1]);
   } else {
     *static_cast<std::uint32_t*>(to) = all.word[0];
   }
@@ -67,11 +67,12 @@ bool packs_fit(const T*... pointers) {
 }
 
 /// The two elements of a word, of which that in `low` stands first in memory.
-KOKKOS_FORCEINLINE_FUNCTION void split_pair(BFloat16, std::uint32_t pair, float& low, float& high) {
+KOKKOS_FORCEINLINE_FUNCTION void unpack_pair(BFloat16, std::uint32_t pair, float& low,
+                                             float& high) {
   low = float_of_bits(pair << 16);
   high = float_of_bits(pair & 0xFFFF0000u);
 }
-KOKKOS_FORCEINLINE_FUNCTION void split_pair(Float16, std::uint32_t pair, float& low, float& high) {
+KOKKOS_FORCEINLINE_FUNCTION void unpack_pair(Float16, std::uint32_t pair, float& low, float& high) {
 #if defined(__CUDA_ARCH__)
   asm("{ .reg .f16 a, b; mov.b32 {a, b}, %2; cvt.f32.f16 %0, a; cvt.f32.f16 %1, b; }"
       : "=f"(low), "=f"(high)
@@ -83,7 +84,7 @@ KOKKOS_FORCEINLINE_FUNCTION void split_pair(Float16, std::uint32_t pair, float& 
 }
 
 /// Both rounded to the nearest, ties to even.
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pair_of(BFloat16, float low, float high) {
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pack_pair(BFloat16, float low, float high) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -92,7 +93,7 @@ KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pair_of(BFloat16, float low, float hig
   return to_bfloat16(low).bits | static_cast<std::uint32_t>(to_bfloat16(high).bits) << 16;
 #endif
 }
-KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pair_of(Float16, float low, float high) {
+KOKKOS_FORCEINLINE_FUNCTION std::uint32_t pack_pair(Float16, float low, float high) {
 #if defined(__CUDA_ARCH__)
   std::uint32_t pair;
   asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(high), "f"(low));
@@ -117,7 +118,7 @@ KOKKOS_FORCEINLINE_FUNCTION void load(const T* from, float (&to)[count]) {
     for (int begin = 0; begin < count; begin += 2 * words) {
       const auto all = read_words<words>(from + begin);
       for (int k = 0; k < words; ++k)
-        split_pair(T{}, all.word[k], to[begin + 2 * k], to[begin + 2 * k + 1]);
+        unpack_pair(T{}, all.word[k], to[begin + 2 * k], to[begin + 2 * k + 1]);
     }
   }
 }
@@ -138,7 +139,7 @@ KOKKOS_FORCEINLINE_FUNCTION void store(const float (&from)[count], T* to) {
     for (int begin = 0; begin < count; begin += 2 * words) {
       Words<words> all;
       for (int k = 0; k < words; ++k)
-        all.word[k] = pair_of(T{}, from[begin + 2 * k], from[begin + 2 * k + 1]);
+        all.word[k] = pack_pair(T{}, from[begin + 2 * k], from[begin + 2 * k + 1]);
       write_words(all, to + begin);
     }
   }

@@ -15,7 +15,7 @@ namespace trireme::kernels {
 /// Elements before the first whole pack of `count` elements whose first is number `place` of an
 /// array that begins with a pack.
 template <int lanes>
-KOKKOS_FORCEINLINE_FUNCTION int before_packs(std::int64_t place, int count) {
+KOKKOS_FORCEINLINE_FUNCTION int unaligned_head(std::int64_t place, int count) {
   const int head = static_cast<int>((lanes - place % lanes) % lanes);
   return head < count ? head : count;
 }
@@ -30,7 +30,7 @@ KOKKOS_FORCEINLINE_FUNCTION void walk_rounds(int pack, int packs, int stride, in
     for (int k = 0; k < unroll; ++k)
       step.template load<lanes>(head + (pack + k * stride) * lanes, operands[k]);
     for (int k = 0; k < unroll; ++k)
-      step.template take<lanes>(head + (pack + k * stride) * lanes, operands[k]);
+      step.template process<lanes>(head + (pack + k * stride) * lanes, operands[k]);
   }
   if constexpr (unroll > 1) walk_rounds<lanes, unroll / 2>(pack, packs, stride, head, step);
 }
@@ -44,7 +44,7 @@ KOKKOS_FORCEINLINE_FUNCTION void walk_packs(const Group& group, int head, int co
     const int i = number < head ? number : number + packed;
     typename Step::template Operands<1> operands;
     step.template load<1>(i, operands);
-    step.template take<1>(i, operands);
+    step.template process<1>(i, operands);
   }
   walk_rounds<lanes, unroll>(first, packs, stride, head, step);
 }

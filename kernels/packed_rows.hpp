@@ -56,17 +56,17 @@ class PackedRows {
 
   KOKKOS_FUNCTION void operator()(std::int64_t thread) const {
     if (thread >= units_) {
-      body_.template take<1, 1>(rows_, thread - units_);
+      body_.template process<1, 1>(rows_, thread - units_);
       return;
     }
     const std::int64_t group = packs_.quotient(thread),
                        column = (thread - group * packs_.value()) * lanes;
     std::int64_t row = group * Body::rows_at_once;
     if (row + Body::rows_at_once <= rows_) {
-      body_.template take<Body::rows_at_once, lanes>(row, column);
+      body_.template process<Body::rows_at_once, lanes>(row, column);
     } else {
       TRIREME_ROLLED
-      for (; row < rows_; ++row) body_.template take<1, lanes>(row, column);
+      for (; row < rows_; ++row) body_.template process<1, lanes>(row, column);
     }
   }
 

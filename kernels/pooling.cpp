@@ -45,15 +45,16 @@ struct MaxPoolForward {
         const std::int64_t j = column * w.stride - w.padding + s;
         if (j < 0 || j >= w.width) continue;
         const T* __restrict source = x + ((image * w.height + i) * w.width + j) * w.channels;
-        take(source, best, place, static_cast<std::uint8_t>(r * w.kernel + s), first, begin, end);
+        process(source, best, place, static_cast<std::uint8_t>(r * w.kernel + s), first, begin,
+                end);
         first = false;
       }
     }
   }
 
-  KOKKOS_FUNCTION static void take(const T* __restrict source, T* __restrict best,
-                                   std::uint8_t* __restrict place, std::uint8_t here, bool first,
-                                   std::int64_t begin, std::int64_t end) {
+  KOKKOS_FUNCTION static void process(const T* __restrict source, T* __restrict best,
+                                      std::uint8_t* __restrict place, std::uint8_t here, bool first,
+                                      std::int64_t begin, std::int64_t end) {
     if (first) {
       for (std::int64_t c = begin; c < end; ++c) {
         best[c] = source[c];
@@ -98,7 +99,7 @@ struct MaxPoolForwardPacks {
   struct Best {
     float value[pack];
     int place[pack];
-    KOKKOS_FORCEINLINE_FUNCTION void take(const float (&values)[pack], int here) {
+    KOKKOS_FORCEINLINE_FUNCTION void process(const float (&values)[pack], int here) {
       for (int c = 0; c < pack; ++c) {
         const bool wins =
             !(values[c] <= value[c]) && value[c] == value[c];  // a NaN wins, and over a NaN nobody
@@ -109,7 +110,7 @@ struct MaxPoolForwardPacks {
   };
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t pixel, std::int64_t channel) const {
+  KOKKOS_FUNCTION void process(std::int64_t pixel, std::int64_t channel) const {
     const std::int64_t over = columns.quotient(pixel), image = rows.quotient(over);
     const int row = static_cast<int>((over - image * rows.value()) * w.stride - w.padding);
     const int column = static_cast<int>((pixel - over * columns.value()) * w.stride - w.padding);
@@ -136,7 +137,7 @@ struct MaxPoolForwardPacks {
         }
       }
       for (int r = 0; r < side; ++r) {
-        for (int s = 0; s < side; ++s) best.take(values[r][s], r * side + s);
+        for (int s = 0; s < side; ++s) best.process(values[r][s], r * side + s);
       }
     } else {
       for (int r = 0; r < kernel; ++r) {
@@ -144,7 +145,7 @@ struct MaxPoolForwardPacks {
           if (!inside(row + r, height) || !inside(column + s, width)) continue;
           float values[pack];
           load<pack>(corner + (static_cast<std::int64_t>(r) * width + s) * w.channels, values);
-          best.take(values, r * kernel + s);
+          best.process(values, r * kernel + s);
         }
       }
     }
@@ -257,7 +258,7 @@ struct MaxPoolBackwardPacks {
   }
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t pixel, std::int64_t channel) const {
+  KOKKOS_FUNCTION void process(std::int64_t pixel, std::int64_t channel) const {
     const std::int64_t over = columns.quotient(pixel), image = rows.quotient(over);
     const int row = static_cast<int>(over - image * rows.value() + w.padding),
               column = static_cast<int>(pixel - over * columns.value() + w.padding);
@@ -298,7 +299,7 @@ struct MaxPoolBackwardBlocks {
   std::int64_t blocks() const { return w.batch * rows.value() * columns.value(); }
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t block, std::int64_t channel) const {
+  KOKKOS_FUNCTION void process(std::int64_t block, std::int64_t channel) const {
     const std::int64_t over = columns.quotient(block), image = rows.quotient(over);
     const int block_row = static_cast<int>(over - image * rows.value()),
               block_column = static_cast<int>(block - over * columns.value());
@@ -388,12 +389,12 @@ struct SumSlices {
   static constexpr int lanes = pack_lanes<T>, rows_at_once = 1, loads = 8;
 
   SumSlices(const RowSums& sums, const T* from, Out* to, float* parts)
-      : s(sums), x(from), y(to), partials(parts), slices(row_slices(sums)) {
+      : s(sums), x(from), y(to), partials(parts), slices(row_slice_count(sums)) {
     slice_rows = (s.rows + slices.value() - 1) / slices.value();
   }
 
   template <int, int pack>
-  KOKKOS_FUNCTION void take(std::int64_t image_and_slice, std::int64_t column) const {
+  KOKKOS_FUNCTION void process(std::int64_t image_and_slice, std::int64_t column) const {
     const std::int64_t image = slices.quotient(image_and_slice),
                        begin = (image_and_slice - image * slices.value()) * slice_rows;
     const std::int64_t end = begin + slice_rows < s.rows ? begin + slice_rows : s.rows;
@@ -529,7 +530,7 @@ void run_sums(const Space& space, const RowSums& s, const T* x, float* partials,
     for_each_piece(space, sum_label, s.batch * sums.blocks(), sums);
   } else {
     if (s.batch <= 0 || s.columns <= 0) return;
-    const std::int64_t slices = row_slices(s);
+    const std::int64_t slices = row_slice_count(s);
     for_each_row(space, sum_label, s.batch * slices, s.columns, packs_fit(x) && packs_fit(y),
                  SumSlices<T, Out>(s, x, y, partials));
     if (slices > 1) add_slices(space, s, slices, partials, y);
@@ -562,18 +563,19 @@ template void max_pool_backward(const Stream&, const PoolWindows&, const BFloat1
 template void max_pool_backward(const Stream&, const PoolWindows&, const Float16*,
                                 const std::uint8_t*, Float16*);
 
-std::int64_t row_slices(const RowSums& s) {
+std::int64_t row_slice_count(const RowSums& s) {
   constexpr std::int64_t
       full_device = 65536,
-      least_rows =
+      min_slice_rows =
           32;  // threads with a pack of 8 columns, 8 of them on their way; rows worth a slice
-  const std::int64_t threads = s.batch * ((s.columns + 7) / 8), most = s.rows / least_rows;
+  const std::int64_t threads = s.batch * ((s.columns + 7) / 8),
+                     max_slices = s.rows / min_slice_rows;
   const std::int64_t wanted = threads > 0 ? full_device / threads : 1;
-  const std::int64_t slices = wanted < most ? wanted : most;
+  const std::int64_t slices = wanted < max_slices ? wanted : max_slices;
   return slices > 1 ? slices : 1;
 }
-std::int64_t row_sum_partials(const RowSums& s) {
-  return row_slices(s) > 1 ? row_slices(s) * s.batch * s.columns : 0;
+std::int64_t row_sum_partial_count(const RowSums& s) {
+  return row_slice_count(s) > 1 ? row_slice_count(s) * s.batch * s.columns : 0;
 }
 
 template <class T, class Out>

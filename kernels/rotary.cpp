@@ -19,14 +19,14 @@ const std::string rotary_label = "trireme/kernels/rotary";
 constexpr int host_lanes =
     64;  // pairs that one call turns side by side: some vector registers' worth
 
-struct Turn {
+struct SineCosine {
   float sine, cosine;
 };
 
 /// Without branches or calls, so that loops over it vectorise. The angle less the nearest multiple
 /// n of pi/2 is within pi/4, where Taylor's series end with an error below (pi/4)^13 / 13! = 7e-12;
 /// n mod 4 says which of the two is which, and the signs.
-KOKKOS_INLINE_FUNCTION Turn turn_by(double angle) {
+KOKKOS_INLINE_FUNCTION SineCosine sine_cosine(double angle) {
   constexpr double two_over_pi = 0.63661977236758134308, half_pi = 1.57079632679489661923;
   constexpr double to_integer =
       6755399441055744.0;  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits
@@ -69,16 +69,16 @@ struct Rotate {
   KOKKOS_FUNCTION std::int64_t extent(std::int64_t) const { return shape.head_width / 2; }
   KOKKOS_FUNCTION void operator()(std::int64_t row, std::int64_t begin, std::int64_t end) const {
     for (std::int64_t pair = begin; pair < end; pair += width)
-      turn(row, pair, end - pair < width ? static_cast<int>(end - pair) : width);
+      rotate_pairs(row, pair, end - pair < width ? static_cast<int>(end - pair) : width);
   }
 
-  KOKKOS_FUNCTION void turn(std::int64_t row, std::int64_t pair, int count) const {
+  KOKKOS_FUNCTION void rotate_pairs(std::int64_t row, std::int64_t pair, int count) const {
     const double position = static_cast<double>(row % shape.context) * (shape.inverse ? -1 : 1);
     const double* frequencies = shape.frequencies + pair;
     float sine[width], cosine[width];
 #pragma omp simd
     for (int i = 0; i < count; ++i) {
-      const Turn t = turn_by(position * frequencies[i]);
+      const SineCosine t = sine_cosine(position * frequencies[i]);
       sine[i] = t.sine;
       cosine[i] = t.cosine;
     }
@@ -121,7 +121,7 @@ struct RotatePacks {
                             (shape.inverse ? -1 : 1);
     float sine[lanes], cosine[lanes];
     for (int k = 0; k < lanes; ++k) {
-      const Turn t = turn_by(position * shape.frequencies[pair + k]);
+      const SineCosine t = sine_cosine(position * shape.frequencies[pair + k]);
       sine[k] = t.sine;
       cosine[k] = t.cosine;
     }
@@ -131,14 +131,14 @@ struct RotatePacks {
     TRIREME_ROLLED
     for (; head + heads_at_once <= end;
          head += heads_at_once, at += heads_at_once * shape.head_width)
-      turn<heads_at_once>(at, sine, cosine);
+      rotate_pairs<heads_at_once>(at, sine, cosine);
     TRIREME_ROLLED
-    for (; head < end; ++head, at += shape.head_width) turn<1>(at, sine, cosine);
+    for (; head < end; ++head, at += shape.head_width) rotate_pairs<1>(at, sine, cosine);
   }
 
   template <int heads>
-  KOKKOS_FORCEINLINE_FUNCTION void turn(T* at, const float (&sine)[lanes],
-                                        const float (&cosine)[lanes]) const {
+  KOKKOS_FORCEINLINE_FUNCTION void rotate_pairs(T* at, const float (&sine)[lanes],
+                                                const float (&cosine)[lanes]) const {
     const std::int64_t half = shape.head_width / 2;
     float first[heads][lanes], second[heads][lanes];
     for (int h = 0; h < heads; ++h) {

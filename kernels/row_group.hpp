@@ -107,7 +107,7 @@ class HostGroup {
     return largest[0];
   }
   /// Whether this thread writes what is the group's.
-  KOKKOS_FUNCTION static constexpr bool leads() { return true; }
+  KOKKOS_FUNCTION static constexpr bool is_leader() { return true; }
 
  private:
   template <int sums, int lanes, std::size_t... s, class... Terms>
@@ -138,7 +138,7 @@ class TeamGroup {
   template <int sums, class Term>
   KOKKOS_FUNCTION Sums<sums> add_in_double(const Sums<sums>& before, std::int64_t count,
                                            const Term& term) const {
-    Sums<sums> total = leads() ? before : Sums<sums>();
+    Sums<sums> total = is_leader() ? before : Sums<sums>();
     for (std::int64_t i = first(); i < count; i += step()) {
       double value[sums];
       term(i, value);
@@ -171,7 +171,7 @@ class TeamGroup {
     reduce(Kokkos::Sum<std::int32_t>(count));
     return count;
   }
-  KOKKOS_FUNCTION bool leads() const { return member_.team_rank() == 0; }
+  KOKKOS_FUNCTION bool is_leader() const { return member_.team_rank() == 0; }
 
  private:
   /// The result is every thread's. Kokkos takes the same shared memory each time: nobody may still
@@ -218,15 +218,16 @@ void for_each_group(const Space& space, const std::string& label, std::int64_t c
   if constexpr (on_host<Space>) {
     for_each_index(space, label, count, OnHostGroup<Functor>{functor});
   } else {
-    for_each_team(space, label, count, common_team, functor);
+    for_each_team(space, label, count, default_team_size, functor);
   }
 }
 
 /// Threads of a team whose threads take `each` of `items` apiece: whole warps, at most `most`.
-inline int threads_for(std::int64_t items, std::int64_t each, int most) {
+inline int threads_for(std::int64_t items, std::int64_t each, int max_threads) {
   constexpr std::int64_t warp = 32;
   const std::int64_t warps = (items + each * warp - 1) / (each * warp);
-  return static_cast<int>(warps * warp < most ? (warps > 0 ? warps : 1) * warp : most);
+  return static_cast<int>(warps * warp < max_threads ? (warps > 0 ? warps : 1) * warp
+                                                     : max_threads);
 }
 
 }  // namespace trireme::kernels

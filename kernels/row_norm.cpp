@@ -45,8 +45,8 @@ struct Forward {
           static_cast<double>(width));
     }
     const Sums<1> squares = group.sum(width, [=](std::int64_t i) {
-      const float centred = to_float(x[i]) - mean;
-      return centred * centred;
+      const float centered = to_float(x[i]) - mean;
+      return centered * centered;
     });
     const float rstd =
         static_cast<float>(1 / sqrt(squares.value[0] / static_cast<double>(width) + args.epsilon));
@@ -71,11 +71,11 @@ struct Backward {
                        end = begin + chunk_rows < shape.rows ? begin + chunk_rows : shape.rows;
     float *dgamma = args.partials + chunk * 2 * width, *dbeta = dgamma + width;
     for (std::int64_t i = 0; i < width; ++i) dgamma[i] = dbeta[i] = 0;
-    for (std::int64_t row = begin; row < end; ++row) take(row, group, dgamma, dbeta);
+    for (std::int64_t row = begin; row < end; ++row) process(row, group, dgamma, dbeta);
   }
 
-  KOKKOS_FUNCTION void take(std::int64_t row, const HostGroup& group, float* __restrict dgamma,
-                            float* __restrict dbeta) const {
+  KOKKOS_FUNCTION void process(std::int64_t row, const HostGroup& group, float* __restrict dgamma,
+                               float* __restrict dbeta) const {
     const std::int64_t width = shape.width;
     const T *x = args.x + row * width, *dy = args.dy + row * width,
             *dresidual = residual ? args.dresidual + row * width : nullptr;
@@ -158,8 +158,8 @@ void run_backward(const Space& space, const RowNormShape& shape, const RowNormBa
 
 }  // namespace
 
-std::int64_t row_norm_partials(const RowNormShape& shape) {
-  const std::int64_t chunks = chunks_of(shape), teams = row_norm_teams(shape);
+std::int64_t row_norm_partial_count(const RowNormShape& shape) {
+  const std::int64_t chunks = chunks_of(shape), teams = max_row_norm_teams(shape);
   return (chunks > teams ? chunks : teams) * 2 * shape.width;
 }
 

@@ -59,8 +59,8 @@ struct ForwardByTeam {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
     const std::int64_t width = shape.width, row = index * rows_at_once;
-    const bool two = row + 1 < shape.rows;
-    const T *x0 = args.x + row * width, *x1 = two ? x0 + width : x0;
+    const bool has_second_row = row + 1 < shape.rows;
+    const T *x0 = args.x + row * width, *x1 = has_second_row ? x0 + width : x0;
     T *y0 = args.y + row * width, *y1 = y0 + width;
     const int packs = static_cast<int>(width / lanes), first = static_cast<int>(group.first()),
               step = static_cast<int>(group.step());
@@ -83,61 +83,64 @@ struct ForwardByTeam {
     float mean0 = 0, mean1 = 0;
     // take(pack, whether it counts, values of the first row less its mean, of the second) for all
     // of this thread's packs
-    const auto each = [&](const auto& take) {
-      for (int h = 0; h < held; ++h) take(pack_of(h), h + 1 < held || whole, held0[h], held1[h]);
+    const auto for_each_pack_of_thread = [&](const auto& process) {
+      for (int h = 0; h < held; ++h) process(pack_of(h), h + 1 < held || whole, held0[h], held1[h]);
       for (int pack = last + step; more && pack < packs; pack += step) {
         float more0[lanes], more1[lanes];
         load<lanes>(x0 + pack * lanes, more0);
         load<lanes>(x1 + pack * lanes, more1);
-        centre(more0, mean0);
-        centre(more1, mean1);
-        take(pack, true, more0, more1);
+        subtract_mean(more0, mean0);
+        subtract_mean(more1, mean1);
+        process(pack, true, more0, more1);
       }
     };
 
     if (!shape.rms) {
       Sums<2, float> sums;
-      each([&](int, bool counts, const float (&v0)[lanes], const float (&v1)[lanes]) {
-        sums.value[0] += counts ? sum_of_pack(v0) : 0.0f;
-        sums.value[1] += counts ? sum_of_pack(v1) : 0.0f;
-      });
+      for_each_pack_of_thread(
+          [&](int, bool counts, const float (&v0)[lanes], const float (&v1)[lanes]) {
+            sums.value[0] += counts ? sum_of_pack(v0) : 0.0f;
+            sums.value[1] += counts ? sum_of_pack(v1) : 0.0f;
+          });
       group.add_up(sums);
       mean0 = sums.value[0] * scale;
       mean1 = sums.value[1] * scale;
       for (int h = 0; h < held; ++h) {
-        centre(held0[h], mean0);
-        centre(held1[h], mean1);
+        subtract_mean(held0[h], mean0);
+        subtract_mean(held1[h], mean1);
       }
     }
     Sums<2, float> squares;
-    each([&](int, bool counts, const float (&v0)[lanes], const float (&v1)[lanes]) {
-      squares.value[0] += counts ? squares_of_pack(v0) : 0.0f;
-      squares.value[1] += counts ? squares_of_pack(v1) : 0.0f;
-    });
+    for_each_pack_of_thread(
+        [&](int, bool counts, const float (&v0)[lanes], const float (&v1)[lanes]) {
+          squares.value[0] += counts ? squares_of_pack(v0) : 0.0f;
+          squares.value[1] += counts ? squares_of_pack(v1) : 0.0f;
+        });
     group.add_up(squares);
     const float rstd0 = rstd_of(squares.value[0]), rstd1 = rstd_of(squares.value[1]);
-    if (group.leads()) {
-      leave(row, mean0, rstd0);
-      if (two) leave(row + 1, mean1, rstd1);
+    if (group.is_leader()) {
+      store_statistics(row, mean0, rstd0);
+      if (has_second_row) store_statistics(row + 1, mean1, rstd1);
     }
-    each([&](int pack, bool counts, const float (&v0)[lanes], const float (&v1)[lanes]) {
-      if (!counts) return;
-      float gamma[lanes], beta[lanes] = {};
-      load<lanes>(args.gamma + pack * lanes, gamma);
-      if constexpr (bias) load<lanes>(args.beta + pack * lanes, beta);
-      put(v0, rstd0, gamma, beta, y0 + pack * lanes);
-      if (two) put(v1, rstd1, gamma, beta, y1 + pack * lanes);
-    });
+    for_each_pack_of_thread(
+        [&](int pack, bool counts, const float (&v0)[lanes], const float (&v1)[lanes]) {
+          if (!counts) return;
+          float gamma[lanes], beta[lanes] = {};
+          load<lanes>(args.gamma + pack * lanes, gamma);
+          if constexpr (bias) load<lanes>(args.beta + pack * lanes, beta);
+          store_result(v0, rstd0, gamma, beta, y0 + pack * lanes);
+          if (has_second_row) store_result(v1, rstd1, gamma, beta, y1 + pack * lanes);
+        });
   }
 
   KOKKOS_FUNCTION float rstd_of(float squares) const {
     return 1 / sqrtf(squares * scale + args.epsilon);
   }
-  KOKKOS_FUNCTION void leave(std::int64_t row, float mean, float rstd) const {
+  KOKKOS_FUNCTION void store_statistics(std::int64_t row, float mean, float rstd) const {
     if (!shape.rms) args.mean[row] = mean;
     args.rstd[row] = rstd;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static void centre(float (&value)[lanes], float mean) {
+  KOKKOS_FORCEINLINE_FUNCTION static void subtract_mean(float (&value)[lanes], float mean) {
     for (int k = 0; k < lanes; ++k) value[k] -= mean;
   }
   KOKKOS_FORCEINLINE_FUNCTION static float squares_of_pack(const float (&value)[lanes]) {
@@ -145,12 +148,12 @@ struct ForwardByTeam {
     for (int k = 0; k < lanes; ++k) sum += value[k] * value[k];
     return sum;
   }
-  KOKKOS_FORCEINLINE_FUNCTION static void put(const float (&centred)[lanes], float rstd,
-                                              const float (&gamma)[lanes],
-                                              const float (&beta)[lanes], T* y) {
+  KOKKOS_FORCEINLINE_FUNCTION static void store_result(const float (&centered)[lanes], float rstd,
+                                                       const float (&gamma)[lanes],
+                                                       const float (&beta)[lanes], T* y) {
     float result[lanes];
     for (int k = 0; k < lanes; ++k) {
-      result[k] = centred[k] * rstd * gamma[k];
+      result[k] = centered[k] * rstd * gamma[k];
       if constexpr (bias) result[k] += beta[k];
     }
     store<lanes>(result, y);
@@ -161,12 +164,12 @@ constexpr std::int64_t backward_width = 2048;  // that the threads of a team hol
 
 template <int lanes>
 int backward_team(const RowNormShape& shape) {
-  constexpr int most = lanes == 1 ? 256 : static_cast<int>(backward_width / lanes);
-  return threads_for(shape.width / lanes, 1, most);
+  constexpr int max_threads = lanes == 1 ? 256 : static_cast<int>(backward_width / lanes);
+  return threads_for(shape.width / lanes, 1, max_threads);
 }
 
 /// So many that a GPU of some 132 multiprocessors holds all teams at once; whole steps of rows.
-inline std::int64_t rows_a_team(const RowNormShape& shape, int threads) {
+inline std::int64_t rows_per_team(const RowNormShape& shape, int threads) {
   constexpr std::int64_t multiprocessors = 132, resident_threads = 448, rows_at_once = 4;
   const std::int64_t teams =
       multiprocessors * (threads < resident_threads ? resident_threads / threads : 1);
@@ -175,8 +178,8 @@ inline std::int64_t rows_a_team(const RowNormShape& shape, int threads) {
 }
 
 /// The most teams of a backward pass, of whatever type: of the narrowest.
-inline std::int64_t row_norm_teams(const RowNormShape& shape) {
-  const std::int64_t rows = rows_a_team(shape, backward_team<pack_lanes<BFloat16>>(shape));
+inline std::int64_t max_row_norm_teams(const RowNormShape& shape) {
+  const std::int64_t rows = rows_per_team(shape, backward_team<pack_lanes<BFloat16>>(shape));
   return (shape.rows + rows - 1) / rows;
 }
 
@@ -216,8 +219,8 @@ struct BackwardByTeam {
     }
     load<lanes>(args.gamma + c.pack * lanes, c.gamma);
     std::int64_t row = begin;
-    for (; row + rows_at_once <= end; row += rows_at_once) take<rows_at_once>(row, group, c);
-    for (; row < end; ++row) take<1>(row, group, c);
+    for (; row + rows_at_once <= end; row += rows_at_once) process<rows_at_once>(row, group, c);
+    for (; row < end; ++row) process<1>(row, group, c);
     if (!c.holds) return;
     store<lanes>(c.dgamma, c.more_dgamma + c.pack * lanes);
     store<lanes>(c.dbeta, c.more_dbeta + c.pack * lanes);
@@ -225,14 +228,14 @@ struct BackwardByTeam {
 
   /// Rows [row, row + count).
   template <int count, class Group>
-  KOKKOS_FORCEINLINE_FUNCTION void take(std::int64_t row, const Group& group, Columns& c) const {
+  KOKKOS_FORCEINLINE_FUNCTION void process(std::int64_t row, const Group& group, Columns& c) const {
     const std::int64_t width = shape.width, at = row * width + c.pack * lanes;
-    RawPack<T, lanes> raw_x[count], raw_dy[count], raw_around[count];
+    RawPack<T, lanes> raw_x[count], raw_dy[count], raw_residual[count];
     float mean[count], rstd[count];
     for (int r = 0; r < count; ++r) {
       raw_x[r].fetch(args.x + at + r * width);
       raw_dy[r].fetch(args.dy + at + r * width);
-      if constexpr (residual) raw_around[r].fetch(args.dresidual + at + r * width);
+      if constexpr (residual) raw_residual[r].fetch(args.dresidual + at + r * width);
     }
     for (int r = 0; r < count; ++r) {
       mean[r] = shape.rms ? 0.0f : args.mean[row + r];
@@ -266,10 +269,10 @@ struct BackwardByTeam {
     }
     if (c.holds) {
       for (int r = 0; r < count; ++r) {
-        float around[lanes] = {};
-        if constexpr (residual) raw_around[r].unpack(around);
-        finish(x[r], dy[r], around, c.gamma, rstd[r], level[r], slope[r], c.dgamma, c.dbeta,
-               args.dx + at + r * width);
+        float residual_gradient[lanes] = {};
+        if constexpr (residual) raw_residual[r].unpack(residual_gradient);
+        finish(x[r], dy[r], residual_gradient, c.gamma, rstd[r], level[r], slope[r], c.dgamma,
+               c.dbeta, args.dx + at + r * width);
       }
     }
     for (int pack = c.first + c.step; more && pack < c.packs; pack += c.step) {
@@ -279,13 +282,13 @@ struct BackwardByTeam {
       load<lanes>(c.more_dbeta + pack * lanes, dbeta);
       for (int r = 0; r < count; ++r) {
         const std::int64_t place = (row + r) * width + pack * lanes;
-        float more_x[lanes], more_dy[lanes], around[lanes] = {};
+        float more_x[lanes], more_dy[lanes], residual_gradient[lanes] = {};
         load<lanes>(args.x + place, more_x);
         load<lanes>(args.dy + place, more_dy);
-        if constexpr (residual) load<lanes>(args.dresidual + place, around);
+        if constexpr (residual) load<lanes>(args.dresidual + place, residual_gradient);
         for (int k = 0; k < lanes; ++k) more_x[k] -= mean[r];
-        finish(more_x, more_dy, around, gamma, rstd[r], level[r], slope[r], dgamma, dbeta,
-               args.dx + place);
+        finish(more_x, more_dy, residual_gradient, gamma, rstd[r], level[r], slope[r], dgamma,
+               dbeta, args.dx + place);
       }
       store<lanes>(dgamma, c.more_dgamma + pack * lanes);
       store<lanes>(dbeta, c.more_dbeta + pack * lanes);
@@ -308,7 +311,7 @@ struct BackwardByTeam {
   }
 
   KOKKOS_FORCEINLINE_FUNCTION static void finish(const float (&x)[lanes], const float (&dy)[lanes],
-                                                 const float (&around)[lanes],
+                                                 const float (&residual_gradient)[lanes],
                                                  const float (&gamma)[lanes], float rstd,
                                                  float level, float slope, float (&dgamma)[lanes],
                                                  float (&dbeta)[lanes], T* dx) {
@@ -318,7 +321,7 @@ struct BackwardByTeam {
       dgamma[k] += dy[k] * xhat;
       dbeta[k] += dy[k];
       value[k] = rstd * (dy[k] * gamma[k] - level - xhat * slope);
-      if constexpr (residual) value[k] += around[k];
+      if constexpr (residual) value[k] += residual_gradient[k];
     }
     store<lanes>(value, dx);
   }
@@ -384,11 +387,11 @@ void row_norm_forward_held(const Space& space, const std::string& label, const R
 template <class Space, class T>
 void row_norm_forward_by_teams(const Space& space, const std::string& label,
                                const RowNormShape& shape, const RowNormForward<T>& args) {
-  constexpr int lanes = pack_lanes<T>, most_held = 4, most_threads = 256;
+  constexpr int lanes = pack_lanes<T>, max_held = 4, max_threads = 256;
   const bool packed =
       row_packs_fit<T>(shape) && packs_fit(args.x, args.y) && packs_fit(args.gamma, args.beta);
   const std::int64_t packs = packed ? shape.width / lanes : shape.width;
-  const int threads = team_threads(space, threads_for(packs, packed ? most_held : 1, most_threads));
+  const int threads = team_threads(space, threads_for(packs, packed ? max_held : 1, max_threads));
   const std::int64_t held = (packs + threads - 1) / threads;
   if (!packed) {
     held == 1 ? row_norm_forward_held<1, 1, false>(space, label, shape, args, threads)
@@ -399,10 +402,10 @@ void row_norm_forward_by_teams(const Space& space, const std::string& label,
     row_norm_forward_held<lanes, 2, false>(space, label, shape, args, threads);
   } else if (held == 3) {
     row_norm_forward_held<lanes, 3, false>(space, label, shape, args, threads);
-  } else if (held == most_held) {
-    row_norm_forward_held<lanes, most_held, false>(space, label, shape, args, threads);
+  } else if (held == max_held) {
+    row_norm_forward_held<lanes, max_held, false>(space, label, shape, args, threads);
   } else {
-    row_norm_forward_held<lanes, most_held, true>(space, label, shape, args, threads);
+    row_norm_forward_held<lanes, max_held, true>(space, label, shape, args, threads);
   }
 }
 
@@ -423,7 +426,7 @@ template <int lanes, class Space, class T>
 std::int64_t row_norm_backward_in_packs(const Space& space, const std::string& label,
                                         const RowNormShape& shape, const RowNormBackward<T>& args) {
   const int wanted = backward_team<lanes>(shape), threads = team_threads(space, wanted);
-  const std::int64_t rows = rows_a_team(shape, wanted), teams = (shape.rows + rows - 1) / rows;
+  const std::int64_t rows = rows_per_team(shape, wanted), teams = (shape.rows + rows - 1) / rows;
   shape.width / lanes > threads
       ? row_norm_backward_held<lanes, true>(space, label, shape, args, threads, rows, teams)
       : row_norm_backward_held<lanes, false>(space, label, shape, args, threads, rows, teams);

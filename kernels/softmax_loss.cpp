@@ -51,10 +51,10 @@ struct StatisticsByTeam {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
     const int classes = static_cast<int>(args.classes),
-              head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+              head = packs ? unaligned_head<logit_lanes<T>>(row * classes, classes) : classes;
     const SoftmaxOfRow softmax =
         softmax_of_row(group, args.logits + row * args.classes, head, classes);
-    if (group.leads())
+    if (group.is_leader())
       args.statistics[row] = {softmax.largest, static_cast<float>(softmax.exponentials),
                               static_cast<float>(softmax.logits), label_logit(args, row)};
   }
@@ -133,7 +133,7 @@ struct GradientByTeam {
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t row, const Group& group) const {
     const int classes = static_cast<int>(args.classes),
-              head = packs ? before_packs<logit_lanes<T>>(row * classes, classes) : classes;
+              head = packs ? unaligned_head<logit_lanes<T>>(row * classes, classes) : classes;
     const std::int64_t label = args.labels[row] - args.first;
     G* dx = args.dlogits == nullptr ? nullptr : args.dlogits + row * args.classes;
     if (args.labels[row] < 0 || args.labels[row] >= args.total_classes)
@@ -152,7 +152,7 @@ struct GradientByTeam {
         .even = args.label_smoothing / static_cast<double>(args.total_classes)};
     const std::int32_t before =
         gradient_of_row(group, args.logits + row * args.classes, dx, head, softmax);
-    if (group.leads()) args.ranks[row] += before;
+    if (group.is_leader()) args.ranks[row] += before;
   }
 };
 
@@ -211,7 +211,7 @@ struct SumOfBlock {
     const std::int64_t begin = block * block_rows, left = args.rows - begin;
     const Sums<4> sums =
         sums_of_rows(args, group, Sums<4>(), begin, left < block_rows ? left : block_rows);
-    if (!group.leads()) return;
+    if (!group.is_leader()) return;
     for (int s = 0; s < 4; ++s) args.block_sums[block * 4 + s] = sums.value[s];
   }
 };
@@ -227,7 +227,7 @@ struct SumOfBlocks {
         group.add_in_double(sums_before(args), blocks, [=](std::int64_t block, double* term) {
           for (int s = 0; s < 4; ++s) term[s] = of_blocks[block * 4 + s];
         });
-    if (!group.leads()) return;
+    if (!group.is_leader()) return;
     for (int s = 0; s < 4; ++s) args.sums[s] = sums.value[s];
   }
 };
@@ -288,7 +288,7 @@ template void softmax_gradient(const Stream&, const SoftmaxGradient<float, Float
 template void softmax_gradient(const Stream&, const SoftmaxGradient<BFloat16, BFloat16>&);
 template void softmax_gradient(const Stream&, const SoftmaxGradient<Float16, Float16>&);
 
-std::int64_t softmax_block_sums(std::int64_t rows) { return 4 * blocks_of(rows); }
+std::int64_t softmax_block_sum_count(std::int64_t rows) { return 4 * blocks_of(rows); }
 
 void softmax_sums(const Stream& stream, const SoftmaxSums& args) {
   dispatch(stream, [=](const auto& space) { run_sums(space, args); });

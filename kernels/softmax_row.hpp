@@ -39,7 +39,7 @@ struct SoftmaxStatisticsStep {
     kernels::load<lanes>(x + i, o.x);
   }
   template <int lanes>
-  KOKKOS_FORCEINLINE_FUNCTION void take(int, const Operands<lanes>& o) {
+  KOKKOS_FORCEINLINE_FUNCTION void process(int, const Operands<lanes>& o) {
     float most = o.x[0];
     for (int k = 1; k < lanes; ++k) most = fmaxf(most, o.x[k]);
     if (most > largest) {
@@ -107,7 +107,7 @@ struct SoftmaxGradientStep {
     kernels::load<lanes>(x + i, o.x);
   }
   template <int lanes>
-  KOKKOS_FORCEINLINE_FUNCTION void take(int i, const Operands<lanes>& o) {
+  KOKKOS_FORCEINLINE_FUNCTION void process(int i, const Operands<lanes>& o) {
     for (int k = 0; k < lanes; ++k)
       before += i + k < label ? !(o.x[k] < label_logit) : !(o.x[k] <= label_logit);
     if (dx == nullptr) return;
@@ -126,7 +126,7 @@ KOKKOS_FUNCTION std::int32_t gradient_of_row(const Group& group, const T* x, G* 
   SoftmaxGradientStep<T, G> step{x, dx, row.label, row.label_logit, row.largest, inverse, level};
   walk_packs<logit_lanes<T>, 4>(group, head, row.classes, step);
   const std::int32_t before = group.sum_of(step.before);  // all threads have written
-  if (dx != nullptr && group.leads() && 0 <= row.label && row.label < row.classes)
+  if (dx != nullptr && group.is_leader() && 0 <= row.label && row.label < row.classes)
     dx[row.label] = from_float<G>(row.at_label());
   return before;
 }

@@ -50,7 +50,7 @@ struct RowSquareSum {
 struct SgdElement {
   SgdRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
-                                   const Judgement&) const {
+                                   const StepDecision&) const {
     const float decayed = g + rates.weight_decay * w;
     v = rule.momentum * v + decayed;
     return w - rates.rate * (rule.nesterov ? decayed + rule.momentum * v : v);
@@ -60,8 +60,8 @@ struct SgdElement {
 struct LarsElement {
   LarsRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& v, float&, const TensorRates& rates,
-                                   const Judgement&) const {
-    v = rule.momentum * v + rates.rate * rates.trust * (g + rates.weight_decay * w);
+                                   const StepDecision&) const {
+    v = rule.momentum * v + rates.rate * rates.trust_ratio * (g + rates.weight_decay * w);
     return w - v;
   }
 };
@@ -70,12 +70,12 @@ struct LarsElement {
 struct AdamWElement {
   AdamWRule rule;
   KOKKOS_FUNCTION float operator()(float w, float g, float& m, float& v, const TensorRates& rates,
-                                   const Judgement& judgement) const {
+                                   const StepDecision& decision) const {
     m = rule.beta1 * m + (1 - rule.beta1) * g;
     v = rule.beta2 * v + (1 - rule.beta2) * (g * g);
-    const float denominator = sqrtf(v / judgement.bias_correction2) + rule.epsilon;
+    const float denominator = sqrtf(v / decision.bias_correction2) + rule.epsilon;
     return w * (1 - rates.rate * rates.weight_decay) -
-           rates.rate / judgement.bias_correction1 * (m / denominator);
+           rates.rate / decision.bias_correction1 * (m / denominator);
   }
 };
 
@@ -84,12 +84,12 @@ struct DirectionStep {
                             writes = gradients | first_slots | second_slots;
   LambRule rule;
   TensorRates rates;
-  Judgement judgement;
+  StepDecision decision;
   KOKKOS_FUNCTION void operator()(float& w, float& g, float& m, float& v) const {
-    const float scaled = judgement.gradient_factor * g;
+    const float scaled = decision.gradient_factor * g;
     m = rule.beta1 * m + (1 - rule.beta1) * scaled;
     v = rule.beta2 * v + (1 - rule.beta2) * (scaled * scaled);
-    g = m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + rule.epsilon) +
+    g = m / decision.bias_correction1 / (sqrtf(v / decision.bias_correction2) + rule.epsilon) +
         rates.weight_decay * w;
   }
 };
@@ -106,31 +106,31 @@ struct LambDirection {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
-    const Judgement judgement = *args.judgement;
+    const StepDecision decision = *args.decision;
     const FlatChunk chunk = args.chunks[index];
     const TensorRates rates = args.rates[chunk.tensor];
-    if (judgement.apply != 0 && rates.statistic == 0)
-      walk_chunk(group, args, chunk, DirectionStep{rule, rates, judgement});
+    if (decision.apply != 0 && rates.is_statistic == 0)
+      walk_chunk(group, args, chunk, DirectionStep{rule, rates, decision});
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
-    const Judgement judgement = *args.judgement;
+    const StepDecision decision = *args.decision;
     const FlatChunk chunk = args.chunks[index];
     const TensorRates rates = args.rates[chunk.tensor];
-    if (judgement.apply == 0 || rates.statistic != 0) return;
+    if (decision.apply == 0 || rates.is_statistic != 0) return;
     const LambRule local = rule;
     const float* weight = args.weight + chunk.offset;
     float *gradient = args.gradient + chunk.offset, *first = args.slot1 + chunk.offset,
           *second = args.slot2 + chunk.offset;
 #pragma omp simd
     for (std::int64_t i = begin; i < end; ++i) {
-      const float g = judgement.gradient_factor * gradient[i];
+      const float g = decision.gradient_factor * gradient[i];
       const float m = local.beta1 * first[i] + (1 - local.beta1) * g;
       const float v = local.beta2 * second[i] + (1 - local.beta2) * (g * g);
       first[i] = m;
       second[i] = v;
       gradient[i] =
-          m / judgement.bias_correction1 / (sqrtf(v / judgement.bias_correction2) + local.epsilon) +
+          m / decision.bias_correction1 / (sqrtf(v / decision.bias_correction2) + local.epsilon) +
           rates.weight_decay * weight[i];
     }
   }
@@ -138,8 +138,8 @@ struct LambDirection {
 
 struct LambElement {
   KOKKOS_FUNCTION float operator()(float w, float direction, float&, float&,
-                                   const TensorRates& rates, const Judgement&) const {
-    return w - rates.rate * rates.trust * direction;
+                                   const TensorRates& rates, const StepDecision&) const {
+    return w - rates.rate * rates.trust_ratio * direction;
   }
 };
 
@@ -150,9 +150,9 @@ struct RuleStep {
   Rule rule;
   float factor;
   TensorRates rates;
-  Judgement judgement;
+  StepDecision decision;
   KOKKOS_FUNCTION void operator()(float& w, float& g, float& first, float& second) const {
-    w = rule(w, factor * g, first, second, rates, judgement);
+    w = rule(w, factor * g, first, second, rates, decision);
   }
 };
 
@@ -176,33 +176,33 @@ struct UpdateChunk {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
-    const Judgement judgement = *args.judgement;
+    const StepDecision decision = *args.decision;
     const FlatChunk chunk = args.chunks[index];
-    if (judgement.apply == 0) return;
+    if (decision.apply == 0) return;
     const TensorRates rates = args.rates[chunk.tensor];
-    if (rates.statistic != 0) {
+    if (rates.is_statistic != 0) {
       walk_chunk(group, args, chunk, StatisticStep{rates.rate});
     } else {
       walk_chunk(group, args, chunk,
-                 RuleStep<Element, slots>{element, scales ? judgement.gradient_factor : 1, rates,
-                                          judgement});
+                 RuleStep<Element, slots>{element, scales ? decision.gradient_factor : 1, rates,
+                                          decision});
     }
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
-    const Judgement judgement = *args.judgement;
-    if (judgement.apply == 0) return;
+    const StepDecision decision = *args.decision;
+    if (decision.apply == 0) return;
     const FlatChunk chunk = args.chunks[index];
     const TensorRates rates = args.rates[chunk.tensor];
     float* weight = args.weight + chunk.offset;
     const float* gradient = args.gradient + chunk.offset;
-    if (rates.statistic != 0) {
+    if (rates.is_statistic != 0) {
       const float keep = 1 - rates.rate, take = rates.rate;
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) weight[i] = keep * weight[i] + take * gradient[i];
     } else {
       const Element local = element;
-      const float factor = scales ? judgement.gradient_factor : 1;
+      const float factor = scales ? decision.gradient_factor : 1;
       float *slot1 = slots > 0 ? args.slot1 + chunk.offset : nullptr,
             *slot2 = slots > 1 ? args.slot2 + chunk.offset : nullptr;
 #pragma omp simd
@@ -210,16 +210,16 @@ struct UpdateChunk {
         float first = 0, second = 0;
         if constexpr (slots > 0) first = slot1[i];
         if constexpr (slots > 1) second = slot2[i];
-        weight[i] = local(weight[i], factor * gradient[i], first, second, rates, judgement);
+        weight[i] = local(weight[i], factor * gradient[i], first, second, rates, decision);
         if constexpr (slots > 0) slot1[i] = first;
         if constexpr (slots > 1) slot2[i] = second;
       }
     }
-    if (args.working == nullptr) return;
+    if (args.working_weights == nullptr) return;
     // The chunk comes from cache: it was just written.
-    with_type(chunk.type, [&]<class T>(T) {
+    with_type(chunk.working_type, [&]<class T>(T) {
       const float* from = weight;
-      T* to = reinterpret_cast<T*>(args.working + chunk.working);
+      T* to = reinterpret_cast<T*>(args.working_weights + chunk.working_offset);
 #pragma omp simd
       for (std::int64_t i = begin; i < end; ++i) to[i] = from_float<T>(from[i]);
     });
@@ -245,11 +245,11 @@ struct EmaChunk {
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
-    if (args.judgement->apply != 0) walk_chunk(group, args, args.chunks[index], EmaStep{take});
+    if (args.decision->apply != 0) walk_chunk(group, args, args.chunks[index], EmaStep{take});
   }
 
   KOKKOS_FUNCTION void operator()(std::int64_t index, std::int64_t begin, std::int64_t end) const {
-    if (args.judgement->apply == 0) return;
+    if (args.decision->apply == 0) return;
     const std::int64_t offset = args.chunks[index].offset;
     const float factor = take;
     const float* weight = args.weight + offset;
@@ -264,7 +264,7 @@ void run_on(const Space& space, const std::string& label, const Chunk& chunk) {
   if constexpr (on_host<Space>) {
     for_each_piece(space, label, chunk.args.chunk_count, chunk);
   } else {
-    for_each_team(space, label, chunk.args.chunk_count, common_team, chunk);
+    for_each_team(space, label, chunk.args.chunk_count, default_team_size, chunk);
   }
 }
 
@@ -286,12 +286,14 @@ void run_square_sums(const Space& space, const float* flat, const FlatRow* rows,
     for_each_group(space, square_label, row_count, RowSquareSum{flat, rows, sums});
   } else {
     constexpr std::int64_t teams = 16384,
-                           most = 32;  // some times what a GPU holds at once; a row a thread
-    const std::int64_t each = row_count < 2 * teams      ? 1
-                              : row_count < most * teams ? row_count / teams
-                                                         : most;
-    for_each_team(space, square_label, (row_count + each - 1) / each, RowSquareSumByTeam::threads,
-                  RowSquareSumByTeam{flat, rows, row_count, each, sums});
+                           max_rows_per_team =
+                               32;  // some times what a GPU holds at once; a row a thread
+    const std::int64_t rows_per_team = row_count < 2 * teams                   ? 1
+                                       : row_count < max_rows_per_team * teams ? row_count / teams
+                                                                               : max_rows_per_team;
+    for_each_team(space, square_label, (row_count + rows_per_team - 1) / rows_per_team,
+                  RowSquareSumByTeam::threads,
+                  RowSquareSumByTeam{flat, rows, row_count, rows_per_team, sums});
   }
 }
 

@@ -29,15 +29,15 @@ class ChunkStep {
     if constexpr ((arrays & gradients) != 0) gradient_ = args.gradient + chunk.offset;
     if constexpr ((arrays & first_slots) != 0) first_ = args.slot1 + chunk.offset;
     if constexpr ((arrays & second_slots) != 0) second_ = args.slot2 + chunk.offset;
-    const std::int64_t place = place_of(weight_);
-    const bool agree = (gradient_ == nullptr || place_of(gradient_) == place) &&
-                       (first_ == nullptr || place_of(first_) == place) &&
-                       (second_ == nullptr || place_of(second_) == place);
-    head_ = agree ? before_packs<chunk_lanes>(place, chunk.elements) : chunk.elements;
+    const std::int64_t place = offset_in_pack(weight_);
+    const bool same_alignment = (gradient_ == nullptr || offset_in_pack(gradient_) == place) &&
+                                (first_ == nullptr || offset_in_pack(first_) == place) &&
+                                (second_ == nullptr || offset_in_pack(second_) == place);
+    head_ = same_alignment ? unaligned_head<chunk_lanes>(place, chunk.elements) : chunk.elements;
     if constexpr ((Element::writes & weights) == 0) return;
-    if (args.working == nullptr) return;
-    working_ = args.working + chunk.working;
-    working_type_ = chunk.type;
+    if (args.working_weights == nullptr) return;
+    working_ = args.working_weights + chunk.working_offset;
+    working_type_ = chunk.working_type;
     const std::size_t size = size_of(working_type_);
     working_packs_ =
         reinterpret_cast<std::uintptr_t>(working_ + head_ * size) % (chunk_lanes * size) == 0;
@@ -57,7 +57,7 @@ class ChunkStep {
     read<second_slots>(second_ + i, o.second);
   }
   template <int lanes>
-  KOKKOS_FORCEINLINE_FUNCTION void take(int i, Operands<lanes>& o) const {
+  KOKKOS_FORCEINLINE_FUNCTION void process(int i, Operands<lanes>& o) const {
     for (int k = 0; k < lanes; ++k) element_(o.weight[k], o.gradient[k], o.first[k], o.second[k]);
     if constexpr ((Element::writes & weights) != 0) store<lanes>(o.weight, weight_ + i);
     if constexpr ((Element::writes & gradients) != 0) store<lanes>(o.gradient, gradient_ + i);
@@ -74,7 +74,7 @@ class ChunkStep {
   static constexpr unsigned arrays =
       Element::reads | Element::writes | weights;  // the weights: by which the others lie
 
-  KOKKOS_FUNCTION static std::int64_t place_of(const float* pointer) {
+  KOKKOS_FUNCTION static std::int64_t offset_in_pack(const float* pointer) {
     return static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(pointer) / sizeof(float)) %
            chunk_lanes;
   }
@@ -117,13 +117,13 @@ struct RowSquareSumByTeam {
   static constexpr std::int64_t short_row = 8;
   const float* flat;
   const FlatRow* rows;
-  std::int64_t row_count, rows_a_team;
+  std::int64_t row_count, rows_per_team;
   double* sums;
 
   template <class Group>
   KOKKOS_FUNCTION void operator()(std::int64_t index, const Group& group) const {
-    const std::int64_t begin = index * rows_a_team,
-                       end = begin + rows_a_team < row_count ? begin + rows_a_team : row_count;
+    const std::int64_t begin = index * rows_per_team,
+                       end = begin + rows_per_team < row_count ? begin + rows_per_team : row_count;
     for (std::int64_t row = begin + group.first(); row < end; row += group.step()) {
       if (rows[row].elements > short_row) continue;
       const float* x = flat + rows[row].offset;
@@ -140,7 +140,7 @@ struct RowSquareSumByTeam {
       sum.value[0] = aligned ? sum_of_thread<true>(x, rows[row].elements, group)
                              : sum_of_thread<false>(x, rows[row].elements, group);
       group.add_up(sum);
-      if (group.leads()) sums[row] = sum.value[0];
+      if (group.is_leader()) sums[row] = sum.value[0];
     }
   }
 

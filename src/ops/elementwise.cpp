@@ -88,7 +88,7 @@ void swap(Context& context, const Tensor& x, const Tensor& y) {
   TRIREME_EXPECT(x.dtype == DType::float32);
   count(context, 2 * (x.bytes() + y.bytes()));
   if (context.meta()) return;
-  kernels::exchange(context.stream(), x.elements(), x.as<float>(), y.as<float>());
+  kernels::swap(context.stream(), x.elements(), x.as<float>(), y.as<float>());
 }
 
 void scaled_copy(Context& context, const Tensor& x, float scale, const Tensor& y, Write write) {
@@ -121,7 +121,7 @@ void column_sums(Context& context, const Tensor& dy, const Tensor& sums, Write w
   const kernels::RowSums rows{1, dy.elements() / width, width, 1.0f, write == Write::add};
   const ArenaScope scope(context.workspace());
   const Tensor partials =
-      context.workspace().allocate(DType::float32, {kernels::row_sum_partials(rows)});
+      context.workspace().allocate(DType::float32, {kernels::row_sum_partial_count(rows)});
   if (context.meta()) return;
   with_element_type(dy.dtype, [&]<class T>(T) {
     kernels::sum_rows(context.stream(), rows, dy.as<T>(), partials.as<float>(), sums.as<float>());

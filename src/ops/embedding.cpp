@@ -61,13 +61,13 @@ void embedding_backward(Context& context, const Tensor& tokens, const Tensor& dy
   const ArenaScope scope(context.workspace());
   const Tensor begins = context.workspace().allocate(DType::int32, {shape.table_rows + 1});
   const Tensor occurrence_memory = context.workspace().allocate(DType::int32, {3, shape.count});
-  const Tensor partials =
-      context.workspace().allocate(DType::float32, {kernels::embedding_runs(shape), shape.width});
+  const Tensor partials = context.workspace().allocate(
+      DType::float32, {kernels::embedding_run_count(shape), shape.width});
   if (context.meta()) return;
   auto* const occurrence_data = occurrence_memory.as<std::int32_t>();
-  const kernels::TokenPlaces occurrences{begins.as<std::int32_t>(), occurrence_data,
-                                         occurrence_data + shape.count,
-                                         occurrence_data + 2 * shape.count, partials.as<float>()};
+  const kernels::TokenOccurrences occurrences{
+      begins.as<std::int32_t>(), occurrence_data, occurrence_data + shape.count,
+      occurrence_data + 2 * shape.count, partials.as<float>()};
   with_element_type(dy.dtype, [&]<class T>(T) {
     kernels::embedding_backward(context.stream(), shape, tokens.as<std::int32_t>(), dy.as<T>(),
                                 occurrences, write == Write::add, dtable.as<float>());

@@ -8,7 +8,8 @@ namespace {
 template <class T>
 void find_scale(Context& context, const Tensor& tensor, kernels::Float8Scale* scale) {
   const ArenaScope scope(context.workspace());
-  const Tensor maxima = context.workspace().allocate(DType::float32, {kernels::float8_pieces});
+  const Tensor maxima =
+      context.workspace().allocate(DType::float32, {kernels::float8_partial_maxima});
   if (!context.meta())
     kernels::float8_scale<T>(context.stream(),
                              {tensor.as<BFloat16>(), tensor.elements(), maxima.as<float>(), scale});

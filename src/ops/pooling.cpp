@@ -62,7 +62,7 @@ void average_pool_forward(Context& context, std::int64_t batch, std::int64_t pix
   const kernels::RowSums sums{batch, pixels, channels, 1.0f / static_cast<float>(pixels), false};
   const ArenaScope scope(context.workspace());
   const Tensor partials =
-      context.workspace().allocate(DType::float32, {kernels::row_sum_partials(sums)});
+      context.workspace().allocate(DType::float32, {kernels::row_sum_partial_count(sums)});
   if (context.meta()) return;
   with_element_type(x.dtype, [&]<class T>(T) {
     kernels::sum_rows(context.stream(), sums, x.as<T>(), partials.as<float>(), y.as<T>());

@@ -52,7 +52,7 @@ void row_norm_backward(Context& context, const RowNorm& op, const Tensor& x, con
   const kernels::RowNormShape shape{op.rows, op.width, op.rms};
   const ArenaScope scope(context.workspace());
   const Tensor partials =
-      context.workspace().allocate(DType::float32, {kernels::row_norm_partials(shape)});
+      context.workspace().allocate(DType::float32, {kernels::row_norm_partial_count(shape)});
   if (context.meta()) return;
   with_element_type(op.dtype, [&]<class T>(T) {
     kernels::row_norm_backward<T>(

@@ -98,7 +98,7 @@ void softmax_sums(Context& context, const Tensor& merged, const Tensor& labels, 
   context.count(0, bytes_of({&merged, &labels, &ranks}));
   const ArenaScope scope(context.workspace());
   const Tensor block_sums =
-      context.workspace().allocate(DType::float64, {kernels::softmax_block_sums(rows)});
+      context.workspace().allocate(DType::float64, {kernels::softmax_block_sum_count(rows)});
   if (context.meta()) return;
   kernels::softmax_sums(
       context.stream(),

@@ -17,7 +17,7 @@ void count(Context& context, const FlatState& state, int slots) {
 
 kernels::Update arguments(const Context& context, const FlatState& state, const FlatChunk* chunks,
                           std::int64_t chunk_count, const TensorRates* rates,
-                          const Judgement* decision) {
+                          const StepDecision* decision) {
   TRIREME_EXPECT(chunk_count == 0 ||
                  (readable(context, state.weight.data) && readable(context, chunks) &&
                   readable(context, rates) && readable(context, decision)));
@@ -26,11 +26,12 @@ kernels::Update arguments(const Context& context, const FlatState& state, const 
   args.gradient = state.gradient.as<float>();
   args.slot1 = state.slot1.defined() ? state.slot1.as<float>() : nullptr;
   args.slot2 = state.slot2.defined() ? state.slot2.as<float>() : nullptr;
-  args.working = state.working.defined() ? static_cast<std::byte*>(state.working.data) : nullptr;
+  args.working_weights =
+      state.working.defined() ? static_cast<std::byte*>(state.working.data) : nullptr;
   args.chunks = chunks;
   args.chunk_count = chunk_count;
   args.rates = rates;
-  args.judgement = decision;
+  args.decision = decision;
   return args;
 }
 
@@ -48,7 +49,7 @@ void row_square_sums(Context& context, const Tensor& flat, const FlatRow* rows,
 
 void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,
                 const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                const Judgement* decision) {
+                const StepDecision* decision) {
   expect_flat(state, state.gradient);
   TRIREME_EXPECT(rule.momentum == 0 || state.slot1.defined());
   count(context, state, state.slot1.defined() ? 1 : 0);
@@ -59,7 +60,7 @@ void update_sgd(Context& context, const SgdRule& rule, const FlatState& state,
 
 void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
                  const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                 const Judgement* decision) {
+                 const StepDecision* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   count(context, state, 1);
@@ -70,7 +71,7 @@ void update_lars(Context& context, const LarsRule& rule, const FlatState& state,
 
 void update_adamw(Context& context, const AdamWRule& rule, const FlatState& state,
                   const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                  const Judgement* decision) {
+                  const StepDecision* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
@@ -82,7 +83,7 @@ void update_adamw(Context& context, const AdamWRule& rule, const FlatState& stat
 
 void lamb_direction(Context& context, const LambRule& rule, const FlatState& state,
                     const FlatChunk* chunks, std::int64_t chunk_count, const TensorRates* rates,
-                    const Judgement* decision) {
+                    const StepDecision* decision) {
   expect_flat(state, state.gradient);
   expect_flat(state, state.slot1);
   expect_flat(state, state.slot2);
@@ -94,7 +95,7 @@ void lamb_direction(Context& context, const LambRule& rule, const FlatState& sta
 }
 
 void update_lamb(Context& context, const FlatState& state, const FlatChunk* chunks,
-                 std::int64_t chunk_count, const TensorRates* rates, const Judgement* decision) {
+                 std::int64_t chunk_count, const TensorRates* rates, const StepDecision* decision) {
   expect_flat(state, state.gradient);
   count(context, state, 0);
   if (context.meta()) return;
@@ -103,7 +104,7 @@ void update_lamb(Context& context, const FlatState& state, const FlatChunk* chun
 }
 
 void update_ema(Context& context, double decay, const Tensor& weight, const Tensor& average,
-                const FlatChunk* chunks, std::int64_t chunk_count, const Judgement* decision) {
+                const FlatChunk* chunks, std::int64_t chunk_count, const StepDecision* decision) {
   TRIREME_EXPECT(weight.dtype == DType::float32 && average.dtype == DType::float32 &&
                  average.elements() == weight.elements());
   context.count(0, static_cast<double>(weight.bytes()) * 3);
@@ -116,7 +117,7 @@ void update_ema(Context& context, double decay, const Tensor& weight, const Tens
   args.slot1 = average.as<float>();
   args.chunks = chunks;
   args.chunk_count = chunk_count;
-  args.judgement = decision;
+  args.decision = decision;
   kernels::update_ema(context.stream(), static_cast<float>(1 - decay), args);
 }
 

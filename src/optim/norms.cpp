@@ -103,8 +103,8 @@ void SquareSums::add_up(ops::Context& context) {
   double* const squares = squares_table_.view(stream);
   ops::sum_lists(context,
                  {.values = row_sums,
-                  .places = places_table_.view(stream),
-                  .begins = begins_table_.view(stream),
+                  .indices = places_table_.view(stream),
+                  .offsets = begins_table_.view(stream),
                   .lists = static_cast<std::int64_t>(tensors_ + 1),
                   .terms = list_begins_.back(),
                   .sums = squares + static_cast<std::size_t>(model_.rank()) * (tensors_ + 1)});
@@ -113,7 +113,7 @@ void SquareSums::add_up(ops::Context& context) {
                                       "trireme/optim/gather_square_sums"));
 }
 
-ops::SquareParts SquareSums::parts(const Stream& stream) {
+ops::PartialSquareSums SquareSums::parts(const Stream& stream) {
   return {.sums = squares_table_.view(stream),
           .parts = model_.size(),
           .tensors = static_cast<std::int64_t>(tensors_)};

@@ -26,8 +26,8 @@ std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options,
     const bool decays = !statistic && (entry.spec.decay || options.decay_all);
     rates.push_back({.rate = statistic ? statistic_momentum : 0,
                      .weight_decay = decays ? static_cast<float>(options.weight_decay) : 0,
-                     .trust = 1,
-                     .statistic = statistic ? 1 : 0});
+                     .trust_ratio = 1,
+                     .is_statistic = statistic ? 1 : 0});
   }
   return rates;
 }
@@ -45,9 +45,9 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   if (scaling) {
     scaling_ = {.growth = scaling->growth,
                 .backoff = scaling->backoff,
-                .least = LossScaleOptions::least,
-                .most = LossScaleOptions::most,
-                .interval = scaling->interval};
+                .min_scale = LossScaleOptions::least,
+                .max_scale = LossScaleOptions::most,
+                .growth_interval = scaling->interval};
     loss_scale_.scale = judgement_.loss_scale = scaling->initial;
   }
   if (takes_trust(options.kind)) {
@@ -56,7 +56,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     for (std::size_t t = 0; t < entries.size(); ++t) {
       if (entries[t].spec.role == parallel::Role::statistic || !entries[t].spec.trust) continue;
       trusted_.push_back({.tensor = static_cast<std::int32_t>(t),
-                          .sum = static_cast<std::int32_t>(weight_squares_->place(t))});
+                          .sum_index = static_cast<std::int32_t>(weight_squares_->place(t))});
     }
   }
   for (const parallel::ParameterShard::Window& window : store.owned().windows()) {
@@ -65,7 +65,8 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
     for (const ops::FlatChunk& chunk : store.owned().chunks(window)) {
       chunks_.push_back(chunk);
       if (store.flat_working().defined())
-        place.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
+        place.working_bytes +=
+            chunk.elements * static_cast<std::int64_t>(size_of(chunk.working_type));
     }
     place.end = chunks_.size();
   }
@@ -117,7 +118,7 @@ void Optimizer::set_loss_scale(const LossScale& scale) {
 
 /// The next judgement goes on from what the host knows.
 void Optimizer::go_on_from_host() {
-  judgement_.updates = updates_;
+  judgement_.update_count = updates_;
   judgement_.loss_scale = loss_scale_.scale;
   judgement_.good_steps = loss_scale_.good_steps;
   judgement_table_.mark_changed();
@@ -126,25 +127,25 @@ void Optimizer::go_on_from_host() {
 /// By the gradient measured last.
 void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss) {
   const Stream& stream = context.stream();
-  ops::Judgement* const judgement = judgement_table_.view(stream);
+  ops::StepDecision* const judgement = judgement_table_.view(stream);
   ops::decide_step(context, {.gradient = gradient_squares_.parts(stream),
-                             .scale = loss.scale,
-                             .scaling = scaling_,
+                             .loss_scale = loss.scale,
+                             .loss_scaling = scaling_,
                              .loss_finite = loss.finite,
                              .loss = loss.sums,
                              .loss_limit = loss.limit,
-                             .rate = static_cast<float>(rate),
+                             .learning_rate = static_cast<float>(rate),
                              .clip_norm = options_.clip_norm,
                              .beta1 = options_.beta1,
                              .beta2 = options_.beta2,
                              .rates = rate_table_.view(stream),
                              .tensors = static_cast<std::int64_t>(rates_.size()),
-                             .judgement = judgement});
+                             .decision = judgement});
   report_.enqueue(stream, judgement);
 }
 
 /// By the weights as they are, and the gradient measured last.
-ops::Trust Optimizer::trust(ops::Context& context) {
+ops::TrustRatioArgs Optimizer::trust(ops::Context& context) {
   weight_squares_->measure(context, store_.master_buffer());
   const Stream& stream = context.stream();
   return {.weight = weight_squares_->parts(stream),
@@ -152,7 +153,7 @@ ops::Trust Optimizer::trust(ops::Context& context) {
           .tensors = trusted_table_.view(stream),
           .count = static_cast<std::int64_t>(trusted_.size()),
           .rates = rate_table_.view(stream),
-          .judgement = judgement_table_.view(stream)};
+          .decision = judgement_table_.view(stream)};
 }
 
 /// Calls pass(state, lists) for each window; of the state it may change the gradient and what
@@ -162,7 +163,7 @@ void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&
   const Stream& stream = context.stream();
   const ops::FlatChunk* chunks = chunk_table_.view(stream);
   const ops::TensorRates* rates = rate_table_.view(stream);
-  const ops::Judgement* judgement = judgement_table_.view(stream);
+  const ops::StepDecision* judgement = judgement_table_.view(stream);
   for (std::size_t number = 0; number < windows_.size(); ++number) {
     const parallel::ParameterShard::Window& window = store_.owned().windows()[number];
     const WindowChunks& place = windows_[number];
@@ -239,13 +240,13 @@ void Optimizer::begin_update(ops::Context& context, double rate, const LossOfSte
 }
 
 StepOutcome Optimizer::end_update() {
-  ops::Judgement judgement{.updates = updates_ + 1,
-                           .loss_scale = loss_scale_.scale,
-                           .good_steps = loss_scale_.good_steps};
-  if (const ops::Judgement* heard = report_.wait()) judgement = *heard;
-  updates_ = judgement.updates;
+  ops::StepDecision judgement{.update_count = updates_ + 1,
+                              .loss_scale = loss_scale_.scale,
+                              .good_steps = loss_scale_.good_steps};
+  if (const ops::StepDecision* heard = report_.wait()) judgement = *heard;
+  updates_ = judgement.update_count;
   loss_scale_ = {judgement.loss_scale, judgement.good_steps};
-  return {judgement.apply != 0, judgement.norm, judgement.overflow != 0};
+  return {judgement.apply != 0, judgement.gradient_norm, judgement.overflow != 0};
 }
 
 }  // namespace trireme::optim

@@ -87,8 +87,8 @@ std::vector<ops::FlatChunk> ParameterShard::chunks(const Window& window,
           {.offset = range.offset + done,
            .elements = static_cast<std::int32_t>(std::min(chunk_elements, range.elements - done)),
            .tensor = range.tensor,
-           .type = ops::element_type(range.type),
-           .working = range.working_begin + done * size_of(range.type)});
+           .working_type = ops::element_type(range.type),
+           .working_offset = range.working_begin + done * size_of(range.type)});
     }
   }
   return chunks;

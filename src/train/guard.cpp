@@ -39,7 +39,7 @@ void Guard::step_begins(std::int64_t step, std::int64_t newest_checkpoint) {
 }
 
 void Guard::step_done(RunState& state, const StepResult& result,
-                      const std::vector<ops::StepMessage>& messages, bool row) {
+                      const std::vector<ops::StepStatus>& messages, bool row) {
   for (const Health::Event& event : health_.after(result)) {
     recorder_.event(state, event.event, event.detail);
     if (event.says) log_.warn("step {}: {}", state.step, event.detail);

@@ -96,7 +96,7 @@ void Health::rolled_back(const HealthState& then) {
   ++state_.rollbacks;
 }
 
-void SlowRanks::add(const std::vector<ops::StepMessage>& messages, double step_seconds) {
+void SlowRanks::add(const std::vector<ops::StepStatus>& messages, double step_seconds) {
   for (std::size_t rank = 0; rank < seconds_.size(); ++rank) {
     seconds_[rank] += messages[rank].busy_seconds;
     longest_[rank] = std::max(longest_[rank], messages[rank].busy_seconds);

@@ -10,7 +10,7 @@ namespace trireme::test {
 namespace {
 
 using ops::SampleSums;
-using ops::StepMessage;
+using ops::StepStatus;
 
 /// Of numbers whose sum the order decides.
 std::vector<SampleSums> random_sums(std::int64_t count) {
@@ -40,16 +40,16 @@ TEST(Agree, ARankTellsTheTreeOfItsMicroBatches) {
   Fixture f;
   for (const std::int64_t count : {0, 1, 2, 3, 7, 8, 9, 64, 1000, 1031}) {
     const std::vector<SampleSums> sums = random_sums(count);
-    StepMessage* const message =
-        const_cast<StepMessage*>(f.placed(std::vector<StepMessage>{{.sums = {1, 2, 3, 4}}}));
+    StepStatus* const message =
+        const_cast<StepStatus*>(f.placed(std::vector<StepStatus>{{.sums = {1, 2, 3, 4}}}));
     ops::pack_status(f.context, {.sums = count > 0 ? f.placed(sums) : nullptr,
                                  .count = count,
-                                 .wishes = 5,
+                                 .stop_requests = 5,
                                  .busy_seconds = 0.25,
-                                 .message = message});
-    const StepMessage told = read(f, message);
+                                 .status = message});
+    const StepStatus told = read(f, message);
     expect_equal(told.sums, tree_sum(std::span<const SampleSums>(sums)));
-    EXPECT_EQ(told.wishes, 5u);
+    EXPECT_EQ(told.stop_requests, 5u);
     EXPECT_EQ(told.busy_seconds, 0.25);
   }
 }
@@ -60,13 +60,13 @@ TEST(Agree, TheSumsOfSomeRanksAreJoinedInTheOrderOfTheTree) {
     for (const std::int64_t step : {1, 3}) {
       const std::int64_t first = 2 * step;
       const std::vector<SampleSums> sums = random_sums(first + count * step);
-      std::vector<StepMessage> messages;
+      std::vector<StepStatus> messages;
       std::vector<SampleSums> chosen;
       for (const SampleSums& own : sums) messages.push_back({own, 7, 9});
       for (std::int64_t i = 0; i < count; ++i)
         chosen.push_back(sums[static_cast<std::size_t>(first + i * step)]);
       SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-      ops::reduce_status(f.context, {.messages = f.placed(messages),
+      ops::reduce_status(f.context, {.statuses = f.placed(messages),
                                      .first = first,
                                      .step = step,
                                      .count = count,
@@ -84,13 +84,13 @@ TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
   const SampleSums* const placed = f.placed(sums);
   for (const std::int64_t ranks : {1, 2, 4, 8}) {
     const std::int64_t own = all / ranks;
-    StepMessage* const messages = const_cast<StepMessage*>(
-        f.placed(std::vector<StepMessage>(static_cast<std::size_t>(ranks))));
+    StepStatus* const messages =
+        const_cast<StepStatus*>(f.placed(std::vector<StepStatus>(static_cast<std::size_t>(ranks))));
     for (std::int64_t rank = 0; rank < ranks; ++rank)
       ops::pack_status(f.context,
-                       {.sums = placed + rank * own, .count = own, .message = messages + rank});
+                       {.sums = placed + rank * own, .count = own, .status = messages + rank});
     SampleSums* const joined = const_cast<SampleSums*>(f.placed(std::vector<SampleSums>(1)));
-    ops::reduce_status(f.context, {.messages = messages, .count = ranks, .sums = joined});
+    ops::reduce_status(f.context, {.statuses = messages, .count = ranks, .sums = joined});
     expect_equal(read(f, joined), tree_sum(std::span<const SampleSums>(sums)));
   }
 }
@@ -98,12 +98,12 @@ TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
 TEST(Agree, MetaCountsWhatEveryDeviceCounts) {
   Fixture here, meta(DeviceKind::meta);
   const std::vector<SampleSums> sums = random_sums(3);
-  const std::vector<StepMessage> messages(4);
+  const std::vector<StepStatus> messages(4);
   for (Fixture* f : {&here, &meta}) {
     ops::pack_status(f->context, {.sums = f->placed(sums),
                                   .count = 3,
-                                  .message = const_cast<StepMessage*>(f->placed(messages))});
-    ops::reduce_status(f->context, {.messages = f->placed(messages),
+                                  .status = const_cast<StepStatus*>(f->placed(messages))});
+    ops::reduce_status(f->context, {.statuses = f->placed(messages),
                                     .count = 4,
                                     .sums = const_cast<SampleSums*>(f->placed(sums))});
   }

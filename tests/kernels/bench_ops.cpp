@@ -269,7 +269,7 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
     const ops::FlatChunk* chunks;
     std::int64_t count;
     const ops::TensorRates* rates;
-    const ops::Judgement* judgement;
+    const ops::StepDecision* judgement;
   };
   const auto state = [=](Fixture& f) {
     State s;
@@ -286,7 +286,7 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
     s.count = static_cast<std::int64_t>(chunks.size());
     s.chunks = f.placed(chunks);
     s.rates = f.placed(std::vector<ops::TensorRates>{{1e-3f, 0.1f, 1, 0}});
-    s.judgement = f.placed(std::vector<ops::Judgement>{{1, 1, 0.1f, 0.1f}});
+    s.judgement = f.placed(std::vector<ops::StepDecision>{{1, 1, 0.1f, 0.1f}});
     return s;
   };
   const auto with = [&](const char* name, const auto& run) {

@@ -27,7 +27,7 @@ struct Made {
   Values codes, turned, rounded;
   Made(Fixture& f, const Tensor& x) {
     const std::int64_t columns = x.shape.back(), rows = x.elements() / columns;
-    const Tensor maxima = f.make(DType::float32, {kernels::float8_pieces}),
+    const Tensor maxima = f.make(DType::float32, {kernels::float8_partial_maxima}),
                  place = f.make(DType::float32, {2}),
                  straight = f.make(DType::uint8, {rows, columns}),
                  across = f.make(DType::uint8, {columns, rows}),

@@ -74,34 +74,34 @@ struct Judged {
   std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77,
                                  0.5, 2,    0, 1e-9, 5};  // the last of each part: of statistics
   std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
-  ops::Judgement judgement{.updates = 4};
+  ops::StepDecision judgement{.update_count = 4};
   double scale = 1;
   ops::LossScaling scaling;
-  ops::Judge args;
+  ops::DecideStepArgs args;
   const ops::SampleSums* loss = nullptr;
   double loss_limit = infinity;
   std::vector<ops::TensorRates> rates_then;
 
   explicit Judged(DeviceKind kind = tested_device()) : fixture(kind) {}
 
-  ops::Judgement run(bool loss_finite = true, double clip_norm = 0) {
+  ops::StepDecision run(bool loss_finite = true, double clip_norm = 0) {
     args = {.gradient = {fixture.placed(squares), parts, tensors},
-            .scale = scale,
-            .scaling = scaling,
+            .loss_scale = scale,
+            .loss_scaling = scaling,
             .loss_finite = loss_finite,
             .loss = loss,
             .loss_limit = loss_limit,
-            .rate = 0.05f,
+            .learning_rate = 0.05f,
             .clip_norm = clip_norm,
             .beta1 = 0.9,
             .beta2 = 0.999,
             .rates = room(fixture, rates),
             .tensors = 3,
-            .judgement = room(fixture, std::vector<ops::Judgement>{judgement})};
+            .decision = room(fixture, std::vector<ops::StepDecision>{judgement})};
     ops::decide_step(fixture.context, args);
     if (fixture.context.meta()) return judgement;
     rates_then = read(fixture, args.rates, rates.size());
-    return read(fixture, args.judgement, 1)[0];
+    return read(fixture, args.decision, 1)[0];
   }
   double norm() const {
     double sum = 0;
@@ -125,14 +125,14 @@ void expect_equal(double found, double expected) {
 TEST(Judge, TakesTheNormOfAllWeightsAndClipsByIt) {
   for (const double clip_norm : {0.0, 0.5, 1e3}) {
     Judged p;
-    const ops::Judgement found = p.run(true, clip_norm);
+    const ops::StepDecision found = p.run(true, clip_norm);
     const double clip = clip_norm > 0 ? std::min(1.0, clip_norm / (p.norm() + 1e-6)) : 1;
     EXPECT_EQ(found.apply, 1);
-    expect_equal(found.norm, p.norm());
-    expect_equal(found.factor, clip);
-    EXPECT_EQ(found.gradient_factor, static_cast<float>(found.factor));
-    EXPECT_EQ(found.factor < 1, clip_norm == 0.5);
-    EXPECT_EQ(found.updates, 5);
+    expect_equal(found.gradient_norm, p.norm());
+    expect_equal(found.gradient_factor_double, clip);
+    EXPECT_EQ(found.gradient_factor, static_cast<float>(found.gradient_factor_double));
+    EXPECT_EQ(found.gradient_factor_double < 1, clip_norm == 0.5);
+    EXPECT_EQ(found.update_count, 5);
     EXPECT_FLOAT_EQ(found.bias_correction1, static_cast<float>(1 - std::pow(0.9, 5)));
     EXPECT_FLOAT_EQ(found.bias_correction2, static_cast<float>(1 - std::pow(0.999, 5)));
   }
@@ -142,10 +142,10 @@ TEST(Judge, GivesTheLearningRateToWhatIsTrained) {
   Judged p;
   p.run();
   for (std::size_t i = 0; i < p.rates.size(); ++i) {
-    EXPECT_EQ(p.rates_then[i].rate, p.rates[i].statistic != 0 ? p.rates[i].rate : 0.05f);
+    EXPECT_EQ(p.rates_then[i].rate, p.rates[i].is_statistic != 0 ? p.rates[i].rate : 0.05f);
     EXPECT_EQ(p.rates_then[i].weight_decay, p.rates[i].weight_decay);
-    EXPECT_EQ(p.rates_then[i].trust, p.rates[i].trust);
-    EXPECT_EQ(p.rates_then[i].statistic, p.rates[i].statistic);
+    EXPECT_EQ(p.rates_then[i].trust_ratio, p.rates[i].trust_ratio);
+    EXPECT_EQ(p.rates_then[i].is_statistic, p.rates[i].is_statistic);
   }
 }
 
@@ -156,9 +156,9 @@ TEST(Judge, DropsWhatIsNotFinite) {
     for (const double bad : {infinity, -infinity, not_a_number}) {
       Judged p;
       p.squares[place] = bad;
-      const ops::Judgement found = p.run();
+      const ops::StepDecision found = p.run();
       EXPECT_EQ(found.apply, 0) << "place " << place;
-      EXPECT_EQ(found.updates, 4) << "is none";
+      EXPECT_EQ(found.update_count, 4) << "is none";
     }
   }
 }
@@ -184,7 +184,8 @@ TEST(Judge, LooksAtTheLossWhereItLies) {
 struct Scaled : Judged {
   Scaled(double seeded, double now, std::int64_t good_steps) {
     scale = seeded;
-    scaling = {.growth = 4, .backoff = 0.5, .least = 1, .most = 4096, .interval = 3};
+    scaling = {
+        .growth = 4, .backoff = 0.5, .min_scale = 1, .max_scale = 4096, .growth_interval = 3};
     judgement.loss_scale = now;
     judgement.good_steps = good_steps;
   }
@@ -195,10 +196,11 @@ TEST(LossScale, IsDividedOutBeforeNormAndClipping) {
     Judged plain;
     Scaled scaled(1024, 1024, 0);
     for (double& square : scaled.squares) square *= 1024 * 1024;
-    const ops::Judgement expected = plain.run(true, clip_norm), found = scaled.run(true, clip_norm);
+    const ops::StepDecision expected = plain.run(true, clip_norm),
+                            found = scaled.run(true, clip_norm);
     EXPECT_EQ(found.apply, 1);
-    EXPECT_EQ(found.norm, expected.norm);
-    EXPECT_EQ(found.factor, expected.factor / 1024);
+    EXPECT_EQ(found.gradient_norm, expected.gradient_norm);
+    EXPECT_EQ(found.gradient_factor_double, expected.gradient_factor_double / 1024);
     EXPECT_EQ(found.gradient_factor, expected.gradient_factor / 1024);
   }
 }
@@ -208,7 +210,7 @@ TEST(LossScale, GrowsAfterSoManyGoodSteps) {
     return Scaled(now, now, good_steps).run();
   };
   for (const std::int64_t good : {0, 1}) {
-    const ops::Judgement found = after(512, good);
+    const ops::StepDecision found = after(512, good);
     EXPECT_EQ(found.loss_scale, 512);
     EXPECT_EQ(found.good_steps, good + 1);
   }
@@ -222,9 +224,9 @@ TEST(LossScale, FallsWhereAGradientIsNotFinite) {
   for (const double bad : {infinity, not_a_number}) {
     Scaled p(512, 512, 2);
     p.squares[1] = bad;
-    const ops::Judgement found = p.run();
+    const ops::StepDecision found = p.run();
     EXPECT_EQ(found.apply, 0);
-    EXPECT_EQ(found.updates, 4);
+    EXPECT_EQ(found.update_count, 4);
     EXPECT_EQ(found.overflow, 1);
     EXPECT_EQ(found.loss_scale, 256);
     EXPECT_EQ(found.good_steps, 0);
@@ -234,7 +236,7 @@ TEST(LossScale, FallsWhereAGradientIsNotFinite) {
 TEST(LossScale, FallsOnceForGradientsOfOneScale) {
   Scaled late(512, 256, 0);  // what was seeded before the scale fell
   late.squares[0] = infinity;
-  const ops::Judgement found = late.run();
+  const ops::StepDecision found = late.run();
   EXPECT_EQ(found.overflow, 1);
   EXPECT_EQ(found.loss_scale, 256);
 }
@@ -242,7 +244,7 @@ TEST(LossScale, FallsOnceForGradientsOfOneScale) {
 TEST(LossScale, AtItsFloorTheStepIsABadOne) {
   Scaled p(1, 1, 2);
   p.squares[0] = infinity;
-  const ops::Judgement found = p.run();
+  const ops::StepDecision found = p.run();
   EXPECT_EQ(found.apply, 0);
   EXPECT_EQ(found.overflow, 0);
   EXPECT_EQ(found.loss_scale, 1);
@@ -252,7 +254,7 @@ TEST(LossScale, IsNotToBlameForALossOrAVarianceThatIsNotFinite) {
   for (const bool loss : {true, false}) {
     Scaled p(512, 512, 2);
     if (!loss) p.squares[Judged::tensors] = infinity;
-    const ops::Judgement found = p.run(!loss);
+    const ops::StepDecision found = p.run(!loss);
     EXPECT_EQ(found.apply, 0);
     EXPECT_EQ(found.overflow, 0);
     EXPECT_EQ(found.loss_scale, 512);
@@ -264,7 +266,7 @@ TEST(LossScale, StandsWhereItDoesNotMove) {
   for (const double square : {1.0, infinity}) {
     Judged p;
     p.squares[0] = square;
-    const ops::Judgement found = p.run();
+    const ops::StepDecision found = p.run();
     EXPECT_EQ(found.loss_scale, 1);
     EXPECT_EQ(found.overflow, 0);
     EXPECT_EQ(found.good_steps, 0);
@@ -277,47 +279,47 @@ struct Trusting {
   std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3},
                       gradients = {1e-4, 1, 1, 3, 0, 2e-4, 1, 1, 0.125, 0};
   std::vector<ops::TensorRates> rates = {{1, 0.02f, 5, 0}, {1, 0.5f, 5, 0}, {1, 0.25f, 5, 0}};
-  std::vector<ops::TrustedTensor> tensors = {{2, 0}, {0, 3}};
-  ops::Judgement judgement{.factor = 0.3};
+  std::vector<ops::TrustRatioTensor> tensors = {{2, 0}, {0, 3}};
+  ops::StepDecision judgement{.gradient_factor_double = 0.3};
 
-  ops::Trust args() {
+  ops::TrustRatioArgs args() {
     return {.weight = {fixture.placed(weights), 2, 4},
             .gradient = {fixture.placed(gradients), 2, 4},
             .tensors = fixture.placed(tensors),
             .count = 2,
             .rates = room(fixture, rates),
-            .judgement = fixture.placed(&judgement, 1)};
+            .decision = fixture.placed(&judgement, 1)};
   }
   static double norm(const std::vector<double>& squares, std::size_t place) {
     return std::sqrt(squares[place] + squares[place + 5]);
   }
   /// `expected` (weight norm, gradient norm, decay) for both, and the third as it was.
   template <class Ratio>
-  void expect(const ops::Trust& args, const Ratio& expected) {
+  void expect(const ops::TrustRatioArgs& args, const Ratio& expected) {
     const std::vector<ops::TensorRates> found = read(fixture, args.rates, rates.size());
-    for (const ops::TrustedTensor& place : tensors) {
+    for (const ops::TrustRatioTensor& place : tensors) {
       const auto tensor = static_cast<std::size_t>(place.tensor),
-                 sum = static_cast<std::size_t>(place.sum);
+                 sum = static_cast<std::size_t>(place.sum_index);
       const auto ratio = static_cast<float>(
           expected(norm(weights, sum), norm(gradients, sum), rates[tensor].weight_decay));
-      EXPECT_FLOAT_EQ(found[tensor].trust, ratio);
+      EXPECT_FLOAT_EQ(found[tensor].trust_ratio, ratio);
       EXPECT_EQ(found[tensor].rate, 1);
       EXPECT_EQ(found[tensor].weight_decay, rates[tensor].weight_decay);
     }
-    EXPECT_EQ(found[1].trust, 5);
+    EXPECT_EQ(found[1].trust_ratio, 5);
   }
 };
 
 TEST(Trust, OfLarsIsTheLocalRateOfTheClippedGradient) {
   Trusting p;
-  const ops::Trust args = p.args();
+  const ops::TrustRatioArgs args = p.args();
   ops::lars_trust(p.fixture.context, 0.02, args);
   p.expect(args, [](double w, double g, double decay) { return 0.02 * w / (0.3 * g + decay * w); });
 }
 
 TEST(Trust, OfLambIsAtMostTen) {
   Trusting p;
-  const ops::Trust args = p.args();
+  const ops::TrustRatioArgs args = p.args();
   ops::lamb_trust(p.fixture.context, args);
   p.expect(args, [](double w, double g, double) { return std::min(10.0, w / g); });
   EXPECT_GT(Trusting::norm(p.weights, 0) / Trusting::norm(p.gradients, 0), 10);
@@ -330,7 +332,7 @@ TEST(Trust, IsOneWhereANormIsZero) {
     std::vector<double>& squares = of_weights ? p.weights : p.gradients;
     squares = std::vector<double>(10, 0);
     const auto one = [](double, double, double) { return 1.0; };
-    const ops::Trust lars = p.args(), lamb = p.args();
+    const ops::TrustRatioArgs lars = p.args(), lamb = p.args();
     ops::lars_trust(p.fixture.context, 0.02, lars);
     p.expect(lars, one);
     ops::lamb_trust(p.fixture.context, lamb);
@@ -343,15 +345,15 @@ TEST(Judge, MetaCountsWhatTheCpuCounts) {
   for (Fixture* f : {&real, &meta}) {
     const std::vector<double> values{1, 2, 3, 4, 5, 6};
     const std::vector<std::int64_t> begins{0, 2, 4, 6}, places{5, 4, 3, 2, 1, 0};
-    const std::vector<ops::TrustedTensor> trusted{{0, 1}};
+    const std::vector<ops::TrustRatioTensor> trusted{{0, 1}};
     ops::sum_lists(f->context, {f->placed(values), f->placed(places), f->placed(begins), 3, 6,
                                 room(*f, values)});
-    const ops::SquareParts squares{f->placed(values), 2, 2};
+    const ops::PartialSquareSums squares{f->placed(values), 2, 2};
     ops::TensorRates* const rates = room(*f, std::vector<ops::TensorRates>(1));
-    ops::Judgement* const judgement = room(*f, std::vector<ops::Judgement>(1));
+    ops::StepDecision* const judgement = room(*f, std::vector<ops::StepDecision>(1));
     ops::decide_step(f->context,
-                     {.gradient = squares, .rates = rates, .tensors = 1, .judgement = judgement});
-    const ops::Trust trust{squares, squares, f->placed(trusted), 1, rates, judgement};
+                     {.gradient = squares, .rates = rates, .tensors = 1, .decision = judgement});
+    const ops::TrustRatioArgs trust{squares, squares, f->placed(trusted), 1, rates, judgement};
     ops::lars_trust(f->context, 0.1, trust);
     ops::lamb_trust(f->context, trust);
   }

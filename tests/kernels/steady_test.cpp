@@ -65,13 +65,13 @@ TEST(Steady, OpsAllocateNothing) {
       *const chunk = f.placed(&one_chunk, 1);
   const ops::FlatRow one_row{0, rows * channels, 0}, *const row = f.placed(&one_row, 1);
   const ops::TensorRates no_rates, *const rates = f.placed(&no_rates, 1);
-  const ops::Judgement applied, *const judgement = f.placed(&applied, 1);
+  const ops::StepDecision applied, *const judgement = f.placed(&applied, 1);
   double* const square = f.filled(DType::float64, {2}, 1).as<double>();
   const std::int64_t no_places[3] = {}, *const places = f.placed(no_places, 3);
-  const ops::TrustedTensor no_tensor, *const trusted = f.placed(&no_tensor, 1);
+  const ops::TrustRatioTensor no_tensor, *const trusted = f.placed(&no_tensor, 1);
   auto* const set_rates = const_cast<ops::TensorRates*>(rates);
-  auto* const made = const_cast<ops::Judgement*>(judgement);
-  const ops::SquareParts squares{square, 1, 1};
+  auto* const made = const_cast<ops::StepDecision*>(judgement);
+  const ops::PartialSquareSums squares{square, 1, 1};
   const std::uint64_t key = 7, *const sample_key = f.placed(&key, 1);
   const ops::Attention attention{1, rows, 1, 1, 4, DType::float32, 0.1f, 1, sample_key, 0},
       narrow_attention{1, rows, 1, 1, 4, DType::bfloat16};
@@ -115,7 +115,7 @@ TEST(Steady, OpsAllocateNothing) {
     ops::row_square_sums(context, x, row, 1, square);
     ops::sum_lists(context, {square, places, places, 2, 0, square});
     ops::decide_step(context,
-                     {.gradient = squares, .rates = set_rates, .tensors = 1, .judgement = made});
+                     {.gradient = squares, .rates = set_rates, .tensors = 1, .decision = made});
     ops::lars_trust(context, 0.1, {squares, squares, trusted, 1, set_rates, judgement});
     ops::lamb_trust(context, {squares, squares, trusted, 1, set_rates, judgement});
     ops::update_sgd(context, {}, state, chunk, 1, rates, judgement);

@@ -11,7 +11,7 @@ namespace {
 
 /// One element's update in double: weight, gradient (times its factor), slots.
 using Rule = std::function<double(double w, double g, double& first, double& second,
-                                  const ops::TensorRates&, const ops::Judgement&)>;
+                                  const ops::TensorRates&, const ops::StepDecision&)>;
 
 /// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of
 /// several sizes. Working weights: the first tensor in bfloat16, the second in float16, the third
@@ -31,7 +31,7 @@ struct Problem {
   std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906),
                                         chunk(5003, 5003), chunk(10006, 37)};
   std::vector<ops::TensorRates> rates = {{0.1f, 0.01f, 0.3f, 0}, {0.05f, 0, 1, 0}, {0.1f, 0, 1, 1}};
-  ops::Judgement judgement{1, 0.5f, 0.271f, 0.0297f};
+  ops::StepDecision judgement{1, 0.5f, 0.271f, 0.0297f};
 
   explicit Problem(DeviceKind kind = tested_device()) : fixture(kind) {
     state.weight = fixture.random(DType::float32, {elements}, "weight");
@@ -41,7 +41,8 @@ struct Problem {
     if (kind != DeviceKind::meta) assign(state.slot2, magnitudes(values(state.slot2)));
     state.working = fixture.filled(DType::uint8, {working_bytes}, 0);
     for (const ops::FlatChunk& chunk : chunks)
-      state.working_bytes += chunk.elements * static_cast<std::int64_t>(size_of(chunk.type));
+      state.working_bytes +=
+          chunk.elements * static_cast<std::int64_t>(size_of(chunk.working_type));
   }
   /// What the working weights must be.
   Tensor rounded() {
@@ -58,7 +59,7 @@ struct Problem {
   template <class Options>
   void run(void (*update)(ops::Context&, const Options&, const ops::FlatState&,
                           const ops::FlatChunk*, std::int64_t, const ops::TensorRates*,
-                          const ops::Judgement*),
+                          const ops::StepDecision*),
            const Options& options) {
     update(fixture.context, options, state, placed_chunks(), chunk_count(), placed_rates(),
            placed_judgement());
@@ -67,7 +68,7 @@ struct Problem {
   std::int64_t chunk_count() const { return static_cast<std::int64_t>(chunks.size()); }
   const ops::FlatChunk* placed_chunks() { return fixture.placed(chunks); }
   const ops::TensorRates* placed_rates() { return fixture.placed(rates); }
-  const ops::Judgement* placed_judgement() { return fixture.placed(&judgement, 1); }
+  const ops::StepDecision* placed_judgement() { return fixture.placed(&judgement, 1); }
 };
 
 template <class Options, class Update>
@@ -79,7 +80,7 @@ void compare(Update update, const Options& options, const Rule& rule) {
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
-      w[i] = rates.statistic != 0
+      w[i] = rates.is_statistic != 0
                  ? (1 - static_cast<double>(rates.rate)) * w[i] +
                        static_cast<double>(rates.rate) * g[i]
                  : rule(w[i], static_cast<double>(p.judgement.gradient_factor) * g[i], first[i],
@@ -101,7 +102,7 @@ TEST(Update, SgdFollowsTheContract) {
     const ops::SgdRule rule{0.9f, nesterov};
     compare(ops::update_sgd, rule,
             [&](double w, double g, double& v, double&, const ops::TensorRates& r,
-                const ops::Judgement&) {
+                const ops::StepDecision&) {
               const double decayed = g + r.weight_decay * w;
               v = rule.momentum * v + decayed;
               return w - r.rate * (nesterov ? g + r.weight_decay * w + rule.momentum * v : v);
@@ -122,9 +123,9 @@ TEST(Update, LarsFollowsTheContract) {
   const ops::LarsRule rule{0.9f};
   compare(ops::update_lars, rule,
           [&](double w, double g, double& v, double&, const ops::TensorRates& r,
-              const ops::Judgement&) {
+              const ops::StepDecision&) {
             v = rule.momentum * v +
-                static_cast<double>(r.rate) * r.trust * (g + r.weight_decay * w);
+                static_cast<double>(r.rate) * r.trust_ratio * (g + r.weight_decay * w);
             return w - v;
           });
 }
@@ -133,7 +134,7 @@ TEST(Update, AdamWFollowsPyTorch) {
   const ops::AdamWRule rule;
   compare(ops::update_adamw, rule,
           [&](double w, double g, double& m, double& v, const ops::TensorRates& r,
-              const ops::Judgement& j) {
+              const ops::StepDecision& j) {
             w -= static_cast<double>(r.rate) * r.weight_decay * w;
             m += (1 - static_cast<double>(rule.beta1)) * (g - m);
             v = rule.beta2 * v + (1 - static_cast<double>(rule.beta2)) * g * g;
@@ -150,8 +151,8 @@ TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
   Values direction = g, first = values(p.state.slot1), second = values(p.state.slot2);
   for (const ops::FlatChunk& chunk : p.chunks) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
-    for (std::int64_t i = chunk.offset; rates.statistic == 0 && i < chunk.offset + chunk.elements;
-         ++i) {
+    for (std::int64_t i = chunk.offset;
+         rates.is_statistic == 0 && i < chunk.offset + chunk.elements; ++i) {
       const double scaled = static_cast<double>(p.judgement.gradient_factor) * g[i];
       first[i] = rule.beta1 * first[i] + (1 - static_cast<double>(rule.beta1)) * scaled;
       second[i] = rule.beta2 * second[i] + (1 - static_cast<double>(rule.beta2)) * scaled * scaled;
@@ -186,8 +187,8 @@ TEST(Update, LambStepsAlongTheDirection) {
     const ops::TensorRates& rates = p.rates[static_cast<std::size_t>(chunk.tensor)];
     for (std::int64_t i = chunk.offset; i < chunk.offset + chunk.elements; ++i) {
       const double rate = rates.rate;
-      w[i] =
-          rates.statistic != 0 ? (1 - rate) * w[i] + rate * g[i] : w[i] - rate * rates.trust * g[i];
+      w[i] = rates.is_statistic != 0 ? (1 - rate) * w[i] + rate * g[i]
+                                     : w[i] - rate * rates.trust_ratio * g[i];
       scale = std::max(scale, std::abs(w[i]));
     }
   }

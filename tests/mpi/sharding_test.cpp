@@ -683,7 +683,7 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
   parts.measure(context, store.flat_master());
   all.measure(context, whole.flat_master());
   const auto squares_of = [&](SquareSums& squares, std::size_t tensor) {
-    const ops::SquareParts parts = squares.parts(context.stream());
+    const ops::PartialSquareSums parts = squares.parts(context.stream());
     double sum = 0;
     for (std::int64_t part = 0; part < parts.parts; ++part)
       sum +=

@@ -18,30 +18,30 @@ struct SampleSums {
 };
 
 /// What a rank tells all others.
-struct StepMessage {
+struct StepStatus {
   SampleSums sums;  ///< of its micro-batches; zeros but at the last stage
-  std::uint64_t wishes = 0;
+  std::uint64_t stop_requests = 0;
   double busy_seconds = 0;  ///< of a step, without waiting for other ranks
 };
 
 /// *message = the sum of `sums` [count] in the order of the tree (base/tree.hpp), and what the host
 /// adds.
-struct Tell {
+struct PackStatusArgs {
   const SampleSums* sums = nullptr;
   std::int64_t count = 0;
-  std::uint64_t wishes = 0;
+  std::uint64_t stop_requests = 0;
   double busy_seconds = 0;
-  StepMessage* message = nullptr;
+  StepStatus* status = nullptr;
 };
-void tell(const Stream&, const Tell&);
+void pack_status(const Stream&, const PackStatusArgs&);
 
 /// *sums = those of the messages first, first + step, ... (`count` of them) in the order of the
 /// tree.
-struct Join {
-  const StepMessage* messages = nullptr;
+struct ReduceStatusArgs {
+  const StepStatus* statuses = nullptr;
   std::int64_t first = 0, step = 1, count = 0;
   SampleSums* sums = nullptr;
 };
-void join(const Stream&, const Join&);
+void reduce_status(const Stream&, const ReduceStatusArgs&);
 
 }  // namespace trireme::kernels

@@ -25,7 +25,7 @@ void fill(const Stream&, std::int64_t count, float value, T* y);
 /// y = x, byte for byte.
 void copy(const Stream&, std::int64_t bytes, const void* x, void* y);
 /// x and y change places, bit for bit.
-void exchange(const Stream&, std::int64_t count, float* x, float* y);
+void swap(const Stream&, std::int64_t count, float* x, float* y);
 /// y = or += (add) scale * x.
 void scaled_copy(const Stream&, std::int64_t count, const float* x, float scale, bool add,
                  float* y);

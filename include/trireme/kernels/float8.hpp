@@ -47,7 +47,7 @@ TRIREME_FUNCTION T to_float8(float value) {
 
 /// The codes of two numbers, of which that of `low` stands first in memory.
 template <class T>
-TRIREME_FUNCTION std::uint32_t float8_pair(float low, float high) {
+TRIREME_FUNCTION std::uint32_t pack_float8_pair(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
   std::uint16_t pair;
   const float known_low = fmaf(low, 0.0f, low),
@@ -94,18 +94,18 @@ struct Float8Scale {
 };
 
 /// Numbers of which float8_scale() makes maxima of its own.
-constexpr std::int64_t float8_pieces = 512;
+constexpr std::int64_t float8_partial_maxima = 512;
 
 /// scale (=) the greatest power of two, of 2^-126 to 2^126, under which all of x stay within T; 1
 /// where x is 0 throughout, or has an infinity or a NaN. `maxima` [float8_pieces] is overwritten.
-struct Float8Range {
+struct Float8ScaleArgs {
   const BFloat16* x;
   std::int64_t count;
   float* maxima;
   Float8Scale* scale;
 };
 template <class T>
-void float8_scale(const Stream&, const Float8Range&);
+void float8_scale(const Stream&, const Float8ScaleArgs&);
 
 /// codes = x [rows, columns] scaled, as T: row by row, or (`turned`) column by column. Turned ones:
 /// rows and columns are multiples of 16, and both places begin at multiples of 16 bytes.
@@ -114,7 +114,7 @@ struct Float8Cast {
   std::int64_t rows, columns;
   const Float8Scale* scale;
   void* codes;
-  bool turned;
+  bool transposed;
 };
 template <class T>
 void float8_cast(const Stream&, const Float8Cast&);

@@ -33,9 +33,9 @@ struct RowSums {
   bool add = false;
 };
 /// Slices into which a device cuts an image's rows.
-std::int64_t row_slices(const RowSums&);
+std::int64_t row_slice_count(const RowSums&);
 /// Numbers of the workspace `partials`.
-std::int64_t row_sum_partials(const RowSums&);
+std::int64_t row_sum_partial_count(const RowSums&);
 template <class T, class Out>  // T or float
 void sum_rows(const Stream&, const RowSums&, const T* x, float* partials, Out* y);
 

@@ -28,7 +28,7 @@ void row_norm_forward(const Stream&, const RowNormShape&, const RowNormForward<T
 
 /// Floats of the workspace of a backward pass: sums of dgamma's and dbeta's terms over chunks of
 /// rows.
-std::int64_t row_norm_partials(const RowNormShape&);
+std::int64_t row_norm_partial_count(const RowNormShape&);
 
 /// dx = gradient + dresidual (which may be null); dgamma, dbeta (may be null) = or +=
 /// (add_parameters). mean is not read with rms. dx may be dy or dresidual.

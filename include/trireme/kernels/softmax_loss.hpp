@@ -54,7 +54,7 @@ struct SoftmaxSums {
   double* block_sums = nullptr;  ///< workspace: sums of blocks of rows, on a device
 };
 /// Numbers of its workspace.
-std::int64_t softmax_block_sums(std::int64_t rows);
+std::int64_t softmax_block_sum_count(std::int64_t rows);
 void softmax_sums(const Stream&, const SoftmaxSums&);
 
 }  // namespace trireme::kernels

@@ -22,8 +22,8 @@ void row_square_sums(const Stream&, const float* flat, const FlatRow* rows, std:
 struct FlatChunk {
   std::int64_t offset = 0;
   std::int32_t elements = 0, tensor = 0;
-  ElementType type = ElementType::float32;  ///< of its working weights
-  std::int64_t working = 0;  ///< where they lie: bytes from the start of the working weights
+  ElementType working_type = ElementType::float32;  ///< of its working weights
+  std::int64_t working_offset = 0;  ///< where they lie: bytes from the start of the working weights
 };
 
 /// What a tensor's update is made with this step; the arrays are indexed by tensor.
@@ -31,22 +31,23 @@ struct TensorRates {
   float rate = 0;  ///< learning rate; lars: the global rate; statistics: the running statistics'
                    ///< momentum (0.1)
   float weight_decay = 0;
-  float trust = 1;             ///< lars: the local rate; lamb: the trust ratio
-  std::int32_t statistic = 0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
+  float trust_ratio = 1;  ///< lars: the local rate; lamb: the trust ratio
+  std::int32_t is_statistic =
+      0;  ///< 1: a running statistic, w = (1 - rate) * w + rate * g, no slot
 };
 
 /// Decided where the data is (kernels/judge.hpp); read by every update kernel.
-struct Judgement {
+struct StepDecision {
   std::int32_t apply = 1;     ///< 0: this step changes nothing
   float gradient_factor = 1;  ///< clip factor / loss scale
   float bias_correction1 = 1,
-        bias_correction2 = 1;   ///< adamw, lamb: 1 - beta^t of the update being made
-  double norm = 0;              ///< of the gradient, over all weights of the model, before clipping
-  double factor = 1;            ///< gradient_factor in double
-  std::int64_t updates = 0;     ///< applied so far, this one with them
-  double loss_scale = 1;        ///< for the next gradient that is seeded
-  std::int64_t good_steps = 0;  ///< applied since the scale last moved
-  std::int32_t overflow = 0;    ///< 1: not applied because the scale was too large
+        bias_correction2 = 1;  ///< adamw, lamb: 1 - beta^t of the update being made
+  double gradient_norm = 0;    ///< of the gradient, over all weights of the model, before clipping
+  double gradient_factor_double = 1;  ///< gradient_factor in double
+  std::int64_t update_count = 0;      ///< applied so far, this one with them
+  double loss_scale = 1;              ///< for the next gradient that is seeded
+  std::int64_t good_steps = 0;        ///< applied since the scale last moved
+  std::int32_t overflow = 0;          ///< 1: not applied because the scale was too large
 };
 
 struct SgdRule {
@@ -68,12 +69,12 @@ struct LambRule {
 struct Update {
   float *weight = nullptr, *gradient = nullptr;
   float *slot1 = nullptr, *slot2 = nullptr;
-  std::byte* working = nullptr;  ///< = the weights as ops read them, in the types and at the places
-                                 ///< that the chunks say; null: no copy
+  std::byte* working_weights = nullptr;  ///< = the weights as ops read them, in the types and at
+                                         ///< the places that the chunks say; null: no copy
   const FlatChunk* chunks = nullptr;
   std::int64_t chunk_count = 0;
   const TensorRates* rates = nullptr;
-  const Judgement* judgement = nullptr;
+  const StepDecision* decision = nullptr;
 };
 void update_sgd(const Stream&, const SgdRule&, const Update&);
 void update_lars(const Stream&, const LarsRule&, const Update&);

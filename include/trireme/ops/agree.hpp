@@ -7,14 +7,14 @@ namespace trireme::ops {
 
 // What pointers point to lies where the context's kernels run. Nothing waits for the host.
 
-using kernels::Join;
+using kernels::PackStatusArgs;
+using kernels::ReduceStatusArgs;
 using kernels::SampleSums;
-using kernels::StepMessage;
-using kernels::Tell;
+using kernels::StepStatus;
 
 /// What this rank tells all others of a step, from the sums of its micro-batches.
-void pack_status(Context&, const Tell&);
+void pack_status(Context&, const PackStatusArgs&);
 /// The sums of a whole step, from what the ranks that know a part have told.
-void reduce_status(Context&, const Join&);
+void reduce_status(Context&, const ReduceStatusArgs&);
 
 }  // namespace trireme::ops

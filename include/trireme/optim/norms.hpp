@@ -40,7 +40,7 @@ class SquareSums {
   void measure(ops::Context& context, const Tensor& flat);
   void measure(ops::Context& context, parallel::WindowedBuffer& buffer);
   /// What was measured last, as kernels on `stream` read it.
-  ops::SquareParts parts(const Stream& stream);
+  ops::PartialSquareSums parts(const Stream& stream);
   /// Of a tensor of this rank, all its parts and shards together: its place in each part. That of
   /// all running statistics is one.
   std::size_t place(std::size_t tensor) const { return index_[tensor]; }

@@ -83,7 +83,7 @@ class Optimizer {
   /// checkpoint.
   std::int64_t updates() const { return updates_; }
   void set_updates(std::int64_t updates);
-  bool scales_loss() const { return scaling_.interval > 0; }
+  bool scales_loss() const { return scaling_.growth_interval > 0; }
   const LossScale& loss_scale() const { return loss_scale_; }
   void set_loss_scale(const LossScale& scale);
 
@@ -111,13 +111,13 @@ class Optimizer {
     const ops::FlatChunk* chunks = nullptr;
     std::int64_t chunk_count = 0;
     const ops::TensorRates* rates = nullptr;
-    const ops::Judgement* judgement = nullptr;
+    const ops::StepDecision* judgement = nullptr;
   };
   template <class Pass>
   void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
   void judge(ops::Context& context, double rate, const LossOfStep& loss);
   void go_on_from_host();
-  ops::Trust trust(ops::Context& context);
+  ops::TrustRatioArgs trust(ops::Context& context);
   void update(ops::Context& context);
 
   OptimizerOptions options_;
@@ -129,14 +129,14 @@ class Optimizer {
   std::optional<parallel::WindowedBuffer> ema_;
   std::vector<ops::FlatChunk> chunks_;  ///< window after window
   std::vector<WindowChunks> windows_;
-  std::vector<ops::TensorRates> rates_;      ///< by tensor
-  std::vector<ops::TrustedTensor> trusted_;  ///< lars, lamb
-  ops::Judgement judgement_;                 ///< of the last step, as kernels go on from it
+  std::vector<ops::TensorRates> rates_;         ///< by tensor
+  std::vector<ops::TrustRatioTensor> trusted_;  ///< lars, lamb
+  ops::StepDecision judgement_;                 ///< of the last step, as kernels go on from it
   parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
   parallel::DeviceTable<ops::TensorRates> rate_table_;
-  parallel::DeviceTable<const ops::TrustedTensor> trusted_table_;
-  parallel::DeviceTable<ops::Judgement> judgement_table_;
-  parallel::AsyncReadback<ops::Judgement> report_;
+  parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table_;
+  parallel::DeviceTable<ops::StepDecision> judgement_table_;
+  parallel::AsyncReadback<ops::StepDecision> report_;
   SquareSums gradient_squares_;               ///< lamb: in the end the directions'
   std::optional<SquareSums> weight_squares_;  ///< lars, lamb
   std::int64_t updates_ = 0;                  ///< as far as the host knows

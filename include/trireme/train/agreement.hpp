@@ -31,15 +31,15 @@ class Agreement {
   };
   /// What was told first of all not heard of, for which the host waits. messages [world ranks] =
   /// what each rank told.
-  Heard hear(std::vector<ops::StepMessage>& messages);
+  Heard hear(std::vector<ops::StepStatus>& messages);
 
  private:
   comm::Communicator world_;
   comm::Engine& engine_;
   std::vector<std::int64_t> bounds_;  ///< of the messages, in bytes
-  ops::Join join_;                    ///< of the last stage's ranks, one of each tensor group
+  ops::ReduceStatusArgs join_;        ///< of the last stage's ranks, one of each tensor group
   Tensor bytes_;  ///< the messages by world rank, behind them what is joined of them
-  ops::StepMessage* messages_ = nullptr;
+  ops::StepStatus* messages_ = nullptr;
   parallel::AsyncReadback<std::byte> report_;
 };
 

@@ -32,7 +32,7 @@ class Guard {
   /// Looks at the step just made; `state` is that after it, and gets what health remembers. `row`:
   /// a row of metrics is due, and slow ranks are told of.
   void step_done(RunState& state, const StepResult& result,
-                 const std::vector<ops::StepMessage>& messages, bool row);
+                 const std::vector<ops::StepStatus>& messages, bool row);
   Health& health() { return health_; }
 
   /// Whether the replicas are to be compared at the end of this step, whatever else is due.

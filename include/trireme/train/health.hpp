@@ -77,7 +77,7 @@ class SlowRanks {
         seconds_(static_cast<std::size_t>(shape.ranks())),
         longest_(static_cast<std::size_t>(shape.ranks())) {}
   /// The busy seconds of each rank in one step, by world rank, and what the step took.
-  void add(const std::vector<ops::StepMessage>& messages, double step_seconds);
+  void add(const std::vector<ops::StepStatus>& messages, double step_seconds);
   struct Slow {
     int rank = 0;
     double busy_seconds = 0,

@@ -72,7 +72,7 @@ class Steps {
   /// over the mesh.
   StepResult end();
   /// What each rank told in the step ended last, by world rank.
-  const std::vector<ops::StepMessage>& messages() const { return messages_; }
+  const std::vector<ops::StepStatus>& messages() const { return messages_; }
 
  private:
   /// What the host knows of a step under way.
@@ -97,7 +97,7 @@ class Steps {
   std::vector<Step> steps_;  ///< two, by turns
   int begun_ = 0, ended_ = 0;
   double busy_seconds_ = 0, last_end_ = 0;
-  std::vector<ops::StepMessage> messages_;
+  std::vector<ops::StepStatus> messages_;
   std::vector<optim::StepOutcome> outcomes_;  ///< by data rank
   std::vector<std::int64_t> outcome_bounds_;
 };

@@ -90,10 +90,11 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
               part.row_begin * list.entries()[t].partition.row_elements() + filled[t];
           EXPECT_LE(chunk.elements, longest);
           EXPECT_EQ(chunk.offset, part.offset + filled[t]);
-          EXPECT_EQ(chunk.type, list.entries()[t].spec.compute_copy ? ElementType::bfloat16
-                                                                    : ElementType::float32);
-          EXPECT_EQ(chunk.working, slot.working_begin +
-                                       in_tensor * static_cast<std::int64_t>(size_of(chunk.type)));
+          EXPECT_EQ(chunk.working_type, list.entries()[t].spec.compute_copy ? ElementType::bfloat16
+                                                                            : ElementType::float32);
+          EXPECT_EQ(chunk.working_offset,
+                    slot.working_begin +
+                        in_tensor * static_cast<std::int64_t>(size_of(chunk.working_type)));
           filled[t] += chunk.elements;
         }
         for (std::size_t t = 0; t < filled.size(); ++t) {

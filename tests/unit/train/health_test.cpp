@@ -158,8 +158,8 @@ TEST(Health, LargeNormsAreEventsAndTheFirstIsSaid) {
   EXPECT_TRUE(make_step(health, 1, 11).at(0).says);
 }
 
-std::vector<ops::StepMessage> messages(const std::vector<double>& busy) {
-  std::vector<ops::StepMessage> result(busy.size());
+std::vector<ops::StepStatus> messages(const std::vector<double>& busy) {
+  std::vector<ops::StepStatus> result(busy.size());
   for (std::size_t rank = 0; rank < busy.size(); ++rank) result[rank].busy_seconds = busy[rank];
   return result;
 }
