@@ -184,10 +184,11 @@ void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   LossScaleOptions& scale = precision.loss_scale;
   const Owner float16{precision.compute == ComputePrecision::float16,
                       "precision.compute = \"float16\""};
-  v.field({"initial", float16},
-          power_of_two(scale.initial, between(LossScaleOptions::least, LossScaleOptions::most)));
-  v.field({"growth", float16},
-          power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::most, .min_open = true}));
+  v.field({"initial", float16}, power_of_two(scale.initial, between(LossScaleOptions::min_scale,
+                                                                    LossScaleOptions::max_scale)));
+  v.field(
+      {"growth", float16},
+      power_of_two(scale.growth, {.min = 1, .max = LossScaleOptions::max_scale, .min_open = true}));
   v.field({"backoff", float16},
           power_of_two(scale.backoff, {.min = 0, .max = 1, .min_open = true, .max_open = true}));
   v.field({"interval", float16}, integer(scale.interval, at_least(1)));

@@ -12,37 +12,37 @@ std::byte* bytes_at(double* values) { return reinterpret_cast<std::byte*>(values
 
 }  // namespace
 
-SquareSums::SquareSums(const parallel::ParameterStore& store, const NormGroups& groups,
+SquareSums::SquareSums(const parallel::ParameterStore& store, const NormScope& scope,
                        const parallel::StateMemory& memory)
     : store_(store),
-      model_(groups.model),
-      engine_(groups.engine),
+      model_(scope.model),
+      engine_(scope.engine),
       sharded_(store.sharding().kind != parallel::ShardKind::none) {
   const auto& entries = store.list().entries();
-  TRIREME_EXPECT(groups.tensors == 0 || groups.global_index.size() == entries.size());
-  TRIREME_EXPECT(groups.counted.empty() || groups.counted.size() == entries.size());
+  TRIREME_EXPECT(scope.tensor_count == 0 || scope.global_index.size() == entries.size());
+  TRIREME_EXPECT(scope.counted.empty() || scope.counted.size() == entries.size());
   TRIREME_EXPECT(model_.size() == 1 || engine_ != nullptr);
-  const bool alone = groups.tensors == 0;
-  tensors_ = alone ? entries.size() : static_cast<std::size_t>(groups.tensors);
+  const bool is_whole_model = scope.tensor_count == 0;
+  tensors_ = is_whole_model ? entries.size() : static_cast<std::size_t>(scope.tensor_count);
   for (std::size_t t = 0; t < entries.size(); ++t) {
-    const std::size_t global = alone ? t : static_cast<std::size_t>(groups.global_index[t]);
+    const std::size_t global = is_whole_model ? t : static_cast<std::size_t>(scope.global_index[t]);
     TRIREME_EXPECT(global < tensors_);
     index_.push_back(entries[t].spec.role == parallel::Role::statistic ? tensors_ : global);
   }
-  list_rows(groups.counted.empty() ? std::vector<char>(entries.size(), 1) : groups.counted);
+  build_row_lists(scope.counted.empty() ? std::vector<char>(entries.size(), 1) : scope.counted);
   const auto model_ranks = static_cast<std::size_t>(model_.size());
   squares_.resize(model_ranks * (tensors_ + 1));
   part_bounds_ = parallel::equal_bounds(model_ranks, (tensors_ + 1) * sizeof(double));
   rows_table_ = {store.owned().rows(), memory};
   row_sums_table_ = {row_sums_, memory};
-  places_table_ = {list_places_, memory};
+  indices_table_ = {list_indices_, memory};
   begins_table_ = {list_begins_, memory};
   squares_table_ = {squares_, memory};
 }
 
 /// Whose is each row, and the how manieth of theirs; and those of each sum in the order of the
 /// layout.
-void SquareSums::list_rows(const std::vector<char>& counted) {
+void SquareSums::build_row_lists(const std::vector<char>& counted) {
   const parallel::FlatLayout& layout = store_.layout();
   const auto ranks = static_cast<std::size_t>(sharded_ ? store_.sharding().size() : 1);
   std::vector<std::size_t> counts(ranks), owner, number;
@@ -54,45 +54,45 @@ void SquareSums::list_rows(const std::vector<char>& counted) {
     owner.push_back(static_cast<std::size_t>(after - bounds.begin()) - 1);
     number.push_back(counts[owner.back()]++);
   }
-  const std::size_t longest = *std::max_element(counts.begin(), counts.end());
-  row_sums_.resize(ranks * longest);
-  row_bounds_ = parallel::equal_bounds(ranks, longest * sizeof(double));
-  own_rows_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * longest : 0;
+  const std::size_t max_rows = *std::max_element(counts.begin(), counts.end());
+  row_sums_.resize(ranks * max_rows);
+  row_bounds_ = parallel::equal_bounds(ranks, max_rows * sizeof(double));
+  own_row_begin_ = sharded_ ? static_cast<std::size_t>(store_.sharding().rank()) * max_rows : 0;
 
   std::vector<std::vector<std::int64_t>> lists(tensors_ + 1);
   for (std::size_t r = 0; r < owner.size(); ++r) {
     const auto tensor = static_cast<std::size_t>(layout.rows()[r].tensor);
     if (counted[tensor] != 0)
-      lists[index_[tensor]].push_back(static_cast<std::int64_t>(owner[r] * longest + number[r]));
+      lists[index_[tensor]].push_back(static_cast<std::int64_t>(owner[r] * max_rows + number[r]));
   }
   list_begins_.push_back(0);
   for (const std::vector<std::int64_t>& list : lists) {
-    list_places_.insert(list_places_.end(), list.begin(), list.end());
-    list_begins_.push_back(static_cast<std::int64_t>(list_places_.size()));
+    list_indices_.insert(list_indices_.end(), list.begin(), list.end());
+    list_begins_.push_back(static_cast<std::int64_t>(list_indices_.size()));
   }
 }
 
 void SquareSums::measure(ops::Context& context, const Tensor& flat) {
   for (const parallel::ParameterShard::Window& window : store_.owned().windows())
     measure(context, window, flat.rows(window.begin, window.end));
-  add_up(context);
+  reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, parallel::WindowedBuffer& buffer) {
   for (const parallel::ParameterShard::Window& window : store_.owned().windows())
     measure(context, window, buffer.open(context, window));
-  add_up(context);
+  reduce_by_tensor(context);
 }
 
 void SquareSums::measure(ops::Context& context, const parallel::ParameterShard::Window& window,
                          const Tensor& elements) {
   ops::row_square_sums(context, elements, rows_table_.view(context.stream()) + window.row_begin,
                        static_cast<std::int64_t>(window.row_end - window.row_begin),
-                       row_sums_table_.view(context.stream()) + own_rows_ + window.row_begin);
+                       row_sums_table_.view(context.stream()) + own_row_begin_ + window.row_begin);
 }
 
 /// The sums of squares by tensor from those of the owned rows.
-void SquareSums::add_up(ops::Context& context) {
+void SquareSums::reduce_by_tensor(ops::Context& context) {
   const Stream& stream = context.stream();
   double* const row_sums = row_sums_table_.view(stream);
   if (sharded_) {
@@ -103,7 +103,7 @@ void SquareSums::add_up(ops::Context& context) {
   double* const squares = squares_table_.view(stream);
   ops::sum_lists(context,
                  {.values = row_sums,
-                  .indices = places_table_.view(stream),
+                  .indices = indices_table_.view(stream),
                   .offsets = begins_table_.view(stream),
                   .lists = static_cast<std::int64_t>(tensors_ + 1),
                   .terms = list_begins_.back(),

@@ -13,13 +13,13 @@ std::vector<std::string> slot_names(OptimizerKind kind) {
   return {"momentum"};
 }
 
-bool takes_trust(OptimizerKind kind) {
+bool uses_trust_ratio(OptimizerKind kind) {
   return kind == OptimizerKind::lars || kind == OptimizerKind::lamb;
 }
 
 /// As they stand before the first step: but for learning rate and trust they do not change.
-std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options,
-                                          const parallel::ParameterList& list) {
+std::vector<ops::TensorRates> initial_rates(const OptimizerOptions& options,
+                                            const parallel::ParameterList& list) {
   std::vector<ops::TensorRates> rates;
   for (const parallel::ParameterList::Entry& entry : list.entries()) {
     const bool statistic = entry.spec.role == parallel::Role::statistic;
@@ -35,28 +35,28 @@ std::vector<ops::TensorRates> first_rates(const OptimizerOptions& options,
 }  // namespace
 
 Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
-                     const NormGroups& groups, const parallel::StateMemory& state,
+                     const NormScope& scope, const parallel::StateMemory& state,
                      const std::optional<LossScaleOptions>& scaling)
     : options_(options),
       store_(store),
-      rates_(first_rates(options, store.list())),
+      rates_(initial_rates(options, store.list())),
       report_(state.device.device()),
-      gradient_squares_(store, groups, state) {
+      gradient_squares_(store, scope, state) {
   if (scaling) {
     scaling_ = {.growth = scaling->growth,
                 .backoff = scaling->backoff,
-                .min_scale = LossScaleOptions::least,
-                .max_scale = LossScaleOptions::most,
+                .min_scale = LossScaleOptions::min_scale,
+                .max_scale = LossScaleOptions::max_scale,
                 .growth_interval = scaling->interval};
-    loss_scale_.scale = judgement_.loss_scale = scaling->initial;
+    loss_scale_.scale = decision_.loss_scale = scaling->initial;
   }
-  if (takes_trust(options.kind)) {
-    weight_squares_.emplace(store, groups, state);
+  if (uses_trust_ratio(options.kind)) {
+    weight_squares_.emplace(store, scope, state);
     const auto& entries = store.list().entries();
     for (std::size_t t = 0; t < entries.size(); ++t) {
       if (entries[t].spec.role == parallel::Role::statistic || !entries[t].spec.trust) continue;
       trusted_.push_back({.tensor = static_cast<std::int32_t>(t),
-                          .sum_index = static_cast<std::int32_t>(weight_squares_->place(t))});
+                          .sum_index = static_cast<std::int32_t>(weight_squares_->index_of(t))});
     }
   }
   for (const parallel::ParameterShard::Window& window : store.owned().windows()) {
@@ -73,7 +73,7 @@ Optimizer::Optimizer(const OptimizerOptions& options, parallel::ParameterStore& 
   chunk_table_ = {chunks_, state};
   rate_table_ = {rates_, state};
   trusted_table_ = {trusted_, state};
-  judgement_table_ = {std::span(&judgement_, 1), state};
+  decision_table_ = {std::span(&decision_, 1), state};
   for (const std::string& name : slot_names(options.kind)) {
     buffers_.emplace_back(store.owned(), state);
     slots_.push_back({name, buffers_.back().flat()});
@@ -96,7 +96,7 @@ void Optimizer::start_ema(ops::Context& context) {
   }
 }
 
-void Optimizer::exchange_ema(ops::Context& context) {
+void Optimizer::swap_ema(ops::Context& context) {
   for (const parallel::ParameterShard::Window& window : store_.owned().windows()) {
     ops::swap(context, store_.master_buffer().open(context, window), ema_->open(context, window));
     store_.master_buffer().close(context, window);
@@ -107,27 +107,27 @@ void Optimizer::exchange_ema(ops::Context& context) {
 void Optimizer::set_updates(std::int64_t updates) {
   if (updates == updates_) return;
   updates_ = updates;
-  go_on_from_host();
+  restore_decision();
 }
 
 void Optimizer::set_loss_scale(const LossScale& scale) {
   if (!scales_loss() || scale == loss_scale_) return;
   loss_scale_ = scale;
-  go_on_from_host();
+  restore_decision();
 }
 
 /// The next judgement goes on from what the host knows.
-void Optimizer::go_on_from_host() {
-  judgement_.update_count = updates_;
-  judgement_.loss_scale = loss_scale_.scale;
-  judgement_.good_steps = loss_scale_.good_steps;
-  judgement_table_.mark_changed();
+void Optimizer::restore_decision() {
+  decision_.update_count = updates_;
+  decision_.loss_scale = loss_scale_.scale;
+  decision_.good_steps = loss_scale_.good_steps;
+  decision_table_.mark_changed();
 }
 
 /// By the gradient measured last.
-void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss) {
+void Optimizer::decide_step(ops::Context& context, double rate, const StepLoss& loss) {
   const Stream& stream = context.stream();
-  ops::StepDecision* const judgement = judgement_table_.view(stream);
+  ops::StepDecision* const decision = decision_table_.view(stream);
   ops::decide_step(context, {.gradient = gradient_squares_.parts(stream),
                              .loss_scale = loss.scale,
                              .loss_scaling = scaling_,
@@ -140,12 +140,12 @@ void Optimizer::judge(ops::Context& context, double rate, const LossOfStep& loss
                              .beta2 = options_.beta2,
                              .rates = rate_table_.view(stream),
                              .tensors = static_cast<std::int64_t>(rates_.size()),
-                             .decision = judgement});
-  report_.enqueue(stream, judgement);
+                             .decision = decision});
+  report_.enqueue(stream, decision);
 }
 
 /// By the weights as they are, and the gradient measured last.
-ops::TrustRatioArgs Optimizer::trust(ops::Context& context) {
+ops::TrustRatioArgs Optimizer::trust_arguments(ops::Context& context) {
   weight_squares_->measure(context, store_.master_buffer());
   const Stream& stream = context.stream();
   return {.weight = weight_squares_->parts(stream),
@@ -153,23 +153,24 @@ ops::TrustRatioArgs Optimizer::trust(ops::Context& context) {
           .tensors = trusted_table_.view(stream),
           .count = static_cast<std::int64_t>(trusted_.size()),
           .rates = rate_table_.view(stream),
-          .decision = judgement_table_.view(stream)};
+          .decision = decision_table_.view(stream)};
 }
 
 /// Calls pass(state, lists) for each window; of the state it may change the gradient and what
 /// moves. Slots that do not are not there. The average follows weights that do.
 template <class Pass>
-void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&& pass) {
+void Optimizer::for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass) {
   const Stream& stream = context.stream();
   const ops::FlatChunk* chunks = chunk_table_.view(stream);
   const ops::TensorRates* rates = rate_table_.view(stream);
-  const ops::StepDecision* judgement = judgement_table_.view(stream);
-  for (std::size_t number = 0; number < windows_.size(); ++number) {
-    const parallel::ParameterShard::Window& window = store_.owned().windows()[number];
-    const WindowChunks& place = windows_[number];
-    const auto slot = [&](std::size_t which) {
-      return moves.slots && which < buffers_.size() ? buffers_[which].open(context, window)
-                                                    : Tensor{};
+  const ops::StepDecision* decision = decision_table_.view(stream);
+  for (std::size_t window_index = 0; window_index < windows_.size(); ++window_index) {
+    const parallel::ParameterShard::Window& window = store_.owned().windows()[window_index];
+    const WindowChunks& place = windows_[window_index];
+    const auto slot = [&](std::size_t slot_index) {
+      return writes.slots && slot_index < buffers_.size()
+                 ? buffers_[slot_index].open(context, window)
+                 : Tensor{};
     };
     const ops::FlatState state{.weight = store_.master_buffer().open(context, window),
                                .gradient = store_.flat_gradient().rows(window.begin, window.end),
@@ -177,17 +178,17 @@ void Optimizer::for_each_window(ops::Context& context, const Moves& moves, Pass&
                                .slot2 = slot(1),
                                .working = store_.flat_working(),
                                .working_bytes = place.working_bytes};
-    const Lists lists{chunks + place.begin, static_cast<std::int64_t>(place.end - place.begin),
-                      rates, judgement};
-    pass(state, lists);
-    if (moves.weights && ema_) {
+    const UpdateTables tables{chunks + place.begin,
+                              static_cast<std::int64_t>(place.end - place.begin), rates, decision};
+    pass(state, tables);
+    if (writes.weights && ema_) {
       ops::update_ema(context, options_.ema, state.weight, ema_->open(context, window),
-                      lists.chunks, lists.chunk_count, lists.judgement);
+                      tables.chunks, tables.chunk_count, tables.decision);
       ema_->close(context, window);
     }
-    if (moves.weights) store_.master_buffer().close(context, window);
-    for (std::size_t which = 0; moves.slots && which < buffers_.size(); ++which)
-      buffers_[which].close(context, window);
+    if (writes.weights) store_.master_buffer().close(context, window);
+    for (std::size_t slot_index = 0; writes.slots && slot_index < buffers_.size(); ++slot_index)
+      buffers_[slot_index].close(context, window);
   }
 }
 
@@ -197,56 +198,56 @@ void Optimizer::update(ops::Context& context) {
              epsilon = static_cast<float>(options_.epsilon);
   switch (options_.kind) {
     case OptimizerKind::sgd:
-      for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_sgd(context, {momentum, options_.nesterov}, state, lists.chunks,
-                        lists.chunk_count, lists.rates, lists.judgement);
+      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
+        ops::update_sgd(context, {momentum, options_.nesterov}, state, tables.chunks,
+                        tables.chunk_count, tables.rates, tables.decision);
       });
       return;
     case OptimizerKind::lars:
-      ops::lars_trust(context, options_.trust_coefficient, trust(context));
-      for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_lars(context, {momentum}, state, lists.chunks, lists.chunk_count, lists.rates,
-                         lists.judgement);
+      ops::lars_trust(context, options_.trust_coefficient, trust_arguments(context));
+      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
+        ops::update_lars(context, {momentum}, state, tables.chunks, tables.chunk_count,
+                         tables.rates, tables.decision);
       });
       return;
     case OptimizerKind::adamw:
-      for_each_window(context, {}, [&](const ops::FlatState& state, const Lists& lists) {
-        ops::update_adamw(context, {beta1, beta2, epsilon}, state, lists.chunks, lists.chunk_count,
-                          lists.rates, lists.judgement);
+      for_each_window(context, {}, [&](const ops::FlatState& state, const UpdateTables& tables) {
+        ops::update_adamw(context, {beta1, beta2, epsilon}, state, tables.chunks,
+                          tables.chunk_count, tables.rates, tables.decision);
       });
       return;
     case OptimizerKind::lamb:
       for_each_window(context, {.weights = false},
-                      [&](const ops::FlatState& state, const Lists& lists) {
-                        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, lists.chunks,
-                                            lists.chunk_count, lists.rates, lists.judgement);
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::lamb_direction(context, {beta1, beta2, epsilon}, state, tables.chunks,
+                                            tables.chunk_count, tables.rates, tables.decision);
                       });
       gradient_squares_.measure(context, store_.flat_gradient());
-      ops::lamb_trust(context, trust(context));
+      ops::lamb_trust(context, trust_arguments(context));
       for_each_window(context, {.slots = false},
-                      [&](const ops::FlatState& state, const Lists& lists) {
-                        ops::update_lamb(context, state, lists.chunks, lists.chunk_count,
-                                         lists.rates, lists.judgement);
+                      [&](const ops::FlatState& state, const UpdateTables& tables) {
+                        ops::update_lamb(context, state, tables.chunks, tables.chunk_count,
+                                         tables.rates, tables.decision);
                       });
       return;
   }
 }
 
-void Optimizer::begin_update(ops::Context& context, double rate, const LossOfStep& loss) {
+void Optimizer::begin_update(ops::Context& context, double rate, const StepLoss& loss) {
   gradient_squares_.measure(context, store_.flat_gradient());
-  judge(context, rate, loss);
+  decide_step(context, rate, loss);
   update(context);
   store_.weights_changed();  // for all that the host knows
 }
 
 StepOutcome Optimizer::end_update() {
-  ops::StepDecision judgement{.update_count = updates_ + 1,
-                              .loss_scale = loss_scale_.scale,
-                              .good_steps = loss_scale_.good_steps};
-  if (const ops::StepDecision* heard = report_.wait()) judgement = *heard;
-  updates_ = judgement.update_count;
-  loss_scale_ = {judgement.loss_scale, judgement.good_steps};
-  return {judgement.apply != 0, judgement.gradient_norm, judgement.overflow != 0};
+  ops::StepDecision decision{.update_count = updates_ + 1,
+                             .loss_scale = loss_scale_.scale,
+                             .good_steps = loss_scale_.good_steps};
+  if (const ops::StepDecision* received = report_.wait()) decision = *received;
+  updates_ = decision.update_count;
+  loss_scale_ = {decision.loss_scale, decision.good_steps};
+  return {decision.apply != 0, decision.gradient_norm, decision.overflow != 0};
 }
 
 }  // namespace trireme::optim

@@ -55,8 +55,9 @@ double Schedule::rate(std::int64_t step) const {
   // A run may go on past its schedule (one whose length is given apart): the rate then stays at its
   // end.
   const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps_ - warmup_steps_));
-  const double part = std::min(1.0, static_cast<double>(step - warmup_steps_ - 1) / length);
-  return peak_ * (min_ratio_ + (1 - min_ratio_) * 0.5 * (1 + std::cos(std::numbers::pi * part)));
+  const double progress = std::min(1.0, static_cast<double>(step - warmup_steps_ - 1) / length);
+  return peak_ *
+         (min_ratio_ + (1 - min_ratio_) * 0.5 * (1 + std::cos(std::numbers::pi * progress)));
 }
 
 }  // namespace trireme::optim

@@ -75,14 +75,14 @@ std::vector<char> counted_tensors(const parallel::ParameterList& list,
   return counted;
 }
 
-optim::NormGroups norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list,
-                              const parallel::ParameterList& whole,
-                              const std::vector<char>& counted, comm::Engine& engine) {
-  optim::NormGroups groups{.model = mesh.model,
-                           .global_index = {},
-                           .tensors = static_cast<int>(whole.entries().size()),
-                           .counted = counted,
-                           .engine = &engine};
+optim::NormScope norm_groups(const parallel::Mesh& mesh, const parallel::ParameterList& list,
+                             const parallel::ParameterList& whole, const std::vector<char>& counted,
+                             comm::Engine& engine) {
+  optim::NormScope groups{.model = mesh.model,
+                          .global_index = {},
+                          .tensor_count = static_cast<int>(whole.entries().size()),
+                          .counted = counted,
+                          .engine = &engine};
   for (const parallel::ParameterList::Entry& entry : list.entries())
     groups.global_index.push_back(whole.find(entry.spec.name));
   return groups;
@@ -284,7 +284,7 @@ void Replica::exchange_ema() {
   if (!optimizer_->ema().defined()) return;
   engine_.quiesce();  // working weights may still be gathered
   state_copy_.may_change();
-  optimizer_->exchange_ema(context_);
+  optimizer_->swap_ema(context_);
   store_->refresh_working(context_);
 }
 

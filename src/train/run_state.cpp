@@ -25,7 +25,8 @@ T value_or(const checkpoint::Info& info, const std::string& key, T otherwise) {
 /// Of a checkpoint that may be a stranger's.
 double checked_scale(double scale, const char* name) {
   int exponent = 0;
-  constexpr double least = optim::LossScaleOptions::least, most = optim::LossScaleOptions::most;
+  constexpr double least = optim::LossScaleOptions::min_scale,
+                   most = optim::LossScaleOptions::max_scale;
   validate(scale >= least && scale <= most && std::frexp(scale, &exponent) == 0.5,
            "the checkpoint's state {} is {}, which no run can have come to: it must be a power of "
            "two from {} to {}",

@@ -101,11 +101,11 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   step.updates = gradient.exists;
   step.scale = gradient.scale;
   if (gradient.exists) {
-    const optim::LossOfStep loss =
-        delayed ? optim::LossOfStep{.finite = gradient.finite, .scale = gradient.scale}
-                : optim::LossOfStep{.sums = replica_.agreement().sums(),
-                                    .limit = request.loss_limit,
-                                    .scale = gradient.scale};
+    const optim::StepLoss loss =
+        delayed ? optim::StepLoss{.finite = gradient.finite, .scale = gradient.scale}
+                : optim::StepLoss{.sums = replica_.agreement().sums(),
+                                  .limit = request.loss_limit,
+                                  .scale = gradient.scale};
     replica_.optimizer().begin_update(context, request.rate, loss);
   }
   replica_.store().start_gather(context);

@@ -601,11 +601,11 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
     Toy whole(cpu, comm::Communicator(), engine, setting);
 
     parallel::ParameterList list;  // every world.size()-th block
-    NormGroups groups{.model = world(),
-                      .global_index = {},
-                      .tensors = static_cast<int>(whole.list.entries().size()),
-                      .counted = {},
-                      .engine = &engine};
+    NormScope groups{.model = world(),
+                     .global_index = {},
+                     .tensor_count = static_cast<int>(whole.list.entries().size()),
+                     .counted = {},
+                     .engine = &engine};
     for (std::size_t index = 0; index < whole.list.entries().size(); ++index) {
       const parallel::ParameterList::Entry& entry = whole.list.entries()[index];
       // Both ends hold the tied tensor, the first is its owner.
@@ -665,11 +665,11 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
                                     parallel::ParameterList(world().rank(), world().size())),
                                 whole_list = declare({});
   comm::Engine engine(comm::Engine::ProgressMode::polled);
-  const NormGroups groups{.model = world(),
-                          .global_index = {0, 1},
-                          .tensors = 2,
-                          .counted = {1, static_cast<char>(world().rank() == 0)},
-                          .engine = &engine};
+  const NormScope groups{.model = world(),
+                         .global_index = {0, 1},
+                         .tensor_count = 2,
+                         .counted = {1, static_cast<char>(world().rank() == 0)},
+                         .engine = &engine};
   Arena memory(cpu, "memory", 1 << 20), workspace(cpu, "workspace", 1 << 16),
       library(cpu, "library", 1 << 16);
   ops::Context context(Stream{cpu}, workspace, library);
@@ -686,8 +686,8 @@ TEST(NormsOverTheModel, SplitTensorsCountByTheirPartsAndReplicatedOnesOnce) {
     const ops::PartialSquareSums parts = squares.parts(context.stream());
     double sum = 0;
     for (std::int64_t part = 0; part < parts.parts; ++part)
-      sum +=
-          parts.sums[part * (parts.tensors + 1) + static_cast<std::int64_t>(squares.place(tensor))];
+      sum += parts.sums[part * (parts.tensors + 1) +
+                        static_cast<std::int64_t>(squares.index_of(tensor))];
     return sum;
   };
   const double up = squares_of(all, 0), norm = squares_of(all, 1);

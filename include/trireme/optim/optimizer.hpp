@@ -34,7 +34,7 @@ struct LossScale {
 };
 
 /// What an update is to know of the loss of the step that its gradient is of.
-struct LossOfStep {
+struct StepLoss {
   bool finite = true;  ///< as far as the host knows
   const ops::SampleSums* sums =
       nullptr;  ///< where kernels read them: judged there; null: the host has seen them
@@ -56,7 +56,7 @@ class Optimizer {
   /// Memory for the slots, and for the tables that kernels read, comes from `state`. `scaling`: the
   /// loss is scaled, by factors that steps move.
   Optimizer(const OptimizerOptions& options, parallel::ParameterStore& store,
-            const NormGroups& groups, const parallel::StateMemory& state,
+            const NormScope& scope, const parallel::StateMemory& state,
             const std::optional<LossScaleOptions>& scaling = {});
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
@@ -65,7 +65,7 @@ class Optimizer {
   /// overwrites it) at learning rate `rate`. Collective over data and model; the working weights of
   /// other ranks' shards come with store.publish(). Allocates nothing. Two updates at most may be
   /// under way.
-  void begin_update(ops::Context& context, double rate, const LossOfStep& loss);
+  void begin_update(ops::Context& context, double rate, const StepLoss& loss);
   /// What the update begun first of all not ended has done, for which the host waits. Meta: it was
   /// applied, norm 0.
   StepOutcome end_update();
@@ -95,10 +95,10 @@ class Optimizer {
   void start_ema(ops::Context& context);
   /// The master weights (statistics) and the average change places, window by window, bit for bit;
   /// the working weights do not know of it.
-  void exchange_ema(ops::Context& context);
+  void swap_ema(ops::Context& context);
 
  private:
-  struct Moves {
+  struct PassWrites {
     bool weights = true, slots = true;
   };
   /// A window's place in chunks_.
@@ -107,17 +107,17 @@ class Optimizer {
     std::int64_t working_bytes = 0;  ///< of the working weights
   };
   /// What an update kernel goes by, where it reads it.
-  struct Lists {
+  struct UpdateTables {
     const ops::FlatChunk* chunks = nullptr;
     std::int64_t chunk_count = 0;
     const ops::TensorRates* rates = nullptr;
-    const ops::StepDecision* judgement = nullptr;
+    const ops::StepDecision* decision = nullptr;
   };
   template <class Pass>
-  void for_each_window(ops::Context& context, const Moves& moves, Pass&& pass);
-  void judge(ops::Context& context, double rate, const LossOfStep& loss);
-  void go_on_from_host();
-  ops::TrustRatioArgs trust(ops::Context& context);
+  void for_each_window(ops::Context& context, const PassWrites& writes, Pass&& pass);
+  void decide_step(ops::Context& context, double rate, const StepLoss& loss);
+  void restore_decision();
+  ops::TrustRatioArgs trust_arguments(ops::Context& context);
   void update(ops::Context& context);
 
   OptimizerOptions options_;
@@ -131,11 +131,11 @@ class Optimizer {
   std::vector<WindowChunks> windows_;
   std::vector<ops::TensorRates> rates_;         ///< by tensor
   std::vector<ops::TrustRatioTensor> trusted_;  ///< lars, lamb
-  ops::StepDecision judgement_;                 ///< of the last step, as kernels go on from it
+  ops::StepDecision decision_;                  ///< of the last step, as kernels go on from it
   parallel::DeviceTable<const ops::FlatChunk> chunk_table_;
   parallel::DeviceTable<ops::TensorRates> rate_table_;
   parallel::DeviceTable<const ops::TrustRatioTensor> trusted_table_;
-  parallel::DeviceTable<ops::StepDecision> judgement_table_;
+  parallel::DeviceTable<ops::StepDecision> decision_table_;
   parallel::AsyncReadback<ops::StepDecision> report_;
   SquareSums gradient_squares_;               ///< lamb: in the end the directions'
   std::optional<SquareSums> weight_squares_;  ///< lars, lamb

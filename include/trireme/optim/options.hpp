@@ -26,8 +26,8 @@ struct OptimizerOptions {
 /// but the interval are powers of two.
 struct LossScaleOptions {
   static constexpr double
-      least = 1,
-      most = 0x1p40;  ///< most: float16's largest power of two where a step has 2^25 labels
+      min_scale = 1,
+      max_scale = 0x1p40;  ///< most: float16's largest power of two where a step has 2^25 labels
   double initial = 65536, growth = 2, backoff = 0.5;
   std::int64_t interval = 2000;  ///< applied steps after which it grows
 };

@@ -527,7 +527,7 @@ TEST(Optimizer, TheAverageChangesPlacesWithTheWeights) {
   const Values weights = values(bench.store.flat_master()),
                averages = values(bench.optimizer.ema());
   EXPECT_NE(weights, averages);
-  bench.optimizer.exchange_ema(bench.context);
+  bench.optimizer.swap_ema(bench.context);
   EXPECT_EQ(values(bench.store.flat_master()), averages);
   EXPECT_EQ(values(bench.optimizer.ema()), weights);
   EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), 4 * bench.layout.elements())
@@ -560,7 +560,7 @@ TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
         real.step(1, 0.1);
         EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
         EXPECT_EQ(meta.optimizer.updates(), 1);
-        for (Bench* bench : {&real, &meta}) bench->optimizer.exchange_ema(bench->context);
+        for (Bench* bench : {&real, &meta}) bench->optimizer.swap_ema(bench->context);
         EXPECT_EQ(meta.memory.peak_bytes(), real.memory.peak_bytes());
         EXPECT_EQ(meta.state.peak_bytes(), real.state.peak_bytes());
         EXPECT_EQ(meta.host.peak_bytes(), real.host.peak_bytes());
@@ -642,8 +642,8 @@ TEST(Optimizer, EveryDeviceGivesTheBitsOfTheCpu) {
           EXPECT_EQ(test::bytes_of(found.store.flat_working()),
                     test::bytes_of(expected.store.flat_working()));
         }
-        found.optimizer.exchange_ema(found.context);
-        found.optimizer.exchange_ema(found.context);
+        found.optimizer.swap_ema(found.context);
+        found.optimizer.swap_ema(found.context);
         EXPECT_EQ(found.all(), expected.all()) << "there and back";
       }
     }
