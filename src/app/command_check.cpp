@@ -49,7 +49,7 @@ Datasets look_at_datasets(const deck::Deck& deck) {
   return sets;
 }
 
-std::string describe_gpt(const model::GptOptions& gpt) {
+std::string describe_gpt(const model::TransformerOptions& gpt) {
   std::string text = fmt::format("gpt, {} layers of width {} (mlp {}), {} heads", gpt.layers,
                                  gpt.width, gpt.mlp_width, gpt.heads);
   if (gpt.kv_heads != gpt.heads) text += fmt::format(" ({} of keys and values)", gpt.kv_heads);
@@ -62,7 +62,8 @@ std::string describe_model(const model::ModelOptions& options, const model::Mode
       : options.kind == model::ModelKind::resnet
           ? fmt::format("resnet, depth {}, width {}", options.depth, options.width)
           : "mlp";
-  return fmt::format("{}: {} weights in {} blocks", kind, model.weights(), model.blocks());
+  return fmt::format("{}: {} weights in {} blocks", kind, model.weight_count(),
+                     model.block_count());
 }
 
 std::string describe_data(const Datasets& sets) {
@@ -136,9 +137,10 @@ ExitCode check(const CheckArguments& arguments) {
   const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
                                        : Shape{deck.batch.micro, sets.train.height,
                                                sets.train.width, sets.train.channels};
-  const model::Model model(
-      replica.model, input, replica.classes,
-      {.tensor_rank = 0, .tensor_size = layout.tensor, .sequence = deck.parallel.sequence});
+  const model::Model model(replica.model, input, replica.classes,
+                           {.tensor_rank = 0,
+                            .tensor_size = layout.tensor,
+                            .sequence_parallel = deck.parallel.sequence});
 
   const std::string stop = to_string(deck.run.stop);
   std::vector<std::pair<const char*, std::string>> lines = {

@@ -76,7 +76,7 @@ ExitCode import_command(const Options& options) {
   checkpoint::import_safetensors(options.file, model.parameters(), deck::write(deck),
                                  options.checkpoint);
   fmt::print("{}: {} tensors, {} weights, {} classes; step 0, no optimizer state\n",
-             options.checkpoint, model.parameters().entries().size(), model.weights(),
+             options.checkpoint, model.parameters().entries().size(), model.weight_count(),
              ends.classes);
   return ExitCode::done;
 }

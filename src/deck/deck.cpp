@@ -23,14 +23,14 @@ void fill_in(Deck& deck, const Reader& reader) {
   if (!reader.given("checkpoint.best"))
     deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
   if (!is_gpt) return;
-  model::GptOptions& gpt = deck.model.gpt;
+  model::TransformerOptions& gpt = deck.model.gpt;
   if (gpt.kv_heads == 0) gpt.kv_heads = gpt.heads;
   // SwiGLU has three matrices where GELU has two, so 2/3 of the width has the same weights (Shazeer
   // 2020, section 2); 64 divides well.
   if (gpt.mlp_width == 0)
     gpt.mlp_width =
-        gpt.mlp == model::GptMlp::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
-  if (!reader.given("model.bias")) gpt.bias = gpt.positions == model::GptPositions::learned;
+        gpt.mlp == model::MlpKind::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
+  if (!reader.given("model.bias")) gpt.bias = gpt.positions == model::PositionKind::learned;
 }
 
 }  // namespace

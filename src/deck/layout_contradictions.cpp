@@ -12,7 +12,7 @@ using model::ModelKind;
 using parallel::PipelineKind;
 
 /// What a tensor group shares out evenly: its size must divide all three.
-std::int64_t tensor_sizes(const model::GptOptions& gpt) {
+std::int64_t tensor_sizes(const model::TransformerOptions& gpt) {
   return std::gcd(std::gcd(gpt.heads, gpt.kv_heads), gpt.mlp_width);
 }
 
@@ -29,7 +29,7 @@ void judge_tensor(const Deck& deck, Reader& reader) {
                                tensor));
     return;
   }
-  const model::GptOptions& gpt = deck.model.gpt;
+  const model::TransformerOptions& gpt = deck.model.gpt;
   for (const auto& [key, extent] :
        {std::pair("model.heads", gpt.heads), std::pair("model.kv_heads", gpt.kv_heads),
         std::pair("model.mlp_width", gpt.mlp_width)}) {
@@ -149,7 +149,7 @@ void judge_gpt(const Deck& deck, Reader& reader) {
       judged_already(reader, {"model.kind", "model.width", "model.heads", "model.kv_heads",
                               "model.positions"}))
     return;
-  const model::GptOptions& gpt = deck.model.gpt;
+  const model::TransformerOptions& gpt = deck.model.gpt;
   const char* key =
       reader.given("model.heads") || !reader.given("model.width") ? "model.heads" : "model.width";
   if (gpt.width % gpt.heads != 0)
@@ -159,7 +159,7 @@ void judge_gpt(const Deck& deck, Reader& reader) {
                          gpt.width, inner_origin(reader, "model.width"), gpt.heads,
                          origin(reader, "model.heads"), nearest_multiples(gpt.width, gpt.heads),
                          divisors(gpt.heads, gpt.width)));
-  else if (gpt.positions == model::GptPositions::rope && gpt.head_width() % 2 != 0)
+  else if (gpt.positions == model::PositionKind::rope && gpt.head_width() % 2 != 0)
     reader.mistake(key, fmt::format("positions = \"rope\" turns pairs of numbers, but a head's "
                                     "width is model.width / model.heads = {}; use model.width = {}",
                                     gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));

@@ -46,7 +46,7 @@ void visit_run(Visitor& v, train::RunOptions& run) {
 // More than any model in use, and far from where products of extents would overflow.
 constexpr double most_layers = 1024, widest = 65536, longest = 1 << 20, most_words = 1 << 24;
 
-void visit_gpt(Visitor& v, const Owner& owner, model::GptOptions& gpt) {
+void visit_gpt(Visitor& v, const Owner& owner, model::TransformerOptions& gpt) {
   using namespace model;
   v.field({"layers", owner}, integer(gpt.layers, between(1, most_layers)));
   v.field({"heads", owner}, integer(gpt.heads, between(1, widest)));
@@ -55,10 +55,10 @@ void visit_gpt(Visitor& v, const Owner& owner, model::GptOptions& gpt) {
   v.field({"context", owner}, integer(gpt.context, between(1, longest)));
   v.field({"vocabulary", owner}, optional_integer(gpt.vocabulary, between(2, most_words)));
   v.field({"mlp", owner},
-          choice<GptMlp>(gpt.mlp, {{"gelu", GptMlp::gelu}, {"swiglu", GptMlp::swiglu}}));
+          choice<MlpKind>(gpt.mlp, {{"gelu", MlpKind::gelu}, {"swiglu", MlpKind::swiglu}}));
   v.field({"positions", owner},
-          choice<GptPositions>(gpt.positions,
-                               {{"learned", GptPositions::learned}, {"rope", GptPositions::rope}}));
+          choice<PositionKind>(gpt.positions,
+                               {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}}));
   v.field({"bias", owner}, flag(gpt.bias));
   v.field({"tie_embeddings", owner}, flag(gpt.tie_embeddings));
   v.field({"dropout", owner}, real(gpt.dropout, from_below(0, 1)));
@@ -85,10 +85,10 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
   v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet},
                                                             {"small", ResnetStem::small}}));
   v.field({"norm", resnet_or_gpt, nullptr, true},
-          is_gpt
-              ? choice<GptNorm>(model.gpt.norm, {{"layer", GptNorm::layer}, {"rms", GptNorm::rms}})
-              : choice<ResnetNorm>(model.norm,
-                                   {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
+          is_gpt ? choice<NormKind>(model.gpt.norm,
+                                    {{"layer", NormKind::layer}, {"rms", NormKind::rms}})
+                 : choice<ResnetNorm>(
+                       model.norm, {{"batch", ResnetNorm::batch}, {"group", ResnetNorm::group}}));
   v.field({"zero_init_residual", resnet}, flag(model.zero_init_residual));
   v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));

@@ -8,8 +8,8 @@ namespace trireme::model {
 namespace {
 
 /// Greatest divisor of `whole` that is at most `most`.
-std::int64_t divisor(std::int64_t whole, std::int64_t most) {
-  std::int64_t d = std::clamp<std::int64_t>(most, 1, whole);
+std::int64_t largest_divisor(std::int64_t whole, std::int64_t max_divisor) {
+  std::int64_t d = std::clamp<std::int64_t>(max_divisor, 1, whole);
   while (whole % d != 0) --d;
   return d;
 }
@@ -22,7 +22,7 @@ std::string multiples(std::int64_t value, std::int64_t part) {
 
 }  // namespace
 
-void validate_gpt(const GptOptions& o, int tensor_size) {
+void validate_transformer(const TransformerOptions& o, int tensor_size) {
   TRIREME_EXPECT(o.layers > 0 && o.heads > 0 && o.kv_heads > 0 && o.width > 0 && o.mlp_width > 0 &&
                  o.context > 0 && o.vocabulary > 0 && tensor_size > 0);
   validate(o.width % o.heads == 0,
@@ -32,8 +32,8 @@ void validate_gpt(const GptOptions& o, int tensor_size) {
   validate(o.heads % o.kv_heads == 0,
            "model.heads = {} does not divide over model.kv_heads = {} (each serves as many heads); "
            "use kv_heads = {}",
-           o.heads, o.kv_heads, divisor(o.heads, o.kv_heads));
-  validate(o.positions != GptPositions::rope || o.head_width() % 2 == 0,
+           o.heads, o.kv_heads, largest_divisor(o.heads, o.kv_heads));
+  validate(o.positions != PositionKind::rope || o.head_width() % 2 == 0,
            "model.width / model.heads = {} / {} = {} is odd, but positions = \"rope\" turns pairs "
            "of a head's elements; use width = {}",
            o.width, o.heads, o.head_width(), multiples(o.width, 2 * o.heads));
@@ -41,7 +41,7 @@ void validate_gpt(const GptOptions& o, int tensor_size) {
     validate(
         extent % tensor_size == 0,
         "model.{} = {} does not divide over parallel.tensor = {} ({}); use tensor = {}, or {} = {}",
-        key, extent, tensor_size, what, divisor(extent, tensor_size), key,
+        key, extent, tensor_size, what, largest_divisor(extent, tensor_size), key,
         multiples(extent, tensor_size));
   };
   split(o.heads, "heads", "attention is split by heads");
@@ -53,13 +53,13 @@ void validate_gpt(const GptOptions& o, int tensor_size) {
            o.vocabulary, tensor_size, o.vocabulary);
 }
 
-Chain make_gpt(const GptOptions& options, const Placement& placement) {
-  Chain chain;
-  const auto tie = std::make_shared<Tie>();
+ModelParts make_transformer(const TransformerOptions& options, const TensorPlacement& placement) {
+  ModelParts chain;
+  const auto tie = std::make_shared<EmbeddingTie>();
   chain.blocks.push_back(make_embedding(options, placement, tie));
   for (std::int64_t layer = 0; layer < options.layers; ++layer)
     chain.blocks.push_back(make_transformer_block(options, layer));
-  chain.head = make_gpt_head(options, tie);
+  chain.head = make_transformer_head(options, tie);
   return chain;
 }
 

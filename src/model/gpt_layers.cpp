@@ -36,13 +36,13 @@ ParameterSpec matrix_spec(std::string name, const Shape& shape, double deviation
           .initializer = {Initializer::Kind::normal, deviation}};
 }
 
-Tensor gathered(Pass& pass, const Tensor& x) {
+Tensor gather_rows(MicroBatchPass& pass, const Tensor& x) {
   RowGather rows(pass.context(), pass.tensor(), x);
   rows.wait();
   return rows.whole();
 }
 
-Tensor summed(Pass& pass, const Tensor& partial) {
+Tensor sum_over_group(MicroBatchPass& pass, const Tensor& partial) {
   const parallel::TensorGroup& group = pass.tensor();
   if (!group.rows_are_split()) {
     group.all_reduce(pass.context(), partial);
@@ -56,7 +56,7 @@ Tensor summed(Pass& pass, const Tensor& partial) {
   return held;
 }
 
-Tensor converted(Pass& pass, const Tensor& x, DType dtype) {
+Tensor convert_to(MicroBatchPass& pass, const Tensor& x, DType dtype) {
   if (x.dtype == dtype) return x;
   const Tensor y = pass.context().workspace().allocate(dtype, x.shape);
   ops::cast(pass.context(), x, y);
@@ -65,18 +65,18 @@ Tensor converted(Pass& pass, const Tensor& x, DType dtype) {
 
 DropoutKey::DropoutKey(const std::string& name) : name_key_(random_key(0, "dropout/" + name)) {}
 
-ops::Dropout DropoutKey::mask(const Pass& pass, double probability, std::int64_t context,
+ops::Dropout DropoutKey::mask(const MicroBatchPass& pass, double probability, std::int64_t context,
                               std::int64_t first_row) const {
   return {.probability = pass.training() ? static_cast<float>(probability) : 0.0f,
-          .key = of(pass),
+          .key = layer_key(pass),
           .sample_keys = pass.sample_keys(),
           .first_row = first_row,
           .context = context};
 }
 
-void DropoutKey::apply(Pass& pass, double probability, std::int64_t context, const Tensor& x,
-                       const Tensor& y) const {
-  each_piece(pass.tensor(), x, [&](const RowChunk& piece) {
+void DropoutKey::apply(MicroBatchPass& pass, double probability, std::int64_t context,
+                       const Tensor& x, const Tensor& y) const {
+  for_each_held_chunk(pass.tensor(), x, [&](const RowChunk& piece) {
     ops::dropout(pass.context(), mask(pass, probability, context, piece.first_held),
                  x.rows(piece.held_begin, piece.held_end),
                  y.rows(piece.held_begin, piece.held_end));
@@ -94,36 +94,38 @@ void RowNormLayer::declare(parallel::ParameterList& list) {
   if (!rms()) shift_ = declare_one(".bias", 0);
 }
 
-RowNormLayer::Normed RowNormLayer::normalize(Pass& pass, const Tensor& x, const Normed& to) {
+RowNormLayer::Normalized RowNormLayer::normalize(MicroBatchPass& pass, const Tensor& x,
+                                                 const Normalized& to) {
   const ops::RowNorm norm{.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype};
   ops::row_norm_forward(pass.context(), norm, x, pass.store().weight(scale_),
                         rms() ? Tensor{} : pass.store().weight(shift_), to.y, to.mean, to.rstd);
   return to;
 }
 
-void RowNormLayer::gradients(Pass& pass, const Tensor& x, const Normed& normed, const Tensor& dy,
-                             const Tensor& dresidual, const Tensor& dx) {
+void RowNormLayer::compute_gradients(MicroBatchPass& pass, const Tensor& x,
+                                     const Normalized& normed, const Tensor& dy,
+                                     const Tensor& dresidual, const Tensor& dx) {
   const ops::RowNorm norm{.rows = x.shape[0], .width = width_, .rms = rms(), .dtype = x.dtype};
   ops::row_norm_backward(pass.context(), norm, x, dy, pass.store().weight(scale_), normed.mean,
                          normed.rstd, dresidual, dx, pass.store().gradient(scale_),
                          rms() ? Tensor{} : pass.store().gradient(shift_), pass.write());
 }
 
-Tensor RowNormLayer::forward(Pass& pass, const Tensor& x) {
+Tensor RowNormLayer::forward(MicroBatchPass& pass, const Tensor& x) {
   const Tensor y = pass.activation(x.dtype, x.shape),
                rstd = pass.activation(DType::float32, {x.shape[0]});
   const Tensor mean = rms() ? Tensor{} : pass.activation(DType::float32, {x.shape[0]});
   normalize(pass, x, {y, mean, rstd});
-  pass.save(x);
-  pass.save(mean);
-  pass.save(rstd);
+  pass.push_saved(x);
+  pass.push_saved(mean);
+  pass.push_saved(rstd);
   return y;
 }
 
-void RowNormLayer::backward(Pass& pass, const Tensor& dy, const Tensor& dresidual,
+void RowNormLayer::backward(MicroBatchPass& pass, const Tensor& dy, const Tensor& dresidual,
                             const Tensor& dx) {
-  const Tensor rstd = pass.restore(), mean = pass.restore(), x = pass.restore();
-  gradients(pass, x, {{}, mean, rstd}, dy, dresidual, dx);
+  const Tensor rstd = pass.pop_saved(), mean = pass.pop_saved(), x = pass.pop_saved();
+  compute_gradients(pass, x, {{}, mean, rstd}, dy, dresidual, dx);
 }
 
 ColumnParallelLinear::ColumnParallelLinear(Options options) : options_(std::move(options)) {
@@ -161,7 +163,8 @@ void ColumnParallelLinear::declare(parallel::ParameterList& list) {
   });
 }
 
-ops::Linear ColumnParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtype) const {
+ops::Linear ColumnParallelLinear::problem(MicroBatchPass& pass, std::int64_t rows,
+                                          DType dtype) const {
   std::int64_t out = 0;
   for (const std::int64_t section : options_.sections) out += section / pass.tensor().size();
   return {.rows = rows,
@@ -177,16 +180,16 @@ Tensor ColumnParallelLinear::as_matrix(const ops::Linear& linear, const Tensor& 
                                                                : Shape{linear.out, linear.in});
 }
 
-ops::Weight ColumnParallelLinear::weight(Pass& pass, const ops::Linear& linear) {
-  return pass.weight(as_matrix(linear, pass.store().weight(weight_, tensors())), prepared_);
+ops::Weight ColumnParallelLinear::weight(MicroBatchPass& pass, const ops::Linear& linear) {
+  return pass.weight(as_matrix(linear, pass.store().weight(weight_, tensor_count())), prepared_);
 }
 
-Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind) {
-  ops::Linear linear = problem(pass, all_rows(pass.tensor(), x), x.dtype);
+Tensor ColumnParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, FusedActivation fused) {
+  ops::Linear linear = problem(pass, group_row_count(pass.tensor(), x), x.dtype);
   const Tensor z = pass.activation(x.dtype, {linear.rows, linear.out}),
-               y = behind == Between::gelu ? pass.activation(z.dtype, z.shape) : z;
+               y = fused == FusedActivation::gelu ? pass.activation(z.dtype, z.shape) : z;
   const ArenaScope scope(pass.context().workspace());
-  const Tensor bias = options_.bias ? pass.store().weight(bias_, tensors()) : Tensor{};
+  const Tensor bias = options_.bias ? pass.store().weight(bias_, tensor_count()) : Tensor{};
   RowGather rows(pass.context(), pass.tensor(), x);
   for (int number = 0; number < rows.chunks(); ++number) {
     const RowChunk chunk = rows.chunk(number);
@@ -194,19 +197,19 @@ Tensor ColumnParallelLinear::forward(Pass& pass, const Tensor& x, Between behind
                  out = z.rows(chunk.begin, chunk.end);
     linear.rows = chunk.rows();
     rows.wait(number);
-    if (behind == Between::gelu)
+    if (fused == FusedActivation::gelu)
       ops::linear_gelu_forward(pass.context(), linear, in, weight(pass, linear), bias, out,
                                y.rows(chunk.begin, chunk.end));
     else
       ops::linear_forward(pass.context(), linear, in, weight(pass, linear), bias, out);
   }
-  pass.save(x);
-  if (behind == Between::gelu) pass.save(z);
+  pass.push_saved(x);
+  if (fused == FusedActivation::gelu) pass.push_saved(z);
   return y;
 }
 
-Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
-  const Tensor x = pass.restore();
+Tensor ColumnParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy) {
+  const Tensor x = pass.pop_saved();
   ops::Linear linear = problem(pass, dy.shape[0], dy.dtype);
   linear.float32_result = pass.tensor().size() > 1;
   ops::Context& context = pass.context();
@@ -229,13 +232,13 @@ Tensor ColumnParallelLinear::backward(Pass& pass, const Tensor& dy) {
     rows.wait();
     linear.rows = dy.shape[0];
     linear.float32_result = false;
-    const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensors()) : Tensor{};
+    const Tensor dbias = options_.bias ? pass.store().gradient(bias_, tensor_count()) : Tensor{};
     ops::linear_backward_weight(context, linear, rows.whole(), dy,
-                                as_matrix(linear, pass.store().gradient(weight_, tensors())), dbias,
-                                pass.write());
+                                as_matrix(linear, pass.store().gradient(weight_, tensor_count())),
+                                dbias, pass.write());
     sum.wait();
   }
-  return converted(pass, dx, dy.dtype);
+  return convert_to(pass, dx, dy.dtype);
 }
 
 void RowParallelLinear::declare(parallel::ParameterList& list) {
@@ -249,7 +252,7 @@ void RowParallelLinear::declare(parallel::ParameterList& list) {
   if (options_.bias) bias_ = list.declare(vector_spec(options_.name + ".bias", options_.out, 0));
 }
 
-ops::Linear RowParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtype) const {
+ops::Linear RowParallelLinear::problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const {
   return {.rows = rows,
           .in = options_.in / pass.tensor().size(),
           .out = options_.out,
@@ -258,12 +261,12 @@ ops::Linear RowParallelLinear::problem(Pass& pass, std::int64_t rows, DType dtyp
           .float8 = pass.context().float8()};
 }
 
-Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& residual) {
+Tensor RowParallelLinear::forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual) {
   ops::Linear linear = problem(pass, x.shape[0], x.dtype);
   linear.float32_result = pass.tensor().size() > 1;
   const Tensor y = pass.activation(residual.dtype, residual.shape);
   const ArenaScope scope(pass.context().workspace());
-  pass.save(x);
+  pass.push_saved(x);
   if (!linear.float32_result &&
       dropout_.mask(pass, options_.dropout, options_.context, 0).probability == 0) {
     ops::linear_add_forward(pass.context(), linear, x, weight(pass), bias(pass), residual, y);
@@ -294,8 +297,9 @@ Tensor RowParallelLinear::forward(Pass& pass, const Tensor& x, const Tensor& res
   return y;
 }
 
-Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy, Between before) {
-  const Tensor x = pass.restore(), z = before == Between::gelu ? pass.restore() : Tensor{};
+Tensor RowParallelLinear::backward(MicroBatchPass& pass, const Tensor& dy, FusedActivation fused) {
+  const Tensor x = pass.pop_saved(),
+               z = fused == FusedActivation::gelu ? pass.pop_saved() : Tensor{};
   ops::Linear linear = problem(pass, x.shape[0], x.dtype);
   Arena& workspace = pass.context().workspace();
   const Tensor dx = workspace.allocate(x.dtype, x.shape);
@@ -311,7 +315,7 @@ Tensor RowParallelLinear::backward(Pass& pass, const Tensor& dy, Between before)
     const auto these = [&](const Tensor& tensor) { return tensor.rows(chunk.begin, chunk.end); };
     linear.rows = chunk.rows();
     rows.wait(number);
-    if (before == Between::gelu)
+    if (fused == FusedActivation::gelu)
       ops::linear_backward_data_gelu(pass.context(), linear, these(rows.whole()), weight(pass),
                                      these(z), these(dx));
     else

@@ -17,36 +17,36 @@ namespace trireme::model {
 // opens a scope there.
 
 /// All rows of the micro-batch, of which x has those that this rank holds.
-inline std::int64_t all_rows(const parallel::TensorGroup& group, const Tensor& x) {
+inline std::int64_t group_row_count(const parallel::TensorGroup& group, const Tensor& x) {
   return group.rows_are_split() ? x.shape[0] * group.size() : x.shape[0];
 }
 /// Calls body(chunk) for each piece of neighbouring rows that this rank holds of x [held, columns].
 template <class Body>
-void each_piece(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
-  const std::int64_t rows = all_rows(group, x);
+void for_each_held_chunk(const parallel::TensorGroup& group, const Tensor& x, Body&& body) {
+  const std::int64_t rows = group_row_count(group, x);
   const int pieces = group.row_ranges_held(rows, x.shape[1]);
   for (int piece = 0; piece < pieces; ++piece) body(group.chunk(piece, pieces, rows));
 }
 
 /// All rows of x [held, ..]: x itself where the rank holds all.
-Tensor gathered(Pass& pass, const Tensor& x);
+Tensor gather_rows(MicroBatchPass& pass, const Tensor& x);
 /// Sum over the tensor group of `partial` [rows, ..] (float32; destroyed), the rows that this rank
 /// holds. A group of one: `partial` itself.
-Tensor summed(Pass& pass, const Tensor& partial);
+Tensor sum_over_group(MicroBatchPass& pass, const Tensor& partial);
 /// x in this dtype: x itself where it has it.
-Tensor converted(Pass& pass, const Tensor& x, DType dtype);
+Tensor convert_to(MicroBatchPass& pass, const Tensor& x, DType dtype);
 
 /// A dropout by its name: what it draws is a function of (run, name, sample, element).
 class DropoutKey {
  public:
   explicit DropoutKey(const std::string& name);
-  std::uint64_t of(const Pass& pass) const { return pass.layer_key(name_key_); }
+  std::uint64_t layer_key(const MicroBatchPass& pass) const { return pass.layer_key(name_key_); }
   /// For rows from `first_row` of all on, of sequences of `context` rows; nothing is dropped in
   /// evaluation.
-  ops::Dropout mask(const Pass& pass, double probability, std::int64_t context,
+  ops::Dropout mask(const MicroBatchPass& pass, double probability, std::int64_t context,
                     std::int64_t first_row) const;
   /// y = x masked: [held, width], of all rows those that this rank holds. y may be x.
-  void apply(Pass& pass, double probability, std::int64_t context, const Tensor& x,
+  void apply(MicroBatchPass& pass, double probability, std::int64_t context, const Tensor& x,
              const Tensor& y) const;
 
  private:
@@ -56,33 +56,33 @@ class DropoutKey {
 /// Layer or RMS norm: `<name>.weight`, and for layer norm `.bias`.
 class RowNormLayer {
  public:
-  RowNormLayer(std::string name, GptNorm kind, std::int64_t width)
+  RowNormLayer(std::string name, NormKind kind, std::int64_t width)
       : name_(std::move(name)), kind_(kind), width_(width) {}
   void declare(parallel::ParameterList& list);
   /// y [held, width]; leaves what backward needs on the stack.
-  Tensor forward(Pass& pass, const Tensor& x);
+  Tensor forward(MicroBatchPass& pass, const Tensor& x);
   /// dx = gradient of x, plus `dresidual` where defined; dx may be either's memory.
-  void backward(Pass& pass, const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
+  void backward(MicroBatchPass& pass, const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
 
-  struct Normed {
+  struct Normalized {
     Tensor y, mean, rstd;
   };
   /// The same without the stack.
-  Normed normalize(Pass& pass, const Tensor& x, const Normed& to);
-  void gradients(Pass& pass, const Tensor& x, const Normed& normed, const Tensor& dy,
-                 const Tensor& dresidual, const Tensor& dx);
+  Normalized normalize(MicroBatchPass& pass, const Tensor& x, const Normalized& to);
+  void compute_gradients(MicroBatchPass& pass, const Tensor& x, const Normalized& normed,
+                         const Tensor& dy, const Tensor& dresidual, const Tensor& dx);
 
  private:
-  bool rms() const { return kind_ == GptNorm::rms; }
+  bool rms() const { return kind_ == NormKind::rms; }
   std::string name_;
-  GptNorm kind_;
+  NormKind kind_;
   std::int64_t width_;
   parallel::ParameterId scale_, shift_;
 };
 
 /// What stands between two linear layers is one op with either where it is GELU: the first gives
 /// gelu(z), z saved, the second, backward, z's gradient.
-enum class Between : std::uint8_t { other, gelu };
+enum class FusedActivation : std::uint8_t { none, gelu };
 
 /// A linear layer whose outputs are split over the tensor group: each rank has a part of every
 /// section of them. In out_in order each section is a tensor of its own, `<name>.weight` [section,
@@ -99,15 +99,16 @@ class ColumnParallelLinear {
   explicit ColumnParallelLinear(Options options);
   void declare(parallel::ParameterList& list);
   /// y [rows, this rank's outputs] of x [held, in].
-  Tensor forward(Pass& pass, const Tensor& x, Between behind = Between::other);
+  Tensor forward(MicroBatchPass& pass, const Tensor& x,
+                 FusedActivation fused = FusedActivation::none);
   /// dx [held, in] of dy [rows, this rank's outputs]; of z's gradient where GELU is behind.
-  Tensor backward(Pass& pass, const Tensor& dy);
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy);
 
  private:
-  int tensors() const { return static_cast<int>(options_.names.size()); }
-  ops::Linear problem(Pass& pass, std::int64_t rows, DType dtype) const;
+  int tensor_count() const { return static_cast<int>(options_.names.size()); }
+  ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
   Tensor as_matrix(const ops::Linear& linear, const Tensor& joined) const;
-  ops::Weight weight(Pass& pass, const ops::Linear& linear);
+  ops::Weight weight(MicroBatchPass& pass, const ops::Linear& linear);
   Options options_;
   parallel::ParameterId weight_, bias_;  ///< the first tensor's
   ops::PreparedWeight prepared_;
@@ -131,15 +132,20 @@ class RowParallelLinear {
       : options_(std::move(options)), dropout_(options_.name) {}
   void declare(parallel::ParameterList& list);
   /// y [held, out] of x [rows, this rank's inputs] and residual [held, out].
-  Tensor forward(Pass& pass, const Tensor& x, const Tensor& residual);
+  Tensor forward(MicroBatchPass& pass, const Tensor& x, const Tensor& residual);
   /// dx [rows, this rank's inputs] of dy [held, out], which is the residual's gradient too; z's
   /// where GELU is before.
-  Tensor backward(Pass& pass, const Tensor& dy, Between before = Between::other);
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy,
+                  FusedActivation fused = FusedActivation::none);
 
  private:
-  ops::Linear problem(Pass& pass, std::int64_t rows, DType dtype) const;
-  ops::Weight weight(Pass& pass) { return pass.weight(pass.store().weight(weight_), prepared_); }
-  Tensor bias(Pass& pass) const { return options_.bias ? pass.store().weight(bias_) : Tensor{}; }
+  ops::Linear problem(MicroBatchPass& pass, std::int64_t rows, DType dtype) const;
+  ops::Weight weight(MicroBatchPass& pass) {
+    return pass.weight(pass.store().weight(weight_), prepared_);
+  }
+  Tensor bias(MicroBatchPass& pass) const {
+    return options_.bias ? pass.store().weight(bias_) : Tensor{};
+  }
   Options options_;
   DropoutKey dropout_;
   parallel::ParameterId weight_, bias_;

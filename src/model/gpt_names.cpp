@@ -2,19 +2,19 @@
 
 namespace trireme::model {
 
-GptNames::GptNames(const GptOptions& options)
-    : gpt2(options.positions == GptPositions::learned),
-      gated(options.mlp == GptMlp::swiglu),
-      order(gpt2 ? ops::MatrixOrder::in_out : ops::MatrixOrder::out_in),
-      embedding(gpt2 ? "wte" : "model.embed_tokens"),
+TransformerNames::TransformerNames(const TransformerOptions& options)
+    : is_gpt2(options.positions == PositionKind::learned),
+      is_gated(options.mlp == MlpKind::swiglu),
+      order(is_gpt2 ? ops::MatrixOrder::in_out : ops::MatrixOrder::out_in),
+      embedding(is_gpt2 ? "wte" : "model.embed_tokens"),
       positions("wpe"),
-      final_norm(gpt2 ? "ln_f" : "model.norm"),
+      final_norm(is_gpt2 ? "ln_f" : "model.norm"),
       head("lm_head") {}
 
-GptNames::Layer GptNames::layer(std::int64_t index) const {
-  const std::string block = (gpt2 ? "h." : "model.layers.") + std::to_string(index),
+TransformerNames::Layer TransformerNames::layer(std::int64_t index) const {
+  const std::string block = (is_gpt2 ? "h." : "model.layers.") + std::to_string(index),
                     prefix = block + ".";
-  if (gpt2) {
+  if (is_gpt2) {
     return {block,
             prefix + "ln_1",
             prefix + "attn.c_proj",
@@ -32,7 +32,7 @@ GptNames::Layer GptNames::layer(std::int64_t index) const {
               {},
               {}};
   for (const char* name : {"q_proj", "k_proj", "v_proj"}) layer.qkv.push_back(attention + name);
-  if (gated) layer.up.push_back(mlp + "gate_proj");
+  if (is_gated) layer.up.push_back(mlp + "gate_proj");
   layer.up.push_back(mlp + "up_proj");
   return layer;
 }

@@ -29,7 +29,7 @@ ParameterSpec vector_spec(std::string name, std::int64_t size, Initializer initi
 std::int64_t pixel_rows(const Tensor& x) { return x.elements() / x.shape.back(); }
 
 /// Where forward leaves a mask for backward; undefined where there is none.
-Tensor mask_of(Pass& pass, std::int64_t elements) {
+Tensor allocate_mask(MicroBatchPass& pass, std::int64_t elements) {
   return elements > 0 ? pass.activation(DType::uint8, {elements}) : Tensor{};
 }
 
@@ -69,7 +69,8 @@ Shape Convolution2d::output_shape(const Shape& input) const {
   return problem(input, DType::float32, out_, kernel_, stride_).output_shape();
 }
 
-Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStatistics* statistics) {
+Tensor Convolution2d::forward(MicroBatchPass& pass, const Tensor& x,
+                              const ops::BatchStatistics* statistics) {
   const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
   const Tensor y = pass.activation(x.dtype, convolution.output_shape());
   if (statistics != nullptr)
@@ -77,12 +78,12 @@ Tensor Convolution2d::forward(Pass& pass, const Tensor& x, const ops::BatchStati
                                         *statistics);
   else
     ops::convolution_forward(pass.context(), convolution, x, weight(pass), y);
-  pass.save(x);
+  pass.push_saved(x);
   return y;
 }
 
-Tensor Convolution2d::backward(Pass& pass, const Tensor& dy, bool want_dx) {
-  const Tensor x = pass.restore();
+Tensor Convolution2d::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
+  const Tensor x = pass.pop_saved();
   const ops::Convolution convolution = problem(x.shape, x.dtype, out_, kernel_, stride_);
   ops::convolution_backward_weight(pass.context(), convolution, x, dy,
                                    pass.store().gradient(weight_), pass.write());
@@ -92,13 +93,13 @@ Tensor Convolution2d::backward(Pass& pass, const Tensor& dy, bool want_dx) {
   return dx;
 }
 
-ImageNorm::ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels, Then then,
-                     bool zero_scale)
+ImageNorm::ImageNorm(std::string name, ResnetNorm kind, std::int64_t channels,
+                     FusedActivation activation, bool zero_scale)
     : name_(std::move(name)),
       kind_(kind),
       channels_(channels),
       groups_(std::min<std::int64_t>(32, channels)),
-      then_(then),
+      activation_(activation),
       zero_scale_(zero_scale) {
   while (channels_ % groups_ != 0) --groups_;
 }
@@ -115,10 +116,11 @@ void ImageNorm::declare(parallel::ParameterList& list) {
       name_ + ".running_var", channels_, {Initializer::Kind::constant, 1.0}, Role::statistic));
 }
 
-Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& input,
+Tensor ImageNorm::forward(MicroBatchPass& pass, Convolution2d& convolution, const Tensor& input,
                           const Tensor& residual) {
   parallel::ParameterStore& store = pass.store();
-  const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
+  const bool relu = activation_ != FusedActivation::none,
+             add = activation_ == FusedActivation::add_relu;
   const auto batch_norm = [&](const Tensor& x) {
     return ops::BatchNorm{
         .rows = pixel_rows(x), .channels = channels_, .relu = relu, .add = add, .dtype = x.dtype};
@@ -138,10 +140,10 @@ Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& 
     statistics.unbiased_variance = vector();
     x = convolution.forward(pass, input, &statistics);
     y = pass.activation(x.dtype, x.shape);
-    mask = mask_of(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
+    mask = allocate_mask(pass, ops::batch_norm_mask_elements(pass.context(), batch_norm(x)));
     ops::batch_norm_apply(pass.context(), batch_norm(x), x, store.weight(scale_),
                           store.weight(shift_), residual, y, statistics, mask);
-    pass.save(statistics.unbiased_variance);
+    pass.push_saved(statistics.unbiased_variance);
   } else {
     x = convolution.forward(pass, input);
     y = pass.activation(x.dtype, x.shape);
@@ -152,23 +154,24 @@ Tensor ImageNorm::forward(Pass& pass, Convolution2d& convolution, const Tensor& 
                               .relu = relu,
                               .add = add,
                               .dtype = x.dtype};
-    mask = mask_of(pass, ops::group_norm_mask_elements(pass.context(), norm));
+    mask = allocate_mask(pass, ops::group_norm_mask_elements(pass.context(), norm));
     ops::group_norm_forward(pass.context(), norm, x, store.weight(scale_), store.weight(shift_),
                             residual, y, statistics.mean, statistics.rstd, mask);
   }
-  pass.save(x);
-  pass.save(y);
-  pass.save(statistics.mean);
-  pass.save(statistics.rstd);
-  pass.save(mask);
+  pass.push_saved(x);
+  pass.push_saved(y);
+  pass.push_saved(statistics.mean);
+  pass.push_saved(statistics.rstd);
+  pass.push_saved(mask);
   return y;
 }
 
-ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
+ImageNorm::Gradients ImageNorm::backward(MicroBatchPass& pass, const Tensor& dy) {
   parallel::ParameterStore& store = pass.store();
-  const Tensor mask = pass.restore(), rstd = pass.restore(), mean = pass.restore(),
-               y = pass.restore(), x = pass.restore();
-  const bool relu = then_ != Then::nothing, add = then_ == Then::add_relu;
+  const Tensor mask = pass.pop_saved(), rstd = pass.pop_saved(), mean = pass.pop_saved(),
+               y = pass.pop_saved(), x = pass.pop_saved();
+  const bool relu = activation_ != FusedActivation::none,
+             add = activation_ == FusedActivation::add_relu;
   const Tensor dx = add ? pass.gradient(dy.dtype, dy.shape) : dy;
   const Tensor dresidual = add ? dy : Tensor{};
   if (kind_ == ResnetNorm::batch) {
@@ -181,7 +184,7 @@ ImageNorm::Gradients ImageNorm::backward(Pass& pass, const Tensor& dy) {
     // the step.
     ops::scaled_copy(pass.context(), mean, pass.statistic_scale(), store.gradient(running_mean_),
                      pass.write());
-    ops::scaled_copy(pass.context(), pass.restore(), pass.statistic_scale(),
+    ops::scaled_copy(pass.context(), pass.pop_saved(), pass.statistic_scale(),
                      store.gradient(running_variance_), pass.write());
   } else {
     const ops::GroupNorm norm{.batch = x.shape[0],
@@ -209,16 +212,16 @@ void LinearLayer::declare(parallel::ParameterList& list) {
   bias_ = list.declare(vector_spec(name_ + ".bias", out_, {Initializer::Kind::uniform, bound}));
 }
 
-Tensor LinearLayer::forward(Pass& pass, const Tensor& x) {
+Tensor LinearLayer::forward(MicroBatchPass& pass, const Tensor& x) {
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
   const Tensor y = pass.activation(x.dtype, {x.shape[0], out_});
   ops::linear_forward(pass.context(), linear, x, weight(pass), pass.store().weight(bias_), y);
-  pass.save(x);
+  pass.push_saved(x);
   return y;
 }
 
-Tensor LinearLayer::backward(Pass& pass, const Tensor& dy, bool want_dx) {
-  const Tensor x = pass.restore();
+Tensor LinearLayer::backward(MicroBatchPass& pass, const Tensor& dy, bool want_dx) {
+  const Tensor x = pass.pop_saved();
   const ops::Linear linear{.rows = x.shape[0], .in = in_, .out = out_, .dtype = x.dtype};
   ops::linear_backward_weight(pass.context(), linear, x, dy, pass.store().gradient(weight_),
                               pass.store().gradient(bias_), pass.write());
@@ -228,20 +231,20 @@ Tensor LinearLayer::backward(Pass& pass, const Tensor& dy, bool want_dx) {
   return dx;
 }
 
-Tensor ClassifierHead::loss(Pass& pass, const Tensor& x, const Tensor& labels,
-                            const LossScale& scale, const Tensor& sums) {
+Tensor ClassifierHead::loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
+                            const LossSettings& scale, const Tensor& sums) {
   const Tensor logits = forward(pass, x);
   if (!pass.training()) {
     ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, 0, sums, {});
     return {};
   }
   const Tensor dlogits = pass.gradient(logits.dtype, logits.shape);
-  ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, scale.gradient, sums,
-                     dlogits);
+  ops::cross_entropy(pass.context(), logits, labels, scale.label_smoothing, scale.gradient_scale,
+                     sums, dlogits);
   return backward(pass, dlogits);
 }
 
-Tensor ClassifierHead::logits(Pass& pass, const Tensor& x, std::int64_t row) {
+Tensor ClassifierHead::logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) {
   const Tensor logits = forward(pass, x.rows(row, row + 1));
   const Tensor wide = pass.activation(DType::float32, logits.shape);
   ops::cast(pass.context(), logits, wide);

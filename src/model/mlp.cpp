@@ -17,15 +17,15 @@ class MlpBlock final : public Block {
   void declare(parallel::ParameterList& list) override { linear_.declare(list); }
   Shape output_shape(const Shape& input) const override { return {input[0], out_}; }
 
-  Tensor forward(Pass& pass, const Tensor& x) override {
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     const Tensor y = linear_.forward(pass, x.reshaped({x.shape[0], in_}));
     ops::relu_forward(pass.context(), y, y);
-    pass.save(y);
+    pass.push_saved(y);
     return y;
   }
 
-  Tensor backward(Pass& pass, const Tensor& dy) override {
-    ops::relu_backward(pass.context(), pass.restore(), dy, dy);
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
+    ops::relu_backward(pass.context(), pass.pop_saved(), dy, dy);
     return linear_.backward(pass, dy, !first_);
   }
 
@@ -45,10 +45,10 @@ class MlpHead final : public ClassifierHead {
   void declare(parallel::ParameterList& list) override { linear_.declare(list); }
 
  private:
-  Tensor forward(Pass& pass, const Tensor& x) override {
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     return linear_.forward(pass, x.reshaped({x.shape[0], in_}));
   }
-  Tensor backward(Pass& pass, const Tensor& dlogits) override {
+  Tensor backward(MicroBatchPass& pass, const Tensor& dlogits) override {
     return linear_.backward(pass, dlogits, !first_);
   }
 
@@ -60,7 +60,7 @@ class MlpHead final : public ClassifierHead {
 
 }  // namespace
 
-Chain make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes) {
+ModelParts make_mlp(const ModelOptions& options, const Shape& input, std::int64_t classes) {
   std::vector<std::unique_ptr<Block>> blocks;
   std::int64_t in = input.elements() / input[0];
   const auto name = [&] { return "layers." + std::to_string(blocks.size()); };

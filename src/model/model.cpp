@@ -10,16 +10,16 @@ namespace {
 
 // 4 TiB in float32, with gradients and optimizer state more than any machine holds for one replica;
 // byte counts below stay far from overflow.
-constexpr double most_weights = 0x1p40;
+constexpr double max_weights = 0x1p40;
 
 /// In double, which does not overflow.
-double count_of(const Shape& shape) {
+double element_count(const Shape& shape) {
   double count = 1;
   for (int i = 0; i < shape.rank(); ++i) count *= static_cast<double>(shape[i]);
   return count;
 }
 
-const char* remedy(ModelKind kind) {
+const char* size_advice(ModelKind kind) {
   switch (kind) {
     case ModelKind::resnet: return "a smaller model.width";
     case ModelKind::mlp: return "smaller model.widths";
@@ -32,15 +32,15 @@ void validate_size(const parallel::ParameterList& list, const ModelOptions& opti
                    std::int64_t classes) {
   double count = 0;
   for (const parallel::ParameterList::Entry& entry : list.entries())
-    count += count_of(entry.spec.shape);
+    count += element_count(entry.spec.shape);
   validate(
-      count <= most_weights,
+      count <= max_weights,
       "[model] makes {:.0f} weights or more with {} classes; at most {:.0f} can be trained, use {}",
-      count, classes, most_weights, remedy(options.kind));
+      count, classes, max_weights, size_advice(options.kind));
 }
 
 void validate_split(const ModelOptions& options, const Shape& input, std::int64_t classes,
-                    const Placement& placement) {
+                    const TensorPlacement& placement) {
   const int size = placement.tensor_size;
   if (options.kind != ModelKind::gpt) {
     validate(size == 1,
@@ -51,19 +51,19 @@ void validate_split(const ModelOptions& options, const Shape& input, std::int64_
   }
   TRIREME_EXPECT(input.rank() == 2 && input[1] == options.gpt.context &&
                  classes == options.gpt.vocabulary);
-  validate_gpt(options.gpt, size);
-  validate(!placement.sequence || input.elements() % size == 0,
+  validate_transformer(options.gpt, size);
+  validate(!placement.sequence_parallel || input.elements() % size == 0,
            "batch.micro = {} x model.context = {} rows do not divide over parallel.tensor = {} "
            "(sequence = true gives each rank as many); use a multiple of {}",
            input[0], input[1], size, size);
 }
 
-Chain make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes,
-                 const Placement& placement) {
+ModelParts make_chain(const ModelOptions& options, const Shape& input, std::int64_t classes,
+                      const TensorPlacement& placement) {
   switch (options.kind) {
     case ModelKind::resnet: return make_resnet(options, input, classes);
     case ModelKind::mlp: return make_mlp(options, input, classes);
-    case ModelKind::gpt: return make_gpt(options.gpt, placement);
+    case ModelKind::gpt: return make_transformer(options.gpt, placement);
   }
   return {};
 }
@@ -71,29 +71,30 @@ Chain make_chain(const ModelOptions& options, const Shape& input, std::int64_t c
 }  // namespace
 
 Model::Model(const ModelOptions& options, const Shape& input, std::int64_t classes,
-             const Placement& placement)
+             const TensorPlacement& placement)
     : list_(placement.tensor_rank, placement.tensor_size) {
   validate_split(options, input, classes, placement);
-  Chain chain = make_chain(options, input, classes, placement);
+  ModelParts chain = make_chain(options, input, classes, placement);
   blocks_ = std::move(chain.blocks);
   head_ = std::move(chain.head);
-  boundaries_.push_back(input);
-  for (int i = 0; i <= blocks(); ++i) {
+  block_input_shapes_.push_back(input);
+  for (int i = 0; i <= block_count(); ++i) {
     declare(list_, i, i + 1);
     validate_size(list_, options, classes);
-    if (i < blocks()) boundaries_.push_back(block(i).output_shape(boundaries_.back()));
+    if (i < block_count())
+      block_input_shapes_.push_back(block(i).output_shape(block_input_shapes_.back()));
   }
 }
 
 void Model::declare(parallel::ParameterList& list, int begin, int end) const {
-  TRIREME_EXPECT(0 <= begin && begin <= end && end <= blocks() + 1);
+  TRIREME_EXPECT(0 <= begin && begin <= end && end <= block_count() + 1);
   for (int i = begin; i < end; ++i) {
     list.begin_block(i);
-    i < blocks() ? block(i).declare(list) : head_->declare(list);
+    i < block_count() ? block(i).declare(list) : head_->declare(list);
   }
 }
 
-std::int64_t Model::weights() const {
+std::int64_t Model::weight_count() const {
   std::int64_t count = 0;
   for (const parallel::ParameterList::Entry& entry : list_.entries()) {
     if (entry.spec.role == parallel::Role::weight) count += entry.spec.shape.elements();

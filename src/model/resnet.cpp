@@ -14,7 +14,7 @@
 namespace trireme::model {
 namespace {
 
-using Then = ImageNorm::Then;
+using FusedActivation = ImageNorm::FusedActivation;
 
 /// First convolution, norm and ReLU; `imagenet` with 7x7 stride 2 and a 3x3 maximum pooling of
 /// stride 2, `small` with 3x3 stride 1 alone.
@@ -23,7 +23,7 @@ class StemBlock final : public Block {
   StemBlock(const ModelOptions& options, std::int64_t in, std::int64_t out)
       : pool_(options.stem == ResnetStem::imagenet),
         convolution_("conv1", in, out, pool_ ? 7 : 3, pool_ ? 2 : 1),
-        norm_("bn1", options.norm, out, Then::relu) {}
+        norm_("bn1", options.norm, out, FusedActivation::relu) {}
   std::string name() const override { return "stem"; }
   void declare(parallel::ParameterList& list) override {
     convolution_.declare(list);
@@ -34,22 +34,22 @@ class StemBlock final : public Block {
     return pool_ ? pooling(shape, DType::float32).output_shape() : shape;
   }
 
-  Tensor forward(Pass& pass, const Tensor& x) override {
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     const Tensor activated = norm_.forward(pass, convolution_, x);
     if (!pool_) return activated;
     const ops::MaxPool pool = pooling(activated.shape, activated.dtype);
     const Tensor y = pass.activation(activated.dtype, pool.output_shape());
     const Tensor winners = pass.activation(DType::uint8, pool.output_shape());
     ops::max_pool_forward(pass.context(), pool, activated, y, winners);
-    pass.save(activated);
-    pass.save(winners);
+    pass.push_saved(activated);
+    pass.push_saved(winners);
     return y;
   }
 
-  Tensor backward(Pass& pass, const Tensor& dy) override {
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
     Tensor d = dy;
     if (pool_) {
-      const Tensor winners = pass.restore(), activated = pass.restore();
+      const Tensor winners = pass.pop_saved(), activated = pass.pop_saved();
       d = pass.gradient(activated.dtype, activated.shape);
       ops::max_pool_backward(pass.context(), pooling(activated.shape, activated.dtype), dy, winners,
                              d);
@@ -93,7 +93,8 @@ class ResidualBlock final : public Block {
       const std::string number = std::to_string(convolutions_.size() + 1);
       convolutions_.emplace_back(name_ + ".conv" + number, from, to, kernel, step);
       norms_.emplace_back(name_ + ".bn" + number, options.norm, to,
-                          last ? Then::add_relu : Then::relu, last && options.zero_init_residual);
+                          last ? FusedActivation::add_relu : FusedActivation::relu,
+                          last && options.zero_init_residual);
     };
     if (bottleneck) {
       add(in, width, 1, 1, false);
@@ -104,8 +105,9 @@ class ResidualBlock final : public Block {
       add(width, width, 3, 1, true);
     }
     if (stride != 1 || in != out) {
-      shortcut_.emplace(Shortcut{{name_ + ".downsample.0", in, out, 1, stride},
-                                 {name_ + ".downsample.1", options.norm, out, Then::nothing}});
+      shortcut_.emplace(
+          Shortcut{{name_ + ".downsample.0", in, out, 1, stride},
+                   {name_ + ".downsample.1", options.norm, out, FusedActivation::none}});
     }
   }
   std::string name() const override { return name_; }
@@ -127,7 +129,7 @@ class ResidualBlock final : public Block {
     return shape;
   }
 
-  Tensor forward(Pass& pass, const Tensor& x) override {
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     const Tensor residual =
         shortcut_ ? shortcut_->norm.forward(pass, shortcut_->convolution, x) : x;
     Tensor y = x;
@@ -138,7 +140,7 @@ class ResidualBlock final : public Block {
     return y;
   }
 
-  Tensor backward(Pass& pass, const Tensor& dy) override {
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
     Tensor dx, dresidual;
     for (std::size_t i = convolutions_.size(); i-- > 0;) {
       const ImageNorm::Gradients through = norms_[i].backward(pass, dx.defined() ? dx : dy);
@@ -167,16 +169,16 @@ class ResnetHead final : public ClassifierHead {
   void declare(parallel::ParameterList& list) override { linear_.declare(list); }
 
  private:
-  Tensor forward(Pass& pass, const Tensor& x) override {
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
     const Tensor pooled = pass.activation(x.dtype, {x.shape[0], in_});
     ops::average_pool_forward(pass.context(), x.shape[0], pixels(x), in_, x, pooled);
-    pass.save(x);
+    pass.push_saved(x);
     return linear_.forward(pass, pooled);
   }
 
-  Tensor backward(Pass& pass, const Tensor& dy) override {
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
     const Tensor dpooled = linear_.backward(pass, dy);
-    const Tensor x = pass.restore();
+    const Tensor x = pass.pop_saved();
     const Tensor dx = pass.gradient(x.dtype, x.shape);
     ops::average_pool_backward(pass.context(), x.shape[0], pixels(x), in_, dpooled, dx);
     return dx;
@@ -192,7 +194,7 @@ struct Stages {
   bool bottleneck = false;
 };
 
-Stages stages_of(int depth) {
+Stages stages_of_depth(int depth) {
   static const std::map<int, Stages> imagenet = {{18, {{2, 2, 2, 2}, false}},
                                                  {34, {{3, 4, 6, 3}, false}},
                                                  {50, {{3, 4, 6, 3}, true}},
@@ -208,8 +210,8 @@ Stages stages_of(int depth) {
 
 }  // namespace
 
-Chain make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes) {
-  const Stages stages = stages_of(options.depth);
+ModelParts make_resnet(const ModelOptions& options, const Shape& input, std::int64_t classes) {
+  const Stages stages = stages_of_depth(options.depth);
   std::vector<std::unique_ptr<Block>> blocks;
   blocks.push_back(std::make_unique<StemBlock>(options, input[3], options.width));
   std::int64_t channels = options.width;

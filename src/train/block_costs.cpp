@@ -11,12 +11,12 @@ std::vector<double> block_costs(const ReplicaOptions& options) {
   const Shape input = options.input_shape();
   const model::Model model(options.model, input, options.classes);
   parallel::ParameterList list;
-  model.declare(list, 0, model.blocks() + 1);
+  model.declare(list, 0, model.block_count() + 1);
   const parallel::FlatLayout layout(list, 0, options.compute);
   parallel::ParameterStore store(list, layout, {}, parameters, gradients);
   const parallel::TensorGroup alone;
-  model::Flow flow(flow0, flow1);
-  model::Pass pass({context, store, alone, flow}, kept);
+  model::PingPongArena flow(flow0, flow1);
+  model::MicroBatchPass pass({context, store, alone, flow}, kept);
   pass.begin_forward(false, nullptr);
   Tensor x = pass.activation(options.tokens() ? DType::int32 : options.compute, input);
   std::vector<double> costs;
@@ -26,7 +26,7 @@ std::vector<double> block_costs(const ReplicaOptions& options) {
     before = context.counters().flops;
     return cost;
   };
-  for (int block = 0; block < model.blocks(); ++block) {
+  for (int block = 0; block < model.block_count(); ++block) {
     pass.enter_block();
     x = model.block(block).forward(pass, x);
     costs.push_back(count());

@@ -16,7 +16,7 @@ void delay(double seconds) {
 }  // namespace
 
 Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
-  model::Pass& pass = slot.pass;
+  model::MicroBatchPass& pass = slot.pass;
   for (int block = begin_; block < end_; ++block) {
     pass.store().acquire(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
     pass.enter_block();
@@ -30,21 +30,22 @@ Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
 }
 
 /// What the block makes on its way goes to scratch memory; its input and its output stay.
-Tensor Replica::Chunk::forward_keeping_input(model::Pass& pass, int block, const Tensor& x) const {
-  pass.save(x);
-  const std::size_t mark = pass.saved();
+Tensor Replica::Chunk::forward_keeping_input(model::MicroBatchPass& pass, int block,
+                                             const Tensor& x) const {
+  pass.push_saved(x);
+  const std::size_t mark = pass.saved_count();
   scratch_.rewind(0);
-  Arena& before = pass.redirect(scratch_);
+  Arena& before = pass.redirect_activations(scratch_);
   const Tensor made = model_.block(block).forward(pass, x);
-  pass.redirect(before);
-  pass.forget(mark);
+  pass.redirect_activations(before);
+  pass.drop_saved(mark);
   const Tensor y = pass.activation(made.dtype, made.shape);
   ops::copy(pass.context(), made, y);
   return y;
 }
 
 Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer& reducer) const {
-  model::Pass& pass = slot.pass;
+  model::MicroBatchPass& pass = slot.pass;
   for (int block = end_; block-- > begin_;) {
     const int input = block - begin_, made = input + 1;  // parts of what the slot keeps
     slot.kept.need(pass.context(), made);
@@ -54,11 +55,11 @@ Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer
     pass.enter_block();
     const ProfileRange range("trireme/train/block_backward");
     if (runs_again(block)) {
-      const Tensor x = pass.restore();
+      const Tensor x = pass.pop_saved();
       scratch_.rewind(0);
-      Arena& before = pass.redirect(scratch_);
+      Arena& before = pass.redirect_activations(scratch_);
       model_.block(block).forward(pass, x);
-      pass.redirect(before);
+      pass.redirect_activations(before);
     }
     delay(2 * delay_);
     dy = model_.block(block).backward(pass, dy);

@@ -15,15 +15,15 @@ class Replica::Chunk {
  public:
   /// One micro-batch on its way.
   struct Slot {
-    Slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes,
+    Slot(const model::StageResources& surroundings, Device device, std::int64_t bytes,
          ActivationWindows* windows, int parts)
         : activations(device, "activations", bytes),
           pass(surroundings, activations),
           kept(windows, activations, parts) {}
     /// Forward goes on with this part of what is kept.
-    void begin_part(int part) { pass.redirect(kept.begin(pass.context(), part)); }
+    void begin_part(int part) { pass.redirect_activations(kept.begin(pass.context(), part)); }
     Arena activations;
-    model::Pass pass;
+    model::MicroBatchPass pass;
     KeptParts kept;
     Tensor output;                   ///< of forward, at the end of the model: what the head takes
     comm::Engine::Request sent = 0;  ///< the output's way to the next chunk
@@ -39,7 +39,7 @@ class Replica::Chunk {
         end_(end),
         recompute_(options.recompute),
         delay_(options.block_delay_seconds) {}
-  void add_slot(const model::PassSurroundings& surroundings, Device device, std::int64_t bytes,
+  void add_slot(const model::StageResources& surroundings, Device device, std::int64_t bytes,
                 ActivationWindows* windows) {
     slots_.push_back(std::make_unique<Slot>(surroundings, device, bytes, windows, parts()));
   }
@@ -48,7 +48,7 @@ class Replica::Chunk {
   int begin() const { return begin_; }
   int end() const { return end_; }
   bool first() const { return begin_ == 0; }
-  bool last() const { return end_ == model_.blocks(); }
+  bool last() const { return end_ == model_.block_count(); }
   Slot& slot(int micro_batch) {
     return *slots_[static_cast<std::size_t>(micro_batch) % slots_.size()];
   }
@@ -64,7 +64,7 @@ class Replica::Chunk {
 
  private:
   bool runs_again(int block) const { return recompute_ > 0 && block % recompute_ == 0; }
-  Tensor forward_keeping_input(model::Pass& pass, int block, const Tensor& x) const;
+  Tensor forward_keeping_input(model::MicroBatchPass& pass, int block, const Tensor& x) const;
   const model::Model& model_;
   Arena& scratch_;
   int number_, begin_, end_, recompute_;

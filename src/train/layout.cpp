@@ -56,9 +56,9 @@ void validate_batch(const BatchOptions& batch, int data_ranks) {
 int block_count(model::ModelOptions options, const data::DatasetInfo& train) {
   if (options.kind != model::ModelKind::gpt)
     return model::Model(options, {1, train.height, train.width, train.channels}, train.class_count)
-        .blocks();
+        .block_count();
   if (options.gpt.vocabulary == 0) options.gpt.vocabulary = train.vocabulary;
-  return model::Model(options, {1, options.gpt.context}, options.gpt.vocabulary).blocks();
+  return model::Model(options, {1, options.gpt.context}, options.gpt.vocabulary).block_count();
 }
 
 void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& train,
@@ -194,7 +194,7 @@ void validate_images(const model::ModelOptions& model, const data::AugmentOption
            channels, key, folder, info.channels, info.channels);
 }
 
-void validate_tokens(const model::GptOptions& gpt, const data::DatasetInfo& info,
+void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetInfo& info,
                      const std::string& key, const std::string& folder) {
   // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an
   // embedding of terabytes.

@@ -58,7 +58,7 @@ ops::ImagePreparation preparation_of(const data::AugmentOptions& augment) {
 std::vector<int> chunk_bounds(const ReplicaOptions& options, const model::Model& model,
                               const parallel::MeshShape& shape) {
   const int chunks = shape.pipeline * options.pipeline_chunks;
-  if (chunks == 1) return {0, model.blocks()};
+  if (chunks == 1) return {0, model.block_count()};
   return parallel::balance_chunks(block_costs(options), chunks);
 }
 
@@ -99,7 +99,7 @@ parallel::ParameterList declared(const model::Model& model, const std::vector<in
   for (int c = 0; c < options.pipeline_chunks; ++c) {
     const auto number = static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.coordinates.stage);
     const int end = bounds[number + 1];
-    model.declare(list, bounds[number], end == model.blocks() ? end + 1 : end);
+    model.declare(list, bounds[number], end == model.block_count() ? end + 1 : end);
   }
   return list;
 }
@@ -213,7 +213,7 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
         slots_);
   }
 
-  const model::PassSurroundings surroundings{context_, *store_, tensor_, flow_, options.seed};
+  const model::StageResources surroundings{context_, *store_, tensor_, flow_, options.seed};
   if (options.offload.activations)
     windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device),
                                                    plan.host_activations, host_pages(device));
@@ -229,8 +229,8 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                                planned < plan.activations.size() ? plan.activations[planned] : 0,
                                windows_.get());
     }
-    if (begin > 0) most = std::max(most, model_.boundary(begin).elements());
-    if (end < model_.blocks()) most = std::max(most, model_.boundary(end).elements());
+    if (begin > 0) most = std::max(most, model_.block_input_shape(begin).elements());
+    if (end < model_.block_count()) most = std::max(most, model_.block_input_shape(end).elements());
   }
   if (most > 0) {
     for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]})
@@ -317,7 +317,7 @@ MemoryPlan Replica::peaks() const {
 
 /// What enters the first block, of the micro-batch taken last: images in compute precision, or
 /// token numbers, in memory of the pass.
-Tensor Replica::input(model::Pass& pass) {
+Tensor Replica::input(model::MicroBatchPass& pass) {
   const Arrivals::Inputs& from = arrivals_->inputs();
   const Tensor x =
       pass.activation(options_.tokens() ? DType::int32 : options_.compute, from.values.shape);
@@ -413,9 +413,10 @@ void Replica::forward(const parallel::PipelineAction& action, const data::MicroB
   slot.pass.begin_forward(true, arrivals_->kept(action.micro_batch).keys());
   slot.begin_part(0);
   const Tensor x =
-      here.first() ? input(slot.pass)
-                   : receive(slot.pass.activation(options_.compute, model_.boundary(here.begin())),
-                             here.number(), true);
+      here.first()
+          ? input(slot.pass)
+          : receive(slot.pass.activation(options_.compute, model_.block_input_shape(here.begin())),
+                    here.number(), true);
   slot.output = here.forward(slot, x);
   if (!here.last()) slot.sent = send(slot.kept.lasting(context_, slot.output), here.number(), true);
 }
@@ -423,7 +424,7 @@ void Replica::forward(const parallel::PipelineAction& action, const data::MicroB
 void Replica::backward(const parallel::PipelineAction& action) {
   Chunk& here = chunk(action);
   Chunk::Slot& slot = here.slot(action.micro_batch);
-  model::Pass& pass = slot.pass;
+  model::MicroBatchPass& pass = slot.pass;
   const int end = here.last() ? here.end() + 1 : here.end();
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
   Tensor dy;
@@ -432,7 +433,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
     // goes its own way: gradients of micro-batches and replicas only add. The loss scale is divided
     // out where the step is judged.
     const std::int64_t samples = options_.global * summed_.size() / mesh_.shape.data;
-    const model::LossScale scale{
+    const model::LossSettings scale{
         static_cast<float>(options_.loss.label_smoothing),
         gradient_factor_ *
             static_cast<float>(reducer_->scale() /
@@ -446,7 +447,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
     reducer_->block_done(context_, here.end());
   } else {
     dy = incoming_;
-    dy.shape = model_.boundary(here.end());
+    dy.shape = model_.block_input_shape(here.end());
     receive(dy, here.number(), false);
   }
   const Tensor dx = here.backward(slot, dy, *reducer_);
@@ -457,13 +458,14 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
   TRIREME_EXPECT(number < evaluated_at_once);
   arrivals_->take(compute_, batch, number);
   for (const std::unique_ptr<Chunk>& here : chunks_) {
-    model::Pass& pass = here->slot(0).pass;
+    model::MicroBatchPass& pass = here->slot(0).pass;
     engine_.wait(here->slot(0).sent);  // of a training step
     pass.begin_forward(false, nullptr);
     const Tensor x =
-        here->first() ? input(pass)
-                      : receive(pass.activation(options_.compute, model_.boundary(here->begin())),
-                                here->number(), true);
+        here->first()
+            ? input(pass)
+            : receive(pass.activation(options_.compute, model_.block_input_shape(here->begin())),
+                      here->number(), true);
     const Tensor y = here->forward(here->slot(0), x);
     if (!here->last()) {
       send_copy(y, here->number(), true);
@@ -471,7 +473,7 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
     }
     store_->acquire(context_, here->end(), -1);
     pass.enter_block();
-    const model::LossScale scale{static_cast<float>(options_.loss.label_smoothing), 0};
+    const model::LossSettings scale{static_cast<float>(options_.loss.label_smoothing), 0};
     model_.head().loss(pass, y, arrivals_->kept(number).labels, scale, sums_of(number));
   }
 }
@@ -479,7 +481,7 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
 Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   TRIREME_EXPECT(mesh_.shape.pipeline == 1 && chunks_.size() == 1);
   Chunk& all = *chunks_[0];
-  model::Pass& pass = all.slot(0).pass;
+  model::MicroBatchPass& pass = all.slot(0).pass;
   pass.begin_forward(false, nullptr);
   const Tensor x = pass.activation(DType::int32, tokens.shape);
   ops::copy(context_, tokens, x);

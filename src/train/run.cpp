@@ -79,7 +79,7 @@ bool ended_as_done(const std::string& folder) {
 /// Says of which extents products are not made in float8.
 void warn_of_bfloat16(const deck::Deck& deck, Log& log) {
   if (deck.precision.compute != ComputePrecision::float8) return;
-  const model::GptOptions& gpt = deck.model.gpt;
+  const model::TransformerOptions& gpt = deck.model.gpt;
   const std::int64_t rows = deck.batch.micro * gpt.context,
                      qkv = (gpt.heads + 2 * gpt.kv_heads) * gpt.head_width();
   for (const auto& [what, extent] : {std::pair("batch.micro x model.context, the rows", rows),
@@ -102,8 +102,8 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
                                              run.replica->options().classes)
                                : fmt::format("{}x{}x{} in {} classes", set.height, set.width,
                                              set.channels, set.class_count);
-  log.info("run {}: {} weights in {} blocks, {} samples of {}", run.deck.run.name, model.weights(),
-           model.blocks() + 1, set.samples, form);
+  log.info("run {}: {} weights in {} blocks, {} samples of {}", run.deck.run.name,
+           model.weight_count(), model.block_count() + 1, set.samples, form);
   log.info("layout: {}", describe_layout(run.deck.parallel, run.layout));
   if (run.layout.pipeline > 1)
     log.info("stages: {}", describe_pipeline(run.deck.parallel, run.layout));

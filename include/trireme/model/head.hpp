@@ -7,9 +7,9 @@
 namespace trireme::model {
 
 /// How a micro-batch's loss enters the step's.
-struct LossScale {
+struct LossSettings {
   float label_smoothing = 0;
-  float gradient = 0;  ///< 1 / N, N the samples (tokens) of the whole step
+  float gradient_scale = 0;  ///< 1 / N, N the samples (tokens) of the whole step
 };
 
 /// The last part of a model: makes a loss of the last block's output. Its forward, the loss and its
@@ -24,11 +24,11 @@ class Head {
   /// of the tensor group). In training writes the head's gradients and returns dx of x's shape
   /// (memory of Pass::gradient; undefined where no block stands before the head); in evaluation
   /// returns an undefined tensor.
-  virtual Tensor loss(Pass& pass, const Tensor& x, const Tensor& labels, const LossScale& scale,
-                      const Tensor& sums) = 0;
+  virtual Tensor loss(MicroBatchPass& pass, const Tensor& x, const Tensor& labels,
+                      const LossSettings& scale, const Tensor& sums) = 0;
   /// Evaluation: logits float32 [rows, classes] of row `row` of x alone ([1, classes]), all classes
   /// on every rank of the tensor group.
-  virtual Tensor logits(Pass& pass, const Tensor& x, std::int64_t row) = 0;
+  virtual Tensor logits(MicroBatchPass& pass, const Tensor& x, std::int64_t row) = 0;
 };
 
 }  // namespace trireme::model

@@ -9,21 +9,21 @@ namespace trireme::model {
 enum class ModelKind : std::uint8_t { resnet, mlp, gpt };
 enum class ResnetStem : std::uint8_t { imagenet, small };
 enum class ResnetNorm : std::uint8_t { batch, group };
-enum class GptMlp : std::uint8_t { gelu, swiglu };
-enum class GptNorm : std::uint8_t { layer, rms };
-enum class GptPositions : std::uint8_t { learned, rope };
+enum class MlpKind : std::uint8_t { gelu, swiglu };
+enum class NormKind : std::uint8_t { layer, rms };
+enum class PositionKind : std::uint8_t { learned, rope };
 
 /// A decoder-only transformer. GPT-2's form (learned positions, layer norm, GELU, biases) or
 /// Llama's (rope, rms, swiglu); any mixture.
-struct GptOptions {
+struct TransformerOptions {
   std::int64_t layers = 12, heads = 12, width = 768, context = 1024;
   std::int64_t kv_heads = 0;  ///< 0 in a deck that does not say: = heads (filled in by the deck)
   std::int64_t mlp_width =
       0;  ///< filled in by the deck: 4 width; swiglu: 8/3 width rounded up to 64
   std::int64_t vocabulary = 0;
-  GptMlp mlp = GptMlp::gelu;
-  GptNorm norm = GptNorm::layer;
-  GptPositions positions = GptPositions::learned;
+  MlpKind mlp = MlpKind::gelu;
+  NormKind norm = NormKind::layer;
+  PositionKind positions = PositionKind::learned;
   bool bias = true;  ///< default: true with learned positions, false with rope
   bool tie_embeddings = true;
   double dropout = 0;
@@ -41,7 +41,7 @@ struct ModelOptions {
   bool zero_init_residual = false;
   // mlp: extents of the hidden layers
   std::vector<std::int64_t> widths;
-  GptOptions gpt;
+  TransformerOptions gpt;
 };
 
 /// Table [loss].

@@ -178,7 +178,7 @@ class Replica {
   Chunk& chunk(const parallel::PipelineAction& action) {
     return *chunks_[static_cast<std::size_t>(action.chunk)];
   }
-  Tensor input(model::Pass& pass);
+  Tensor input(model::MicroBatchPass& pass);
   Tensor receive(const Tensor& into, int chunk, bool forward);
   comm::Engine::Request send(const Tensor& tensor, int chunk, bool forward);
   comm::Engine::Request send_copy(const Tensor& tensor, int chunk, bool forward);
@@ -206,7 +206,7 @@ class Replica {
   std::unique_ptr<parallel::GradientReducer> reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::PeriodicAverage> average_;
-  model::Flow flow_;
+  model::PingPongArena flow_;
   std::unique_ptr<ActivationWindows> windows_;  ///< parallel.offload: "activations"
   std::vector<std::unique_ptr<Chunk>> chunks_;
   std::unique_ptr<Arrivals> arrivals_;

@@ -55,7 +55,7 @@ TEST(DeckRead, DefaultsAreTheContracts) {
   EXPECT_FALSE(deck.monitor.trace.has_value());
 }
 
-model::GptOptions gpt_of(const std::string& keys) {
+model::TransformerOptions gpt_of(const std::string& keys) {
   return parse("[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n" + keys +
                    "[data]\ntrain = \"somewhere\"\n",
                "deck.toml")
@@ -64,7 +64,7 @@ model::GptOptions gpt_of(const std::string& keys) {
 
 // CONTRACT section 3: kv_heads = heads, mlp_width = 4 width, bias in GPT-2's form.
 TEST(DeckRead, AGptIsGpt2sWhereTheDeckSaysNothing) {
-  const model::GptOptions gpt = gpt_of("");
+  const model::TransformerOptions gpt = gpt_of("");
   EXPECT_EQ(gpt.layers, 12);
   EXPECT_EQ(gpt.heads, 12);
   EXPECT_EQ(gpt.kv_heads, 12);
@@ -72,9 +72,9 @@ TEST(DeckRead, AGptIsGpt2sWhereTheDeckSaysNothing) {
   EXPECT_EQ(gpt.mlp_width, 3072);
   EXPECT_EQ(gpt.context, 1024);
   EXPECT_EQ(gpt.vocabulary, 0);  // the data's
-  EXPECT_EQ(gpt.mlp, model::GptMlp::gelu);
-  EXPECT_EQ(gpt.norm, model::GptNorm::layer);
-  EXPECT_EQ(gpt.positions, model::GptPositions::learned);
+  EXPECT_EQ(gpt.mlp, model::MlpKind::gelu);
+  EXPECT_EQ(gpt.norm, model::NormKind::layer);
+  EXPECT_EQ(gpt.positions, model::PositionKind::learned);
   EXPECT_TRUE(gpt.bias);
   EXPECT_TRUE(gpt.tie_embeddings);
   EXPECT_EQ(gpt.dropout, 0);
@@ -96,7 +96,7 @@ TEST(DeckRead, AGptsDefaultsFollowItsOtherKeys) {
 }
 
 TEST(DeckRead, EveryKeyOfAGpt) {
-  const model::GptOptions gpt = gpt_of(R"(layers = 3
+  const model::TransformerOptions gpt = gpt_of(R"(layers = 3
 heads = 6
 kv_heads = 3
 width = 48
@@ -117,9 +117,9 @@ dropout = 0.1
   EXPECT_EQ(gpt.mlp_width, 100);
   EXPECT_EQ(gpt.context, 32);
   EXPECT_EQ(gpt.vocabulary, 1000);
-  EXPECT_EQ(gpt.mlp, model::GptMlp::swiglu);
-  EXPECT_EQ(gpt.norm, model::GptNorm::rms);
-  EXPECT_EQ(gpt.positions, model::GptPositions::rope);
+  EXPECT_EQ(gpt.mlp, model::MlpKind::swiglu);
+  EXPECT_EQ(gpt.norm, model::NormKind::rms);
+  EXPECT_EQ(gpt.positions, model::PositionKind::rope);
   EXPECT_TRUE(gpt.bias);
   EXPECT_FALSE(gpt.tie_embeddings);
   EXPECT_EQ(gpt.dropout, 0.1);

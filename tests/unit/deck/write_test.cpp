@@ -9,8 +9,8 @@
 namespace trireme::deck {
 namespace {
 
-model::GptOptions draw_gpt(const std::function<int(int)>& up_to) {
-  model::GptOptions gpt;
+model::TransformerOptions draw_gpt(const std::function<int(int)>& up_to) {
+  model::TransformerOptions gpt;
   gpt.layers = 1 + up_to(10);
   gpt.kv_heads = 4 * (1 + up_to(2));
   gpt.heads = gpt.kv_heads * (1 + up_to(2));
@@ -18,9 +18,9 @@ model::GptOptions draw_gpt(const std::function<int(int)>& up_to) {
   gpt.mlp_width = 4 * (1 + up_to(1000));
   gpt.context = 4 * (1 + up_to(1000));
   if (up_to(1)) gpt.vocabulary = 2 + up_to(60000);
-  gpt.mlp = static_cast<model::GptMlp>(up_to(1));
-  gpt.norm = static_cast<model::GptNorm>(up_to(1));
-  gpt.positions = static_cast<model::GptPositions>(up_to(1));
+  gpt.mlp = static_cast<model::MlpKind>(up_to(1));
+  gpt.norm = static_cast<model::NormKind>(up_to(1));
+  gpt.positions = static_cast<model::PositionKind>(up_to(1));
   gpt.bias = up_to(1);
   gpt.tie_embeddings = up_to(1);
   gpt.dropout = 0.01 * up_to(50);

@@ -44,7 +44,7 @@ class ModelDriver {
   Tensor forward(bool training) {
     pass.begin_forward(training, sample_keys_.data());
     Tensor x = input_;
-    for (int i = 0; i < model.blocks(); ++i) {
+    for (int i = 0; i < model.block_count(); ++i) {
       pass.enter_block();
       x = model.block(i).forward(pass, x);
     }
@@ -58,7 +58,7 @@ class ModelDriver {
     pass.enter_block();
     Tensor dy = model.head().loss(
         pass, x, labels_, {options_.label_smoothing, static_cast<float>(1.0 / valid_)}, sums_);
-    for (int i = model.blocks(); i-- > 0;) {
+    for (int i = model.block_count(); i-- > 0;) {
       pass.enter_block();
       dy = model.block(i).backward(pass, dy);
     }
@@ -114,7 +114,7 @@ class ModelDriver {
 
   static parallel::ParameterList declared(const model::Model& model) {
     parallel::ParameterList list;
-    model.declare(list, 0, model.blocks() + 1);
+    model.declare(list, 0, model.block_count() + 1);
     return list;
   }
 
@@ -148,7 +148,7 @@ class ModelDriver {
 
   DriverOptions options_;
   Arena parameters_, gradients_, kept_, flow_arenas_[2], workspace_, library_, data_;
-  model::Flow flow_;
+  model::PingPongArena flow_;
   parallel::TensorGroup tensor_;
   Tensor input_, labels_, sums_;
   std::vector<std::uint64_t> sample_keys_;
@@ -160,7 +160,7 @@ class ModelDriver {
   parallel::ParameterList list;
   parallel::FlatLayout layout;
   parallel::ParameterStore store;
-  model::Pass pass;
+  model::MicroBatchPass pass;
 };
 
 inline DriverOptions small_resnet(int depth = 8, std::int64_t width = 8) {
@@ -186,9 +186,9 @@ inline DriverOptions small_gpt(bool llama = false, double dropout = 0) {
                        .dropout = dropout};
   if (!llama) return options;
   options.model.gpt.kv_heads = 2;
-  options.model.gpt.mlp = model::GptMlp::swiglu;
-  options.model.gpt.norm = model::GptNorm::rms;
-  options.model.gpt.positions = model::GptPositions::rope;
+  options.model.gpt.mlp = model::MlpKind::swiglu;
+  options.model.gpt.norm = model::NormKind::rms;
+  options.model.gpt.positions = model::PositionKind::rope;
   options.model.gpt.bias = false;
   options.model.gpt.tie_embeddings = false;
   return options;

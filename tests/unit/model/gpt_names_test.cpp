@@ -34,15 +34,16 @@ ModelOptions small_llama() {
                  .kv_heads = 4,
                  .mlp_width = 176,
                  .vocabulary = 1000,
-                 .mlp = GptMlp::swiglu,
-                 .norm = GptNorm::rms,
-                 .positions = GptPositions::rope,
+                 .mlp = MlpKind::swiglu,
+                 .norm = NormKind::rms,
+                 .positions = PositionKind::rope,
                  .bias = false,
                  .tie_embeddings = false};
   return options;
 }
 
-Model make(const ModelOptions& options, const Placement& placement = {}, std::int64_t batch = 2) {
+Model make(const ModelOptions& options, const TensorPlacement& placement = {},
+           std::int64_t batch = 2) {
   return Model(options, {batch, options.gpt.context}, options.gpt.vocabulary, placement);
 }
 
@@ -61,8 +62,8 @@ const parallel::ParameterList::Entry& entry(const Model& model, const std::strin
 // The number of trained elements of the published model: 124M.
 TEST(Gpt, HasGpt2sNumberOfWeights) {
   const Model model = make(gpt2_small());
-  EXPECT_EQ(model.weights(), 124439808);
-  EXPECT_EQ(model.blocks(), 13);
+  EXPECT_EQ(model.weight_count(), 124439808);
+  EXPECT_EQ(model.block_count(), 13);
 }
 
 // TinyLlama 1.1B (Zhang et al. 2024): 22 layers of width 2048, 32 heads, 4 key/value heads, mlp
@@ -76,7 +77,7 @@ TEST(Gpt, HasTinyLlamasNumberOfWeights) {
   options.gpt.mlp_width = 5632;
   options.gpt.vocabulary = 32000;
   const Model model = make(options);
-  EXPECT_EQ(model.weights(), 1100048384);
+  EXPECT_EQ(model.weight_count(), 1100048384);
 }
 
 TEST(Gpt, UsesGpt2sNamesAndShapes) {
@@ -119,7 +120,7 @@ TEST(Gpt, UsesLlamasNamesAndShapes) {
 
 TEST(Gpt, NamesFormsThatNeitherLibraryHas) {
   ModelOptions gpt2 = gpt2_small(), llama = small_llama();
-  gpt2.gpt.mlp = GptMlp::swiglu;
+  gpt2.gpt.mlp = MlpKind::swiglu;
   gpt2.gpt.tie_embeddings = false;
   gpt2.gpt.kv_heads = 4;
   gpt2.gpt.bias = false;
@@ -129,8 +130,8 @@ TEST(Gpt, NamesFormsThatNeitherLibraryHas) {
   EXPECT_EQ(one.at("lm_head.weight"), (Shape{50257, 768}));
   EXPECT_EQ(one.at("h.0.ln_1.bias"), (Shape{768}));
   EXPECT_FALSE(one.contains("h.0.mlp.c_fc.bias"));
-  llama.gpt.mlp = GptMlp::gelu;
-  llama.gpt.norm = GptNorm::layer;
+  llama.gpt.mlp = MlpKind::gelu;
+  llama.gpt.norm = NormKind::layer;
   llama.gpt.bias = true;
   const auto two = shapes(make(llama));
   EXPECT_FALSE(two.contains("model.layers.0.mlp.gate_proj.weight"));
@@ -141,7 +142,7 @@ TEST(Gpt, NamesFormsThatNeitherLibraryHas) {
 
 TEST(Gpt, StartsAsGpt2DoesAndDecaysMatrices) {
   for (const Model& model : {make(gpt2_small()), make(small_llama())}) {
-    const double layers = model.blocks() - 1;
+    const double layers = model.block_count() - 1;
     for (const auto& [spec, block, part] : model.parameters().entries()) {
       const bool matrix = spec.shape.rank() > 1;
       EXPECT_EQ(spec.decay, matrix) << spec.name;
@@ -192,9 +193,10 @@ TEST(Gpt, SplitsItsTensorsOverTheTensorGroup) {
 
 TEST(Gpt, BoundariesAreRowsHeld) {
   const ModelOptions options = small_llama();
-  EXPECT_EQ(make(options).boundary(0), (Shape{2, 32}));
-  EXPECT_EQ(make(options, {.tensor_size = 4}).boundary(1), (Shape{64, 64}));
-  EXPECT_EQ(make(options, {.tensor_size = 4, .sequence = true}).boundary(3), (Shape{16, 64}));
+  EXPECT_EQ(make(options).block_input_shape(0), (Shape{2, 32}));
+  EXPECT_EQ(make(options, {.tensor_size = 4}).block_input_shape(1), (Shape{64, 64}));
+  EXPECT_EQ(make(options, {.tensor_size = 4, .sequence_parallel = true}).block_input_shape(3),
+            (Shape{16, 64}));
 }
 
 TEST(Gpt, AStageDeclaresItsChunksAlone) {
@@ -211,7 +213,7 @@ TEST(Gpt, AStageDeclaresItsChunksAlone) {
   EXPECT_EQ(last.entries().back().block, 13);
 }
 
-std::string refusal(const ModelOptions& options, const Placement& placement = {},
+std::string refusal(const ModelOptions& options, const TensorPlacement& placement = {},
                     std::int64_t batch = 2) {
   try {
     make(options, placement, batch);
@@ -247,7 +249,7 @@ TEST(Gpt, RefusesExtentsThatDoNotFitAndNamesTheNearest) {
          "use tensor = 2, or mlp_width = 176 or 180");
   options = small_llama();
   options.gpt.context = 31;
-  expect(refusal(options, {.tensor_size = 4, .sequence = true}), "batch.micro = 2",
+  expect(refusal(options, {.tensor_size = 4, .sequence_parallel = true}), "batch.micro = 2",
          "multiple of 4");
   EXPECT_EQ(refusal(options, {.tensor_size = 4}), "");
 }

@@ -22,17 +22,17 @@ std::vector<float> flat_gradient(const ModelDriver& driver) {
 }
 
 /// How far the weights go, and how exact that makes the slope.
-struct Reach {
-  double move = 0.002;  ///< norm of the weights' change
-  double loss = 0.003;  ///< the loss changes by no more: a deep network's gradient is steep
-  double flattest =
+struct DifferenceStep {
+  double weight_change = 0.002;  ///< norm of the weights' change
+  double loss_change = 0.003;  ///< the loss changes by no more: a deep network's gradient is steep
+  double min_gradient_norm =
       0.005;  ///< norm of a gradient that stands out of float32's rounding of the loss
   double tolerance = 0.05;
 };
 
 /// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference must
 /// say the same. Returns how many tensors have a gradient that can be judged so.
-int check_gradients(ModelDriver& driver, const Reach& reach) {
+int check_gradients(ModelDriver& driver, const DifferenceStep& reach) {
   driver.store.weights_changed();
   driver.gradients();
   const std::vector<float> gradient = flat_gradient(driver);
@@ -48,7 +48,7 @@ int check_gradients(ModelDriver& driver, const Reach& reach) {
     for (std::int64_t e = 0; e < slot.elements; ++e)
       square += std::pow(gradient[static_cast<std::size_t>(slot.offset + e)], 2);
     EXPECT_TRUE(std::isfinite(square)) << entries[i].spec.name;
-    if (!(square > reach.flattest * reach.flattest)) continue;
+    if (!(square > reach.min_gradient_norm * reach.min_gradient_norm)) continue;
     const auto loss_at = [&](double scale) {
       for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
         weights[e] = static_cast<float>(start[static_cast<std::size_t>(e)] +
@@ -57,7 +57,8 @@ int check_gradients(ModelDriver& driver, const Reach& reach) {
       driver.store.weights_changed();
       return driver.gradients();
     };
-    const double step = std::min(reach.move / std::sqrt(square), reach.loss / square);
+    const double step =
+        std::min(reach.weight_change / std::sqrt(square), reach.loss_change / square);
     double ratio = 0;
     for (const double part :
          {1.0, 0.25, 0.0625}) {  // which kinks lie on the way is chance: a right gradient fits
@@ -78,7 +79,7 @@ int check_gradients(ModelDriver& driver, const Reach& reach) {
 /// 0.005 the loss still moves by 1e-5, a hundred times float32's rounding of the mean loss of ten
 /// samples. Most biases of a deep network are too flat.
 void check_convolutions(const DriverOptions& options, float branch_scale = 1,
-                        const Reach& reach = {}) {
+                        const DifferenceStep& reach = {}) {
   ModelDriver driver(options);
   for (std::size_t i = 0; i < driver.list.entries().size(); ++i) {
     const Tensor scale = driver.store.master({static_cast<std::int32_t>(i)});
@@ -98,7 +99,7 @@ TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
   // At full strength 16 residual branches in a row make the loss too rough for differences in
   // float32; 50 layers round ten times as much as 8, and the pooling's winners change as soon as
   // ReLUs do: the slope's error falls with the move, 8 % at 0.002, 2 % at 0.0005.
-  check_convolutions(options, 0.1f, {.move = 0.0005, .flattest = 0.05});
+  check_convolutions(options, 0.1f, {.weight_change = 0.0005, .min_gradient_norm = 0.05});
 }
 
 TEST(Gradient, GroupNormAndSmoothingFollowFiniteDifferences) {
@@ -132,9 +133,11 @@ void check_transformer(const DriverOptions& options) {
                  : weight + 0.2f * static_cast<float>(normal_at(9, static_cast<std::uint64_t>(e)));
     }
   }
-  EXPECT_EQ(
-      check_gradients(driver, {.move = 0.01, .loss = 0.02, .flattest = 0.003, .tolerance = 0.01}),
-      static_cast<int>(driver.list.entries().size()));
+  EXPECT_EQ(check_gradients(driver, {.weight_change = 0.01,
+                                     .loss_change = 0.02,
+                                     .min_gradient_norm = 0.003,
+                                     .tolerance = 0.01}),
+            static_cast<int>(driver.list.entries().size()));
 }
 
 TEST(Gradient, Gpt2FollowsFiniteDifferences) { check_transformer(small_gpt()); }
@@ -148,15 +151,15 @@ TEST(Gradient, DropoutFollowsFiniteDifferences) {
 
 TEST(Gradient, MixedFormsAndSmoothingFollowFiniteDifferences) {
   DriverOptions gpt2 = small_gpt();
-  gpt2.model.gpt.mlp = GptMlp::swiglu;
-  gpt2.model.gpt.norm = GptNorm::rms;
+  gpt2.model.gpt.mlp = MlpKind::swiglu;
+  gpt2.model.gpt.norm = NormKind::rms;
   gpt2.model.gpt.kv_heads = 1;
   gpt2.model.gpt.tie_embeddings = false;
   gpt2.label_smoothing = 0.1f;
   check_transformer(gpt2);
   DriverOptions llama = small_gpt(true);
-  llama.model.gpt.mlp = GptMlp::gelu;
-  llama.model.gpt.norm = GptNorm::layer;
+  llama.model.gpt.mlp = MlpKind::gelu;
+  llama.model.gpt.norm = NormKind::layer;
   llama.model.gpt.bias = llama.model.gpt.tie_embeddings = true;
   check_transformer(llama);
 }

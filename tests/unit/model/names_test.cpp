@@ -29,7 +29,7 @@ TEST(Resnet, HasTorchvisionsNumberOfWeights) {
       {18, 11689512}, {34, 21797672}, {50, 25557032}, {101, 44549160}, {152, 60192808}};
   for (const auto& [depth, count] : published) {
     const Model model(resnet(depth, ResnetStem::imagenet), {1, 224, 224, 3}, 1000);
-    EXPECT_EQ(model.weights(), count) << "depth " << depth;
+    EXPECT_EQ(model.weight_count(), count) << "depth " << depth;
   }
 }
 
@@ -49,7 +49,7 @@ TEST(Resnet, UsesTorchvisionsNamesAndShapes) {
 TEST(Resnet, HasTheCifarFormAtItsDepths) {
   for (const int depth : {8, 14, 20, 32, 44, 56}) {
     const Model model(resnet(depth, ResnetStem::small, 16), {1, 32, 32, 3}, 10);
-    EXPECT_EQ(model.blocks(), 1 + (depth - 2) / 2) << "depth " << depth;
+    EXPECT_EQ(model.block_count(), 1 + (depth - 2) / 2) << "depth " << depth;
     const auto all = shapes(model);
     EXPECT_EQ(all.at("fc.weight"), (Shape{10, 64}));
     EXPECT_TRUE(all.contains("layer3.0.downsample.0.weight"));

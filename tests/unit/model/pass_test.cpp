@@ -49,21 +49,21 @@ TEST(Pass, EveryBlockTakesBackWhatItSaved) {
   for (const DriverOptions& options : all_kinds()) {
     ModelDriver driver(options);
     driver.forward(true);
-    EXPECT_GT(driver.pass.saved(), 0u);
+    EXPECT_GT(driver.pass.saved_count(), 0u);
     driver.gradients();
-    EXPECT_EQ(driver.pass.saved(), 0u);
+    EXPECT_EQ(driver.pass.saved_count(), 0u);
     driver.evaluate();
-    EXPECT_EQ(driver.pass.saved(), 0u);
+    EXPECT_EQ(driver.pass.saved_count(), 0u);
   }
 }
 
 TEST(Pass, BoundariesAreTheShapesThatBlocksTake) {
   for (const DriverOptions& options : all_kinds()) {
     ModelDriver driver(options);
-    EXPECT_EQ(driver.model.boundary(0), options.input);
+    EXPECT_EQ(driver.model.block_input_shape(0), options.input);
     const Tensor x = driver.forward(true);
-    EXPECT_EQ(driver.model.boundary(driver.model.blocks()).elements(), x.elements());
-    EXPECT_EQ(driver.model.boundary(driver.model.blocks()), x.shape);
+    EXPECT_EQ(driver.model.block_input_shape(driver.model.block_count()).elements(), x.elements());
+    EXPECT_EQ(driver.model.block_input_shape(driver.model.block_count()), x.shape);
   }
 }
 

@@ -45,9 +45,9 @@ TEST(ActivationOffload, LeavesEveryBitOfATransformer) {
   ASSERT_GT(options.model.gpt.dropout, 0);
   expect_the_same_training(options, "gpt2");
   options.model.gpt.kv_heads = 2;
-  options.model.gpt.mlp = model::GptMlp::swiglu;
-  options.model.gpt.norm = model::GptNorm::rms;
-  options.model.gpt.positions = model::GptPositions::rope;
+  options.model.gpt.mlp = model::MlpKind::swiglu;
+  options.model.gpt.norm = model::NormKind::rms;
+  options.model.gpt.positions = model::PositionKind::rope;
   options.model.gpt.bias = false;
   options.model.gpt.tie_embeddings = false;
   expect_the_same_training(options, "llama");

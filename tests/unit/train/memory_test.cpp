@@ -187,7 +187,7 @@ void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups)
       .finish();
   fixture.evaluate(fixture.batch(0));
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
-  EXPECT_GE(fixture.plan.host_checkpoint, groups * fixture.replica.model().weights() * 4);
+  EXPECT_GE(fixture.plan.host_checkpoint, groups * fixture.replica.model().weight_count() * 4);
   EXPECT_EQ(fixture.plan.host_total(), fixture.plan.host_checkpoint);
 }
 
