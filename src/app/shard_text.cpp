@@ -67,7 +67,7 @@ std::int64_t held_out_tokens(const ShardCommand& command, std::int64_t total) {
 /// One of the datasets that come out: shard s of it holds the s-th equal part of its runs.
 struct Output {
   const ShardFolder& folder;
-  std::vector<data::TokenRun> runs;
+  std::vector<data::TokenRange> runs;
   std::int64_t shards = 1, bytes = 0;
 };
 
@@ -77,12 +77,12 @@ void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenS
   comm::together(world, [&] {
     std::int64_t turn = 0;
     for (Output& output : outputs) {
-      const std::int64_t total = data::count_of(output.runs);
+      const std::int64_t total = data::count_tokens(output.runs);
       for (std::int64_t shard = 0; shard < output.shards; ++shard, ++turn) {
         if (turn % world.size() != world.rank()) continue;
-        const std::vector<data::TokenRun> part = data::cut(
+        const std::vector<data::TokenRange> part = data::slice_ranges(
             output.runs, total * shard / output.shards, total * (shard + 1) / output.shards);
-        output.bytes += data::write_token_runs(
+        output.bytes += data::write_token_ranges(
             (output.folder.staging() / data::shard_file_name(shard)).string(), set, files, part,
             documents);
       }
@@ -104,15 +104,15 @@ void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& 
     for (const data::TokenFile& file : files) total += file.count;
     validate(total > 0, "{}{}: there is not one token in it", files.front().path,
              files.size() == 1 ? "" : " and the other sources");
-    data::TokenSplit split = data::split_ends(files, held_out_tokens(command, total));
-    const auto add = [&](const ShardFolder& folder, std::vector<data::TokenRun> runs,
+    data::TokenSplit split = data::hold_out_ends(files, held_out_tokens(command, total));
+    const auto add = [&](const ShardFolder& folder, std::vector<data::TokenRange> runs,
                          std::int64_t shards) {
-      const std::int64_t tokens = data::count_of(runs);
+      const std::int64_t tokens = data::count_tokens(runs);
       if (shards == 0) shards = number_of_shards({}, tokens * set.token_bytes());
       validate(shards <= tokens, "--shards {}: there are only {} tokens", shards, tokens);
       outputs.push_back({folder, std::move(runs), shards});
     };
-    add(out, std::move(split.rest), command.shards);
+    add(out, std::move(split.training), command.shards);
     if (held != nullptr) add(*held, std::move(split.held_out), 0);
   });
   write_outputs(files, set, documents, outputs, world);
@@ -126,7 +126,7 @@ void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& 
   if (world.rank() != 0) return;
   for (const Output& output : outputs) {
     fmt::print("{}: {} tokens, vocabulary {} (uint{}), {}{} shard{}, {}\n", output.folder.folder(),
-               data::count_of(output.runs), set.vocabulary, 8 * set.token_bytes(),
+               data::count_tokens(output.runs), set.vocabulary, 8 * set.token_bytes(),
                documents ? fmt::format("{} documents, ", output.runs.size()) : "", output.shards,
                output.shards == 1 ? "" : "s", format_bytes(static_cast<double>(output.bytes)));
   }

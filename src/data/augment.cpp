@@ -3,7 +3,7 @@
 
 namespace trireme::data {
 
-ops::ImageTransform Augmentation::at(std::int64_t epoch, std::int64_t sample) const {
+ops::ImageTransform Augmentation::transform_of(std::int64_t epoch, std::int64_t sample) const {
   ops::ImageTransform transform;
   if (crop_padding == 0 && !flip) return transform;
   const RandomWords random = philox(random_key(seed, "augment"), static_cast<std::uint64_t>(sample),

@@ -15,10 +15,10 @@ namespace trireme::data {
 namespace {
 
 constexpr std::int64_t cache_budget_bytes =
-    std::int64_t{512} << 20;               // of uncompressed rows, where shards are chunked
-constexpr std::int64_t most_channels = 4;  // what the preparation of images takes
+    std::int64_t{512} << 20;              // of uncompressed rows, where shards are chunked
+constexpr std::int64_t max_channels = 4;  // what the preparation of images takes
 
-std::uint64_t identity_of(const DatasetInfo& info) {
+std::uint64_t dataset_identity(const DatasetInfo& info) {
   io::Xxh3 hash;
   for (std::size_t i = 0; i < info.shard_names.size(); ++i) {
     hash.update(info.shard_names[i].c_str(), info.shard_names[i].size() + 1);
@@ -66,9 +66,9 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
   }
   info_.kind = shards_.front()->header.kind;
   if (info_.kind == DatasetKind::images)
-    gather_images(folder, paths);
+    collect_image_info(folder, paths);
   else
-    gather_tokens(paths, context);
+    collect_token_info(paths, context);
   for (const std::int64_t samples : info_.shard_samples) {
     first_sample_.push_back(info_.samples);
     info_.samples += samples;
@@ -79,18 +79,18 @@ Dataset::Dataset(const std::string& folder, std::int64_t context) {
                         : fmt::format(" of context {}: a shard of at least {} tokens is needed, "
                                       "and the {} tokens are in shorter ones",
                                       context, context + 1, info_.tokens));
-  info_.identity = identity_of(info_);
+  info_.identity = dataset_identity(info_);
 }
 
-void Dataset::gather_images(const std::string& folder, const std::vector<std::string>& paths) {
+void Dataset::collect_image_info(const std::string& folder, const std::vector<std::string>& paths) {
   std::int32_t largest_label = -1;
-  std::string classes_from;
+  std::string classes_source;
   const ShardDescription& first = shards_.front()->header;
   info_.height = first.height;
   info_.width = first.width;
   info_.channels = first.channels;
-  validate(first.channels <= most_channels, "{}: images of {} channels; 1 to {} can be",
-           paths.front(), first.channels, most_channels);
+  validate(first.channels <= max_channels, "{}: images of {} channels; 1 to {} can be",
+           paths.front(), first.channels, max_channels);
   for (std::size_t i = 0; i < paths.size(); ++i) {
     const ShardDescription& header = shards_[i]->header;
     validate(header.height == info_.height && header.width == info_.width &&
@@ -100,10 +100,10 @@ void Dataset::gather_images(const std::string& folder, const std::vector<std::st
              paths[i], header.height, header.width, header.channels, info_.height, info_.width,
              info_.channels, paths.front());
     if (!header.classes.empty()) {
-      validate(classes_from.empty() || header.classes == info_.classes,
-               "{}: /classes differs from that of {}", paths[i], classes_from);
+      validate(classes_source.empty() || header.classes == info_.classes,
+               "{}: /classes differs from that of {}", paths[i], classes_source);
       info_.classes = header.classes;
-      classes_from = paths[i];
+      classes_source = paths[i];
     }
     for (const std::int32_t label : shards_[i]->images->labels())
       largest_label = std::max(largest_label, label);
@@ -111,12 +111,12 @@ void Dataset::gather_images(const std::string& folder, const std::vector<std::st
   }
   validate(info_.classes.empty() || largest_label < static_cast<std::int64_t>(info_.classes.size()),
            "{}: a label {} stands among {} classes (/classes of {})", folder, largest_label,
-           info_.classes.size(), classes_from);
+           info_.classes.size(), classes_source);
   info_.class_count = info_.classes.empty() ? std::int64_t{largest_label} + 1
                                             : static_cast<std::int64_t>(info_.classes.size());
 }
 
-void Dataset::gather_tokens(const std::vector<std::string>& paths, std::int64_t context) {
+void Dataset::collect_token_info(const std::vector<std::string>& paths, std::int64_t context) {
   const ShardDescription& first = shards_.front()->header;
   info_.context = context;
   info_.vocabulary = first.vocabulary;
@@ -148,7 +148,7 @@ std::int64_t Dataset::sample_labels() const {
   return info_.kind == DatasetKind::images ? 1 : info_.context;
 }
 
-Dataset::Place Dataset::locate(std::int64_t index) const {
+Dataset::SampleLocation Dataset::locate(std::int64_t index) const {
   TRIREME_EXPECT(index >= 0 && index < info_.samples);
   const auto after = std::upper_bound(first_sample_.begin(), first_sample_.end(), index);
   const auto which = static_cast<std::size_t>(after - first_sample_.begin() - 1);
@@ -157,15 +157,15 @@ Dataset::Place Dataset::locate(std::int64_t index) const {
 
 void Dataset::read(std::int64_t index, std::byte* image, std::int32_t* label) const {
   TRIREME_EXPECT(info_.kind == DatasetKind::images);
-  const auto [shard, inside] = locate(index);
-  if (image != nullptr) shard.images->read(inside, 1, image);
-  if (label != nullptr) *label = shard.images->labels()[static_cast<std::size_t>(inside)];
+  const auto [shard, index_in_shard] = locate(index);
+  if (image != nullptr) shard.images->read(index_in_shard, 1, image);
+  if (label != nullptr) *label = shard.images->labels()[static_cast<std::size_t>(index_in_shard)];
 }
 
 void Dataset::read_tokens(std::int64_t index, std::int32_t* ids) const {
   TRIREME_EXPECT(info_.kind == DatasetKind::tokens);
-  const auto [shard, inside] = locate(index);
-  shard.tokens->read_ids(inside * info_.context, info_.context + 1, ids);
+  const auto [shard, index_in_shard] = locate(index);
+  shard.tokens->read_ids(index_in_shard * info_.context, info_.context + 1, ids);
 }
 
 }  // namespace trireme::data

@@ -10,13 +10,13 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t best_deflate_ratio =
+constexpr std::int64_t max_deflate_ratio =
     1032;  // zlib's own limit: what a header may claim of a compressed file
 
 }  // namespace
 
 IdxReader::IdxReader(const std::string& path, int rank)
-    : path_(path), file_(std::make_unique<PackedFile>(path)) {
+    : path_(path), file_(std::make_unique<GzipReader>(path)) {
   const std::int64_t file_bytes = file_->file_bytes();
 
   const auto header_bytes = static_cast<std::size_t>(4 + 4 * rank);
@@ -38,7 +38,7 @@ IdxReader::IdxReader(const std::string& path, int rank)
   }
   const auto head = static_cast<std::int64_t>(header_bytes);
   if (file_->compressed()) {
-    validate(bytes / best_deflate_ratio <= file_bytes,
+    validate(bytes / max_deflate_ratio <= file_bytes,
              "{}: its header says [{}], {} bytes, which the {} compressed bytes cannot hold", path,
              fmt::join(shape_, ", "), bytes, file_bytes);
   } else {
@@ -47,7 +47,7 @@ IdxReader::IdxReader(const std::string& path, int rank)
              fmt::join(shape_, ", "), bytes, file_bytes - head,
              bytes > file_bytes - head ? "cut short" : "longer than its header says");
   }
-  taken_ = 0;
+  bytes_read_ = 0;
 }
 
 IdxReader::~IdxReader() = default;
@@ -61,9 +61,9 @@ std::int64_t IdxReader::item_bytes() const {
 
 void IdxReader::read(std::span<std::byte> out) {
   const std::size_t got = file_->read(out);
-  taken_ += static_cast<std::int64_t>(got);
+  bytes_read_ += static_cast<std::int64_t>(got);
   validate(got == out.size(), "{}: is cut short: {} bytes are missing after {} of its data", path_,
-           out.size() - got, taken_);
+           out.size() - got, bytes_read_);
 }
 
 void IdxReader::skip(std::int64_t items) {

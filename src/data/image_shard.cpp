@@ -7,7 +7,7 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t largest_label =
+constexpr std::int64_t label_limit =
     (std::int64_t{1} << 24) -
     1;  // a classifier of more classes does not fit anywhere; a damaged label does
 
@@ -21,14 +21,14 @@ std::vector<std::int32_t> read_labels(const io::Hdf5File& file, const ShardDescr
            fmt::join(description.shape, ", "), header.samples);
   std::vector<std::int64_t> wide(static_cast<std::size_t>(header.samples));
   if (!wide.empty()) stored.read_all(io::Hdf5Number::int64, wide.data());
-  const std::int64_t most =
-      header.classes.empty() ? largest_label : static_cast<std::int64_t>(header.classes.size()) - 1;
+  const std::int64_t max_label =
+      header.classes.empty() ? label_limit : static_cast<std::int64_t>(header.classes.size()) - 1;
   std::vector<std::int32_t> labels;
   labels.reserve(wide.size());
   for (std::size_t i = 0; i < wide.size(); ++i) {
-    validate(wide[i] >= 0 && wide[i] <= most,
+    validate(wide[i] >= 0 && wide[i] <= max_label,
              "{}: label {} of sample {} is no class; labels are 0 to {}", stored.location(),
-             wide[i], i, most);
+             wide[i], i, max_label);
     labels.push_back(static_cast<std::int32_t>(wide[i]));
   }
   return labels;

@@ -17,7 +17,7 @@
 namespace trireme::data {
 namespace {
 
-std::int64_t rounded_up(std::int64_t bytes) {
+std::int64_t round_up_to_cache_line(std::int64_t bytes) {
   return (bytes + 63) / 64 * 64;
 }  // no two parts share a cache line
 
@@ -27,60 +27,61 @@ std::int64_t rounded_up(std::int64_t bytes) {
 // are handed out in order and only as far as slots are free, so what a ticket stands for (step,
 // part of the step) is known without a table.
 struct Loader::State {
-  struct Slot {
+  struct BatchBuffer {
     MicroBatch batch;
     ops::ImageTransform* transforms = nullptr;
     std::int64_t* samples = nullptr;
     std::uint64_t* keys = nullptr;
     std::int32_t* ids = nullptr;  // tokens: of the row being read
-    Event copied;
-    std::int64_t ready = -1;  // the micro-batch it holds
+    Event copy_done;
+    std::int64_t loaded_index = -1;  // the micro-batch it holds
     std::exception_ptr error;
   };
-  struct Row {  // of a slot; null: not asked for
+  struct RowPointers {  // of a slot; null: not asked for
     std::byte* inputs = nullptr;
     std::int32_t* labels = nullptr;
   };
-  struct Ticket {
-    std::int64_t index = 0;  // of the micro-batch in the pass
-    std::int64_t part = 0;   // training: of the step
+  struct ReadTask {
+    std::int64_t index = 0;          // of the micro-batch in the pass
+    std::int64_t index_in_step = 0;  // training: of the step
     Cursor step;
   };
 
   State(const Dataset& dataset_in, const LoaderOptions& options_in);
   ~State();
-  void take_memory();
-  void end_readers();
+  void allocate_buffers();
+  void stop_readers();
   void start(Cursor cursor);
   const MicroBatch& next();
-  void await_copies();
+  void wait_for_copy();
 
-  Ticket take_ticket();
-  void work();
-  void fill(const Ticket& ticket, Slot& slot) const;
-  void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch, Slot& slot) const;
-  void clear_row(std::int64_t row, Slot& slot) const;
-  Row row_of(std::int64_t row, const Slot& slot) const;
-  Slot& slot_of(std::int64_t index) {
-    return slots[static_cast<std::size_t>(index) % slots.size()];
+  ReadTask take_task();
+  void run_reader();
+  void fill(const ReadTask& task, BatchBuffer& buffer) const;
+  void fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
+                BatchBuffer& buffer) const;
+  void clear_row(std::int64_t row, BatchBuffer& buffer) const;
+  RowPointers pointers_of_row(std::int64_t row, const BatchBuffer& buffer) const;
+  BatchBuffer& buffer_of(std::int64_t index) {
+    return buffers[static_cast<std::size_t>(index) % buffers.size()];
   }
 
   const Dataset& dataset;
   const LoaderOptions options;
-  std::int64_t parts = 1;   // micro-batches of a step
-  std::int64_t rounds = 0;  // evaluation: micro-batches of a pass
+  std::int64_t micro_batches_per_step = 1;  // micro-batches of a step
+  std::int64_t micro_batches_per_pass = 0;  // evaluation: micro-batches of a pass
   Allocation memory;
-  std::vector<Slot> slots;
+  std::vector<BatchBuffer> buffers;
 
   std::mutex mutex;
-  std::condition_variable work_may_go_on, something_done;
+  std::condition_variable task_available, task_finished;
   bool ending = false, paused = true;
-  int busy = 0;
-  std::int64_t pass_end = 0;  // micro-batches of the pass
-  std::int64_t next_ticket = 0;
-  std::int64_t given = 0;     // handed to the caller; the last of them is still the caller's
+  int active_readers = 0;
+  std::int64_t pass_length = 0;  // micro-batches of the pass
+  std::int64_t next_task = 0;
+  std::int64_t returned = 0;  // handed to the caller; the last of them is still the caller's
   std::int64_t released = 0;  // before these, slots are free
-  Cursor planned;             // step of the next ticket
+  Cursor next_step;           // step of the next ticket
   std::vector<std::thread> readers;
 };
 
@@ -89,212 +90,220 @@ Loader::State::State(const Dataset& dataset_in, const LoaderOptions& options_in)
   const std::int64_t samples = dataset.info().samples, micro = options.micro;
   TRIREME_EXPECT(micro >= 1 && options.data_size >= 1 && options.data_rank >= 0 &&
                  options.data_rank < options.data_size);
-  const std::int64_t together = micro * options.data_size;
+  const std::int64_t samples_per_round = micro * options.data_size;
   if (options.training) {
-    const std::int64_t global = options.cutter.global;
-    TRIREME_EXPECT(options.cutter.samples == samples && options.order.samples == samples);
-    validate(global > 0 && global % together == 0,
+    const std::int64_t global = options.batching.global_batch;
+    TRIREME_EXPECT(options.batching.samples == samples && options.order.samples == samples);
+    validate(global > 0 && global % samples_per_round == 0,
              "batch.global = {} does not divide into micro-batches of {} on {} replicas; multiples "
              "of {} do",
-             global, micro, options.data_size, together);
-    validate(!options.cutter.drop_last || global <= samples,
+             global, micro, options.data_size, samples_per_round);
+    validate(!options.batching.drop_last || global <= samples,
              "batch.global = {} is more than the {} training samples, and data.drop_last leaves "
              "incomplete steps out: no step would be left",
              global, samples);
-    parts = global / together;
+    micro_batches_per_step = global / samples_per_round;
   } else {
-    rounds = (samples + together - 1) / together;
+    micro_batches_per_pass = (samples + samples_per_round - 1) / samples_per_round;
   }
-  take_memory();
+  allocate_buffers();
   try {
-    for (int i = 0; i < std::max(options.workers, 1); ++i) readers.emplace_back([this] { work(); });
+    for (int i = 0; i < std::max(options.workers, 1); ++i)
+      readers.emplace_back([this] { run_reader(); });
   } catch (const std::system_error& error) {
-    end_readers();
+    stop_readers();
     throw Failure(fmt::format("data.workers = {}: this host gives no more threads: {}",
                               options.workers, error.what()));
   }
 }
 
-void Loader::State::take_memory() {
+void Loader::State::allocate_buffers() {
   const DatasetInfo& info = dataset.info();
   const std::int64_t micro = options.micro;
   const bool images = info.kind == DatasetKind::images;
   const Shape inputs =
       images ? Shape{micro, info.height, info.width, info.channels} : Shape{micro, info.context};
   const Shape labels = images ? Shape{micro} : Shape{micro, info.context};
-  const std::int64_t input_bytes = options.inputs ? rounded_up(micro * dataset.sample_bytes()) : 0;
+  const std::int64_t input_bytes =
+      options.inputs ? round_up_to_cache_line(micro * dataset.sample_bytes()) : 0;
   const std::int64_t label_bytes =
-      options.labels ? rounded_up(labels.elements() * size_of(DType::int32)) : 0;
+      options.labels ? round_up_to_cache_line(labels.elements() * size_of(DType::int32)) : 0;
   const std::int64_t transform_bytes =
-      rounded_up(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
+      round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(ops::ImageTransform)));
   const std::int64_t index_bytes =
-      rounded_up(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
-  const std::int64_t id_bytes = images ? 0 : rounded_up((info.context + 1) * size_of(DType::int32));
-  const std::int64_t slot_bytes =
+      round_up_to_cache_line(micro * static_cast<std::int64_t>(sizeof(std::int64_t)));
+  const std::int64_t id_bytes =
+      images ? 0 : round_up_to_cache_line((info.context + 1) * size_of(DType::int32));
+  const std::int64_t buffer_bytes =
       input_bytes + label_bytes + transform_bytes + 2 * index_bytes + id_bytes;
-  slots.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) +
-               1);  // one more is in the caller's hands
-  memory = Allocation({DeviceKind::cpu, 0}, slots.size() * static_cast<std::size_t>(slot_bytes),
+  buffers.resize(static_cast<std::size_t>(std::max(options.prefetch, 1)) +
+                 1);  // one more is in the caller's hands
+  memory = Allocation({DeviceKind::cpu, 0}, buffers.size() * static_cast<std::size_t>(buffer_bytes),
                       "batches read ahead (data.prefetch)",
                       in_host_memory(options.device.kind) ? Pages::pageable : Pages::pinned);
   std::byte* at = memory.data();
   const auto take = [&at](std::int64_t bytes) { return std::exchange(at, at + bytes); };
-  for (Slot& slot : slots) {
-    slot.copied = Event(options.device);
-    slot.batch.copied = &slot.copied;
+  for (BatchBuffer& buffer : buffers) {
+    buffer.copy_done = Event(options.device);
+    buffer.batch.copy_done = &buffer.copy_done;
     if (options.inputs)
-      slot.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32, DeviceKind::cpu,
-                           inputs};
+      buffer.batch.inputs = {take(input_bytes), images ? DType::uint8 : DType::int32,
+                             DeviceKind::cpu, inputs};
     if (options.labels)
-      slot.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
-    slot.batch.transforms = slot.transforms =
+      buffer.batch.labels = {take(label_bytes), DType::int32, DeviceKind::cpu, labels};
+    buffer.batch.transforms = buffer.transforms =
         reinterpret_cast<ops::ImageTransform*>(take(transform_bytes));
-    slot.batch.samples = slot.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
-    slot.batch.sample_keys = slot.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
-    slot.ids = reinterpret_cast<std::int32_t*>(take(id_bytes));
+    buffer.batch.samples = buffer.samples = reinterpret_cast<std::int64_t*>(take(index_bytes));
+    buffer.batch.sample_keys = buffer.keys = reinterpret_cast<std::uint64_t*>(take(index_bytes));
+    buffer.ids = reinterpret_cast<std::int32_t*>(take(id_bytes));
   }
 }
 
-Loader::State::~State() { end_readers(); }
+Loader::State::~State() { stop_readers(); }
 
-void Loader::State::end_readers() {
+void Loader::State::stop_readers() {
   {
     const std::lock_guard lock(mutex);
     ending = true;
   }
-  work_may_go_on.notify_all();
+  task_available.notify_all();
   for (std::thread& reader : readers) reader.join();
 }
 
 /// Of the micro-batch that the caller has; those before it were waited for when it was given.
-void Loader::State::await_copies() {
-  if (given > 0) slot_of(given - 1).copied.wait();
+void Loader::State::wait_for_copy() {
+  if (returned > 0) buffer_of(returned - 1).copy_done.wait();
 }
 
 void Loader::State::start(Cursor cursor) {
-  await_copies();
+  wait_for_copy();
   {
     std::unique_lock lock(mutex);
     paused = true;
-    something_done.wait(lock, [this] { return busy == 0; });
-    for (Slot& slot : slots) {
-      slot.ready = -1;
-      slot.error = nullptr;
+    task_finished.wait(lock, [this] { return active_readers == 0; });
+    for (BatchBuffer& buffer : buffers) {
+      buffer.loaded_index = -1;
+      buffer.error = nullptr;
     }
-    next_ticket = given = released = 0;
-    planned = cursor;
-    pass_end = options.training ? std::numeric_limits<std::int64_t>::max() : rounds;
+    next_task = returned = released = 0;
+    next_step = cursor;
+    pass_length =
+        options.training ? std::numeric_limits<std::int64_t>::max() : micro_batches_per_pass;
     paused = false;
   }
-  work_may_go_on.notify_all();
+  task_available.notify_all();
 }
 
 const MicroBatch& Loader::State::next() {
-  await_copies();
+  wait_for_copy();
   std::unique_lock lock(mutex);
-  TRIREME_EXPECT(!paused && given < pass_end);
-  released = given;
-  work_may_go_on.notify_all();
-  Slot& slot = slot_of(given);
-  something_done.wait(lock, [&] { return slot.ready == given; });
-  if (slot.error) std::rethrow_exception(slot.error);
-  ++given;
-  return slot.batch;
+  TRIREME_EXPECT(!paused && returned < pass_length);
+  released = returned;
+  task_available.notify_all();
+  BatchBuffer& buffer = buffer_of(returned);
+  task_finished.wait(lock, [&] { return buffer.loaded_index == returned; });
+  if (buffer.error) std::rethrow_exception(buffer.error);
+  ++returned;
+  return buffer.batch;
 }
 
-Loader::State::Ticket Loader::State::take_ticket() {
-  Ticket ticket{next_ticket, next_ticket % parts, planned};
-  ++next_ticket;
-  if (options.training && next_ticket % parts == 0) planned = options.cutter.advance(planned);
-  return ticket;
+Loader::State::ReadTask Loader::State::take_task() {
+  ReadTask task{next_task, next_task % micro_batches_per_step, next_step};
+  ++next_task;
+  if (options.training && next_task % micro_batches_per_step == 0)
+    next_step = options.batching.advance(next_step);
+  return task;
 }
 
-void Loader::State::work() {
+void Loader::State::run_reader() {
   std::unique_lock lock(mutex);
-  const auto has_work = [this] {
-    return !paused && next_ticket < pass_end &&
-           next_ticket < released + static_cast<std::int64_t>(slots.size());
+  const auto has_task = [this] {
+    return !paused && next_task < pass_length &&
+           next_task < released + static_cast<std::int64_t>(buffers.size());
   };
   while (true) {
-    work_may_go_on.wait(lock, [&] { return ending || has_work(); });
+    task_available.wait(lock, [&] { return ending || has_task(); });
     if (ending) return;
-    const Ticket ticket = take_ticket();
-    Slot& slot = slot_of(ticket.index);
-    ++busy;
+    const ReadTask task = take_task();
+    BatchBuffer& buffer = buffer_of(task.index);
+    ++active_readers;
     lock.unlock();
     std::exception_ptr error;
     try {
-      fill(ticket, slot);
+      fill(task, buffer);
     } catch (...) {
       error = std::current_exception();
     }
     lock.lock();
-    --busy;
-    slot.error = error;
-    slot.ready = ticket.index;
-    something_done.notify_all();
+    --active_readers;
+    buffer.error = error;
+    buffer.loaded_index = task.index;
+    task_finished.notify_all();
   }
 }
 
-void Loader::State::fill(const Ticket& ticket, Slot& slot) const {
+void Loader::State::fill(const ReadTask& task, BatchBuffer& buffer) const {
   if (options.training) {
-    const std::int64_t first_row = options.data_rank * (options.cutter.global / options.data_size) +
-                                   ticket.part * options.micro;
+    const std::int64_t first_row =
+        options.data_rank * (options.batching.global_batch / options.data_size) +
+        task.index_in_step * options.micro;
     for (std::int64_t row = 0; row < options.micro; ++row) {
-      const Cursor place = options.cutter.locate(ticket.step, first_row + row);
-      fill_row(row, options.order.sample(place.epoch, place.taken), place.epoch, slot);
+      const Cursor place = options.batching.locate(task.step, first_row + row);
+      fill_row(row, options.order.sample_at(place.epoch, place.position), place.epoch, buffer);
     }
-    slot.batch.valid = options.micro;
-    slot.batch.start = options.cutter.locate(ticket.step, 0);
+    buffer.batch.valid_rows = options.micro;
+    buffer.batch.step_start = options.batching.locate(task.step, 0);
     return;
   }
-  const std::int64_t first = (ticket.index * options.data_size + options.data_rank) * options.micro;
-  slot.batch.valid = std::clamp<std::int64_t>(dataset.info().samples - first, 0, options.micro);
-  slot.batch.start = {0, 0};
+  const std::int64_t first = (task.index * options.data_size + options.data_rank) * options.micro;
+  buffer.batch.valid_rows =
+      std::clamp<std::int64_t>(dataset.info().samples - first, 0, options.micro);
+  buffer.batch.step_start = {0, 0};
   for (std::int64_t row = 0; row < options.micro; ++row) {
-    if (row < slot.batch.valid)
-      fill_row(row, first + row, 0, slot);
+    if (row < buffer.batch.valid_rows)
+      fill_row(row, first + row, 0, buffer);
     else
-      clear_row(row, slot);
+      clear_row(row, buffer);
   }
 }
 
 void Loader::State::fill_row(std::int64_t row, std::int64_t sample, std::int64_t epoch,
-                             Slot& slot) const {
-  const Row data = row_of(row, slot);
+                             BatchBuffer& buffer) const {
+  const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr || data.labels != nullptr) {
     if (dataset.info().kind == DatasetKind::images) {
       dataset.read(sample, data.inputs, data.labels);
     } else {
-      dataset.read_tokens(sample, slot.ids);
+      dataset.read_tokens(sample, buffer.ids);
       const std::int64_t context = dataset.info().context;
       if (data.inputs != nullptr)
-        std::copy_n(slot.ids, context, reinterpret_cast<std::int32_t*>(data.inputs));
-      if (data.labels != nullptr) std::copy_n(slot.ids + 1, context, data.labels);
+        std::copy_n(buffer.ids, context, reinterpret_cast<std::int32_t*>(data.inputs));
+      if (data.labels != nullptr) std::copy_n(buffer.ids + 1, context, data.labels);
     }
   }
-  slot.transforms[row] =
-      options.training ? options.augmentation.at(epoch, sample) : ops::ImageTransform{};
-  slot.samples[row] = sample;
-  slot.keys[row] = sample_key(epoch, sample);
+  buffer.transforms[row] =
+      options.training ? options.augmentation.transform_of(epoch, sample) : ops::ImageTransform{};
+  buffer.samples[row] = sample;
+  buffer.keys[row] = sample_key(epoch, sample);
 }
 
-void Loader::State::clear_row(std::int64_t row, Slot& slot) const {
-  const Row data = row_of(row, slot);
+void Loader::State::clear_row(std::int64_t row, BatchBuffer& buffer) const {
+  const RowPointers data = pointers_of_row(row, buffer);
   if (data.inputs != nullptr)
     std::memset(data.inputs, 0, static_cast<std::size_t>(dataset.sample_bytes()));
   if (data.labels != nullptr) std::fill_n(data.labels, dataset.sample_labels(), -1);
-  slot.transforms[row] = {};
-  slot.samples[row] = -1;
-  slot.keys[row] = 0;
+  buffer.transforms[row] = {};
+  buffer.samples[row] = -1;
+  buffer.keys[row] = 0;
 }
 
-Loader::State::Row Loader::State::row_of(std::int64_t row, const Slot& slot) const {
-  Row data;
+Loader::State::RowPointers Loader::State::pointers_of_row(std::int64_t row,
+                                                          const BatchBuffer& buffer) const {
+  RowPointers data;
   if (options.inputs)
-    data.inputs = static_cast<std::byte*>(slot.batch.inputs.data) + row * dataset.sample_bytes();
+    data.inputs = static_cast<std::byte*>(buffer.batch.inputs.data) + row * dataset.sample_bytes();
   if (options.labels)
-    data.labels = slot.batch.labels.as<std::int32_t>() + row * dataset.sample_labels();
+    data.labels = buffer.batch.labels.as<std::int32_t>() + row * dataset.sample_labels();
   return data;
 }
 
@@ -308,6 +317,6 @@ Loader::Loader(const Dataset& dataset, const LoaderOptions& options)
 Loader::~Loader() = default;
 void Loader::start(Cursor cursor) { state_->start(cursor); }
 const MicroBatch& Loader::next() { return state_->next(); }
-std::int64_t Loader::rounds() const { return state_->rounds; }
+std::int64_t Loader::micro_batches_per_pass() const { return state_->micro_batches_per_pass; }
 
 }  // namespace trireme::data

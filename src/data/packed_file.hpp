@@ -10,11 +10,11 @@ namespace trireme::data {
 
 /// A file that is read from front to back, plain or compressed with gzip. Throws InputError naming
 /// file and fault.
-class PackedFile {
+class GzipReader {
  public:
-  explicit PackedFile(const std::string& path);
-  ~PackedFile();
-  PackedFile(PackedFile&&) noexcept;
+  explicit GzipReader(const std::string& path);
+  ~GzipReader();
+  GzipReader(GzipReader&&) noexcept;
 
   const std::string& path() const { return path_; }
   bool compressed() const;
@@ -24,10 +24,10 @@ class PackedFile {
   std::size_t read(std::span<std::byte> out);
 
  private:
-  struct Source;
+  struct Handle;
   std::string path_;
   std::int64_t file_bytes_;
-  std::unique_ptr<Source> source_;
+  std::unique_ptr<Handle> handle_;
 };
 
 }  // namespace trireme::data

@@ -15,7 +15,7 @@ using Status = decltype(std::declval<const sentencepiece::SentenceIterator&>()
                             .status());  // its own, or since 0.2.1 Abseil's
 
 template <class AnyStatus>
-std::string words_of(const AnyStatus& status) {
+std::string sentencepiece_message(const AnyStatus& status) {
   if constexpr (requires { status.error_message(); })
     return status.error_message();
   else
@@ -24,7 +24,7 @@ std::string words_of(const AnyStatus& status) {
 
 /// Newer versions take a span and deprecate the vector, which is all that older ones take.
 template <class Processor>
-Status text_of(const Processor& processor, const std::vector<int>& ids, std::string& text) {
+Status decode_ids(const Processor& processor, const std::vector<int>& ids, std::string& text) {
   if constexpr (requires { processor.Decode(std::span(ids), &text); })
     return processor.Decode(std::span(ids), &text);
   else
@@ -35,17 +35,18 @@ class SentencePieceTokenizer : public Tokenizer {
  public:
   SentencePieceTokenizer(const std::string& model, const std::string& place) {
     const Status status = processor_.LoadFromSerializedProto(model);
-    validate(status.ok(), "{}: is no SentencePiece model: {}", place, words_of(status));
+    validate(status.ok(), "{}: is no SentencePiece model: {}", place,
+             sentencepiece_message(status));
   }
   std::string name() const override { return "sentencepiece"; }
   std::int64_t vocabulary() const override { return processor_.GetPieceSize(); }
   std::vector<std::int32_t> encode(std::string_view text) const override {
-    const std::size_t wrong = first_invalid(text);
+    const std::size_t wrong = first_invalid_byte(text);
     validate(wrong == text.size(),
              "byte {} of the text is no UTF-8, which a SentencePiece model needs", wrong);
     std::vector<int> ids;
     const Status status = processor_.Encode(text, &ids);
-    ensure(status.ok(), "SentencePiece: {}", words_of(status));
+    ensure(status.ok(), "SentencePiece: {}", sentencepiece_message(status));
     return ids;
   }
   std::string decode(std::span<const std::int32_t> ids) const override {
@@ -53,8 +54,8 @@ class SentencePieceTokenizer : public Tokenizer {
     for (const std::int32_t id : ids)
       if (id >= 0 && id < vocabulary()) known.push_back(id);
     std::string text;
-    const Status status = text_of(processor_, known, text);
-    ensure(status.ok(), "SentencePiece: {}", words_of(status));
+    const Status status = decode_ids(processor_, known, text);
+    ensure(status.ok(), "SentencePiece: {}", sentencepiece_message(status));
     return text;
   }
 
@@ -62,17 +63,17 @@ class SentencePieceTokenizer : public Tokenizer {
   sentencepiece::SentencePieceProcessor processor_;
 };
 
-class Lines : public sentencepiece::SentenceIterator {
+class LineIterator : public sentencepiece::SentenceIterator {
  public:
-  explicit Lines(const std::vector<std::string>& lines) : lines_(lines) {}
-  bool done() const override { return at_ == lines_.size(); }
-  void Next() override { ++at_; }
-  const std::string& value() const override { return lines_[at_]; }
+  explicit LineIterator(const std::vector<std::string>& lines) : lines_(lines) {}
+  bool done() const override { return index_ == lines_.size(); }
+  void Next() override { ++index_; }
+  const std::string& value() const override { return lines_[index_]; }
   Status status() const override { return {}; }
 
  private:
   const std::vector<std::string>& lines_;
-  std::size_t at_ = 0;
+  std::size_t index_ = 0;
 };
 
 }  // namespace
@@ -86,10 +87,10 @@ std::unique_ptr<Tokenizer> sentencepiece_tokenizer(const std::string& model,
 
 std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t vocabulary) {
   for (const std::string& line : lines)
-    validate(first_invalid(line) == line.size(),
+    validate(first_invalid_byte(line) == line.size(),
              "the text is no UTF-8 throughout, which a SentencePiece model needs; convert it "
              "(iconv), or take bytes as tokens");
-  Lines sentences(lines);
+  LineIterator sentences(lines);
   std::string model;
   // The text is taken as it is, and what no piece stands for is spelt in bytes: decoding gives the
   // text back.
@@ -104,7 +105,7 @@ std::string train_tokenizer(const std::vector<std::string>& lines, std::int64_t 
        {"minloglevel", "3"}},
       &sentences, &model);
   validate(status.ok(), "--train-tokenizer {}: this text gives no such model: {}", vocabulary,
-           words_of(status));
+           sentencepiece_message(status));
   return model;
 }
 

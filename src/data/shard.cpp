@@ -16,11 +16,11 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t largest_extent =
+constexpr std::int64_t max_extent =
     1 << 20;  // pixels of a side: what no image has, and what no product of sizes overflows with
-constexpr std::size_t most_classes = 1 << 24;
+constexpr std::size_t max_classes = 1 << 24;
 
-constexpr std::int64_t largest_vocabulary =
+constexpr std::int64_t max_vocabulary =
     std::numeric_limits<std::int32_t>::max();  // tokens are int32 in memory
 
 std::int64_t length_of(const io::Hdf5File& file, const std::string& name) {
@@ -68,7 +68,7 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
            "channels = 1)",
            images.location(), stored.shape.size(), fmt::join(stored.shape, ", "));
   for (int i = 1; i < 4; ++i) {
-    validate(stored.shape[i] >= 1 && stored.shape[i] <= largest_extent,
+    validate(stored.shape[i] >= 1 && stored.shape[i] <= max_extent,
              "{}: extents [{}] cannot be those of images", images.location(),
              fmt::join(stored.shape, ", "));
   }
@@ -81,14 +81,14 @@ void describe_images(const io::Hdf5File& file, ShardDescription& shard) {
 
 // The attribute may stand on /tokens or on the file.
 std::int64_t vocabulary_of(const io::Hdf5File& file, std::int64_t token_bytes) {
-  const std::int64_t most =
-      token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : largest_vocabulary;
+  const std::int64_t default_vocabulary =
+      token_bytes < 4 ? std::int64_t{1} << (8 * token_bytes) : max_vocabulary;
   const std::string owner = file.has_attribute("tokens", "vocabulary") ? "tokens" : "/";
-  if (!file.has_attribute(owner, "vocabulary")) return most;
+  if (!file.has_attribute(owner, "vocabulary")) return default_vocabulary;
   const std::int64_t vocabulary = file.attribute_int(owner, "vocabulary");
-  validate(vocabulary >= 1 && vocabulary <= largest_vocabulary,
+  validate(vocabulary >= 1 && vocabulary <= max_vocabulary,
            "{}: attribute vocabulary is {}; tokens are 0 to vocabulary - 1, and it is 1 to {}",
-           file.path(), vocabulary, largest_vocabulary);
+           file.path(), vocabulary, max_vocabulary);
   return vocabulary;
 }
 
@@ -154,14 +154,14 @@ ShardDescription read_header(const io::Hdf5File& file) {
   } else if (file.has_attribute("/", "classes")) {
     shard.classes = file.attribute_strings("/", "classes");
   }
-  validate(shard.classes.size() <= most_classes, "{}: {} classes are more than can be meant",
+  validate(shard.classes.size() <= max_classes, "{}: {} classes are more than can be meant",
            file.path(), shard.classes.size());
   shard.checksums = file.has("checksums");
   shard.file_bytes = io::File(file.path(), io::File::Mode::read).size();
   return shard;
 }
 
-void check_documents(const io::Hdf5File& file, const ShardDescription& shard) {
+void check_document_offsets(const io::Hdf5File& file, const ShardDescription& shard) {
   if (shard.kind != DatasetKind::tokens || !file.has("documents")) return;
   constexpr std::int64_t piece = 1 << 20;
   const io::Hdf5Dataset dataset = file.dataset("documents");
@@ -190,7 +190,7 @@ ShardDescription describe_shard(const std::string& path) {
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   const ShardDescription shard = read_header(file);
-  check_documents(file, shard);
+  check_document_offsets(file, shard);
   return shard;
 }
 
@@ -199,7 +199,7 @@ void probe_shards(const std::string& folder) {
   io::probe_hdf5(paths);
   for (const std::string& path : paths) {
     const io::Hdf5File file = io::Hdf5File::open(path);
-    check_documents(file, read_header(file));
+    check_document_offsets(file, read_header(file));
   }
 }
 

@@ -11,6 +11,6 @@ ShardDescription read_header(const io::Hdf5File& file);
 /// Whether the offsets of a shard's documents, where it has any, ascend from 0 to its count of
 /// tokens. Training needs none of them: they are read where a shard is looked over, not by each
 /// rank that opens it. Throws InputError.
-void check_documents(const io::Hdf5File& file, const ShardDescription& shard);
+void check_document_offsets(const io::Hdf5File& file, const ShardDescription& shard);
 
 }  // namespace trireme::data

@@ -8,9 +8,8 @@
 namespace trireme::data {
 namespace {
 
-constexpr std::int64_t largest_run_bytes = std::int64_t{64} << 20;
-constexpr std::int64_t smallest_run_bytes = 64
-                                            << 10;  // below it the call costs more than the bytes
+constexpr std::int64_t max_block_bytes = std::int64_t{64} << 20;
+constexpr std::int64_t min_block_bytes = 64 << 10;  // below it the call costs more than the bytes
 
 io::Hdf5Number unsigned_number(std::int64_t bytes) {
   TRIREME_EXPECT(bytes == 1 || bytes == 2 || bytes == 4);
@@ -22,18 +21,18 @@ io::Hdf5Number unsigned_number(std::int64_t bytes) {
 }  // namespace
 
 template <class Read>
-RowCache::Rows RowCache::get(const void* owner, std::int64_t run, Read&& read) {
+RowCache::Rows RowCache::get(const void* owner, std::int64_t block, Read&& read) {
   const std::lock_guard lock(mutex_);
   for (auto entry = entries_.begin(); entry != entries_.end(); ++entry) {
-    if (entry->owner != owner || entry->run != run) continue;
+    if (entry->owner != owner || entry->block != block) continue;
     entries_.splice(entries_.begin(), entries_, entry);
     return entry->rows;
   }
   Rows rows = read();
-  entries_.push_front({owner, run, rows});
-  held_bytes_ += static_cast<std::int64_t>(rows->size());
-  while (held_bytes_ > budget_bytes_ && entries_.size() > 1) {
-    held_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
+  entries_.push_front({owner, block, rows});
+  cached_bytes_ += static_cast<std::int64_t>(rows->size());
+  while (cached_bytes_ > budget_bytes_ && entries_.size() > 1) {
+    cached_bytes_ -= static_cast<std::int64_t>(entries_.back().rows->size());
     entries_.pop_back();
   }
   return rows;
@@ -57,18 +56,18 @@ StoredRows::StoredRows(io::Hdf5File file, const std::string& dataset,
       std::clamp<std::int64_t>(description.chunk.empty() ? shape_[0] : description.chunk[0], 1,
                                std::max<std::int64_t>(shape_[0], 1));
   const std::int64_t chunks =
-      std::max<std::int64_t>(1, smallest_run_bytes / (chunk_rows * row_bytes_));
-  run_rows_ =
-      std::min(chunk_rows * chunks, std::max<std::int64_t>(1, largest_run_bytes / row_bytes_));
+      std::max<std::int64_t>(1, min_block_bytes / (chunk_rows * row_bytes_));
+  block_rows_ =
+      std::min(chunk_rows * chunks, std::max<std::int64_t>(1, max_block_bytes / row_bytes_));
   dataset_.emplace(std::move(stored));
-  container_.emplace(std::move(file));
+  hdf5_file_.emplace(std::move(file));
 }
 
-RowCache::Rows StoredRows::run_of_rows(std::int64_t run) const {
-  return cache_->get(this, run, [&] {
+RowCache::Rows StoredRows::row_block(std::int64_t block) const {
+  return cache_->get(this, block, [&] {
     std::vector<std::int64_t> start(shape_.size(), 0), extent = shape_;
-    start[0] = run * run_rows_;
-    extent[0] = std::min(run_rows_, shape_[0] - start[0]);
+    start[0] = block * block_rows_;
+    extent[0] = std::min(block_rows_, shape_[0] - start[0]);
     auto rows =
         std::make_shared<std::vector<std::byte>>(static_cast<std::size_t>(extent[0] * row_bytes_));
     dataset_->read(start, extent, number_, rows->data());
@@ -83,10 +82,11 @@ void StoredRows::read(std::int64_t first, std::int64_t count, std::byte* rows) c
     return;
   }
   for (std::int64_t done = 0; done < count;) {
-    const std::int64_t run = (first + done) / run_rows_, inside = (first + done) % run_rows_;
-    const std::int64_t part = std::min(count - done, run_rows_ - inside);
-    const RowCache::Rows held = run_of_rows(run);
-    std::memcpy(rows + done * row_bytes_, held->data() + inside * row_bytes_,
+    const std::int64_t block = (first + done) / block_rows_,
+                       row_in_block = (first + done) % block_rows_;
+    const std::int64_t part = std::min(count - done, block_rows_ - row_in_block);
+    const RowCache::Rows held = row_block(block);
+    std::memcpy(rows + done * row_bytes_, held->data() + row_in_block * row_bytes_,
                 static_cast<std::size_t>(part * row_bytes_));
     done += part;
   }

@@ -22,17 +22,17 @@ class RowCache {
   explicit RowCache(std::int64_t budget_bytes) : budget_bytes_(budget_bytes) {}
   /// The rows of key (owner, run), read by `read` where they are not held.
   template <class Read>
-  Rows get(const void* owner, std::int64_t run, Read&& read);
+  Rows get(const void* owner, std::int64_t block, Read&& read);
 
  private:
   struct Entry {
     const void* owner;
-    std::int64_t run;
+    std::int64_t block;
     Rows rows;
   };
   std::mutex mutex_;
   std::list<Entry> entries_;
-  std::int64_t budget_bytes_, held_bytes_ = 0;
+  std::int64_t budget_bytes_, cached_bytes_ = 0;
 };
 
 /// Rows of a dataset of unsigned numbers (a row: one index of its first dimension), by positioned
@@ -50,17 +50,17 @@ class StoredRows {
   void read(std::int64_t first, std::int64_t count, std::byte* rows) const;
 
  private:
-  RowCache::Rows run_of_rows(std::int64_t run) const;
+  RowCache::Rows row_block(std::int64_t block) const;
 
   std::vector<std::int64_t> shape_;
   io::Hdf5Number number_;
   std::int64_t row_bytes_ = 1;
   io::File file_;  ///< contiguous: read at offset_
   std::int64_t offset_ = -1;
-  std::optional<io::Hdf5File> container_;  ///< chunked
+  std::optional<io::Hdf5File> hdf5_file_;  ///< chunked
   std::optional<io::Hdf5Dataset> dataset_;
   std::shared_ptr<RowCache> cache_;
-  std::int64_t run_rows_ = 1;  ///< rows read at once from a chunked dataset
+  std::int64_t block_rows_ = 1;  ///< rows read at once from a chunked dataset
 };
 
 }  // namespace trireme::data

@@ -13,27 +13,27 @@ namespace {
 
 constexpr std::size_t piece_bytes = 8 << 10;  // of text that is encoded at once: SentencePiece adds
                                               // up scores in float, which long texts blur
-constexpr std::size_t longest_training_line =
+constexpr std::size_t max_training_line_bytes =
     1024;  // bytes; longer ones are cut, since a model is learnt from what stands inside lines
 
 /// A text in pieces of at most `piece_bytes`, cut behind the last line end of each, else behind its
 /// last blank, else between characters.
-class TextPieces {
+class TextPieceReader {
  public:
-  explicit TextPieces(PackedFile& file) : file_(file) {}
+  explicit TextPieceReader(GzipReader& file) : file_(file) {}
 
   /// The next piece; empty at the end.
   std::string_view next() {
-    text_.erase(0, given_);
-    first_ += static_cast<std::int64_t>(given_);
+    text_.erase(0, piece_bytes_);
+    offset_ += static_cast<std::int64_t>(piece_bytes_);
     const std::size_t held = text_.size();
     text_.resize(piece_bytes);
     text_.resize(held + file_.read(std::as_writable_bytes(std::span(text_).subspan(held))));
-    given_ = text_.size() < piece_bytes ? text_.size() : end_of_piece();
-    return std::string_view(text_).substr(0, given_);
+    piece_bytes_ = text_.size() < piece_bytes ? text_.size() : end_of_piece();
+    return std::string_view(text_).substr(0, piece_bytes_);
   }
   /// Bytes before this piece.
-  std::int64_t first() const { return first_; }
+  std::int64_t offset() const { return offset_; }
 
  private:
   std::size_t end_of_piece() const {
@@ -41,17 +41,17 @@ class TextPieces {
       const std::size_t at = text_.find_last_of(ends);
       if (at != std::string::npos) return at + 1;
     }
-    return whole_characters(text_, text_.size());
+    return character_boundary(text_, text_.size());
   }
 
-  PackedFile& file_;
+  GzipReader& file_;
   std::string text_;
-  std::size_t given_ = 0;
-  std::int64_t first_ = 0;
+  std::size_t piece_bytes_ = 0;
+  std::int64_t offset_ = 0;
 };
 
 template <class Stored>
-void narrow(const std::vector<std::int32_t>& ids, std::vector<std::byte>& out) {
+void to_stored_type(const std::vector<std::int32_t>& ids, std::vector<std::byte>& out) {
   out.resize(ids.size() * sizeof(Stored));
   for (std::size_t i = 0; i < ids.size(); ++i) {
     const auto token = static_cast<Stored>(ids[i]);
@@ -63,7 +63,7 @@ void narrow(const std::vector<std::int32_t>& ids, std::vector<std::byte>& out) {
 
 TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
                            const std::string& spool) {
-  PackedFile source(path);
+  GzipReader source(path);
   const bool bytes = tokenizer.name() == "bytes";
   if (bytes && !source.compressed()) return raw_token_file(path, 1);
   TokenFile tokens;
@@ -71,19 +71,19 @@ TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
   tokens.token_bytes =
       TokenSetOptions{.vocabulary = tokenizer.vocabulary(), .tokenizer = {}}.token_bytes();
   io::File out(spool, io::File::Mode::create);
-  TextPieces pieces(source);
+  TextPieceReader pieces(source);
   std::vector<std::byte> stored;
   for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
-    const std::size_t wrong = bytes ? piece.size() : first_invalid(piece);
+    const std::size_t wrong = bytes ? piece.size() : first_invalid_byte(piece);
     validate(wrong == piece.size(),
              "{}: byte {} is no UTF-8, which the tokenizer needs; convert the text (iconv), or use "
              "--tokenizer bytes",
-             path, pieces.first() + static_cast<std::int64_t>(wrong));
+             path, pieces.offset() + static_cast<std::int64_t>(wrong));
     const std::vector<std::int32_t> ids = tokenizer.encode(piece);
     switch (tokens.token_bytes) {
-      case 1: narrow<std::uint8_t>(ids, stored); break;
-      case 2: narrow<std::uint16_t>(ids, stored); break;
-      default: narrow<std::uint32_t>(ids, stored);
+      case 1: to_stored_type<std::uint8_t>(ids, stored); break;
+      case 2: to_stored_type<std::uint16_t>(ids, stored); break;
+      default: to_stored_type<std::uint32_t>(ids, stored);
     }
     out.write_at(tokens.count * tokens.token_bytes, stored.data(),
                  static_cast<std::int64_t>(stored.size()));
@@ -96,29 +96,29 @@ TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
 std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std::int64_t count) {
   const std::uint64_t key = random_key(0, "tokenizer/lines");
   std::vector<std::string> lines;
-  std::uint64_t seen = 0;
+  std::uint64_t lines_seen = 0;
   const auto add = [&](std::string_view line) {
     if (line.empty()) return;
     const std::uint64_t place =
-        seen < static_cast<std::uint64_t>(count)
-            ? seen
-            : mix64(key ^ mix64(seen)) % (seen + 1);  // Vitter 1985, algorithm R
-    ++seen;
+        lines_seen < static_cast<std::uint64_t>(count)
+            ? lines_seen
+            : mix64(key ^ mix64(lines_seen)) % (lines_seen + 1);  // Vitter 1985, algorithm R
+    ++lines_seen;
     if (place == lines.size())
       lines.emplace_back(line);
     else if (place < lines.size())
       lines[place] = line;
   };
   for (const std::string& path : paths) {
-    PackedFile source(path);
-    TextPieces pieces(source);
+    GzipReader source(path);
+    TextPieceReader pieces(source);
     for (std::string_view piece = pieces.next(); !piece.empty(); piece = pieces.next()) {
       while (!piece.empty()) {
         const std::size_t end = piece.find('\n');
         const std::string_view line = piece.substr(0, end);
-        const std::size_t taken = line.size() <= longest_training_line
+        const std::size_t taken = line.size() <= max_training_line_bytes
                                       ? line.size()
-                                      : whole_characters(line, longest_training_line);
+                                      : character_boundary(line, max_training_line_bytes);
         add(line.substr(0, taken));
         piece.remove_prefix(taken == line.size() && end != std::string_view::npos ? taken + 1
                                                                                   : taken);

@@ -14,7 +14,7 @@ namespace {
 // The text of a .npy file's header: a Python literal, {'descr': '<u2', 'fortran_order': False,
 // 'shape': (1000,), }.
 std::string npy_header(const io::File& file, std::int64_t& end) {
-  constexpr std::int64_t longest_header = 1 << 16;
+  constexpr std::int64_t max_header_bytes = 1 << 16;
   unsigned char start[12];
   const std::int64_t bytes = file.size();
   validate(bytes >= 12, "{}: is too short for a .npy file", file.path());
@@ -26,7 +26,7 @@ std::string npy_header(const io::File& file, std::int64_t& end) {
   const std::int64_t begin = start[6] == 1 ? 10 : 12;
   std::int64_t length = start[8] | start[9] << 8;
   if (start[6] > 1) length |= std::int64_t{start[10]} << 16 | std::int64_t{start[11]} << 24;
-  validate(length <= longest_header && begin + length <= bytes,
+  validate(length <= max_header_bytes && begin + length <= bytes,
            "{}: its header of {} bytes cannot be", file.path(), length);
   std::string header(static_cast<std::size_t>(length), ' ');
   file.read_at(begin, header.data(), length);
@@ -35,7 +35,8 @@ std::string npy_header(const io::File& file, std::int64_t& end) {
 }
 
 // What stands behind 'key': in the header, without blanks before it.
-std::string_view value_of(std::string_view header, std::string_view key, const std::string& path) {
+std::string_view header_value(std::string_view header, std::string_view key,
+                              const std::string& path) {
   const std::size_t at = header.find(fmt::format("'{}':", key));
   validate(at != std::string_view::npos, "{}: its header has no {}", path, key);
   header.remove_prefix(at + key.size() + 3);
@@ -50,10 +51,10 @@ void convert(const TokenFile& file, std::int64_t first, std::int64_t vocabulary,
   for (std::size_t i = 0; i < out.size() / sizeof(Wanted); ++i) {
     Stored token;
     std::memcpy(&token, stored.data() + i * sizeof token, sizeof token);
-    bool inside = static_cast<std::uint64_t>(token) <
-                  static_cast<std::uint64_t>(vocabulary);  // a negative one becomes huge
-    if constexpr (std::is_signed_v<Stored>) inside = inside && token >= 0;
-    validate(inside,
+    bool in_vocabulary = static_cast<std::uint64_t>(token) <
+                         static_cast<std::uint64_t>(vocabulary);  // a negative one becomes huge
+    if constexpr (std::is_signed_v<Stored>) in_vocabulary = in_vocabulary && token >= 0;
+    validate(in_vocabulary,
              "{}: token {} at position {} is outside the vocabulary of {} (tokens are 0 to {})",
              file.path, token, first + static_cast<std::int64_t>(i), vocabulary, vocabulary - 1);
     const auto narrow = static_cast<Wanted>(token);
@@ -62,9 +63,9 @@ void convert(const TokenFile& file, std::int64_t first, std::int64_t vocabulary,
 }
 
 template <class Stored>
-void convert_to(std::int64_t token_bytes, const TokenFile& file, std::int64_t first,
-                std::int64_t vocabulary, const std::vector<std::byte>& stored,
-                std::span<std::byte> out) {
+void convert_to_width(std::int64_t token_bytes, const TokenFile& file, std::int64_t first,
+                      std::int64_t vocabulary, const std::vector<std::byte>& stored,
+                      std::span<std::byte> out) {
   switch (token_bytes) {
     case 1: return convert<Stored, std::uint8_t>(file, first, vocabulary, stored, out);
     case 2: return convert<Stored, std::uint16_t>(file, first, vocabulary, stored, out);
@@ -73,64 +74,65 @@ void convert_to(std::int64_t token_bytes, const TokenFile& file, std::int64_t fi
 }
 
 /// Reads runs of several files, one after the other.
-class RunReader {
+class TokenRangeReader {
  public:
-  RunReader(const TokenSetOptions& options, const std::vector<TokenFile>& files,
-            const std::vector<TokenRun>& runs)
-      : options_(options), files_(files), runs_(runs) {}
+  TokenRangeReader(const TokenSetOptions& options, const std::vector<TokenFile>& files,
+                   const std::vector<TokenRange>& ranges)
+      : options_(options), files_(files), ranges_(ranges) {}
 
   void next(std::span<std::byte> out) {
     const std::int64_t token_bytes = options_.token_bytes();
     while (!out.empty()) {
-      TRIREME_EXPECT(run_ < runs_.size());
-      const TokenRun& run = runs_[run_];
-      if (taken_ == run.count) {
-        ++run_;
-        taken_ = 0;
+      TRIREME_EXPECT(range_index_ < ranges_.size());
+      const TokenRange& range = ranges_[range_index_];
+      if (tokens_read_ == range.count) {
+        ++range_index_;
+        tokens_read_ = 0;
         continue;
       }
       const std::int64_t count =
-          std::min(run.count - taken_, static_cast<std::int64_t>(out.size()) / token_bytes);
+          std::min(range.count - tokens_read_, static_cast<std::int64_t>(out.size()) / token_bytes);
       const auto bytes = static_cast<std::size_t>(count * token_bytes);
-      read(files_[run.file], run.first + taken_, count, out.first(bytes));
+      read(files_[range.file], range.first + tokens_read_, count, out.first(bytes));
       out = out.subspan(bytes);
-      taken_ += count;
+      tokens_read_ += count;
     }
   }
 
  private:
   void read(const TokenFile& file, std::int64_t first, std::int64_t count,
             std::span<std::byte> out) {
-    if (open_.path() != file.path) open_ = io::File(file.path, io::File::Mode::read);
+    if (open_file_.path() != file.path) open_file_ = io::File(file.path, io::File::Mode::read);
     stored_.resize(static_cast<std::size_t>(count * file.token_bytes));
-    open_.read_at(file.offset + first * file.token_bytes, stored_.data(), count * file.token_bytes);
+    open_file_.read_at(file.offset + first * file.token_bytes, stored_.data(),
+                       count * file.token_bytes);
     const std::int64_t bytes = options_.token_bytes(), vocabulary = options_.vocabulary;
     switch (file.token_bytes) {
       case 1:
         return file.is_signed
-                   ? convert_to<std::int8_t>(bytes, file, first, vocabulary, stored_, out)
-                   : convert_to<std::uint8_t>(bytes, file, first, vocabulary, stored_, out);
+                   ? convert_to_width<std::int8_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to_width<std::uint8_t>(bytes, file, first, vocabulary, stored_, out);
       case 2:
         return file.is_signed
-                   ? convert_to<std::int16_t>(bytes, file, first, vocabulary, stored_, out)
-                   : convert_to<std::uint16_t>(bytes, file, first, vocabulary, stored_, out);
+                   ? convert_to_width<std::int16_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to_width<std::uint16_t>(bytes, file, first, vocabulary, stored_, out);
       case 4:
         return file.is_signed
-                   ? convert_to<std::int32_t>(bytes, file, first, vocabulary, stored_, out)
-                   : convert_to<std::uint32_t>(bytes, file, first, vocabulary, stored_, out);
+                   ? convert_to_width<std::int32_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to_width<std::uint32_t>(bytes, file, first, vocabulary, stored_, out);
       default:
         return file.is_signed
-                   ? convert_to<std::int64_t>(bytes, file, first, vocabulary, stored_, out)
-                   : convert_to<std::uint64_t>(bytes, file, first, vocabulary, stored_, out);
+                   ? convert_to_width<std::int64_t>(bytes, file, first, vocabulary, stored_, out)
+                   : convert_to_width<std::uint64_t>(bytes, file, first, vocabulary, stored_, out);
     }
   }
 
   const TokenSetOptions& options_;
   const std::vector<TokenFile>& files_;
-  const std::vector<TokenRun>& runs_;
-  std::size_t run_ = 0;
-  std::int64_t taken_ = 0;  // of this run
-  io::File open_;
+  const std::vector<TokenRange>& ranges_;
+  std::size_t range_index_ = 0;
+  std::int64_t tokens_read_ = 0;  // of this run
+  io::File open_file_;
   std::vector<std::byte> stored_;
 };
 
@@ -150,7 +152,7 @@ TokenFile npy_token_file(const std::string& path) {
   tokens.path = path;
   const std::string header = npy_header(file, tokens.offset);
 
-  const std::string_view type = value_of(header, "descr", path);
+  const std::string_view type = header_value(header, "descr", path);
   const std::string_view name = type.substr(0, 5);
   const bool known = name.size() == 5 && name[0] == '\'' && (name[1] == '<' || name[1] == '|') &&
                      (name[2] == 'u' || name[2] == 'i') &&
@@ -163,7 +165,7 @@ TokenFile npy_token_file(const std::string& path) {
   tokens.is_signed = name[2] == 'i';
   tokens.token_bytes = name[3] - '0';
 
-  const std::string_view shape = value_of(header, "shape", path);
+  const std::string_view shape = header_value(header, "shape", path);
   const std::string_view extents =
       shape.substr(0, std::min(shape.find(')'), shape.size()));  // "(1000,"
   const char *begin = extents.data() + std::min<std::size_t>(1, extents.size()),
@@ -181,13 +183,13 @@ TokenFile npy_token_file(const std::string& path) {
   return tokens;
 }
 
-std::int64_t count_of(const std::vector<TokenRun>& runs) {
+std::int64_t count_tokens(const std::vector<TokenRange>& ranges) {
   std::int64_t total = 0;
-  for (const TokenRun& run : runs) total += run.count;
+  for (const TokenRange& range : ranges) total += range.count;
   return total;
 }
 
-TokenSplit split_ends(const std::vector<TokenFile>& files, std::int64_t held_out) {
+TokenSplit hold_out_ends(const std::vector<TokenFile>& files, std::int64_t held_out) {
   std::int64_t total = 0, before = 0, held = 0;
   for (const TokenFile& file : files) total += file.count;
   TRIREME_EXPECT(held_out >= 0 && held_out <= total);
@@ -200,34 +202,35 @@ TokenSplit split_ends(const std::vector<TokenFile>& files, std::int64_t held_out
                    : static_cast<std::int64_t>(static_cast<__int128>(held_out) * before / total);
     const std::int64_t here = std::min(held_by_now - held, files[i].count);
     held = held_by_now;
-    if (files[i].count > here) split.rest.push_back({i, 0, files[i].count - here});
+    if (files[i].count > here) split.training.push_back({i, 0, files[i].count - here});
     if (here > 0) split.held_out.push_back({i, files[i].count - here, here});
   }
   return split;
 }
 
-std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, std::int64_t begin, std::int64_t end) {
-  std::vector<TokenRun> part;
+std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std::int64_t begin,
+                                     std::int64_t end) {
+  std::vector<TokenRange> part;
   std::int64_t at = 0;
-  for (const TokenRun& run : runs) {
-    const std::int64_t first = std::max(begin, at), last = std::min(end, at + run.count);
-    if (first < last) part.push_back({run.file, run.first + first - at, last - first});
-    at += run.count;
+  for (const TokenRange& range : ranges) {
+    const std::int64_t first = std::max(begin, at), last = std::min(end, at + range.count);
+    if (first < last) part.push_back({range.file, range.first + first - at, last - first});
+    at += range.count;
   }
   return part;
 }
 
-std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options,
-                              const std::vector<TokenFile>& files,
-                              const std::vector<TokenRun>& runs, bool documents) {
+std::int64_t write_token_ranges(const std::string& path, const TokenSetOptions& options,
+                                const std::vector<TokenFile>& files,
+                                const std::vector<TokenRange>& ranges, bool documents) {
   std::vector<std::uint64_t> offsets;
   if (documents) {
     offsets.push_back(0);
-    for (const TokenRun& run : runs)
-      offsets.push_back(offsets.back() + static_cast<std::uint64_t>(run.count));
+    for (const TokenRange& range : ranges)
+      offsets.push_back(offsets.back() + static_cast<std::uint64_t>(range.count));
   }
-  RunReader reader(options, files, runs);
-  return write_token_shard(path, options, count_of(runs), offsets,
+  TokenRangeReader reader(options, files, ranges);
+  return write_token_shard(path, options, count_tokens(ranges), offsets,
                            [&](std::span<std::byte> out) { reader.next(out); });
 }
 

@@ -5,11 +5,11 @@
 namespace trireme::data {
 namespace {
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+bool is_continuation_byte(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 }  // namespace
 
-std::size_t first_invalid(std::string_view text) {
+std::size_t first_invalid_byte(std::string_view text) {
   constexpr std::uint32_t smallest[5] = {0, 0, 0x80, 0x800,
                                          0x10000};  // of a character of that many bytes
   for (std::size_t i = 0; i < text.size();) {
@@ -22,7 +22,7 @@ std::size_t first_invalid(std::string_view text) {
     if (bytes == 0 || bytes > text.size() - i) return i;
     std::uint32_t character = bytes == 1 ? lead : lead & (0x7Fu >> bytes);
     for (std::size_t j = 1; j < bytes; ++j) {
-      if (!continues(text[i + j])) return i;
+      if (!is_continuation_byte(text[i + j])) return i;
       character = character << 6 | (static_cast<unsigned char>(text[i + j]) & 0x3Fu);
     }
     if (character < smallest[bytes] || character > 0x10FFFF ||
@@ -33,11 +33,11 @@ std::size_t first_invalid(std::string_view text) {
   return text.size();
 }
 
-std::size_t whole_characters(std::string_view text, std::size_t limit) {
-  constexpr std::size_t longest_character = 4;
-  for (std::size_t back = 0; back <= longest_character && back < limit; ++back) {
+std::size_t character_boundary(std::string_view text, std::size_t limit) {
+  constexpr std::size_t max_character_bytes = 4;
+  for (std::size_t back = 0; back <= max_character_bytes && back < limit; ++back) {
     const std::size_t end = limit - back;
-    if (end < text.size() ? !continues(text[end])
+    if (end < text.size() ? !is_continuation_byte(text[end])
                           : static_cast<unsigned char>(text[end - 1]) < 0x80)
       return end;
   }

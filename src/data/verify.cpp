@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::int64_t piece_bytes = std::int64_t{4} << 20;
 
-std::int64_t block_of(const io::Hdf5File& file) {
+std::int64_t checksum_block(const io::Hdf5File& file) {
   const std::string owner = file.has_attribute("checksums", "block") ? "checksums" : "/";
   const std::int64_t block = file.attribute_int(owner, "block");
   validate(block >= 1,
@@ -43,16 +43,16 @@ std::vector<std::uint64_t> stored_checksums(const io::Hdf5File& file, std::int64
 template <class Checksum>
 std::string compare_blocks(const io::Hdf5File& file, std::int64_t samples, const char* what,
                            const char* unit, Checksum&& checksum) {
-  const std::int64_t block = std::min(block_of(file), std::max<std::int64_t>(samples, 1));
+  const std::int64_t block = std::min(checksum_block(file), std::max<std::int64_t>(samples, 1));
   const std::vector<std::uint64_t> stored = stored_checksums(file, (samples + block - 1) / block);
   for (std::int64_t begin = 0; begin < samples; begin += block) {
     const std::int64_t count = std::min(block, samples - begin);
     const std::uint64_t found = checksum(begin, count),
-                        meant = stored[static_cast<std::size_t>(begin / block)];
-    if (found != meant) {
+                        expected_checksum = stored[static_cast<std::size_t>(begin / block)];
+    if (found != expected_checksum) {
       return fmt::format(
           "block {} of {} ({} {} to {}): checksum {:016x}, where /checksums says {:016x}",
-          begin / block, what, unit, begin, begin + count - 1, found, meant);
+          begin / block, what, unit, begin, begin + count - 1, found, expected_checksum);
     }
   }
   return "";
@@ -111,23 +111,23 @@ std::string verify_shard(const std::string& path) {
   io::probe_hdf5({path});
   const io::Hdf5File file = io::Hdf5File::open(path);
   const ShardDescription header = read_header(file);
-  check_documents(file, header);
+  check_document_offsets(file, header);
   const auto cache = std::make_shared<RowCache>(0);
-  std::string wrong = "no checksums";
+  std::string result = "no checksums";
   switch (header.kind) {
     case DatasetKind::images: {
       const ImageShard shard(io::Hdf5File::open(path), header, cache);
       if (header.checksums)
-        wrong = verify_images(file, shard, header.samples);
+        result = verify_images(file, shard, header.samples);
       else
         read_images(shard, header.samples);
-      return wrong;
+      return result;
     }
     case DatasetKind::tokens: {
       const TokenShard shard(io::Hdf5File::open(path), header, cache);
-      if (header.checksums) wrong = verify_tokens(file, shard, header.samples);
-      if (wrong.empty() || !header.checksums) read_tokens(shard, header.samples);
-      return wrong;
+      if (header.checksums) result = verify_tokens(file, shard, header.samples);
+      if (result.empty() || !header.checksums) read_tokens(shard, header.samples);
+      return result;
     }
     case DatasetKind::encoded_images: break;
   }

@@ -47,7 +47,7 @@ void Arrivals::take(const Stream& compute, const data::MicroBatch& batch, int nu
   if (batch.sample_keys != nullptr) copy(copies_, batch.sample_keys, to.sample_keys);
   there_.record(copies_);
   there_.delay(compute);
-  if (batch.copied != nullptr) batch.copied->record(copies_);
+  if (batch.copy_done != nullptr) batch.copy_done->record(copies_);
 }
 
 void Arrivals::take_inputs(const data::MicroBatch& batch) {

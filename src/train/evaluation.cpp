@@ -17,7 +17,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   // Added micro-batch by micro-batch in the order of the set, whatever the number of ranks: round r
   // of rank d is micro-batch r * D + d.
   const parallel::Mesh& mesh = replica.mesh();
-  const auto rounds = static_cast<std::size_t>(loader.rounds());
+  const auto rounds = static_cast<std::size_t>(loader.micro_batches_per_pass());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   loader.start({});
   replica.exchange_ema();

@@ -131,7 +131,7 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
            "step; use batch.global = {} or less, or data.drop_last = false",
            request.data.train, train.samples, global, train.samples);
   layout.samples_per_epoch =
-      data::StepCutter{train.samples, global, request.data.drop_last}.samples_per_epoch();
+      data::EpochBatching{train.samples, global, request.data.drop_last}.samples_per_epoch();
   layout.steps_per_epoch = (layout.samples_per_epoch + global - 1) / global;
   layout.scale = {.samples_per_step = global,
                   .samples_per_epoch = layout.samples_per_epoch,

@@ -22,7 +22,8 @@ Recorder::Recorder(const Options& options, Log& log)
 
 double Recorder::epoch_of(const RunState& state) const {
   return static_cast<double>(state.cursor.epoch) +
-         static_cast<double>(state.cursor.taken) / static_cast<double>(options_.samples_per_epoch);
+         static_cast<double>(state.cursor.position) /
+             static_cast<double>(options_.samples_per_epoch);
 }
 
 void Recorder::write(monitor::MetricsRow& row, const RunState& state) {

@@ -251,7 +251,7 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
   batch.inputs = {nullptr, options.tokens() ? DType::int32 : DType::uint8, DeviceKind::meta, input};
   batch.labels = {nullptr, DType::int32, DeviceKind::meta,
                   options.tokens() ? input : Shape{options.micro}};
-  batch.valid = options.micro;
+  batch.valid_rows = options.micro;
   if (options.trains) {
     replica.begin_step();
     for (const parallel::PipelineAction& action : replica.schedule_) {

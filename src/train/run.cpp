@@ -327,7 +327,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
            environment.world()),
       engine(the_engine),
       cutter{.samples = train_set.info().samples,
-             .global = the_deck.batch.global,
+             .global_batch = the_deck.batch.global,
              .drop_last = the_deck.data.drop_last} {
   comm::together(mesh.world, [&] {
     device = choose_device(deck, environment.local_rank());
@@ -342,7 +342,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     training.order.shuffle = deck.data.shuffle;
     training.order.block = deck.data.shuffle_block;
     training.order.window = deck.data.shuffle_window;
-    training.cutter = cutter;
+    training.batching = cutter;
     training.augmentation = {.seed = deck.run.seed,
                              .crop_padding = deck.data.augment.random_crop,
                              .flip = deck.data.augment.flip};

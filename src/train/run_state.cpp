@@ -102,7 +102,7 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
   checkpoint::Info info;
   info.step = state.step;
   info.epoch = state.cursor.epoch;
-  info.epoch_samples = state.cursor.taken;
+  info.epoch_samples = state.cursor.position;
   info.samples = state.samples;
   info.updates = replica.optimizer().updates();
   info.deck = deck;

@@ -46,7 +46,7 @@ struct ReplicaFixture {
       sample_keys[static_cast<std::size_t>(b)] = data::sample_key(0, index * options.micro + b);
     batch.transforms = transforms.data();
     batch.sample_keys = sample_keys.data();
-    batch.valid = options.micro;
+    batch.valid_rows = options.micro;
     return batch;
   }
 

@@ -60,13 +60,13 @@ class Dataset {
 
  private:
   struct Shard;
-  struct Place {
+  struct SampleLocation {
     const Shard& shard;
-    std::int64_t inside;  // the sample's number in it
+    std::int64_t index_in_shard;  // the sample's number in it
   };
-  void gather_images(const std::string& folder, const std::vector<std::string>& paths);
-  void gather_tokens(const std::vector<std::string>& paths, std::int64_t context);
-  Place locate(std::int64_t index) const;
+  void collect_image_info(const std::string& folder, const std::vector<std::string>& paths);
+  void collect_token_info(const std::vector<std::string>& paths, std::int64_t context);
+  SampleLocation locate(std::int64_t index) const;
 
   DatasetInfo info_;
   std::vector<std::unique_ptr<Shard>> shards_;

@@ -9,7 +9,7 @@
 
 namespace trireme::data {
 
-class PackedFile;
+class GzipReader;
 
 /// A file in the idx form of MNIST (bytes only), plain or compressed with gzip. The header is
 /// checked at once, the length as far as reading goes and by finish(). Throws InputError naming
@@ -34,9 +34,9 @@ class IdxReader {
 
  private:
   std::string path_;
-  std::unique_ptr<PackedFile> file_;
+  std::unique_ptr<GzipReader> file_;
   std::vector<std::int64_t> shape_;
-  std::int64_t taken_ = 0;
+  std::int64_t bytes_read_ = 0;
 };
 
 }  // namespace trireme::data

@@ -18,7 +18,7 @@ struct Augmentation {
   std::uint64_t seed = 1;
   std::int64_t crop_padding = 0;  ///< random_crop: shift by up to this many pixels each way
   bool flip = false;              ///< mirror with probability 1/2
-  ops::ImageTransform at(std::int64_t epoch, std::int64_t sample) const;
+  ops::ImageTransform transform_of(std::int64_t epoch, std::int64_t sample) const;
 };
 
 /// A number that stands for sample `sample` in epoch `epoch` and for nothing else:
@@ -37,17 +37,17 @@ struct MicroBatch {
   const std::int64_t* samples = nullptr;            ///< [micro] indices in the dataset (-1: filler)
   const std::uint64_t* sample_keys =
       nullptr;  ///< [micro] sample_key(epoch, sample) (filler: 0); evaluation: epoch 0
-  std::int64_t valid = 0;
-  Cursor start;  ///< of the step it belongs to
+  std::int64_t valid_rows = 0;
+  Cursor step_start;  ///< of the step it belongs to
   /// Who copies from here by a stream records in it the end of the copies: before it is passed the
   /// memory is not filled again. Null: nobody waits.
-  Event* copied = nullptr;
+  Event* copy_done = nullptr;
 };
 
 /// Which samples this replica reads, in which order, and how far ahead.
 struct LoaderOptions {
-  Order order;
-  StepCutter cutter;  ///< training
+  SampleOrder order;
+  EpochBatching batching;  ///< training
   Augmentation augmentation;
   std::int64_t micro = 1;
   int data_rank = 0, data_size = 1;
@@ -75,7 +75,7 @@ class Loader {
   /// of them a pass.
   const MicroBatch& next();
   /// Evaluation: micro-batches of one pass (the same on every rank).
-  std::int64_t rounds() const;
+  std::int64_t micro_batches_per_pass() const;
 
  private:
   struct State;

@@ -38,27 +38,28 @@ TokenFile encode_text_file(const std::string& path, const Tokenizer& tokenizer,
 std::vector<std::string> sample_lines(const std::vector<std::string>& paths, std::int64_t count);
 
 /// Tokens [first, first + count) of files[file].
-struct TokenRun {
+struct TokenRange {
   std::size_t file = 0;
   std::int64_t first = 0, count = 0;
-  bool operator==(const TokenRun&) const = default;
+  bool operator==(const TokenRange&) const = default;
 };
-std::int64_t count_of(const std::vector<TokenRun>& runs);
+std::int64_t count_tokens(const std::vector<TokenRange>& ranges);
 
 /// Every file's end kept back: in proportion to the files' lengths, `held_out` tokens in all.
 struct TokenSplit {
-  std::vector<TokenRun> rest, held_out;
+  std::vector<TokenRange> training, held_out;
 };
-TokenSplit split_ends(const std::vector<TokenFile>& files, std::int64_t held_out);
+TokenSplit hold_out_ends(const std::vector<TokenFile>& files, std::int64_t held_out);
 
 /// Tokens [begin, end) of runs that follow one another.
-std::vector<TokenRun> cut(const std::vector<TokenRun>& runs, std::int64_t begin, std::int64_t end);
+std::vector<TokenRange> slice_ranges(const std::vector<TokenRange>& ranges, std::int64_t begin,
+                                     std::int64_t end);
 
 /// Writes the runs, one after the other, as one shard; with `documents`, each run is one
 /// (/documents). Returns the file's bytes. Throws InputError for a token outside the vocabulary,
 /// naming file and position.
-std::int64_t write_token_runs(const std::string& path, const TokenSetOptions& options,
-                              const std::vector<TokenFile>& files,
-                              const std::vector<TokenRun>& runs, bool documents);
+std::int64_t write_token_ranges(const std::string& path, const TokenSetOptions& options,
+                                const std::vector<TokenFile>& files,
+                                const std::vector<TokenRange>& ranges, bool documents);
 
 }  // namespace trireme::data

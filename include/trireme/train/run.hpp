@@ -79,7 +79,7 @@ struct Run {
   ResolvedLayout layout;
   parallel::Mesh mesh;
   comm::Engine& engine;
-  data::StepCutter cutter;
+  data::EpochBatching cutter;
   Device device;
   MemoryPlan plan;
   std::unique_ptr<Replica> replica;

@@ -25,7 +25,7 @@ struct LoaderTest : testing::Test {
                          bool drop_last = true) const {
     LoaderOptions options;
     options.order = {.seed = 7, .samples = samples, .shuffle = Shuffle::full};
-    options.cutter = {.samples = samples, .global = global, .drop_last = drop_last};
+    options.batching = {.samples = samples, .global_batch = global, .drop_last = drop_last};
     options.augmentation = {.seed = 7, .crop_padding = 2, .flip = true};
     options.micro = micro;
     options.data_rank = rank;
@@ -68,13 +68,13 @@ struct LoaderTest : testing::Test {
     }
     std::vector<Row> seen;
     Cursor cursor = from;
-    const StepCutter cutter{.samples = samples, .global = global, .drop_last = drop_last};
+    const EpochBatching cutter{.samples = samples, .global_batch = global, .drop_last = drop_last};
     for (std::int64_t step = 0; step < count; ++step) {
       for (const auto& replica : replicas) {
         for (std::int64_t part = 0; part < global / (micro * size); ++part) {
           const MicroBatch& batch = replica->next();
-          EXPECT_EQ(batch.valid, micro);
-          EXPECT_EQ(batch.start, cursor);
+          EXPECT_EQ(batch.valid_rows, micro);
+          EXPECT_EQ(batch.step_start, cursor);
           for (Row& row : rows_of(batch)) seen.push_back(std::move(row));
         }
       }
@@ -105,15 +105,15 @@ TEST_F(LoaderTest, EveryLayoutSeesTheSameGlobalBatches) {
 TEST_F(LoaderTest, StepsPastTheEpochsEndGoOnInTheNextEpochsOrder) {
   const std::vector<Row> reference = steps(20, 16, 1, 2, {0, 0}, false);
   EXPECT_EQ(steps(20, 4, 2, 2, {0, 0}, false), reference);
-  const Order order{.seed = 7, .samples = samples, .shuffle = Shuffle::full};
+  const SampleOrder order{.seed = 7, .samples = samples, .shuffle = Shuffle::full};
   for (std::int64_t i = 0; i < 20 * global; ++i)
     EXPECT_EQ(reference[static_cast<std::size_t>(i)].sample,
-              order.sample(i / samples, i % samples));
+              order.sample_at(i / samples, i % samples));
 }
 
 TEST_F(LoaderTest, ARestartInsideAnEpochSeesTheSameRest) {
   const std::vector<Row> whole = steps(14, 8, 1, 2);
-  const StepCutter cutter{.samples = samples, .global = global};
+  const EpochBatching cutter{.samples = samples, .global_batch = global};
   Cursor cursor{0, 0};
   for (int step = 0; step < 9; ++step) cursor = cutter.advance(cursor);
   EXPECT_EQ(steps(5, 4, 2, 2, cursor), std::vector<Row>(whole.begin() + 9 * global, whole.end()));
@@ -138,7 +138,7 @@ TEST_F(LoaderTest, FillsABufferAgainOnlyWhenTheCopyFromItIsMade) {
       const MicroBatch& batch = loader.next();
       ASSERT_EQ(static_cast<std::size_t>(batch.inputs.bytes()), bytes);
       copy_bytes(stream, there.data() + index * bytes, batch.inputs.data, bytes);
-      batch.copied->record(stream);
+      batch.copy_done->record(stream);
     }
   }
   std::vector<std::byte> came(there.bytes());
@@ -169,7 +169,8 @@ TEST_F(LoaderTest, AugmentationIsAFunctionOfEpochAndSampleAndCoversItsRange) {
   const Augmentation augmentation{.seed = 7, .crop_padding = 2, .flip = true};
   std::map<int, int> shifts, flips;
   for (std::int64_t sample = 0; sample < 2000; ++sample) {
-    const ops::ImageTransform a = augmentation.at(3, sample), b = augmentation.at(3, sample);
+    const ops::ImageTransform a = augmentation.transform_of(3, sample),
+                              b = augmentation.transform_of(3, sample);
     EXPECT_TRUE(a.row == b.row && a.column == b.column && a.flip == b.flip);
     ++shifts[a.row];
     ++flips[a.flip];
@@ -180,7 +181,7 @@ TEST_F(LoaderTest, AugmentationIsAFunctionOfEpochAndSampleAndCoversItsRange) {
   for (const auto& [shift, count] : shifts) EXPECT_NEAR(count, 400, 90) << shift;
   EXPECT_NEAR(flips[1], 1000, 112);
   const Augmentation none{.seed = 7};
-  EXPECT_TRUE(none.at(0, 5).row == 0 && none.at(0, 5).flip == 0);
+  EXPECT_TRUE(none.transform_of(0, 5).row == 0 && none.transform_of(0, 5).flip == 0);
 }
 
 TEST_F(LoaderTest, EvaluationCoversEachSampleOnceInOrder) {
@@ -193,8 +194,8 @@ TEST_F(LoaderTest, EvaluationCoversEachSampleOnceInOrder) {
         LoaderOptions options = training(micro, rank, size, 2);
         options.training = false;
         Loader loader(dataset, options);
-        EXPECT_TRUE(rounds < 0 || loader.rounds() == rounds);
-        rounds = loader.rounds();
+        EXPECT_TRUE(rounds < 0 || loader.micro_batches_per_pass() == rounds);
+        rounds = loader.micro_batches_per_pass();
         for (int pass = 0; pass < 2; ++pass) {
           loader.start({0, 0});
           for (std::int64_t round = 0; round < rounds; ++round) {
@@ -210,7 +211,7 @@ TEST_F(LoaderTest, EvaluationCoversEachSampleOnceInOrder) {
                 EXPECT_EQ(row.label, set.labels[static_cast<std::size_t>(row.sample)]);
               }
             }
-            if (pass == 0) valid += batch.valid;
+            if (pass == 0) valid += batch.valid_rows;
           }
         }
       }
@@ -243,7 +244,7 @@ TEST_F(LoaderTest, AReadersErrorIsThrownByNextInItsPlace) {
   Loader loader(dataset, options);
   loader.start({0, 0});
   for (int i = 0; i < 6; ++i)
-    EXPECT_EQ(loader.next().valid, 8);  // samples 0 to 47 lie in the first shard
+    EXPECT_EQ(loader.next().valid_rows, 8);  // samples 0 to 47 lie in the first shard
   EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { loader.next(); }),
                           "shard_00001.h5: ends at byte 2048"));
   EXPECT_THROW(loader.next(), InputError);
@@ -255,7 +256,7 @@ TEST_F(LoaderTest, BatchesThatDoNotFitAreRefused) {
       test::holds(test::message_of<InputError>([&] { Loader(dataset, training(3, 0, 2, 1)); }),
                   "batch.global = 16"));
   LoaderOptions large = training(8, 0, 1, 1);
-  large.cutter.global = 104;
+  large.batching.global_batch = 104;
   EXPECT_TRUE(test::holds(test::message_of<InputError>([&] { Loader(dataset, large); }),
                           "more than the 103 training samples"));
 }

@@ -11,10 +11,10 @@
 namespace trireme::data {
 namespace {
 
-std::vector<std::int64_t> epoch_of(const Order& order, std::int64_t epoch) {
+std::vector<std::int64_t> epoch_of(const SampleOrder& order, std::int64_t epoch) {
   std::vector<std::int64_t> samples;
   for (std::int64_t position = 0; position < order.samples; ++position)
-    samples.push_back(order.sample(epoch, position));
+    samples.push_back(order.sample_at(epoch, position));
   return samples;
 }
 
@@ -23,7 +23,7 @@ TEST(Order, AnEpochHoldsEachSampleOnceWhateverTheSizes) {
     for (const std::int64_t samples : {1, 2, 7, 64, 100, 1009}) {
       for (const std::int64_t block : {1, 8, 5000}) {
         for (const std::int64_t window : {1, 33, 5000}) {
-          const Order order{
+          const SampleOrder order{
               .seed = 3, .samples = samples, .shuffle = shuffle, .block = block, .window = window};
           for (const std::int64_t epoch : {0, 1, 1000}) {
             std::vector<std::int64_t> found = epoch_of(order, epoch);
@@ -40,25 +40,26 @@ TEST(Order, AnEpochHoldsEachSampleOnceWhateverTheSizes) {
 
 TEST(Order, ChangesWithEpochAndSeedAndNothingElse) {
   for (const Shuffle shuffle : {Shuffle::full, Shuffle::blocks}) {
-    const Order order{.seed = 1, .samples = 500, .shuffle = shuffle, .block = 16, .window = 64};
-    Order other = order;
+    const SampleOrder order{
+        .seed = 1, .samples = 500, .shuffle = shuffle, .block = 16, .window = 64};
+    SampleOrder other = order;
     other.seed = 2;
     EXPECT_EQ(epoch_of(order, 4), epoch_of(order, 4));
     EXPECT_NE(epoch_of(order, 0), epoch_of(order, 1));
     EXPECT_NE(epoch_of(order, 0), epoch_of(other, 0));
   }
-  const Order plain{.seed = 1, .samples = 5, .shuffle = Shuffle::none};
+  const SampleOrder plain{.seed = 1, .samples = 5, .shuffle = Shuffle::none};
   EXPECT_EQ(epoch_of(plain, 9), (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
 }
 
 TEST(Order, BlocksReadRunsOfNeighbours) {
   // A window of w positions takes its samples from about w / block runs (plus those cut at its
   // ends, and one where the turn wraps).
-  const Order order{
+  const SampleOrder order{
       .seed = 5, .samples = 10'000, .shuffle = Shuffle::blocks, .block = 100, .window = 1000};
   for (std::int64_t window = 0; window < 10; ++window) {
     std::set<std::int64_t> samples;
-    for (std::int64_t i = 0; i < 1000; ++i) samples.insert(order.sample(0, window * 1000 + i));
+    for (std::int64_t i = 0; i < 1000; ++i) samples.insert(order.sample_at(0, window * 1000 + i));
     std::int64_t runs = 0, last = -2;
     for (const std::int64_t sample : samples) {
       runs += sample != last + 1;
@@ -69,15 +70,15 @@ TEST(Order, BlocksReadRunsOfNeighbours) {
 }
 
 TEST(Order, BlocksLeaveNoSampleAlwaysAtTheEnd) {
-  const Order order{
+  const SampleOrder order{
       .seed = 5, .samples = 1009, .shuffle = Shuffle::blocks, .block = 100, .window = 100};
   std::set<std::int64_t> last;
-  for (std::int64_t epoch = 0; epoch < 50; ++epoch) last.insert(order.sample(epoch, 1008));
+  for (std::int64_t epoch = 0; epoch < 50; ++epoch) last.insert(order.sample_at(epoch, 1008));
   EXPECT_GT(last.size(), 40u);  // 50 draws from 1009: all but about one are different
 }
 
 TEST(StepCutter, DroppedRestsBeginTheNextEpoch) {
-  const StepCutter cutter{.samples = 10, .global = 4, .drop_last = true};
+  const EpochBatching cutter{.samples = 10, .global_batch = 4, .drop_last = true};
   EXPECT_EQ(cutter.samples_per_epoch(), 8);
   EXPECT_EQ(cutter.advance({0, 0}), (Cursor{0, 4}));
   EXPECT_EQ(cutter.advance({0, 4}), (Cursor{1, 0}));
@@ -89,7 +90,7 @@ TEST(StepCutter, DroppedRestsBeginTheNextEpoch) {
 
 TEST(StepCutter, FilledStepsTakeEachPositionOnce) {
   for (const std::int64_t global : {3, 4, 10, 25}) {
-    const StepCutter cutter{.samples = 10, .global = global, .drop_last = false};
+    const EpochBatching cutter{.samples = 10, .global_batch = global, .drop_last = false};
     EXPECT_EQ(cutter.samples_per_epoch(), 10);
     Cursor cursor{0, 0};
     std::int64_t expected = 0;
@@ -98,7 +99,7 @@ TEST(StepCutter, FilledStepsTakeEachPositionOnce) {
         EXPECT_EQ(cutter.locate(cursor, row), (Cursor{expected / 10, expected % 10}));
       }
       cursor = cutter.advance(cursor);
-      EXPECT_LT(cursor.taken, 10);
+      EXPECT_LT(cursor.position, 10);
     }
   }
 }

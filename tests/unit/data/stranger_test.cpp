@@ -21,7 +21,7 @@ using test::message_of;
 constexpr std::int64_t samples = 50;
 
 /// A shard made through HDF5's C interface, as h5py makes it; each member changes one thing.
-struct ForeignShard {
+struct UntrustedShard {
   std::string format = "trireme-shard", kind = "images";
   bool variable_strings = true, has_version = true;
   double version = 1;
@@ -98,7 +98,7 @@ struct ForeignShard {
   }
 };
 
-std::string refusal(const ForeignShard& shard) {
+std::string refusal(const UntrustedShard& shard) {
   const test::ScratchFolder folder;
   shard.write(folder / "made_by_hand.h5");
   const std::string message = message_of<InputError>([&] { Dataset(folder.path()); });
@@ -106,7 +106,7 @@ std::string refusal(const ForeignShard& shard) {
   return message;
 }
 
-void expect_same_samples(const ForeignShard& shard) {
+void expect_same_samples(const UntrustedShard& shard) {
   const test::ScratchFolder folder;
   shard.write(folder / "made_by_hand.h5");
   const Dataset dataset(folder.path());
@@ -125,17 +125,17 @@ void expect_same_samples(const ForeignShard& shard) {
 
 TEST(ForeignShard, IsReadWhateverItsStorageAndTypes) {
   expect_same_samples({});
-  ForeignShard chunked;
+  UntrustedShard chunked;
   chunked.image_chunk = {8, 3, 2, 1};
   chunked.label_type = H5T_STD_I64LE;
   expect_same_samples(chunked);
-  ForeignShard split;  // as h5py guesses chunks: samples are cut too, and big-endian labels of one
-                       // byte more than they need
+  UntrustedShard split;  // as h5py guesses chunks: samples are cut too, and big-endian labels of
+                         // one byte more than they need
   split.image_chunk = {16, 2, 1, 1};
   split.label_type = H5T_STD_U16BE;
   split.variable_strings = false;
   expect_same_samples(split);
-  ForeignShard plain;
+  UntrustedShard plain;
   plain.has_version = false;
   plain.kind = "";
   plain.label_type = H5T_STD_U8LE;
@@ -144,7 +144,7 @@ TEST(ForeignShard, IsReadWhateverItsStorageAndTypes) {
 
 TEST(ForeignShard, ClassesMayBeAnAttribute) {
   const test::ScratchFolder folder;
-  ForeignShard shard;
+  UntrustedShard shard;
   shard.class_attribute = {"a", "b", "c", "d", "e", "f"};
   shard.write(folder / "shard.h5");
   EXPECT_EQ(Dataset(folder.path()).info().classes, shard.class_attribute);
@@ -152,15 +152,15 @@ TEST(ForeignShard, ClassesMayBeAnAttribute) {
 }
 
 TEST(ForeignShard, FormatVersionAndKindAreChecked) {
-  ForeignShard shard;
+  UntrustedShard shard;
   shard.format = "";
   EXPECT_TRUE(holds(refusal(shard), "format = \"trireme-shard\""));
   shard.format = "trireme-checkpoint";
   EXPECT_TRUE(holds(refusal(shard), "is of format \"trireme-checkpoint\""));
-  ForeignShard newer;
+  UntrustedShard newer;
   newer.version = 2;
   EXPECT_TRUE(holds(refusal(newer), "version 2"));
-  ForeignShard kind;
+  UntrustedShard kind;
   kind.kind = "pictures";
   EXPECT_TRUE(holds(refusal(kind), "kind = \"pictures\" is unknown"));
   kind.kind = "encoded-images";
@@ -168,51 +168,51 @@ TEST(ForeignShard, FormatVersionAndKindAreChecked) {
 }
 
 TEST(ForeignShard, DatasetsOfTheWrongFormAreNamed) {
-  ForeignShard flat;
+  UntrustedShard flat;
   flat.image_shape = {hsize_t{samples}, 6};
   EXPECT_TRUE(holds(refusal(flat), "/images: has 2 dimensions [50, 6]"));
-  ForeignShard wide;
+  UntrustedShard wide;
   wide.image_type = H5T_STD_U16LE;
   EXPECT_TRUE(holds(refusal(wide), "images: is not uint8"));
-  ForeignShard real;
+  UntrustedShard real;
   real.image_type = H5T_IEEE_F32LE;
   EXPECT_TRUE(holds(refusal(real), "images: is not uint8"));
-  ForeignShard fewer;
+  UntrustedShard fewer;
   fewer.label_count = samples - 1;
   EXPECT_TRUE(holds(refusal(fewer), "labels: extents [49] do not fit the 50 images"));
-  ForeignShard real_labels;
+  UntrustedShard real_labels;
   real_labels.label_type = H5T_IEEE_F32LE;
   EXPECT_TRUE(holds(refusal(real_labels), "labels are whole numbers"));
-  ForeignShard channels;
+  UntrustedShard channels;
   channels.image_shape = {10, 3, 2, 5};
   channels.label_count = 10;
   EXPECT_TRUE(holds(refusal(channels), "5 channels"));
 }
 
 TEST(ForeignShard, LabelsThatAreNoClassesAreNamed) {
-  ForeignShard negative;
+  UntrustedShard negative;
   negative.label_shift = -1;
   EXPECT_TRUE(holds(refusal(negative), "label -1 of sample 0"));
-  ForeignShard large;
+  UntrustedShard large;
   large.label_type = H5T_STD_I64LE;
   large.label_shift = std::int64_t{1} << 40;
   EXPECT_TRUE(holds(refusal(large), "is no class"));
-  ForeignShard past;
+  UntrustedShard past;
   past.class_attribute = {"a", "b"};
   EXPECT_TRUE(holds(refusal(past), "labels are 0 to 1"));
 }
 
 TEST(ForeignShard, DataThatLieElsewhereAreRefused) {
-  ForeignShard linked;
+  UntrustedShard linked;
   linked.after = [](hid_t file) {
     H5Ldelete(file, "labels", H5P_DEFAULT);
     H5Lcreate_external("/etc/hostname", "/labels", file, "labels", H5P_DEFAULT, H5P_DEFAULT);
   };
   EXPECT_TRUE(holds(refusal(linked), "link into another file"));
-  ForeignShard without;
+  UntrustedShard without;
   without.after = [](hid_t file) { H5Ldelete(file, "labels", H5P_DEFAULT); };
   EXPECT_TRUE(holds(refusal(without), "labels is missing"));
-  ForeignShard elsewhere;
+  UntrustedShard elsewhere;
   elsewhere.after = [](hid_t file) {
     H5Ldelete(file, "images", H5P_DEFAULT);
     const hsize_t shape[4] = {hsize_t{samples}, 3, 2, 1};

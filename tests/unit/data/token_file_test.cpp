@@ -66,7 +66,7 @@ TEST(TokenFile, EveryTypeOfNumbersBecomesTheNarrowestThatHoldsTheVocabulary) {
     EXPECT_EQ(file.count, 101);
     for (const std::int64_t vocabulary : {120, 50257, 128256}) {
       const TokenSetOptions options{.vocabulary = vocabulary, .tokenizer = {}};
-      write_token_runs(folder / "shard.h5", options, {file}, {{0, 0, 101}}, false);
+      write_token_ranges(folder / "shard.h5", options, {file}, {{0, 0, 101}}, false);
       EXPECT_EQ(tokens_of(folder / "shard.h5"), tokens);
       const ShardDescription shard = describe_shard(folder / "shard.h5");
       EXPECT_EQ(shard.token_bytes, vocabulary == 120 ? 1 : vocabulary == 50257 ? 2 : 4);
@@ -127,8 +127,8 @@ TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
     io::replace_file(folder / "tokens.npy", npy(npy_header(type, "(4,)"), data));
     const TokenFile file = npy_token_file(folder / "tokens.npy");
     return message_of<InputError>([&] {
-      write_token_runs(folder / "shard.h5", {.vocabulary = 100, .tokenizer = {}}, {file},
-                       {{0, 1, 3}}, false);
+      write_token_ranges(folder / "shard.h5", {.vocabulary = 100, .tokenizer = {}}, {file},
+                         {{0, 1, 3}}, false);
     });
   };
   EXPECT_TRUE(holds(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})),
@@ -148,12 +148,12 @@ TEST(TokenFile, RunsOfSeveralFilesFollowOneAnotherAndAreDocuments) {
   io::replace_file(folder / "b", raw<std::uint16_t>({all.begin() + 40, all.end()}));
   const std::vector<TokenFile> files{raw_token_file(folder / "a", 2),
                                      raw_token_file(folder / "b", 2)};
-  const std::vector<TokenRun> runs{{0, 0, 40}, {1, 0, 50}};
-  const std::vector<TokenRun> part = cut(runs, 30, 60);
-  EXPECT_EQ(part, (std::vector<TokenRun>{{0, 30, 10}, {1, 0, 20}}));
-  EXPECT_EQ(cut(runs, 40, 90), (std::vector<TokenRun>{{1, 0, 50}}));
-  EXPECT_TRUE(cut(runs, 40, 40).empty());
-  write_token_runs(folder / "shard.h5", {.vocabulary = 500, .tokenizer = {}}, files, part, true);
+  const std::vector<TokenRange> runs{{0, 0, 40}, {1, 0, 50}};
+  const std::vector<TokenRange> part = slice_ranges(runs, 30, 60);
+  EXPECT_EQ(part, (std::vector<TokenRange>{{0, 30, 10}, {1, 0, 20}}));
+  EXPECT_EQ(slice_ranges(runs, 40, 90), (std::vector<TokenRange>{{1, 0, 50}}));
+  EXPECT_TRUE(slice_ranges(runs, 40, 40).empty());
+  write_token_ranges(folder / "shard.h5", {.vocabulary = 500, .tokenizer = {}}, files, part, true);
   EXPECT_EQ(tokens_of(folder / "shard.h5"),
             std::vector<std::int64_t>(all.begin() + 30, all.begin() + 60));
   std::vector<std::uint64_t> documents(3);
@@ -167,11 +167,11 @@ TEST(TokenFile, TheEndOfEveryFileIsHeldOutInProportion) {
   std::vector<TokenFile> files;
   for (const std::int64_t count : {100, 1, 0, 37, 62}) files.push_back({"", 0, 1, false, count});
   for (const std::int64_t held : {0, 1, 20, 199, 200}) {
-    const TokenSplit split = split_ends(files, held);
-    EXPECT_EQ(count_of(split.held_out), held);
-    EXPECT_EQ(count_of(split.rest), 200 - held);
-    for (const TokenRun& run : split.rest) EXPECT_EQ(run.first, 0);
-    for (const TokenRun& run : split.held_out) {
+    const TokenSplit split = hold_out_ends(files, held);
+    EXPECT_EQ(count_tokens(split.held_out), held);
+    EXPECT_EQ(count_tokens(split.training), 200 - held);
+    for (const TokenRange& run : split.training) EXPECT_EQ(run.first, 0);
+    for (const TokenRange& run : split.held_out) {
       EXPECT_EQ(run.first + run.count, files[run.file].count);
       EXPECT_NEAR(static_cast<double>(run.count),
                   static_cast<double>(held) * static_cast<double>(files[run.file].count) / 200, 1)

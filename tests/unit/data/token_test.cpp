@@ -145,7 +145,7 @@ TEST(Tokens, ATokenPastTheVocabularyIsNamedWhenRead) {
 }
 
 /// A shard as another program makes it.
-struct ForeignTokens {
+struct UntrustedTokens {
   hid_t type = H5T_STD_U16LE;
   std::vector<hsize_t> shape{60};
   hsize_t chunk = 0;  // 0: contiguous
@@ -192,7 +192,7 @@ TEST(Tokens, OfOtherProgramsAreReadWhateverTheirStorageAndType) {
        {H5T_STD_U8LE, H5T_STD_U16LE, H5T_STD_U16BE, H5T_STD_U32LE, H5T_STD_U32BE}) {
     for (const hsize_t chunk : {0, 1, 7, 60}) {
       const test::ScratchFolder folder;
-      ForeignTokens shard;
+      UntrustedTokens shard;
       shard.type = type;
       shard.chunk = chunk;
       shard.compressed = chunk > 0;
@@ -212,7 +212,7 @@ TEST(Tokens, WithoutAVocabularyTheTypeIsTheBound) {
        {std::pair(H5T_STD_U8LE, std::int64_t{256}), std::pair(H5T_STD_U16LE, std::int64_t{65536}),
         std::pair(H5T_STD_U32LE, std::int64_t{2147483647})}) {
     const test::ScratchFolder folder;
-    ForeignTokens shard;
+    UntrustedTokens shard;
     shard.type = type;
     shard.write(folder / "shard.h5");
     EXPECT_EQ(Dataset(folder.path(), context).info().vocabulary, vocabulary);
@@ -220,26 +220,26 @@ TEST(Tokens, WithoutAVocabularyTheTypeIsTheBound) {
 }
 
 TEST(Tokens, DatasetsOfTheWrongFormAreNamed) {
-  const auto refusal = [](const ForeignTokens& shard) {
+  const auto refusal = [](const UntrustedTokens& shard) {
     const test::ScratchFolder folder;
     shard.write(folder / "by_hand.h5");
     const std::string message = message_of<InputError>([&] { Dataset(folder.path(), context); });
     EXPECT_TRUE(holds(message, "by_hand.h5"));
     return message;
   };
-  ForeignTokens is_signed;
+  UntrustedTokens is_signed;
   is_signed.type = H5T_STD_I32LE;
   EXPECT_TRUE(holds(refusal(is_signed), "tokens are uint8, uint16 or uint32"));
-  ForeignTokens wide;
+  UntrustedTokens wide;
   wide.type = H5T_STD_U64LE;
   EXPECT_TRUE(holds(refusal(wide), "tokens are uint8, uint16 or uint32"));
-  ForeignTokens real;
+  UntrustedTokens real;
   real.type = H5T_IEEE_F32LE;
   EXPECT_TRUE(holds(refusal(real), "tokens are uint8, uint16 or uint32"));
-  ForeignTokens table;
+  UntrustedTokens table;
   table.shape = {6, 10};
   EXPECT_TRUE(holds(refusal(table), "has 2 dimensions [6, 10]"));
-  ForeignTokens negative;
+  UntrustedTokens negative;
   negative.vocabulary = -5;
   EXPECT_TRUE(holds(refusal(negative), "attribute vocabulary is -5"));
 }
@@ -294,7 +294,7 @@ struct TokenLoaderTest : testing::Test {
   LoaderOptions options(std::int64_t micro, int rank, int size) const {
     LoaderOptions options;
     options.order = {.seed = 5, .samples = 50, .shuffle = Shuffle::full};
-    options.cutter = {.samples = 50, .global = global};
+    options.batching = {.samples = 50, .global_batch = global};
     options.micro = micro;
     options.data_rank = rank;
     options.data_size = size;
@@ -384,7 +384,7 @@ TEST_F(TokenLoaderTest, WhatIsNotAskedForIsNotRead) {
   none.inputs = none.labels = false;
   Loader loader(dataset, none);
   loader.start({0, 0});
-  for (int i = 0; i < 24; ++i) EXPECT_EQ(loader.next().valid, 4);
+  for (int i = 0; i < 24; ++i) EXPECT_EQ(loader.next().valid_rows, 4);
 }
 
 TEST_F(TokenLoaderTest, EvaluationIsFilledUpWithRowsThatCountForNothing) {
@@ -393,7 +393,7 @@ TEST_F(TokenLoaderTest, EvaluationIsFilledUpWithRowsThatCountForNothing) {
   one_pass.training = false;
   Loader loader(dataset, one_pass);
   loader.start({0, 0});
-  ASSERT_EQ(loader.rounds(), 7);
+  ASSERT_EQ(loader.micro_batches_per_pass(), 7);
   std::int64_t at = 0;
   for (int round = 0; round < 7; ++round) {
     for (const Row& row : rows_of(loader.next(), 8)) {

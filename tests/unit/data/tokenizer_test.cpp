@@ -32,18 +32,18 @@ TEST(Tokenizer, BytesStandForThemselves) {
 
 TEST(Utf8, WrongBytesAreFoundAtTheirPlace) {
   const std::string good = "a\xc3\xa4\xe2\x82\xac\xf0\x9f\x9a\xa3z";
-  EXPECT_EQ(first_invalid(good), good.size());
+  EXPECT_EQ(first_invalid_byte(good), good.size());
   for (const char* bad :
        {"\x80", "\xc0\x80", "\xc1\xbf", "\xe0\x80\x80", "\xed\xa0\x80", "\xf0\x80\x80\x80",
         "\xf4\x90\x80\x80", "\xf8\x88\x80\x80\x80", "\xff", "\xc3", "\xe2\x82", "\xc3z"})
-    EXPECT_EQ(first_invalid(good + bad), good.size()) << bad;
+    EXPECT_EQ(first_invalid_byte(good + bad), good.size()) << bad;
   for (std::size_t limit = 1; limit <= good.size(); ++limit) {
-    const std::size_t whole = whole_characters(good, limit);
+    const std::size_t whole = character_boundary(good, limit);
     EXPECT_LE(whole, limit);
-    EXPECT_EQ(first_invalid(std::string_view(good).substr(0, whole)), whole) << limit;
+    EXPECT_EQ(first_invalid_byte(std::string_view(good).substr(0, whole)), whole) << limit;
     EXPECT_GT(whole + 4, limit);
   }
-  EXPECT_EQ(whole_characters(std::string(9, '\x80'), 7), 7u);  // no text: cut anywhere
+  EXPECT_EQ(character_boundary(std::string(9, '\x80'), 7), 7u);  // no text: cut anywhere
 }
 
 // Words of an invented language, so that there is something to learn.

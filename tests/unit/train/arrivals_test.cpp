@@ -34,7 +34,7 @@ TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
     data::MicroBatch batch;
     batch.labels = {pinned.data(), DType::int32, DeviceKind::cpu, {options.micro}};
     Event copied(device);
-    batch.copied = &copied;
+    batch.copy_done = &copied;
     std::vector<const void*> places;
     for (int step = 0; step < steps; ++step) {
       arrivals.begin_step();
