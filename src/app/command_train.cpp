@@ -45,13 +45,15 @@ ExitCode train_command(const Options& options) {
              "--weights-only goes with --restart PATH");
     const deck::Deck deck = read_deck(options.deck, environment.world());
     if (!deck.debug.faults.empty() && !test_build && !options.allow_faults)
-      throw InputError(deck::placed(deck,
-                                    "debug.fault kills or disturbs ranks on purpose, for tests; "
-                                    "take the key out, or allow it with --allow-faults"));
+      throw InputError(
+          deck::with_location(deck,
+                              "debug.fault kills or disturbs ranks on purpose, for tests; "
+                              "take the key out, or allow it with --allow-faults"));
     if (deck.debug.device != train::DebugDevice::automatic && !test_build && !options.allow_faults)
-      throw InputError(deck::placed(deck,
-                                    "debug.device puts the host in the place of a device, for "
-                                    "tests; take the key out, or allow it with --allow-faults"));
+      throw InputError(
+          deck::with_location(deck,
+                              "debug.device puts the host in the place of a device, for "
+                              "tests; take the key out, or allow it with --allow-faults"));
     comm::Engine engine(train::choose_drive(
         environment));  // before Kokkos, so that its thread may run on all of this rank's cores
     std::optional<KokkosScope> kokkos;

@@ -32,7 +32,7 @@ auto at_places_of(const deck::Deck& deck, Body&& body) {
   try {
     return body();
   } catch (const InputError& error) {
-    InputError with_place(deck::placed(deck, error.what()));
+    InputError with_place(deck::with_location(deck, error.what()));
     if (error.thrown_on_all_ranks()) with_place.set_thrown_on_all_ranks();
     throw with_place;
   }

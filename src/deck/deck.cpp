@@ -17,10 +17,10 @@ namespace trireme::deck {
 namespace {
 
 /// The defaults that follow from other keys.
-void fill_in(Deck& deck, const Reader& reader) {
+void fill_in_defaults(Deck& deck, const Reader& reader) {
   if (deck.run.folder.empty()) deck.run.folder = "runs/" + deck.run.name;
   const bool is_gpt = deck.model.kind == model::ModelKind::gpt;
-  if (!reader.given("checkpoint.best"))
+  if (!reader.is_set("checkpoint.best"))
     deck.checkpoint.best = deck.data.validation.empty() ? "" : is_gpt ? "loss" : "top1";
   if (!is_gpt) return;
   model::TransformerOptions& gpt = deck.model.gpt;
@@ -30,7 +30,7 @@ void fill_in(Deck& deck, const Reader& reader) {
   if (gpt.mlp_width == 0)
     gpt.mlp_width =
         gpt.mlp == model::MlpKind::swiglu ? (8 * gpt.width / 3 + 63) / 64 * 64 : 4 * gpt.width;
-  if (!reader.given("model.bias")) gpt.bias = gpt.positions == model::PositionKind::learned;
+  if (!reader.is_set("model.bias")) gpt.bias = gpt.positions == model::PositionKind::learned;
 }
 
 }  // namespace
@@ -40,17 +40,17 @@ Deck parse(const std::string& text, const std::string& file,
   Reader reader(text, file, overrides);
   Deck deck;
   visit(reader, deck);
-  fill_in(deck, reader);
+  fill_in_defaults(deck, reader);
   find_contradictions(deck, reader);
   reader.finish();
-  deck.places = reader.places();
+  deck.key_locations = reader.key_locations();
   return deck;
 }
 
-std::string placed(const Deck& deck, const std::string& message) {
+std::string with_location(const Deck& deck, const std::string& message) {
   const std::string key = message.substr(0, message.find(' '));
-  const auto found = deck.places.find(key);
-  return found == deck.places.end() ? message : found->second + ": " + message;
+  const auto found = deck.key_locations.find(key);
+  return found == deck.key_locations.end() ? message : found->second + ": " + message;
 }
 
 std::string read_file(const std::string& path) {
@@ -60,13 +60,13 @@ std::string read_file(const std::string& path) {
   errno = 0;
   std::ifstream file(path, std::ios::binary);
   validate(file.good(), "{}: cannot be read: {}", path, std::strerror(errno));
-  std::string text(most_deck_bytes + 1, '\0');
+  std::string text(max_deck_bytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   validate(!file.bad(), "{}: cannot be read: {}", path, std::strerror(errno));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  validate(text.size() <= most_deck_bytes,
+  validate(text.size() <= max_deck_bytes,
            "{}: is longer than {} bytes, so it is no deck; give a text file in TOML", path,
-           most_deck_bytes);
+           max_deck_bytes);
   return text;
 }
 

@@ -23,21 +23,21 @@ constexpr std::array<std::pair<const char*, Kind>, 5> kinds = {{{"kill", Kind::k
                                                                 {"sleep", Kind::sleep},
                                                                 {"nan", Kind::nan},
                                                                 {"flip", Kind::flip}}};
-constexpr const char* demand =
+constexpr const char* syntax_message =
     "must be as \"kill rank 2 step 17 phase checkpoint-write\" (kill, stop, sleep SECONDS, nan, "
     "flip; a step or a range as 3..9)";
 
 template <class T>
-bool is_number(std::string_view text, T& number) {
+bool parse_number(std::string_view text, T& number) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc() && end == text.data() + text.size();
 }
 
-bool is_range(std::string_view text, std::int64_t& first, std::int64_t& last) {
+bool parse_step_range(std::string_view text, std::int64_t& first, std::int64_t& last) {
   const std::size_t dots = text.find("..");
-  if (!is_number(text.substr(0, dots), first)) return false;
+  if (!parse_number(text.substr(0, dots), first)) return false;
   last = first;
-  if (dots != std::string_view::npos && !is_number(text.substr(dots + 2), last)) return false;
+  if (dots != std::string_view::npos && !parse_number(text.substr(dots + 2), last)) return false;
   return 1 <= first && first <= last;
 }
 
@@ -48,11 +48,11 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
   const auto kind = std::find_if(kinds.begin(), kinds.end(), [&](const auto& known) {
     return !words.empty() && words.front() == known.first;
   });
-  if (kind == kinds.end()) return fmt::format("{}: {}", quoted(text), demand);
+  if (kind == kinds.end()) return fmt::format("{}: {}", quoted(text), syntax_message);
   fault.kind = kind->second;
   std::size_t at = 1;
   if (fault.kind == Kind::sleep) {
-    if (at == words.size() || !is_number(words[at++], fault.seconds) || fault.seconds <= 0)
+    if (at == words.size() || !parse_number(words[at++], fault.seconds) || fault.seconds <= 0)
       return fmt::format("{}: sleep needs its seconds, as in sleep 0.5", quoted(text));
   }
   bool rank = false, step = false;
@@ -60,9 +60,9 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
     const std::string &name = words[at], &value = words[at + 1];
     bool right = true;
     if (name == "rank")
-      right = rank = is_number(value, fault.rank) && fault.rank >= 0;
+      right = rank = parse_number(value, fault.rank) && fault.rank >= 0;
     else if (name == "step")
-      right = step = is_range(value, fault.first, fault.last);
+      right = step = parse_step_range(value, fault.first, fault.last);
     else if (name == "phase") {
       right = std::find(std::begin(train::fault_phases), std::end(train::fault_phases), value) !=
               std::end(train::fault_phases);
@@ -72,7 +72,7 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
       fault.phase = value;
     } else
       right = false;
-    if (!right) return fmt::format("{}: {}", quoted(text), demand);
+    if (!right) return fmt::format("{}: {}", quoted(text), syntax_message);
   }
   const bool touches = fault.kind == Kind::flip || fault.kind == Kind::nan;
   if (touches && fault.phase.starts_with("checkpoint"))
@@ -80,11 +80,12 @@ std::string read_fault(const std::string& text, train::Fault& fault) {
         "{}: {} changes what a step works on, and in phase {} another thread may be there; use "
         "phase step",
         quoted(text), words[0], fault.phase);
-  if (at != words.size() || !rank || !step) return fmt::format("{}: {}", quoted(text), demand);
+  if (at != words.size() || !rank || !step)
+    return fmt::format("{}: {}", quoted(text), syntax_message);
   return "";
 }
 
-std::string text_of(const train::Fault& fault) {
+std::string format_fault(const train::Fault& fault) {
   const auto* kind = std::find_if(kinds.begin(), kinds.end(),
                                   [&](const auto& known) { return known.second == fault.kind; });
   std::string text = kind->first;
@@ -97,9 +98,10 @@ std::string text_of(const train::Fault& fault) {
 }  // namespace
 
 Field faults(std::vector<train::Fault>& value) {
-  const auto read = [&value](const Given& given) -> std::string {
+  const auto read = [&value](const TomlValue& given) -> std::string {
     const auto* string = given.node.as_string();
-    if (!string) return wrong_type("faults in quotes, as in \"kill rank 2 step 17\"", given.node);
+    if (!string)
+      return wrong_type_message("faults in quotes, as in \"kill rank 2 step 17\"", given.node);
     std::vector<train::Fault> read_value;
     std::istringstream stream(string->get());
     for (std::string one; std::getline(stream, one, ';');) {
@@ -112,7 +114,7 @@ Field faults(std::vector<train::Fault>& value) {
   };
   return {read, [&value] {
             std::vector<std::string> given;
-            for (const train::Fault& fault : value) given.push_back(text_of(fault));
+            for (const train::Fault& fault : value) given.push_back(format_fault(fault));
             return given.empty() ? std::string()
                                  : quoted(fmt::format("{}", fmt::join(given, "; ")));
           }};

@@ -17,7 +17,7 @@ namespace {
 
 /// The text of a string value, or of a number or date of a --set where a string is wanted (--set
 /// run.name=2024).
-std::optional<std::string> text_of(const Given& given) {
+std::optional<std::string> string_value(const TomlValue& given) {
   if (const auto* string = given.node.as_string()) return string->get();
   if (given.raw && !given.node.is_boolean() && !given.node.is_array() && !given.node.is_table())
     return *given.raw;
@@ -25,14 +25,15 @@ std::optional<std::string> text_of(const Given& given) {
 }
 
 /// A bound or a value of a message: whole numbers as integers, however large.
-std::string shown(double number) {
+std::string number_text(double number) {
   const bool whole = number == std::floor(number) && std::abs(number) < 0x1p63;
   return whole ? fmt::format("{}", static_cast<std::int64_t>(number)) : fmt::format("{}", number);
 }
 
 /// What is wrong with a value that should be a number of that range. A --set's number too large for
 /// TOML reaches us as a string.
-std::string wrong_number(const char* wanted, const Given& given, const Range& range) {
+std::string wrong_number_message(const char* wanted, const TomlValue& given,
+                                 const NumberRange& range) {
   const bool digits_only = given.raw && given.node.is_string() &&
                            given.raw->find_first_not_of("+-0123456789_.eE") == std::string::npos;
   if (digits_only) {
@@ -43,24 +44,24 @@ std::string wrong_number(const char* wanted, const Given& given, const Range& ra
     const bool is_number = !plain.empty() && *end == '\0';
     if (is_number && std::abs(number) >= 0x1p63)
       return fmt::format("{} is too {}; must be {}", *given.raw,
-                         number > 0 ? "large" : "far below 0", range.demand(number));
+                         number > 0 ? "large" : "far below 0", range.requirement(number));
     if (is_number && std::abs(number) < std::numeric_limits<double>::min())
       return fmt::format("{} is too near to 0 for a number; write 0 or a larger one", *given.raw);
   }
-  return wrong_type(wanted, given.node);
+  return wrong_type_message(wanted, given.node);
 }
 
 // The system would take a path with it for a shorter one.
-constexpr const char* holds_zero = "must not hold the character U+0000";
+constexpr const char* contains_zero_message = "must not hold the character U+0000";
 // More than the steps of any run, and far from where a product with a dataset's samples would
 // overflow.
-constexpr double longest_duration = 1e15;
-constexpr std::int64_t largest_extent = 1 << 20;
-constexpr std::size_t most_layers = 1024;
-constexpr int most_ranks = 1 << 20;
+constexpr double max_duration = 1e15;
+constexpr std::int64_t max_extent = 1 << 20;
+constexpr std::size_t max_layers = 1024;
+constexpr int max_ranks = 1 << 20;
 
 /// A whole number of at most nine digits; 0 where the text is none.
-int count_of(std::string_view text) {
+int parse_count(std::string_view text) {
   if (text.size() > 9 || text.find_first_not_of("0123456789") != std::string_view::npos) return 0;
   int number = 0;
   for (const char digit : text) number = 10 * number + (digit - '0');
@@ -73,8 +74,8 @@ std::string quoted_list(const std::vector<std::string>& names) {
   return fmt::format("{}", fmt::join(list, ", "));
 }
 
-std::string no_such_choice(const std::string& given, const std::vector<std::string>& names,
-                           const std::vector<std::string>& all) {
+std::string unknown_choice_message(const std::string& given, const std::vector<std::string>& names,
+                                   const std::vector<std::string>& all) {
   const std::string guess = nearest(given, all);
   if (guess.empty())
     return fmt::format("{} is no choice; choices: {}", quoted(given), quoted_list(names));
@@ -82,31 +83,32 @@ std::string no_such_choice(const std::string& given, const std::vector<std::stri
                      quoted_list(names));
 }
 
-bool same_value(const toml::node& a, const toml::node& b) {
+bool equal_values(const toml::node& a, const toml::node& b) {
   if (a.is_number() && b.is_number()) return a.value<double>() == b.value<double>();
   if (a.is_string() && b.is_string()) return a.as_string()->get() == b.as_string()->get();
   if (a.is_boolean() && b.is_boolean()) return a.as_boolean()->get() == b.as_boolean()->get();
   return a.is_array() && b.is_array() && a.as_array()->empty() && b.as_array()->empty();
 }
 
-std::string wrong_units(const Duration& duration, Units units) {
-  if (units == Units::counts && duration.is_time())
+std::string wrong_units_message(const Duration& duration, DurationUnits units) {
+  if (units == DurationUnits::counts && duration.is_time())
     return "must be counted in epochs, steps or samples, not in time";
-  if (units == Units::times && !duration.is_time())
+  if (units == DurationUnits::times && !duration.is_time())
     return "must be a time (seconds, minutes, hours, days), as in \"30 minutes\"";
   return "";
 }
 
-std::string read_duration(const std::string& text, Units units, bool positive, Duration& value) {
+std::string read_duration(const std::string& text, DurationUnits units, bool positive,
+                          Duration& value) {
   std::string why;
   const std::optional<Duration> duration = parse_duration(text, &why);
   if (!duration) return fmt::format("{}: {}", quoted(text), why);
-  if (const std::string wrong = wrong_units(*duration, units); !wrong.empty())
+  if (const std::string wrong = wrong_units_message(*duration, units); !wrong.empty())
     return fmt::format("{}: {}", quoted(text), wrong);
   if (positive && duration->value <= 0) return fmt::format("{}: must be more than 0", quoted(text));
-  if (duration->value > longest_duration)
+  if (duration->value > max_duration)
     return fmt::format("{}: is too long; must be at most {}", quoted(text),
-                       to_string({longest_duration, duration->unit}));
+                       to_string({max_duration, duration->unit}));
   value = *duration;
   return "";
 }
@@ -123,9 +125,9 @@ std::string read_numbers(const toml::node* node, const char* name, std::vector<d
   return "";
 }
 
-std::string literal_list(const std::vector<double>& values) {
+std::string toml_float_list(const std::vector<double>& values) {
   std::vector<std::string> list;
-  for (const double value : values) list.push_back(literal(value));
+  for (const double value : values) list.push_back(toml_float(value));
   return fmt::format("[{}]", fmt::join(list, ", "));
 }
 
@@ -147,7 +149,7 @@ const char* type_name(const toml::node& node) {
   return "nothing";
 }
 
-std::string wrong_type(const char* wanted, const toml::node& node) {
+std::string wrong_type_message(const char* wanted, const toml::node& node) {
   std::string message = fmt::format("must be {}, not {}", wanted, type_name(node));
   if (const auto* string = node.as_string()) message += fmt::format(" ({})", quoted(string->get()));
   if (const auto* number = node.as_integer()) message += fmt::format(" ({})", number->get());
@@ -169,63 +171,63 @@ std::string quoted(const std::string& text) {
   return result + '"';
 }
 
-std::string literal(double value) {
+std::string toml_float(double value) {
   std::string text = fmt::format("{}", value);
   if (text.find_first_of(".e") == std::string::npos) text += ".0";
   return text;
 }
 
-std::string Range::demand(double value) const {
+std::string NumberRange::requirement(double value) const {
   std::vector<std::string> parts;
   if (std::isfinite(min))
-    parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", shown(min)));
+    parts.push_back(fmt::format("{} {}", min_open ? "more than" : "at least", number_text(min)));
   // The largest number of an option's type interests only whom it concerns.
   if (max < std::numeric_limits<int>::max() || value >= max)
     parts.push_back(fmt::format("{} {}", max_open ? "below" : "at most",
-                                std::isfinite(max) ? shown(max) : "1.7e308"));
+                                std::isfinite(max) ? number_text(max) : "1.7e308"));
   return fmt::format("{}", fmt::join(parts, " and "));
 }
 
-std::string Range::refusal(double value) const {
-  return fmt::format("{} is out of range; must be {}", value, demand(value));
+std::string NumberRange::range_error(double value) const {
+  return fmt::format("{} is out of range; must be {}", value, requirement(value));
 }
 
-std::string not_available(const std::string& available) {
+std::string not_available_message(const std::string& available) {
   return fmt::format("not available in this version of Trireme ({}); available: {}",
                      TRIREME_VERSION_SHORT, available);
 }
 
 Field flag(bool& value) {
-  const auto read = [&value](const Given& given) -> std::string {
+  const auto read = [&value](const TomlValue& given) -> std::string {
     const auto* boolean = given.node.as_boolean();
-    if (!boolean) return wrong_type("true or false", given.node);
+    if (!boolean) return wrong_type_message("true or false", given.node);
     value = boolean->get();
     return "";
   };
   return {read, [&value] { return std::string(value ? "true" : "false"); }};
 }
 
-Field real(double& value, Range range) {
-  const auto read = [&value, range](const Given& given) -> std::string {
-    if (!given.node.is_number()) return wrong_number("a number", given, range);
+Field real(double& value, NumberRange range) {
+  const auto read = [&value, range](const TomlValue& given) -> std::string {
+    if (!given.node.is_number()) return wrong_number_message("a number", given, range);
     const double number = *given.node.value<double>();
-    if (!std::isfinite(number) || !range.holds(number)) return range.refusal(number);
+    if (!std::isfinite(number) || !range.contains(number)) return range.range_error(number);
     value = number;
     return "";
   };
-  return {read, [&value] { return literal(value); }};
+  return {read, [&value] { return toml_float(value); }};
 }
 
-Field power_of_two(double& value, Range range) {
+Field power_of_two(double& value, NumberRange range) {
   Field field = real(value, range);
-  field.read = [&value, range, read = std::move(field.read)](const Given& given) {
+  field.read = [&value, range, read = std::move(field.read)](const TomlValue& given) {
     const double before = value;
     std::string wrong = read(given);
     int exponent = 0;
     if (!wrong.empty() || std::frexp(value, &exponent) == 0.5) return wrong;
     std::vector<std::string> powers;
     for (const double power : {std::ldexp(1.0, exponent - 1), std::ldexp(1.0, exponent)})
-      if (range.holds(power)) powers.push_back(fmt::format("{}", power));
+      if (range.contains(power)) powers.push_back(fmt::format("{}", power));
     wrong = fmt::format("{} is no power of two, and by others numbers would be rounded; use {}",
                         value, fmt::join(powers, " or "));
     value = before;
@@ -235,12 +237,13 @@ Field power_of_two(double& value, Range range) {
 }
 
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set,
-                 Range range) {
-  const auto read = [set = std::move(set), range](const Given& given) -> std::string {
+                 NumberRange range) {
+  const auto read = [set = std::move(set), range](const TomlValue& given) -> std::string {
     const auto* integer = given.node.as_integer();
-    if (!integer) return wrong_number("an integer", given, range);
-    if (const auto number = static_cast<double>(integer->get()); !range.holds(number))
-      return fmt::format("{} is out of range; must be {}", integer->get(), range.demand(number));
+    if (!integer) return wrong_number_message("an integer", given, range);
+    if (const auto number = static_cast<double>(integer->get()); !range.contains(number))
+      return fmt::format("{} is out of range; must be {}", integer->get(),
+                         range.requirement(number));
     set(integer->get());
     return "";
   };
@@ -248,10 +251,10 @@ Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int6
 }
 
 Field one_of(int& value, std::vector<int> choices) {
-  const auto read = [&value, choices](const Given& given) -> std::string {
+  const auto read = [&value, choices](const TomlValue& given) -> std::string {
     const auto* integer = given.node.as_integer();
     if (!integer)
-      return wrong_number("an integer", given, between(choices.front(), choices.back()));
+      return wrong_number_message("an integer", given, between(choices.front(), choices.back()));
     if (std::find(choices.begin(), choices.end(), integer->get()) == choices.end()) {
       const int closest = *std::min_element(choices.begin(), choices.end(), [&](int a, int b) {
         return std::abs(static_cast<double>(integer->get()) - a) <
@@ -267,11 +270,11 @@ Field one_of(int& value, std::vector<int> choices) {
 }
 
 Field text(std::string& value, std::function<std::string(const std::string&)> check) {
-  const auto read = [&value, check = std::move(check)](const Given& given) -> std::string {
-    const auto string = text_of(given);
-    if (!string) return wrong_type("a string", given.node);
+  const auto read = [&value, check = std::move(check)](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string) return wrong_type_message("a string", given.node);
     if (string->empty()) return "must not be empty";
-    if (string->find('\0') != std::string::npos) return holds_zero;
+    if (string->find('\0') != std::string::npos) return contains_zero_message;
     if (check)
       if (std::string wrong = check(*string); !wrong.empty()) return wrong;
     value = *string;
@@ -281,10 +284,10 @@ Field text(std::string& value, std::function<std::string(const std::string&)> ch
 }
 
 Field optional_text(std::string& value) {
-  const auto read = [&value](const Given& given) -> std::string {
-    const auto string = text_of(given);
-    if (!string) return wrong_type("a string", given.node);
-    if (string->find('\0') != std::string::npos) return holds_zero;
+  const auto read = [&value](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string) return wrong_type_message("a string", given.node);
+    if (string->find('\0') != std::string::npos) return contains_zero_message;
     value = *string;
     return "";
   };
@@ -292,20 +295,20 @@ Field optional_text(std::string& value) {
 }
 
 Field extents(std::vector<std::int64_t>& values) {
-  const auto read = [&values](const Given& given) -> std::string {
+  const auto read = [&values](const TomlValue& given) -> std::string {
     const toml::array* array = given.node.as_array();
-    if (!array) return wrong_type("an array of integers, as in [512, 256]", given.node);
-    if (array->size() > most_layers)
-      return fmt::format("{} layers are too many; at most {}", array->size(), most_layers);
+    if (!array) return wrong_type_message("an array of integers, as in [512, 256]", given.node);
+    if (array->size() > max_layers)
+      return fmt::format("{} layers are too many; at most {}", array->size(), max_layers);
     std::vector<std::int64_t> list;
     for (const toml::node& element : *array) {
       const auto* integer = element.as_integer();
       if (!integer)
         return "must hold integers only, as in [512, 256]; here it holds " +
                std::string(type_name(element));
-      if (integer->get() < 1 || integer->get() > largest_extent)
+      if (integer->get() < 1 || integer->get() > max_extent)
         return fmt::format("{} is out of range; every extent must be at least 1 and at most {}",
-                           integer->get(), largest_extent);
+                           integer->get(), max_extent);
       list.push_back(integer->get());
     }
     values = std::move(list);
@@ -314,20 +317,21 @@ Field extents(std::vector<std::int64_t>& values) {
   return {read, [&values] { return fmt::format("[{}]", fmt::join(values, ", ")); }};
 }
 
-Field duration(Duration& value, Units units, bool positive) {
-  const auto read = [&value, units, positive](const Given& given) -> std::string {
-    const auto string = text_of(given);
-    if (!string) return wrong_type("a duration in quotes, as in \"10 epochs\"", given.node);
+Field duration(Duration& value, DurationUnits units, bool positive) {
+  const auto read = [&value, units, positive](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string) return wrong_type_message("a duration in quotes, as in \"10 epochs\"", given.node);
     return read_duration(*string, units, positive, value);
   };
   return {read, [&value] { return quoted(to_string(value)); }};
 }
 
-Field optional_duration(std::optional<Duration>& value, Units units, bool positive) {
-  const auto read = [&value, units, positive](const Given& given) -> std::string {
-    const auto string = text_of(given);
+Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive) {
+  const auto read = [&value, units, positive](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
     if (!string)
-      return wrong_type("a duration in quotes, as in \"10 epochs\", or \"none\"", given.node);
+      return wrong_type_message("a duration in quotes, as in \"10 epochs\", or \"none\"",
+                                given.node);
     Duration duration;
     if (*string == "none") {
       value.reset();
@@ -342,12 +346,14 @@ Field optional_duration(std::optional<Duration>& value, Units units, bool positi
 }
 
 Field walltime(bool& automatic, std::optional<Duration>& value) {
-  const auto read = [&automatic, &value](const Given& given) -> std::string {
-    const auto string = text_of(given);
-    if (!string) return wrong_type("\"auto\", \"none\" or a time as \"8 hours\"", given.node);
+  const auto read = [&automatic, &value](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
+    if (!string)
+      return wrong_type_message("\"auto\", \"none\" or a time as \"8 hours\"", given.node);
     Duration duration;
     if (*string != "auto" && *string != "none") {
-      if (std::string wrong = read_duration(*string, Units::times, true, duration); !wrong.empty())
+      if (std::string wrong = read_duration(*string, DurationUnits::times, true, duration);
+          !wrong.empty())
         return wrong + " (or \"auto\", \"none\")";
       value = duration;
     } else {
@@ -362,16 +368,16 @@ Field walltime(bool& automatic, std::optional<Duration>& value) {
 }
 
 Field data_ranks(int& value) {
-  const auto read = [&value](const Given& given) -> std::string {
+  const auto read = [&value](const TomlValue& given) -> std::string {
     const auto* integer = given.node.as_integer();
     const auto* string = given.node.as_string();
     if (string && string->get() == "auto") {
       value = 0;
     } else if (!integer) {
-      return wrong_number("\"auto\" or an integer", given, between(1, most_ranks));
-    } else if (integer->get() < 1 || integer->get() > most_ranks) {
+      return wrong_number_message("\"auto\" or an integer", given, between(1, max_ranks));
+    } else if (integer->get() < 1 || integer->get() > max_ranks) {
       return fmt::format("{} is out of range; must be \"auto\" or 1 to {}", integer->get(),
-                         most_ranks);
+                         max_ranks);
     } else {
       value = static_cast<int>(integer->get());
     }
@@ -382,15 +388,15 @@ Field data_ranks(int& value) {
 }
 
 Field recompute(int& value) {
-  const auto read = [&value](const Given& given) -> std::string {
+  const auto read = [&value](const TomlValue& given) -> std::string {
     constexpr std::string_view every = "every ";
     constexpr const char* demand =
         "\"none\", \"all\" or \"every n\" (each n-th block), as in \"every 2\"";
-    const auto string = text_of(given);
-    if (!string) return wrong_type(demand, given.node);
+    const auto string = string_value(given);
+    if (!string) return wrong_type_message(demand, given.node);
     const int blocks = *string == "all" ? 1
                        : string->starts_with(every)
-                           ? count_of(std::string_view(*string).substr(every.size()))
+                           ? parse_count(std::string_view(*string).substr(every.size()))
                            : 0;
     if (blocks == 0 && *string != "none")
       return fmt::format("{}: must be {}", quoted(*string), demand);
@@ -408,22 +414,23 @@ Field offload(parallel::Offload& value) {
       {"optimizer", &parallel::Offload::optimizer},
       {"parameters", &parallel::Offload::parameters},
       {"activations", &parallel::Offload::activations}};
-  const auto read = [&value](const Given& given) -> std::string {
+  const auto read = [&value](const TomlValue& given) -> std::string {
     std::vector<std::string> names;
     for (const auto& part : parts) names.push_back(part.first);
     const toml::array* list = given.node.as_array();
     if (!list)
-      return wrong_type(
+      return wrong_type_message(
           fmt::format("a list of {}, as in [\"optimizer\"]", quoted_list(names)).c_str(),
           given.node);
     parallel::Offload read_value;
     for (const toml::node& node : *list) {
       const auto* string = node.as_string();
-      if (!string) return wrong_type(fmt::format("a list of {}", quoted_list(names)).c_str(), node);
+      if (!string)
+        return wrong_type_message(fmt::format("a list of {}", quoted_list(names)).c_str(), node);
       const auto part = std::find_if(parts.begin(), parts.end(), [&](const auto& known) {
         return known.first == string->get();
       });
-      if (part == parts.end()) return no_such_choice(string->get(), names, names);
+      if (part == parts.end()) return unknown_choice_message(string->get(), names, names);
       read_value.*(part->second) = true;
     }
     value = read_value;
@@ -439,17 +446,17 @@ Field offload(parallel::Offload& value) {
 
 Field sync(parallel::SyncKind& kind, int& every) {
   using parallel::SyncKind;
-  const auto read = [&kind, &every](const Given& given) -> std::string {
+  const auto read = [&kind, &every](const TomlValue& given) -> std::string {
     constexpr std::string_view begin = "every ", end = " steps";
     constexpr const char* demand =
         "\"step\", \"delayed\" or \"every n steps\", as in \"every 8 steps\"";
-    const auto string = text_of(given);
-    if (!string) return wrong_type(demand, given.node);
+    const auto string = string_value(given);
+    if (!string) return wrong_type_message(demand, given.node);
     std::string_view number = *string;
     const bool periodic = number.size() > begin.size() + end.size() && number.starts_with(begin) &&
                           number.ends_with(end);
     if (periodic) number = number.substr(begin.size(), number.size() - begin.size() - end.size());
-    const int steps = periodic ? count_of(number) : 1;
+    const int steps = periodic ? parse_count(number) : 1;
     if (steps == 0 || (!periodic && number != "step" && number != "delayed"))
       return fmt::format("{}: must be {}", quoted(*string), demand);
     kind = *string == "delayed" ? SyncKind::delayed
@@ -466,17 +473,18 @@ Field sync(parallel::SyncKind& kind, int& every) {
 }
 
 Field step_range(std::optional<monitor::StepRange>& value) {
-  const auto read = [&value](const Given& given) -> std::string {
-    const auto string = text_of(given);
+  const auto read = [&value](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
     if (!string)
-      return wrong_type("a range of steps in quotes, as in \"10..12\", or \"none\"", given.node);
+      return wrong_type_message("a range of steps in quotes, as in \"10..12\", or \"none\"",
+                                given.node);
     value.reset();
     if (*string == "none") return "";
     const std::size_t dots = string->find("..");
-    const int first = count_of(std::string_view(*string).substr(0, dots)),
+    const int first = parse_count(std::string_view(*string).substr(0, dots)),
               last = dots == std::string::npos
                          ? 0
-                         : count_of(std::string_view(*string).substr(dots + 2));
+                         : parse_count(std::string_view(*string).substr(dots + 2));
     if (first < 1 || last < 1)
       return fmt::format(
           "{}: must be a range of steps, the first of which is 1, as in \"10..12\", or \"none\"",
@@ -493,9 +501,9 @@ Field step_range(std::optional<monitor::StepRange>& value) {
 }
 
 Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
-  const auto read = [&mean, &deviation](const Given& given) -> std::string {
+  const auto read = [&mean, &deviation](const TomlValue& given) -> std::string {
     const toml::table* table = given.node.as_table();
-    if (!table) return wrong_type("a table { mean = [..], std = [..] }", given.node);
+    if (!table) return wrong_type_message("a table { mean = [..], std = [..] }", given.node);
     for (const auto& [key, node] : *table)
       if (key != "mean" && key != "std")
         return fmt::format("{}: unknown key; the keys are \"mean\" and \"std\"",
@@ -516,13 +524,13 @@ Field normalize(std::vector<double>& mean, std::vector<double>& deviation) {
   };
   return {read, [&mean, &deviation] {
             return mean.empty() ? std::string()
-                                : fmt::format("{{ mean = {}, std = {} }}", literal_list(mean),
-                                              literal_list(deviation));
+                                : fmt::format("{{ mean = {}, std = {} }}", toml_float_list(mean),
+                                              toml_float_list(deviation));
           }};
 }
 
 Field random_crop(std::int64_t& padding) {
-  const auto read = [&padding](const Given& given) -> std::string {
+  const auto read = [&padding](const TomlValue& given) -> std::string {
     const toml::node* node = &given.node;
     if (const toml::table* table = node->as_table()) {
       node = table->get("padding");
@@ -536,17 +544,17 @@ Field random_crop(std::int64_t& padding) {
 
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known) {
   const auto read = [off = std::move(off),
-                     known = std::move(known)](const Given& given) -> std::string {
+                     known = std::move(known)](const TomlValue& given) -> std::string {
     for (const std::string& value : off) {
       const toml::table parsed = toml::parse("off = " + value);
-      if (same_value(given.node, *parsed.get("off"))) return "";
+      if (equal_values(given.node, *parsed.get("off"))) return "";
     }
     if (const auto* string = given.node.as_string(); string && !known.empty()) {
       const bool in_contract = std::find(known.begin(), known.end(), string->get()) != known.end();
-      if (!in_contract) return no_such_choice(string->get(), known, known);
-      return fmt::format("{}: {}", quoted(string->get()), not_available(off.front()));
+      if (!in_contract) return unknown_choice_message(string->get(), known, known);
+      return fmt::format("{}: {}", quoted(string->get()), not_available_message(off.front()));
     }
-    return not_available(off.empty() ? "leaving the key out" : off.front());
+    return not_available_message(off.empty() ? "leaving the key out" : off.front());
   };
   return {read, [] { return std::string(); }};
 }
@@ -554,22 +562,22 @@ Field unavailable(std::vector<std::string> off, std::vector<std::string> known) 
 Field choice_of(std::vector<std::string> names, std::vector<std::string> missing,
                 std::function<std::size_t()> get, std::function<void(std::size_t)> set) {
   const auto read = [names, missing = std::move(missing),
-                     set = std::move(set)](const Given& given) -> std::string {
-    const auto string = text_of(given);
+                     set = std::move(set)](const TomlValue& given) -> std::string {
+    const auto string = string_value(given);
     if (!string)
-      return wrong_type(fmt::format("one of {}", quoted_list(names)).c_str(), given.node);
+      return wrong_type_message(fmt::format("one of {}", quoted_list(names)).c_str(), given.node);
     const auto place = std::find(names.begin(), names.end(), *string);
     if (place != names.end()) {
       set(static_cast<std::size_t>(place - names.begin()));
       return "";
     }
     if (std::find(missing.begin(), missing.end(), *string) != missing.end())
-      return fmt::format("{}: {}", quoted(*string), not_available(quoted_list(names)));
+      return fmt::format("{}: {}", quoted(*string), not_available_message(quoted_list(names)));
     // A misspelling of a choice that is not there yet is named too: the user hears the truth about
     // it at the next try.
     std::vector<std::string> all = names;
     all.insert(all.end(), missing.begin(), missing.end());
-    return no_such_choice(*string, names, all);
+    return unknown_choice_message(*string, names, all);
   };
   return {read, [names, get = std::move(get)] { return quoted(names[get()]); }};
 }

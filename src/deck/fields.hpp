@@ -16,29 +16,29 @@
 namespace trireme::deck {
 
 /// A value as the deck gives it (given.hpp).
-struct Given;
+struct TomlValue;
 
 /// How the value of one key is read into its option and written back.
 struct Field {
   /// Takes the value. Gives what is wrong with it and what would be right, or nothing.
-  std::function<std::string(const Given&)> read;
+  std::function<std::string(const TomlValue&)> read;
   /// The option as TOML; empty where the key is left out.
   std::function<std::string()> write;
 };
 
 /// The choice of another key under which a key exists: {kind == sgd, "kind = \"sgd\""}.
-struct Owner {
-  bool holds = true;
-  const char* text = "";
+struct AppliesTo {
+  bool is_met = true;
+  const char* condition = "";
 };
 
 struct Key {
   const char* name;
-  Owner owner = {};
-  const char* required =
-      nullptr;                 ///< what to write where the key is missing; null: it has a default
-  bool value_by_kind = false;  ///< which values are right depends on the table's kind, so none is
-                               ///< judged where that is wrong
+  AppliesTo applies_to = {};
+  const char* missing_advice =
+      nullptr;  ///< what to write where the key is missing; null: it has a default
+  bool value_depends_on_kind = false;  ///< which values are right depends on the table's kind, so
+                                       ///< none is judged where that is wrong
 };
 
 /// Goes over the tables and keys of a deck, each declared once in tables.cpp: to read them, or to
@@ -52,42 +52,42 @@ class Visitor {
 };
 
 /// Which numbers are right.
-struct Range {
+struct NumberRange {
   double min = -std::numeric_limits<double>::infinity(),
          max = std::numeric_limits<double>::infinity();
   bool min_open = false, max_open = false;  ///< whether the bound itself is outside
 
-  bool holds(double value) const {
+  bool contains(double value) const {
     return (min_open ? value > min : value >= min) && (max_open ? value < max : value <= max);
   }
   /// "must be at least 0 and below 1".
-  std::string demand(double value) const;
+  std::string requirement(double value) const;
   /// "1.5 is out of range; must be at least 0 and below 1".
-  std::string refusal(double value) const;
+  std::string range_error(double value) const;
 };
-inline Range at_least(double min) { return {.min = min}; }
-inline Range above(double min) { return {.min = min, .min_open = true}; }
-inline Range from_below(double min, double max) {
+inline NumberRange at_least(double min) { return {.min = min}; }
+inline NumberRange above(double min) { return {.min = min, .min_open = true}; }
+inline NumberRange half_open(double min, double max) {
   return {.min = min, .max = max, .max_open = true};
 }
-inline Range between(double min, double max) { return {.min = min, .max = max}; }
+inline NumberRange between(double min, double max) { return {.min = min, .max = max}; }
 
-enum class Units { counts, times, counts_or_times };
+enum class DurationUnits { counts, times, counts_or_times };
 
 std::string quoted(const std::string& text);
-std::string literal(double value);
+std::string toml_float(double value);
 
 Field flag(bool& value);
-Field real(double& value, Range range);
-Field power_of_two(double& value, Range range);
+Field real(double& value, NumberRange range);
+Field power_of_two(double& value, NumberRange range);
 /// `check` gives what is wrong with a text that is not empty, or nothing.
 Field text(std::string& value, std::function<std::string(const std::string&)> check = {});
 /// A folder that may be left out: empty, and then not written.
 Field optional_text(std::string& value);
 Field extents(std::vector<std::int64_t>& values);
-Field duration(Duration& value, Units units, bool positive);
+Field duration(Duration& value, DurationUnits units, bool positive);
 /// A duration or "none".
-Field optional_duration(std::optional<Duration>& value, Units units, bool positive);
+Field optional_duration(std::optional<Duration>& value, DurationUnits units, bool positive);
 /// "auto", "none" or a time.
 Field walltime(bool& automatic, std::optional<Duration>& value);
 /// "auto" (0) or a number.
@@ -113,12 +113,12 @@ Field random_crop(std::int64_t& padding);
 /// choices, which are refused as not available and not as misspelt.
 Field unavailable(std::vector<std::string> off, std::vector<std::string> known = {});
 /// "not available in this version of Trireme (0.1); available: ..."
-std::string not_available(const std::string& available);
+std::string not_available_message(const std::string& available);
 
 Field integer_of(std::function<std::int64_t()> get, std::function<void(std::int64_t)> set,
-                 Range range);
+                 NumberRange range);
 template <class T>
-Field integer(T& value, Range range) {
+Field integer(T& value, NumberRange range) {
   constexpr double largest =
       sizeof(T) < 8 ? static_cast<double>(std::numeric_limits<T>::max()) : 0x1p62;
   if (range.max > largest) range.max = largest;
@@ -127,7 +127,7 @@ Field integer(T& value, Range range) {
 }
 /// The field, left out of what is written where it is at its default.
 template <class T>
-Field written_unless(const T& value, T usual, Field field) {
+Field omitted_if_default(const T& value, T usual, Field field) {
   field.write = [&value, usual, write = std::move(field.write)] {
     return value == usual ? std::string() : write();
   };
@@ -135,8 +135,8 @@ Field written_unless(const T& value, T usual, Field field) {
 }
 /// A number that may be left out: 0, and then not written.
 template <class T>
-Field optional_integer(T& value, Range range) {
-  return written_unless(value, T{0}, integer(value, range));
+Field optional_integer(T& value, NumberRange range) {
+  return omitted_if_default(value, T{0}, integer(value, range));
 }
 /// One number of a list.
 Field one_of(int& value, std::vector<int> choices);

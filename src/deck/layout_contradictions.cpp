@@ -12,21 +12,22 @@ using model::ModelKind;
 using parallel::PipelineKind;
 
 /// What a tensor group shares out evenly: its size must divide all three.
-std::int64_t tensor_sizes(const model::TransformerOptions& gpt) {
+std::int64_t max_tensor_size(const model::TransformerOptions& gpt) {
   return std::gcd(std::gcd(gpt.heads, gpt.kv_heads), gpt.mlp_width);
 }
 
-void judge_tensor(const Deck& deck, Reader& reader) {
-  if (judged_already(reader, {"model.kind", "parallel.tensor", "model.heads", "model.kv_heads",
-                              "model.mlp_width", "model.width"}))
+void check_tensor(const Deck& deck, Reader& reader) {
+  if (any_wrong(reader, {"model.kind", "parallel.tensor", "model.heads", "model.kv_heads",
+                         "model.mlp_width", "model.width"}))
     return;
   const std::int64_t tensor = deck.parallel.tensor;
   if (tensor == 1) return;
   if (deck.model.kind != ModelKind::gpt) {
-    reader.mistake("parallel.tensor",
-                   fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
-                               "models of images; use 1 and more data ranks",
-                               tensor));
+    reader.add_mistake(
+        "parallel.tensor",
+        fmt::format("{} splits the layers of model.kind = \"gpt\" only, not those of "
+                    "models of images; use 1 and more data ranks",
+                    tensor));
     return;
   }
   const model::TransformerOptions& gpt = deck.model.gpt;
@@ -34,150 +35,159 @@ void judge_tensor(const Deck& deck, Reader& reader) {
        {std::pair("model.heads", gpt.heads), std::pair("model.kv_heads", gpt.kv_heads),
         std::pair("model.mlp_width", gpt.mlp_width)}) {
     if (extent % tensor == 0) continue;
-    reader.mistake("parallel.tensor", fmt::format("{} does not divide {} = {}{} (each rank of a "
-                                                  "tensor group takes an equal part); use {}",
-                                                  tensor, key, extent, origin(reader, key),
-                                                  divisors(tensor, tensor_sizes(gpt))));
+    reader.add_mistake("parallel.tensor",
+                       fmt::format("{} does not divide {} = {}{} (each rank of a "
+                                   "tensor group takes an equal part); use {}",
+                                   tensor, key, extent, default_note(reader, key),
+                                   nearest_divisors(tensor, max_tensor_size(gpt))));
     return;
   }
 }
 
-void judge_sequence(const Deck& deck, Reader& reader) {
+void check_sequence(const Deck& deck, Reader& reader) {
   if (!deck.parallel.sequence ||
-      judged_already(reader, {"model.kind", "model.context", "parallel.sequence", "parallel.tensor",
-                              "batch.micro"}))
+      any_wrong(reader, {"model.kind", "model.context", "parallel.sequence", "parallel.tensor",
+                         "batch.micro"}))
     return;
   const std::int64_t tensor = deck.parallel.tensor, micro = deck.batch.micro,
                      context = deck.model.gpt.context;
   if (tensor == 1) {
-    const std::int64_t sizes = deck.model.kind == ModelKind::gpt ? tensor_sizes(deck.model.gpt) : 1;
-    std::int64_t least = 2;
-    while (least < sizes && sizes % least != 0) ++least;
-    reader.mistake("parallel.sequence",
-                   fmt::format("true shares out the rows of a tensor group, but parallel.tensor = "
-                               "1{}; use sequence = false{}",
-                               origin(reader, "parallel.tensor"),
-                               sizes > 1 ? fmt::format(", or tensor = {}", least) : ""));
+    const std::int64_t sizes =
+        deck.model.kind == ModelKind::gpt ? max_tensor_size(deck.model.gpt) : 1;
+    std::int64_t tensor_size = 2;
+    while (tensor_size < sizes && sizes % tensor_size != 0) ++tensor_size;
+    reader.add_mistake(
+        "parallel.sequence",
+        fmt::format("true shares out the rows of a tensor group, but parallel.tensor = "
+                    "1{}; use sequence = false{}",
+                    default_note(reader, "parallel.tensor"),
+                    sizes > 1 ? fmt::format(", or tensor = {}", tensor_size) : ""));
   } else if (micro * context % tensor != 0) {
-    reader.mistake("parallel.sequence",
-                   fmt::format("true: batch.micro = {}{} x model.context = {}{} rows do not divide "
-                               "over parallel.tensor = {}; use batch.micro = {}, "
-                               "or sequence = false",
-                               micro, inner_origin(reader, "batch.micro"), context,
-                               inner_origin(reader, "model.context"), tensor,
-                               nearest_multiples(micro, tensor / std::gcd(tensor, context))));
+    reader.add_mistake(
+        "parallel.sequence",
+        fmt::format("true: batch.micro = {}{} x model.context = {}{} rows do not divide "
+                    "over parallel.tensor = {}; use batch.micro = {}, "
+                    "or sequence = false",
+                    micro, inner_default_note(reader, "batch.micro"), context,
+                    inner_default_note(reader, "model.context"), tensor,
+                    nearest_multiples(micro, tensor / std::gcd(tensor, context))));
   }
 }
 
-void judge_pipeline(const Deck& deck, Reader& reader) {
-  if (judged_already(
-          reader, {"parallel.pipeline", "parallel.pipeline_schedule", "parallel.pipeline_chunks"}))
+void check_pipeline(const Deck& deck, Reader& reader) {
+  if (any_wrong(reader,
+                {"parallel.pipeline", "parallel.pipeline_schedule", "parallel.pipeline_chunks"}))
     return;
   const parallel::ParallelOptions& parallel = deck.parallel;
   const bool interleaved = parallel.pipeline_schedule == PipelineKind::interleaved;
   if (interleaved && parallel.pipeline < 2)
-    reader.mistake("parallel.pipeline_schedule",
-                   fmt::format("\"interleaved\" needs two stages or more, but parallel.pipeline = "
-                               "{}{}; use pipeline = 2, or \"1f1b\" with pipeline_chunks = 1",
-                               parallel.pipeline, origin(reader, "parallel.pipeline")));
+    reader.add_mistake(
+        "parallel.pipeline_schedule",
+        fmt::format("\"interleaved\" needs two stages or more, but parallel.pipeline = "
+                    "{}{}; use pipeline = 2, or \"1f1b\" with pipeline_chunks = 1",
+                    parallel.pipeline, default_note(reader, "parallel.pipeline")));
   else if (interleaved && parallel.pipeline_chunks < 2)
-    reader.mistake(
+    reader.add_mistake(
         "parallel.pipeline_schedule",
         fmt::format("\"interleaved\" needs two chunks a stage or more, but "
                     "parallel.pipeline_chunks = {}{}; use pipeline_chunks = 2, or \"1f1b\"",
-                    parallel.pipeline_chunks, origin(reader, "parallel.pipeline_chunks")));
+                    parallel.pipeline_chunks, default_note(reader, "parallel.pipeline_chunks")));
   else if (!interleaved && parallel.pipeline_chunks > 1)
-    reader.mistake("parallel.pipeline_chunks",
-                   fmt::format("{} chunks a stage need pipeline_schedule = \"interleaved\"; use "
-                               "that, or pipeline_chunks = 1",
-                               parallel.pipeline_chunks));
+    reader.add_mistake(
+        "parallel.pipeline_chunks",
+        fmt::format("{} chunks a stage need pipeline_schedule = \"interleaved\"; use "
+                    "that, or pipeline_chunks = 1",
+                    parallel.pipeline_chunks));
 }
 
-void judge_sync(const Deck& deck, Reader& reader) {
-  if (judged_already(reader, {"parallel.sync", "parallel.shard", "parallel.outer_momentum"}))
-    return;
+void check_sync(const Deck& deck, Reader& reader) {
+  if (any_wrong(reader, {"parallel.sync", "parallel.shard", "parallel.outer_momentum"})) return;
   const parallel::ParallelOptions& parallel = deck.parallel;
   const bool periodic = parallel.sync == parallel::SyncKind::periodic;
   if (periodic && parallel.shard != parallel::ShardKind::none)
-    reader.mistake("parallel.sync",
-                   fmt::format("\"every {} steps\": between two averages each rank has weights of "
-                               "its own, which cannot be shared out; use shard = \"none\", "
-                               "or sync = \"step\" or \"delayed\"",
-                               parallel.sync_every));
+    reader.add_mistake(
+        "parallel.sync",
+        fmt::format("\"every {} steps\": between two averages each rank has weights of "
+                    "its own, which cannot be shared out; use shard = \"none\", "
+                    "or sync = \"step\" or \"delayed\"",
+                    parallel.sync_every));
   if (!periodic && parallel.outer_momentum > 0)
-    reader.mistake("parallel.outer_momentum",
-                   fmt::format("{} is of the average every n steps, but parallel.sync = \"{}\"{}; "
-                               "use outer_momentum = 0, or sync = \"every 8 steps\"",
-                               parallel.outer_momentum,
-                               parallel.sync == parallel::SyncKind::delayed ? "delayed" : "step",
-                               origin(reader, "parallel.sync")));
+    reader.add_mistake(
+        "parallel.outer_momentum",
+        fmt::format("{} is of the average every n steps, but parallel.sync = \"{}\"{}; "
+                    "use outer_momentum = 0, or sync = \"every 8 steps\"",
+                    parallel.outer_momentum,
+                    parallel.sync == parallel::SyncKind::delayed ? "delayed" : "step",
+                    default_note(reader, "parallel.sync")));
 }
 
 /// Between two averages the replicas differ: there is nothing that could be evaluated or saved.
-void judge_intervals(const Deck& deck, Reader& reader) {
-  if (deck.parallel.sync != parallel::SyncKind::periodic ||
-      judged_already(reader, {"parallel.sync"}))
+void check_intervals(const Deck& deck, Reader& reader) {
+  if (deck.parallel.sync != parallel::SyncKind::periodic || any_wrong(reader, {"parallel.sync"}))
     return;
   const int every = deck.parallel.sync_every;
   for (const auto& [key, interval] : {std::pair("evaluate.every", deck.evaluate.every),
                                       std::pair("checkpoint.every", deck.checkpoint.every)}) {
     if (interval.unit != Duration::Unit::steps || std::fmod(interval.value, every) == 0 ||
-        judged_already(reader, {key}))
+        any_wrong(reader, {key}))
       continue;
     const double below = std::floor(interval.value / every) * every;
     const std::string nearest = below > 0 ? fmt::format("\"{} steps\" or ", below) : "";
-    reader.mistake(
+    reader.add_mistake(
         key, fmt::format("\"{}\" is no multiple of parallel.sync = \"every {} steps\" (the ranks "
                          "have one state only where they are averaged); use {}\"{} steps\"",
                          to_string(interval), every, nearest, below + every));
   }
 }
 
-void judge_offload(const Deck& deck, Reader& reader) {
-  if (judged_already(reader, {"parallel.offload", "parallel.shard"})) return;
+void check_offload(const Deck& deck, Reader& reader) {
+  if (any_wrong(reader, {"parallel.offload", "parallel.shard"})) return;
   if (deck.parallel.offload.parameters && deck.parallel.shard != parallel::ShardKind::parameters)
-    reader.mistake("parallel.offload",
-                   fmt::format("\"parameters\" come to the device block by block, as with shard = "
-                               "\"parameters\"; use that (on one rank too), or leave "
-                               "\"parameters\" out"));
+    reader.add_mistake(
+        "parallel.offload",
+        fmt::format("\"parameters\" come to the device block by block, as with shard = "
+                    "\"parameters\"; use that (on one rank too), or leave "
+                    "\"parameters\" out"));
 }
 
 }  // namespace
 
-void judge_gpt(const Deck& deck, Reader& reader) {
+void check_model(const Deck& deck, Reader& reader) {
   if (deck.model.kind != ModelKind::gpt ||
-      judged_already(reader, {"model.kind", "model.width", "model.heads", "model.kv_heads",
-                              "model.positions"}))
+      any_wrong(reader,
+                {"model.kind", "model.width", "model.heads", "model.kv_heads", "model.positions"}))
     return;
   const model::TransformerOptions& gpt = deck.model.gpt;
   const char* key =
-      reader.given("model.heads") || !reader.given("model.width") ? "model.heads" : "model.width";
+      reader.is_set("model.heads") || !reader.is_set("model.width") ? "model.heads" : "model.width";
   if (gpt.width % gpt.heads != 0)
-    reader.mistake(
-        key, fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
-                         "have one width); use model.width = {}, or model.heads = {}",
-                         gpt.width, inner_origin(reader, "model.width"), gpt.heads,
-                         origin(reader, "model.heads"), nearest_multiples(gpt.width, gpt.heads),
-                         divisors(gpt.heads, gpt.width)));
+    reader.add_mistake(
+        key,
+        fmt::format("model.width = {}{} is not a multiple of model.heads = {}{} (all heads "
+                    "have one width); use model.width = {}, or model.heads = {}",
+                    gpt.width, inner_default_note(reader, "model.width"), gpt.heads,
+                    default_note(reader, "model.heads"), nearest_multiples(gpt.width, gpt.heads),
+                    nearest_divisors(gpt.heads, gpt.width)));
   else if (gpt.positions == model::PositionKind::rope && gpt.head_width() % 2 != 0)
-    reader.mistake(key, fmt::format("positions = \"rope\" turns pairs of numbers, but a head's "
-                                    "width is model.width / model.heads = {}; use model.width = {}",
-                                    gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));
+    reader.add_mistake(key,
+                       fmt::format("positions = \"rope\" turns pairs of numbers, but a head's "
+                                   "width is model.width / model.heads = {}; use model.width = {}",
+                                   gpt.head_width(), nearest_multiples(gpt.width, 2 * gpt.heads)));
   if (gpt.heads % gpt.kv_heads != 0)
-    reader.mistake("model.kv_heads",
-                   fmt::format("{} does not divide model.heads = {}{} (each key and value head "
-                               "serves equally many heads); use {}",
-                               gpt.kv_heads, gpt.heads, origin(reader, "model.heads"),
-                               divisors(gpt.kv_heads, gpt.heads)));
+    reader.add_mistake("model.kv_heads",
+                       fmt::format("{} does not divide model.heads = {}{} (each key and value head "
+                                   "serves equally many heads); use {}",
+                                   gpt.kv_heads, gpt.heads, default_note(reader, "model.heads"),
+                                   nearest_divisors(gpt.kv_heads, gpt.heads)));
 }
 
-void judge_parallel(const Deck& deck, Reader& reader) {
-  judge_tensor(deck, reader);
-  judge_sequence(deck, reader);
-  judge_pipeline(deck, reader);
-  judge_sync(deck, reader);
-  judge_intervals(deck, reader);
-  judge_offload(deck, reader);
+void check_parallel(const Deck& deck, Reader& reader) {
+  check_tensor(deck, reader);
+  check_sequence(deck, reader);
+  check_pipeline(deck, reader);
+  check_sync(deck, reader);
+  check_intervals(deck, reader);
+  check_offload(deck, reader);
 }
 
 }  // namespace trireme::deck

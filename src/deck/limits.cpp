@@ -9,7 +9,7 @@ namespace trireme::deck {
 namespace {
 
 /// The place after the string that begins at `i`; counts the lines in it.
-std::size_t after_string(std::string_view text, std::size_t i, std::size_t& line) {
+std::size_t skip_string(std::string_view text, std::size_t i, std::size_t& line) {
   const char quote = text[i];
   const std::string three(3, quote);
   const bool multiline = text.substr(i, 3) == three;
@@ -43,7 +43,7 @@ std::size_t line_of_deep_key(std::string_view text) {
   for (std::size_t i = 0; i < text.size();) {
     const char c = text[i];
     if (c == '"' || c == '\'') {
-      i = after_string(text, i, line);
+      i = skip_string(text, i, line);
       continue;
     }
     if (c == '#') {
@@ -52,7 +52,7 @@ std::size_t line_of_deep_key(std::string_view text) {
     }
     if (c == '\n') ++line;
     if (std::string_view("\n=,[]{}").find(c) != std::string_view::npos) parts = 1;
-    if (c == '.' && ++parts > most_key_parts) return line;
+    if (c == '.' && ++parts > max_key_parts) return line;
     ++i;
   }
   return 0;
@@ -85,18 +85,18 @@ bool is_utf8(std::string_view text) {
 }
 
 std::string printable(std::string_view text) {
-  constexpr std::size_t longest = 80;
+  constexpr std::size_t max_bytes = 80;
   std::string result;
-  for (const char c : text.substr(0, longest)) {
+  for (const char c : text.substr(0, max_bytes)) {
     if (c >= 0x20 && c < 0x7f)
       result += c;
     else
       result += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
   }
-  return text.size() > longest ? result + "..." : result;
+  return text.size() > max_bytes ? result + "..." : result;
 }
 
-std::string shortened(std::string message) {
+std::string truncate_message(std::string message) {
   std::size_t end = 2000;
   if (message.size() <= end) return message;
   while (end > 0 && static_cast<unsigned char>(message[end]) >> 6 == 0x2) --end;

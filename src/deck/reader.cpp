@@ -14,17 +14,17 @@ namespace trireme::deck {
 
 namespace {
 
-std::string join_path(const std::string& table, const std::string& key) {
+std::string join_key_path(const std::string& table, const std::string& key) {
   return table.empty() ? key : table + "." + key;
 }
 
-std::pair<std::string, std::string> split_path(const std::string& path) {
+std::pair<std::string, std::string> split_key_path(const std::string& path) {
   const std::size_t dot = path.rfind('.');
   if (dot == std::string::npos) return {"", path};
   return {path.substr(0, dot), path.substr(dot + 1)};
 }
 
-std::vector<std::string> parts_of(const std::string& path) {
+std::vector<std::string> split_at_dots(const std::string& path) {
   std::vector<std::string> parts;
   std::size_t begin = 0;
   for (std::size_t dot = path.find('.'); dot != std::string::npos; dot = path.find('.', begin)) {
@@ -59,7 +59,7 @@ struct Reader::Document {
   const toml::node* find(const std::string& path) const {
     const toml::node* node = &root;
     if (path.empty()) return node;
-    for (const std::string& part : parts_of(path)) {
+    for (const std::string& part : split_at_dots(path)) {
       const toml::table* table = node->as_table();
       node = table ? table->get(part) : nullptr;
       if (!node) return nullptr;
@@ -74,7 +74,7 @@ Reader::Reader(const std::string& text, std::string file, const std::vector<Over
     throw InputError(
         fmt::format("{}:{}: a key of more than {} parts; a deck's keys have three at most, as in "
                     "data.augment.flip",
-                    file_, line, most_key_parts));
+                    file_, line, max_key_parts));
   try {
     document_->root = toml::parse(text, file_);
   } catch (const toml::parse_error& error) {
@@ -82,13 +82,13 @@ Reader::Reader(const std::string& text, std::string file, const std::vector<Over
     throw InputError(fmt::format("{}:{}:{}: not valid TOML: {}", file_, place.line, place.column,
                                  error.description()));
   }
-  for (const Override& given : overrides) apply(given);
+  for (const Override& given : overrides) apply_override(given);
 }
 
 Reader::~Reader() = default;
 
-void Reader::apply(const Override& given) {
-  const std::vector<std::string> parts = parts_of(given.key);
+void Reader::apply_override(const Override& given) {
+  const std::vector<std::string> parts = split_at_dots(given.key);
   const auto refuse = [&](const std::string& why) {
     mistakes_.push_back(
         {fmt::format("--set {}={}", printable(given.key), printable(given.value)), why});
@@ -97,8 +97,8 @@ void Reader::apply(const Override& given) {
     return refuse("is not UTF-8 text; a deck can hold no other");
   if (std::find(parts.begin(), parts.end(), "") != parts.end())
     return refuse("a key is written table.key, as in --set optimizer.momentum=0.95");
-  constexpr std::size_t most_parts = 8;
-  if (parts.size() > most_parts)
+  constexpr std::size_t max_parts = 8;
+  if (parts.size() > max_parts)
     return refuse(
         fmt::format("a key of {} parts; a deck's keys have three at most, as in data.augment.flip",
                     parts.size()));
@@ -114,51 +114,53 @@ void Reader::apply(const Override& given) {
 }
 
 void Reader::table(const char* path) {
-  current_ = path;
-  tables_[current_];
-  const auto [parent, name] = split_path(current_);
+  current_table_ = path;
+  tables_[current_table_];
+  const auto [parent, name] = split_key_path(current_table_);
   tables_[parent].tables.push_back(name);
-  const toml::node* node = document_->find(current_);
+  const toml::node* node = document_->find(current_table_);
   if (node && !node->is_table())
-    mistake(current_, wrong_type(fmt::format("a table [{}]", current_).c_str(), *node));
+    add_mistake(current_table_,
+                wrong_type_message(fmt::format("a table [{}]", current_table_).c_str(), *node));
 }
 
 void Reader::field(const Key& key, const Field& field) {
-  Table& table = tables_[current_];
-  const std::string path = join_path(current_, key.name);
-  const bool owned = key.owner.text[0] != '\0';
-  (key.owner.holds ? table.keys : table.foreign).push_back(key.name);
+  Table& table = tables_[current_table_];
+  const std::string path = join_key_path(current_table_, key.name);
+  const bool is_conditional = key.applies_to.condition[0] != '\0';
+  (key.applies_to.is_met ? table.keys : table.inapplicable_keys).push_back(key.name);
   const toml::node* node = document_->find(path);
   if (!node) {
-    if (key.owner.holds && key.required && !(table.kind_wrong && owned))
-      mistake(path, fmt::format("missing; {}", key.required));
+    if (key.applies_to.is_met && key.missing_advice && !(table.kind_wrong && is_conditional))
+      add_mistake(path, fmt::format("missing; {}", key.missing_advice));
     return;
   }
   // Whether a key belongs cannot be told where the kind is wrong; its value is judged all the same,
   // so that all mistakes come at once.
-  if (!key.owner.holds && !table.kind_wrong)
-    return mistake(path, fmt::format("belongs to {}; remove it", key.owner.text));
-  if (!field.read || (table.kind_wrong && key.value_by_kind)) return;
+  if (!key.applies_to.is_met && !table.kind_wrong)
+    return add_mistake(path, fmt::format("belongs to {}; remove it", key.applies_to.condition));
+  if (!field.read || (table.kind_wrong && key.value_depends_on_kind)) return;
   const auto raw = overrides_.find(path);
   const toml::source_position at = node->source().begin;
-  places_[path] = raw != overrides_.end() ? fmt::format("--set {}={}", path, raw->second)
-                                          : fmt::format("{}:{}:{}", file_, at.line, at.column);
+  key_locations_[path] = raw != overrides_.end()
+                             ? fmt::format("--set {}={}", path, raw->second)
+                             : fmt::format("{}:{}:{}", file_, at.line, at.column);
   const std::string why = field.read({*node, raw == overrides_.end() ? nullptr : &raw->second});
   if (why.empty()) return;
-  mistake(path, why);
+  add_mistake(path, why);
   if (std::string_view(key.name) == "kind") table.kind_wrong = true;
 }
 
-bool Reader::given(const std::string& path) const { return document_->find(path) != nullptr; }
+bool Reader::is_set(const std::string& path) const { return document_->find(path) != nullptr; }
 
-void Reader::mistake(const std::string& path, const std::string& message) {
-  wrong_.insert(path);
-  const auto [table, key] = split_path(path);
+void Reader::add_mistake(const std::string& path, const std::string& message) {
+  keys_with_mistake_.insert(path);
+  const auto [table, key] = split_key_path(path);
   const std::string name =
       table.empty() ? fmt::format("[{}]", path) : fmt::format("[{}] {}", table, key);
-  for (std::string part = path; !part.empty(); part = split_path(part).first) {
+  for (std::string part = path; !part.empty(); part = split_key_path(part).first) {
     const auto found = overrides_.find(part);
-    if (found == overrides_.end() || !given(path)) continue;
+    if (found == overrides_.end() || !is_set(path)) continue;
     // The argument names the key already, unless it gave a whole table.
     mistakes_.push_back({fmt::format("--set {}={}", part, found->second),
                          part == path ? message : fmt::format("{}: {}", name, message)});
@@ -176,7 +178,7 @@ void Reader::mistake(const std::string& path, const std::string& message) {
   mistakes_.push_back({file_, fmt::format("{}: {}", name, message), place.line, place.column});
 }
 
-std::string Reader::unknown_key(const std::string& table, const std::string& key) const {
+std::string Reader::unknown_key_message(const std::string& table, const std::string& key) const {
   const Table& known = tables_.at(table);
   if (table.empty()) {
     std::vector<std::string> homes;
@@ -198,7 +200,7 @@ std::string Reader::unknown_key(const std::string& table, const std::string& key
       continue;
     return fmt::format("unknown key; {} is a key of [{}]", key, name);
   }
-  if (guess.empty()) guess = nearest(key, known.foreign);
+  if (guess.empty()) guess = nearest(key, known.inapplicable_keys);
   if (!guess.empty()) return fmt::format("unknown key, did you mean \"{}\"?", guess);
   return fmt::format("unknown key; keys here are {}", fmt::join(names, ", "));
 }
@@ -212,8 +214,8 @@ void Reader::add_unknown_keys() {
       const auto knows = [&](const std::vector<std::string>& names) {
         return std::find(names.begin(), names.end(), name) != names.end();
       };
-      if (knows(table.keys) || knows(table.foreign) || knows(table.tables)) continue;
-      mistake(join_path(path, name), unknown_key(path, name));
+      if (knows(table.keys) || knows(table.inapplicable_keys) || knows(table.tables)) continue;
+      add_mistake(join_key_path(path, name), unknown_key_message(path, name));
       // The place of an unknown key is the key's, not its value's.
       if (mistakes_.back().line > 0) {
         mistakes_.back().line = key.source().begin.line;
@@ -233,9 +235,9 @@ void Reader::finish() {
                    [&](const Mistake& a, const Mistake& b) { return order(a) < order(b); });
   std::vector<std::string> lines;
   for (const Mistake& m : mistakes_)
-    lines.push_back(shortened(m.line > 0
-                                  ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text)
-                                  : fmt::format("{}: {}", m.source, m.text)));
+    lines.push_back(truncate_message(
+        m.line > 0 ? fmt::format("{}:{}:{}: {}", m.source, m.line, m.column, m.text)
+                   : fmt::format("{}: {}", m.source, m.text)));
   throw InputError(fmt::format("{}", fmt::join(lines, "\n")));
 }
 

@@ -22,13 +22,13 @@ class Reader final : public Visitor {
   void field(const Key& key, const Field& field) override;
 
   /// Whether the deck gives the key "batch.global".
-  bool given(const std::string& path) const;
+  bool is_set(const std::string& path) const;
   /// Whether a mistake was found in it.
-  bool wrong(const std::string& path) const { return wrong_.count(path) > 0; }
+  bool has_mistake(const std::string& path) const { return keys_with_mistake_.count(path) > 0; }
   /// Where each given key stands, as Deck::places has it.
-  const std::map<std::string, std::string>& places() const { return places_; }
+  const std::map<std::string, std::string>& key_locations() const { return key_locations_; }
   /// Adds a mistake at the place of that key.
-  void mistake(const std::string& path, const std::string& message);
+  void add_mistake(const std::string& path, const std::string& message);
   /// Once all tables are visited: throws all mistakes, unknown keys among them, in the order of the
   /// deck.
   void finish();
@@ -36,7 +36,7 @@ class Reader final : public Visitor {
  private:
   struct Document;
   struct Table {
-    std::vector<std::string> keys, foreign, tables;
+    std::vector<std::string> keys, inapplicable_keys, tables;
     bool kind_wrong = false;  ///< so it is not known which keys belong
   };
   struct Mistake {
@@ -44,17 +44,17 @@ class Reader final : public Visitor {
     unsigned line = 0, column = 0;
   };
 
-  void apply(const Override& given);
+  void apply_override(const Override& given);
   void add_unknown_keys();
-  std::string unknown_key(const std::string& table, const std::string& key) const;
+  std::string unknown_key_message(const std::string& table, const std::string& key) const;
 
   std::string file_;
   std::unique_ptr<Document> document_;
   std::map<std::string, Table> tables_;
-  std::string current_;
+  std::string current_table_;
   std::map<std::string, std::string> overrides_;  ///< path -> text after the =
-  std::map<std::string, std::string> places_;
-  std::set<std::string> wrong_;
+  std::map<std::string, std::string> key_locations_;
+  std::set<std::string> keys_with_mistake_;
   std::vector<Mistake> mistakes_;
 };
 

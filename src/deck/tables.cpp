@@ -9,11 +9,12 @@ namespace trireme::deck {
 namespace {
 
 /// Keys of kinds that are not chosen, or not there yet.
-void foreign(Visitor& visitor, const char* owner, std::initializer_list<const char*> names) {
-  for (const char* name : names) visitor.field({name, {false, owner}}, {});
+void visit_reserved_keys(Visitor& visitor, const char* condition,
+                         std::initializer_list<const char*> names) {
+  for (const char* name : names) visitor.field({name, {false, condition}}, {});
 }
 
-std::string wrong_run_name(const std::string& name) {
+std::string run_name_error(const std::string& name) {
   for (const char c : name) {
     const bool right = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                        c == '.' || c == '_' || c == '-';
@@ -30,7 +31,7 @@ void visit_run(Visitor& v, train::RunOptions& run) {
   using train::DeviceChoice;
   v.table("run");
   v.field({"name", {}, "give the run a name, as in name = \"fashion\""},
-          text(run.name, wrong_run_name));
+          text(run.name, run_name_error));
   v.field({"folder"}, text(run.folder));
   v.field({"seed"}, integer(run.seed, at_least(0)));
   v.field({"device"}, choice<DeviceChoice>(run.device, {{"auto", DeviceChoice::automatic},
@@ -38,30 +39,31 @@ void visit_run(Visitor& v, train::RunOptions& run) {
                                                         {"cuda", DeviceChoice::cuda}}));
   v.field({"deterministic"}, flag(run.deterministic));
   v.field({"graphs"}, flag(run.graphs));
-  v.field({"stop"}, duration(run.stop, Units::counts_or_times, true));
+  v.field({"stop"}, duration(run.stop, DurationUnits::counts_or_times, true));
   v.field({"walltime"}, walltime(run.walltime_auto, run.walltime));
-  v.field({"walltime_margin"}, duration(run.walltime_margin, Units::times, false));
+  v.field({"walltime_margin"}, duration(run.walltime_margin, DurationUnits::times, false));
 }
 
 // More than any model in use, and far from where products of extents would overflow.
-constexpr double most_layers = 1024, widest = 65536, longest = 1 << 20, most_words = 1 << 24;
+constexpr double max_layers = 1024, max_width = 65536, max_length = 1 << 20,
+                 max_vocabulary = 1 << 24;
 
-void visit_gpt(Visitor& v, const Owner& owner, model::TransformerOptions& gpt) {
+void visit_gpt(Visitor& v, const AppliesTo& condition, model::TransformerOptions& gpt) {
   using namespace model;
-  v.field({"layers", owner}, integer(gpt.layers, between(1, most_layers)));
-  v.field({"heads", owner}, integer(gpt.heads, between(1, widest)));
-  v.field({"kv_heads", owner}, optional_integer(gpt.kv_heads, between(1, widest)));
-  v.field({"mlp_width", owner}, optional_integer(gpt.mlp_width, between(1, longest)));
-  v.field({"context", owner}, integer(gpt.context, between(1, longest)));
-  v.field({"vocabulary", owner}, optional_integer(gpt.vocabulary, between(2, most_words)));
-  v.field({"mlp", owner},
+  v.field({"layers", condition}, integer(gpt.layers, between(1, max_layers)));
+  v.field({"heads", condition}, integer(gpt.heads, between(1, max_width)));
+  v.field({"kv_heads", condition}, optional_integer(gpt.kv_heads, between(1, max_width)));
+  v.field({"mlp_width", condition}, optional_integer(gpt.mlp_width, between(1, max_length)));
+  v.field({"context", condition}, integer(gpt.context, between(1, max_length)));
+  v.field({"vocabulary", condition}, optional_integer(gpt.vocabulary, between(2, max_vocabulary)));
+  v.field({"mlp", condition},
           choice<MlpKind>(gpt.mlp, {{"gelu", MlpKind::gelu}, {"swiglu", MlpKind::swiglu}}));
-  v.field({"positions", owner},
+  v.field({"positions", condition},
           choice<PositionKind>(gpt.positions,
                                {{"learned", PositionKind::learned}, {"rope", PositionKind::rope}}));
-  v.field({"bias", owner}, flag(gpt.bias));
-  v.field({"tie_embeddings", owner}, flag(gpt.tie_embeddings));
-  v.field({"dropout", owner}, real(gpt.dropout, from_below(0, 1)));
+  v.field({"bias", condition}, flag(gpt.bias));
+  v.field({"tie_embeddings", condition}, flag(gpt.tie_embeddings));
+  v.field({"dropout", condition}, real(gpt.dropout, half_open(0, 1)));
 }
 
 void visit_model(Visitor& v, model::ModelOptions& model) {
@@ -73,15 +75,15 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
               {{"resnet", ModelKind::resnet}, {"mlp", ModelKind::mlp}, {"gpt", ModelKind::gpt}},
               {"vit"}));
   const bool is_resnet = model.kind == ModelKind::resnet, is_gpt = model.kind == ModelKind::gpt;
-  const Owner resnet{is_resnet, "kind = \"resnet\""},
+  const AppliesTo resnet{is_resnet, "kind = \"resnet\""},
       mlp{model.kind == ModelKind::mlp, "kind = \"mlp\""}, gpt{is_gpt, "kind = \"gpt\""};
-  const Owner resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
+  const AppliesTo resnet_or_gpt{is_resnet || is_gpt, "kind = \"resnet\" or \"gpt\""};
   // The CIFAR form has three stages of (depth - 2) / 6 blocks; the others are the ImageNet form's
   // (He et al. 2016, table 1).
   v.field({"depth", resnet, "choose for instance depth = 20 (CIFAR form) or 50 (ImageNet form)"},
           one_of(model.depth, {8, 14, 18, 20, 26, 32, 34, 38, 44, 50, 56, 101, 152}));
   v.field({"width", resnet_or_gpt},
-          integer(is_gpt ? model.gpt.width : model.width, between(1, widest)));
+          integer(is_gpt ? model.gpt.width : model.width, between(1, max_width)));
   v.field({"stem", resnet}, choice<ResnetStem>(model.stem, {{"imagenet", ResnetStem::imagenet},
                                                             {"small", ResnetStem::small}}));
   v.field({"norm", resnet_or_gpt, nullptr, true},
@@ -93,8 +95,8 @@ void visit_model(Visitor& v, model::ModelOptions& model) {
   v.field({"widths", mlp, "give the extents of the hidden layers, as in widths = [512, 256]"},
           extents(model.widths));
   visit_gpt(v, gpt, model.gpt);
-  foreign(v, "kind = \"vit\", which is not available in this version of Trireme",
-          {"patch", "mlp_ratio"});
+  visit_reserved_keys(v, "kind = \"vit\", which is not available in this version of Trireme",
+                      {"patch", "mlp_ratio"});
 }
 
 void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
@@ -110,7 +112,7 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   v.field({"shuffle"}, choice<Shuffle>(data.shuffle, {{"full", Shuffle::full},
                                                       {"blocks", Shuffle::blocks},
                                                       {"none", Shuffle::none}}));
-  const Owner blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\""};
+  const AppliesTo blocks{data.shuffle == Shuffle::blocks, "shuffle = \"blocks\""};
   v.field({"shuffle_block", blocks}, integer(data.shuffle_block, at_least(1)));
   v.field({"shuffle_window", blocks}, integer(data.shuffle_window, at_least(1)));
   v.field({"workers"}, integer(data.workers, between(1, 1024)));
@@ -118,8 +120,8 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
   v.field({"drop_last"}, flag(data.drop_last));
 
   v.table("data.augment");
-  const Owner images{kind != model::ModelKind::gpt,
-                     "models of images (model.kind = \"resnet\" or \"mlp\")"};
+  const AppliesTo images{kind != model::ModelKind::gpt,
+                         "models of images (model.kind = \"resnet\" or \"mlp\")"};
   v.field({"normalize", images}, normalize(data.augment.mean, data.augment.std));
   v.field({"random_crop", images}, random_crop(data.augment.random_crop));
   v.field({"flip", images}, flag(data.augment.flip));
@@ -130,30 +132,30 @@ void visit_data(Visitor& v, model::ModelKind kind, data::DataOptions& data) {
 
 // Far beyond any batch in use, and far from where products of a batch and a number of ranks would
 // overflow.
-constexpr double most_samples = 1 << 30;
+constexpr double max_samples = 1 << 30;
 
 void visit_batch(Visitor& v, train::BatchOptions& batch) {
   v.table("batch");
-  v.field({"global"}, integer(batch.global, between(1, most_samples)));
-  v.field({"micro"}, integer(batch.micro, between(1, most_samples)));
+  v.field({"global"}, integer(batch.global, between(1, max_samples)));
+  v.field({"micro"}, integer(batch.micro, between(1, max_samples)));
 }
 
 // No model has more blocks to cut, nor more heads to split.
-constexpr double most_parts = 1024;
+constexpr double max_splits = 1024;
 
 void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   using parallel::PipelineKind;
   using parallel::ShardKind;
   v.table("parallel");
   v.field({"data"}, data_ranks(parallel.data));
-  v.field({"tensor"}, integer(parallel.tensor, between(1, most_parts)));
-  v.field({"pipeline"}, integer(parallel.pipeline, between(1, most_parts)));
+  v.field({"tensor"}, integer(parallel.tensor, between(1, max_splits)));
+  v.field({"pipeline"}, integer(parallel.pipeline, between(1, max_splits)));
   v.field({"pipeline_schedule"},
           choice<PipelineKind>(parallel.pipeline_schedule,
                                {{"gpipe", PipelineKind::gpipe},
                                 {"1f1b", PipelineKind::one_forward_one_backward},
                                 {"interleaved", PipelineKind::interleaved}}));
-  v.field({"pipeline_chunks"}, integer(parallel.pipeline_chunks, between(1, most_parts)));
+  v.field({"pipeline_chunks"}, integer(parallel.pipeline_chunks, between(1, max_splits)));
   v.field({"shard"}, choice<ShardKind>(parallel.shard, {{"none", ShardKind::none},
                                                         {"optimizer", ShardKind::optimizer},
                                                         {"gradients", ShardKind::gradients},
@@ -162,7 +164,7 @@ void visit_parallel(Visitor& v, parallel::ParallelOptions& parallel) {
   v.field({"recompute"}, recompute(parallel.recompute));
   v.field({"offload"}, offload(parallel.offload));
   v.field({"sync"}, sync(parallel.sync, parallel.sync_every));
-  v.field({"outer_momentum"}, real(parallel.outer_momentum, from_below(0, 1)));
+  v.field({"outer_momentum"}, real(parallel.outer_momentum, half_open(0, 1)));
   v.field({"bucket_mb"}, real(parallel.bucket_mb, {.min = 0, .max = 1e6, .min_open = true}));
   v.field({"sync_batch_norm"}, unavailable({"false"}));
 }
@@ -182,8 +184,8 @@ void visit_precision(Visitor& v, train::PrecisionOptions& precision) {
   v.table("precision.loss_scale");
   using optim::LossScaleOptions;
   LossScaleOptions& scale = precision.loss_scale;
-  const Owner float16{precision.compute == ComputePrecision::float16,
-                      "precision.compute = \"float16\""};
+  const AppliesTo float16{precision.compute == ComputePrecision::float16,
+                          "precision.compute = \"float16\""};
   v.field({"initial", float16}, power_of_two(scale.initial, between(LossScaleOptions::min_scale,
                                                                     LossScaleOptions::max_scale)));
   v.field(
@@ -203,21 +205,21 @@ void visit_optimizer(Visitor& v, optim::OptimizerOptions& optimizer) {
                                                            {"lamb", OptimizerKind::lamb}}));
   const bool is_sgd = optimizer.kind == OptimizerKind::sgd,
              is_lars = optimizer.kind == OptimizerKind::lars;
-  const Owner with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""},
+  const AppliesTo with_momentum{is_sgd || is_lars, "kind = \"sgd\" or \"lars\""},
       sgd{is_sgd, "kind = \"sgd\""}, lars{is_lars, "kind = \"lars\""};
-  const Owner adaptive{
+  const AppliesTo adaptive{
       optimizer.kind == OptimizerKind::adamw || optimizer.kind == OptimizerKind::lamb,
       "kind = \"adamw\" or \"lamb\""};
   v.field({"weight_decay"}, real(optimizer.weight_decay, at_least(0)));
   v.field({"decay_all"}, flag(optimizer.decay_all));
-  v.field({"momentum", with_momentum}, real(optimizer.momentum, from_below(0, 1)));
+  v.field({"momentum", with_momentum}, real(optimizer.momentum, half_open(0, 1)));
   v.field({"nesterov", sgd}, flag(optimizer.nesterov));
   v.field({"trust_coefficient", lars}, real(optimizer.trust_coefficient, above(0)));
-  v.field({"beta1", adaptive}, real(optimizer.beta1, from_below(0, 1)));
-  v.field({"beta2", adaptive}, real(optimizer.beta2, from_below(0, 1)));
+  v.field({"beta1", adaptive}, real(optimizer.beta1, half_open(0, 1)));
+  v.field({"beta2", adaptive}, real(optimizer.beta2, half_open(0, 1)));
   v.field({"epsilon", adaptive}, real(optimizer.epsilon, above(0)));
   v.field({"clip_norm"}, real(optimizer.clip_norm, at_least(0)));
-  v.field({"ema"}, real(optimizer.ema, from_below(0, 1)));
+  v.field({"ema"}, real(optimizer.ema, half_open(0, 1)));
 }
 
 void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
@@ -233,21 +235,21 @@ void visit_schedule(Visitor& v, optim::ScheduleOptions& schedule) {
   v.field({"scaling"}, choice<RateScaling>(schedule.scaling, {{"none", RateScaling::none},
                                                               {"linear", RateScaling::linear},
                                                               {"sqrt", RateScaling::sqrt}}));
-  v.field({"warmup"}, optional_duration(schedule.warmup, Units::counts, false));
-  v.field({"length"}, optional_duration(schedule.length, Units::counts, true));
+  v.field({"warmup"}, optional_duration(schedule.warmup, DurationUnits::counts, false));
+  v.field({"length"}, optional_duration(schedule.length, DurationUnits::counts, true));
   v.field({"min_ratio", {schedule.kind == ScheduleKind::cosine, "kind = \"cosine\""}},
           real(schedule.min_ratio, between(0, 1)));
-  foreign(v, "kind = \"step\", which is not available in this version of Trireme",
-          {"milestones", "gamma"});
-  foreign(v, "kind = \"plateau\", which is not available in this version of Trireme",
-          {"patience", "factor"});
+  visit_reserved_keys(v, "kind = \"step\", which is not available in this version of Trireme",
+                      {"milestones", "gamma"});
+  visit_reserved_keys(v, "kind = \"plateau\", which is not available in this version of Trireme",
+                      {"patience", "factor"});
 }
 
 void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
   v.table("checkpoint");
-  v.field({"every"}, duration(checkpoint.every, Units::counts_or_times, true));
+  v.field({"every"}, duration(checkpoint.every, DurationUnits::counts_or_times, true));
   v.field({"keep"}, integer(checkpoint.keep, at_least(1)));
-  v.field({"keep_every"}, optional_duration(checkpoint.keep_every, Units::counts, true));
+  v.field({"keep_every"}, optional_duration(checkpoint.keep_every, DurationUnits::counts, true));
   v.field({"best"},
           choice<std::string>(
               checkpoint.best,
@@ -256,7 +258,7 @@ void visit_checkpoint(Visitor& v, checkpoint::CheckpointOptions& checkpoint) {
 }
 
 // Who repeats more often than this wants no limit.
-constexpr double most_bad_steps = 1e6;
+constexpr double max_bad_steps = 1e6;
 
 void visit_health(Visitor& v, train::HealthOptions& health) {
   v.table("health");
@@ -264,15 +266,16 @@ void visit_health(Visitor& v, train::HealthOptions& health) {
   v.field({"spike_ratio"}, real(health.spike_ratio, at_least(0)));
   v.field({"spike_warn"}, real(health.spike_warn, at_least(0)));
   v.field({"grad_norm_warn"}, real(health.grad_norm_warn, at_least(0)));
-  v.field({"rollback_after"}, integer(health.rollback_after, between(1, most_bad_steps)));
-  v.field({"rollbacks"}, integer(health.rollbacks, between(0, most_bad_steps)));
-  v.field({"compare_replicas"}, optional_duration(health.compare_replicas, Units::counts, true));
-  v.field({"watchdog"}, optional_duration(health.watchdog, Units::times, true));
+  v.field({"rollback_after"}, integer(health.rollback_after, between(1, max_bad_steps)));
+  v.field({"rollbacks"}, integer(health.rollbacks, between(0, max_bad_steps)));
+  v.field({"compare_replicas"},
+          optional_duration(health.compare_replicas, DurationUnits::counts, true));
+  v.field({"watchdog"}, optional_duration(health.watchdog, DurationUnits::times, true));
 }
 
 void visit_monitor(Visitor& v, monitor::MonitorOptions& monitor) {
   v.table("monitor");
-  v.field({"every"}, duration(monitor.every, Units::counts, true));
+  v.field({"every"}, duration(monitor.every, DurationUnits::counts, true));
   v.field({"tensorboard"}, flag(monitor.tensorboard));
   v.field({"trace"}, step_range(monitor.trace));
   v.field({"profile"}, unavailable({"false"}));
@@ -285,14 +288,14 @@ void visit(Visitor& v, Deck& deck) {
   visit_model(v, deck.model);
   visit_data(v, deck.model.kind, deck.data);
   v.table("loss");
-  v.field({"label_smoothing"}, real(deck.loss.label_smoothing, from_below(0, 1)));
+  v.field({"label_smoothing"}, real(deck.loss.label_smoothing, half_open(0, 1)));
   visit_batch(v, deck.batch);
   visit_parallel(v, deck.parallel);
   visit_precision(v, deck.precision);
   visit_optimizer(v, deck.optimizer);
   visit_schedule(v, deck.schedule);
   v.table("evaluate");
-  v.field({"every"}, duration(deck.evaluate.every, Units::counts, true));
+  v.field({"every"}, duration(deck.evaluate.every, DurationUnits::counts, true));
   v.field({"subset"}, unavailable({"0"}));
   visit_checkpoint(v, deck.checkpoint);
   visit_health(v, deck.health);
@@ -300,9 +303,9 @@ void visit(Visitor& v, Deck& deck) {
   v.table("debug");
   v.field({"fault"}, faults(deck.debug.faults));
   v.field({"device"},
-          written_unless(deck.debug.device, train::DebugDevice::automatic,
-                         choice<train::DebugDevice>(deck.debug.device,
-                                                    {{"auto", train::DebugDevice::automatic},
+          omitted_if_default(deck.debug.device, train::DebugDevice::automatic,
+                             choice<train::DebugDevice>(
+                                 deck.debug.device, {{"auto", train::DebugDevice::automatic},
                                                      {"emulated", train::DebugDevice::emulated}})));
 }
 

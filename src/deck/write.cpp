@@ -11,7 +11,7 @@ class Writer final : public Visitor {
  public:
   void table(const char* path) override { table_ = path; }
   void field(const Key& key, const Field& field) override {
-    if (!key.owner.holds) return;
+    if (!key.applies_to.is_met) return;
     if (std::string value = field.write(); !value.empty())
       entries.push_back({table_, key.name, std::move(value)});
   }

@@ -33,7 +33,7 @@ struct Deck {
   train::DebugOptions debug;
   /// Where each given key stands: "batch.global" -> "deck.toml:17:9" or "--set batch.global=500".
   /// Says nothing about the experiment.
-  std::map<std::string, std::string> places;
+  std::map<std::string, std::string> key_locations;
 };
 
 /// One `--set key=value`.
@@ -54,7 +54,7 @@ Deck parse(const std::string& text, const std::string& file,
 
 /// A message about a key of the deck ("data.train = ...: no such folder"), with the key's place
 /// before it; any other message as it is.
-std::string placed(const Deck& deck, const std::string& message);
+std::string with_location(const Deck& deck, const std::string& message);
 
 /// The text of a file, of 1 MiB at most. Throws InputError.
 std::string read_file(const std::string& path);

@@ -8,21 +8,22 @@ bool says(const std::string& message, const std::string& part) {
 }
 
 TEST(DeckContradictions, GlobalBatchIsAMultipleOfTheMicroBatch) {
-  const std::string message = complaint(least + "[batch]\nglobal = 500\nmicro = 64\n");
+  const std::string message = error_of(minimal_deck + "[batch]\nglobal = 500\nmicro = 64\n");
   EXPECT_TRUE(message.starts_with(
       "deck.toml:8:10: [batch] global: batch.global = 500 is not a multiple of batch.micro = 64"))
       << message;
   EXPECT_TRUE(says(message, "use batch.global = 448 or 512, or batch.micro = 50")) << message;
   // What the message proposes is right.
-  EXPECT_EQ(complaint(least + "[batch]\nglobal = 448\nmicro = 64\n"), "");
-  EXPECT_EQ(complaint(least + "[batch]\nglobal = 500\nmicro = 50\n"), "");
-  EXPECT_TRUE(says(complaint(least + "[batch]\nglobal = 32\n"), "batch.micro = 64, its default"))
-      << complaint(least + "[batch]\nglobal = 32\n");
+  EXPECT_EQ(error_of(minimal_deck + "[batch]\nglobal = 448\nmicro = 64\n"), "");
+  EXPECT_EQ(error_of(minimal_deck + "[batch]\nglobal = 500\nmicro = 50\n"), "");
+  EXPECT_TRUE(
+      says(error_of(minimal_deck + "[batch]\nglobal = 32\n"), "batch.micro = 64, its default"))
+      << error_of(minimal_deck + "[batch]\nglobal = 32\n");
 }
 
 TEST(DeckContradictions, GlobalBatchDividesOverGivenReplicas) {
   const std::string message =
-      complaint(least + "[batch]\nglobal = 256\nmicro = 64\n[parallel]\ndata = 3\n");
+      error_of(minimal_deck + "[batch]\nglobal = 256\nmicro = 64\n[parallel]\ndata = 3\n");
   EXPECT_TRUE(says(message, "parallel.data = 3")) << message;
   EXPECT_TRUE(says(message, "use batch.global = 192 or 384")) << message;
 }
@@ -31,14 +32,14 @@ TEST(DeckContradictions, AStopInTimeNeedsTheSchedulesLength) {
   const std::string deck =
       "[run]\nname = \"a\"\nstop = \"2 hours\"\n[model]\ndepth = 8\n[data]\ntrain = "
       "\"t\"\n[schedule]\n";
-  EXPECT_TRUE(complaint(deck).starts_with(
+  EXPECT_TRUE(error_of(deck).starts_with(
       "deck.toml:8:1: [schedule] length: missing; run.stop = \"2 hours\" is a time"))
-      << complaint(deck);
-  EXPECT_EQ(complaint(deck + "length = \"90 epochs\"\n"), "");
+      << error_of(deck);
+  EXPECT_EQ(error_of(deck + "length = \"90 epochs\"\n"), "");
 }
 
 TEST(DeckContradictions, BestNeedsAValidationSet) {
-  const std::string message = complaint(least + "[checkpoint]\nbest = \"top1\"\n");
+  const std::string message = error_of(minimal_deck + "[checkpoint]\nbest = \"top1\"\n");
   EXPECT_TRUE(
       message.starts_with("deck.toml:8:8: [checkpoint] best: \"top1\" is measured on "
                           "data.validation, which is missing"))
@@ -46,14 +47,15 @@ TEST(DeckContradictions, BestNeedsAValidationSet) {
 }
 
 TEST(DeckContradictions, WarmupFitsTheRun) {
-  EXPECT_TRUE(says(complaint(least + "[schedule]\nwarmup = \"11 epochs\"\n"),
+  EXPECT_TRUE(says(error_of(minimal_deck + "[schedule]\nwarmup = \"11 epochs\"\n"),
                    "longer than the run, run.stop = \"10 epochs\""));
-  EXPECT_EQ(complaint(least + "[schedule]\nwarmup = \"10 epochs\"\n"), "");
-  EXPECT_TRUE(
-      says(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2561 samples\"\n"),
-           "longer than the schedule.length"));
-  EXPECT_EQ(complaint(least + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2560 samples\"\n"),
-            "");
+  EXPECT_EQ(error_of(minimal_deck + "[schedule]\nwarmup = \"10 epochs\"\n"), "");
+  EXPECT_TRUE(says(
+      error_of(minimal_deck + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2561 samples\"\n"),
+      "longer than the schedule.length"));
+  EXPECT_EQ(
+      error_of(minimal_deck + "[schedule]\nlength = \"10 steps\"\nwarmup = \"2560 samples\"\n"),
+      "");
 }
 
 struct Contradiction {
@@ -68,13 +70,13 @@ class LayoutContradictions : public testing::TestWithParam<Contradiction> {};
 
 TEST_P(LayoutContradictions, AreNamedWithARemedyThatHolds) {
   const Contradiction& c = GetParam();
-  const std::string message = complaint(least_gpt, c.given);
+  const std::string message = error_of(minimal_gpt_deck, c.given);
   EXPECT_TRUE(says(message, c.expected)) << message;
-  EXPECT_EQ(lines_of(message), 1) << message;
+  EXPECT_EQ(count_lines(message), 1) << message;
   for (const Override& remedy : c.remedy) {
     std::vector<Override> repaired = c.given;
     repaired.push_back(remedy);
-    EXPECT_EQ(complaint(least_gpt, repaired), "") << remedy.key << " = " << remedy.value;
+    EXPECT_EQ(error_of(minimal_gpt_deck, repaired), "") << remedy.key << " = " << remedy.value;
   }
 }
 
@@ -197,32 +199,33 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DeckContradictions, ModelsOfImagesAreNotSplit) {
-  const std::string message = complaint(least + "[parallel]\ntensor = 2\n");
+  const std::string message = error_of(minimal_deck + "[parallel]\ntensor = 2\n");
   EXPECT_TRUE(message.starts_with(
       "deck.toml:8:10: [parallel] tensor: 2 splits the layers of model.kind = \"gpt\" only"))
       << message;
-  EXPECT_EQ(
-      complaint(least + "[parallel]\npipeline = 2\nshard = \"optimizer\"\nrecompute = \"all\"\n"),
-      "");
-  EXPECT_TRUE(says(complaint(least, {{"parallel.sequence", "true"}}), "use sequence = false"))
-      << complaint(least, {{"parallel.sequence", "true"}});
-  EXPECT_FALSE(says(complaint(least, {{"parallel.sequence", "true"}}), "tensor = 2"));
+  EXPECT_EQ(error_of(minimal_deck +
+                     "[parallel]\npipeline = 2\nshard = \"optimizer\"\nrecompute = \"all\"\n"),
+            "");
+  EXPECT_TRUE(says(error_of(minimal_deck, {{"parallel.sequence", "true"}}), "use sequence = false"))
+      << error_of(minimal_deck, {{"parallel.sequence", "true"}});
+  EXPECT_FALSE(says(error_of(minimal_deck, {{"parallel.sequence", "true"}}), "tensor = 2"));
 }
 
 TEST(DeckContradictions, PerplexityIsOfTokens) {
-  EXPECT_TRUE(says(complaint(least + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),
-                   "\"perplexity\" is measured of language models"));
+  EXPECT_TRUE(
+      says(error_of(minimal_deck + "validation = \"v\"\n", {{"checkpoint.best", "perplexity"}}),
+           "\"perplexity\" is measured of language models"));
 }
 
 TEST(DeckContradictions, OthersAreFound) {
-  EXPECT_TRUE(
-      says(complaint(least + "[optimizer]\nmomentum = 0\nnesterov = true\n"), "needs a momentum"));
-  EXPECT_TRUE(says(complaint(least, {{"run.walltime", "4 minutes"}}),
+  EXPECT_TRUE(says(error_of(minimal_deck + "[optimizer]\nmomentum = 0\nnesterov = true\n"),
+                   "needs a momentum"));
+  EXPECT_TRUE(says(error_of(minimal_deck, {{"run.walltime", "4 minutes"}}),
                    "walltime_margin: \"5 minutes\", its default, leaves nothing of walltime"));
 }
 
 TEST(DeckContradictions, AreNotJudgedOnKeysThatAreWrongByThemselves) {
-  EXPECT_EQ(lines_of(complaint(least + "[batch]\nglobal = -500\nmicro = 64\n")), 1);
+  EXPECT_EQ(count_lines(error_of(minimal_deck + "[batch]\nglobal = -500\nmicro = 64\n")), 1);
 }
 
 }  // namespace

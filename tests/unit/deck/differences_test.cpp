@@ -3,7 +3,9 @@
 namespace trireme::deck {
 namespace {
 
-Deck with(const std::vector<Override>& overrides) { return parse(least, "deck.toml", overrides); }
+Deck with(const std::vector<Override>& overrides) {
+  return parse(minimal_deck, "deck.toml", overrides);
+}
 
 TEST(DeckDifferences, NoneBetweenEqualDecks) {
   EXPECT_TRUE(differences(with({}), with({{"run.seed", "1"}})).empty());
@@ -59,7 +61,7 @@ TEST(DeckDifferences, TheOuterMomentumMayChangeButNotHowOftenRanksAreAveraged) {
 // Left to the data, which may not change either, or written out: the same model.
 TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
   const auto gpt = [](const std::vector<Override>& overrides) {
-    return parse(least_gpt, "deck.toml", overrides);
+    return parse(minimal_gpt_deck, "deck.toml", overrides);
   };
   EXPECT_TRUE(differences(gpt({}), gpt({{"model.vocabulary", "256"}})).empty());
   EXPECT_TRUE(differences(gpt({{"model.vocabulary", "256"}}), gpt({})).empty());
@@ -71,8 +73,8 @@ TEST(DeckDifferences, AVocabularyLeftToTheDataIsNoChange) {
 
 // A restart at any other layout: nothing of it is forbidden.
 TEST(DeckDifferences, TheLayoutMayChange) {
-  const Deck before = parse(least_gpt, "deck.toml");
-  const Deck after = parse(least_gpt, "deck.toml",
+  const Deck before = parse(minimal_gpt_deck, "deck.toml");
+  const Deck after = parse(minimal_gpt_deck, "deck.toml",
                            {{"parallel.tensor", "2"},
                             {"parallel.pipeline", "2"},
                             {"parallel.shard", "parameters"},

@@ -4,7 +4,7 @@ namespace trireme::deck {
 namespace {
 
 Deck with_fault(const std::string& fault) {
-  return parse(least + "[debug]\nfault = \"" + fault + "\"\n", "deck.toml");
+  return parse(minimal_deck + "[debug]\nfault = \"" + fault + "\"\n", "deck.toml");
 }
 
 TEST(DeckFault, IsReadInItsWords) {
@@ -30,12 +30,12 @@ TEST(DeckFault, IsWrittenAsItIsRead) {
     const Deck deck = with_fault(fault);
     EXPECT_EQ(parse(write(deck), "written").debug.faults, deck.debug.faults) << write(deck);
   }
-  EXPECT_EQ(write(parse(least, "deck.toml")).find("[debug]"), std::string::npos);
+  EXPECT_EQ(write(parse(minimal_deck, "deck.toml")).find("[debug]"), std::string::npos);
 }
 
 TEST(DeckFault, MistakesSayWhatWouldBeRight) {
   const auto said = [](const std::string& fault) {
-    return complaint(least + "[debug]\nfault = " + fault + "\n");
+    return error_of(minimal_deck + "[debug]\nfault = " + fault + "\n");
   };
   for (const char* wrong :
        {"\"kil rank 1 step 2\"", "\"kill\"", "\"kill rank 1\"", "\"kill step 1\"",
@@ -54,33 +54,36 @@ TEST(DeckFault, MistakesSayWhatWouldBeRight) {
 
 TEST(DeckDebug, TheDeviceIsThatOfTheRunUnlessATestSaysOtherwise) {
   const auto with_device = [](const std::string& device) {
-    return parse(least + "[debug]\ndevice = " + device + "\n", "deck.toml");
+    return parse(minimal_deck + "[debug]\ndevice = " + device + "\n", "deck.toml");
   };
-  EXPECT_EQ(parse(least, "deck.toml").debug.device, train::DebugDevice::automatic);
+  EXPECT_EQ(parse(minimal_deck, "deck.toml").debug.device, train::DebugDevice::automatic);
   EXPECT_EQ(with_device("\"auto\"").debug.device, train::DebugDevice::automatic);
   const Deck deck = with_device("\"emulated\"");
   EXPECT_EQ(deck.debug.device, train::DebugDevice::emulated);
   EXPECT_EQ(parse(write(deck), "written").debug.device, deck.debug.device) << write(deck);
   EXPECT_EQ(write(with_device("\"auto\"")).find("[debug]"), std::string::npos);
-  EXPECT_NE(complaint(least + "[debug]\ndevice = \"cuda\"\n").find("emulated"), std::string::npos);
+  EXPECT_NE(error_of(minimal_deck + "[debug]\ndevice = \"cuda\"\n").find("emulated"),
+            std::string::npos);
 }
 
 TEST(DeckHealth, HasTheContractsDefaultsAndCanBeOff) {
-  const train::HealthOptions health = parse(least, "deck.toml").health;
+  const train::HealthOptions health = parse(minimal_deck, "deck.toml").health;
   EXPECT_TRUE(health.skip_nonfinite);
   EXPECT_EQ(health.spike_ratio, 10);
   EXPECT_EQ(health.spike_warn, 3);
   EXPECT_EQ(health.grad_norm_warn, 100);
   EXPECT_EQ(health.rollback_after, 5);
   const train::HealthOptions off =
-      parse(least + "[health]\nspike_ratio = 0\ncompare_replicas = \"none\"\nwatchdog = \"none\"\n",
+      parse(minimal_deck +
+                "[health]\nspike_ratio = 0\ncompare_replicas = \"none\"\nwatchdog = \"none\"\n",
             "deck.toml")
           .health;
   EXPECT_FALSE(off.compare_replicas || off.watchdog);
-  EXPECT_NE(complaint(least + "[health]\nrollback_after = 0\n").find("rollback_after"),
+  EXPECT_NE(error_of(minimal_deck + "[health]\nrollback_after = 0\n").find("rollback_after"),
             std::string::npos);
-  EXPECT_NE(complaint(least + "[health]\nspike_ratio = 2\n").find("spike_warn"), std::string::npos);
-  EXPECT_NE(complaint(least + "[health]\nwatchdog = \"5 steps\"\n").find("watchdog"),
+  EXPECT_NE(error_of(minimal_deck + "[health]\nspike_ratio = 2\n").find("spike_warn"),
+            std::string::npos);
+  EXPECT_NE(error_of(minimal_deck + "[health]\nwatchdog = \"5 steps\"\n").find("watchdog"),
             std::string::npos);
 }
 

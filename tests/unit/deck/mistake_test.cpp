@@ -19,12 +19,12 @@ std::string chain(int parts) {
 class DeckMistakes : public testing::TestWithParam<Mistake> {};
 
 TEST_P(DeckMistakes, AreNamedWithPlaceKeyAndRemedy) {
-  const std::string message = complaint(GetParam().text);
+  const std::string message = error_of(GetParam().text);
   std::string expected = GetParam().expected;
   if (expected.ends_with("...")) {
     expected.resize(expected.size() - 3);
     EXPECT_TRUE(message.starts_with(expected)) << message;
-    EXPECT_EQ(lines_of(message), 1) << message;
+    EXPECT_EQ(count_lines(message), 1) << message;
   } else {
     EXPECT_EQ(message, expected);
   }
@@ -34,47 +34,47 @@ TEST_P(DeckMistakes, AreNamedWithPlaceKeyAndRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DeckMistakes,
     testing::Values(
-        Mistake{"unknown_key", least + "[optimizer]\nmomentun = 0.9\n",
+        Mistake{"unknown_key", minimal_deck + "[optimizer]\nmomentun = 0.9\n",
                 "deck.toml:8:1: [optimizer] momentun: unknown key, did you mean \"momentum\"?"},
-        Mistake{"indented_key", least + "[optimizer]\n    momentun = 0.9\n",
+        Mistake{"indented_key", minimal_deck + "[optimizer]\n    momentun = 0.9\n",
                 "deck.toml:8:5: [optimizer] momentun: unknown key, did you mean \"momentum\"?"},
-        Mistake{"unknown_key_far_from_all", least + "[loss]\nzzz = 1\n",
+        Mistake{"unknown_key_far_from_all", minimal_deck + "[loss]\nzzz = 1\n",
                 "deck.toml:8:1: [loss] zzz: unknown key; keys here are label_smoothing"},
-        Mistake{"key_of_another_table", least + "[optimizer]\nrate = 0.1\n",
+        Mistake{"key_of_another_table", minimal_deck + "[optimizer]\nrate = 0.1\n",
                 "deck.toml:8:1: [optimizer] rate: unknown key; rate is a key of [schedule]"},
-        Mistake{"unknown_table", least + "[optimiser]\nkind = \"sgd\"\n",
+        Mistake{"unknown_table", minimal_deck + "[optimiser]\nkind = \"sgd\"\n",
                 "deck.toml:7:2: [optimiser]: unknown table, did you mean [optimizer]?"},
-        Mistake{"key_without_table", "seed = 3\n" + least,
+        Mistake{"key_without_table", "seed = 3\n" + minimal_deck,
                 "deck.toml:1:1: [seed]: unknown table or key; seed is a key of [run]"},
-        Mistake{"unknown_table_inside", least + "[data.augmentation]\nflip = true\n",
+        Mistake{"unknown_table_inside", minimal_deck + "[data.augmentation]\nflip = true\n",
                 "deck.toml:7:7: [data] augmentation: unknown key, did you mean \"augment\"?"},
-        Mistake{"string_for_number", least + "[batch]\nglobal = \"256\"\n",
+        Mistake{"string_for_number", minimal_deck + "[batch]\nglobal = \"256\"\n",
                 "deck.toml:8:10: [batch] global: must be an integer, not a string (\"256\")"},
-        Mistake{"fraction_for_integer", least + "[batch]\nglobal = 256.5\n",
+        Mistake{"fraction_for_integer", minimal_deck + "[batch]\nglobal = 256.5\n",
                 "deck.toml:8:10: [batch] global: must be an integer, not a number with a fraction "
                 "(256.5)"},
-        Mistake{"number_for_flag", least + "[run2]\n",
+        Mistake{"number_for_flag", minimal_deck + "[run2]\n",
                 "deck.toml:7:2: [run2]: unknown table, did you mean [run]?"},
-        Mistake{"number_for_duration", least + "[checkpoint]\nevery = 5\n",
+        Mistake{"number_for_duration", minimal_deck + "[checkpoint]\nevery = 5\n",
                 "deck.toml:8:9: [checkpoint] every: must be a duration in quotes, as in \"10 "
                 "epochs\", not an integer (5)"},
-        Mistake{"value_for_table", "batch = 256\n" + least,
+        Mistake{"value_for_table", "batch = 256\n" + minimal_deck,
                 "deck.toml:1:9: [batch]: must be a table [batch], not an integer (256)"},
-        Mistake{"out_of_range", least + "[optimizer]\nmomentum = 1.5\n",
+        Mistake{"out_of_range", minimal_deck + "[optimizer]\nmomentum = 1.5\n",
                 "deck.toml:8:12: [optimizer] momentum: 1.5 is out of range; must be at least 0 and "
                 "below 1"},
         Mistake{
-            "ema_of_nothing_new", least + "[optimizer]\nema = 1.0\n",
+            "ema_of_nothing_new", minimal_deck + "[optimizer]\nema = 1.0\n",
             "deck.toml:8:7: [optimizer] ema: 1 is out of range; must be at least 0 and below 1"},
         Mistake{
-            "negative_ema", least + "[optimizer]\nema = -0.1\n",
+            "negative_ema", minimal_deck + "[optimizer]\nema = -0.1\n",
             "deck.toml:8:7: [optimizer] ema: -0.1 is out of range; must be at least 0 and below 1"},
-        Mistake{"zero_batch", least + "[batch]\nmicro = 0\n",
+        Mistake{"zero_batch", minimal_deck + "[batch]\nmicro = 0\n",
                 "deck.toml:8:9: [batch] micro: 0 is out of range; must be at least 1 and at most "
                 "1073741824"},
-        Mistake{"not_finite", least + "[schedule]\nrate = nan\n",
+        Mistake{"not_finite", minimal_deck + "[schedule]\nrate = nan\n",
                 "deck.toml:8:8: [schedule] rate: nan is out of range; must be more than 0"},
-        Mistake{"wrong_choice", least + "[optimizer]\nkind = \"adam\"\n",
+        Mistake{"wrong_choice", minimal_deck + "[optimizer]\nkind = \"adam\"\n",
                 "deck.toml:8:8: [optimizer] kind: \"adam\" is no choice, did you mean \"adamw\"? "
                 "choices: \"sgd\", \"adamw\", \"lars\", \"lamb\""},
         Mistake{"wrong_depth", "[run]\nname = \"a\"\n[model]\ndepth = 51\n[data]\ntrain = \"t\"\n",
@@ -84,16 +84,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "[run]\nname = \"a\"\n[model]\ndepth = 8\nwidths = [8]\n[data]\ntrain = \"t\"\n",
                 "deck.toml:5:10: [model] widths: belongs to kind = \"mlp\"; remove it"},
         Mistake{
-            "trust_coefficient_of_sgd", least + "[optimizer]\ntrust_coefficient = 0.001\n",
+            "trust_coefficient_of_sgd", minimal_deck + "[optimizer]\ntrust_coefficient = 0.001\n",
             "deck.toml:8:21: [optimizer] trust_coefficient: belongs to kind = \"lars\"; remove it"},
         Mistake{"stem_of_mlp",
                 "[run]\nname = \"a\"\n[model]\nkind = \"mlp\"\nwidths = []\nstem = "
                 "\"small\"\n[data]\ntrain = \"t\"\n",
                 "deck.toml:6:8: [model] stem: belongs to kind = \"resnet\"; remove it"},
-        Mistake{"misspelt_unit", least + "[checkpoint]\nevery = \"1 epoc\"\n",
+        Mistake{"misspelt_unit", minimal_deck + "[checkpoint]\nevery = \"1 epoc\"\n",
                 "deck.toml:8:9: [checkpoint] every: \"1 epoc\": unknown unit \"epoc\", did you "
                 "mean \"epoch\"?"},
-        Mistake{"time_for_warmup", least + "[schedule]\nwarmup = \"5 minutes\"\n",
+        Mistake{"time_for_warmup", minimal_deck + "[schedule]\nwarmup = \"5 minutes\"\n",
                 "deck.toml:8:10: [schedule] warmup: \"5 minutes\": must be counted in epochs, "
                 "steps or samples, not in time"},
         Mistake{"epochs_for_walltime",
@@ -101,13 +101,13 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"t\"\n",
                 "deck.toml:3:12: [run] walltime: \"5 epochs\": must be a time (seconds, minutes, "
                 "hours, days)..."},
-        Mistake{"zero_duration", least + "[monitor]\nevery = \"0 steps\"\n",
+        Mistake{"zero_duration", minimal_deck + "[monitor]\nevery = \"0 steps\"\n",
                 "deck.toml:8:9: [monitor] every: \"0 steps\": must be more than 0"},
-        Mistake{"zero_length", least + "[schedule]\nlength = \"0 epochs\"\n",
+        Mistake{"zero_length", minimal_deck + "[schedule]\nlength = \"0 epochs\"\n",
                 "deck.toml:8:10: [schedule] length: \"0 epochs\": must be more than 0"},
-        Mistake{"endless_length", least + "[schedule]\nlength = \"1e30 epochs\"\n",
+        Mistake{"endless_length", minimal_deck + "[schedule]\nlength = \"1e30 epochs\"\n",
                 "deck.toml:8:10: [schedule] length: \"1e30 epochs\": is too long; ..."},
-        Mistake{"huge_batch", least + "[batch]\nglobal = 9223372036854775807\n",
+        Mistake{"huge_batch", minimal_deck + "[batch]\nglobal = 9223372036854775807\n",
                 "deck.toml:8:10: [batch] global: 9223372036854775807 is out of range; must be at "
                 "least 1 and at most 1073741824"},
         Mistake{"huge_extent",
@@ -115,15 +115,16 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"t\"\n",
                 "deck.toml:5:10: [model] widths: 1048577 is out of range; every extent must be at "
                 "least 1 and at most 1048576"},
-        Mistake{"deep_header", least + "[" + chain(200000) + "]\n",
+        Mistake{"deep_header", minimal_deck + "[" + chain(200000) + "]\n",
                 "deck.toml:7: a key of more than 64 parts; ..."},
-        Mistake{"deep_key", least + chain(65) + " = 1\n",
+        Mistake{"deep_key", minimal_deck + chain(65) + " = 1\n",
                 "deck.toml:7: a key of more than 64 parts; ..."},
         Mistake{"deep_key_after_strings",
-                least + "x = ['a\"', \"\\\"\", \"\"\"\n\"\"\", {" + chain(65) + " = 1}]\n",
+                minimal_deck + "x = ['a\"', \"\\\"\", \"\"\"\n\"\"\", {" + chain(65) + " = 1}]\n",
                 "deck.toml:8: a key of more than 64 parts; ..."},
-        Mistake{"deep_array", least + "x = " + std::string(100000, '[') + "\n", "deck.toml:7:..."},
-        Mistake{"zero_character", least + "test = \"a\\u0000b\"\n",
+        Mistake{"deep_array", minimal_deck + "x = " + std::string(100000, '[') + "\n",
+                "deck.toml:7:..."},
+        Mistake{"zero_character", minimal_deck + "test = \"a\\u0000b\"\n",
                 "deck.toml:7:8: [data] test: must not hold the character U+0000"},
         Mistake{"run_name", "[run]\nname = \"my run\"\n[model]\ndepth = 8\n[data]\ntrain = \"t\"\n",
                 "deck.toml:2:8: [run] name: \"my run\": a run's name holds letters, digits, ..."},
@@ -134,26 +135,28 @@ INSTANTIATE_TEST_SUITE_P(
                 "deck.toml:5:1: [data] train: missing; name the folder of the training set..."},
         Mistake{"missing_table", "[run]\nname = \"a\"\n[data]\ntrain = \"t\"\n",
                 "deck.toml: [model] depth: missing; choose for instance..."},
-        Mistake{"syntax", least + "[batch\nglobal = 256\n", "deck.toml:7:7: not valid TOML: ..."},
-        Mistake{"same_key_twice", least + "[batch]\nmicro = 4\nmicro = 8\n", "deck.toml:9:..."},
+        Mistake{"syntax", minimal_deck + "[batch\nglobal = 256\n",
+                "deck.toml:7:7: not valid TOML: ..."},
+        Mistake{"same_key_twice", minimal_deck + "[batch]\nmicro = 4\nmicro = 8\n",
+                "deck.toml:9:..."},
         Mistake{"normalize_lengths",
-                least + "[data.augment]\nnormalize = { mean = [0.1, 0.2], std = [1.0] }\n",
+                minimal_deck + "[data.augment]\nnormalize = { mean = [0.1, 0.2], std = [1.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: mean has 2 numbers, std 1..."},
         Mistake{"normalize_zero",
-                least + "[data.augment]\nnormalize = { mean = [0.1], std = [0.0] }\n",
+                minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], std = [0.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: std = 0 is out of range..."},
         Mistake{"normalize_key",
-                least + "[data.augment]\nnormalize = { mean = [0.1], sd = [1.0] }\n",
+                minimal_deck + "[data.augment]\nnormalize = { mean = [0.1], sd = [1.0] }\n",
                 "deck.toml:8:13: [data.augment] normalize: \"sd\": unknown key..."},
-        Mistake{"misspelt_shard", least + "[parallel]\nshard = \"gradient\"\n",
+        Mistake{"misspelt_shard", minimal_deck + "[parallel]\nshard = \"gradient\"\n",
                 "deck.toml:8:9: [parallel] shard: \"gradient\" is no choice, did you mean "
                 "\"gradients\"?..."},
-        Mistake{"keep_every_of_a_time", least + "[checkpoint]\nkeep_every = \"1 hour\"\n",
+        Mistake{"keep_every_of_a_time", minimal_deck + "[checkpoint]\nkeep_every = \"1 hour\"\n",
                 "deck.toml:8:14: [checkpoint] keep_every: ..."},
-        Mistake{"keep_every_of_tokens", least + "[checkpoint]\nkeep_every = \"1M tokens\"\n",
+        Mistake{"keep_every_of_tokens", minimal_deck + "[checkpoint]\nkeep_every = \"1M tokens\"\n",
                 "deck.toml:8:14: [checkpoint] keep_every: \"1000000 tokens\": tokens count only "
                 "for token datasets..."},
-        Mistake{"not_there_mixup", least + "[data.augment]\nmixup = 0.2\n",
+        Mistake{"not_there_mixup", minimal_deck + "[data.augment]\nmixup = 0.2\n",
                 "deck.toml:8:9: [data.augment] mixup: not available in this version of Trireme "
                 "(0.1); available: false"},
         Mistake{"layers_of_resnet",
@@ -190,42 +193,42 @@ INSTANTIATE_TEST_SUITE_P(
             "dropout_of_all",
             "[run]\nname = \"a\"\n[model]\nkind = \"gpt\"\ndropout = 1.0\n[data]\ntrain = \"t\"\n",
             "deck.toml:5:11: [model] dropout: 1 is out of range; must be at least 0 and below 1"},
-        Mistake{"flip_of_tokens", least_gpt + "[data.augment]\nflip = false\n",
+        Mistake{"flip_of_tokens", minimal_gpt_deck + "[data.augment]\nflip = false\n",
                 "deck.toml:8:8: [data.augment] flip: belongs to models of images (model.kind = "
                 "\"resnet\" or \"mlp\"); remove it"},
         Mistake{
-            "beta1_of_sgd", least + "[optimizer]\nbeta1 = 0.9\n",
+            "beta1_of_sgd", minimal_deck + "[optimizer]\nbeta1 = 0.9\n",
             "deck.toml:8:9: [optimizer] beta1: belongs to kind = \"adamw\" or \"lamb\"; remove it"},
-        Mistake{"momentum_of_lamb", least + "[optimizer]\nkind = \"lamb\"\nmomentum = 0.9\n",
+        Mistake{"momentum_of_lamb", minimal_deck + "[optimizer]\nkind = \"lamb\"\nmomentum = 0.9\n",
                 "deck.toml:9:12: [optimizer] momentum: belongs to kind = \"sgd\" or \"lars\"; "
                 "remove it"},
-        Mistake{"zero_tensor", least_gpt + "[parallel]\ntensor = 0\n",
+        Mistake{"zero_tensor", minimal_gpt_deck + "[parallel]\ntensor = 0\n",
                 "deck.toml:8:10: [parallel] tensor: 0 is out of range; must be at least 1..."},
-        Mistake{"misspelt_schedule", least_gpt + "[parallel]\npipeline_schedule = \"1f1\"\n",
+        Mistake{"misspelt_schedule", minimal_gpt_deck + "[parallel]\npipeline_schedule = \"1f1\"\n",
                 "deck.toml:8:21: [parallel] pipeline_schedule: \"1f1\" is no choice, did you mean "
                 "\"1f1b\"? choices: \"gpipe\", \"1f1b\", \"interleaved\""},
-        Mistake{"number_for_recompute", least + "[parallel]\nrecompute = 2\n",
+        Mistake{"number_for_recompute", minimal_deck + "[parallel]\nrecompute = 2\n",
                 "deck.toml:8:13: [parallel] recompute: must be \"none\", \"all\" or \"every n\" "
                 "(each n-th block), as in \"every 2\", not an integer (2)"},
-        Mistake{"recompute_of_no_block", least + "[parallel]\nrecompute = \"every 0\"\n",
+        Mistake{"recompute_of_no_block", minimal_deck + "[parallel]\nrecompute = \"every 0\"\n",
                 "deck.toml:8:13: [parallel] recompute: \"every 0\": must be \"none\", \"all\" or "
                 "\"every n\"..."},
-        Mistake{"recompute_of_a_word", least + "[parallel]\nrecompute = \"every two\"\n",
+        Mistake{"recompute_of_a_word", minimal_deck + "[parallel]\nrecompute = \"every two\"\n",
                 "deck.toml:8:13: [parallel] recompute: \"every two\": must be \"none\", \"all\" or "
                 "\"every n\"..."},
-        Mistake{"trace_without_end", least + "[monitor]\ntrace = \"10\"\n",
+        Mistake{"trace_without_end", minimal_deck + "[monitor]\ntrace = \"10\"\n",
                 "deck.toml:8:9: [monitor] trace: \"10\": must be a range of steps, the first of "
                 "which is 1, as in \"10..12\", or \"none\""},
-        Mistake{"trace_backwards", least + "[monitor]\ntrace = \"12..10\"\n",
+        Mistake{"trace_backwards", minimal_deck + "[monitor]\ntrace = \"12..10\"\n",
                 "deck.toml:8:9: [monitor] trace: \"12..10\": ends before it begins; must be as "
                 "\"10..12\""},
-        Mistake{"trace_from_step_zero", least + "[monitor]\ntrace = \"0..3\"\n",
+        Mistake{"trace_from_step_zero", minimal_deck + "[monitor]\ntrace = \"0..3\"\n",
                 "deck.toml:8:9: [monitor] trace: \"0..3\": must be a range of steps, the first of "
                 "which is 1..."},
-        Mistake{"trace_as_number", least + "[monitor]\ntrace = 10\n",
+        Mistake{"trace_as_number", minimal_deck + "[monitor]\ntrace = 10\n",
                 "deck.toml:8:9: [monitor] trace: must be a range of steps in quotes, as in "
                 "\"10..12\", or \"none\", not an integer (10)"},
-        Mistake{"tokens_for_images", least + "[evaluate]\nevery = \"1M tokens\"\n",
+        Mistake{"tokens_for_images", minimal_deck + "[evaluate]\nevery = \"1M tokens\"\n",
                 "deck.toml:8:9: [evaluate] every: \"1000000 tokens\": tokens count only for token "
                 "datasets (model.kind = \"gpt\"); write epochs, steps or samples"},
         Mistake{"not_there_model",
@@ -233,53 +236,56 @@ INSTANTIATE_TEST_SUITE_P(
                 "768\n[data]\ntrain = \"t\"\n",
                 "deck.toml:4:8: [model] kind: \"vit\": not available in this version of Trireme "
                 "(0.1); available: \"resnet\", \"mlp\", \"gpt\""},
-        Mistake{"float8_of_images", least + "[precision]\ncompute = \"float8\"\n",
+        Mistake{"float8_of_images", minimal_deck + "[precision]\ncompute = \"float8\"\n",
                 "deck.toml:8:11: [precision] compute: \"float8\" is of the layers of model.kind = "
                 "\"gpt\", not of models of images; use \"bfloat16\""},
-        Mistake{"not_there_reduce", least + "[precision]\nreduce = \"float16\"\n",
+        Mistake{"not_there_reduce", minimal_deck + "[precision]\nreduce = \"float16\"\n",
                 "deck.toml:8:10: [precision] reduce: \"float16\": not available in this version of "
                 "Trireme (0.1); available: \"float32\", \"bfloat16\""},
-        Mistake{
-            "reduce_of_averages",
-            least + "[parallel]\nsync = \"every 4 steps\"\n[precision]\nreduce = \"bfloat16\"\n",
-            "deck.toml:10:10: [precision] reduce: is of the sums of gradients, of which "
-            "parallel.sync = \"every 4 steps\" makes none: its averages of weights "
-            "are float32; remove it"},
-        Mistake{"misspelt_reduce", least + "[precision]\nreduce = \"bf16\"\n",
+        Mistake{"reduce_of_averages",
+                minimal_deck +
+                    "[parallel]\nsync = \"every 4 steps\"\n[precision]\nreduce = \"bfloat16\"\n",
+                "deck.toml:10:10: [precision] reduce: is of the sums of gradients, of which "
+                "parallel.sync = \"every 4 steps\" makes none: its averages of weights "
+                "are float32; remove it"},
+        Mistake{"misspelt_reduce", minimal_deck + "[precision]\nreduce = \"bf16\"\n",
                 "deck.toml:8:10: [precision] reduce: \"bf16\" is no choice; choices: \"float32\", "
                 "\"bfloat16\""},
-        Mistake{
-            "loss_scale_of_bfloat16",
-            least + "[precision]\ncompute = \"bfloat16\"\n[precision.loss_scale]\ninitial = 1024\n",
-            "deck.toml:10:11: [precision.loss_scale] initial: belongs to precision.compute = "
-            "\"float16\"; remove it"},
-        Mistake{
-            "loss_scale_between_powers",
-            least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1000\n",
-            "deck.toml:10:11: [precision.loss_scale] initial: 1000 is no power of two, and by "
-            "others numbers would be rounded; use 512 or 1024"},
-        Mistake{
-            "loss_scale_below_one",
-            least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 0.5\n",
-            "deck.toml:10:11: [precision.loss_scale] initial: 0.5 is out of range; must be at "
-            "least 1"},
+        Mistake{"loss_scale_of_bfloat16",
+                minimal_deck +
+                    "[precision]\ncompute = \"bfloat16\"\n[precision.loss_scale]\ninitial = 1024\n",
+                "deck.toml:10:11: [precision.loss_scale] initial: belongs to precision.compute = "
+                "\"float16\"; remove it"},
+        Mistake{"loss_scale_between_powers",
+                minimal_deck +
+                    "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 1000\n",
+                "deck.toml:10:11: [precision.loss_scale] initial: 1000 is no power of two, and by "
+                "others numbers would be rounded; use 512 or 1024"},
+        Mistake{"loss_scale_below_one",
+                minimal_deck +
+                    "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial = 0.5\n",
+                "deck.toml:10:11: [precision.loss_scale] initial: 0.5 is out of range; must be at "
+                "least 1"},
         Mistake{"loss_scale_that_does_not_grow",
-                least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ngrowth = 1\n",
+                minimal_deck +
+                    "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ngrowth = 1\n",
                 "deck.toml:10:10: [precision.loss_scale] growth: 1 is out of range; must be more "
                 "than 1..."},
         Mistake{
             "loss_scale_that_does_not_fall",
-            least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\nbackoff = 1.0\n",
+            minimal_deck +
+                "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\nbackoff = 1.0\n",
             "deck.toml:10:11: [precision.loss_scale] backoff: 1 is out of range; must be more than "
             "0 and below 1"},
-        Mistake{
-            "loss_scale_backoff_between_powers",
-            least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\nbackoff = 0.6\n",
-            "deck.toml:10:11: [precision.loss_scale] backoff: 0.6 is no power of two, and by "
-            "others numbers would be rounded; use 0.5"},
+        Mistake{"loss_scale_backoff_between_powers",
+                minimal_deck +
+                    "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\nbackoff = 0.6\n",
+                "deck.toml:10:11: [precision.loss_scale] backoff: 0.6 is no power of two, and by "
+                "others numbers would be rounded; use 0.5"},
         Mistake{
             "loss_scale_at_once",
-            least + "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninterval = 0\n",
+            minimal_deck +
+                "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninterval = 0\n",
             "deck.toml:10:12: [precision.loss_scale] interval: 0 is out of range; must be at least "
             "1..."},
         Mistake{"tfloat32_on_the_cpu",
@@ -287,21 +293,21 @@ INSTANTIATE_TEST_SUITE_P(
                 "\"t\"\n[precision]\ncompute = \"tfloat32\"\n",
                 "deck.toml:9:11: [precision] compute: \"tfloat32\" is what the tensor cores of a "
                 "GPU compute in, but run.device = \"cpu\"; use \"float32\""},
-        Mistake{"offload_of_what", least + "[parallel]\noffload = [\"optimiser\"]\n",
+        Mistake{"offload_of_what", minimal_deck + "[parallel]\noffload = [\"optimiser\"]\n",
                 "deck.toml:8:11: [parallel] offload: \"optimiser\" is no choice, did you mean "
                 "\"optimizer\"?..."},
-        Mistake{"offload_no_list", least + "[parallel]\noffload = \"optimizer\"\n",
+        Mistake{"offload_no_list", minimal_deck + "[parallel]\noffload = \"optimizer\"\n",
                 "deck.toml:8:11: [parallel] offload: must be a list of \"optimizer\", "
                 "\"parameters\", \"activations\", as in [\"optimizer\"]..."},
-        Mistake{"sync_without_number", least + "[parallel]\nsync = \"every steps\"\n",
+        Mistake{"sync_without_number", minimal_deck + "[parallel]\nsync = \"every steps\"\n",
                 "deck.toml:8:8: [parallel] sync: \"every steps\": must be \"step\", \"delayed\" or "
                 "\"every n steps\", as in \"every 8 steps\""},
-        Mistake{"sync_every_zero", least + "[parallel]\nsync = \"every 0 steps\"\n",
+        Mistake{"sync_every_zero", minimal_deck + "[parallel]\nsync = \"every 0 steps\"\n",
                 "deck.toml:8:8: [parallel] sync: \"every 0 steps\": must be..."}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(DeckMistakes, AllComeInOneGoInTheOrderOfTheDeck) {
-  const std::string message = complaint(R"([run]
+  const std::string message = error_of(R"([run]
 name = "a b"
 sed = 1
 [schedule]
@@ -316,7 +322,7 @@ depth = 8
 train = "t"
 workers = 0
 )");
-  EXPECT_EQ(lines_of(message), 7) << message;
+  EXPECT_EQ(count_lines(message), 7) << message;
   std::size_t before = 0;
   for (const char* place : {"deck.toml:2:", "deck.toml:3:", "deck.toml:5:", "deck.toml:6:",
                             "deck.toml:8:", "deck.toml:14:"}) {

@@ -3,7 +3,9 @@
 namespace trireme::deck {
 namespace {
 
-Deck with(const std::vector<Override>& overrides) { return parse(least, "deck.toml", overrides); }
+Deck with(const std::vector<Override>& overrides) {
+  return parse(minimal_deck, "deck.toml", overrides);
+}
 
 TEST(DeckOverride, ValuesAreTomlOrElseStrings) {
   EXPECT_EQ(with({{"optimizer.momentum", "0.5"}}).optimizer.momentum, 0.5);
@@ -29,72 +31,72 @@ TEST(DeckOverride, TheLastOneHolds) {
 }
 
 TEST(DeckOverride, MistakesNameTheArgument) {
-  EXPECT_EQ(complaint(least, {{"optimizer.momentum", "abc"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"optimizer.momentum", "abc"}}),
             "--set optimizer.momentum=abc: must be a number, not a string (\"abc\")");
-  EXPECT_EQ(complaint(least, {{"optimizer.momentun", "0.9"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"optimizer.momentun", "0.9"}}),
             "--set optimizer.momentun=0.9: unknown key, did you mean \"momentum\"?");
-  EXPECT_EQ(complaint(least, {{"optimiser.momentum", "0.9"}}).substr(0, 42),
+  EXPECT_EQ(error_of(minimal_deck, {{"optimiser.momentum", "0.9"}}).substr(0, 42),
             "--set optimiser.momentum=0.9: [optimiser]:");
-  EXPECT_EQ(complaint(least, {{"optimizer.kind", "adamv"}}).substr(0, 29),
+  EXPECT_EQ(error_of(minimal_deck, {{"optimizer.kind", "adamv"}}).substr(0, 29),
             "--set optimizer.kind=adamv: \"");
-  EXPECT_EQ(complaint(least, {{"optimizer", "{ kind = \"sgd\", rat = 1 }"}}).substr(0, 55),
+  EXPECT_EQ(error_of(minimal_deck, {{"optimizer", "{ kind = \"sgd\", rat = 1 }"}}).substr(0, 55),
             "--set optimizer={ kind = \"sgd\", rat = 1 }: [optimizer] ");
-  EXPECT_EQ(complaint(least, {{"momentum", "0.9"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"momentum", "0.9"}}),
             "--set momentum=0.9: unknown table or key; momentum is a key of [optimizer]");
-  EXPECT_NE(complaint(least, {{"optimizer.", "0.9"}})
+  EXPECT_NE(error_of(minimal_deck, {{"optimizer.", "0.9"}})
                 .find("--set optimizer.=0.9: a key is written table.key"),
             std::string::npos);
-  EXPECT_NE(
-      complaint(least, {{"run.name.x", "0.9"}}).find("--set run.name.x=0.9: name is not a table"),
-      std::string::npos);
-  EXPECT_NE(complaint(least, {{"batch.global", "500"}})
+  EXPECT_NE(error_of(minimal_deck, {{"run.name.x", "0.9"}})
+                .find("--set run.name.x=0.9: name is not a table"),
+            std::string::npos);
+  EXPECT_NE(error_of(minimal_deck, {{"batch.global", "500"}})
                 .find("--set batch.global=500: batch.global = 500 is not a multiple"),
             std::string::npos);
 }
 
 TEST(DeckOverride, NoTextFromValuesOfOtherTypes) {
-  EXPECT_EQ(complaint(least, {{"run.folder", "true"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "true"}}),
             "--set run.folder=true: must be a string, not a boolean (true)");
-  EXPECT_EQ(complaint(least, {{"run.folder", "[1,2]"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "[1,2]"}}),
             "--set run.folder=[1,2]: must be a string, not an array");
-  EXPECT_EQ(complaint(least, {{"run.folder", "{a=1}"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "{a=1}"}}),
             "--set run.folder={a=1}: must be a string, not a table");
 }
 
 TEST(DeckOverride, NumbersTooLargeAreCalledSo) {
   EXPECT_EQ(
-      complaint(least, {{"schedule.rate", "1e400"}}),
+      error_of(minimal_deck, {{"schedule.rate", "1e400"}}),
       "--set schedule.rate=1e400: 1e400 is too large; must be more than 0 and at most 1.7e308");
-  EXPECT_EQ(complaint(least, {{"run.seed", "99999999999999999999"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"run.seed", "99999999999999999999"}}),
             "--set run.seed=99999999999999999999: 99999999999999999999 is too large; must be at "
             "least 0 and at most 4611686018427387904");
-  EXPECT_NE(complaint(least, {{"model.depth", "99999999999999999999"}}).find("is too large"),
+  EXPECT_NE(error_of(minimal_deck, {{"model.depth", "99999999999999999999"}}).find("is too large"),
             std::string::npos);
-  EXPECT_NE(
-      complaint(least, {{"parallel.data", "-99999999999999999999"}}).find("is too far below 0"),
-      std::string::npos);
+  EXPECT_NE(error_of(minimal_deck, {{"parallel.data", "-99999999999999999999"}})
+                .find("is too far below 0"),
+            std::string::npos);
 }
 
 TEST(DeckOverride, TextsThatAreNotUtf8AreRefused) {
   // A lone byte, a longer form than need be, half of a UTF-16 pair, a character cut short.
   for (const std::string text : {"\xff", "\xC0\xAF", "\xED\xA0\x80", "\xE2\x82"})
-    EXPECT_NE(complaint(least, {{"run.folder", text}}).find("is not UTF-8 text"),
+    EXPECT_NE(error_of(minimal_deck, {{"run.folder", text}}).find("is not UTF-8 text"),
               std::string::npos);
-  EXPECT_EQ(complaint(least, {{"run.folder", "r\xff"}}),
+  EXPECT_EQ(error_of(minimal_deck, {{"run.folder", "r\xff"}}),
             "--set run.folder=r\\xff: is not UTF-8 text; a deck can hold no other");
 }
 
 TEST(DeckOverride, DeepKeysAndValuesAreRefused) {
   std::string deep = "a";
   for (int i = 1; i < 50000; ++i) deep += ".a";
-  EXPECT_NE(complaint(least, {{deep, "1"}}).find("a key of 50000 parts"), std::string::npos);
-  const std::string message = complaint(least, {{"batch", "{" + deep + " = 1}"}});
+  EXPECT_NE(error_of(minimal_deck, {{deep, "1"}}).find("a key of 50000 parts"), std::string::npos);
+  const std::string message = error_of(minimal_deck, {{"batch", "{" + deep + " = 1}"}});
   EXPECT_TRUE(message.starts_with("--set batch={a.a.a"));
   EXPECT_LT(message.size(), deep.size() / 10);  // a message that can be read
 }
 
 TEST(DeckOverride, AnInjectedTableIsAString) {
-  EXPECT_NE(complaint(least, {{"run.seed", "1\n[batch]\nmicro = 3"}}), "");
+  EXPECT_NE(error_of(minimal_deck, {{"run.seed", "1\n[batch]\nmicro = 3"}}), "");
 }
 
 }  // namespace

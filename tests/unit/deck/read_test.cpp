@@ -9,7 +9,7 @@ using Unit = Duration::Unit;
 
 // CONTRACT section 3: the defaults.
 TEST(DeckRead, DefaultsAreTheContracts) {
-  const Deck deck = parse(least, "deck.toml");
+  const Deck deck = parse(minimal_deck, "deck.toml");
   EXPECT_EQ(deck.run.folder, "runs/test");
   EXPECT_EQ(deck.run.seed, 1u);
   EXPECT_EQ(deck.run.device, train::DeviceChoice::automatic);
@@ -126,7 +126,7 @@ dropout = 0.1
 }
 
 TEST(DeckRead, TheLayout) {
-  const Deck deck = parse(least_gpt + R"([parallel]
+  const Deck deck = parse(minimal_gpt_deck + R"([parallel]
 tensor = 4
 pipeline = 3
 pipeline_schedule = "interleaved"
@@ -143,13 +143,15 @@ recompute = "every 2"
   EXPECT_EQ(deck.parallel.shard, parallel::ShardKind::gradients);
   EXPECT_TRUE(deck.parallel.sequence);
   EXPECT_EQ(deck.parallel.recompute, 2);
-  EXPECT_EQ(parse(least + "[parallel]\nrecompute = \"all\"\n", "deck.toml").parallel.recompute, 1);
-  EXPECT_EQ(parse(least + "[parallel]\nshard = \"parameters\"\n", "deck.toml").parallel.shard,
-            parallel::ShardKind::parameters);
+  EXPECT_EQ(
+      parse(minimal_deck + "[parallel]\nrecompute = \"all\"\n", "deck.toml").parallel.recompute, 1);
+  EXPECT_EQ(
+      parse(minimal_deck + "[parallel]\nshard = \"parameters\"\n", "deck.toml").parallel.shard,
+      parallel::ShardKind::parameters);
 }
 
 TEST(DeckRead, DurationsInTokensForTokens) {
-  const Deck deck = parse(least_gpt, "deck.toml",
+  const Deck deck = parse(minimal_gpt_deck, "deck.toml",
                           {{"run.stop", "2B tokens"},
                            {"schedule.warmup", "1M tokens"},
                            {"evaluate.every", "3k tokens"}});
@@ -158,7 +160,7 @@ TEST(DeckRead, DurationsInTokensForTokens) {
 }
 
 TEST(DeckRead, LambAndTheTrace) {
-  const Deck deck = parse(least +
+  const Deck deck = parse(minimal_deck +
                               "[optimizer]\nkind = \"lamb\"\nbeta2 = 0.95\nepsilon = "
                               "1e-6\n[monitor]\ntrace = \"10..12\"\n",
                           "deck.toml");
@@ -167,24 +169,28 @@ TEST(DeckRead, LambAndTheTrace) {
   EXPECT_EQ(deck.optimizer.epsilon, 1e-6);
   EXPECT_EQ(deck.monitor.trace, (monitor::StepRange{10, 12}));
   EXPECT_FALSE(
-      parse(least + "[monitor]\ntrace = \"none\"\n", "deck.toml").monitor.trace.has_value());
+      parse(minimal_deck + "[monitor]\ntrace = \"none\"\n", "deck.toml").monitor.trace.has_value());
 }
 
 TEST(DeckRead, BestIsTheLossOfTokens) {
-  EXPECT_EQ(parse(least_gpt, "deck.toml").checkpoint.best, "");
-  EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n", "deck.toml").checkpoint.best, "loss");
-  EXPECT_EQ(parse(least_gpt + "validation = \"there\"\n[checkpoint]\nbest = \"perplexity\"\n",
-                  "deck.toml")
-                .checkpoint.best,
-            "perplexity");
+  EXPECT_EQ(parse(minimal_gpt_deck, "deck.toml").checkpoint.best, "");
+  EXPECT_EQ(parse(minimal_gpt_deck + "validation = \"there\"\n", "deck.toml").checkpoint.best,
+            "loss");
+  EXPECT_EQ(
+      parse(minimal_gpt_deck + "validation = \"there\"\n[checkpoint]\nbest = \"perplexity\"\n",
+            "deck.toml")
+          .checkpoint.best,
+      "perplexity");
 }
 
 TEST(DeckRead, BestIsTop1WhereThereIsAValidationSet) {
-  EXPECT_EQ(parse(least + "validation = \"there\"\n", "deck.toml").checkpoint.best, "top1");
-  EXPECT_EQ(parse(least + "validation = \"there\"\n[checkpoint]\nbest = \"none\"\n", "deck.toml")
-                .checkpoint.best,
+  EXPECT_EQ(parse(minimal_deck + "validation = \"there\"\n", "deck.toml").checkpoint.best, "top1");
+  EXPECT_EQ(
+      parse(minimal_deck + "validation = \"there\"\n[checkpoint]\nbest = \"none\"\n", "deck.toml")
+          .checkpoint.best,
+      "");
+  EXPECT_EQ(parse(minimal_deck + "[checkpoint]\nbest = \"none\"\n", "deck.toml").checkpoint.best,
             "");
-  EXPECT_EQ(parse(least + "[checkpoint]\nbest = \"none\"\n", "deck.toml").checkpoint.best, "");
 }
 
 TEST(DeckRead, EveryKindOfValue) {
@@ -229,14 +235,14 @@ data = 2
 }
 
 TEST(DeckRead, WhatGradientsTravelAs) {
-  EXPECT_EQ(parse(least, "deck.toml").precision.reduce, DType::float32);
-  const Deck deck = parse(least + "[precision]\nreduce = \"bfloat16\"\n", "deck.toml");
+  EXPECT_EQ(parse(minimal_deck, "deck.toml").precision.reduce, DType::float32);
+  const Deck deck = parse(minimal_deck + "[precision]\nreduce = \"bfloat16\"\n", "deck.toml");
   EXPECT_EQ(deck.precision.reduce, DType::bfloat16);
   EXPECT_EQ(deck.precision.dtype(), DType::float32);
 }
 
 TEST(DeckRead, TheLossScaleOfFloat16) {
-  const Deck deck = parse(least +
+  const Deck deck = parse(minimal_deck +
                               "[precision]\ncompute = \"float16\"\n[precision.loss_scale]\ninitial "
                               "= 1024\nbackoff = 0.25\n",
                           "deck.toml");
@@ -249,7 +255,7 @@ TEST(DeckRead, TheLossScaleOfFloat16) {
 
 // Keys of the contract that this version does not do are no mistakes where they say "off".
 TEST(DeckRead, FeaturesThatAreNotThereMayBeOff) {
-  EXPECT_EQ(complaint(least + R"([data.augment]
+  EXPECT_EQ(error_of(minimal_deck + R"([data.augment]
 mixup = 0.0
 cutmix = false
 [parallel]

@@ -12,17 +12,17 @@
 namespace trireme::deck {
 
 /// The least that a deck must say.
-inline const std::string least =
+inline const std::string minimal_deck =
     "[run]\nname = \"test\"\n[model]\ndepth = 8\n[data]\ntrain = \"somewhere\"\n";
-inline const std::string least_mlp =
+inline const std::string minimal_mlp_deck =
     "[run]\nname = \"test\"\n[model]\nkind = \"mlp\"\nwidths = [8]\n[data]\ntrain = "
     "\"somewhere\"\n";
 
-inline const std::string least_gpt =
+inline const std::string minimal_gpt_deck =
     "[run]\nname = \"test\"\n[model]\nkind = \"gpt\"\n[data]\ntrain = \"somewhere\"\n";
 
 /// What parse() says of a deck that is wrong; empty where it is right.
-inline std::string complaint(const std::string& text, const std::vector<Override>& overrides = {}) {
+inline std::string error_of(const std::string& text, const std::vector<Override>& overrides = {}) {
   try {
     parse(text, "deck.toml", overrides);
   } catch (const InputError& error) {
@@ -31,7 +31,7 @@ inline std::string complaint(const std::string& text, const std::vector<Override
   return "";
 }
 
-inline int lines_of(const std::string& text) {
+inline int count_lines(const std::string& text) {
   return text.empty() ? 0 : static_cast<int>(std::count(text.begin(), text.end(), '\n')) + 1;
 }
 

@@ -137,7 +137,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
   for (int i = 0; i < 300; ++i) {
     const Deck deck = draw(random);
     const std::string text = write(deck);
-    ASSERT_EQ(complaint(text), "") << text;
+    ASSERT_EQ(error_of(text), "") << text;
     const Deck again = parse(text, "deck.toml");
     EXPECT_EQ(write(again), text);
     EXPECT_TRUE(differences(deck, again).empty());
@@ -159,7 +159,7 @@ TEST(DeckWrite, IsReadBackToTheSameDeck) {
 }
 
 TEST(DeckWrite, NamesEveryDefault) {
-  const std::string text = write(parse(least_mlp, "deck.toml"));
+  const std::string text = write(parse(minimal_mlp_deck, "deck.toml"));
   for (const char* line :
        {"folder = \"runs/test\"", "seed = 1", "walltime = \"auto\"",
         "walltime_margin = \"5 minutes\"", "global = 256", "data = \"auto\"",
@@ -169,7 +169,7 @@ TEST(DeckWrite, NamesEveryDefault) {
 }
 
 TEST(DeckWrite, NamesEveryDefaultOfAGpt) {
-  const std::string text = write(parse(least_gpt, "deck.toml"));
+  const std::string text = write(parse(minimal_gpt_deck, "deck.toml"));
   for (const char* line : {"layers = 12", "kv_heads = 12", "mlp_width = 3072", "norm = \"layer\"",
                            "bias = true", "tensor = 1", "pipeline_schedule = \"1f1b\"",
                            "shard = \"none\"", "recompute = \"none\"", "trace = \"none\""})
@@ -179,7 +179,7 @@ TEST(DeckWrite, NamesEveryDefaultOfAGpt) {
 }
 
 TEST(DeckWrite, LeavesOutKeysOfOtherKinds) {
-  const std::string text = write(parse(least_mlp, "deck.toml"));
+  const std::string text = write(parse(minimal_mlp_deck, "deck.toml"));
   for (const char* key :
        {"depth", "stem", "trust_coefficient", "beta1", "shuffle_block", "kv_heads", "\nnorm"})
     EXPECT_EQ(text.find(key), std::string::npos) << key;
