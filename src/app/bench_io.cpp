@@ -38,7 +38,7 @@ constexpr int layers = 12, vocabulary_of_width = 64;
 /// ranks do when they write.
 struct State {
   std::vector<parallel::ParameterSpec> specs;
-  std::vector<checkpoint::Piece> pieces;
+  std::vector<checkpoint::TensorSlice> pieces;
   std::vector<float> values;  ///< of this rank
   std::int64_t bytes = 0;     ///< of all ranks
 
@@ -66,7 +66,7 @@ struct State {
       values[i] = uniform_unit(
           static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
     float* next = values.data();
-    for (checkpoint::Piece& piece : pieces) {
+    for (checkpoint::TensorSlice& piece : pieces) {
       piece.data = next;
       next += (piece.row_end - piece.row_begin) * piece.spec->row_elements();
     }
@@ -159,7 +159,7 @@ class Bench {
  private:
   Arena background_arena() const {
     Arena planned({DeviceKind::meta, 0}, "plan", 0);
-    checkpoint::take_background_memory(planned, state_.pieces);
+    checkpoint::allocate_background_memory(planned, state_.pieces);
     return Arena({DeviceKind::cpu, 0}, "checkpoint under way", planned.peak_bytes());
   }
 

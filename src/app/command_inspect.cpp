@@ -186,12 +186,12 @@ void describe_checkpoints(Json& json, const std::string& folder) {
   json["checkpoints"] = Json::array();
   json["damaged"] = Json::array();
   if (!fs::is_directory(folder)) return;
-  const checkpoint::Choice choice = checkpoint::find_newest(comm::Communicator(), folder);
+  const checkpoint::CheckpointChoice choice = checkpoint::find_newest(comm::Communicator(), folder);
   if (!choice.path.empty()) json["newest"] = {{"path", choice.path}, {"step", choice.step}};
   for (const std::string& file : h5_files(folder))
     json["checkpoints"].push_back(fs::path(file).filename().string());
-  for (const checkpoint::Rejected& file : choice.rejected)
-    json["damaged"].push_back({{"path", file.path}, {"why", file.why}});
+  for (const checkpoint::RejectedFile& file : choice.rejected)
+    json["damaged"].push_back({{"path", file.path}, {"why", file.reason}});
 }
 
 Json describe_run(const std::string& path) {

@@ -10,7 +10,7 @@
 namespace trireme::checkpoint {
 
 /// Whether all ranks give the same number. Collective.
-inline bool same_everywhere(const comm::Communicator& world, std::uint64_t number) {
+inline bool equal_on_all_ranks(const comm::Communicator& world, std::uint64_t number) {
   std::uint64_t low = number, high = number;
   world.all_reduce(std::span(&low, 1), comm::Reduction::min);
   world.all_reduce(std::span(&high, 1), comm::Reduction::max);
@@ -18,10 +18,10 @@ inline bool same_everywhere(const comm::Communicator& world, std::uint64_t numbe
 }
 
 /// A number for the names and shapes of tensors in their order.
-inline std::uint64_t fingerprint_of(std::span<const Piece> pieces) {
-  std::uint64_t hash = pieces.size();
-  for (const Piece& piece : pieces)
-    hash = mix64(hash ^ random_key(0, piece.path + to_string(piece.spec->shape)));
+inline std::uint64_t hash_names_and_shapes(std::span<const TensorSlice> slices) {
+  std::uint64_t hash = slices.size();
+  for (const TensorSlice& slice : slices)
+    hash = mix64(hash ^ random_key(0, slice.path + to_string(slice.spec->shape)));
   return hash;
 }
 

@@ -5,16 +5,16 @@
 namespace trireme::checkpoint {
 
 std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
-                          const parallel::TensorPartition& part, std::int64_t row_begin,
+                          const parallel::TensorPartition& partition, std::int64_t row_begin,
                           std::int64_t row_end, const float* rows) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
+  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
   const auto row_elements = static_cast<std::uint64_t>(spec.row_elements());
-  const auto first = static_cast<std::uint64_t>(part.row_begin() + row_begin),
+  const auto first = static_cast<std::uint64_t>(partition.row_begin() + row_begin),
              count = static_cast<std::uint64_t>(row_end - row_begin);
   std::uint64_t sum = 0;
   if (spec.inner == parallel::InnerOrder::plain) {
-    for (std::uint64_t row = 0; row < count; ++row, rows += part.row_elements()) {
-      for (const parallel::TensorPartition::Segment& segment : part.segments()) {
+    for (std::uint64_t row = 0; row < count; ++row, rows += partition.row_elements()) {
+      for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
         const std::uint64_t place =
             (first + row) * row_elements + static_cast<std::uint64_t>(segment.file_column);
         sum +=

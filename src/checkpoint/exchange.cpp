@@ -14,11 +14,11 @@
 namespace trireme::checkpoint {
 namespace {
 
-constexpr std::size_t most_named = 5;
+constexpr std::size_t max_named_tensors = 5;
 
 /// What files of other libraries hold beside weights: counters, and buffers that a model makes by
 /// itself (causal masks, rotary frequencies).
-bool is_passed_over(const std::string& name, const Shape& shape) {
+bool is_ignored(const std::string& name, const Shape& shape) {
   const bool mask = shape.rank() == 4 && shape[0] == 1 && shape[1] == 1 && shape[2] == shape[3];
   return name.ends_with("num_batches_tracked") || (name.ends_with(".attn.bias") && mask) ||
          name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
@@ -37,8 +37,8 @@ std::string tied_embedding(const parallel::ParameterList& expected) {
 }
 
 /// Name in the model -> name in the file.
-std::map<std::string, std::string> names_of(const SafetensorsReader& reader,
-                                            const std::string& file) {
+std::map<std::string, std::string> map_names_to_file(const SafetensorsReader& reader,
+                                                     const std::string& file) {
   constexpr std::string_view prefix = "transformer.";
   std::map<std::string, std::string> names;
   for (const auto& [name, entry] : reader.entries()) {
@@ -50,9 +50,9 @@ std::map<std::string, std::string> names_of(const SafetensorsReader& reader,
 }
 
 /// What does not fit, in words: for all tensors of the model and of the file.
-std::vector<std::string> misfits(const SafetensorsReader& reader,
-                                 const std::map<std::string, std::string>& names,
-                                 const parallel::ParameterList& expected) {
+std::vector<std::string> find_mismatches(const SafetensorsReader& reader,
+                                         const std::map<std::string, std::string>& names,
+                                         const parallel::ParameterList& expected) {
   std::vector<std::string> found;
   for (const parallel::ParameterList::Entry& entry : expected.entries()) {
     const parallel::ParameterSpec& spec = entry.spec;
@@ -69,7 +69,7 @@ std::vector<std::string> misfits(const SafetensorsReader& reader,
   const bool tied = !tied_embedding(expected).empty();
   for (const auto& [plain, name] : names) {
     const Shape& shape = reader.entries().at(name).shape;
-    if (expected.find(plain) >= 0 || is_passed_over(plain, shape) || (tied && plain == head_name))
+    if (expected.find(plain) >= 0 || is_ignored(plain, shape) || (tied && plain == head_name))
       continue;
     found.push_back(fmt::format("{} {} is not in the deck's model", name, to_string(shape)));
   }
@@ -77,8 +77,9 @@ std::vector<std::string> misfits(const SafetensorsReader& reader,
 }
 
 /// A head in the file of a model that has none of its own must be its embedding, bit for bit.
-void check_tie(const SafetensorsReader& reader, const std::map<std::string, std::string>& names,
-               const parallel::ParameterList& expected, const std::string& file) {
+void check_tied_head(const SafetensorsReader& reader,
+                     const std::map<std::string, std::string>& names,
+                     const parallel::ParameterList& expected, const std::string& file) {
   const std::string embedding = tied_embedding(expected);
   if (embedding.empty() || !names.contains(head_name)) return;
   const std::string &head = names.at(head_name), &stored = names.at(embedding);
@@ -98,13 +99,13 @@ void check_tie(const SafetensorsReader& reader, const std::map<std::string, std:
 void import_safetensors(const std::string& file, const parallel::ParameterList& expected,
                         const std::string& deck, const std::string& checkpoint) {
   const SafetensorsReader reader(file);
-  const std::map<std::string, std::string> names = names_of(reader, file);
-  std::vector<std::string> wrong = misfits(reader, names, expected);
-  const std::size_t count = wrong.size();
-  wrong.resize(std::min(count, most_named));
-  validate(wrong.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}", file, count,
-           fmt::join(wrong, "\n  "), count > most_named ? "\n  ..." : "");
-  check_tie(reader, names, expected, file);
+  const std::map<std::string, std::string> names = map_names_to_file(reader, file);
+  std::vector<std::string> mismatches = find_mismatches(reader, names, expected);
+  const std::size_t count = mismatches.size();
+  mismatches.resize(std::min(count, max_named_tensors));
+  validate(mismatches.empty(), "{}: {} tensors do not fit the model of the deck:\n  {}{}", file,
+           count, fmt::join(mismatches, "\n  "), count > max_named_tensors ? "\n  ..." : "");
+  check_tied_head(reader, names, expected, file);
 
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::vector<float>> values;
@@ -118,33 +119,33 @@ void import_safetensors(const std::string& file, const parallel::ParameterList& 
              "{}: {} holds a value that is not finite: nothing can be trained or computed from it",
              file, names.at(entry.spec.name));
   }
-  std::vector<Piece> pieces;
+  std::vector<TensorSlice> slices;
   for (std::size_t i = 0; i < specs.size(); ++i) {
     const std::string group = specs[i].role == parallel::Role::weight ? "model/" : "buffers/";
-    pieces.push_back({group + specs[i].name, &specs[i], 0, specs[i].rows(), values[i].data()});
+    slices.push_back({group + specs[i].name, &specs[i], 0, specs[i].rows(), values[i].data()});
   }
   Info info;
   info.deck = deck;
-  write(comm::Communicator(), checkpoint, pieces, info);
+  write(comm::Communicator(), checkpoint, slices, info);
 }
 
-bool means_average(Weights weights, const Contents& contents, const std::string& path) {
+bool selects_average(Weights weights, const Contents& contents, const std::string& path) {
   if (weights == Weights::model) return false;
-  const bool there =
+  const bool has_average =
       std::any_of(contents.tensors.begin(), contents.tensors.end(),
                   [](const Contents::Entry& entry) { return entry.path.starts_with("ema/"); });
-  validate(there || weights != Weights::ema,
+  validate(has_average || weights != Weights::ema,
            "{}: holds no average of the weights (/ema): it was written without optimizer.ema; take "
            "the weights as trained (--weights model)",
            path);
-  return there;
+  return has_average;
 }
 
 void export_safetensors(const std::string& checkpoint, const std::string& file, Weights weights) {
   const std::string damage = verify_checkpoint(checkpoint);
   validate(damage.empty() || damage == "no checksums", "{}: {}", checkpoint, damage);
   const Contents contents = read_contents(checkpoint);
-  const std::vector<std::string> groups = means_average(weights, contents, checkpoint)
+  const std::vector<std::string> groups = selects_average(weights, contents, checkpoint)
                                               ? std::vector<std::string>{"ema/"}
                                               : std::vector<std::string>{"model/", "buffers/"};
   std::vector<SafetensorsTensor> tensors;

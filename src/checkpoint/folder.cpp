@@ -56,7 +56,7 @@ std::vector<StepFile> step_files(const std::string& folder) {
 }
 
 /// "" for a checkpoint of this step that may be gone on from, whose contents are then read.
-std::string what_is_wrong_with(const std::string& path, std::int64_t step, Contents& contents) {
+std::string find_defect(const std::string& path, std::int64_t step, Contents& contents) {
   try {
     const std::string damage = check_seal(path);
     if (!damage.empty() && damage != "no seal") return damage;
@@ -76,13 +76,13 @@ std::string what_is_wrong_with(const std::string& path, std::int64_t step, Conte
 }
 
 /// The newest valid one older than `before`.
-Choice look_for_newest(const std::string& folder,
-                       std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
-  Choice choice;
+CheckpointChoice scan_for_newest(const std::string& folder,
+                                 std::int64_t before = std::numeric_limits<std::int64_t>::max()) {
+  CheckpointChoice choice;
   for (const StepFile& file : step_files(folder)) {
     if (file.step >= before) continue;
     Contents contents;
-    const std::string why = what_is_wrong_with(file.path.string(), file.step, contents);
+    const std::string why = find_defect(file.path.string(), file.step, contents);
     if (why.empty()) {
       choice.contents = std::move(contents);
       choice.path = file.path.string();
@@ -95,7 +95,7 @@ Choice look_for_newest(const std::string& folder,
 }
 
 /// A file that cannot be removed stays: it is no checkpoint, and the next one is tried in any case.
-void remove_half_written(const std::string& folder) {
+void remove_temporary_files(const std::string& folder) {
   std::error_code ignored;
   if (!fs::is_directory(folder, ignored)) return;
   std::vector<fs::path> files;
@@ -106,17 +106,17 @@ void remove_half_written(const std::string& folder) {
   for (const fs::path& file : files) fs::remove(file, ignored);
 }
 
-std::string to_bytes(const Choice& choice) {  // all but the contents
+std::string to_bytes(const CheckpointChoice& choice) {  // all but the contents
   nlohmann::json rejected = nlohmann::json::array();
-  for (const Rejected& file : choice.rejected) rejected.push_back({file.path, file.why});
+  for (const RejectedFile& file : choice.rejected) rejected.push_back({file.path, file.reason});
   const std::vector<std::uint8_t> bytes =
       nlohmann::json::to_cbor(nlohmann::json::array({choice.path, choice.step, rejected}));
   return {bytes.begin(), bytes.end()};
 }
 
-Choice choice_of(const std::string& bytes) {
+CheckpointChoice choice_from_bytes(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
-  Choice choice{json[0], json[1], {}, {}};
+  CheckpointChoice choice{json[0], json[1], {}, {}};
   for (const nlohmann::json& file : json[2]) choice.rejected.push_back({file[0], file[1]});
   return choice;
 }
@@ -130,7 +130,7 @@ fs::path free_name(const fs::path& wanted) {
 
 /// Rank 0 acts, the others wait for how it went.
 template <class Body>
-void at_rank_zero(const comm::Communicator& world, Body&& body) {
+void run_on_rank_zero(const comm::Communicator& world, Body&& body) {
   comm::together(world, [&] {
     if (world.rank() == 0) body();
   });
@@ -138,11 +138,11 @@ void at_rank_zero(const comm::Communicator& world, Body&& body) {
 
 /// Rank 0's answer, on every rank.
 template <class Body>
-Choice choose(const comm::Communicator& world, Body&& body) {
-  Choice found;
-  at_rank_zero(world, [&] { found = body(); });
-  Choice choice = choice_of(world.broadcast(to_bytes(found), 0));
-  choice.contents = contents_of_bytes(world.broadcast(to_bytes(found.contents), 0));
+CheckpointChoice broadcast_choice(const comm::Communicator& world, Body&& body) {
+  CheckpointChoice found;
+  run_on_rank_zero(world, [&] { found = body(); });
+  CheckpointChoice choice = choice_from_bytes(world.broadcast(to_bytes(found), 0));
+  choice.contents = contents_from_bytes(world.broadcast(to_bytes(found.contents), 0));
   return choice;
 }
 
@@ -152,18 +152,18 @@ constexpr const char* attempts_name = "restart.json";
 
 std::string step_file_name(std::int64_t step) { return fmt::format("step_{:09}.h5", step); }
 
-Choice find_newest(const comm::Communicator& world, const std::string& folder) {
-  return choose(world, [&] { return look_for_newest(folder); });
+CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder) {
+  return broadcast_choice(world, [&] { return scan_for_newest(folder); });
 }
 
-Attempts read_attempts(const comm::Communicator& world, const std::string& run_folder) {
+RestartAttempts read_attempts(const comm::Communicator& world, const std::string& run_folder) {
   std::string text;
-  at_rank_zero(world, [&] {
+  run_on_rank_zero(world, [&] {
     const std::string path = run_folder + "/" + attempts_name;
     if (fs::exists(path)) text = io::read_text_file(path);
   });
   const nlohmann::json json = nlohmann::json::parse(world.broadcast(text, 0), nullptr, false);
-  Attempts attempts;
+  RestartAttempts attempts;
   if (json.is_object() && json.contains("checkpoint") && json["checkpoint"].is_string() &&
       json.contains("starts") && json["starts"].is_number_integer()) {
     attempts = {json["checkpoint"], json["starts"]};
@@ -173,27 +173,28 @@ Attempts read_attempts(const comm::Communicator& world, const std::string& run_f
 
 void count_attempt(const comm::Communicator& world, const std::string& run_folder,
                    const std::string& checkpoint) {
-  const Attempts before = read_attempts(world, run_folder);
-  at_rank_zero(world, [&] {
+  const RestartAttempts before = read_attempts(world, run_folder);
+  run_on_rank_zero(world, [&] {
     const int starts = before.checkpoint == checkpoint ? before.starts + 1 : 1;
     io::replace_file(run_folder + "/" + attempts_name,
                      nlohmann::json{{"checkpoint", checkpoint}, {"starts", starts}}.dump() + "\n");
   });
 }
 
-void forget_attempts(const comm::Communicator& world, const std::string& run_folder) {
+void clear_attempts(const comm::Communicator& world, const std::string& run_folder) {
   std::error_code ignored;  // at worst a start is counted that should not be
   if (world.rank() == 0) fs::remove(run_folder + "/" + attempts_name, ignored);
 }
 
-Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder,
-                        const Choice& newest, Log& log) {
+CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
+                                        const std::string& run_folder,
+                                        const CheckpointChoice& newest, Log& log) {
   const std::string name = fs::path(newest.path).filename().string();
-  const Attempts attempts = read_attempts(world, run_folder);
-  if (name.empty() || attempts.checkpoint != name || attempts.starts < attempts_allowed)
+  const RestartAttempts attempts = read_attempts(world, run_folder);
+  if (name.empty() || attempts.checkpoint != name || attempts.starts < max_restart_attempts)
     return newest;
-  Choice older =
-      choose(world, [&] { return look_for_newest(run_folder + "/checkpoints", newest.step); });
+  CheckpointChoice older = broadcast_choice(
+      world, [&] { return scan_for_newest(run_folder + "/checkpoints", newest.step); });
   if (older.path.empty()) {
     log.warn(
         "{} starts in a row from {} came to no step; there is no older checkpoint, so it is tried "
@@ -201,7 +202,7 @@ Choice pass_over_failed(const comm::Communicator& world, const std::string& run_
         attempts.starts, newest.path);
     return newest;
   }
-  at_rank_zero(world, [&] {
+  run_on_rank_zero(world, [&] {
     const fs::path aside = free_name(newest.path + ".failed");
     io::rename_durably(newest.path, aside.string());
     log.warn("{} is passed over and kept as {}: {} starts in a row from it came to no step",
@@ -212,21 +213,22 @@ Choice pass_over_failed(const comm::Communicator& world, const std::string& run_
 }
 
 void remove_leftovers(const comm::Communicator& world, const std::string& folder) {
-  at_rank_zero(world, [&] { remove_half_written(folder); });
+  run_on_rank_zero(world, [&] { remove_temporary_files(folder); });
 }
 
-void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log) {
-  at_rank_zero(world, [&] {
-    for (const Rejected& file : rejected) {
+void rename_damaged(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
+                    Log& log) {
+  run_on_rank_zero(world, [&] {
+    for (const RejectedFile& file : rejected) {
       const fs::path aside = free_name(file.path + ".damaged");
       io::rename_durably(file.path, aside.string());
-      log.warn("{} is set aside as {}: {}", file.path, aside.filename().string(), file.why);
+      log.warn("{} is set aside as {}: {}", file.path, aside.filename().string(), file.reason);
     }
   });
 }
 
-void move_aside(const comm::Communicator& world, const std::string& folder, Log& log) {
-  at_rank_zero(world, [&] {
+void archive_checkpoints(const comm::Communicator& world, const std::string& folder, Log& log) {
+  run_on_rank_zero(world, [&] {
     if (!fs::is_directory(folder)) return;
     std::vector<fs::path> files;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
@@ -248,7 +250,7 @@ void move_aside(const comm::Communicator& world, const std::string& folder, Log&
   });
 }
 
-void rotate(const std::string& folder, const Keep& keep, const std::string& protect) {
+void rotate(const std::string& folder, const RetentionPolicy& keep, const std::string& protect) {
   const std::string kept_name = fs::path(protect).filename().string();
   std::vector<StepFile> files = step_files(folder);
   std::erase_if(files, [](const StepFile& file) {
@@ -262,14 +264,14 @@ void rotate(const std::string& folder, const Keep& keep, const std::string& prot
     return keep.every_steps > 0 && multiple(i) >= 1 &&
            (i + 1 == files.size() || multiple(i + 1) < multiple(i));
   };
-  std::vector<fs::path> leave;
+  std::vector<fs::path> to_remove;
   for (std::size_t i = static_cast<std::size_t>(std::max(keep.newest, 0)); i < files.size(); ++i) {
     if (files[i].path.filename() != kept_name && !first_past_multiple(i))
-      leave.push_back(files[i].path);
+      to_remove.push_back(files[i].path);
   }
-  for (const fs::path& path : leave) fs::remove(path);
+  for (const fs::path& path : to_remove) fs::remove(path);
   enter_phase("checkpoint-rotate");
-  remove_half_written(folder);
+  remove_temporary_files(folder);
 }
 
 }  // namespace trireme::checkpoint

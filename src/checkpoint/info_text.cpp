@@ -27,7 +27,7 @@ nlohmann::json to_json(const Info& info) {
   return json;
 }
 
-Info info_of(const nlohmann::json& json) {
+Info info_from_json(const nlohmann::json& json) {
   Info info;
   info.step = json["step"];
   info.epoch = json["epoch"];
@@ -50,7 +50,9 @@ Info info_of(const nlohmann::json& json) {
 }  // namespace
 
 std::string to_bytes(const Info& info) { return to_cbor(to_json(info)); }
-Info info_of_bytes(const std::string& bytes) { return info_of(nlohmann::json::from_cbor(bytes)); }
+Info info_from_bytes(const std::string& bytes) {
+  return info_from_json(nlohmann::json::from_cbor(bytes));
+}
 
 std::string to_bytes(const Contents& contents) {
   nlohmann::json tensors = nlohmann::json::array();
@@ -62,9 +64,9 @@ std::string to_bytes(const Contents& contents) {
       {{"info", to_json(contents.info)}, {"tensors", tensors}, {"sealed", contents.sealed}});
 }
 
-Contents contents_of_bytes(const std::string& bytes) {
+Contents contents_from_bytes(const std::string& bytes) {
   const nlohmann::json json = nlohmann::json::from_cbor(bytes);
-  Contents contents{.info = info_of(json["info"]), .tensors = {}, .sealed = json["sealed"]};
+  Contents contents{.info = info_from_json(json["info"]), .tensors = {}, .sealed = json["sealed"]};
   for (const nlohmann::json& entry : json["tensors"]) {
     Shape shape;
     for (const std::int64_t extent : entry[1]) shape.push_back(extent);

@@ -9,10 +9,10 @@ namespace trireme::checkpoint {
 /// Info as bytes and back: what goes into a file's metadata must be the same on all ranks, so rank
 /// 0's is sent to the others.
 std::string to_bytes(const Info& info);
-Info info_of_bytes(const std::string& bytes);
+Info info_from_bytes(const std::string& bytes);
 
 /// Likewise of all that a file says of itself.
 std::string to_bytes(const Contents& contents);
-Contents contents_of_bytes(const std::string& bytes);
+Contents contents_from_bytes(const std::string& bytes);
 
 }  // namespace trireme::checkpoint

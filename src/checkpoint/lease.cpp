@@ -29,24 +29,24 @@ namespace {
 
 // Ranks outlive a launcher that was killed by a second or two: so long a restart at once waits for
 // them.
-constexpr double leaving_seconds = 5;
+constexpr double exit_wait_seconds = 5;
 
 struct Holder {
   std::string host, job;
-  std::string system;  ///< where a pid means something: hosts and containers of one name differ
+  std::string pid_scope;  ///< where a pid means something: hosts and containers of one name differ
   std::int64_t pid = 0;
   std::string process_start;  ///< clock ticks since boot: a number of another process that has the
                               ///< same pid differs
   double heartbeat = 0;       ///< wall seconds
 
   bool same_process(const Holder& other) const {
-    return host == other.host && system == other.system && pid == other.pid &&
+    return host == other.host && pid_scope == other.pid_scope && pid == other.pid &&
            process_start == other.process_start;
   }
 };
 
 /// The beginning of a small file of /proc; empty where there is none.
-std::string text_of_proc(const std::string& path) {
+std::string read_proc_file(const std::string& path) {
   std::string text;
   if (std::FILE* file = std::fopen(path.c_str(), "r")) {
     char buffer[4096];
@@ -57,9 +57,9 @@ std::string text_of_proc(const std::string& path) {
 }
 
 /// This boot of the host, and whose process numbers are seen here.
-const std::string& operating_system() {
+const std::string& pid_scope_name() {
   static const std::string name = [] {
-    std::string boot = text_of_proc("/proc/sys/kernel/random/boot_id");
+    std::string boot = read_proc_file("/proc/sys/kernel/random/boot_id");
     boot.resize(std::min(boot.size(), boot.find('\n')));
     std::error_code ignored;
     return boot + " " + std::filesystem::read_symlink("/proc/self/ns/pid", ignored).string();
@@ -70,7 +70,7 @@ const std::string& operating_system() {
 /// Field 22 of /proc/<pid>/stat; empty where there is no such process, or only its entry waits for
 /// a parent to ask.
 std::string process_start(std::int64_t pid) {
-  const std::string text = text_of_proc(fmt::format("/proc/{}/stat", pid));
+  const std::string text = read_proc_file(fmt::format("/proc/{}/stat", pid));
   std::size_t at =
       text.rfind(')');  // the name before it may hold spaces; the field after it is the third
   if (at == std::string::npos) return "";
@@ -91,14 +91,14 @@ Holder this_process() {
       batch_jobs();  // asked once: Flux tells its job's number by a command
   return {host_name(),
           jobs.empty() ? "" : jobs.front().text(),
-          operating_system(),
+          pid_scope_name(),
           ::getpid(),
           process_start(::getpid()),
           wall_seconds()};
 }
 
 std::string text_of(const Holder& holder) {
-  const nlohmann::ordered_json json{{"host", holder.host}, {"system", holder.system},
+  const nlohmann::ordered_json json{{"host", holder.host}, {"system", holder.pid_scope},
                                     {"pid", holder.pid},   {"process_start", holder.process_start},
                                     {"job", holder.job},   {"heartbeat", holder.heartbeat}};
   return json.dump() + "\n";
@@ -113,7 +113,7 @@ std::optional<Holder> read_holder(const std::string& path) {
   try {
     const nlohmann::json json = nlohmann::json::parse(io::read_text_file(path, 1 << 16));
     holder.host = json.at("host").get<std::string>();
-    holder.system = json.value("system", "");
+    holder.pid_scope = json.value("system", "");
     holder.pid = json.at("pid").get<std::int64_t>();
     holder.process_start = json.at("process_start").get<std::string>();
     holder.job = json.at("job").get<std::string>();
@@ -128,16 +128,16 @@ std::optional<Holder> read_holder(const std::string& path) {
 }
 
 /// Whether this host can tell if the process runs; else only its heartbeat can.
-bool is_known_here(const Holder& holder) {
-  return holder.host == host_name() && holder.system == operating_system() && holder.pid > 0 &&
+bool runs_on_this_host(const Holder& holder) {
+  return holder.host == host_name() && holder.pid_scope == pid_scope_name() && holder.pid > 0 &&
          !holder.process_start.empty();
 }
 
-bool is_gone(const Holder& holder) {
-  return is_known_here(holder) && process_start(holder.pid) != holder.process_start;
+bool has_exited(const Holder& holder) {
+  return runs_on_this_host(holder) && process_start(holder.pid) != holder.process_start;
 }
 
-[[noreturn]] void refuse(const std::string& path, const Holder& holder, double age) {
+[[noreturn]] void throw_lease_held(const std::string& path, const Holder& holder, double age) {
   throw InputError(
       fmt::format("{}: this run folder is in use by process {} on host {}{} (heartbeat {:.0f} s "
                   "ago); one run folder belongs to one job at a time: wait for it, "
@@ -147,12 +147,13 @@ bool is_gone(const Holder& holder) {
 }
 
 /// Waits until the holder is surely gone; throws where it is alive.
-void wait_out(const std::string& path, const Holder& first, const LeaseTimes& times, Log& log) {
-  if (is_known_here(first)) {
-    const double until = monotonic_seconds() + leaving_seconds;
-    while (!is_gone(first) && monotonic_seconds() < until)
+void wait_until_abandoned(const std::string& path, const Holder& first, const LeaseTimes& times,
+                          Log& log) {
+  if (runs_on_this_host(first)) {
+    const double until = monotonic_seconds() + exit_wait_seconds;
+    while (!has_exited(first) && monotonic_seconds() < until)
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    if (!is_gone(first)) refuse(path, first, wall_seconds() - first.heartbeat);
+    if (!has_exited(first)) throw_lease_held(path, first, wall_seconds() - first.heartbeat);
     log.info("{}: process {} on this host is gone; its lease is taken over", path, first.pid);
     return;
   }
@@ -175,7 +176,7 @@ void wait_out(const std::string& path, const Holder& first, const LeaseTimes& ti
     const std::optional<Holder> now = read_holder(path);
     if (!now) return;
     if (!now->host.empty() && (!now->same_process(first) || now->heartbeat != first.heartbeat))
-      refuse(path, *now, wall_seconds() - now->heartbeat);
+      throw_lease_held(path, *now, wall_seconds() - now->heartbeat);
   }
   log.warn("{}: the heartbeat of process {} on {} has stopped; its lease is taken over", path,
            first.pid, host);
@@ -183,14 +184,14 @@ void wait_out(const std::string& path, const Holder& first, const LeaseTimes& ti
 
 /// Beside the file, and of this process alone: numbers of processes are, like names of hosts, the
 /// same in several containers.
-std::string own_name(const std::string& path, const char* suffix) {
+std::string unique_name(const std::string& path, const char* suffix) {
   return fmt::format("{}.{}.{}.{:08x}.{}", path, host_name(), ::getpid(), std::random_device{}(),
                      suffix);
 }
 
 /// Where the file system knows no second names: only one job makes the name, but whoever reads at
 /// that moment may see less than the text.
-bool create_alone(const std::string& path, const std::string& text) {
+bool create_exclusively(const std::string& path, const std::string& text) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
@@ -208,8 +209,8 @@ bool create_alone(const std::string& path, const std::string& text) {
 
 /// A name that appears whole or not at all: written aside, then linked. False where somebody else
 /// was first.
-bool create_whole(const std::string& path, const std::string& text) {
-  const std::string temporary = own_name(path, "tmp");
+bool create_atomically(const std::string& path, const std::string& text) {
+  const std::string temporary = unique_name(path, "tmp");
   try {
     io::File file(temporary, io::File::Mode::create);
     file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
@@ -221,29 +222,30 @@ bool create_whole(const std::string& path, const std::string& text) {
   const int result = ::link(temporary.c_str(), path.c_str());
   const int error = errno;
   ::unlink(temporary.c_str());
-  if (result != 0 && io::links_unsupported(error)) return create_alone(path, text);
+  if (result != 0 && io::links_unsupported(error)) return create_exclusively(path, text);
   ensure(result == 0 || error == EEXIST, "{}: the lease cannot be made: {}", path,
          std::strerror(error));
   return result == 0;
 }
 
 /// Takes the old file away under a name of its own, so that of two that take over only one does it.
-void take_away(const std::string& path, const Holder& old) {
-  const std::string aside = own_name(path, "old");
+void remove_old_lease(const std::string& path, const Holder& old) {
+  const std::string aside = unique_name(path, "old");
   if (::rename(path.c_str(), aside.c_str()) != 0) return;
   const std::optional<Holder> taken = read_holder(aside);
   const bool other =
       taken && !taken->same_process(old);  // of two that cannot be read one is as good as the other
   if (other)
-    (void)create_whole(path,
-                       io::read_text_file(aside));  // somebody had just taken it over: given back
+    (void)create_atomically(
+        path,
+        io::read_text_file(aside));  // somebody had just taken it over: given back
   ::unlink(aside.c_str());
-  if (other) refuse(path, *taken, wall_seconds() - taken->heartbeat);
+  if (other) throw_lease_held(path, *taken, wall_seconds() - taken->heartbeat);
 }
 
 /// A link that leads nowhere can neither be read nor made, and a folder not be taken over: no lease
 /// of ours.
-void check_place(const std::string& path) {
+void check_lease_path(const std::string& path) {
   std::error_code ignored;
   const std::filesystem::file_status there = std::filesystem::status(path, ignored);
   if (std::filesystem::is_symlink(std::filesystem::symlink_status(path, ignored)))
@@ -256,15 +258,15 @@ void check_place(const std::string& path) {
            "{}: is no file, where the lease of a job is meant; remove it", path);
 }
 
-void acquire(const std::string& path, const LeaseTimes& times, Log& log) {
-  check_place(path);
-  constexpr int most_attempts = 100;
-  for (int attempt = 0; attempt < most_attempts; ++attempt) {
-    if (create_whole(path, text_of(this_process()))) return;
+void acquire_lease(const std::string& path, const LeaseTimes& times, Log& log) {
+  check_lease_path(path);
+  constexpr int max_attempts = 100;
+  for (int attempt = 0; attempt < max_attempts; ++attempt) {
+    if (create_atomically(path, text_of(this_process()))) return;
     const std::optional<Holder> holder = read_holder(path);
     if (!holder) continue;
-    wait_out(path, *holder, times, log);
-    take_away(path, *holder);
+    wait_until_abandoned(path, *holder, times, log);
+    remove_old_lease(path, *holder);
   }
   throw Failure(path + ": the lease changes hands all the time");
 }
@@ -272,32 +274,35 @@ void acquire(const std::string& path, const LeaseTimes& times, Log& log) {
 }  // namespace
 
 /// The thread that renews the heartbeat; what ends the run is thrown by check().
-struct Lease::Heart {
-  Heart(std::string path_in, const LeaseTimes& times_in, Log& log_in)
-      : path(std::move(path_in)), times(times_in), log(log_in), thread([this] { beat(); }) {}
-  ~Heart() {
+struct Lease::Renewer {
+  Renewer(std::string path_in, const LeaseTimes& times_in, Log& log_in)
+      : path(std::move(path_in)),
+        times(times_in),
+        log(log_in),
+        thread([this] { renew_periodically(); }) {}
+  ~Renewer() {
     {
       const std::lock_guard lock(mutex);
-      ending = true;
+      stop_requested = true;
     }
     wake.notify_all();
     thread.join();
   }
 
-  void beat() {
+  void renew_periodically() {
     std::unique_lock lock(mutex);
-    while (trouble.empty() &&
+    while (fatal_error.empty() &&
            !wake.wait_for(lock, std::chrono::duration<double>(times.renewal_seconds),
-                          [this] { return ending; })) {
+                          [this] { return stop_requested; })) {
       lock.unlock();  // a disk that does not answer holds up this thread, and no step
-      const std::string found = renewed();
+      const std::string found = renew_once();
       lock.lock();
-      trouble = found;
+      fatal_error = found;
     }
   }
 
   /// What ends the run; empty where nothing does.
-  std::string renewed() {
+  std::string renew_once() {
     try {
       const std::optional<Holder> holder = read_holder(path);
       if (holder && !holder->host.empty() && !holder->same_process(this_process()))
@@ -306,31 +311,32 @@ struct Lease::Heart {
             "this run folder; this one stops",
             path, holder->pid, holder->host);
       io::replace_file(path, text_of(this_process()));
-      if (std::exchange(behind, false)) log.info("{}: the heartbeat is written again", path);
+      if (std::exchange(last_renewal_failed, false))
+        log.info("{}: the heartbeat is written again", path);
       return "";
     } catch (const std::exception& error) {
-      return failed(error.what());
+      return handle_failure(error.what());
     }
   }
 
   /// A folder that is gone ends the run. A disk that is full, or fails for a while, may pass, and
   /// another job that takes the lease meanwhile is seen then.
-  std::string failed(const std::string& why) {
+  std::string handle_failure(const std::string& why) {
     std::error_code error;
     if (!std::filesystem::exists(std::filesystem::path(path).parent_path(), error) && !error)
       return why;
-    if (!std::exchange(behind, true))
+    if (!std::exchange(last_renewal_failed, true))
       log.warn(
           "{}; the heartbeat of this job stands still meanwhile, it is tried again every {:.0f} s",
           why, times.renewal_seconds);
     return "";
   }
 
-  std::string path, trouble;
+  std::string path, fatal_error;
   LeaseTimes times;
   Log& log;
-  bool ending = false;
-  bool behind = false;  ///< of the thread alone
+  bool stop_requested = false;
+  bool last_renewal_failed = false;  ///< of the thread alone
   mutable std::mutex mutex;
   std::condition_variable wake;
   std::thread thread;
@@ -343,8 +349,8 @@ Lease::Lease(const comm::Communicator& world, const std::string& run_folder, Log
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     const std::string path = run_folder + "/run.lock";
-    acquire(path, times, log);
-    heart_ = std::make_unique<Heart>(path, times, log);
+    acquire_lease(path, times, log);
+    renewer_ = std::make_unique<Renewer>(path, times, log);
   });
 }
 
@@ -359,15 +365,15 @@ Lease::Lease(Lease&&) noexcept = default;
 Lease& Lease::operator=(Lease&&) noexcept = default;
 
 void Lease::check() const {
-  if (heart_ == nullptr) return;
-  const std::lock_guard lock(heart_->mutex);
-  ensure(heart_->trouble.empty(), "{}", heart_->trouble);
+  if (renewer_ == nullptr) return;
+  const std::lock_guard lock(renewer_->mutex);
+  ensure(renewer_->fatal_error.empty(), "{}", renewer_->fatal_error);
 }
 
 void Lease::release() {
-  if (heart_ == nullptr) return;
-  const std::string path = heart_->path;
-  heart_.reset();
+  if (renewer_ == nullptr) return;
+  const std::string path = renewer_->path;
+  renewer_.reset();
   const std::optional<Holder> holder = read_holder(path);
   if (holder && holder->same_process(this_process())) ::unlink(path.c_str());
 }

@@ -19,8 +19,8 @@ namespace {
 
 constexpr const char* tensor_groups[] = {"buffers", "ema", "model", "optimizer"};
 
-std::int64_t count_of(const io::Hdf5File& file, const std::string& name,
-                      const std::string& object = "/") {
+std::int64_t read_count(const io::Hdf5File& file, const std::string& name,
+                        const std::string& object = "/") {
   if (!file.has(object) || !file.has_attribute(object, name)) return 0;
   const std::int64_t count = file.attribute_int(object, name);
   validate(count >= 0, "{}: attribute {} of {} is {}; it counts from 0", file.path(), name, object,
@@ -30,7 +30,7 @@ std::int64_t count_of(const io::Hdf5File& file, const std::string& name,
 
 /// Opens a checkpoint and checks that it is one.
 io::Hdf5File open_checkpoint(const std::string& path) {
-  refuse_folder(path);
+  reject_folder(path);
   io::Hdf5File file = io::Hdf5File::open(path);
   validate(file.has_attribute("/", "format"),
            "{}: has no attribute format; a checkpoint has format = \"trireme-checkpoint\"", path);
@@ -88,70 +88,71 @@ Contents::Entry entry_of(const io::Hdf5File& file, const std::string& path) {
 }
 
 /// Reads the rows of a piece in rounds of bounded size.
-void read_rows(const io::Hdf5Dataset& dataset, const Piece& piece, HostRows& host,
+void read_rows(const io::Hdf5Dataset& dataset, const TensorSlice& slice, HostRows& host,
                std::vector<float>& staging) {
-  const parallel::ParameterSpec& spec = *piece.spec;
-  const parallel::TensorPartition part = part_of(piece);
+  const parallel::ParameterSpec& spec = *slice.spec;
+  const parallel::TensorPartition partition = partition_of(slice);
   const bool plain = spec.inner == parallel::InnerOrder::plain;
   for_each_round(
-      piece, rows_a_round(part.row_elements()), [&](std::int64_t begin, std::int64_t end) {
-        float* rows = host.open(piece, begin, end);
+      slice, rows_per_round(partition.row_elements()), [&](std::int64_t begin, std::int64_t end) {
+        float* rows = host.begin_write(slice, begin, end);
         if (!plain)
-          staging.resize(std::max(staging.size(),
-                                  static_cast<std::size_t>((end - begin) * part.row_elements())));
-        dataset.read(boxes_of_rows(spec, part, begin, end), io::Hdf5Number::float32,
+          staging.resize(std::max(
+              staging.size(), static_cast<std::size_t>((end - begin) * partition.row_elements())));
+        dataset.read(boxes_of_rows(spec, partition, begin, end), io::Hdf5Number::float32,
                      plain ? rows : staging.data());
         if (!plain) to_memory_order(spec, end - begin, staging.data(), rows);
-        host.close(piece, begin, end);
+        host.end_write(slice, begin, end);
       });
 }
 
 /// What all ranks together have read of the tensors of a file that have a digest, in the order of
 /// their paths: ranks may name different ones.
-struct Tally {
-  explicit Tally(std::size_t tensors)
-      : elements(tensors), cover(tensors), sum(tensors), stored(tensors) {}
-  std::vector<std::uint64_t> elements, cover;  ///< Coverage
-  std::vector<std::uint64_t> sum, stored;  ///< digest of what has arrived in memory, and the file's
+struct ReadSums {
+  explicit ReadSums(std::size_t tensors)
+      : elements(tensors), coverage(tensors), digest_sums(tensors), stored_digests(tensors) {}
+  std::vector<std::uint64_t> elements, coverage;  ///< Coverage
+  std::vector<std::uint64_t> digest_sums,
+      stored_digests;  ///< digest of what has arrived in memory, and the file's
 
-  void add(std::size_t tensor, const Piece& piece, HostRows& host, std::uint64_t digest) {
-    const Coverage held = coverage_of(part_of(piece), piece.row_begin, piece.row_end);
+  void add(std::size_t tensor, const TensorSlice& slice, HostRows& host, std::uint64_t digest) {
+    const Coverage held = coverage_of(partition_of(slice), slice.row_begin, slice.row_end);
     elements[tensor] += held.elements;
-    cover[tensor] += held.hash;
-    sum[tensor] += digest_of(host, piece);
-    stored[tensor] = digest;
+    coverage[tensor] += held.hash;
+    digest_sums[tensor] += digest_of(host, slice);
+    stored_digests[tensor] = digest;
   }
-  void add_up(const comm::Communicator& world) {
-    for (std::vector<std::uint64_t>* numbers : {&elements, &cover, &sum})
+  void sum_over_ranks(const comm::Communicator& world) {
+    for (std::vector<std::uint64_t>* numbers : {&elements, &coverage, &digest_sums})
       world.all_reduce(std::span(*numbers), comm::Reduction::sum);
-    world.all_reduce(std::span(stored), comm::Reduction::max);
+    world.all_reduce(std::span(stored_digests), comm::Reduction::max);
   }
 };
 
 /// Reads this rank's pieces from the tensors of a file, which are at `paths`, in order.
-Tally read_pieces(const io::Hdf5File& file, const std::vector<std::string>& paths,
-                  std::span<const Piece> pieces, HostRows& host) {
-  Tally tally(paths.size());
+ReadSums read_slices(const io::Hdf5File& file, const std::vector<std::string>& paths,
+                     std::span<const TensorSlice> slices, HostRows& host) {
+  ReadSums sums(paths.size());
   std::vector<float> staging;
-  for (const Piece& piece : pieces) {
-    if (piece.row_begin >= piece.row_end) continue;
-    const auto found = std::lower_bound(paths.begin(), paths.end(), piece.path);
-    validate(found != paths.end() && *found == piece.path,
+  for (const TensorSlice& slice : slices) {
+    if (slice.row_begin >= slice.row_end) continue;
+    const auto found = std::lower_bound(paths.begin(), paths.end(), slice.path);
+    validate(found != paths.end() && *found == slice.path,
              "{}: has no tensor {}, which the model of the deck needs (another model?)",
-             file.path(), piece.path);
-    const io::Hdf5Dataset dataset = file.dataset(piece.path);
+             file.path(), slice.path);
+    const io::Hdf5Dataset dataset = file.dataset(slice.path);
     const Shape shape = shape_of(dataset);
-    validate(shape == piece.spec->shape,
-             "{}: {} has shape {}, where the model of the deck needs {}", file.path(), piece.path,
-             to_string(shape), to_string(piece.spec->shape));
+    validate(shape == slice.spec->shape,
+             "{}: {} has shape {}, where the model of the deck needs {}", file.path(), slice.path,
+             to_string(shape), to_string(slice.spec->shape));
     validate(dataset.description().kind == io::Hdf5Description::Kind::real,
              "{}: is not of real numbers", dataset.location());
-    read_rows(dataset, piece, host, staging);
-    if (!has_digest(file, dataset, piece.path)) continue;
-    tally.add(static_cast<std::size_t>(found - paths.begin()), piece, host,
-              file.attribute_uint(piece.path, "digest"));
+    read_rows(dataset, slice, host, staging);
+    if (!has_digest(file, dataset, slice.path)) continue;
+    sums.add(static_cast<std::size_t>(found - paths.begin()), slice, host,
+             file.attribute_uint(slice.path, "digest"));
   }
-  return tally;
+  return sums;
 }
 
 /// The digest of this rank's share of a dataset's rows, read in rounds of bounded size.
@@ -159,36 +160,37 @@ std::uint64_t digest_of_share(const io::Hdf5Dataset& dataset, const comm::Commun
   parallel::ParameterSpec spec;
   spec.shape = shape_of(dataset);
   spec.split.along = parallel::Split::Along::rows;
-  const parallel::TensorPartition part(spec, world.rank(), world.size());
-  const std::int64_t step = rows_a_round(part.row_elements());
+  const parallel::TensorPartition partition(spec, world.rank(), world.size());
+  const std::int64_t step = rows_per_round(partition.row_elements());
   std::vector<float> values(
-      static_cast<std::size_t>(std::min(step, part.rows()) * part.row_elements()));
+      static_cast<std::size_t>(std::min(step, partition.rows()) * partition.row_elements()));
   std::uint64_t sum = 0;
-  for (std::int64_t begin = 0; begin < part.rows(); begin += step) {
-    const std::int64_t end = std::min(part.rows(), begin + step);
-    dataset.read(boxes_of_rows(spec, part, begin, end), io::Hdf5Number::float32, values.data());
-    sum += digest_rows(spec, part, begin, end, values.data());
+  for (std::int64_t begin = 0; begin < partition.rows(); begin += step) {
+    const std::int64_t end = std::min(partition.rows(), begin + step);
+    dataset.read(boxes_of_rows(spec, partition, begin, end), io::Hdf5Number::float32,
+                 values.data());
+    sum += digest_rows(spec, partition, begin, end, values.data());
   }
   return sum;
 }
 
 /// Holds what was read against the file's digests. Collective.
 void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
-                   const std::vector<std::string>& paths, const Tally& tally) {
+                   const std::vector<std::string>& paths, const ReadSums& sums) {
   std::vector<std::uint64_t> found(paths.size()), expected(paths.size());
   comm::together(world, [&] {
     for (std::size_t i = 0; i < paths.size(); ++i) {
-      if (tally.elements[i] == 0) continue;
+      if (sums.elements[i] == 0) continue;
       const io::Hdf5Dataset dataset = file.dataset(paths[i]);
       parallel::ParameterSpec spec;
       spec.shape = shape_of(dataset);
-      const std::uint64_t times = times_held(spec, {tally.elements[i], tally.cover[i]});
+      const std::uint64_t times = count_covers(spec, {sums.elements[i], sums.coverage[i]});
       if (times > 0) {
-        found[i] = world.rank() == 0 ? tally.sum[i] : 0;
-        expected[i] = times * tally.stored[i];
+        found[i] = world.rank() == 0 ? sums.digest_sums[i] : 0;
+        expected[i] = times * sums.stored_digests[i];
       } else {
         found[i] = digest_of_share(dataset, world);
-        expected[i] = tally.stored[i];
+        expected[i] = sums.stored_digests[i];
       }
     }
   });
@@ -203,21 +205,23 @@ void check_digests(const comm::Communicator& world, const io::Hdf5File& file,
 
 /// Refuses values that no training can go on from. Collective.
 void check_finite(const comm::Communicator& world, const std::string& path,
-                  std::span<const Piece> pieces, HostRows& host) {
+                  std::span<const TensorSlice> slices, HostRows& host) {
   comm::together(world, [&] {
-    for (const Piece& piece : pieces) {
-      if (piece.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
-      for_each_round(piece, HostRows::at_once(piece), [&](std::int64_t begin, std::int64_t end) {
-        const std::span values(
-            host.read(piece, begin, end),
-            static_cast<std::size_t>((end - begin) * part_of(piece).row_elements()));
-        const auto bad = std::find_if(values.begin(), values.end(),
-                                      [](float value) { return !std::isfinite(value); });
-        validate(bad == values.end(),
-                 "{}: {} holds a value that is not finite ({}): nothing can be trained or computed "
-                 "from it; use an older checkpoint",
-                 path, piece.path, bad == values.end() ? 0.0f : *bad);
-      });
+    for (const TensorSlice& slice : slices) {
+      if (slice.path.starts_with("optimizer/pending/")) continue;  // a gradient not yet judged
+      for_each_round(
+          slice, HostRows::max_rows_per_call(slice), [&](std::int64_t begin, std::int64_t end) {
+            const std::span values(
+                host.read(slice, begin, end),
+                static_cast<std::size_t>((end - begin) * partition_of(slice).row_elements()));
+            const auto bad = std::find_if(values.begin(), values.end(),
+                                          [](float value) { return !std::isfinite(value); });
+            validate(
+                bad == values.end(),
+                "{}: {} holds a value that is not finite ({}): nothing can be trained or computed "
+                "from it; use an older checkpoint",
+                path, slice.path, bad == values.end() ? 0.0f : *bad);
+          });
     }
   });
 }
@@ -228,13 +232,13 @@ Contents read_contents(const std::string& path) {
   const io::Hdf5File file = open_checkpoint(path);
   Contents contents;
   contents.sealed = has_seal(path);
-  contents.info.step = count_of(file, "step");
-  contents.info.epoch = count_of(file, "epoch");
-  contents.info.epoch_samples = count_of(file, "epoch_samples");
-  contents.info.samples = count_of(file, "samples");
+  contents.info.step = read_count(file, "step");
+  contents.info.epoch = read_count(file, "epoch");
+  contents.info.epoch_samples = read_count(file, "epoch_samples");
+  contents.info.samples = read_count(file, "samples");
   if (file.has_attribute("/", "deck")) contents.info.deck = file.attribute_string("/", "deck");
   if (file.has("state")) contents.info.state = file.attributes("state");
-  contents.info.updates = count_of(file, "updates", "/optimizer");
+  contents.info.updates = read_count(file, "updates", "/optimizer");
   if (file.has("classes")) contents.info.classes = file.read_strings("classes");
   for (const std::string& tensor : tensor_paths(file))
     contents.tensors.push_back(entry_of(file, tensor));
@@ -246,10 +250,11 @@ Contents read_contents(const comm::Communicator& world, const std::string& path)
   comm::together(world, [&] {
     if (world.rank() == 0) contents = read_contents(path);
   });
-  return contents_of_bytes(world.broadcast(to_bytes(contents), 0));
+  return contents_from_bytes(world.broadcast(to_bytes(contents), 0));
 }
 
-void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces) {
+void read(const comm::Communicator& world, const std::string& path,
+          std::span<const TensorSlice> slices) {
   std::optional<io::Hdf5File> file;
   std::vector<std::string> paths;
   comm::together(world, [&] {
@@ -258,14 +263,14 @@ void read(const comm::Communicator& world, const std::string& path, std::span<co
   });
   std::uint64_t names = paths.size();
   for (const std::string& name : paths) names = mix64(names ^ random_key(0, name));
-  ensure(same_everywhere(world, names),
+  ensure(equal_on_all_ranks(world, names),
          "{}: the ranks find different tensors in it: the file system shows different files", path);
-  HostRows host(pieces);
-  std::optional<Tally> tally;
-  comm::together(world, [&] { tally = read_pieces(*file, paths, pieces, host); });
-  tally->add_up(world);
-  check_digests(world, *file, paths, *tally);
-  check_finite(world, path, pieces, host);
+  HostRows host(slices);
+  std::optional<ReadSums> sums;
+  comm::together(world, [&] { sums = read_slices(*file, paths, slices, host); });
+  sums->sum_over_ranks(world);
+  check_digests(world, *file, paths, *sums);
+  check_finite(world, path, slices, host);
 }
 
 std::vector<Contents::Entry> compute_digests(const std::string& path) {

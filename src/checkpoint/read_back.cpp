@@ -14,8 +14,8 @@ constexpr std::int64_t element_bytes = 4;
 
 /// What the bytes [begin, end) of the file, and the few after them in `data`, add to a tensor's
 /// digest: elements that begin in them.
-std::uint64_t part_of(const Extent& tensor, std::int64_t begin, std::int64_t end,
-                      const char* data) {
+std::uint64_t partial_digest(const FileExtent& tensor, std::int64_t begin, std::int64_t end,
+                             const char* data) {
   const auto first_at_or_after = [&](std::int64_t position) {
     return std::clamp<std::int64_t>((position - tensor.offset + element_bytes - 1) / element_bytes,
                                     0, tensor.elements);
@@ -31,7 +31,7 @@ std::uint64_t part_of(const Extent& tensor, std::int64_t begin, std::int64_t end
 }  // namespace
 
 ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block,
-                    std::int64_t file_bytes, std::span<const Extent> tensors,
+                    std::int64_t file_bytes, std::span<const FileExtent> tensors,
                     std::span<char> buffer) {
   const std::int64_t blocks = seal_blocks(file_bytes - user_block);
   ReadBack found{std::vector<std::uint64_t>(static_cast<std::size_t>(blocks)),
@@ -47,12 +47,12 @@ ReadBack read_share(int rank, int size, const std::string& path, std::int64_t us
     found.block_hashes[static_cast<std::size_t>(block)] =
         io::xxh3(buffer.data(), static_cast<std::size_t>(end - begin));
     for (std::size_t i = 0; i < tensors.size(); ++i)
-      found.digests[i] += part_of(tensors[i], begin, end, buffer.data());
+      found.digests[i] += partial_digest(tensors[i], begin, end, buffer.data());
   }
   return found;
 }
 
-void add_up(const comm::Communicator& world, ReadBack& found) {
+void sum_over_ranks(const comm::Communicator& world, ReadBack& found) {
   world.all_reduce(std::span(found.block_hashes), comm::Reduction::sum);
   world.all_reduce(std::span(found.digests), comm::Reduction::sum);
 }

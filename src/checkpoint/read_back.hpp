@@ -11,7 +11,7 @@
 namespace trireme::checkpoint {
 
 /// Where a tensor's elements (float32, contiguous) lie in the file.
-struct Extent {
+struct FileExtent {
   std::int64_t offset = 0, elements = 0;
 };
 
@@ -27,9 +27,9 @@ constexpr std::int64_t read_back_bytes = seal_block_bytes + 4;
 /// What rank `rank` of `size` adds to it: its share of the file's blocks, read in one pass through
 /// `buffer`, of read_back_bytes. Calls no MPI.
 ReadBack read_share(int rank, int size, const std::string& path, std::int64_t user_block,
-                    std::int64_t file_bytes, std::span<const Extent> tensors,
+                    std::int64_t file_bytes, std::span<const FileExtent> tensors,
                     std::span<char> buffer);
 /// The shares of all ranks together, on every rank. Collective.
-void add_up(const comm::Communicator& world, ReadBack& found);
+void sum_over_ranks(const comm::Communicator& world, ReadBack& found);
 
 }  // namespace trireme::checkpoint

@@ -24,16 +24,16 @@ void transpose_rows(std::int64_t rows, std::int64_t a, std::int64_t b, const flo
 }  // namespace
 
 std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
-                                       const parallel::TensorPartition& part,
+                                       const parallel::TensorPartition& partition,
                                        std::int64_t row_begin, std::int64_t row_end) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
+  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
   std::vector<io::Hdf5Box> boxes;
   if (row_begin == row_end) return boxes;
   const auto rank = static_cast<std::size_t>(spec.shape.rank());
-  for (const parallel::TensorPartition::Segment& segment : part.segments()) {
+  for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
     io::Hdf5Box box{std::vector<std::int64_t>(rank, 0), {spec.shape.begin(), spec.shape.end()}};
     if (rank > 1) {
-      box.start[0] = part.row_begin() + row_begin;
+      box.start[0] = partition.row_begin() + row_begin;
       box.count[0] = row_end - row_begin;
     }
     if (segment.count !=
@@ -46,9 +46,9 @@ std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
   return boxes;
 }
 
-Coverage coverage_of(const parallel::TensorPartition& part, std::int64_t row_begin,
+Coverage coverage_of(const parallel::TensorPartition& partition, std::int64_t row_begin,
                      std::int64_t row_end) {
-  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= part.rows());
+  TRIREME_EXPECT(0 <= row_begin && row_begin <= row_end && row_end <= partition.rows());
   const auto random = [&](const char* purpose, std::int64_t place) {
     return mix64(static_cast<std::uint64_t>(place) ^ random_key(0, purpose));
   };
@@ -56,14 +56,14 @@ Coverage coverage_of(const parallel::TensorPartition& part, std::int64_t row_beg
     return random(purpose, end) - random(purpose, begin);
   };
   std::uint64_t columns = 0;
-  for (const parallel::TensorPartition::Segment& segment : part.segments())
+  for (const parallel::TensorPartition::Segment& segment : partition.segments())
     columns += between("columns", segment.file_column, segment.file_column + segment.count);
-  const std::int64_t first = part.row_begin() + row_begin, rows = row_end - row_begin;
-  return {static_cast<std::uint64_t>(rows * part.row_elements()),
+  const std::int64_t first = partition.row_begin() + row_begin, rows = row_end - row_begin;
+  return {static_cast<std::uint64_t>(rows * partition.row_elements()),
           between("rows", first, first + rows) * columns};
 }
 
-std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& sum) {
+std::uint64_t count_covers(const parallel::ParameterSpec& spec, const Coverage& sum) {
   const Coverage whole = coverage_of(parallel::TensorPartition(spec), 0, spec.rows());
   const std::uint64_t times = sum.elements / whole.elements;
   return sum.elements == times * whole.elements && sum.hash == times * whole.hash ? times : 0;
@@ -87,7 +87,7 @@ void to_memory_order(const parallel::ParameterSpec& spec, std::int64_t rows, con
   }
 }
 
-std::int64_t rows_a_round(std::int64_t row_elements) {
+std::int64_t rows_per_round(std::int64_t row_elements) {
   return std::max<std::int64_t>(1, staging_bytes / (std::max<std::int64_t>(1, row_elements) *
                                                     static_cast<std::int64_t>(sizeof(float))));
 }

@@ -13,12 +13,12 @@ namespace trireme::checkpoint {
 /// are: a box a segment. Used by writing, reading and the check of coverage alike. Their union in
 /// row-major order is the order in which the local rows stand in memory (plain inner order).
 std::vector<io::Hdf5Box> boxes_of_rows(const parallel::ParameterSpec& spec,
-                                       const parallel::TensorPartition& part,
+                                       const parallel::TensorPartition& partition,
                                        std::int64_t row_begin, std::int64_t row_end);
 
 /// The part that a piece is of.
-inline parallel::TensorPartition part_of(const Piece& piece) {
-  return piece.part == nullptr ? parallel::TensorPartition(*piece.spec) : *piece.part;
+inline parallel::TensorPartition partition_of(const TensorSlice& slice) {
+  return slice.partition == nullptr ? parallel::TensorPartition(*slice.spec) : *slice.partition;
 }
 
 /// How often elements of a tensor are held, as a sum over pieces (mod 2^64) by which ranks see
@@ -32,11 +32,11 @@ inline parallel::TensorPartition part_of(const Piece& piece) {
 struct Coverage {
   std::uint64_t elements = 0, hash = 0;
 };
-Coverage coverage_of(const parallel::TensorPartition& part, std::int64_t row_begin,
+Coverage coverage_of(const parallel::TensorPartition& partition, std::int64_t row_begin,
                      std::int64_t row_end);
 /// Whether `sum`, over all ranks, is that of a tensor every element of which is held `times` times;
 /// 0: of no such tensor.
-std::uint64_t times_held(const parallel::ParameterSpec& spec, const Coverage& sum);
+std::uint64_t count_covers(const parallel::ParameterSpec& spec, const Coverage& sum);
 
 /// Turns whole rows: memory order to file order, and back. `in` and `out` do not overlap.
 void to_file_order(const parallel::ParameterSpec& spec, std::int64_t rows, const float* in,
@@ -45,6 +45,6 @@ void to_memory_order(const parallel::ParameterSpec& spec, std::int64_t rows, con
                      float* out);
 
 /// Rows of so many elements that fit the staging buffer (at least one).
-std::int64_t rows_a_round(std::int64_t row_elements);
+std::int64_t rows_per_round(std::int64_t row_elements);
 
 }  // namespace trireme::checkpoint

@@ -17,14 +17,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uint64_t most_header_bytes = 100'000'000;  // the limit of the format's own library
-constexpr std::int64_t piece_elements = 1 << 20;
-constexpr std::size_t most_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes and
-                                                // more of memory, and 2 of the header
-constexpr int deepest_nesting = 4;  // header, tensor, shape: one level more than there is
+constexpr std::uint64_t max_header_bytes = 100'000'000;  // the limit of the format's own library
+constexpr std::int64_t chunk_elements = 1 << 20;
+constexpr std::size_t max_header_values = 4'000'000;  // beyond 100,000 tensors; each takes 16 bytes
+                                                      // and more of memory, and 2 of the header
+constexpr int max_nesting_depth = 4;  // header, tensor, shape: one level more than there is
 
 /// Bytes of an element of any type the format knows; 0: unknown.
-std::uint64_t bytes_of(const std::string& type) {
+std::uint64_t bytes_per_element(const std::string& type) {
   if (type == "F64" || type == "I64" || type == "U64") return 8;
   if (type == "F32" || type == "I32" || type == "U32") return 4;
   if (type == "F16" || type == "BF16" || type == "I16" || type == "U16") return 2;
@@ -38,23 +38,24 @@ std::uint64_t bytes_of(const std::string& type) {
 /// survive.
 Json parse_header(const std::string& text, const std::string& path) {
   std::vector<std::set<std::string>> open;
-  std::string twice;
+  std::string duplicate_key;
   std::size_t values = 0;
-  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
-    validate(++values <= most_values, "{}: the header holds more than {} values", path,
-             most_values);
-    validate(depth < deepest_nesting, "{}: the header is nested more than {} levels deep", path,
-             deepest_nesting);
+  const auto check_event = [&](int depth, Json::parse_event_t event, Json& value) {
+    validate(++values <= max_header_values, "{}: the header holds more than {} values", path,
+             max_header_values);
+    validate(depth < max_nesting_depth, "{}: the header is nested more than {} levels deep", path,
+             max_nesting_depth);
     if (event == Json::parse_event_t::object_start) open.emplace_back();
     if (event == Json::parse_event_t::object_end) open.pop_back();
     if (event == Json::parse_event_t::key && !open.back().insert(value.get<std::string>()).second)
-      twice = value.get<std::string>();
+      duplicate_key = value.get<std::string>();
     return true;
   };
   try {
-    Json header = Json::parse(text, watch);
+    Json header = Json::parse(text, check_event);
     validate(header.is_object(), "{}: the header is not a JSON object", path);
-    validate(twice.empty(), "{}: {} stands twice in the header", path, printable(twice));
+    validate(duplicate_key.empty(), "{}: {} stands twice in the header", path,
+             printable(duplicate_key));
     return header;
   } catch (const Json::exception& error) {
     throw InputError(fmt::format("{}: the header is not JSON: {}", path, printable(error.what())));
@@ -69,7 +70,7 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   const Json &type = json["dtype"], &shape = json["shape"], &offsets = json["data_offsets"];
   validate(type.is_string(), "{}: dtype is of type {}, where a string is meant", place,
            type.type_name());
-  validate(bytes_of(type.get<std::string>()) > 0, "{}: unknown dtype {}", place,
+  validate(bytes_per_element(type.get<std::string>()) > 0, "{}: unknown dtype {}", place,
            printable(type.get<std::string>()));
   validate(shape.is_array() && shape.size() <= Shape::max_rank &&
                std::all_of(shape.begin(), shape.end(), is_count),
@@ -81,7 +82,7 @@ SafetensorsReader::Entry entry_of(const Json& json, const std::string& place) {
   entry.type = type.get<std::string>();
   entry.begin = offsets[0];
   entry.end = offsets[1];
-  std::uint64_t bytes = bytes_of(entry.type);
+  std::uint64_t bytes = bytes_per_element(entry.type);
   for (const Json& extent : shape) {
     const auto count = extent.get<std::uint64_t>();
     validate(count < (std::uint64_t{1} << 62) && !__builtin_mul_overflow(bytes, count, &bytes),
@@ -170,7 +171,7 @@ SafetensorsReader::SafetensorsReader(const std::string& path) : path_(path) {
   std::uint64_t header_bytes = 0;
   file.read_at(0, &header_bytes, 8);
   validate(
-      header_bytes <= most_header_bytes && header_bytes <= size - 8,
+      header_bytes <= max_header_bytes && header_bytes <= size - 8,
       "{}: the header claims {} bytes, the file has {}: it is cut short, or no safetensors file",
       path, header_bytes, size);
   std::string text(header_bytes, '\0');
@@ -192,12 +193,12 @@ std::vector<float> SafetensorsReader::read_float32(const std::string& name) cons
       entry.type == "F32" || entry.type == "F16" || entry.type == "BF16" || entry.type == "F64",
       "{}: {} is of type {}; F32, F16, BF16 and F64 are read", path_, name, entry.type);
   const io::File file(path_, io::File::Mode::read);
-  const auto element_bytes = static_cast<std::int64_t>(bytes_of(entry.type));
+  const auto element_bytes = static_cast<std::int64_t>(bytes_per_element(entry.type));
   const std::int64_t elements = entry.shape.elements();
   std::vector<float> values(static_cast<std::size_t>(elements));
   std::string bytes;
-  for (std::int64_t first = 0; first < elements; first += piece_elements) {
-    const std::int64_t count = std::min(piece_elements, elements - first);
+  for (std::int64_t first = 0; first < elements; first += chunk_elements) {
+    const std::int64_t count = std::min(chunk_elements, elements - first);
     bytes.resize(static_cast<std::size_t>(count * element_bytes));
     file.read_at(static_cast<std::int64_t>(data_offset_ + entry.begin) + first * element_bytes,
                  bytes.data(), static_cast<std::int64_t>(bytes.size()));

@@ -19,15 +19,15 @@ static_assert(std::endian::native == std::endian::little,
               "the seal is written as this machine holds numbers");
 
 constexpr std::string_view hdf5_signature("\x89HDF\r\n\x1a\n", 8);
-constexpr std::int64_t smallest_user_block = 512, head_bytes = 16;
+constexpr std::int64_t min_user_block_bytes = 512, head_bytes = 16;
 
-std::uint64_t number_at(const std::string& bytes, std::int64_t offset) {
+std::uint64_t read_number(const std::string& bytes, std::int64_t offset) {
   std::uint64_t number;
   std::memcpy(&number, bytes.data() + offset, sizeof number);
   return number;
 }
 
-void put_number(std::string& bytes, std::int64_t offset, std::uint64_t number) {
+void write_number(std::string& bytes, std::int64_t offset, std::uint64_t number) {
   std::memcpy(bytes.data() + offset, &number, sizeof number);
 }
 
@@ -36,9 +36,9 @@ std::int64_t seal_bytes(std::int64_t rest_bytes) {
 }
 
 /// Where HDF5 begins behind a user block; 0 where it does not.
-std::int64_t hdf5_begin(const io::File& file, std::int64_t size) {
+std::int64_t find_hdf5_offset(const io::File& file, std::int64_t size) {
   std::string bytes(hdf5_signature.size(), '\0');
-  for (std::int64_t offset = smallest_user_block; offset + 8 <= size; offset *= 2) {
+  for (std::int64_t offset = min_user_block_bytes; offset + 8 <= size; offset *= 2) {
     file.read_at(offset, bytes.data(), 8);
     if (bytes == hdf5_signature) return offset;
   }
@@ -54,7 +54,7 @@ std::string check_blocks(const io::File& file, const std::string& user_block, st
                        bytes = std::min(seal_block_bytes, begin + rest - offset);
     file.read_at(offset, buffer.data(), bytes);
     if (io::xxh3(buffer.data(), static_cast<std::size_t>(bytes)) !=
-        number_at(user_block, head_bytes + 8 * block)) {
+        read_number(user_block, head_bytes + 8 * block)) {
       return fmt::format(
           "bytes {} to {} (block {} of {}) are not those that were sealed: the file is damaged "
           "there",
@@ -72,7 +72,7 @@ std::int64_t seal_blocks(std::int64_t rest_bytes) {
 
 std::int64_t user_block_bytes(std::int64_t rest_bytes) {
   return std::max(
-      smallest_user_block,
+      min_user_block_bytes,
       static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(seal_bytes(rest_bytes)))));
 }
 
@@ -83,10 +83,10 @@ std::string make_user_block(std::int64_t bytes, std::int64_t rest_bytes,
   TRIREME_EXPECT(static_cast<std::int64_t>(block_hashes.size()) == seal_blocks(rest_bytes));
   std::string block(static_cast<std::size_t>(bytes), '\0');
   std::copy(seal_magic.begin(), seal_magic.end(), block.begin());
-  put_number(block, 8, static_cast<std::uint64_t>(rest_bytes));
+  write_number(block, 8, static_cast<std::uint64_t>(rest_bytes));
   for (std::size_t i = 0; i < block_hashes.size(); ++i)
-    put_number(block, head_bytes + 8 * static_cast<std::int64_t>(i), block_hashes[i]);
-  put_number(block, seal_bytes(rest_bytes) - 8, io::xxh3(block.data(), block.size()));
+    write_number(block, head_bytes + 8 * static_cast<std::int64_t>(i), block_hashes[i]);
+  write_number(block, seal_bytes(rest_bytes) - 8, io::xxh3(block.data(), block.size()));
   return block;
 }
 
@@ -98,7 +98,7 @@ bool has_seal(const std::string& path) {
   return magic == seal_magic;
 }
 
-void refuse_folder(const std::string& path) {
+void reject_folder(const std::string& path) {
   std::error_code ignored;  // what cannot be looked at cannot be opened either, and that says why
   const bool folder = std::filesystem::is_directory(path, ignored);
   validate(
@@ -108,7 +108,7 @@ void refuse_folder(const std::string& path) {
 }
 
 std::string check_seal(const std::string& path, SealCheck check) {
-  refuse_folder(path);
+  reject_folder(path);
   const io::File file(path, io::File::Mode::read);
   const std::int64_t size = file.size();
   if (size < head_bytes) return fmt::format("the file has only {} bytes: it is cut short", size);
@@ -119,16 +119,16 @@ std::string check_seal(const std::string& path, SealCheck check) {
     return "no seal";
   }
   const bool magic = head.starts_with(seal_magic);
-  const std::uint64_t said = number_at(head, 8);
-  const std::int64_t rest = said < static_cast<std::uint64_t>(size)
-                                ? static_cast<std::int64_t>(said)
+  const std::uint64_t stored_rest = read_number(head, 8);
+  const std::int64_t rest = stored_rest < static_cast<std::uint64_t>(size)
+                                ? static_cast<std::int64_t>(stored_rest)
                                 : 0,
                      begin = size - rest;
-  const bool fits = rest > 0 && begin >= smallest_user_block &&
+  const bool fits = rest > 0 && begin >= min_user_block_bytes &&
                     std::has_single_bit(static_cast<std::uint64_t>(begin)) &&
                     seal_bytes(rest) <= begin;
   if (!fits) {
-    const std::int64_t found = hdf5_begin(file, size);
+    const std::int64_t found = find_hdf5_offset(file, size);
     if (!magic && found == 0)
       return "bytes 0 to 8 are neither a seal nor HDF5: not a checkpoint, or its beginning is "
              "damaged";
@@ -137,13 +137,13 @@ std::string check_seal(const std::string& path, SealCheck check) {
         "the file has {} bytes where its seal (bytes 8 to 16) counts {} behind the user block of "
         "{}: it was cut short or extended, or the seal is "
         "damaged",
-        size, said, found);
+        size, stored_rest, found);
   }
   std::string user_block(static_cast<std::size_t>(begin), '\0');
   file.read_at(0, user_block.data(), begin);
   const std::int64_t hash_at = seal_bytes(rest) - 8;
-  const std::uint64_t hash = number_at(user_block, hash_at);
-  put_number(user_block, hash_at, 0);
+  const std::uint64_t hash = read_number(user_block, hash_at);
+  write_number(user_block, hash_at, 0);
   if (!magic || hash != io::xxh3(user_block.data(), user_block.size()))
     return fmt::format("bytes 0 to {}: the seal itself is damaged", begin);
   return check == SealCheck::head ? "" : check_blocks(file, user_block, rest);

@@ -26,7 +26,7 @@ std::string make_user_block(std::int64_t bytes, std::int64_t rest_bytes,
                             std::span<const std::uint64_t> block_hashes);
 
 /// Throws InputError where a folder is given, which says what of it is meant.
-void refuse_folder(const std::string& path);
+void reject_folder(const std::string& path);
 
 /// Whether the file begins with the seal's magic.
 bool has_seal(const std::string& path);

@@ -14,68 +14,71 @@ constexpr std::int64_t element_bytes = sizeof(float);
 
 /// Local rows [begin, end) of a part, which stand in file order at `rows`, to where their tensor
 /// lies.
-void write_rows(const io::File& file, const Extent& tensor, const parallel::ParameterSpec& spec,
-                const parallel::TensorPartition& part, std::int64_t begin, std::int64_t end,
+void write_rows(const io::File& file, const FileExtent& tensor, const parallel::ParameterSpec& spec,
+                const parallel::TensorPartition& partition, std::int64_t begin, std::int64_t end,
                 const float* rows) {
   const auto put = [&](std::int64_t element, const float* values, std::int64_t count) {
     file.write_at(tensor.offset + element * element_bytes, values, count * element_bytes);
   };
-  const std::int64_t first = part.row_begin() + begin;
-  if (part.row_elements() == spec.row_elements()) {
+  const std::int64_t first = partition.row_begin() + begin;
+  if (partition.row_elements() == spec.row_elements()) {
     put(first * spec.row_elements(), rows, (end - begin) * spec.row_elements());
     return;
   }
   for (std::int64_t row = 0; row < end - begin; ++row) {
-    for (const parallel::TensorPartition::Segment& segment : part.segments()) {
+    for (const parallel::TensorPartition::Segment& segment : partition.segments()) {
       put((first + row) * spec.row_elements() + segment.file_column,
-          rows + row * part.row_elements() + segment.column, segment.count);
+          rows + row * partition.row_elements() + segment.column, segment.count);
     }
   }
 }
 
-void write_piece(const io::File& file, const Extent& tensor, const Piece& piece, HostRows& host,
-                 float* staging) {
-  const parallel::ParameterSpec& spec = *piece.spec;
-  const parallel::TensorPartition part = part_of(piece);
+void write_slice(const io::File& file, const FileExtent& tensor, const TensorSlice& slice,
+                 HostRows& host, float* staging) {
+  const parallel::ParameterSpec& spec = *slice.spec;
+  const parallel::TensorPartition partition = partition_of(slice);
   const bool plain = spec.inner == parallel::InnerOrder::plain;
-  for_each_round(piece, plain ? HostRows::at_once(piece) : rows_a_round(part.row_elements()),
-                 [&](std::int64_t begin, std::int64_t end) {
-                   const float* rows = host.read(piece, begin, end);
-                   if (!plain) to_file_order(spec, end - begin, rows, staging);
-                   write_rows(file, tensor, spec, part, begin, end, plain ? rows : staging);
-                 });
+  for_each_round(
+      slice, plain ? HostRows::max_rows_per_call(slice) : rows_per_round(partition.row_elements()),
+      [&](std::int64_t begin, std::int64_t end) {
+        const float* rows = host.read(slice, begin, end);
+        if (!plain) to_file_order(spec, end - begin, rows, staging);
+        write_rows(file, tensor, spec, partition, begin, end, plain ? rows : staging);
+      });
 }
 
 }  // namespace
 
-std::int64_t elements_of(const Piece& piece) {
-  return (piece.row_end - piece.row_begin) * part_of(piece).row_elements();
+std::int64_t elements_of(const TensorSlice& slice) {
+  return (slice.row_end - slice.row_begin) * partition_of(slice).row_elements();
 }
 
-bool holds_whole_rows(const Piece& piece) {
-  return part_of(piece).row_elements() == piece.spec->row_elements();
+bool holds_whole_rows(const TensorSlice& slice) {
+  return partition_of(slice).row_elements() == slice.spec->row_elements();
 }
 
-std::int64_t staging_elements(std::span<const Piece> pieces) {
-  std::int64_t most = 1;
-  for (const Piece& piece : pieces) {
-    if (piece.spec->inner == parallel::InnerOrder::plain) continue;
-    const std::int64_t row_elements = piece.spec->row_elements();  // such a tensor is never split
-    most = std::max(
-        most, std::min(rows_a_round(row_elements), piece.row_end - piece.row_begin) * row_elements);
+std::int64_t staging_elements(std::span<const TensorSlice> slices) {
+  std::int64_t max_elements = 1;
+  for (const TensorSlice& slice : slices) {
+    if (slice.spec->inner == parallel::InnerOrder::plain) continue;
+    const std::int64_t row_elements = slice.spec->row_elements();  // such a tensor is never split
+    max_elements = std::max(
+        max_elements,
+        std::min(rows_per_round(row_elements), slice.row_end - slice.row_begin) * row_elements);
   }
-  return most;
+  return max_elements;
 }
 
-void write_values(const std::string& path, std::span<const Piece> pieces,
-                  std::span<const Extent> tensors, std::span<const char> left_out, float* staging) {
+void write_values(const std::string& path, std::span<const TensorSlice> slices,
+                  std::span<const FileExtent> tensors, std::span<const char> skipped,
+                  float* staging) {
   io::File file(path, io::File::Mode::update);
-  HostRows host(pieces);
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    if (i == pieces.size() / 2) enter_phase("checkpoint-write");
-    const bool written = !left_out.empty() && left_out[i] != 0;
-    if (!written && pieces[i].row_begin < pieces[i].row_end)
-      write_piece(file, tensors[i], pieces[i], host, staging);
+  HostRows host(slices);
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    if (i == slices.size() / 2) enter_phase("checkpoint-write");
+    const bool written = !skipped.empty() && skipped[i] != 0;
+    if (!written && slices[i].row_begin < slices[i].row_end)
+      write_slice(file, tensors[i], slices[i], host, staging);
   }
   file.sync();
   file.close();

@@ -23,12 +23,13 @@ std::string verify_checkpoint(const std::string& path) {
   const std::string damage = check_seal(path);
   if (!damage.empty() && damage != "no seal") return damage;
   const Contents contents = read_contents(path);
-  const std::string wrong = compare_digests(contents, compute_digests(path));
-  if (!wrong.empty()) return wrong;
-  const bool any = damage.empty() ||
-                   std::any_of(contents.tensors.begin(), contents.tensors.end(),
-                               [](const Contents::Entry& tensor) { return tensor.has_digest; });
-  return any ? "" : "no checksums";
+  const std::string mismatch = compare_digests(contents, compute_digests(path));
+  if (!mismatch.empty()) return mismatch;
+  const bool has_checksums =
+      damage.empty() ||
+      std::any_of(contents.tensors.begin(), contents.tensors.end(),
+                  [](const Contents::Entry& tensor) { return tensor.has_digest; });
+  return has_checksums ? "" : "no checksums";
 }
 
 }  // namespace trireme::checkpoint

@@ -117,7 +117,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   const checkpoint::Contents contents = whole_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
   log.info("evaluates {}{} on {} samples of {}", request.checkpoint,
-           checkpoint::means_average(request.weights, contents, request.checkpoint)
+           checkpoint::selects_average(request.weights, contents, request.checkpoint)
                ? " (average of the weights)"
                : "",
            set->info().samples, folder);

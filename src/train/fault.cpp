@@ -19,7 +19,7 @@ void flip(Replica& replica) {
       (whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working())
           .data;
   const Stream& stream = replica.context().stream();
-  replica.state_copy().may_change();
+  replica.state_copy().wait_before_update();
   std::uint8_t value = 0;
   copy_bytes(stream, &value, byte, 1);
   value ^= flipped_bit;

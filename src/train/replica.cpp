@@ -266,8 +266,8 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
     replica.store_->start_gather(replica.context_);
     if (replica.average_ != nullptr) replica.average_->average(replica.context_);
     if (options.copies_checkpoints)
-      checkpoint::take_background_memory(replica.host_checkpoint_,
-                                         pieces_of(replica, Rows::share, true));
+      checkpoint::allocate_background_memory(replica.host_checkpoint_,
+                                             pieces_of(replica, Rows::share, true));
   }
   replica.exchange_ema();
   replica.evaluate(batch, 0);
@@ -283,7 +283,7 @@ void Replica::initialize(std::uint64_t seed) {
 void Replica::exchange_ema() {
   if (!optimizer_->ema().defined()) return;
   engine_.quiesce();  // working weights may still be gathered
-  state_copy_.may_change();
+  state_copy_.wait_before_update();
   optimizer_->swap_ema(context_);
   store_->refresh_working(context_);
 }

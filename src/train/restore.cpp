@@ -49,7 +49,7 @@ void compare_decks(const Run& run, const checkpoint::Contents& contents, const s
 /// Refuses a file of another model: where its deck says so, or where it holds weights that nobody
 /// takes.
 void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents,
-                    std::span<const checkpoint::Piece> pieces, const std::string& path) {
+                    std::span<const checkpoint::TensorSlice> pieces, const std::string& path) {
   if (!contents.info.deck.empty()) {
     for (const deck::Difference& difference :
          deck::differences(deck::parse(contents.info.deck, path + ":deck"), deck)) {
@@ -60,7 +60,7 @@ void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents
     }
   }
   std::set<std::string> taken;
-  for (const checkpoint::Piece& piece : pieces) taken.insert(piece.path);
+  for (const checkpoint::TensorSlice& piece : pieces) taken.insert(piece.path);
   std::string left;
   int count = 0;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) {
@@ -76,11 +76,11 @@ void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents
 
 /// Leaves out the slots that the file lacks: they start at zero. Returns how many tensors were left
 /// out.
-std::size_t drop_missing_slots(std::vector<checkpoint::Piece>& pieces,
+std::size_t drop_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
                                const checkpoint::Contents& contents) {
   std::set<std::string> present;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) present.insert(entry.path);
-  return std::erase_if(pieces, [&](const checkpoint::Piece& piece) {
+  return std::erase_if(pieces, [&](const checkpoint::TensorSlice& piece) {
     return piece.path.starts_with("optimizer/") && !present.contains(piece.path);
   });
 }
@@ -131,7 +131,7 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
     log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
   if (!weights_only) compare_decks(run, contents, path, log);
   if (!weights_only) expect_pending(*run.replica, contents.info);
-  std::vector<checkpoint::Piece> pieces = pieces_of(*run.replica, Rows::owned, !weights_only);
+  std::vector<checkpoint::TensorSlice> pieces = pieces_of(*run.replica, Rows::owned, !weights_only);
   validate_model(run.deck, contents, pieces, path);
   const std::size_t missing = drop_missing_slots(pieces, contents);
   if (missing > 0)
@@ -140,12 +140,13 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   if (own)
     checkpoint::count_attempt(run.mesh.world, run.deck.run.folder,
                               std::filesystem::path(path).filename().string());
-  const bool starts_average =
-      run.replica->optimizer().ema().defined() &&
-      (weights_only || !checkpoint::means_average(checkpoint::Weights::evaluated, contents, path));
+  const bool starts_average = run.replica->optimizer().ema().defined() &&
+                              (weights_only || !checkpoint::selects_average(
+                                                   checkpoint::Weights::evaluated, contents, path));
   if (starts_average)
-    std::erase_if(pieces,
-                  [](const checkpoint::Piece& piece) { return piece.path.starts_with("ema/"); });
+    std::erase_if(pieces, [](const checkpoint::TensorSlice& piece) {
+      return piece.path.starts_with("ema/");
+    });
   checkpoint::read(run.mesh.world, path, pieces);
   run.replica->store().refresh_working(run.replica->context());
   if (starts_average) {
@@ -181,21 +182,21 @@ RunState fresh(Run& run, Log& log) {
 }  // namespace
 
 Restored restore(Run& run, const RestartPolicy& policy,
-                 const std::optional<checkpoint::Choice>& newest, Log& log) {
+                 const std::optional<checkpoint::CheckpointChoice>& newest, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
   checkpoint::remove_leftovers(run.mesh.world, folder);
   if (policy.kind == RestartPolicy::Kind::none) {
-    checkpoint::move_aside(run.mesh.world, folder, log);
+    checkpoint::archive_checkpoints(run.mesh.world, folder, log);
     return {fresh(run, log), false, {}};
   }
   if (policy.kind == RestartPolicy::Kind::path)
     check_whole(run.mesh.world,
                 policy.path);  // also where it will not be used: it may be a misspelt word
-  const checkpoint::Choice choice = checkpoint::pass_over_failed(
+  const checkpoint::CheckpointChoice choice = checkpoint::skip_failed_checkpoint(
       run.mesh.world, run.deck.run.folder,
       newest ? *newest : checkpoint::find_newest(run.mesh.world, folder), log);
   if (!choice.path.empty()) {
-    checkpoint::set_aside(run.mesh.world, choice.rejected, log);
+    checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     Restored restored{load(run, choice.path, choice.contents, false, log, true), true,
                       choice.contents.info.deck};
     log.info("goes on from {} (step {})", choice.path, restored.state.step);
@@ -207,7 +208,7 @@ Restored restore(Run& run, const RestartPolicy& policy,
     return restored;
   }
   if (policy.kind == RestartPolicy::Kind::path) {
-    checkpoint::set_aside(run.mesh.world, choice.rejected, log);
+    checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
     Restored restored{load(run, policy.path, contents, policy.weights_only, log), false,
                       contents.info.deck};
@@ -217,8 +218,8 @@ Restored restore(Run& run, const RestartPolicy& policy,
   }
   if (!choice.rejected.empty()) {
     std::string list;
-    for (const checkpoint::Rejected& rejected : choice.rejected)
-      list += fmt::format("\n  {}: {}", rejected.path, rejected.why);
+    for (const checkpoint::RejectedFile& rejected : choice.rejected)
+      list += fmt::format("\n  {}: {}", rejected.path, rejected.reason);
     throw InputError(
         fmt::format("{}: no checkpoint here is whole, and a run is never begun anew in silence; "
                     "`--restart none` starts a new run and moves these aside, "
@@ -243,10 +244,10 @@ checkpoint::Contents whole_contents(const comm::Communicator& world, const std::
 
 void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents,
                   const std::string& path, checkpoint::Weights weights) {
-  std::vector<checkpoint::Piece> pieces = pieces_of(replica, Rows::owned, false);
+  std::vector<checkpoint::TensorSlice> pieces = pieces_of(replica, Rows::owned, false);
   validate_model(deck, contents, pieces, path);
-  if (checkpoint::means_average(weights, contents, path)) {
-    for (checkpoint::Piece& piece : pieces) piece.path = "ema/" + piece.spec->name;
+  if (checkpoint::selects_average(weights, contents, path)) {
+    for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;
   }
   checkpoint::read(replica.mesh().world, path, pieces);
   replica.store().refresh_working(replica.context());

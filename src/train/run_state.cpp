@@ -45,21 +45,21 @@ constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] 
 
 }  // namespace
 
-std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots) {
+std::vector<checkpoint::TensorSlice> pieces_of(Replica& replica, Rows rows, bool slots) {
   const parallel::ParameterStore& store = replica.store();
   const parallel::Mesh& mesh = replica.mesh();
   const auto& whole = replica.model().parameters().entries();
-  std::vector<checkpoint::Piece> pieces;
+  std::vector<checkpoint::TensorSlice> pieces;
   const auto add = [&](const std::string& group, const parallel::ParameterSpec& spec,
                        const Tensor& flat) {
-    checkpoint::Piece piece{
+    checkpoint::TensorSlice piece{
         .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
     if (index >= 0 && (rows == Rows::owned || replica.counts(static_cast<std::size_t>(index)))) {
       const parallel::TensorPartition& part =
           store.list().entries()[static_cast<std::size_t>(index)].partition;
       const parallel::ParameterShard::OwnedRows& owned = store.owned().owned_rows({index});
-      piece.part = &part;
+      piece.partition = &part;
       piece.row_begin = owned.row_begin;
       piece.row_end = owned.row_end;
       if (rows == Rows::share &&

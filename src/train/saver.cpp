@@ -91,7 +91,7 @@ void Saver::begin(RunState& state, bool best, bool alone) {
   attempt(state, state.step, false, [&] {
     if (!run_.deck.checkpoint.asynchronous) return write(state, best, alone);
     const checkpoint::Info info = make_info(state);
-    const std::vector<checkpoint::Piece> pieces = pieces_of(*run_.replica, Rows::share, true);
+    const std::vector<checkpoint::TensorSlice> pieces = pieces_of(*run_.replica, Rows::share, true);
     const Target target{state, best, alone};
     auto file = std::make_unique<checkpoint::BackgroundWrite>(
         run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy());
@@ -152,10 +152,11 @@ void Saver::link_best(const RunState& state) {
 
 void Saver::start_rotation(const std::string& newest_name) {
   if (run_.mesh.world.rank() != 0) return;
-  rotation_ = std::async(
-      std::launch::async | std::launch::deferred,
-      [folder = folder_, keep = checkpoint::Keep{run_.deck.checkpoint.keep, keep_every_steps_},
-       newest_name] { checkpoint::rotate(folder, keep, newest_name); });
+  rotation_ =
+      std::async(std::launch::async | std::launch::deferred,
+                 [folder = folder_,
+                  keep = checkpoint::RetentionPolicy{run_.deck.checkpoint.keep, keep_every_steps_},
+                  newest_name] { checkpoint::rotate(folder, keep, newest_name); });
 }
 
 void Saver::end_rotation() {

@@ -89,7 +89,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   const StepTimes& times = step.times;
   replica_.tell(request.wishes,
                 overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
-  replica_.state_copy().may_change();
+  replica_.state_copy().wait_before_update();
   // A delayed update is by the gradient of the step before, and goes by what the host heard of that
   // one's loss.
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;

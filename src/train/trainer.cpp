@@ -58,9 +58,10 @@ std::optional<std::int64_t> whole_number(const checkpoint::Info& info, const std
 
 /// What a start sees in its folder before it looks for its data, which may be gone.
 struct FirstLook {
-  std::optional<checkpoint::Choice> newest;  ///< every byte of it was read; none: not looked for
-  std::optional<std::int64_t> finished_at;   ///< the step at which there is nothing left to do;
-                                             ///< none: to be found out with the data
+  std::optional<checkpoint::CheckpointChoice>
+      newest;                               ///< every byte of it was read; none: not looked for
+  std::optional<std::int64_t> finished_at;  ///< the step at which there is nothing left to do;
+                                            ///< none: to be found out with the data
 };
 
 /// Of a run that ended as done: whether by this very deck it has nothing left to do, seen in its
@@ -71,7 +72,7 @@ FirstLook look_at_folder(const comm::Communicator& world, const deck::Deck& deck
   std::int64_t worth_a_look = ended_as_done && restart.kind != RestartPolicy::Kind::none ? 1 : 0;
   world.broadcast(std::as_writable_bytes(std::span(&worth_a_look, 1)), 0);
   if (worth_a_look == 0) return look;
-  const checkpoint::Choice& newest =
+  const checkpoint::CheckpointChoice& newest =
       look.newest.emplace(checkpoint::find_newest(world, deck.run.folder + "/checkpoints"));
   if (newest.path.empty() || !newest.rejected.empty()) return look;
   const checkpoint::Info& info = newest.contents.info;
@@ -196,7 +197,7 @@ class Loop {
       return diverged();
     }
     finish_what_is_missing();
-    checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
+    checkpoint::clear_attempts(run_.mesh.world, deck_.run.folder);
     reason_ = "the stop condition of the deck is reached";
     return ExitCode::done;
   }
@@ -252,7 +253,7 @@ class Loop {
       const StepResult result = steps_.end();
       after_step(result, schedule_.rate(state_.step + 1));
       if (result.applied && !std::exchange(made_a_step_, true))
-        checkpoint::forget_attempts(run_.mesh.world, deck_.run.folder);
+        checkpoint::clear_attempts(run_.mesh.world, deck_.run.folder);
       saver_.advance(state_, (result.wishes & wish_saving) != 0);
       if (deck_.monitor.trace && state_.step == deck_.monitor.trace->last) write_trace();
       wanted_.wishes |= result.wishes & ~static_cast<std::uint64_t>(wish_saving);
@@ -348,9 +349,10 @@ class Loop {
     run_.replica->reducer().complete_pending(run_.replica->context());
     run_.engine.quiesce();
     enter_phase("checkpoint-read");
-    const checkpoint::Choice choice = checkpoint::find_newest(run_.mesh.world, checkpoint_folder());
+    const checkpoint::CheckpointChoice choice =
+        checkpoint::find_newest(run_.mesh.world, checkpoint_folder());
     if (choice.path.empty()) return false;
-    checkpoint::set_aside(run_.mesh.world, choice.rejected, log_);
+    checkpoint::rename_damaged(run_.mesh.world, choice.rejected, log_);
     const RunState then = go_back(run_, choice.path, log_);
     guard_.health().rolled_back(then.health);
     const std::string detail =
@@ -511,7 +513,7 @@ ExitCode train(const TrainRequest& request, comm::Environment& environment, comm
       record.checkpoint = checkpoint::step_file_name(step);
       leave_record(ExitCode::done,
                    "the stop condition of the deck was reached before; nothing to do");
-      checkpoint::forget_attempts(world, deck.run.folder);
+      checkpoint::clear_attempts(world, deck.run.folder);
       log.info("the stop condition is reached and everything is recorded: nothing to do");
       return ExitCode::done;
     };

@@ -24,23 +24,23 @@ using test::SharedFolder;
 /// The rows of pieces in the memory of a device, where no host may look.
 class OnDevice {
  public:
-  explicit OnDevice(std::vector<Piece> pieces)
+  explicit OnDevice(std::vector<TensorSlice> pieces)
       : host_(pieces),
         pieces_(std::move(pieces)),
         stream_(device),
         memory_(device, "pieces", bytes()) {
-    for (Piece& piece : pieces_) {
+    for (TensorSlice& piece : pieces_) {
       const Tensor rows = memory_.allocate(DType::float32, {elements(piece)});
       piece.data = elements(piece) > 0 ? rows.as<float>() : nullptr;
       piece.stream = stream_;
     }
     copy(host_, pieces_);
   }
-  const std::vector<Piece>& pieces() const { return pieces_; }
+  const std::vector<TensorSlice>& pieces() const { return pieces_; }
   const Stream& stream() const { return stream_; }
   void fill(std::uint8_t byte) const {
     const std::vector<std::uint8_t> bytes(static_cast<std::size_t>(memory_.used_bytes()), byte);
-    for (const Piece& piece : pieces_)
+    for (const TensorSlice& piece : pieces_)
       copy_bytes(stream_, piece.data, bytes.data(),
                  static_cast<std::size_t>(elements(piece)) * sizeof(float));
   }
@@ -50,22 +50,23 @@ class OnDevice {
   static constexpr Device device{DeviceKind::emulated, 0};
 
  private:
-  static std::int64_t elements(const Piece& piece) {
-    return (piece.row_end - piece.row_begin) *
-           (piece.part == nullptr ? piece.spec->row_elements() : piece.part->row_elements());
+  static std::int64_t elements(const TensorSlice& piece) {
+    return (piece.row_end - piece.row_begin) * (piece.partition == nullptr
+                                                    ? piece.spec->row_elements()
+                                                    : piece.partition->row_elements());
   }
   std::int64_t bytes() const {
     std::int64_t sum = 0;
-    for (const Piece& piece : pieces_)
+    for (const TensorSlice& piece : pieces_)
       sum += elements(piece) * static_cast<std::int64_t>(sizeof(float)) + Arena::alignment;
     return sum;
   }
-  void copy(const std::vector<Piece>& from, const std::vector<Piece>& to) const {
+  void copy(const std::vector<TensorSlice>& from, const std::vector<TensorSlice>& to) const {
     for (std::size_t i = 0; i < from.size(); ++i)
       copy_bytes(stream_, to[i].data, from[i].data,
                  static_cast<std::size_t>(elements(from[i])) * sizeof(float));
   }
-  std::vector<Piece> host_, pieces_;
+  std::vector<TensorSlice> host_, pieces_;
   OwnedStream stream_;
   Arena memory_;
 };
@@ -83,11 +84,11 @@ TEST(OfADevice, TheFileIsTheHostsHoweverItIsWritten) {
     EXPECT_EQ(first_difference(device, host), -1) << "tensor " << tensor;
 
     Arena planned({DeviceKind::meta, 0}, "plan", 0);
-    take_background_memory(planned, there.pieces());
+    allocate_background_memory(planned, there.pieces());
     Arena memory({DeviceKind::cpu, 0}, "copy", planned.peak_bytes(), Pages::pinned);
     StateCopy copy(memory, there.stream());
     BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);
-    copy.may_change();
+    copy.wait_before_update();
     there.fill(7);  // training goes on
     EXPECT_EQ(writing.finish().digest, expected.digest);
     EXPECT_EQ(first_difference(background, host), -1) << "tensor " << tensor;
@@ -110,7 +111,7 @@ TEST(OfADevice, WhatChangesTheValuesComesBehindTheirCopies) {
     if (std::string(phase) == "checkpoint-copy") may_go_on.wait();
   });
   BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);
-  copy.may_change();
+  copy.wait_before_update();
   there.fill(7);
   synchronize(there.stream());
   changed.set_value();
@@ -151,8 +152,8 @@ TEST(OfADevice, MoreThanTheStagingBufferGoesInRounds) {
   for (std::size_t i = 0; i < found.values.size(); ++i)
     found.values[i].assign(found.values[i].size(), -1.0f);
   const auto all_on_rank_0 = [](Example& of) {
-    std::vector<Piece> pieces = of.pieces();
-    for (Piece& piece : pieces) piece.row_end = world().rank() == 0 ? piece.row_end : 0;
+    std::vector<TensorSlice> pieces = of.pieces();
+    for (TensorSlice& piece : pieces) piece.row_end = world().rank() == 0 ? piece.row_end : 0;
     return pieces;
   };
   {
@@ -187,10 +188,10 @@ TEST(OfADevice, PinnedMemoryIsReadWhenItsCopiesAreMade) {
         example_info());
   const OnDevice there(share_of(example, Split::rows, world().rank(), world().size()));
   for (const bool in_background : {false, true}) {
-    std::vector<Piece> pieces = there.pieces();
+    std::vector<TensorSlice> pieces = there.pieces();
     Arena pinned({}, "offloaded", 1 << 20, Pages::pinned),
         memory({}, "copy", 16 << 20, Pages::pinned);
-    for (Piece& piece : pieces) {
+    for (TensorSlice& piece : pieces) {
       const Tensor home = pinned.allocate(
           DType::float32, {(piece.row_end - piece.row_begin) * piece.spec->row_elements()});
       copy_bytes(piece.stream, home.data, piece.data,

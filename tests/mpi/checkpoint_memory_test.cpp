@@ -40,7 +40,7 @@ std::int64_t state_bytes() {
 /// many small ones.
 struct Share {
   std::deque<parallel::ParameterSpec> specs;
-  std::vector<Piece> pieces;
+  std::vector<TensorSlice> pieces;
   std::vector<float> values;
 
   Share(std::int64_t bytes, int rank, int size) {
@@ -62,7 +62,7 @@ struct Share {
     }
     values.resize(static_cast<std::size_t>(own));
     float* next = values.data();
-    for (Piece& piece : pieces) {
+    for (TensorSlice& piece : pieces) {
       piece.data = next;
       next += (piece.row_end - piece.row_begin) * piece.spec->row_elements();
     }
@@ -72,7 +72,7 @@ struct Share {
   /// float32 tells apart).
   template <class Body>
   void for_each(Body&& body) {
-    for (const Piece& piece : pieces) {
+    for (const TensorSlice& piece : pieces) {
       const std::int64_t first = piece.row_begin * piece.spec->row_elements(),
                          count = (piece.row_end - piece.row_begin) * piece.spec->row_elements();
       for (std::int64_t i = 0; i < count; ++i)
@@ -134,7 +134,7 @@ TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) 
   expect_growth("written at once, beside the values", at_once, turned + block + beside_values);
 
   Arena planned({DeviceKind::meta, 0}, "plan", 0);
-  take_background_memory(planned, mine.pieces);
+  allocate_background_memory(planned, mine.pieces);
   std::optional<Arena> memory;
   const std::optional<std::int64_t> background = growth([&] {
     memory.emplace(Device{DeviceKind::cpu, 0}, "copy", planned.peak_bytes());

@@ -22,10 +22,10 @@ inline const comm::Communicator& world() { return test_environment().world(); }
 /// Which rows this rank holds: equal shares, or in turns all of a tensor.
 enum class Split { rows, tensors };
 
-inline std::vector<Piece> share_of(Example& example, Split split, int rank, int size) {
-  std::vector<Piece> pieces = example.pieces();
+inline std::vector<TensorSlice> share_of(Example& example, Split split, int rank, int size) {
+  std::vector<TensorSlice> pieces = example.pieces();
   for (std::size_t i = 0; i < pieces.size(); ++i) {
-    Piece& piece = pieces[i];
+    TensorSlice& piece = pieces[i];
     const std::int64_t rows = piece.spec->rows();
     if (split == Split::rows) {
       piece.row_begin = rows * rank / size;
@@ -84,8 +84,8 @@ struct SplitModel {
   }
   /// For writing: every element is named once, replicated tensors by tensor rank 0. For reading:
   /// all that this rank holds.
-  std::vector<Piece> pieces(bool share) {
-    std::vector<Piece> pieces;
+  std::vector<TensorSlice> pieces(bool share) {
+    std::vector<TensorSlice> pieces;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       std::int64_t begin = 0, end = parts[i].rows();
       if (share) {

@@ -50,13 +50,14 @@ TEST(Checkpoint, WhatIsWrittenWholeIsReadInParts) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example, found = blank();
-  std::vector<Piece> pieces = example.pieces();
+  std::vector<TensorSlice> pieces = example.pieces();
   if (world().rank() != 0) {
-    for (Piece& piece : pieces) piece.row_end = 0;
+    for (TensorSlice& piece : pieces) piece.row_end = 0;
   }
   write(world(), path, pieces, example_info());
   read(world(), path, share_of(found, Split::rows, world().rank(), world().size()));
-  const std::vector<Piece> mine = share_of(found, Split::rows, world().rank(), world().size());
+  const std::vector<TensorSlice> mine =
+      share_of(found, Split::rows, world().rank(), world().size());
   for (std::size_t i = 0; i < mine.size(); ++i) {
     const auto first = mine[i].data - found.values[i].data(),
                count = (mine[i].row_end - mine[i].row_begin) * mine[i].spec->row_elements();
@@ -129,7 +130,7 @@ TEST(Checkpoint, WhatRankZeroReadsOfItEveryRankKnows) {
 TEST(Checkpoint, RowsHeldTwiceOrNotAtAllAreRefusedOnAllRanks) {
   const SharedFolder folder;
   Example example;
-  std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  std::vector<TensorSlice> pieces = share_of(example, Split::rows, world().rank(), world().size());
   if (world().rank() == world().size() - 1) pieces[1].row_end -= 1;
   EXPECT_THROW(write(world(), folder.path + "/a.h5", pieces, example_info()), Failure);
   EXPECT_FALSE(std::filesystem::exists(folder.path + "/a.h5"));
@@ -149,7 +150,7 @@ TEST(Checkpoint, AnErrorOfOneRankIsThrownOnAll) {
   Example example, found = blank();
   write(world(), folder.path + "/a.h5",
         share_of(example, Split::rows, world().rank(), world().size()), example_info());
-  std::vector<Piece> pieces = found.pieces();
+  std::vector<TensorSlice> pieces = found.pieces();
   if (world().rank() == world().size() - 1) pieces[0].path = "model/missing.weight";
   EXPECT_THROW(read(world(), folder.path + "/a.h5", pieces), InputError);
 }
@@ -183,7 +184,7 @@ TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
       SplitModel shared(rank, size, other);  // shards of the parts
       read(world(), path, shared.pieces(true));
       for (std::size_t i = 0; i < shared.specs.size(); ++i) {
-        const Piece piece = shared.pieces(true)[i];
+        const TensorSlice piece = shared.pieces(true)[i];
         const auto first = piece.data - shared.values[i].data(),
                    count = (piece.row_end - piece.row_begin) * shared.parts[i].row_elements();
         EXPECT_TRUE(std::equal(piece.data, piece.data + count, expected.values[i].data() + first))
@@ -217,7 +218,7 @@ TEST(Checkpoint, ColumnsOfMoreThanTheStagingBufferGoInRounds) {
     }
   };
   for_each([](float& value, float place) { value = place; });
-  const Piece piece{"model/w", &spec, 0, part.rows(), values.data(), &part};
+  const TensorSlice piece{"model/w", &spec, 0, part.rows(), values.data(), &part};
   write(world(), path, {&piece, 1}, example_info());
   std::fill(values.begin(), values.end(), -1.0f);
   read(world(), path, {&piece, 1});
@@ -231,7 +232,7 @@ TEST(Checkpoint, PartsHeldTwiceOrNotAtAllAreRefused) {
   const int rank = world().rank(), size = world().size();
   SplitModel model(rank, size, size);
   model.initialize();
-  std::vector<Piece> pieces = model.pieces(true);
+  std::vector<TensorSlice> pieces = model.pieces(true);
   // Every rank names the replicated norm: held once on one rank alone.
   if (size > 1) {
     pieces[1].row_end = 1;
@@ -254,7 +255,7 @@ TEST(Checkpoint, ADamagedValueIsSeenHoweverTheTensorIsRead) {
   // Rows 0 and 1 of the embedding, by rank 0 alone: no rank holds the rest, and the file's own
   // values are looked at.
   const auto few_rows = [&](SplitModel& model) {
-    std::vector<Piece> pieces{model.pieces(false)[0]};
+    std::vector<TensorSlice> pieces{model.pieces(false)[0]};
     pieces[0].row_end = rank == 0 ? std::min<std::int64_t>(2, model.parts[0].rows()) : 0;
     return pieces;
   };
@@ -281,8 +282,8 @@ TEST(Checkpoint, RanksMayNameDifferentTensors) {
   alone.initialize();
   if (rank == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
   world().barrier();
-  const std::vector<Piece> all = found.pieces(false);
-  std::vector<Piece> pieces;  // as stages of a pipeline, the first tensor on all of them
+  const std::vector<TensorSlice> all = found.pieces(false);
+  std::vector<TensorSlice> pieces;  // as stages of a pipeline, the first tensor on all of them
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (i == 0 || static_cast<int>(i) % size == rank) pieces.push_back(all[i]);
   }
@@ -293,9 +294,9 @@ TEST(Checkpoint, RanksMayNameDifferentTensors) {
 }
 
 /// Room for a copy of these pieces and for nothing else.
-Arena memory_for(std::span<const Piece> pieces) {
+Arena memory_for(std::span<const TensorSlice> pieces) {
   Arena planned({DeviceKind::meta, 0}, "plan", 0);
-  take_background_memory(planned, pieces);
+  allocate_background_memory(planned, pieces);
   return Arena({DeviceKind::cpu, 0}, "copy", planned.peak_bytes());
 }
 
@@ -325,7 +326,8 @@ TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
   Example example;
   example.add("model", "wide", {3, 1500000}, parallel::InnerOrder::plain);
   example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
-  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  const std::vector<TensorSlice> pieces =
+      share_of(example, Split::rows, world().rank(), world().size());
   write(world(), sync, pieces, example_info());
   Arena memory = memory_for(pieces);
   StateCopy copy(memory, {});
@@ -340,7 +342,8 @@ TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example;
-  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  const std::vector<TensorSlice> pieces =
+      share_of(example, Split::rows, world().rank(), world().size());
   Arena memory = memory_for(pieces);
   StateCopy copy(memory, {});
   BackgroundWrite writing(world(), path, pieces, example_info(), copy);
@@ -360,7 +363,8 @@ TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   Example example;
-  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  const std::vector<TensorSlice> pieces =
+      share_of(example, Split::rows, world().rank(), world().size());
   Arena memory = memory_for(pieces);
   StateCopy copy(memory, {});
   for (int parts = 0; parts < 4; ++parts) {  // after the fourth it is being put in place
@@ -393,7 +397,8 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
   const std::string path = folder.path + "/a.h5";
   Example example;
   example.add("model", "wide", {4, 500000}, parallel::InnerOrder::plain);  // 8 MB
-  const std::vector<Piece> pieces = share_of(example, Split::rows, world().rank(), world().size());
+  const std::vector<TensorSlice> pieces =
+      share_of(example, Split::rows, world().rank(), world().size());
   write(world(), path, pieces, example_info());
   const std::string before = bytes_of(path);
   world().barrier();

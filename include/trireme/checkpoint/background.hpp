@@ -16,7 +16,7 @@ struct BackgroundMemory {
   Tensor staging;  ///< bytes: what the thread turns rows and reads the file back through; at least
                    ///< 4 MiB, at most 64 MiB or one row
 };
-BackgroundMemory take_background_memory(Arena& arena, std::span<const Piece> pieces);
+BackgroundMemory allocate_background_memory(Arena& arena, std::span<const TensorSlice> slices);
 
 /// A checkpoint that a thread writes while its caller trains on, with the same bytes as write()
 /// gives. The thread calls no MPI: it takes digests, lays the file out by HDF5 (rank 0's, under the
@@ -31,7 +31,7 @@ class BackgroundWrite {
   /// take_background_memory() is called on the memory of `copy`, which is given back when this
   /// object is gone.
   BackgroundWrite(const comm::Communicator& world, const std::string& path,
-                  std::span<const Piece> pieces, const Info& info, StateCopy& copy);
+                  std::span<const TensorSlice> slices, const Info& info, StateCopy& copy);
   /// Waits for the thread. The temporary file is removed where the checkpoint is not in place.
   ~BackgroundWrite();
   BackgroundWrite(const BackgroundWrite&) = delete;
@@ -47,8 +47,8 @@ class BackgroundWrite {
   WriteReport finish();
 
  private:
-  struct Work;
-  std::unique_ptr<Work> work_;
+  struct Implementation;
+  std::unique_ptr<Implementation> implementation_;
 };
 
 }  // namespace trireme::checkpoint

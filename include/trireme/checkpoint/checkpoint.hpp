@@ -24,13 +24,13 @@ class NewerFormat : public InputError {
 /// Rows [row_begin, row_end) of this rank's part of one global tensor: float32, each row in memory
 /// order. `spec` gives the global shape, the file's order and the inner order (the inner order of a
 /// row is turned on the way), `part` what of it this rank of the tensor group holds.
-struct Piece {
+struct TensorSlice {
   std::string path;  ///< in the file, without the leading slash: "model/conv1.weight",
                      ///< "optimizer/momentum/fc.bias"
   const parallel::ParameterSpec* spec = nullptr;
   std::int64_t row_begin = 0, row_end = 0;  ///< local rows of the part
   float* data = nullptr;  ///< first element of row_begin; read when writing, written when reading
-  const parallel::TensorPartition* part = nullptr;  ///< null: the whole tensor
+  const parallel::TensorPartition* partition = nullptr;  ///< null: the whole tensor
   Stream stream = {};  ///< of the device that works with `data`, in its memory or in the host's:
                        ///< its work so far is waited for
 };
@@ -68,7 +68,7 @@ struct WriteReport {
 /// order. An error on one rank is thrown on all, and the temporary file is removed. Room on disk is
 /// checked first.
 WriteReport write(const comm::Communicator& world, const std::string& path,
-                  std::span<const Piece> pieces, const Info& info);
+                  std::span<const TensorSlice> slices, const Info& info);
 
 /// What a file says of itself, without its tensors' values.
 struct Contents {
@@ -105,7 +105,8 @@ std::string check_seal(const std::string& path, SealCheck check = SealCheck::eve
 /// those of the file's values in a second pass shared out over the ranks. Collective. Throws
 /// InputError naming tensor and file: missing, other shape, digest wrong, a value that is not
 /// finite.
-void read(const comm::Communicator& world, const std::string& path, std::span<const Piece> pieces);
+void read(const comm::Communicator& world, const std::string& path,
+          std::span<const TensorSlice> slices);
 
 /// One digest over names and digests of all tensors: sum over tensors of mix64(digest ^
 /// random_key(0, path)), for `inspect --digest`.
@@ -115,7 +116,7 @@ std::uint64_t combined_digest(const std::vector<Contents::Entry>& tensors);
 /// by their place in the whole tensor in file order (docs/contract section 5), so that the sum over
 /// parts that cover the tensor once is its digest.
 std::uint64_t digest_rows(const parallel::ParameterSpec& spec,
-                          const parallel::TensorPartition& part, std::int64_t row_begin,
+                          const parallel::TensorPartition& partition, std::int64_t row_begin,
                           std::int64_t row_end, const float* rows);
 
 }  // namespace trireme::checkpoint

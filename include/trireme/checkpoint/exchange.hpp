@@ -17,7 +17,7 @@ enum class Weights : std::uint8_t {
 
 /// Whether it is the average of a file with these contents. Throws InputError where that is asked
 /// for and not there.
-bool means_average(Weights weights, const Contents& contents, const std::string& path);
+bool selects_average(Weights weights, const Contents& contents, const std::string& path);
 
 /// Makes a checkpoint of step 0, without optimizer state, from a safetensors file: weights to
 /// /model, running statistics to /buffers. `expected` is the whole model's list. A prefix

@@ -17,13 +17,13 @@ namespace trireme::checkpoint {
 std::string step_file_name(std::int64_t step);
 
 /// A checkpoint set aside at a start, and why.
-struct Rejected {
-  std::string path, why;
+struct RejectedFile {
+  std::string path, reason;
 };
-struct Choice {
+struct CheckpointChoice {
   std::string path;  ///< empty: none that may be gone on from
   std::int64_t step = -1;
-  std::vector<Rejected> rejected;
+  std::vector<RejectedFile> rejected;
   Contents contents;  ///< what the chosen one says of itself
 };
 
@@ -31,43 +31,45 @@ struct Choice {
 /// newer damaged ones are listed with the reason. Rank 0 looks, all get the answer. Left-over *.tmp
 /// files are never candidates. Nothing is renamed or removed. Throws NewerFormat at one that a
 /// newer program wrote: going on from an older one would lose what that one trained.
-Choice find_newest(const comm::Communicator& world, const std::string& folder);
+CheckpointChoice find_newest(const comm::Communicator& world, const std::string& folder);
 
 /// Starts that went on from a checkpoint, in a row, and did not come to a step: restart.json of the
 /// run folder.
-struct Attempts {
+struct RestartAttempts {
   std::string checkpoint;  ///< name of the file; empty: none
   int starts = 0;
 };
 /// A checkpoint with so many of them is passed over, as long as there is an older one (as SCR
 /// does).
-constexpr int attempts_allowed = 2;
+constexpr int max_restart_attempts = 2;
 
 /// What the run folder says; rank 0 reads, all get the answer. Collective.
-Attempts read_attempts(const comm::Communicator& world, const std::string& run_folder);
+RestartAttempts read_attempts(const comm::Communicator& world, const std::string& run_folder);
 /// This start goes on from a checkpoint: one more. By rank 0; elsewhere it does nothing.
 void count_attempt(const comm::Communicator& world, const std::string& run_folder,
                    const std::string& checkpoint);
 /// This start came to a step. By rank 0; elsewhere it does nothing.
-void forget_attempts(const comm::Communicator& world, const std::string& run_folder);
+void clear_attempts(const comm::Communicator& world, const std::string& run_folder);
 /// Where the choice was tried too often and an older one is whole, that one; the other is renamed
 /// to <name>.failed. Collective.
-Choice pass_over_failed(const comm::Communicator& world, const std::string& run_folder,
-                        const Choice& newest, Log& log);
+CheckpointChoice skip_failed_checkpoint(const comm::Communicator& world,
+                                        const std::string& run_folder,
+                                        const CheckpointChoice& newest, Log& log);
 
 /// Removes what killed starts left half written, *.h5.tmp, so that it takes no room any more. Rank
 /// 0 acts, while no checkpoint is being written.
 void remove_leftovers(const comm::Communicator& world, const std::string& folder);
 
 /// Renames files set aside to <name>.damaged (never deletes). Rank 0 acts.
-void set_aside(const comm::Communicator& world, const std::vector<Rejected>& rejected, Log& log);
+void rename_damaged(const comm::Communicator& world, const std::vector<RejectedFile>& rejected,
+                    Log& log);
 
 /// Moves all checkpoints of a run into checkpoints/before-<timestamp>/ (for `--restart none`). Rank
 /// 0 acts.
-void move_aside(const comm::Communicator& world, const std::string& folder, Log& log);
+void archive_checkpoints(const comm::Communicator& world, const std::string& folder, Log& log);
 
 /// Which checkpoints stay.
-struct Keep {
+struct RetentionPolicy {
   int newest = 3;
   double every_steps =
       0;  ///< of those at or past each multiple of so many steps the first; 0: none
@@ -75,7 +77,7 @@ struct Keep {
 
 /// Removes the step files that `keep` does not name, and left-over *.tmp files; `protect` stays. By
 /// one rank, after the new one is sealed and while none is being written.
-void rotate(const std::string& folder, const Keep& keep, const std::string& protect);
+void rotate(const std::string& folder, const RetentionPolicy& keep, const std::string& protect);
 
 /// After how long a heartbeat that nobody renews is nobody's, and how often it is renewed.
 struct LeaseTimes {
@@ -102,8 +104,8 @@ class Lease {
   void release();
 
  private:
-  struct Heart;
-  std::unique_ptr<Heart> heart_;
+  struct Renewer;
+  std::unique_ptr<Renewer> renewer_;
 };
 
 /// exit.json of the run folder: {start, code, reason, step, checkpoint}.

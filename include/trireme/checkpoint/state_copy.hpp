@@ -22,9 +22,9 @@ class StateCopy {
   StateCopy(Arena& memory, const Stream& compute)
       : memory_(memory),
         compute_(compute),
-        copies_(compute.device),
-        given_(compute.device),
-        made_(compute.device),
+        copy_stream_(compute.device),
+        state_ready_(compute.device),
+        copies_done_(compute.device),
         duration_(compute.device) {}
 
   Arena& memory() { return memory_; }
@@ -33,29 +33,29 @@ class StateCopy {
   /// What the stream that is returned is given from here on finds the state as `compute` has left
   /// it.
   const Stream& begin() {
-    given_.record(compute_);
-    given_.delay(copies_);
-    duration_.start(copies_);
-    return copies_;
+    state_ready_.record(compute_);
+    state_ready_.delay(copy_stream_);
+    duration_.start(copy_stream_);
+    return copy_stream_;
   }
   void end() {
-    duration_.stop(copies_);
-    made_.record(copies_);
+    duration_.stop(copy_stream_);
+    copies_done_.record(copy_stream_);
   }
   /// What `compute` is given from here on may change the state. Where no copy is under way nothing
   /// waits.
-  void may_change() const { made_.delay(compute_); }
+  void wait_before_update() const { copies_done_.delay(compute_); }
   /// Until the copies are made; by any thread. Returns the seconds that they took the device.
   double wait() const {
-    made_.wait();
+    copies_done_.wait();
     return duration_.seconds();
   }
 
  private:
   Arena& memory_;
   Stream compute_;
-  OwnedStream copies_;
-  Event given_, made_;
+  OwnedStream copy_stream_;
+  Event state_ready_, copies_done_;
   Stopwatch duration_;
 };
 

@@ -24,7 +24,7 @@ struct Restored {
 /// that may not be made, `required` without a checkpoint. `newest`: what find_newest() said of the
 /// run's folder, where this start has asked before: for that every byte of a checkpoint is read.
 Restored restore(Run& run, const RestartPolicy& policy,
-                 const std::optional<checkpoint::Choice>& newest, Log& log);
+                 const std::optional<checkpoint::CheckpointChoice>& newest, Log& log);
 
 /// Puts the replica back to a checkpoint of this run. Collective. Throws InputError on all ranks
 /// where it is not whole.

@@ -34,7 +34,7 @@ enum class Rows : std::uint8_t {
 /// The tensors of the whole model as this rank holds them, also those of which it holds nothing:
 /// weights, running statistics and, where `slots`, the optimizer's, the average of weights and
 /// statistics, the outer momentum and the gradient that waits to be applied (which is settled).
-std::vector<checkpoint::Piece> pieces_of(Replica& replica, Rows rows, bool slots);
+std::vector<checkpoint::TensorSlice> pieces_of(Replica& replica, Rows rows, bool slots);
 
 /// What else the checkpoint says. `dataset` is the identity of the training set.
 checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck,

@@ -118,7 +118,7 @@ TEST(Digest, OfTheFileIsThatOfMemoryAndDependsOnNames) {
       write(comm::Communicator(), folder / "a.h5", example.pieces(), example_info());
   EXPECT_EQ(combined_digest(compute_digests(folder / "a.h5")), report.digest);
   EXPECT_EQ(combined_digest(read_contents(folder / "a.h5").tensors), report.digest);
-  std::vector<Piece> renamed = example.pieces();
+  std::vector<TensorSlice> renamed = example.pieces();
   renamed[2].path = "model/fc.offset";
   EXPECT_NE(write(comm::Communicator(), folder / "b.h5", renamed, example_info()).digest,
             report.digest);

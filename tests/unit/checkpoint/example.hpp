@@ -56,8 +56,8 @@ struct Example {
                               values.back().data());
   }
   /// Whole tensors.
-  std::vector<Piece> pieces() {
-    std::vector<Piece> pieces;
+  std::vector<TensorSlice> pieces() {
+    std::vector<TensorSlice> pieces;
     for (std::size_t i = 0; i < specs.size(); ++i)
       pieces.push_back({paths[i], &specs[i], 0, specs[i].rows(), values[i].data()});
     return pieces;

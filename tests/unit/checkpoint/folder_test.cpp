@@ -43,7 +43,7 @@ TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
   std::ofstream(folder / "step_000000200.h5.tmp") << "half written";
   std::ofstream(folder / "step_000000300.h5") << "no HDF5 file at all";
   damage(folder / step_file_name(100));
-  const Choice choice = find_newest(self, folder.path());
+  const CheckpointChoice choice = find_newest(self, folder.path());
   EXPECT_EQ(choice.path, folder / step_file_name(10));
   EXPECT_EQ(choice.step, 10);
   EXPECT_EQ(choice.contents.info.step, 10);
@@ -53,10 +53,11 @@ TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
   ASSERT_EQ(choice.rejected.size(), 2u);
   EXPECT_EQ(choice.rejected[0].path, folder / step_file_name(300));
   EXPECT_EQ(choice.rejected[1].path, folder / step_file_name(100));
-  EXPECT_NE(choice.rejected[1].why.find("bytes"), std::string::npos) << choice.rejected[1].why;
+  EXPECT_NE(choice.rejected[1].reason.find("bytes"), std::string::npos)
+      << choice.rejected[1].reason;
 
   Log log(false);
-  set_aside(self, choice.rejected, log);
+  rename_damaged(self, choice.rejected, log);
   EXPECT_TRUE(fs::exists(folder / "step_000000100.h5.damaged"));
   EXPECT_TRUE(find_newest(self, folder.path()).rejected.empty());
 }
@@ -66,11 +67,13 @@ TEST(Newest, PassesOverAFileWhoseStepIsAnotherThanItsNameSays) {
   for (const std::int64_t step : {9, 10}) write_step(folder, step);
   fs::copy(folder / step_file_name(9), folder / step_file_name(500));
   fs::create_directory(folder / step_file_name(600));
-  const Choice choice = find_newest(self, folder.path());
+  const CheckpointChoice choice = find_newest(self, folder.path());
   EXPECT_EQ(choice.step, 10);
   ASSERT_EQ(choice.rejected.size(), 2u);
-  EXPECT_NE(choice.rejected[0].why.find("folder"), std::string::npos) << choice.rejected[0].why;
-  EXPECT_NE(choice.rejected[1].why.find("step 500"), std::string::npos) << choice.rejected[1].why;
+  EXPECT_NE(choice.rejected[0].reason.find("folder"), std::string::npos)
+      << choice.rejected[0].reason;
+  EXPECT_NE(choice.rejected[1].reason.find("step 500"), std::string::npos)
+      << choice.rejected[1].reason;
 }
 
 TEST(Newest, OfANewerProgramIsNotPassedOver) {
@@ -113,7 +116,7 @@ TEST(Newest, TellsADamagedRunFromAnEmptyFolder) {
   const Folder folder;
   write_step(folder, 5);
   damage(folder / step_file_name(5));
-  const Choice choice = find_newest(self, folder.path());
+  const CheckpointChoice choice = find_newest(self, folder.path());
   EXPECT_TRUE(choice.path.empty());
   EXPECT_EQ(choice.rejected.size(), 1u);
 }
@@ -130,12 +133,12 @@ TEST(Attempts, ACheckpointFromWhichTwoStartsFailedIsPassedOver) {
     write(self, folder + "/" + step_file_name(step), example.pieces(), info);
   }
   const auto choose = [&] {
-    return pass_over_failed(self, run.path(), find_newest(self, folder), log).step;
+    return skip_failed_checkpoint(self, run.path(), find_newest(self, folder), log).step;
   };
   EXPECT_EQ(choose(), 20);
   count_attempt(self, run.path(), step_file_name(20));
   EXPECT_EQ(choose(), 20);  // one failure may be anything
-  forget_attempts(self, run.path());
+  clear_attempts(self, run.path());
   count_attempt(self, run.path(), step_file_name(20));
   EXPECT_EQ(choose(), 20);  // in a row: the start between came to a step
   count_attempt(self, run.path(), step_file_name(20));
@@ -205,13 +208,13 @@ TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
   for (const std::int64_t step : {1, 2}) std::ofstream(folder / step_file_name(step)) << step;
   std::ofstream(folder / "best.h5") << "best";
   Log log(false);
-  move_aside(self, folder.path(), log);
+  archive_checkpoints(self, folder.path(), log);
   ASSERT_EQ(names_in(folder.path()).size(), 1u);
   const std::string aside = names_in(folder.path())[0];
   EXPECT_TRUE(aside.starts_with("before-"));
   EXPECT_EQ(names_in(folder / aside).size(), 3u);
   EXPECT_TRUE(find_newest(self, folder.path()).path.empty());
-  move_aside(self, folder / "missing", log);  // a run that never wrote: nothing to do
+  archive_checkpoints(self, folder / "missing", log);  // a run that never wrote: nothing to do
 }
 
 TEST(ExitRecord, IsReadBackAndRemoved) {

@@ -93,9 +93,9 @@ TEST(Coverage, CountsHowOftenAWholeIsHeld) {
         for (std::int64_t row = 0; row < part.rows(); ++row)
           sum = sum + coverage_of(part, row, row + 1);
       }
-      EXPECT_EQ(times_held(spec, sum), 1u);
-      EXPECT_EQ(times_held(spec, sum + sum + sum), 3u);
-      EXPECT_EQ(times_held(spec, {}), 0u);
+      EXPECT_EQ(count_covers(spec, sum), 1u);
+      EXPECT_EQ(count_covers(spec, sum + sum + sum), 3u);
+      EXPECT_EQ(count_covers(spec, {}), 0u);
     }
   }
 }
@@ -118,7 +118,7 @@ TEST(Coverage, SeesWhatIsMissingOrHeldTwice) {
               sum = sum + coverage_of(TensorPartition(spec, rank, size), 0,
                                       TensorPartition(spec, rank, size).rows());
           }
-          EXPECT_EQ(times_held(spec, sum), 0u);
+          EXPECT_EQ(count_covers(spec, sum), 0u);
         }
       }
     }
@@ -127,8 +127,8 @@ TEST(Coverage, SeesWhatIsMissingOrHeldTwice) {
   // diagonal of a 2 x 2 block for the other.
   const ParameterSpec spec{.name = "w", .shape = {2, 2}, .split = {Along::columns}};
   const TensorPartition left(spec, 0, 2), right(spec, 1, 2);
-  EXPECT_EQ(times_held(spec, coverage_of(left, 0, 1) + coverage_of(left, 0, 1) +
-                                 coverage_of(right, 1, 2) + coverage_of(right, 1, 2)),
+  EXPECT_EQ(count_covers(spec, coverage_of(left, 0, 1) + coverage_of(left, 0, 1) +
+                                   coverage_of(right, 1, 2) + coverage_of(right, 1, 2)),
             0u);
 }
 

@@ -62,7 +62,7 @@ TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
     whole[at] = static_cast<char>(before ^ static_cast<char>(1 + philox(key, i, 0).word[1] % 255));
     write_text(step_file, whole);
     expect_damage(verify_checkpoint(step_file), "the change of byte " + std::to_string(at));
-    const Choice choice = find_newest(comm::Communicator(), folder.path());
+    const CheckpointChoice choice = find_newest(comm::Communicator(), folder.path());
     EXPECT_TRUE(choice.path.empty() && choice.rejected.size() == 1)
         << "taken with byte " << at << " changed";
     whole[at] = before;

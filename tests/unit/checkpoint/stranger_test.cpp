@@ -10,7 +10,7 @@ namespace trireme::checkpoint {
 namespace {
 
 /// A checkpoint as h5py would make it: no seal, no digests, other types.
-void write_foreign(const std::string& path, Example& example, std::int64_t complete = 1) {
+void write_untrusted(const std::string& path, Example& example, std::int64_t complete = 1) {
   io::Hdf5File file = io::Hdf5File::create(path, {});
   file.write_attribute("/", "format", std::string("trireme-checkpoint"));
   file.write_attribute("/", "version", std::int64_t{1});
@@ -27,7 +27,7 @@ void write_foreign(const std::string& path, Example& example, std::int64_t compl
 TEST(Stranger, IsReadWithoutSealAndDigests) {
   const Folder folder;
   Example example;
-  write_foreign(folder / "foreign.h5", example);
+  write_untrusted(folder / "foreign.h5", example);
   EXPECT_EQ(check_seal(folder / "foreign.h5"), "no seal");
   EXPECT_EQ(verify_checkpoint(folder / "foreign.h5"), "no checksums");
   const Contents contents = read_contents(folder / "foreign.h5");
@@ -37,7 +37,7 @@ TEST(Stranger, IsReadWithoutSealAndDigests) {
   EXPECT_FALSE(contents.tensors[0].has_digest);
 
   std::vector<float> values(example.values[1].size());
-  const std::vector<Piece> pieces{
+  const std::vector<TensorSlice> pieces{
       {"model/fc.weight", &example.specs[1], 0, example.specs[1].rows(), values.data()}};
   read(comm::Communicator(), folder / "foreign.h5", pieces);
   EXPECT_EQ(values, example.values[1]);  // float64 that came from float32 goes back exactly
@@ -46,7 +46,7 @@ TEST(Stranger, IsReadWithoutSealAndDigests) {
 TEST(Stranger, HalfWrittenOrOfAnotherKindIsRefused) {
   const Folder folder;
   Example example;
-  write_foreign(folder / "half.h5", example, 0);
+  write_untrusted(folder / "half.h5", example, 0);
   EXPECT_THROW(read_contents(folder / "half.h5"), InputError);
   io::Hdf5File::create(folder / "other.h5", {})
       .write_attribute("/", "format", std::string("trireme-shard"));
@@ -77,8 +77,8 @@ TEST(Stranger, CountsBelowZeroAreRefused) {
 TEST(Stranger, MissingAndMisshapenTensorsAreNamed) {
   const Folder folder;
   Example example;
-  write_foreign(folder / "foreign.h5", example);
-  const auto message_of = [&](const Piece& piece) -> std::string {
+  write_untrusted(folder / "foreign.h5", example);
+  const auto message_of = [&](const TensorSlice& piece) -> std::string {
     try {
       read(comm::Communicator(), folder / "foreign.h5", std::span(&piece, 1));
     } catch (const InputError& error) {
@@ -124,7 +124,8 @@ TEST(Stranger, EveryChangedByteOfATensorWithADigestIsSeenOnReadingAndVerifying) 
   const std::int64_t place = write_with_digest(path, example, 0);
   ASSERT_EQ(verify_checkpoint(path), "");
   std::vector<float> values(example.values[1].size());
-  const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
+  const std::vector<TensorSlice> pieces{
+      {"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
   read(comm::Communicator(), path, pieces);
   const io::File file(path, io::File::Mode::update);
   const auto bytes = static_cast<std::int64_t>(4 * values.size());
@@ -146,7 +147,8 @@ TEST(Stranger, AWrongDigestIsSeenOnReadingAndVerifying) {
   write_with_digest(folder / "wrong.h5", example, 1);
   EXPECT_NE(verify_checkpoint(folder / "wrong.h5").find("model/fc.weight"), std::string::npos);
   std::vector<float> values(example.values[1].size());
-  const std::vector<Piece> pieces{{"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
+  const std::vector<TensorSlice> pieces{
+      {"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
   EXPECT_THROW(read(comm::Communicator(), folder / "wrong.h5", pieces), InputError);
 }
 

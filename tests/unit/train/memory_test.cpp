@@ -181,7 +181,7 @@ void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups)
   test::ReplicaFixture fixture(options);
   for (int step = 0; step < 2; ++step) fixture.step(0.01);
   fixture.replica.reducer().complete_pending(fixture.replica.context());
-  const std::vector<checkpoint::Piece> pieces = pieces_of(fixture.replica, Rows::share, true);
+  const std::vector<checkpoint::TensorSlice> pieces = pieces_of(fixture.replica, Rows::share, true);
   checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {},
                               fixture.replica.state_copy())
       .finish();
