@@ -34,7 +34,7 @@ struct Datasets {
 Datasets look_at_datasets(const deck::Deck& deck) {
   const auto look = [&](const std::string& key, const std::string& folder) {
     train::probe_dataset(comm::Communicator(), folder);
-    data::DatasetInfo info = train::open_dataset(key, folder, train::context_of(deck)).info();
+    data::DatasetInfo info = train::open_dataset(key, folder, train::context_length(deck)).info();
     train::validate_dataset(deck.model, deck.data, info, key, folder);
     return info;
   };
@@ -124,7 +124,7 @@ ExitCode check(const CheckArguments& arguments) {
   const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
   const train::ResolvedLayout layout = at_places_of(deck, [&] {
     const std::int64_t ranks =
-        arguments.ranks > 0 ? arguments.ranks : train::least_ranks(deck.parallel);
+        arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
     validate(ranks <= std::numeric_limits<int>::max(),
              "parallel.data = {}: makes {} ranks with tensor and pipeline; no machine has as many",
              deck.parallel.data, ranks);
@@ -133,7 +133,7 @@ ExitCode check(const CheckArguments& arguments) {
         static_cast<int>(ranks));
   });
   at_places_of(deck, [&] { train::validate_precision(deck, train::planned_device(deck)); });
-  const train::ReplicaOptions replica = train::replica_options(deck, sets.train, layout);
+  const train::ReplicaOptions replica = train::make_replica_options(deck, sets.train, layout);
   const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
                                        : Shape{deck.batch.micro, sets.train.height,
                                                sets.train.width, sets.train.channels};

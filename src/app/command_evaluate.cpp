@@ -23,9 +23,9 @@ struct Options {
 std::string describe(const train::Metrics& metrics, bool tokens) {
   if (tokens)
     return fmt::format("loss {:.6f}, perplexity {:.4f}, top-1 {:.3f} %, {} tokens", metrics.loss,
-                       metrics.perplexity(), 100 * metrics.top1, metrics.samples);
+                       metrics.perplexity(), 100 * metrics.top1, metrics.num_labels);
   return fmt::format("loss {:.6f}, top-1 {:.3f} %, top-5 {:.3f} %, {} samples", metrics.loss,
-                     100 * metrics.top1, 100 * metrics.top5, metrics.samples);
+                     100 * metrics.top1, 100 * metrics.top5, metrics.num_labels);
 }
 
 ExitCode evaluate_command(const Options& options) {

@@ -54,7 +54,7 @@ ExitCode train_command(const Options& options) {
           deck::with_location(deck,
                               "debug.device puts the host in the place of a device, for "
                               "tests; take the key out, or allow it with --allow-faults"));
-    comm::Engine engine(train::choose_drive(
+    comm::Engine engine(train::choose_progress_mode(
         environment));  // before Kokkos, so that its thread may run on all of this rank's cores
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] {

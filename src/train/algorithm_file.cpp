@@ -7,8 +7,8 @@
 namespace trireme::train {
 namespace {
 
-constexpr std::int64_t most_bytes = std::int64_t{16}
-                                    << 20;  // a line a problem, of which a run has hundreds
+constexpr std::int64_t max_bytes = std::int64_t{16}
+                                   << 20;  // a line a problem, of which a run has hundreds
 
 }  // namespace
 
@@ -19,20 +19,20 @@ AlgorithmFile::AlgorithmFile(const comm::Communicator& world, const std::string&
   if (world_.rank() == 0) {
     try {
       if (std::filesystem::exists(path_))
-        text = ops::AlgorithmTable::parse(io::read_text_file(path_, most_bytes)).to_text();
+        text = ops::AlgorithmTable::parse(io::read_text_file(path_, max_bytes)).to_text();
     } catch (const std::exception& error) {
       log_.warn("{} is left aside, and the fastest algorithms are looked for again: {}", path_,
                 error.what());
     }
   }
   known_.add_missing(ops::AlgorithmTable::parse(world_.broadcast(text, 0)));
-  seen_ = known_;
-  if (world_.rank() == 0) tell(known_);
+  last_known_ = known_;
+  if (world_.rank() == 0) log_missing(known_);
 }
 
-void AlgorithmFile::tell(const ops::AlgorithmTable& known) {
+void AlgorithmFile::log_missing(const ops::AlgorithmTable& known) {
   for (const std::string& problem : known.own_kernel_problems()) {
-    if (told_.insert(problem).second)
+    if (logged_.insert(problem).second)
       log_.info(
           "the library has no algorithm for this problem, the program's own kernel is used: {}",
           problem);
@@ -40,14 +40,14 @@ void AlgorithmFile::tell(const ops::AlgorithmTable& known) {
 }
 
 void AlgorithmFile::update() {
-  const bool news = known_ != seen_;
-  seen_ = known_;
-  if (world_.all_reduce(news ? 1 : 0, comm::Reduction::max) == 0) return;
+  const bool has_new = known_ != last_known_;
+  last_known_ = known_;
+  if (world_.all_reduce(has_new ? 1 : 0, comm::Reduction::max) == 0) return;
   ops::AlgorithmTable all;
   for (int rank = 0; rank < world_.size(); ++rank)
     all.add_missing(ops::AlgorithmTable::parse(world_.broadcast(known_.to_text(), rank)));
   if (world_.rank() != 0) return;
-  tell(all);
+  log_missing(all);
   try {
     io::replace_file(path_, all.to_text());
   } catch (const std::exception& error) {

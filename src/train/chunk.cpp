@@ -15,7 +15,7 @@ void delay(double seconds) {
 
 }  // namespace
 
-Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
+Tensor Replica::Chunk::forward(MicroBatchSlot& slot, Tensor x) const {
   model::MicroBatchPass& pass = slot.pass;
   for (int block = begin_; block < end_; ++block) {
     pass.store().acquire(pass.context(), block, block + 1 < end_ ? block + 1 : -1);
@@ -23,8 +23,8 @@ Tensor Replica::Chunk::forward(Slot& slot, Tensor x) const {
     if (pass.training()) slot.begin_part(block - begin_ + 1);
     const ProfileRange range("trireme/train/block_forward");
     delay(delay_);
-    x = pass.training() && runs_again(block) ? forward_keeping_input(pass, block, x)
-                                             : model_.block(block).forward(pass, x);
+    x = pass.training() && is_recomputed(block) ? forward_keeping_input(pass, block, x)
+                                                : model_.block(block).forward(pass, x);
   }
   return x;
 }
@@ -44,17 +44,18 @@ Tensor Replica::Chunk::forward_keeping_input(model::MicroBatchPass& pass, int bl
   return y;
 }
 
-Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer& reducer) const {
+Tensor Replica::Chunk::backward(MicroBatchSlot& slot, Tensor dy,
+                                parallel::GradientReducer& reducer) const {
   model::MicroBatchPass& pass = slot.pass;
   for (int block = end_; block-- > begin_;) {
     const int input = block - begin_, made = input + 1;  // parts of what the slot keeps
-    slot.kept.need(pass.context(), made);
-    slot.kept.need(pass.context(), input);
+    slot.activation_store.acquire(pass.context(), made);
+    slot.activation_store.acquire(pass.context(), input);
     pass.store().acquire(pass.context(), block, block > begin_ ? block - 1 : -1);
     reducer.block_begins(pass.context(), block);
     pass.enter_block();
     const ProfileRange range("trireme/train/block_backward");
-    if (runs_again(block)) {
+    if (is_recomputed(block)) {
       const Tensor x = pass.pop_saved();
       scratch_.rewind(0);
       Arena& before = pass.redirect_activations(scratch_);
@@ -64,9 +65,9 @@ Tensor Replica::Chunk::backward(Slot& slot, Tensor dy, parallel::GradientReducer
     delay(2 * delay_);
     dy = model_.block(block).backward(pass, dy);
     reducer.block_done(pass.context(), block);
-    slot.kept.drop(made);
+    slot.activation_store.release(made);
   }
-  slot.kept.drop(0);
+  slot.activation_store.release(0);
   return dy;
 }
 

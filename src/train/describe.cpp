@@ -37,8 +37,8 @@ std::string describe_layout(const parallel::ParallelOptions& options,
       break;
   }
   std::string host;
-  const auto add = [&host](bool there, const char* what) {
-    if (there) host += (host.empty() ? "" : ", ") + std::string(what);
+  const auto add = [&host](bool is_offloaded, const char* name) {
+    if (is_offloaded) host += (host.empty() ? "" : ", ") + std::string(name);
   };
   add(options.offload.optimizer, "optimizer");
   add(options.offload.parameters, "parameters");
@@ -73,10 +73,10 @@ std::string describe_pipeline(const parallel::ParallelOptions& options,
 
 std::string describe_memory(const MemoryPlan& plan) {
   const auto bytes = [](std::int64_t count) { return format_bytes(static_cast<double>(count)); };
-  std::string text =
-      fmt::format("{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})",
-                  bytes(plan.total()), bytes(plan.parameters + plan.library), bytes(plan.gradients),
-                  bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
+  std::string text = fmt::format(
+      "{} (weights {}, gradients {}, optimizer {}, activations {}, workspace {})",
+      bytes(plan.total()), bytes(plan.parameters + plan.prepared_weights), bytes(plan.gradients),
+      bytes(plan.optimizer), bytes(plan.all_activations()), bytes(plan.workspace));
   if (const std::int64_t offloaded = plan.host_total() - plan.host_checkpoint; offloaded > 0)
     text += fmt::format(" and {} of the host (weights {}, optimizer {}, activations {})",
                         bytes(offloaded), bytes(plan.host_parameters), bytes(plan.host_optimizer),

@@ -20,11 +20,11 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   const auto rounds = static_cast<std::size_t>(loader.micro_batches_per_pass());
   std::vector<Sums> mine(rounds), all(rounds * static_cast<std::size_t>(mesh.data.size()));
   loader.start({});
-  replica.exchange_ema();
+  replica.swap_ema();
   const auto pass = [&] {
-    for (std::size_t first = 0; first < rounds; first += Replica::evaluated_at_once) {
+    for (std::size_t first = 0; first < rounds; first += Replica::max_unread_micro_batches) {
       const std::span some = std::span(mine).subspan(
-          first, std::min<std::size_t>(Replica::evaluated_at_once, rounds - first));
+          first, std::min<std::size_t>(Replica::max_unread_micro_batches, rounds - first));
       for (std::size_t number = 0; number < some.size(); ++number) {
         enter_phase("evaluation");
         replica.evaluate(loader.next(), static_cast<int>(number));
@@ -39,7 +39,7 @@ Metrics evaluate(Replica& replica, data::Loader& loader) {
   else
     pass();
   replica.engine().quiesce();
-  replica.exchange_ema();
+  replica.swap_ema();
   mesh.data.all_gather(std::as_bytes(std::span(mine)), std::as_writable_bytes(std::span(all)));
   Sums total;
   for (std::size_t round = 0; round < rounds; ++round) {
@@ -64,7 +64,7 @@ ReplicaOptions evaluation_options(const deck::Deck& deck, const data::DatasetInf
   if (ranks % inner == 0)
     shape = {
         .data = ranks / inner, .tensor = deck.parallel.tensor, .pipeline = deck.parallel.pipeline};
-  ReplicaOptions options = replica_options(deck, train, {});
+  ReplicaOptions options = make_replica_options(deck, train, {});
   options.trains = false;
   options.optimizer.ema = 0;  // the weights that are read are those that are evaluated
   options.pipeline_schedule = parallel::PipelineKind::one_forward_one_backward;
@@ -91,8 +91,9 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
   std::unique_ptr<data::Dataset> train_set, set;
   comm::together(environment.world(), [&] {
     train_set = std::make_unique<data::Dataset>(open_dataset(
-        "data.train", deck.data.train, context_of(deck)));  // its classes are the model's
-    set = std::make_unique<data::Dataset>(open_dataset("data." + split, folder, context_of(deck)));
+        "data.train", deck.data.train, context_length(deck)));  // its classes are the model's
+    set = std::make_unique<data::Dataset>(
+        open_dataset("data." + split, folder, context_length(deck)));
     validate_dataset(deck.model, deck.data, train_set->info(), "data.train", deck.data.train);
     validate_same_form(train_set->info(), set->info(), "data." + split, folder);
   });
@@ -114,7 +115,7 @@ Metrics evaluate_checkpoint(const EvaluateRequest& request, const comm::Environm
         std::make_unique<data::Loader>(*set, evaluation_loader_options(deck, *set, mesh, device));
   });
   engine.connect(mesh.world, replica->connections());
-  const checkpoint::Contents contents = whole_contents(mesh.world, request.checkpoint);
+  const checkpoint::Contents contents = read_verified_contents(mesh.world, request.checkpoint);
   load_weights(*replica, deck, contents, request.checkpoint, request.weights);
   log.info("evaluates {}{} on {} samples of {}", request.checkpoint,
            checkpoint::selects_average(request.weights, contents, request.checkpoint)

@@ -30,29 +30,29 @@ void flip(Replica& replica) {
 
 }  // namespace
 
-Faults::Faults(const std::vector<Fault>& faults, int world_rank) {
+FaultInjector::FaultInjector(const std::vector<Fault>& faults, int world_rank) {
   for (const Fault& fault : faults) {
     if (fault.rank == world_rank) armed_.push_back({fault, 0});
   }
 }
 
-void Faults::at(const std::string& phase, std::int64_t step, Replica& replica) {
-  const double sleep_seconds = happen(phase, step, replica);
+void FaultInjector::on_phase(const std::string& phase, std::int64_t step, Replica& replica) {
+  const double sleep_seconds = inject(phase, step, replica);
   if (sleep_seconds > 0)
     std::this_thread::sleep_for(
         std::chrono::duration<double>(sleep_seconds));  // others come by meanwhile
 }
 
 /// Returns how long the thread is to sleep.
-double Faults::happen(const std::string& phase, std::int64_t step, Replica& replica) {
+double FaultInjector::inject(const std::string& phase, std::int64_t step, Replica& replica) {
   const std::lock_guard lock(mutex_);
   double sleep_seconds = 0;
   if (poisoned_ && phase == "step") replica.scale_gradients(1);
   for (Armed& armed : armed_) {
     const Fault& fault = armed.fault;
-    if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.done)
+    if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.last_step)
       continue;
-    armed.done = step;
+    armed.last_step = step;
     switch (fault.kind) {
       case Fault::Kind::kill: std::raise(SIGKILL); break;
       case Fault::Kind::stop: std::raise(SIGSTOP); break;

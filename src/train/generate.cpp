@@ -43,12 +43,12 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
   const auto kept = static_cast<std::size_t>(
       top_k > 0 ? std::min<std::int64_t>(top_k, static_cast<std::int64_t>(order.size()))
                 : static_cast<std::int64_t>(order.size()));
-  const auto likelier = [&](std::int32_t a, std::int32_t b) {
+  const auto more_probable = [&](std::int32_t a, std::int32_t b) {
     const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
     return x != y ? x > y : a < b;
   };
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(kept), order.end(),
-                    likelier);
+                    more_probable);
   if (temperature == 0) return order[0];
   order.resize(kept);
   std::vector<double> weights;
@@ -70,7 +70,8 @@ std::int32_t draw(std::span<const float> logits, double temperature, std::int64_
 void generate(const GenerateRequest& request, const std::function<void(std::string_view)>& emit) {
   validate(std::isfinite(request.temperature) && request.temperature >= 0,
            "--temperature {}: 0 or a positive number is meant", request.temperature);
-  const checkpoint::Contents contents = whole_contents(comm::Communicator(), request.checkpoint);
+  const checkpoint::Contents contents =
+      read_verified_contents(comm::Communicator(), request.checkpoint);
   validate(!contents.info.deck.empty(), "{}: holds no deck, so what model it is of is not known",
            request.checkpoint);
   deck::Deck deck = deck::parse(contents.info.deck, request.checkpoint + ":deck");
@@ -85,7 +86,7 @@ void generate(const GenerateRequest& request, const std::function<void(std::stri
     if (entry.path == "model/wte.weight" || entry.path == "model/model.embed_tokens.weight")
       info.vocabulary = entry.shape[0];
   }
-  ReplicaOptions options = replica_options(deck, info, {});
+  ReplicaOptions options = make_replica_options(deck, info, {});
   options.trains = false;
   options.float8 = false;     // its scales would be those of what stands behind the text too
   options.optimizer.ema = 0;  // the weights that are read are those that write

@@ -12,14 +12,14 @@ namespace {
 
 // docs/contract, section 7
 constexpr double decay = 0.98;
-constexpr std::int64_t steps_until_armed = 100;
+constexpr std::int64_t min_applied_steps = 100;
 
 // A slower host shows as a factor, and matters as a share of the step. What is shorter than the
 // last bound is what another process may take of a core at once (the time slice of Linux' fair
 // scheduler: up to 24 ms).
-constexpr double slow_ratio = 1.5, least_share_of_step = 0.1, least_excess_seconds = 0.025;
+constexpr double slow_ratio = 1.5, min_share_of_step = 0.1, min_excess_seconds = 0.025;
 
-bool is_armed(std::int64_t applied) { return applied >= steps_until_armed; }
+bool is_armed(std::int64_t applied) { return applied >= min_applied_steps; }
 
 double mean_of(double sum, std::int64_t applied) {
   return applied == 0 ? 0 : sum / (1 - std::pow(decay, static_cast<double>(applied)));
@@ -29,21 +29,21 @@ double mean_of(double sum, std::int64_t applied) {
 
 double Health::mean() const { return mean_of(state_.mean_sum, state_.applied); }
 
-double Health::limit_of(double mean_sum, std::int64_t applied) const {
+double Health::limit_for(double mean_sum, std::int64_t applied) const {
   return is_armed(applied) && options_.spike_ratio > 0
              ? options_.spike_ratio * mean_of(mean_sum, applied)
              : std::numeric_limits<double>::infinity();
 }
 
-std::vector<Health::Event> Health::after(const StepResult& result) {
+std::vector<Health::Event> Health::observe(const StepResult& result) {
   std::vector<Event> events;
   const double ratio = result.loss / mean();
   const bool finite = std::isfinite(result.loss), over = finite && result.loss > loss_limit();
   const bool was_over = std::exchange(loss_was_spike_, over),
              spike = over || (finite && was_over);  // a delayed gradient is judged by the loss of
                                                     // its own step, and applied in the next
-  state_.mean_sum_before = state_.mean_sum;
-  state_.applied_before = state_.applied;
+  state_.previous_mean_sum = state_.mean_sum;
+  state_.previous_applied = state_.applied;
   if (result.overflow) {  // as often as the scale has grown: neither a bad step nor one that ends a
                           // run of them
     events.push_back({"skipped_step",
@@ -54,7 +54,7 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
     return events;
   }
   if (!result.applied) {
-    ++state_.bad_in_a_row;
+    ++state_.consecutive_dropped;
     ++(spike ? state_.spikes : state_.nonfinite);
     events.push_back(
         {"skipped_step",
@@ -65,14 +65,15 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
                            result.loss)});
     return events;
   }
-  state_.bad_in_a_row = 0;
+  state_.consecutive_dropped = 0;
   if (is_armed(state_.applied) && options_.spike_warn > 0 && ratio > options_.spike_warn) {
     ++state_.warnings;
     events.push_back({"loss_spike", fmt::format("loss {:.6g} is {:.3g} times its running mean",
                                                 result.loss, ratio)});
   }
-  const bool large = options_.grad_norm_warn > 0 && result.grad_norm > options_.grad_norm_warn;
-  if (large) {
+  const bool norm_is_large =
+      options_.grad_norm_warn > 0 && result.grad_norm > options_.grad_norm_warn;
+  if (norm_is_large) {
     ++state_.warnings;
     events.push_back(
         {"grad_norm",
@@ -80,7 +81,7 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
                      result.grad_norm, options_.grad_norm_warn),
          !norm_was_large_});
   }
-  norm_was_large_ = large;
+  norm_was_large_ = norm_is_large;
   if (!finite || over) return events;
   state_.mean_sum = decay * state_.mean_sum + (1 - decay) * result.loss;
   ++state_.applied;
@@ -90,45 +91,45 @@ std::vector<Health::Event> Health::after(const StepResult& result) {
 void Health::rolled_back(const HealthState& then) {
   state_.mean_sum = then.mean_sum;
   state_.applied = then.applied;
-  state_.mean_sum_before = then.mean_sum_before;
-  state_.applied_before = then.applied_before;
-  state_.bad_in_a_row = 0;
+  state_.previous_mean_sum = then.previous_mean_sum;
+  state_.previous_applied = then.previous_applied;
+  state_.consecutive_dropped = 0;
   ++state_.rollbacks;
 }
 
-void SlowRanks::add(const std::vector<ops::StepStatus>& messages, double step_seconds) {
-  for (std::size_t rank = 0; rank < seconds_.size(); ++rank) {
-    seconds_[rank] += messages[rank].busy_seconds;
-    longest_[rank] = std::max(longest_[rank], messages[rank].busy_seconds);
+void SlowRankDetector::add(const std::vector<ops::StepStatus>& statuses, double step_seconds) {
+  for (std::size_t rank = 0; rank < busy_seconds_.size(); ++rank) {
+    busy_seconds_[rank] += statuses[rank].busy_seconds;
+    max_busy_seconds_[rank] = std::max(max_busy_seconds_[rank], statuses[rank].busy_seconds);
   }
   step_seconds_ += step_seconds;
   ++steps_;
 }
 
-std::optional<std::vector<SlowRanks::Slow>> SlowRanks::take() {
+std::optional<std::vector<SlowRankDetector::SlowRank>> SlowRankDetector::detect() {
   if (steps_ < 2) return std::nullopt;
-  std::vector<Slow> slow;
-  const auto busy_in_a_step = [&](int rank) {
+  std::vector<SlowRank> slow;
+  const auto busy_per_step = [&](int rank) {
     const auto i = static_cast<std::size_t>(rank);
-    return (seconds_[i] - longest_[i]) / static_cast<double>(steps_ - 1);
+    return (busy_seconds_[i] - max_busy_seconds_[i]) / static_cast<double>(steps_ - 1);
   };
-  const double least_excess = std::max(
-      least_excess_seconds, least_share_of_step * step_seconds_ / static_cast<double>(steps_));
-  const int ranks_a_stage = shape_.data * shape_.tensor;
-  for (int rank = 0; rank < shape_.ranks() && ranks_a_stage > 1; ++rank) {
+  const double min_excess =
+      std::max(min_excess_seconds, min_share_of_step * step_seconds_ / static_cast<double>(steps_));
+  const int ranks_per_stage = shape_.data * shape_.tensor;
+  for (int rank = 0; rank < shape_.ranks() && ranks_per_stage > 1; ++rank) {
     std::vector<double> others;
-    const int first =
-        rank / ranks_a_stage * ranks_a_stage;  // the stage is the outermost part of a rank's number
-    for (int other = first; other < first + ranks_a_stage; ++other) {
-      if (other != rank) others.push_back(busy_in_a_step(other));
+    const int first = rank / ranks_per_stage *
+                      ranks_per_stage;  // the stage is the outermost part of a rank's number
+    for (int other = first; other < first + ranks_per_stage; ++other) {
+      if (other != rank) others.push_back(busy_per_step(other));
     }
     std::nth_element(others.begin(), others.begin() + std::ssize(others) / 2, others.end());
-    const double median = others[others.size() / 2], busy = busy_in_a_step(rank);
-    if (busy > slow_ratio * median && busy - median > least_excess)
+    const double median = others[others.size() / 2], busy = busy_per_step(rank);
+    if (busy > slow_ratio * median && busy - median > min_excess)
       slow.push_back({rank, busy, median});
   }
-  std::fill(seconds_.begin(), seconds_.end(), 0);
-  std::fill(longest_.begin(), longest_.end(), 0);
+  std::fill(busy_seconds_.begin(), busy_seconds_.end(), 0);
+  std::fill(max_busy_seconds_.begin(), max_busy_seconds_.end(), 0);
   step_seconds_ = 0;
   steps_ = 0;
   return slow;

@@ -17,7 +17,7 @@ std::optional<double> slurm_seconds_left(const std::string& job) {
   if (const char* end = std::getenv("SLURM_JOB_END_TIME")) {
     if (const double seconds = std::atof(end); seconds > 0) return seconds - wall_seconds();
   }
-  return seconds_of_clock(run_command("squeue -h -j '" + job + "' -o %L"));
+  return parse_clock(run_command("squeue -h -j '" + job + "' -o %L"));
 }
 
 /// Torque counts Walltime.Remaining itself. PBS has the limit and the start; the time used, which
@@ -27,7 +27,7 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
   if (const auto remaining = qstat_field(text, "Walltime.Remaining"))
     return std::atof(remaining->c_str());
   const auto walltime = qstat_field(text, "Resource_List.walltime");
-  const std::optional<double> limit = walltime ? seconds_of_clock(*walltime) : std::nullopt;
+  const std::optional<double> limit = walltime ? parse_clock(*walltime) : std::nullopt;
   if (!limit) return std::nullopt;
   if (const auto start = qstat_field(text, "stime")) {
     std::tm date{};
@@ -37,7 +37,7 @@ std::optional<double> pbs_seconds_left(const std::string& job) {
     }
   }
   const auto used = qstat_field(text, "resources_used.walltime");
-  return *limit - (used ? seconds_of_clock(*used).value_or(0) : 0);
+  return *limit - (used ? parse_clock(*used).value_or(0) : 0);
 }
 
 /// bjobs prints hours:minutes and a letter: L (a limit), E (an estimate stands, which is none), X
@@ -71,7 +71,7 @@ std::optional<double> seconds_left(const BatchJob& job) {
 
 }  // namespace
 
-std::optional<double> seconds_of_clock(const std::string& text) {
+std::optional<double> parse_clock(const std::string& text) {
   const std::size_t dash = text.find('-');
   const int days = dash == std::string::npos ? 0 : std::atoi(text.c_str());
   int a = 0, b = 0, c = 0;
@@ -81,7 +81,7 @@ std::optional<double> seconds_of_clock(const std::string& text) {
   return days * 86400.0 + (fields == 3 ? a * 3600.0 + b * 60.0 + c : a * 60.0 + b);
 }
 
-std::optional<JobTime> job_time() {
+std::optional<JobTime> query_job_time() {
   for (const BatchJob& job : batch_jobs()) {
     if (const std::optional<double> left = seconds_left(job)) return JobTime{*left, job.title()};
   }

@@ -65,11 +65,11 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
                        const ResolvedLayout& layout) {
   const int stages = request.parallel.pipeline, chunks = request.parallel.pipeline_chunks;
   if (stages == 1) return;
-  const int blocks = block_count(request.model, train), most = blocks / chunks;
-  if (stages > most) {
+  const int blocks = block_count(request.model, train), max_stages = blocks / chunks;
+  if (stages > max_stages) {
     const std::string remedy =
-        chunks == 1 || most > 1
-            ? fmt::format("use parallel.pipeline = {} or less", std::max(most, 1))
+        chunks == 1 || max_stages > 1
+            ? fmt::format("use parallel.pipeline = {} or less", std::max(max_stages, 1))
             : fmt::format(
                   "use parallel.pipeline_schedule = \"1f1b\", pipeline_chunks = 1 and pipeline = "
                   "{} or less",
@@ -92,7 +92,7 @@ void validate_pipeline(const LayoutRequest& request, const data::DatasetInfo& tr
 }
 
 // Extents are 32 bits in the libraries that multiply matrices.
-constexpr std::int64_t most_rows = 0x7FFFFFFF;
+constexpr std::int64_t max_rows = 0x7FFFFFFF;
 
 /// The steps of a key's duration; a refusal names the key.
 std::int64_t steps_of_key(const char* key, const Duration& duration, const StepScale& scale) {
@@ -105,7 +105,7 @@ std::int64_t steps_of_key(const char* key, const Duration& duration, const StepS
 
 }  // namespace
 
-std::int64_t least_ranks(const parallel::ParallelOptions& options) {
+std::int64_t min_ranks(const parallel::ParallelOptions& options) {
   return std::int64_t{std::max(options.data, 1)} * options.tensor * options.pipeline;
 }
 
@@ -116,11 +116,11 @@ ResolvedLayout resolve_layout(const LayoutRequest& request, const data::DatasetI
   layout.tensor = request.parallel.tensor;
   layout.pipeline = request.parallel.pipeline;
   validate_batch(request.batch, layout.data);
-  validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= most_rows,
+  validate(request.batch.micro * std::max<std::int64_t>(train.context, 1) <= max_rows,
            "batch.micro = {}: with {} tokens a sample a micro-batch has more rows than a matrix "
            "product can count ({}); use {} or less",
-           request.batch.micro, train.context, most_rows,
-           most_rows / std::max<std::int64_t>(train.context, 1));
+           request.batch.micro, train.context, max_rows,
+           max_rows / std::max<std::int64_t>(train.context, 1));
   layout.accumulation = request.batch.global / (request.batch.micro * layout.data);
   validate_pipeline(request, train, layout);
 
@@ -198,12 +198,12 @@ void validate_tokens(const model::TransformerOptions& gpt, const data::DatasetIn
                      const std::string& key, const std::string& folder) {
   // What a 32-bit token can hold is no vocabulary: a shard that does not say it would make an
   // embedding of terabytes.
-  constexpr std::int64_t most_words = std::int64_t{1} << 24;
+  constexpr std::int64_t max_vocabulary = std::int64_t{1} << 24;
   validate(info.kind == data::DatasetKind::tokens,
            "{} = \"{}\" holds images, but model.kind = \"gpt\" needs tokens; make them with "
            "trireme shard text or tokens",
            key, folder);
-  validate(gpt.vocabulary > 0 || info.vocabulary <= most_words,
+  validate(gpt.vocabulary > 0 || info.vocabulary <= max_vocabulary,
            "{} = \"{}\": its shards do not say their vocabulary, and their tokens can be up to {}; "
            "give the shards the attribute vocabulary (trireme shard does)",
            key, folder, info.vocabulary - 1);

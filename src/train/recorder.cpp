@@ -11,8 +11,8 @@
 namespace trireme::train {
 
 Recorder::Recorder(const Options& options, Log& log)
-    : options_(options), log_(log), progress_(log, options.records, options.every_steps) {
-  if (!options.records) return;
+    : options_(options), log_(log), progress_(log, options.is_recorder, options.every_steps) {
+  if (!options.is_recorder) return;
   telemetry_ = Telemetry(options.device);
   metrics_ = monitor::Metrics(options.run_folder + "/metrics.jsonl");
   if (options.tensorboard) tensorboard_ = monitor::TensorBoard(options.run_folder + "/tensorboard");
@@ -30,21 +30,21 @@ void Recorder::write(monitor::MetricsRow& row, const RunState& state) {
   row.add("elapsed_s", state.elapsed_seconds);
   metrics_.write(row);
   const std::string trouble = metrics_.write_error();
-  if (!trouble.empty() && !rows_are_kept_)
+  if (!trouble.empty() && !rows_are_waiting_)
     log_.warn("{}; training goes on, rows are kept in memory and written when they can be",
               trouble);
-  if (trouble.empty() && rows_are_kept_) log_.info("all rows of metrics are written");
-  rows_are_kept_ = !trouble.empty();
+  if (trouble.empty() && rows_are_waiting_) log_.info("all rows of metrics are written");
+  rows_are_waiting_ = !trouble.empty();
 }
 
-void Recorder::settle() {
+void Recorder::write_remaining() {
   metrics_.retry();
   const std::string trouble = metrics_.write_error();
   ensure(trouble.empty(), "{}: the last rows of metrics are lost", trouble);
 }
 
 void Recorder::step(const RunState& state, const StepResult& result) {
-  if (!options_.records) return;
+  if (!options_.is_recorder) return;
   window_.data += result.times.data;
   window_.forward += result.times.forward;
   window_.backward += result.times.backward;
@@ -78,7 +78,7 @@ void Recorder::step(const RunState& state, const StepResult& result) {
 }
 
 void Recorder::train_row(const RunState& state, const StepResult& result, double rate) {
-  if (!options_.records) return;
+  if (!options_.is_recorder) return;
   const double steps = static_cast<double>(std::max<std::int64_t>(1, window_steps_));
   const double step_seconds = window_.total / steps;
   const double samples_per_second = static_cast<double>(options_.global) / step_seconds;
@@ -120,10 +120,10 @@ void Recorder::train_row(const RunState& state, const StepResult& result, double
 }
 
 void Recorder::evaluation(const RunState& state, const std::string& split, const Metrics& metrics) {
-  if (!options_.records) return;
+  if (!options_.is_recorder) return;
   const bool tokens = options_.tokens_per_sample > 0;
-  const std::int64_t samples = tokens ? metrics.samples / options_.tokens_per_sample
-                                      : metrics.samples;  // metrics count labels
+  const std::int64_t samples = tokens ? metrics.num_labels / options_.tokens_per_sample
+                                      : metrics.num_labels;  // metrics count labels
   monitor::MetricsRow row("evaluate");
   row.add("step", state.step)
       .add("epoch", epoch_of(state))
@@ -139,9 +139,9 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
   progress_.clear();
   const std::string measured =
       tokens ? fmt::format("perplexity {:.3f}, top-1 {:.2f} %, {} tokens", metrics.perplexity(),
-                           100 * metrics.top1, metrics.samples)
+                           100 * metrics.top1, metrics.num_labels)
              : fmt::format("top-1 {:.2f} %, top-5 {:.2f} %, {} samples", 100 * metrics.top1,
-                           100 * metrics.top5, metrics.samples);
+                           100 * metrics.top5, metrics.num_labels);
   log_.info("{}{} at step {} (epoch {:.2f}): loss {:.4f}, {}", split,
             options_.averages ? " of the averaged weights" : "", state.step, epoch_of(state),
             metrics.loss, measured);
@@ -149,7 +149,7 @@ void Recorder::evaluation(const RunState& state, const std::string& split, const
 
 void Recorder::checkpoint(const RunState& state, const std::string& path, std::int64_t bytes,
                           double stall_seconds, double copy_seconds, double seconds) {
-  if (!options_.records) return;
+  if (!options_.is_recorder) return;
   monitor::MetricsRow row("checkpoint");
   row.add("step", state.step)
       .add("path", path)
@@ -164,7 +164,7 @@ void Recorder::checkpoint(const RunState& state, const std::string& path, std::i
 }
 
 void Recorder::event(const RunState& state, const std::string& event, const std::string& detail) {
-  if (!options_.records) return;
+  if (!options_.is_recorder) return;
   monitor::MetricsRow row("event");
   row.add("step", state.step).add("event", event).add("detail", detail);
   write(row, state);

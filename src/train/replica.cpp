@@ -25,8 +25,10 @@ Pages host_pages(Device device) {
 
 /// What comes from host memory at once: as much as is reduced at once.
 std::int64_t window_elements(const ReplicaOptions& options) {
-  const bool all_here = !options.offload.optimizer && !options.offload.parameters;
-  return all_here ? 0 : std::max<std::int64_t>(1, options.bucket_bytes / size_of(DType::float32));
+  const bool nothing_offloaded = !options.offload.optimizer && !options.offload.parameters;
+  return nothing_offloaded
+             ? 0
+             : std::max<std::int64_t>(1, options.bucket_bytes / size_of(DType::float32));
 }
 
 /// Gradients up to this size are always added in the order of the tree: its buffers are small
@@ -34,12 +36,13 @@ std::int64_t window_elements(const ReplicaOptions& options) {
 /// other order changes last bits, one of which sooner or later turns a ReLU on or off: from that
 /// step on, small networks with batch norm leave each other by a factor of about 3 a step, at any
 /// rate.
-constexpr std::int64_t always_ordered_bytes = std::int64_t{128} << 20;
+constexpr std::int64_t max_ordered_bytes = std::int64_t{128} << 20;
 
 /// Sharded gradients exist as parts only, which the tree's levels would not: there the order is the
 /// deck's choice alone.
-bool ordered(const ReplicaOptions& options, const parallel::FlatLayout& layout, int data_size) {
-  const bool cheap = layout.elements() * size_of(DType::float32) <= always_ordered_bytes &&
+bool uses_tree_order(const ReplicaOptions& options, const parallel::FlatLayout& layout,
+                     int data_size) {
+  const bool cheap = layout.elements() * size_of(DType::float32) <= max_ordered_bytes &&
                      std::has_single_bit(static_cast<unsigned>(data_size)) &&
                      options.shard <= parallel::ShardKind::optimizer;
   return options.deterministic || (options.trains && cheap);
@@ -88,13 +91,15 @@ optim::NormScope norm_groups(const parallel::Mesh& mesh, const parallel::Paramet
   return groups;
 }
 
-comm::Communicator summed_group(const ReplicaOptions& options, const parallel::Mesh& mesh) {
+comm::Communicator gradient_group(const ReplicaOptions& options, const parallel::Mesh& mesh) {
   if (options.sync == parallel::SyncKind::periodic) return {};
   return options.sync == parallel::SyncKind::delayed ? mesh.delayed_data : mesh.data;
 }
 
-parallel::ParameterList declared(const model::Model& model, const std::vector<int>& bounds,
-                                 const ReplicaOptions& options, const parallel::Mesh& mesh) {
+parallel::ParameterList declare_parameters(const model::Model& model,
+                                           const std::vector<int>& bounds,
+                                           const ReplicaOptions& options,
+                                           const parallel::Mesh& mesh) {
   parallel::ParameterList list(mesh.coordinates.tensor_rank, mesh.shape.tensor);
   for (int c = 0; c < options.pipeline_chunks; ++c) {
     const auto number = static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.coordinates.stage);
@@ -112,11 +117,13 @@ Shape ReplicaOptions::input_shape() const {
 }
 
 std::int64_t MemoryPlan::all_activations() const {
-  return std::accumulate(activations.begin(), activations.end(),
-                         windows[0] + windows[1] + recompute + boundary + flow[0] + flow[1]);
+  return std::accumulate(
+      activations.begin(), activations.end(),
+      offload_windows[0] + offload_windows[1] + recompute + boundary + ping_pong[0] + ping_pong[1]);
 }
 std::int64_t MemoryPlan::total() const {
-  return parameters + gradients + optimizer + all_activations() + workspace + library + batches;
+  return parameters + gradients + optimizer + all_activations() + workspace + prepared_weights +
+         batches;
 }
 std::int64_t MemoryPlan::host_total() const {
   return host_parameters + host_optimizer + host_activations + host_checkpoint;
@@ -131,26 +138,28 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
                  const MemoryPlan& plan, const parallel::Mesh& mesh, comm::Engine& engine)
     : options_(options),
       mesh_(mesh),
-      summed_(summed_group(options, mesh)),
+      gradient_group_(gradient_group(options, mesh)),
       engine_(engine),
       parameters_(device, "parameters", plan.parameters),
       gradients_(device, "gradients", plan.gradients),
-      slots_(device, "optimizer state", plan.optimizer),
+      optimizer_state_(device, "optimizer state", plan.optimizer),
       recompute_(device, "recomputed activations", plan.recompute),
       boundary_(device, "stage boundaries", plan.boundary),
-      flow_arenas_{Arena(device, "flow 0", plan.flow[0]), Arena(device, "flow 1", plan.flow[1])},
+      ping_pong_arenas_{Arena(device, "flow 0", plan.ping_pong[0]),
+                        Arena(device, "flow 1", plan.ping_pong[1])},
       workspace_(device, "workspace", plan.workspace),
-      library_(device, "prepared weights", plan.library),
+      prepared_weights_(device, "prepared weights", plan.prepared_weights),
       batches_(device, "batches", plan.batches),
       host_parameters_(host_of(device), "host parameters", plan.host_parameters,
                        host_pages(device)),
-      host_slots_(host_of(device), "host optimizer state", plan.host_optimizer, host_pages(device)),
+      host_optimizer_state_(host_of(device), "host optimizer state", plan.host_optimizer,
+                            host_pages(device)),
       host_checkpoint_(host_of(device), "checkpoint under way", plan.host_checkpoint,
                        host_pages(device)),
       graphs_(options.graphs && !in_host_memory(device.kind)),
       compute_(device, OwnedStream::Priority::normal, &graphs_),
       state_copy_(host_checkpoint_, compute_),
-      context_(compute_, workspace_, library_, ops::target_of(target),
+      context_(compute_, workspace_, prepared_weights_, ops::target_of(target),
                {.deterministic = options.deterministic,
                 .tfloat32 = options.tfloat32,
                 .float8 = options.float8}),
@@ -159,66 +168,70 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
       schedule_(parallel::pipeline_schedule(options.pipeline_schedule, mesh.shape.pipeline,
                                             mesh.coordinates.stage, options.pipeline_chunks,
                                             static_cast<int>(options.accumulation))),
-      tensor_(mesh.tensor, engine,
-              options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
-              options.sequence, options.cut),
-      flow_(flow_arenas_[0], flow_arenas_[1]),
+      tensor_group_(mesh.tensor, engine,
+                    options.deterministic ? comm::SumOrder::tree : comm::SumOrder::library,
+                    options.sequence, options.row_cut),
+      ping_pong_(ping_pong_arenas_[0], ping_pong_arenas_[1]),
       preparation_(preparation_of(options.augment)),
       sums_(batches_.allocate(
-          DType::float64, {std::max<std::int64_t>(options.accumulation, evaluated_at_once), 4})),
-      statistic_scale_(
-          static_cast<float>(1.0 / (static_cast<double>(options.accumulation) * summed_.size()))) {
+          DType::float64,
+          {std::max<std::int64_t>(options.accumulation, max_unread_micro_batches), 4})),
+      statistic_scale_(static_cast<float>(
+          1.0 / (static_cast<double>(options.accumulation) * gradient_group_.size()))) {
   engine_.attach_device(compute_);
   const std::vector<int> bounds = chunk_bounds(options, model_, mesh.shape);
   const std::vector<int> slots = parallel::max_in_flight(schedule_, options.pipeline_chunks);
-  list_ = declared(model_, bounds, options, mesh);
+  parameter_list_ = declare_parameters(model_, bounds, options, mesh);
   std::vector<int> begins;
   for (int c = 0; c < options.pipeline_chunks; ++c)
     begins.push_back(
         bounds[static_cast<std::size_t>(c * mesh.shape.pipeline + mesh.coordinates.stage)]);
   layout_ = parallel::FlatLayout(
-      list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes,
+      parameter_list_, options.shard == parallel::ShardKind::parameters ? 0 : options.bucket_bytes,
       options.compute, begins);
-  counted_ = counted_tensors(list_, model_.parameters(), mesh.coordinates.tensor_rank);
+  counted_ = counted_tensors(parameter_list_, model_.parameters(), mesh.coordinates.tensor_rank);
   const parallel::StateMemory parameters(
       parameters_, options.offload.parameters ? &host_parameters_ : nullptr, target);
-  const parallel::StateMemory state(slots_, options.offload.optimizer ? &host_slots_ : nullptr,
-                                    target);
+  const parallel::StateMemory state(
+      optimizer_state_, options.offload.optimizer ? &host_optimizer_state_ : nullptr, target);
   const bool periodic = options.trains && options.sync == parallel::SyncKind::periodic;
   const comm::Communicator data = periodic ? comm::Communicator() : mesh.data;
   store_ = std::make_unique<parallel::ParameterStore>(
-      list_, layout_, parallel::Sharding{options.shard, data, &engine, window_elements(options)},
-      parameters, gradients_);
+      parameter_list_, layout_,
+      parallel::Sharding{options.shard, data, &engine, window_elements(options)}, parameters,
+      gradients_);
   reducer_ = std::make_unique<parallel::GradientReducer>(
       *store_,
       parallel::GradientReducer::Groups{
-          .data = summed_, .tied_group = mesh.tied_group, .tensor = &tensor_},
+          .data = gradient_group_, .tied_group = mesh.tied_group, .tensor = &tensor_group_},
       engine,
       parallel::GradientReducer::Options{
           .micro_batches = options.accumulation,
-          .deterministic = ordered(options, layout_, summed_.size()),
+          .deterministic = uses_tree_order(options, layout_, gradient_group_.size()),
           .delayed = options.trains && options.sync == parallel::SyncKind::delayed,
           .transfer_type = options.reduce == DType::bfloat16 ? comm::TransferType::bfloat16
                                                              : comm::TransferType::float32},
       gradients_);
   optimizer_ = std::make_unique<optim::Optimizer>(
-      options.optimizer, *store_, norm_groups(mesh, list_, model_.parameters(), counted_, engine),
-      state, options.loss_scale);
+      options.optimizer, *store_,
+      norm_groups(mesh, parameter_list_, model_.parameters(), counted_, engine), state,
+      options.loss_scale);
   if (periodic) {
     average_ = std::make_unique<parallel::PeriodicAverage>(
         *store_, optimizer_->state_buffers(), mesh.data, engine,
         parallel::PeriodicAverage::Options{
             .outer_momentum = options.outer_momentum,
-            .deterministic = ordered(options, layout_, mesh.data.size())},
-        slots_);
+            .deterministic = uses_tree_order(options, layout_, mesh.data.size())},
+        optimizer_state_);
   }
 
-  const model::StageResources surroundings{context_, *store_, tensor_, flow_, options.seed};
+  const model::StageResources surroundings{context_, *store_, tensor_group_, ping_pong_,
+                                           options.seed};
   if (options.offload.activations)
-    windows_ = std::make_unique<ActivationWindows>(device, plan.windows, host_of(device),
-                                                   plan.host_activations, host_pages(device));
+    offload_windows_ = std::make_unique<OffloadWindows>(
+        device, plan.offload_windows, host_of(device), plan.host_activations, host_pages(device));
   std::size_t planned = 0;
-  std::int64_t most = 0;  // elements of what travels between stages
+  std::int64_t max_elements = 0;  // elements of what travels between stages
   for (int c = 0; c < options.pipeline_chunks; ++c) {
     const int number = c * mesh.shape.pipeline + mesh.coordinates.stage;
     const int begin = bounds[static_cast<std::size_t>(number)],
@@ -227,18 +240,20 @@ Replica::Replica(const ReplicaOptions& options, Device device, DeviceKind target
     for (int slot = 0; slot < slots[static_cast<std::size_t>(c)]; ++slot, ++planned) {
       chunks_.back()->add_slot(surroundings, device,
                                planned < plan.activations.size() ? plan.activations[planned] : 0,
-                               windows_.get());
+                               offload_windows_.get());
     }
-    if (begin > 0) most = std::max(most, model_.block_input_shape(begin).elements());
-    if (end < model_.block_count()) most = std::max(most, model_.block_input_shape(end).elements());
+    if (begin > 0)
+      max_elements = std::max(max_elements, model_.block_input_shape(begin).elements());
+    if (end < model_.block_count())
+      max_elements = std::max(max_elements, model_.block_input_shape(end).elements());
   }
-  if (most > 0) {
+  if (max_elements > 0) {
     for (Tensor* buffer : {&incoming_, &outgoing_[0], &outgoing_[1]})
-      *buffer = boundary_.allocate(options.compute, {most});
+      *buffer = boundary_.allocate(options.compute, {max_elements});
   }
-  arrivals_ = std::make_unique<Arrivals>(options, device, !in_host_memory(target),
-                                         mesh.coordinates.stage == 0, slots[0], batches_);
-  agreement_ = std::make_unique<Agreement>(mesh_, engine_, device, batches_);
+  uploader_ = std::make_unique<BatchUploader>(options, device, !in_host_memory(target),
+                                              mesh.coordinates.stage == 0, slots[0], batches_);
+  status_exchange_ = std::make_unique<StatusExchange>(mesh_, engine_, device, batches_);
 }
 
 MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshShape& shape,
@@ -260,18 +275,18 @@ MemoryPlan Replica::measure(const ReplicaOptions& options, const parallel::MeshS
       else
         replica.backward(action);
     }
-    replica.tell(0, 0);
+    replica.post_status(0, 0);
     replica.reducer_->finish(replica.context_);
     replica.optimizer_->step(replica.context_, 0.1, true);
     replica.store_->start_gather(replica.context_);
     if (replica.average_ != nullptr) replica.average_->average(replica.context_);
-    if (options.copies_checkpoints)
+    if (options.async_checkpoints)
       checkpoint::allocate_background_memory(replica.host_checkpoint_,
-                                             pieces_of(replica, Rows::share, true));
+                                             slices_of(replica, Rows::share, true));
   }
-  replica.exchange_ema();
+  replica.swap_ema();
   replica.evaluate(batch, 0);
-  replica.exchange_ema();
+  replica.swap_ema();
   return replica.peaks();
 }
 
@@ -280,7 +295,7 @@ void Replica::initialize(std::uint64_t seed) {
   optimizer_->start_ema(context_);
 }
 
-void Replica::exchange_ema() {
+void Replica::swap_ema() {
   if (!optimizer_->ema().defined()) return;
   engine_.quiesce();  // working weights may still be gathered
   state_copy_.wait_before_update();
@@ -292,24 +307,24 @@ MemoryPlan Replica::peaks() const {
   MemoryPlan plan;
   plan.parameters = parameters_.peak_bytes();
   plan.gradients = gradients_.peak_bytes();
-  plan.optimizer = slots_.peak_bytes();
+  plan.optimizer = optimizer_state_.peak_bytes();
   for (const std::unique_ptr<Chunk>& chunk : chunks_) {
     for (const auto& slot : chunk->slots())
       plan.activations.push_back(slot->activations.peak_bytes());
   }
   plan.recompute = recompute_.peak_bytes();
   plan.boundary = boundary_.peak_bytes();
-  plan.flow[0] = flow_arenas_[0].peak_bytes();
-  plan.flow[1] = flow_arenas_[1].peak_bytes();
-  if (windows_ != nullptr) {
-    for (int window = 0; window < ActivationWindows::count; ++window)
-      plan.windows[window] = windows_->peak_bytes(window);
-    plan.host_activations = windows_->host_peak_bytes();
+  plan.ping_pong[0] = ping_pong_arenas_[0].peak_bytes();
+  plan.ping_pong[1] = ping_pong_arenas_[1].peak_bytes();
+  if (offload_windows_ != nullptr) {
+    for (int window = 0; window < OffloadWindows::count; ++window)
+      plan.offload_windows[window] = offload_windows_->peak_bytes(window);
+    plan.host_activations = offload_windows_->host_peak_bytes();
   }
   plan.workspace = workspace_.peak_bytes();
-  plan.library = library_.peak_bytes();
+  plan.prepared_weights = prepared_weights_.peak_bytes();
   plan.host_parameters = host_parameters_.peak_bytes();
-  plan.host_optimizer = host_slots_.peak_bytes();
+  plan.host_optimizer = host_optimizer_state_.peak_bytes();
   plan.host_checkpoint = host_checkpoint_.peak_bytes();
   plan.batches = batches_.peak_bytes();
   return plan;
@@ -317,15 +332,15 @@ MemoryPlan Replica::peaks() const {
 
 /// What enters the first block, of the micro-batch taken last: images in compute precision, or
 /// token numbers, in memory of the pass.
-Tensor Replica::input(model::MicroBatchPass& pass) {
-  const Arrivals::Inputs& from = arrivals_->inputs();
+Tensor Replica::prepare_input(model::MicroBatchPass& pass) {
+  const BatchUploader::Inputs& from = uploader_->inputs();
   const Tensor x =
       pass.activation(options_.tokens() ? DType::int32 : options_.compute, from.values.shape);
   if (options_.tokens())
     ops::copy(context_, from.values, x);
   else
     ops::prepare_images(context_, preparation_, from.values, from.transforms, x);
-  arrivals_->inputs_read(compute_);
+  uploader_->release_inputs(compute_);
   return x;
 }
 
@@ -387,10 +402,10 @@ comm::Engine::Request Replica::send(const Tensor& tensor, int chunk, bool forwar
 
 /// The same from memory that lives on only until the next block.
 comm::Engine::Request Replica::send_copy(const Tensor& tensor, int chunk, bool forward) {
-  outgoing_turn_ = 1 - outgoing_turn_;
-  comm::Engine::Request& sent = outgoing_sent_[outgoing_turn_];
+  outgoing_index_ = 1 - outgoing_index_;
+  comm::Engine::Request& sent = outgoing_requests_[outgoing_index_];
   engine_.wait(sent);
-  Tensor copy = outgoing_[outgoing_turn_];
+  Tensor copy = outgoing_[outgoing_index_];
   copy.shape = tensor.shape;
   ops::copy(context_, tensor, copy);
   return sent = send(copy, chunk, forward);
@@ -398,32 +413,34 @@ comm::Engine::Request Replica::send_copy(const Tensor& tensor, int chunk, bool f
 
 void Replica::begin_step() {
   reducer_->begin_step(optimizer_->loss_scale().scale);
-  arrivals_->begin_step();
+  uploader_->begin_step();
   // What an evaluation took or made meanwhile shall not make this step's launches others than those
   // of the steps before.
-  outgoing_turn_ = 0;
+  outgoing_index_ = 0;
   if (options_.float8) store_->weights_changed();
 }
 
 void Replica::forward(const parallel::PipelineAction& action, const data::MicroBatch* batch) {
   Chunk& here = chunk(action);
-  Chunk::Slot& slot = here.slot(action.micro_batch);
-  engine_.wait(slot.sent);
-  if (batch != nullptr) arrivals_->take(compute_, *batch, action.micro_batch);
-  slot.pass.begin_forward(true, arrivals_->kept(action.micro_batch).keys());
+  Chunk::MicroBatchSlot& slot = here.slot(action.micro_batch);
+  engine_.wait(slot.send_request);
+  if (batch != nullptr) uploader_->upload(compute_, *batch, action.micro_batch);
+  slot.pass.begin_forward(true, uploader_->retained(action.micro_batch).keys());
   slot.begin_part(0);
   const Tensor x =
       here.first()
-          ? input(slot.pass)
+          ? prepare_input(slot.pass)
           : receive(slot.pass.activation(options_.compute, model_.block_input_shape(here.begin())),
                     here.number(), true);
   slot.output = here.forward(slot, x);
-  if (!here.last()) slot.sent = send(slot.kept.lasting(context_, slot.output), here.number(), true);
+  if (!here.last())
+    slot.send_request =
+        send(slot.activation_store.copy_for_send(context_, slot.output), here.number(), true);
 }
 
 void Replica::backward(const parallel::PipelineAction& action) {
   Chunk& here = chunk(action);
-  Chunk::Slot& slot = here.slot(action.micro_batch);
+  Chunk::MicroBatchSlot& slot = here.slot(action.micro_batch);
   model::MicroBatchPass& pass = slot.pass;
   const int end = here.last() ? here.end() + 1 : here.end();
   pass.begin_backward(reducer_->begin_backward(context_, here.begin(), end), statistic_scale_);
@@ -432,7 +449,7 @@ void Replica::backward(const parallel::PipelineAction& action) {
     // Every sample (token) weighs 1 / N, N those of the whole step, or of this replica where it
     // goes its own way: gradients of micro-batches and replicas only add. The loss scale is divided
     // out where the step is judged.
-    const std::int64_t samples = options_.global * summed_.size() / mesh_.shape.data;
+    const std::int64_t samples = options_.global * gradient_group_.size() / mesh_.shape.data;
     const model::LossSettings scale{
         static_cast<float>(options_.loss.label_smoothing),
         gradient_factor_ *
@@ -440,10 +457,10 @@ void Replica::backward(const parallel::PipelineAction& action) {
                                static_cast<double>(samples * options_.labels_per_sample()))};
     store_->acquire(context_, here.end(), here.end() - 1);
     reducer_->block_begins(context_, here.end());
-    slot.kept.need(context_, here.parts() - 1);
+    slot.activation_store.acquire(context_, here.parts() - 1);
     pass.enter_block();
-    dy = model_.head().loss(pass, slot.output, arrivals_->kept(action.micro_batch).labels, scale,
-                            sums_of(action.micro_batch));
+    dy = model_.head().loss(pass, slot.output, uploader_->retained(action.micro_batch).labels,
+                            scale, sums_of(action.micro_batch));
     reducer_->block_done(context_, here.end());
   } else {
     dy = incoming_;
@@ -455,15 +472,15 @@ void Replica::backward(const parallel::PipelineAction& action) {
 }
 
 void Replica::evaluate(const data::MicroBatch& batch, int number) {
-  TRIREME_EXPECT(number < evaluated_at_once);
-  arrivals_->take(compute_, batch, number);
+  TRIREME_EXPECT(number < max_unread_micro_batches);
+  uploader_->upload(compute_, batch, number);
   for (const std::unique_ptr<Chunk>& here : chunks_) {
     model::MicroBatchPass& pass = here->slot(0).pass;
-    engine_.wait(here->slot(0).sent);  // of a training step
+    engine_.wait(here->slot(0).send_request);  // of a training step
     pass.begin_forward(false, nullptr);
     const Tensor x =
         here->first()
-            ? input(pass)
+            ? prepare_input(pass)
             : receive(pass.activation(options_.compute, model_.block_input_shape(here->begin())),
                       here->number(), true);
     const Tensor y = here->forward(here->slot(0), x);
@@ -474,7 +491,7 @@ void Replica::evaluate(const data::MicroBatch& batch, int number) {
     store_->acquire(context_, here->end(), -1);
     pass.enter_block();
     const model::LossSettings scale{static_cast<float>(options_.loss.label_smoothing), 0};
-    model_.head().loss(pass, y, arrivals_->kept(number).labels, scale, sums_of(number));
+    model_.head().loss(pass, y, uploader_->retained(number).labels, scale, sums_of(number));
   }
 }
 
@@ -491,9 +508,9 @@ Tensor Replica::logits(const Tensor& tokens, std::int64_t row) {
   return model_.head().logits(pass, y, row);
 }
 
-void Replica::tell(std::uint64_t wishes, double busy_seconds) {
-  agreement_->tell(context_, last_stage() ? sums_.rows(0, options_.accumulation) : Tensor{}, wishes,
-                   busy_seconds);
+void Replica::post_status(std::uint64_t wishes, double busy_seconds) {
+  status_exchange_->post(context_, last_stage() ? sums_.rows(0, options_.accumulation) : Tensor{},
+                         wishes, busy_seconds);
 }
 
 void Replica::read_sums(std::span<Sums> sums) const {

@@ -51,12 +51,12 @@ std::vector<int> differing_ranks(const parallel::MeshShape& shape,
       std::vector<std::uint64_t> place;
       for (int data = 0; data < shape.data; ++data) place.push_back(of(data));
       std::sort(place.begin(), place.end());
-      const std::uint64_t middle =
+      const std::uint64_t median =
           place[place.size() / 2];  // a value of more than half stands there
-      const bool majority = 2 * std::count(place.begin(), place.end(), middle) > shape.data;
+      const bool majority = 2 * std::count(place.begin(), place.end(), median) > shape.data;
       if (place.front() == place.back()) continue;
       for (int data = 0; data < shape.data; ++data) {
-        if (!majority || of(data) != middle)
+        if (!majority || of(data) != median)
           differing.push_back(parallel::rank_of(shape, {stage, data, tensor}));
       }
     }

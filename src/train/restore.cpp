@@ -76,8 +76,8 @@ void validate_model(const deck::Deck& deck, const checkpoint::Contents& contents
 
 /// Leaves out the slots that the file lacks: they start at zero. Returns how many tensors were left
 /// out.
-std::size_t drop_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
-                               const checkpoint::Contents& contents) {
+std::size_t remove_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
+                                 const checkpoint::Contents& contents) {
   std::set<std::string> present;
   for (const checkpoint::Contents::Entry& entry : contents.tensors) present.insert(entry.path);
   return std::erase_if(pieces, [&](const checkpoint::TensorSlice& piece) {
@@ -86,7 +86,7 @@ std::size_t drop_missing_slots(std::vector<checkpoint::TensorSlice>& pieces,
 }
 
 /// Refuses a file whose seal is broken. Rank 0 reads every byte, all get its answer.
-void check_whole(const comm::Communicator& world, const std::string& path) {
+void verify_seal(const comm::Communicator& world, const std::string& path) {
   comm::together(world, [&] {
     if (world.rank() != 0) return;
     validate(
@@ -99,7 +99,7 @@ void check_whole(const comm::Communicator& world, const std::string& path) {
 }
 
 /// Refuses a place in the data where no run can stand: a stranger's numbers, or another data set's.
-void validate_place(const Run& run, const checkpoint::Info& info, const std::string& path) {
+void validate_position(const Run& run, const checkpoint::Info& info, const std::string& path) {
   constexpr std::int64_t most =
       std::int64_t{1} << 53;  // what any reader of HDF5 can tell apart, and far beyond every run
   const std::int64_t samples = run.train_set.info().samples;
@@ -130,13 +130,13 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   if (!contents.sealed)
     log.warn("{} has no seal: it was made by another program and is read as a stranger's", path);
   if (!weights_only) compare_decks(run, contents, path, log);
-  if (!weights_only) expect_pending(*run.replica, contents.info);
-  std::vector<checkpoint::TensorSlice> pieces = pieces_of(*run.replica, Rows::owned, !weights_only);
+  if (!weights_only) restore_pending(*run.replica, contents.info);
+  std::vector<checkpoint::TensorSlice> pieces = slices_of(*run.replica, Rows::owned, !weights_only);
   validate_model(run.deck, contents, pieces, path);
-  const std::size_t missing = drop_missing_slots(pieces, contents);
+  const std::size_t missing = remove_missing_slots(pieces, contents);
   if (missing > 0)
     log.warn("{} has no optimizer state for {} tensors: it starts at zero", path, missing);
-  if (!weights_only) validate_place(run, contents.info, path);
+  if (!weights_only) validate_position(run, contents.info, path);
   if (own)
     checkpoint::count_attempt(run.mesh.world, run.deck.run.folder,
                               std::filesystem::path(path).filename().string());
@@ -157,7 +157,7 @@ RunState load(Run& run, const std::string& path, const checkpoint::Contents& con
   if (weights_only) return {};
   run.replica->optimizer().set_updates(contents.info.updates);
   restore_loss_scale(*run.replica, contents.info);
-  return state_of(contents.info);
+  return run_state_of(contents.info);
 }
 
 /// Rows without a checkpoint: an earlier start never came to one, or somebody, or the rules of a
@@ -173,7 +173,7 @@ void warn_of_earlier_start(const Run& run, Log& log) {
       run.deck.run.folder);
 }
 
-RunState fresh(Run& run, Log& log) {
+RunState start_fresh(Run& run, Log& log) {
   run.replica->initialize(run.deck.run.seed);
   log.info("a fresh start in {}", run.deck.run.folder);
   return {};
@@ -181,24 +181,24 @@ RunState fresh(Run& run, Log& log) {
 
 }  // namespace
 
-Restored restore(Run& run, const RestartPolicy& policy,
-                 const std::optional<checkpoint::CheckpointChoice>& newest, Log& log) {
+RestoredRun restore(Run& run, const RestartPolicy& policy,
+                    const std::optional<checkpoint::CheckpointChoice>& newest, Log& log) {
   const std::string folder = run.deck.run.folder + "/checkpoints";
   checkpoint::remove_leftovers(run.mesh.world, folder);
   if (policy.kind == RestartPolicy::Kind::none) {
     checkpoint::archive_checkpoints(run.mesh.world, folder, log);
-    return {fresh(run, log), false, {}};
+    return {start_fresh(run, log), false, {}};
   }
   if (policy.kind == RestartPolicy::Kind::path)
-    check_whole(run.mesh.world,
+    verify_seal(run.mesh.world,
                 policy.path);  // also where it will not be used: it may be a misspelt word
   const checkpoint::CheckpointChoice choice = checkpoint::skip_failed_checkpoint(
       run.mesh.world, run.deck.run.folder,
       newest ? *newest : checkpoint::find_newest(run.mesh.world, folder), log);
   if (!choice.path.empty()) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
-    Restored restored{load(run, choice.path, choice.contents, false, log, true), true,
-                      choice.contents.info.deck};
+    RestoredRun restored{load(run, choice.path, choice.contents, false, log, true), true,
+                         choice.contents.info.deck};
     log.info("goes on from {} (step {})", choice.path, restored.state.step);
     if (policy.kind == RestartPolicy::Kind::path)
       log.warn(
@@ -210,8 +210,8 @@ Restored restore(Run& run, const RestartPolicy& policy,
   if (policy.kind == RestartPolicy::Kind::path) {
     checkpoint::rename_damaged(run.mesh.world, choice.rejected, log);
     const checkpoint::Contents contents = checkpoint::read_contents(run.mesh.world, policy.path);
-    Restored restored{load(run, policy.path, contents, policy.weights_only, log), false,
-                      contents.info.deck};
+    RestoredRun restored{load(run, policy.path, contents, policy.weights_only, log), false,
+                         contents.info.deck};
     log.info("goes on from {} (step {}{})", policy.path, restored.state.step,
              policy.weights_only ? ", weights only" : "");
     return restored;
@@ -229,22 +229,23 @@ Restored restore(Run& run, const RestartPolicy& policy,
   validate(policy.kind != RestartPolicy::Kind::required,
            "{}: no checkpoint to go on from, and --restart required forbids a fresh start", folder);
   warn_of_earlier_start(run, log);
-  return {fresh(run, log), false, {}};
+  return {start_fresh(run, log), false, {}};
 }
 
-RunState go_back(Run& run, const std::string& path, Log& log) {
-  check_whole(run.mesh.world, path);
+RunState reload_checkpoint(Run& run, const std::string& path, Log& log) {
+  verify_seal(run.mesh.world, path);
   return load(run, path, checkpoint::read_contents(run.mesh.world, path), false, log);
 }
 
-checkpoint::Contents whole_contents(const comm::Communicator& world, const std::string& path) {
-  check_whole(world, path);
+checkpoint::Contents read_verified_contents(const comm::Communicator& world,
+                                            const std::string& path) {
+  verify_seal(world, path);
   return checkpoint::read_contents(world, path);
 }
 
 void load_weights(Replica& replica, const deck::Deck& deck, const checkpoint::Contents& contents,
                   const std::string& path, checkpoint::Weights weights) {
-  std::vector<checkpoint::TensorSlice> pieces = pieces_of(replica, Rows::owned, false);
+  std::vector<checkpoint::TensorSlice> pieces = slices_of(replica, Rows::owned, false);
   validate_model(deck, contents, pieces, path);
   if (checkpoint::selects_average(weights, contents, path)) {
     for (checkpoint::TensorSlice& piece : pieces) piece.path = "ema/" + piece.spec->name;

@@ -29,7 +29,7 @@ std::unique_ptr<data::Dataset> open_set(const deck::Deck& deck, const std::strin
   probe_dataset(world, folder);
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
-    set = std::make_unique<data::Dataset>(open_dataset(key, folder, context_of(deck)));
+    set = std::make_unique<data::Dataset>(open_dataset(key, folder, context_length(deck)));
     validate_same_form(train.info(), set->info(), key, folder);
   });
   return set;
@@ -40,13 +40,13 @@ data::Dataset open_train(const deck::Deck& deck, const comm::Communicator& world
   std::unique_ptr<data::Dataset> set;
   comm::together(world, [&] {
     set = std::make_unique<data::Dataset>(
-        open_dataset("data.train", deck.data.train, context_of(deck)));
+        open_dataset("data.train", deck.data.train, context_length(deck)));
     validate_dataset(deck.model, deck.data, set->info(), "data.train", deck.data.train);
   });
   return std::move(*set);
 }
 
-deck::Deck filled_in(deck::Deck deck, const data::DatasetInfo& train) {
+deck::Deck with_vocabulary(deck::Deck deck, const data::DatasetInfo& train) {
   if (deck.model.kind == model::ModelKind::gpt && deck.model.gpt.vocabulary == 0)
     deck.model.gpt.vocabulary = train.vocabulary;
   return deck;
@@ -54,15 +54,15 @@ deck::Deck filled_in(deck::Deck deck, const data::DatasetInfo& train) {
 
 }  // namespace
 
-std::vector<std::string> hosts_of(const comm::Environment& environment) {
-  constexpr std::size_t longest = 256;  // HOST_NAME_MAX and some
+std::vector<std::string> gather_hosts(const comm::Environment& environment) {
+  constexpr std::size_t max_length = 256;  // HOST_NAME_MAX and some
   const auto size = static_cast<std::size_t>(environment.world().size());
-  std::vector<char> mine(longest), all(longest * size);
-  environment.host().copy(mine.data(), longest - 1);
+  std::vector<char> mine(max_length), all(max_length * size);
+  environment.host().copy(mine.data(), max_length - 1);
   environment.world().all_gather(std::as_bytes(std::span(mine)),
                                  std::as_writable_bytes(std::span(all)));
   std::vector<std::string> hosts;
-  for (std::size_t rank = 0; rank < size; ++rank) hosts.emplace_back(&all[rank * longest]);
+  for (std::size_t rank = 0; rank < size; ++rank) hosts.emplace_back(&all[rank * max_length]);
   return hosts;
 }
 
@@ -77,7 +77,7 @@ bool ended_as_done(const std::string& folder) {
 }
 
 /// Says of which extents products are not made in float8.
-void warn_of_bfloat16(const deck::Deck& deck, Log& log) {
+void warn_about_bfloat16(const deck::Deck& deck, Log& log) {
   if (deck.precision.compute != ComputePrecision::float8) return;
   const model::TransformerOptions& gpt = deck.model.gpt;
   const std::int64_t rows = deck.batch.micro * gpt.context,
@@ -117,12 +117,12 @@ void describe(const Run& run, const comm::Environment& environment, Log& log) {
                : "between blocks");
   if (run.device.kind != DeviceKind::cpu)
     log.info("device: {}", to_string(describe_device(run.device)));
-  warn_of_bfloat16(run.deck, log);
+  warn_about_bfloat16(run.deck, log);
   if (run.deck.optimizer.ema > 0)
     log.info(
         "average of the weights: decay {}; it is what is evaluated, and what the best is chosen by",
         run.deck.optimizer.ema);
-  const std::vector<std::string> hosts = hosts_of(environment);
+  const std::vector<std::string> hosts = gather_hosts(environment);
   for (int rank = 0; rank < run.mesh.world.size() && run.mesh.world.size() > 1; ++rank) {
     const parallel::MeshCoordinates place = parallel::coordinates_of(run.mesh.shape, rank);
     log.info("rank {}: stage {} data {} tensor {} on {}", rank, place.stage, place.data_rank,
@@ -154,13 +154,14 @@ void compare_devices(const comm::Communicator& world, Device device, Log& log) {
 
 }  // namespace
 
-HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log) {
-  HeldFolder folder;
+RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
+                             Log& log) {
+  RunFolder folder;
   comm::together(environment.world(), [&] {
     if (environment.world().rank() != 0) return;
     std::error_code error;
-    folder.made = !std::filesystem::exists(deck.run.folder, error);
-    validate(folder.made || std::filesystem::is_directory(deck.run.folder, error),
+    folder.is_new = !std::filesystem::exists(deck.run.folder, error);
+    validate(folder.is_new || std::filesystem::is_directory(deck.run.folder, error),
              "run.folder = \"{}\": is no folder; name another one", deck.run.folder);
     const std::filesystem::path checkpoints = deck.run.folder + "/checkpoints";
     const bool other =
@@ -186,8 +187,8 @@ HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environm
   return folder;
 }
 
-void leave_folder(HeldFolder& folder, const std::string& path) {
-  if (!folder.made) return;  // elsewhere than on rank 0 too
+void release_run_folder(RunFolder& folder, const std::string& path) {
+  if (!folder.is_new) return;  // elsewhere than on rank 0 too
   folder.lease.release();
   std::error_code ignored;  // what is not empty stays
   if (!std::filesystem::remove(path + "/checkpoints", ignored)) return;
@@ -195,8 +196,8 @@ void leave_folder(HeldFolder& folder, const std::string& path) {
   std::filesystem::remove(path, ignored);
 }
 
-ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
-                               const ResolvedLayout& layout) {
+ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
+                                    const ResolvedLayout& layout) {
   ReplicaOptions options;
   options.model = deck.model;
   options.loss = deck.loss;
@@ -229,16 +230,16 @@ ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& 
   options.seed = deck.run.seed;
   options.deterministic = deck.run.deterministic;
   options.graphs = deck.run.graphs;
-  options.copies_checkpoints = deck.checkpoint.asynchronous;
+  options.async_checkpoints = deck.checkpoint.asynchronous;
   return options;
 }
 
-comm::Engine::ProgressMode choose_drive(int cores, int sharers, int threads) {
-  return cores >= sharers * (threads + 1) ? comm::Engine::ProgressMode::thread
-                                          : comm::Engine::ProgressMode::polled;
+comm::Engine::ProgressMode choose_progress_mode(int cores, int ranks_sharing, int threads) {
+  return cores >= ranks_sharing * (threads + 1) ? comm::Engine::ProgressMode::thread
+                                                : comm::Engine::ProgressMode::polled;
 }
 
-comm::Engine::ProgressMode choose_drive(const comm::Environment& environment) {
+comm::Engine::ProgressMode choose_progress_mode(const comm::Environment& environment) {
   const comm::Communicator& world = environment.world();
   if (world.size() == 1) return comm::Engine::ProgressMode::polled;
   int threads = 1;
@@ -249,8 +250,8 @@ comm::Engine::ProgressMode choose_drive(const comm::Environment& environment) {
   std::vector<std::uint64_t> all(static_cast<std::size_t>(world.size()));
   world.all_gather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)));
   if (!environment.thread_multiple()) return comm::Engine::ProgressMode::polled;
-  return choose_drive(available_cores(), static_cast<int>(std::count(all.begin(), all.end(), mine)),
-                      threads);
+  return choose_progress_mode(available_cores(),
+                              static_cast<int>(std::count(all.begin(), all.end(), mine)), threads);
 }
 
 DeviceKind planned_device(const deck::Deck& deck) {
@@ -308,14 +309,14 @@ data::LoaderOptions evaluation_loader_options(const deck::Deck& deck, const data
   return options;
 }
 
-std::int64_t context_of(const deck::Deck& deck) {
+std::int64_t context_length(const deck::Deck& deck) {
   return deck.model.kind == model::ModelKind::gpt ? deck.model.gpt.context : 0;
 }
 
 Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm::Engine& the_engine,
          Log& log)
     : train_set(open_train(the_deck, environment.world())),
-      deck(filled_in(the_deck, train_set.info())),
+      deck(with_vocabulary(the_deck, train_set.info())),
       deck_text(deck::write(deck)),
       validation_set(open_set(the_deck, the_deck.data.validation, "data.validation", train_set,
                               environment.world())),
@@ -334,7 +335,7 @@ Run::Run(const deck::Deck& the_deck, const comm::Environment& environment, comm:
     validate_precision(deck, describe_device(device));
   });
   compare_devices(mesh.world, device, log);
-  const ReplicaOptions options = replica_options(deck, train_set.info(), layout);
+  const ReplicaOptions options = make_replica_options(deck, train_set.info(), layout);
   plan = Replica::measure(options, mesh.shape, mesh.world.rank(), device.kind);
   comm::together(mesh.world, [&] {
     replica = std::make_unique<Replica>(options, device, device.kind, plan, mesh, engine);
@@ -372,7 +373,7 @@ std::int64_t Run::progress_steps() const {
 }
 
 void Run::record_start(const comm::Environment& environment) const {
-  const std::vector<std::string> hosts = hosts_of(environment);
+  const std::vector<std::string> hosts = gather_hosts(environment);
   comm::together(mesh.world, [&] {
     if (mesh.world.rank() != 0) return;
     io::replace_file(deck.run.folder + "/deck.toml", deck_text);

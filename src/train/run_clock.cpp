@@ -35,32 +35,33 @@ bool Interval::due(std::int64_t step) const {
   return passed(step) > passed(step - 1);
 }
 
-RunClock::RunClock() : started_(monotonic_seconds()) {}
+RunClock::RunClock() : start_seconds_(monotonic_seconds()) {}
 
 RunClock::RunClock(const RunOptions& options)
-    : started_(monotonic_seconds()), margin_(options.walltime_margin.value) {
+    : start_seconds_(monotonic_seconds()), margin_(options.walltime_margin.value) {
   if (options.walltime) {
-    end_ = started_ + options.walltime->value;
+    end_seconds_ = start_seconds_ + options.walltime->value;
     source_ = "run.walltime";
-  } else if (const std::optional<JobTime> job = options.walltime_auto ? job_time() : std::nullopt) {
-    end_ = started_ + job->seconds_left;
+  } else if (const std::optional<JobTime> job =
+                 options.walltime_auto ? query_job_time() : std::nullopt) {
+    end_seconds_ = start_seconds_ + job->seconds_left;
     source_ = job->source;
   } else if (const std::vector<BatchJob> jobs =
                  options.walltime_auto ? batch_jobs() : std::vector<BatchJob>();
              !jobs.empty()) {
-    silent_job_ = jobs.front().title();
+    job_without_end_ = jobs.front().title();
   }
 }
 
-double RunClock::since_start() const { return monotonic_seconds() - started_; }
+double RunClock::since_start() const { return monotonic_seconds() - start_seconds_; }
 
-std::optional<double> RunClock::left() const {
-  if (!end_) return std::nullopt;
-  return *end_ - monotonic_seconds();
+std::optional<double> RunClock::seconds_left() const {
+  if (!end_seconds_) return std::nullopt;
+  return *end_seconds_ - monotonic_seconds();
 }
 
 bool RunClock::must_stop(double longest_step_seconds, double checkpoint_seconds) const {
-  const std::optional<double> seconds = left();
+  const std::optional<double> seconds = seconds_left();
   return seconds && *seconds < longest_step_seconds + checkpoint_seconds + margin_;
 }
 

@@ -36,8 +36,8 @@ double checked_scale(double scale, const char* name) {
 
 constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] = {
     {"health_applied", &HealthState::applied},
-    {"health_applied_before", &HealthState::applied_before},
-    {"health_bad_in_a_row", &HealthState::bad_in_a_row},
+    {"health_applied_before", &HealthState::previous_applied},
+    {"health_bad_in_a_row", &HealthState::consecutive_dropped},
     {"health_nonfinite", &HealthState::nonfinite},
     {"health_spikes", &HealthState::spikes},
     {"health_warnings", &HealthState::warnings},
@@ -45,7 +45,7 @@ constexpr std::pair<const char*, std::int64_t HealthState::*> health_counters[] 
 
 }  // namespace
 
-std::vector<checkpoint::TensorSlice> pieces_of(Replica& replica, Rows rows, bool slots) {
+std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots) {
   const parallel::ParameterStore& store = replica.store();
   const parallel::Mesh& mesh = replica.mesh();
   const auto& whole = replica.model().parameters().entries();
@@ -55,7 +55,8 @@ std::vector<checkpoint::TensorSlice> pieces_of(Replica& replica, Rows rows, bool
     checkpoint::TensorSlice piece{
         .path = group + "/" + spec.name, .spec = &spec, .stream = replica.context().stream()};
     const int index = store.list().find(spec.name);
-    if (index >= 0 && (rows == Rows::owned || replica.counts(static_cast<std::size_t>(index)))) {
+    if (index >= 0 &&
+        (rows == Rows::owned || replica.is_counted(static_cast<std::size_t>(index)))) {
       const parallel::TensorPartition& part =
           store.list().entries()[static_cast<std::size_t>(index)].partition;
       const parallel::ParameterShard::OwnedRows& owned = store.owned().owned_rows({index});
@@ -96,9 +97,9 @@ std::vector<checkpoint::TensorSlice> pieces_of(Replica& replica, Rows rows, bool
   return pieces;
 }
 
-checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck,
-                         const std::vector<std::string>& classes, std::uint64_t dataset,
-                         std::uint64_t seed) {
+checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
+                                 const std::vector<std::string>& classes, std::uint64_t dataset,
+                                 std::uint64_t seed) {
   checkpoint::Info info;
   info.step = state.step;
   info.epoch = state.cursor.epoch;
@@ -119,7 +120,7 @@ checkpoint::Info info_of(const RunState& state, Replica& replica, const std::str
     info.state["pending_scale"] = pending.scale;
   }
   info.state["health_mean_sum"] = state.health.mean_sum;
-  info.state["health_mean_sum_before"] = state.health.mean_sum_before;
+  info.state["health_mean_sum_before"] = state.health.previous_mean_sum;
   for (const auto& [name, counter] : health_counters) info.state[name] = state.health.*counter;
   if (state.best) {
     info.state["best"] = *state.best;
@@ -134,7 +135,7 @@ std::optional<std::uint64_t> dataset_of(const checkpoint::Info& info) {
   return value_or<std::uint64_t>(info, "dataset", 0);  // HDF5 gives it back signed where it fits
 }
 
-void expect_pending(Replica& replica, const checkpoint::Info& info) {
+void restore_pending(Replica& replica, const checkpoint::Info& info) {
   if (replica.options().sync != parallel::SyncKind::delayed) return;
   replica.reducer().set_pending(
       {.exists = info.state.contains("pending_finite"),
@@ -151,7 +152,7 @@ void restore_loss_scale(Replica& replica, const checkpoint::Info& info) {
       {checked_scale(value_or<double>(info, "loss_scale", 1), "loss_scale"), steps});
 }
 
-RunState state_of(const checkpoint::Info& info) {
+RunState run_state_of(const checkpoint::Info& info) {
   RunState state;
   state.step = info.step;
   state.samples = info.samples;
@@ -159,7 +160,7 @@ RunState state_of(const checkpoint::Info& info) {
   state.elapsed_seconds = value_or<double>(info, "elapsed_s", 0);
   state.skipped = value_or<std::int64_t>(info, "skipped", 0);
   state.health.mean_sum = value_or<double>(info, "health_mean_sum", 0);
-  state.health.mean_sum_before = value_or<double>(info, "health_mean_sum_before", 0);
+  state.health.previous_mean_sum = value_or<double>(info, "health_mean_sum_before", 0);
   for (const auto& [name, counter] : health_counters)
     state.health.*counter = value_or<std::int64_t>(info, name, 0);
   if (info.state.contains("best")) state.best = value_or<double>(info, "best", 0);

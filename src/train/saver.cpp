@@ -21,7 +21,7 @@ namespace {
 
 /// So many checkpoints in a row that cannot be written are no passing trouble: better an end that
 /// somebody sees than a run that would lose everything.
-constexpr int failures_allowed = 3;
+constexpr int max_failures = 3;
 
 }  // namespace
 
@@ -30,22 +30,23 @@ Saver::Saver(Run& run, const RunState& state, std::int64_t newest, Recorder& rec
       recorder_(recorder),
       log_(log),
       folder_(run.deck.run.folder + "/checkpoints"),
-      newest_(newest),
+      newest_step_(newest),
       best_{state.best, state.best_metric, state.best_step} {
   if (run.deck.checkpoint.keep_every)
     keep_every_steps_ = Interval(*run.deck.checkpoint.keep_every, run.layout.scale).steps();
 }
 
 std::string Saver::path_of(const Target& target) const {
-  return folder_ + "/" + (target.alone ? "best.h5" : checkpoint::step_file_name(target.state.step));
+  return folder_ + "/" +
+         (target.best_only ? "best.h5" : checkpoint::step_file_name(target.state.step));
 }
 
 checkpoint::Info Saver::make_info(RunState& state) const {
   run_.mesh.world.broadcast(std::as_writable_bytes(std::span(&state.elapsed_seconds, 1)),
                             0);  // a file says one time: rank 0's
   const data::DatasetInfo& set = run_.train_set.info();
-  checkpoint::Info info =
-      info_of(state, *run_.replica, run_.deck_text, set.classes, set.identity, run_.deck.run.seed);
+  checkpoint::Info info = checkpoint_info(state, *run_.replica, run_.deck_text, set.classes,
+                                          set.identity, run_.deck.run.seed);
   info.state["total_steps"] = run_.layout.total_steps;
   if (run_.replica->options().tokens()) info.state["vocabulary"] = run_.replica->options().classes;
   if (!set.tokenizer.empty()) info.state["tokenizer"] = set.tokenizer;
@@ -53,19 +54,19 @@ checkpoint::Info Saver::make_info(RunState& state) const {
 }
 
 template <class Body>
-void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& body) {
+void Saver::try_write(RunState& state, std::int64_t step, bool required, Body&& body) {
   try {
     body();
   } catch (const Error& error) {
     if (run_.mesh.world.size() > 1 && !error.thrown_on_all_ranks())
       throw;  // this rank's alone: the others wait in a collective call
-    writing_.reset();
+    active_write_.reset();
     state.best = best_.metric == run_.deck.checkpoint.best ? best_.value : std::nullopt;
     state.best_metric = best_.metric;
     state.best_step = best_.step;
-    ++failures_in_a_row_;
+    ++consecutive_failures_;
     recorder_.event(state, "checkpoint_failed", fmt::format("step {}: {}", step, error.what()));
-    if (required || failures_in_a_row_ >= failures_allowed) {
+    if (required || consecutive_failures_ >= max_failures) {
       Failure failure(error.what());  // also where another path would do: the deck was right when
                                       // the run began, and the machine has changed since
       failure.set_thrown_on_all_ranks();
@@ -74,28 +75,28 @@ void Saver::attempt(RunState& state, std::int64_t step, bool required, Body&& bo
     log_.warn(
         "the checkpoint of step {} could not be written ({}); training goes on, older checkpoints "
         "are as they were ({} of {} in a row, then the run ends)",
-        step, error.what(), failures_in_a_row_, failures_allowed);
+        step, error.what(), consecutive_failures_, max_failures);
   }
 }
 
-void Saver::come_to_rest(RunState& state) {
-  settle(state);
+void Saver::quiesce(RunState& state) {
+  wait_until_published(state);
   run_.replica->reducer().complete_pending(run_.replica->context());
   run_.engine.quiesce();
 }
 
 void Saver::begin(RunState& state, bool best, bool alone) {
-  settle(state);  // which is the last one's stall
+  wait_until_published(state);  // which is the last one's stall
   const double start = monotonic_seconds();
-  come_to_rest(state);
-  attempt(state, state.step, false, [&] {
+  quiesce(state);
+  try_write(state, state.step, false, [&] {
     if (!run_.deck.checkpoint.asynchronous) return write(state, best, alone);
     const checkpoint::Info info = make_info(state);
-    const std::vector<checkpoint::TensorSlice> pieces = pieces_of(*run_.replica, Rows::share, true);
+    const std::vector<checkpoint::TensorSlice> pieces = slices_of(*run_.replica, Rows::share, true);
     const Target target{state, best, alone};
     auto file = std::make_unique<checkpoint::BackgroundWrite>(
         run_.mesh.world, path_of(target), pieces, info, run_.replica->state_copy());
-    writing_ = Writing{target, monotonic_seconds() - start, std::move(file)};
+    active_write_ = ActiveWrite{target, monotonic_seconds() - start, std::move(file)};
   });
 }
 
@@ -104,21 +105,21 @@ void Saver::write(RunState& state, bool best, bool alone) {
   const checkpoint::Info info = make_info(state);
   const Target target{state, best, alone};
   const checkpoint::WriteReport report = checkpoint::write(
-      run_.mesh.world, path_of(target), pieces_of(*run_.replica, Rows::share, true), info);
-  in_place(target, report, monotonic_seconds() - start);
+      run_.mesh.world, path_of(target), slices_of(*run_.replica, Rows::share, true), info);
+  published(target, report, monotonic_seconds() - start);
 }
 
-void Saver::in_place(const Target& target, const checkpoint::WriteReport& report,
-                     double stall_seconds) {
+void Saver::published(const Target& target, const checkpoint::WriteReport& report,
+                      double stall_seconds) {
   const RunState& state = target.state;
   const double start = monotonic_seconds();
-  if (target.alone) {
+  if (target.best_only) {
     best_ = {state.best, state.best_metric, state.best_step};
   } else {
-    newest_ = state.step;
+    newest_step_ = state.step;
     const std::string name = checkpoint::step_file_name(state.step);
     try {
-      if (target.best) link_best(state);
+      if (target.becomes_best) link_best(state);
     } catch (...) {
       start_rotation(name);  // which makes room
       throw;
@@ -128,8 +129,8 @@ void Saver::in_place(const Target& target, const checkpoint::WriteReport& report
     recorder_.checkpoint(state, "checkpoints/" + name, report.bytes, stall_seconds + after,
                          report.copy_seconds, report.seconds + after);
   }
-  longest_seconds_ = std::max(longest_seconds_, report.seconds + monotonic_seconds() - start);
-  failures_in_a_row_ = 0;
+  max_seconds_ = std::max(max_seconds_, report.seconds + monotonic_seconds() - start);
+  consecutive_failures_ = 0;
 }
 
 /// The step's file is the best one too: a second name for the same bytes where that can be, put in
@@ -171,9 +172,9 @@ void Saver::end_rotation() {
 void Saver::save(RunState& state, bool best) { begin(state, best, false); }
 
 void Saver::save_now(RunState& state, bool best) {
-  come_to_rest(state);
-  attempt(state, state.step, true, [&] {
-    if (newest_ != state.step)
+  quiesce(state);
+  try_write(state, state.step, true, [&] {
+    if (newest_step_ != state.step)
       write(state, best, false);
     else if (best)
       link_best(state);
@@ -184,20 +185,20 @@ void Saver::save_now(RunState& state, bool best) {
 void Saver::save_best(RunState& state) { begin(state, true, true); }
 
 void Saver::advance(RunState& state, bool busy) {
-  if (!writing_ || busy) return;
+  if (!active_write_ || busy) return;
   const double start = monotonic_seconds();
   run_.engine.quiesce();
-  attempt(state, writing_->target.state.step, false, [&] {
-    const bool is_in_place = writing_->file->advance();
-    writing_->stall_seconds += monotonic_seconds() - start;
-    if (!is_in_place) return;
-    const Writing writing = *std::exchange(writing_, std::nullopt);
-    in_place(writing.target, writing.file->finish(), writing.stall_seconds);
+  try_write(state, active_write_->target.state.step, false, [&] {
+    const bool is_published = active_write_->file->advance();
+    active_write_->stall_seconds += monotonic_seconds() - start;
+    if (!is_published) return;
+    const ActiveWrite writing = *std::exchange(active_write_, std::nullopt);
+    published(writing.target, writing.file->finish(), writing.stall_seconds);
   });
 }
 
-void Saver::settle(RunState& state) {
-  while (writing_) {
+void Saver::wait_until_published(RunState& state) {
+  while (active_write_) {
     enter_phase("checkpoint-wait");
     advance(state, false);
   }

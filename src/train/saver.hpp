@@ -35,25 +35,25 @@ class Saver {
   /// thread is still at its part.
   void advance(RunState& state, bool busy);
   /// Waits until the checkpoint under way is in place.
-  void settle(RunState& state);
+  void wait_until_published(RunState& state);
   /// The run is put back to this checkpoint, the newest.
-  void went_back(std::int64_t step) { newest_ = step; }
+  void rolled_back(std::int64_t step) { newest_step_ = step; }
 
   /// Whether this rank's thread is at work: the wish wish_saving of the next step.
-  bool busy() const { return writing_ && writing_->file->busy(); }
+  bool busy() const { return active_write_ && active_write_->file->busy(); }
   /// Step of the newest checkpoint that is in place; -1: none.
-  std::int64_t newest() const { return newest_; }
+  std::int64_t newest_step() const { return newest_step_; }
   /// What the longest checkpoint took so far, threads and all.
-  double longest_seconds() const { return longest_seconds_; }
+  double max_seconds() const { return max_seconds_; }
 
  private:
   /// What a checkpoint is to become.
   struct Target {
     RunState state;
-    bool best = false;   ///< best.h5 is to be this one
-    bool alone = false;  ///< and nothing else
+    bool becomes_best = false;  ///< best.h5 is to be this one
+    bool best_only = false;     ///< and nothing else
   };
-  struct Writing {
+  struct ActiveWrite {
     Target target;
     double stall_seconds = 0;
     std::unique_ptr<checkpoint::BackgroundWrite> file;
@@ -66,10 +66,10 @@ class Saver {
   std::string path_of(const Target& target) const;
   checkpoint::Info make_info(RunState& state) const;
   /// Nothing is under way any more and no gradient is: the replica may be read.
-  void come_to_rest(RunState& state);
+  void quiesce(RunState& state);
   void begin(RunState& state, bool best, bool alone);
   void write(RunState& state, bool best, bool alone);
-  void in_place(const Target& target, const checkpoint::WriteReport& report, double stall_seconds);
+  void published(const Target& target, const checkpoint::WriteReport& report, double stall_seconds);
   void link_best(const RunState& state);
   /// Rank 0 removes by a thread what rotation does not keep: of a large file that may take a file
   /// system a good part of a step.
@@ -79,19 +79,19 @@ class Saver {
   /// Runs `body`; what it throws is an event and a warning, and thrown on where it is `required` or
   /// one too many.
   template <class Body>
-  void attempt(RunState& state, std::int64_t step, bool required, Body&& body);
+  void try_write(RunState& state, std::int64_t step, bool required, Body&& body);
 
   Run& run_;
   Recorder& recorder_;
   Log& log_;
   std::string folder_;
   double keep_every_steps_ = 0;
-  std::int64_t newest_;
+  std::int64_t newest_step_;
   Best best_;  ///< what best.h5 is of
-  std::optional<Writing> writing_;
+  std::optional<ActiveWrite> active_write_;
   std::future<void> rotation_;
-  double longest_seconds_ = 0;
-  int failures_in_a_row_ = 0;
+  double max_seconds_ = 0;
+  int consecutive_failures_ = 0;
 };
 
 }  // namespace trireme::train

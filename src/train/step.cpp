@@ -26,7 +26,7 @@ bool is_good(const ops::SampleSums& sums, double limit) {
 
 }  // namespace
 
-Steps::Steps(Replica& replica, data::Loader& loader)
+StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
     : replica_(replica),
       loader_(loader),
       overlap_(may_overlap(replica, replica.context().stream().device)),
@@ -35,26 +35,26 @@ Steps::Steps(Replica& replica, data::Loader& loader)
   for (int turn = 0; turn < 2; ++turn) steps_.emplace_back(replica.context().stream().device);
 }
 
-void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
-  TRIREME_EXPECT(under_way() < (overlap_ ? 2 : 1));
-  Step& step = this->step(begun_++);
+void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
+  TRIREME_EXPECT(in_flight() < (overlap_ ? 2 : 1));
+  Step& step = this->step(num_begun_++);
   step.request = request;
   step.times = {};
-  step.heard = false;
-  step.updates = true;
-  step.begun = monotonic_seconds();
+  step.status_known = false;
+  step.has_update = true;
+  step.begin_seconds = monotonic_seconds();
   ops::Context& context = replica_.context();
   comm::Engine& engine = replica_.engine();
   engine.record_spans(trace != nullptr);
-  double mark = step.begun, waited = engine.waited_seconds();
+  double mark = step.begin_seconds, waited = engine.waited_seconds();
   const auto lap =
       [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
-        const double now = monotonic_seconds(), stood = engine.waited_seconds();
-        const double busy = now - mark - (stood - waited);
+        const double now = monotonic_seconds(), waited_now = engine.waited_seconds();
+        const double busy = now - mark - (waited_now - waited);
         part += busy;
-        step.times.comm_exposed += stood - waited;
+        step.times.comm_exposed += waited_now - waited;
         mark = now;
-        waited = stood;
+        waited = waited_now;
         return busy;
       };
 
@@ -64,7 +64,7 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   step.busy.start(stream);
   // Of each place in the schedule what a device is given is the same in every other step: what is
   // used by turns is used by two turns.
-  std::size_t section = static_cast<std::size_t>(begun_) % 2;
+  std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
   for (const parallel::PipelineAction& action : replica_.schedule()) {
     const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
     lap(step.times.data);
@@ -87,23 +87,23 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
   const ProfileRange range("trireme/train/update");
   LaunchSection launches(stream, section);
   const StepTimes& times = step.times;
-  replica_.tell(request.wishes,
-                overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
+  replica_.post_status(request.stop_requests,
+                       overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
   replica_.state_copy().wait_before_update();
   // A delayed update is by the gradient of the step before, and goes by what the host heard of that
   // one's loss.
   const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
-  if (delayed) hear(step);
+  if (delayed) wait_for_status(step);
   const parallel::GradientReducer::ReducedGradient gradient =
-      replica_.reducer().finish(context, !delayed || is_good(step.agreed.sums, request.loss_limit));
+      replica_.reducer().finish(context, !delayed || is_good(step.totals.sums, request.loss_limit));
   lap(step.times.comm_exposed);
 
-  step.updates = gradient.exists;
+  step.has_update = gradient.exists;
   step.scale = gradient.scale;
   if (gradient.exists) {
     const optim::StepLoss loss =
         delayed ? optim::StepLoss{.finite = gradient.finite, .scale = gradient.scale}
-                : optim::StepLoss{.sums = replica_.agreement().sums(),
+                : optim::StepLoss{.sums = replica_.status_exchange().sums(),
                                   .limit = request.loss_limit,
                                   .scale = gradient.scale};
     replica_.optimizer().begin_update(context, request.rate, loss);
@@ -116,61 +116,62 @@ void Steps::begin(const StepRequest& request, monitor::Trace* trace) {
     trace->record_async_event(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
 }
 
-StepResult Steps::end() {
-  TRIREME_EXPECT(under_way() > 0);
-  Step& step = this->step(ended_++);
+StepResult StepPipeline::end() {
+  TRIREME_EXPECT(in_flight() > 0);
+  Step& step = this->step(num_ended_++);
   const double start = monotonic_seconds();
-  if (!step.heard) hear(step);
-  const double told = monotonic_seconds();
+  if (!step.status_known) wait_for_status(step);
+  const double status_time = monotonic_seconds();
   optim::StepOutcome outcome;
-  if (step.updates) outcome = replica_.optimizer().end_update();
-  if (replica_.average() != nullptr) outcome = joined(outcome);
-  if (step.request.averages) average();
+  if (step.has_update) outcome = replica_.optimizer().end_update();
+  if (replica_.average() != nullptr) outcome = reduce_outcomes(outcome);
+  if (step.request.averages) average_replicas();
   busy_seconds_ = step.busy.seconds();
 
   StepResult result;
-  result.loss = step.agreed.sums.loss / step.agreed.sums.count;
-  result.top1 = step.agreed.sums.top1 / step.agreed.sums.count;
-  result.wishes = static_cast<std::uint32_t>(step.agreed.wishes);
+  result.loss = step.totals.sums.loss / step.totals.sums.count;
+  result.top1 = step.totals.sums.top1 / step.totals.sums.count;
+  result.stop_requests = static_cast<std::uint32_t>(step.totals.stop_requests);
   result.grad_norm = outcome.grad_norm;
   result.applied = outcome.applied;
   result.overflow = outcome.overflow;
   result.loss_scale = step.scale;
   result.times = step.times;
   const double now = monotonic_seconds();
-  result.times.backward += told - start;  // a device works behind the host, which waits for it here
-  result.times.optimizer += now - told;
-  result.times.total = now - std::max(step.begun, last_end_);
+  result.times.backward +=
+      status_time - start;  // a device works behind the host, which waits for it here
+  result.times.optimizer += now - status_time;
+  result.times.total = now - std::max(step.begin_seconds, last_end_);
   last_end_ = now;
   return result;
 }
 
-void Steps::hear(Step& step) {
-  step.agreed = replica_.agreement().hear(messages_);
-  step.heard = true;
+void StepPipeline::wait_for_status(Step& step) {
+  step.totals = replica_.status_exchange().wait(statuses_);
+  step.status_known = true;
 }
 
 /// Of replicas that go their own ways.
-optim::StepOutcome Steps::joined(const optim::StepOutcome& mine) {
+optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine) {
   const comm::Communicator& data = replica_.mesh().data;
   outcomes_[static_cast<std::size_t>(data.rank())] = mine;
   comm::Engine& engine = replica_.engine();
   engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()),
                                 outcome_bounds_, "trireme/train/join_outcomes"));
-  optim::StepOutcome joined;
+  optim::StepOutcome reduce_outcomes;
   double squares = 0;
   bool bad = false;
   for (const optim::StepOutcome& outcome : outcomes_) {
-    joined.applied = joined.applied && outcome.applied;
+    reduce_outcomes.applied = reduce_outcomes.applied && outcome.applied;
     bad = bad || (!outcome.applied && !outcome.overflow);
     squares += outcome.grad_norm * outcome.grad_norm;
   }
-  joined.overflow = !joined.applied && !bad;
-  joined.grad_norm = std::sqrt(squares / data.size());
-  return joined;
+  reduce_outcomes.overflow = !reduce_outcomes.applied && !bad;
+  reduce_outcomes.grad_norm = std::sqrt(squares / data.size());
+  return reduce_outcomes;
 }
 
-void Steps::average() {
+void StepPipeline::average_replicas() {
   replica_.average()->average(replica_.context());
   // One may have dropped a step that the others made: what all have made is in every slot, and what
   // none has found too large is every one's loss scale.

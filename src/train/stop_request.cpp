@@ -16,11 +16,11 @@ bool hangup_is_ignored = false;
 
 /// Of the process as it was started, by nohup for one. Before any library is loaded: UCX, which
 /// MPICH brings along, takes the signal for itself as it is loaded.
-void look_at_hangup() {
+void read_hangup_action() {
   struct sigaction before{};
   hangup_is_ignored = sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler == SIG_IGN;
 }
-[[gnu::section(".preinit_array"), gnu::used]] void (*const first_of_all)() = look_at_hangup;
+[[gnu::section(".preinit_array"), gnu::used]] void (*const preinit_hook)() = read_hangup_action;
 
 void on_signal(int signal) {
   timespec now{};

@@ -19,42 +19,42 @@
 namespace trireme::train {
 namespace {
 
-enum class Kind : std::int64_t {
-  sign,
+enum class MessageKind : std::int64_t {
+  heartbeat,
   farewell,  // the sender ends in good order
-  leave      // from rank 0: a rank is lost, all go
+  exit       // from rank 0: a rank is lost, all go
 };
 
 struct Message {
-  Kind kind = Kind::sign;
-  Sign sign;
+  MessageKind kind = MessageKind::heartbeat;
+  RankHeartbeat heartbeat;
 };
 static_assert(sizeof(Message) <= comm::Datagrams::max_bytes);
 
 // Signs within the shortest deadline: several may be lost on the way.
-constexpr double signs_a_deadline = 12;
-constexpr double longest_period = 1;
+constexpr double heartbeats_per_deadline = 12;
+constexpr double max_period_seconds = 1;
 // A disk or a terminal that hangs must not keep the finder from leaving.
-constexpr int report_seconds = 20;
+constexpr int exit_timeout_seconds = 20;
 // Rank 0's MPI_Abort ends the others; where it does not, they go by themselves after this.
 constexpr int grace_seconds = 2;
 // So much later than the rank before it a rank notices that rank 0 is lost: then the first speaks
 // for all, and before it rank 0 where a network broke in two.
-constexpr double turn_seconds = 0.25, longest_turn = 5;
+constexpr double stagger_seconds = 0.25, max_stagger_seconds = 5;
 
 /// Deadlines grow where ranks and their threads share cores: each then waits for its turn on one.
-double crowding(const comm::Environment& environment) {
+double oversubscription(const comm::Environment& environment) {
   const double cores = std::max(1U, std::thread::hardware_concurrency());
   return std::max(1.0, environment.local_size() * KokkosScope::threads() / cores);
 }
 
-[[noreturn]] void go() { _exit(static_cast<int>(ExitCode::rank_lost)); }
+[[noreturn]] void exit_now() { _exit(static_cast<int>(ExitCode::rank_lost)); }
 
 /// However long what this thread still has to say takes.
-void go_in_any_case() {
+void start_exit_timer() {
   std::thread([] {
-    std::this_thread::sleep_for(std::chrono::seconds(report_seconds));
-    go();
+    std::this_thread::sleep_for(std::chrono::seconds(exit_timeout_seconds));
+    exit_now();
   }).detach();
 }
 
@@ -69,87 +69,93 @@ struct Watchdog::State {
         log(log_in),
         rank(environment_in.world().rank()),
         ranks(environment_in.world().size()),
-        shortest(options_in.shortest_seconds * crowding(environment_in)),
-        activity(shortest, monotonic_seconds()),
+        min_deadline_seconds(options_in.min_deadline_seconds * oversubscription(environment_in)),
+        activity(min_deadline_seconds, monotonic_seconds()),
         datagrams(environment_in.world()),
-        watch(ranks, shortest + std::min(longest_turn, turn_seconds * rank), monotonic_seconds()) {}
+        heartbeat_monitor(
+            ranks, min_deadline_seconds + std::min(max_stagger_seconds, stagger_seconds * rank),
+            monotonic_seconds()) {}
 
   void run();
-  void take(const Message& message, int from, double now);
-  Message own_sign(double now) const;
-  void speak(const Watch::Lost& lost, double now);
-  [[noreturn]] void report(const Watch::Lost& lost, double now);
-  [[noreturn]] void leave_the_launcher(double now);
-  void send_to_all(Kind kind);
+  void handle(const Message& message, int from, double now);
+  Message own_heartbeat(double now) const;
+  void record_loss(const HeartbeatMonitor::LostRank& lost, double now);
+  [[noreturn]] void end_job(const HeartbeatMonitor::LostRank& lost, double now);
+  [[noreturn]] void exit_without_launcher(double now);
+  void send_to_all(MessageKind kind);
 
   const Options options;
   comm::Environment& environment;
   const comm::Engine& engine;
   Log& log;
   const int rank, ranks;
-  const double shortest;
-  Activity activity;
+  const double min_deadline_seconds;
+  MainThreadActivity activity;
   comm::Datagrams datagrams;
-  Watch watch;
+  HeartbeatMonitor heartbeat_monitor;
   std::atomic<bool> ending{false};
   std::thread thread;
 };
 
-Message Watchdog::State::own_sign(double now) const {
+Message Watchdog::State::own_heartbeat(double now) const {
   Message message;
-  message.sign = activity.sign(now);
-  message.sign.waiting = engine.waiting() ? 1 : 0;
-  set_text(message.sign.host, environment.host());
+  message.heartbeat = activity.heartbeat(now);
+  message.heartbeat.waiting = engine.waiting() ? 1 : 0;
+  set_text(message.heartbeat.host, environment.host());
   const std::vector<std::string> requests = engine.describe();
   if (!requests.empty())
-    set_text(message.sign.operation,
+    set_text(message.heartbeat.operation,
              requests.front());  // the oldest: what the rank waits for, or will first
   return message;
 }
 
-void Watchdog::State::take(const Message& message, int from, double now) {
-  if (message.kind == Kind::farewell) {
-    watch.left(from);
-  } else if (message.kind == Kind::leave) {
+void Watchdog::State::handle(const Message& message, int from, double now) {
+  if (message.kind == MessageKind::farewell) {
+    heartbeat_monitor.stop_monitoring(from);
+  } else if (message.kind == MessageKind::exit) {
     std::this_thread::sleep_for(std::chrono::seconds(grace_seconds));
-    go();
+    exit_now();
   } else {
-    Sign sign = message.sign;
+    RankHeartbeat heartbeat = message.heartbeat;
     if (rank != 0)
-      sign.allowed_seconds = std::numeric_limits<double>::infinity();  // rank 0 judges that itself,
-                                                                       // as long as it gives signs
-    watch.heard(from, sign, now);
+      heartbeat.deadline_seconds =
+          std::numeric_limits<double>::infinity();  // rank 0 judges that itself,
+                                                    // as long as it gives signs
+    heartbeat_monitor.record(from, heartbeat, now);
     if (rank != 0) return;
-    const Message answer = own_sign(now);
+    const Message answer = own_heartbeat(now);
     datagrams.send(from, std::as_bytes(std::span(&answer, 1)));
   }
 }
 
 void Watchdog::State::run() {
-  const double period = std::min(longest_period, shortest / signs_a_deadline);
+  const double period =
+      std::min(max_period_seconds, min_deadline_seconds / heartbeats_per_deadline);
   double woke = monotonic_seconds(), due = woke;
   while (!ending) {
     Message message;
     const std::optional<int> from = datagrams.receive(
         std::as_writable_bytes(std::span(&message, 1)), std::max(0.001, due - woke));
     const double now = monotonic_seconds();
-    if (now - woke > shortest / 2) activity.forgive(now - woke);
+    if (now - woke > min_deadline_seconds / 2) activity.exclude_pause(now - woke);
     woke = now;
-    if (from) take(message, *from, now);
+    if (from) handle(message, *from, now);
     if (now >= due) {
       due = now + period;
-      if (environment.launcher_gone()) leave_the_launcher(now);
-      const Message own = own_sign(now);
+      if (environment.launcher_gone()) exit_without_launcher(now);
+      const Message own = own_heartbeat(now);
       if (rank == 0)
-        watch.heard(0, own.sign, now);
+        heartbeat_monitor.record(0, own.heartbeat, now);
       else
         datagrams.send(0, std::as_bytes(std::span(&own, 1)));
     }
-    if (const std::optional<Watch::Lost> lost = watch.look(now)) report(*lost, now);
+    if (const std::optional<HeartbeatMonitor::LostRank> lost =
+            heartbeat_monitor.find_lost_rank(now))
+      end_job(*lost, now);
   }
 }
 
-void Watchdog::State::send_to_all(Kind kind) {
+void Watchdog::State::send_to_all(MessageKind kind) {
   Message message;
   message.kind = kind;
   constexpr int times = 3;  // some may be lost
@@ -160,22 +166,22 @@ void Watchdog::State::send_to_all(Kind kind) {
   }
 }
 
-void Watchdog::State::speak(const Watch::Lost& lost, double now) {
-  const std::int64_t finished = activity.finished();
+void Watchdog::State::record_loss(const HeartbeatMonitor::LostRank& lost, double now) {
+  const std::int64_t finished = activity.last_finished_step();
   try {
     if (rank != 0) log.open_file(options.run_folder + "/log.txt");
-    log.error("{}: the job ends with code {}; submit the same command again to go on", lost.what,
-              static_cast<int>(ExitCode::rank_lost));
-    for (const std::string& line : watch.last_known(now)) log.info("{}", line);
-    const std::int64_t newest = activity.checkpoint();
+    log.error("{}: the job ends with code {}; submit the same command again to go on",
+              lost.description, static_cast<int>(ExitCode::rank_lost));
+    for (const std::string& line : heartbeat_monitor.last_known_states(now)) log.info("{}", line);
+    const std::int64_t newest = activity.newest_checkpoint();
     const std::string name = newest < 0 ? "" : checkpoint::step_file_name(newest);
-    checkpoint::write_exit_record(options.run_folder, {.start = options.start,
+    checkpoint::write_exit_record(options.run_folder, {.start = options.start_time,
                                                        .code = ExitCode::rank_lost,
-                                                       .reason = lost.what,
+                                                       .reason = lost.description,
                                                        .step = finished,
                                                        .checkpoint = name});
     monitor::MetricsRow row("event");
-    row.add("step", finished).add("event", "rank_lost").add("detail", lost.what);
+    row.add("step", finished).add("event", "rank_lost").add("detail", lost.description);
     monitor::Metrics(options.run_folder + "/metrics.jsonl").write(row);
     log.flush();
   } catch (const std::exception& error) {  // what cannot be written keeps nobody here
@@ -183,29 +189,30 @@ void Watchdog::State::speak(const Watch::Lost& lost, double now) {
   }
 }
 
-void Watchdog::State::report(const Watch::Lost& lost, double now) {
-  go_in_any_case();
+void Watchdog::State::end_job(const HeartbeatMonitor::LostRank& lost, double now) {
+  start_exit_timer();
   // Where a network breaks in two, each part misses the other: rank 0's part has the last word,
   // another's the first where nobody has spoken yet.
   std::error_code ignored;
   if (rank == 0 || !std::filesystem::exists(options.run_folder + "/exit.json", ignored))
-    speak(lost, now);
-  if (rank == 0) send_to_all(Kind::leave);
+    record_loss(lost, now);
+  if (rank == 0) send_to_all(MessageKind::exit);
   // MPI_Abort also ends ranks that a stopped process or another node holds; without
   // MPI_THREAD_MULTIPLE this thread may not call it, and the launcher does that.
   if (environment.thread_multiple()) environment.abort(ExitCode::rank_lost);
-  go();
+  exit_now();
 }
 
 /// Some launchers take their ranks along, some leave those behind that are at work: nobody would
 /// end these.
-void Watchdog::State::leave_the_launcher(double now) {
-  go_in_any_case();
+void Watchdog::State::exit_without_launcher(double now) {
+  start_exit_timer();
   if (rank == 0)
-    speak({rank, fmt::format("the launcher, or its part on {}, is gone", environment.host())}, now);
+    record_loss({rank, fmt::format("the launcher, or its part on {}, is gone", environment.host())},
+                now);
   else
     std::this_thread::sleep_for(std::chrono::seconds(grace_seconds));
-  go();
+  exit_now();
 }
 
 Watchdog::Watchdog(const Options& options, comm::Environment& environment,
@@ -218,14 +225,14 @@ Watchdog::~Watchdog() {
   state_->ending = true;
   state_->datagrams.stop_receiving();
   state_->thread.join();
-  state_->send_to_all(Kind::farewell);
+  state_->send_to_all(MessageKind::farewell);
 }
 
-void Watchdog::enter(const std::string& phase, std::int64_t step) {
-  state_->activity.enter(phase, step, monotonic_seconds());
+void Watchdog::enter_phase(const std::string& phase, std::int64_t step) {
+  state_->activity.enter_phase(phase, step, monotonic_seconds());
 }
-void Watchdog::step_begins(std::int64_t step, std::int64_t newest_checkpoint) {
-  state_->activity.step_begins(step, newest_checkpoint);
+void Watchdog::begin_step(std::int64_t step, std::int64_t newest_checkpoint) {
+  state_->activity.begin_step(step, newest_checkpoint);
 }
 
 }  // namespace trireme::train

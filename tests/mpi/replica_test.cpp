@@ -67,7 +67,7 @@ TEST(Replica, PlansEveryByteAtEveryLayout) {
     EXPECT_EQ(used.activations, fixture.plan.activations);
     EXPECT_EQ(used.boundary, fixture.plan.boundary);
     EXPECT_EQ(used.workspace, fixture.plan.workspace);
-    EXPECT_EQ(used.library, fixture.plan.library);
+    EXPECT_EQ(used.prepared_weights, fixture.plan.prepared_weights);
     EXPECT_EQ(used, fixture.plan);
   }
 }
@@ -89,7 +89,7 @@ ReplicaOptions chunked(const Layout& layout) {
   ReplicaOptions options = options_of(layout);
   options.micro = 8;
   options.global = test::micro_batches * options.micro;
-  options.cut = {.max_chunks = 4, .min_rows = 16, .min_elements = 1};
+  options.row_cut = {.max_chunks = 4, .min_rows = 16, .min_elements = 1};
   return options;
 }
 
@@ -118,7 +118,7 @@ TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
       options.compute = compute;
       const test::Trained cut = test::trained(options, mesh), again = test::trained(options, mesh);
       test::expect_same_bits(cut, again);
-      options.cut.max_chunks = 1;
+      options.row_cut.max_chunks = 1;
       const test::Trained whole = test::trained(options, mesh);
       if (!options.sequence) {
         test::expect_same_bits(cut, whole);

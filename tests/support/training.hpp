@@ -40,9 +40,9 @@ inline Trained trained(const train::ReplicaOptions& options,
     for (const train::Sums& sums : fixture.micro_batch_sums()) loss += sums.loss;
     result.losses.push_back(loss);
     if (step == 1) continue;
-    fixture.replica.exchange_ema();
+    fixture.replica.swap_ema();
     result.evaluated = fixture.evaluate(fixture.batch(0));
-    fixture.replica.exchange_ema();
+    fixture.replica.swap_ema();
   }
   fixture.engine.quiesce();
   append_values(fixture.replica, fixture.replica.store().flat_master(), result.master);

@@ -27,13 +27,13 @@ class AlgorithmFile {
   void update();
 
  private:
-  void tell(const ops::AlgorithmTable& known);
+  void log_missing(const ops::AlgorithmTable& known);
 
   comm::Communicator world_;
   std::string path_;
   ops::AlgorithmTable& known_;
-  ops::AlgorithmTable seen_;    ///< what this rank knew the last time
-  std::set<std::string> told_;  ///< rank 0: left to own kernels
+  ops::AlgorithmTable last_known_;  ///< what this rank knew the last time
+  std::set<std::string> logged_;    ///< rank 0: left to own kernels
   Log& log_;
 };
 

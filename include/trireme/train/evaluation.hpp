@@ -11,7 +11,7 @@ namespace trireme::train {
 /// same numbers on every rank.
 struct Metrics {
   double loss = 0, top1 = 0, top5 = 0;
-  std::int64_t samples = 0;
+  std::int64_t num_labels = 0;
   double perplexity() const { return std::exp(loss); }
 };
 

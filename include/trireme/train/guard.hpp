@@ -20,31 +20,33 @@ namespace trireme::train {
 
 /// What looks after a training run from step to step: health, slow ranks, replicas that should be
 /// alike, the watchdog, faults on purpose.
-class Guard {
+class RunSupervisor {
  public:
   /// `watchdog`: null where it is off. `hosts`: of each world rank. All outlive it.
-  Guard(Run& run, const RunState& state, const std::vector<std::string>& hosts, Watchdog* watchdog,
-        Recorder& recorder, Log& log);
+  RunSupervisor(Run& run, const RunState& state, const std::vector<std::string>& hosts,
+                Watchdog* watchdog, Recorder& recorder, Log& log);
 
   /// This step is about to be made; the run's newest checkpoint is that of step `newest_checkpoint`
   /// (-1: there is none).
-  void step_begins(std::int64_t step, std::int64_t newest_checkpoint);
+  void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
   /// Looks at the step just made; `state` is that after it, and gets what health remembers. `row`:
   /// a row of metrics is due, and slow ranks are told of.
-  void step_done(RunState& state, const StepResult& result,
-                 const std::vector<ops::StepStatus>& messages, bool row);
+  void end_step(RunState& state, const StepResult& result,
+                const std::vector<ops::StepStatus>& statuses, bool row);
   Health& health() { return health_; }
 
   /// Whether the replicas are to be compared at the end of this step, whatever else is due.
-  bool compares(std::int64_t step) const { return compare_every_ && compare_every_->due(step); }
+  bool comparison_due(std::int64_t step) const {
+    return compare_every_ && compare_every_->due(step);
+  }
   /// The ranks, with their hosts, whose weights are not those of the other replicas, as a sentence;
   /// "" where all are alike, and where comparing is off. At a step at whose end replicas are the
   /// same. Collective; the same answer on all ranks.
-  std::string differing_replicas();
+  std::string describe_differing_replicas();
 
  private:
-  void came_by(const std::string& phase);
-  std::string named(int rank) const;
+  void on_phase(const std::string& phase);
+  std::string describe_rank(int rank) const;
 
   Run& run_;
   const std::vector<std::string>& hosts_;
@@ -52,13 +54,13 @@ class Guard {
   Recorder& recorder_;
   Log& log_;
   Health health_;
-  SlowRanks slow_;
-  std::vector<int> slow_before_;
+  SlowRankDetector slow_ranks_;
+  std::vector<int> last_slow_ranks_;
   std::optional<Interval> compare_every_;
-  std::atomic<std::int64_t> step_, saved_step_;
+  std::atomic<std::int64_t> step_, checkpoint_step_;
   const std::thread::id main_thread_ = std::this_thread::get_id();
-  Faults faults_;
-  PhaseObserver listener_;  // last: it calls came_by
+  FaultInjector faults_;
+  PhaseObserver phase_observer_;  // last: it calls came_by
 };
 
 }  // namespace trireme::train

@@ -39,7 +39,7 @@ struct ResolvedLayout {
 };
 
 /// The fewest ranks on which these options can run.
-std::int64_t least_ranks(const parallel::ParallelOptions& options);
+std::int64_t min_ranks(const parallel::ParallelOptions& options);
 
 /// The layout of a run on `ranks` ranks with this training set. Throws InputError, naming the key
 /// and the nearest value that works, where the ranks or the batch do not divide, the model has

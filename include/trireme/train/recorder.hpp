@@ -20,7 +20,7 @@ class Recorder {
  public:
   struct Options {
     std::string run_folder;
-    bool records = true;
+    bool is_recorder = true;
     bool tensorboard = true;
     std::int64_t every_steps = 10;  ///< lines of progress where stderr is no terminal
     std::int64_t total_steps = 0;   ///< 0: the end is a time
@@ -45,7 +45,7 @@ class Recorder {
   void event(const RunState& state, const std::string& event, const std::string& detail);
   /// At the end of a run: rows that the disk did not take are tried once more. Throws Failure where
   /// they would be lost.
-  void settle();
+  void write_remaining();
   /// Ends the progress line.
   void finish() { progress_.clear(); }
 
@@ -65,7 +65,7 @@ class Recorder {
   monitor::Progress progress_;
   StepTimes window_;
   std::int64_t window_steps_ = 0, window_skipped_ = 0;
-  bool rows_are_kept_ = false;  ///< the disk does not take them
+  bool rows_are_waiting_ = false;  ///< the disk does not take them
   double smoothed_step_seconds_ = 0, window_top1_ = 0;
 };
 

@@ -24,9 +24,9 @@
 
 namespace trireme::train {
 
-class ActivationWindows;
-class Agreement;
-class Arrivals;
+class OffloadWindows;
+class StatusExchange;
+class BatchUploader;
 
 /// Sums over samples (tokens), added in the order of the tree. Layout as ops::cross_entropy writes
 /// it.
@@ -47,7 +47,7 @@ struct ReplicaOptions {
   parallel::ShardKind shard = parallel::ShardKind::none;
   bool sequence = false;
   parallel::RowChunkLimits
-      cut;            ///< of rows in layers that the tensor group splits: tests have small ones
+      row_cut;        ///< of rows in layers that the tensor group splits: tests have small ones
   int recompute = 0;  ///< every n-th block; 0: none
   parallel::Offload offload;
   parallel::SyncKind sync = parallel::SyncKind::step;
@@ -61,10 +61,10 @@ struct ReplicaOptions {
   std::uint64_t seed = 1;      ///< dropout
   bool deterministic = false;  ///< small models at a power of two of replicas are added up in the
                                ///< same order in any case
-  double block_delay_seconds = 0;   ///< forward of a block takes this much longer, backward twice
-                                    ///< that: tests see schedules without blur
-  bool copies_checkpoints = false;  ///< checkpoint.async: room for a copy of what is saved
-  bool graphs = true;               ///< a device's launches go as graphs where steps repeat them
+  double block_delay_seconds = 0;  ///< forward of a block takes this much longer, backward twice
+                                   ///< that: tests see schedules without blur
+  bool async_checkpoints = false;  ///< checkpoint.async: room for a copy of what is saved
+  bool graphs = true;              ///< a device's launches go as graphs where steps repeat them
   bool trains = true;  ///< false: forward only (evaluate): no gradients, slots or kept activations
 
   bool tokens() const { return model.kind == model::ModelKind::gpt; }
@@ -77,10 +77,10 @@ struct ReplicaOptions {
 /// Bytes of every arena of a rank: found by running the same code on the meta device.
 struct MemoryPlan {
   std::int64_t parameters = 0, gradients = 0, optimizer = 0;
-  std::vector<std::int64_t> activations;  ///< of each micro-batch in flight through each chunk
-  std::int64_t windows[2] = {0, 0};       ///< offloaded activations: of the blocks at work
-  std::int64_t recompute = 0, boundary = 0, flow[2] = {0, 0}, workspace = 0, library = 0,
-               batches = 0;
+  std::vector<std::int64_t> activations;     ///< of each micro-batch in flight through each chunk
+  std::int64_t offload_windows[2] = {0, 0};  ///< offloaded activations: of the blocks at work
+  std::int64_t recompute = 0, boundary = 0, ping_pong[2] = {0, 0}, workspace = 0,
+               prepared_weights = 0, batches = 0;
   std::int64_t host_parameters = 0, host_optimizer = 0,
                host_activations = 0;  ///< parallel.offload: in host memory
   std::int64_t host_checkpoint =
@@ -113,7 +113,7 @@ class Replica {
   /// Weights and running statistics change places with their averages, bit for bit, and so does
   /// what ops read: between two calls it is the average that is evaluated. Collective. Does nothing
   /// without `optimizer.ema`.
-  void exchange_ema();
+  void swap_ema();
 
   /// What this rank does in a step, in order.
   const std::vector<parallel::PipelineAction>& schedule() const { return schedule_; }
@@ -131,10 +131,10 @@ class Replica {
   void backward(const parallel::PipelineAction& action);
   /// After a step's last backward: the sums of its micro-batches and what this rank wishes for go
   /// to all ranks, on the device. Collective over the world.
-  void tell(std::uint64_t wishes, double busy_seconds);
-  Agreement& agreement() { return *agreement_; }
+  void post_status(std::uint64_t wishes, double busy_seconds);
+  StatusExchange& status_exchange() { return *status_exchange_; }
   /// Micro-batches that may be evaluated before their sums are read.
-  static constexpr int evaluated_at_once = 64;
+  static constexpr int max_unread_micro_batches = 64;
   /// Forward only, in evaluation mode: the last stage keeps the sums of the valid rows as those of
   /// micro-batch `number`. All stages take part.
   void evaluate(const data::MicroBatch& batch, int number);
@@ -166,7 +166,7 @@ class Replica {
   bool last_stage() const { return mesh_.coordinates.stage + 1 == mesh_.shape.pipeline; }
   /// Whether this rank's rows of a tensor of its list count (norms, checkpoints): another holds the
   /// same ones otherwise.
-  bool counts(std::size_t tensor) const { return counted_[tensor] != 0; }
+  bool is_counted(std::size_t tensor) const { return counted_[tensor] != 0; }
   /// For checkpoint::BackgroundWrite: how its values come from here. What changes any of
   /// pieces_of() is given to the device behind its may_change().
   checkpoint::StateCopy& state_copy() { return state_copy_; }
@@ -178,7 +178,7 @@ class Replica {
   Chunk& chunk(const parallel::PipelineAction& action) {
     return *chunks_[static_cast<std::size_t>(action.chunk)];
   }
-  Tensor input(model::MicroBatchPass& pass);
+  Tensor prepare_input(model::MicroBatchPass& pass);
   Tensor receive(const Tensor& into, int chunk, bool forward);
   comm::Engine::Request send(const Tensor& tensor, int chunk, bool forward);
   comm::Engine::Request send_copy(const Tensor& tensor, int chunk, bool forward);
@@ -186,37 +186,37 @@ class Replica {
 
   ReplicaOptions options_;
   parallel::Mesh mesh_;
-  comm::Communicator
-      summed_;  ///< the ranks of the data group whose gradients and statistics are summed in a step
+  comm::Communicator gradient_group_;  ///< the ranks of the data group whose gradients and
+                                       ///< statistics are summed in a step
   comm::Engine& engine_;
-  Arena parameters_, gradients_, slots_, recompute_, boundary_, flow_arenas_[2], workspace_,
-      library_, batches_;
-  Arena host_parameters_, host_slots_, host_checkpoint_;
+  Arena parameters_, gradients_, optimizer_state_, recompute_, boundary_, ping_pong_arenas_[2],
+      workspace_, prepared_weights_, batches_;
+  Arena host_parameters_, host_optimizer_state_, host_checkpoint_;
   LaunchGraphs graphs_;
   OwnedStream compute_;
   checkpoint::StateCopy state_copy_;
   ops::Context context_;
   model::Model model_;
   std::vector<parallel::PipelineAction> schedule_;
-  parallel::TensorGroup tensor_;
-  parallel::ParameterList list_;  ///< of the blocks of this stage
+  parallel::TensorGroup tensor_group_;
+  parallel::ParameterList parameter_list_;  ///< of the blocks of this stage
   parallel::FlatLayout layout_;
   std::vector<char> counted_;
   std::unique_ptr<parallel::ParameterStore> store_;
   std::unique_ptr<parallel::GradientReducer> reducer_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<parallel::PeriodicAverage> average_;
-  model::PingPongArena flow_;
-  std::unique_ptr<ActivationWindows> windows_;  ///< parallel.offload: "activations"
+  model::PingPongArena ping_pong_;
+  std::unique_ptr<OffloadWindows> offload_windows_;  ///< parallel.offload: "activations"
   std::vector<std::unique_ptr<Chunk>> chunks_;
-  std::unique_ptr<Arrivals> arrivals_;
-  std::unique_ptr<Agreement> agreement_;
+  std::unique_ptr<BatchUploader> uploader_;
+  std::unique_ptr<StatusExchange> status_exchange_;
   ops::ImagePreparation preparation_;
   Tensor sums_;  ///< float64 [micro-batches of a step, or evaluated at once, 4], as
                  ///< ops::cross_entropy writes it, on the device
   Tensor incoming_, outgoing_[2];
-  comm::Engine::Request outgoing_sent_[2] = {0, 0};
-  int outgoing_turn_ = 0;
+  comm::Engine::Request outgoing_requests_[2] = {0, 0};
+  int outgoing_index_ = 0;
   float statistic_scale_, gradient_factor_ = 1;
 };
 

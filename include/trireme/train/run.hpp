@@ -19,36 +19,37 @@
 namespace trireme::train {
 
 /// The run folder as this start holds it.
-struct HeldFolder {
+struct RunFolder {
   checkpoint::Lease lease;
-  bool made = false;           ///< by this start
+  bool is_new = false;         ///< by this start
   bool ended_as_done = false;  ///< the start before left a record that says so
 };
 
 /// The lease on the run folder, which is made where it is missing; log.txt is opened and the last
 /// start's exit record removed. Collective. Throws InputError where another job holds it.
-HeldFolder take_folder(const deck::Deck& deck, const comm::Environment& environment, Log& log);
+RunFolder acquire_run_folder(const deck::Deck& deck, const comm::Environment& environment,
+                             Log& log);
 
 /// Gives a folder back that this start made: it is removed where it holds nothing but the log. By
 /// world rank 0; elsewhere it does nothing.
-void leave_folder(HeldFolder& folder, const std::string& path);
+void release_run_folder(RunFolder& folder, const std::string& path);
 
 /// What a replica of this deck is made from.
-ReplicaOptions replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
-                               const ResolvedLayout& layout);
+ReplicaOptions make_replica_options(const deck::Deck& deck, const data::DatasetInfo& train,
+                                    const ResolvedLayout& layout);
 
 /// The host of each world rank. Collective.
-std::vector<std::string> hosts_of(const comm::Environment& environment);
+std::vector<std::string> gather_hosts(const comm::Environment& environment);
 
 /// Tokens of a sample; 0 for images.
-std::int64_t context_of(const deck::Deck& deck);
+std::int64_t context_length(const deck::Deck& deck);
 
 /// A thread for communication where there is a core for it: the `sharers` ranks that may run on the
 /// same `cores`, each of `threads` compute threads, need one more each.
-comm::Engine::ProgressMode choose_drive(int cores, int sharers, int threads);
+comm::Engine::ProgressMode choose_progress_mode(int cores, int ranks_sharing, int threads);
 /// The same for this rank, whether the launcher binds ranks or not. Collective. To be asked before
 /// Kokkos is made.
-comm::Engine::ProgressMode choose_drive(const comm::Environment& environment);
+comm::Engine::ProgressMode choose_progress_mode(const comm::Environment& environment);
 
 /// The kind of device that the deck means where it will run, which need not be here: what memory is
 /// planned for.

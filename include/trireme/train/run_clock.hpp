@@ -20,7 +20,7 @@ class Interval {
   /// Steps from one time to the next, maybe a fraction; 0 for times.
   double steps() const { return steps_; }
   /// For times: whether `seconds` since the last time are enough.
-  bool over(double seconds) const { return is_time() && seconds >= seconds_; }
+  bool has_elapsed(double seconds) const { return is_time() && seconds >= seconds_; }
 
  private:
   double seconds_ = 0;
@@ -40,17 +40,17 @@ class RunClock {
   /// measured checkpoint and the margin are kept free.
   bool must_stop(double longest_step_seconds, double checkpoint_seconds) const;
   /// Seconds until the end; none where there is no end.
-  std::optional<double> left() const;
+  std::optional<double> seconds_left() const;
   /// Where the end comes from, for the log: "Slurm job 17", "run.walltime", "none".
   const std::string& source() const { return source_; }
   /// The job that should have said its end and did not, or has none; empty where there is an end,
   /// or no job.
-  const std::string& silent_job() const { return silent_job_; }
+  const std::string& job_without_end() const { return job_without_end_; }
 
  private:
-  double started_, margin_ = 0;
-  std::optional<double> end_;  ///< monotonic seconds
-  std::string source_ = "none", silent_job_;
+  double start_seconds_, margin_ = 0;
+  std::optional<double> end_seconds_;  ///< monotonic seconds
+  std::string source_ = "none", job_without_end_;
 };
 
 }  // namespace trireme::train

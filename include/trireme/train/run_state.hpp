@@ -34,22 +34,22 @@ enum class Rows : std::uint8_t {
 /// The tensors of the whole model as this rank holds them, also those of which it holds nothing:
 /// weights, running statistics and, where `slots`, the optimizer's, the average of weights and
 /// statistics, the outer momentum and the gradient that waits to be applied (which is settled).
-std::vector<checkpoint::TensorSlice> pieces_of(Replica& replica, Rows rows, bool slots);
+std::vector<checkpoint::TensorSlice> slices_of(Replica& replica, Rows rows, bool slots);
 
 /// What else the checkpoint says. `dataset` is the identity of the training set.
-checkpoint::Info info_of(const RunState& state, Replica& replica, const std::string& deck,
-                         const std::vector<std::string>& classes, std::uint64_t dataset,
-                         std::uint64_t seed);
+checkpoint::Info checkpoint_info(const RunState& state, Replica& replica, const std::string& deck,
+                                 const std::vector<std::string>& classes, std::uint64_t dataset,
+                                 std::uint64_t seed);
 
 /// Whether a gradient waits in this checkpoint is what a delayed replica goes by from here on.
 /// Before pieces_of() for reading.
-void expect_pending(Replica& replica, const checkpoint::Info& info);
+void restore_pending(Replica& replica, const checkpoint::Info& info);
 
 /// float16: the loss scale goes on from this checkpoint's, where it has one. Throws InputError for
 /// what no run can have written, as expect_pending() does.
 void restore_loss_scale(Replica& replica, const checkpoint::Info& info);
 
-RunState state_of(const checkpoint::Info& info);
+RunState run_state_of(const checkpoint::Info& info);
 
 /// Identity of the training set of the run that wrote a checkpoint; none in a file that does not
 /// say.

@@ -17,8 +17,8 @@ namespace trireme::train {
 class Watchdog {
  public:
   struct Options {
-    std::string run_folder, start;  ///< of the exit record
-    double shortest_seconds = 120;  ///< deadline; grows with the ranks and threads on a core
+    std::string run_folder, start_time;  ///< of the exit record
+    double min_deadline_seconds = 120;   ///< deadline; grows with the ranks and threads on a core
   };
   /// Collective. The arguments outlive it.
   Watchdog(const Options& options, comm::Environment& environment, const comm::Engine& engine,
@@ -29,8 +29,8 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// The main thread comes by a phase (a word without spaces), also by the one it is in.
-  void enter(const std::string& phase, std::int64_t step);
-  void step_begins(std::int64_t step, std::int64_t newest_checkpoint);
+  void enter_phase(const std::string& phase, std::int64_t step);
+  void begin_step(std::int64_t step, std::int64_t newest_checkpoint);
 
  private:
   struct State;

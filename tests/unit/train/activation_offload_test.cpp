@@ -90,8 +90,8 @@ TEST(ActivationOffload, LeavesTheDeviceTwoBlocksWhateverTheirNumber) {
     EXPECT_EQ(plain.activations,
               (std::vector<std::int64_t>{bytes.tokens + bytes.boundary + layers * bytes.block}));
     EXPECT_EQ(plan.activations, (std::vector<std::int64_t>{0}));
-    EXPECT_EQ(plan.windows[0], bytes.block);
-    EXPECT_EQ(plan.windows[1], bytes.block);
+    EXPECT_EQ(plan.offload_windows[0], bytes.block);
+    EXPECT_EQ(plan.offload_windows[1], bytes.block);
     EXPECT_EQ(plan.host_activations,
               bytes.tokens + bytes.boundary +
                   (layers - 2) * bytes.block);  // the last two wait in the windows
@@ -106,8 +106,8 @@ TEST(ActivationOffload, RecomputedBlocksSendTheirInputsAlone) {
   const Counted bytes(options);
   options.recompute = 1;
   const MemoryPlan plan = Replica::measure(offloaded(options), {}, 0, DeviceKind::cpu);
-  EXPECT_EQ(plan.windows[0], bytes.boundary);
-  EXPECT_EQ(plan.windows[1], bytes.boundary);
+  EXPECT_EQ(plan.offload_windows[0], bytes.boundary);
+  EXPECT_EQ(plan.offload_windows[1], bytes.boundary);
   EXPECT_EQ(plan.host_activations, bytes.tokens + 7 * bytes.boundary);
   EXPECT_EQ(plan.recompute, Replica::measure(options, {}, 0, DeviceKind::cpu).recompute);
 }
@@ -128,8 +128,8 @@ TEST(ActivationOffload, TheWindowsServeAllMicroBatchesInFlight) {
         Replica::measure(offloaded(options), {.pipeline = 2}, stage, DeviceKind::cpu);
     EXPECT_EQ(plain.activations, std::vector<std::int64_t>(6, kept[stage]));
     EXPECT_EQ(plan.activations, std::vector<std::int64_t>(6, stage == 0 ? bytes.boundary : 0));
-    EXPECT_EQ(plan.windows[0], bytes.block);
-    EXPECT_EQ(plan.windows[1], bytes.block);
+    EXPECT_EQ(plan.offload_windows[0], bytes.block);
+    EXPECT_EQ(plan.offload_windows[1], bytes.block);
     EXPECT_EQ(plan.host_activations, 6 * kept[stage]);
   }
 }
@@ -138,7 +138,7 @@ TEST(ActivationOffload, TakesNothingWhereNothingIsTrained) {
   ReplicaOptions options = offloaded(test::small_gpt());
   options.trains = false;
   const MemoryPlan plan = Replica::measure(options, {}, 0, DeviceKind::cpu);
-  EXPECT_EQ(plan.windows[0] + plan.windows[1] + plan.host_total(), 0);
+  EXPECT_EQ(plan.offload_windows[0] + plan.offload_windows[1] + plan.host_total(), 0);
 }
 
 }  // namespace

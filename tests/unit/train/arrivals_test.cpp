@@ -11,15 +11,16 @@
 namespace trireme::train {
 namespace {
 
-class Arriving : public testing::TestWithParam<DeviceKind> {};
+class BatchUploaderTest : public testing::TestWithParam<DeviceKind> {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Arriving, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
+INSTANTIATE_TEST_SUITE_P(Kinds, BatchUploaderTest,
+                         testing::Values(DeviceKind::cpu, DeviceKind::emulated),
                          [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
 
 /// Over steps whose micro-batches are no multiple of the places: those between forward and backward
 /// stand where they came to, and on a device a new one of the step comes beside them and the one
 /// that was given up last. In every other step the places are the same.
-TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
+TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
   const Device device{GetParam(), 0};
   const bool apart = !in_host_memory(device.kind);
   ReplicaOptions options = test::small_resnet();
@@ -28,7 +29,7 @@ TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
   for (const int kept : {1, 2, 3}) {
     Arena memory(device, "batches", 1 << 20);
     const OwnedStream compute(device);
-    Arrivals arrivals(options, device, apart, false, kept, memory);
+    BatchUploader arrivals(options, device, apart, false, kept, memory);
     Allocation pinned({}, static_cast<std::size_t>(options.micro) * sizeof(std::int32_t), "labels",
                       Pages::pinned);
     data::MicroBatch batch;
@@ -42,11 +43,11 @@ TEST_P(Arriving, WhatIsKeptStaysAndTheNextComesBesideIt) {
         copied.wait();
         std::fill_n(reinterpret_cast<std::int32_t*>(pinned.data()), options.micro,
                     100 * step + number);
-        arrivals.take(compute, batch, number);
-        places.push_back(arrivals.kept(number).labels.data);
+        arrivals.upload(compute, batch, number);
+        places.push_back(arrivals.retained(number).labels.data);
         for (int old = std::max(0, number - kept + 1); old <= number; ++old) {
           std::vector<std::int32_t> labels(static_cast<std::size_t>(options.micro));
-          copy_bytes(compute, labels.data(), arrivals.kept(old).labels.data,
+          copy_bytes(compute, labels.data(), arrivals.retained(old).labels.data,
                      labels.size() * sizeof(std::int32_t));
           EXPECT_EQ(labels, std::vector<std::int32_t>(labels.size(), 100 * step + old));
         }

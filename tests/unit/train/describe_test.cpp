@@ -40,11 +40,12 @@ TEST(Describe, WhatIsNotTheDefaultIsSaid) {
 
 TEST(Drive, AThreadWhereItHasACoreOfItsOwn) {
   using enum comm::Engine::Drive;
-  EXPECT_EQ(choose_drive(4, 1, 3), thread) << "bound to four cores";
-  EXPECT_EQ(choose_drive(4, 1, 4), polled);
-  EXPECT_EQ(choose_drive(1, 1, 1), polled) << "bound to one core, whatever the machine has";
-  EXPECT_EQ(choose_drive(8, 4, 1), thread) << "four ranks that may run anywhere on eight cores";
-  EXPECT_EQ(choose_drive(8, 4, 2), polled);
+  EXPECT_EQ(choose_progress_mode(4, 1, 3), thread) << "bound to four cores";
+  EXPECT_EQ(choose_progress_mode(4, 1, 4), polled);
+  EXPECT_EQ(choose_progress_mode(1, 1, 1), polled) << "bound to one core, whatever the machine has";
+  EXPECT_EQ(choose_progress_mode(8, 4, 1), thread)
+      << "four ranks that may run anywhere on eight cores";
+  EXPECT_EQ(choose_progress_mode(8, 4, 2), polled);
 }
 
 }  // namespace

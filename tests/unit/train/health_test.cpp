@@ -18,7 +18,7 @@ std::vector<Health::Event> make_step(Health& health, double loss, double norm = 
   result.loss = loss;
   result.grad_norm = norm;
   result.applied = std::isfinite(loss) && loss <= health.loss_limit();
-  return health.after(result);
+  return health.observe(result);
 }
 
 TEST(Health, SpikesCountOnceAHundredStepsWereApplied) {
@@ -56,29 +56,29 @@ TEST(Health, TheLimitOfBeforeIsTheOneOfAStepAgo) {
   for (int step = 0; step < 120; ++step) {
     make_step(health, step % 7 == 3 ? not_a_number
                                     : 2 + 0.01 * step);  // what is not applied does not move it
-    EXPECT_EQ(health.loss_limit_before(), before) << step;
+    EXPECT_EQ(health.previous_loss_limit(), before) << step;
     before = health.loss_limit();
     const Health again({.spike_ratio = 3}, health.state());  // through a checkpoint
-    EXPECT_EQ(again.loss_limit_before(), health.loss_limit_before());
+    EXPECT_EQ(again.previous_loss_limit(), health.previous_loss_limit());
   }
-  EXPECT_NE(health.loss_limit(), health.loss_limit_before());
+  EXPECT_NE(health.loss_limit(), health.previous_loss_limit());
   EXPECT_LT(health.loss_limit(), 10) << "armed";
   const HealthState then = health.state();
   make_step(health, 3);
   health.rolled_back(then);
   EXPECT_EQ(health.loss_limit(), before);
-  EXPECT_EQ(health.state().applied_before, then.applied_before);
+  EXPECT_EQ(health.state().previous_applied, then.previous_applied);
 }
 
 TEST(Health, ASpikeOfADelayedGradientIsOneWhenItIsDropped) {
   Health health({}, {.mean_sum = 2 * (1 - std::pow(0.98, 200)), .applied = 200});
   StepResult result;
   result.loss = 100;  // its gradient comes with the next step; that of the step before is applied
-  EXPECT_EQ(health.after(result).at(0).event, "loss_spike");
+  EXPECT_EQ(health.observe(result).at(0).event, "loss_spike");
   EXPECT_NEAR(health.mean(), 2, 1e-12);
   result.loss = 2;
   result.applied = false;
-  health.after(result);
+  health.observe(result);
   EXPECT_EQ(health.state().spikes, 1);
   EXPECT_EQ(health.state().nonfinite, 0);
 }
@@ -89,10 +89,10 @@ TEST(Health, BadStepsInARowArePastRepair) {
   const HealthState then = health.state();
   for (int round = 0; round < 2; ++round) {
     for (int step = 0; step < 3; ++step) {
-      EXPECT_FALSE(health.past_repair());
+      EXPECT_FALSE(health.needs_rollback());
       make_step(health, not_a_number);
     }
-    EXPECT_TRUE(health.past_repair());
+    EXPECT_TRUE(health.needs_rollback());
     EXPECT_EQ(health.may_roll_back(), round == 0);
     health.rolled_back(then);
   }
@@ -101,7 +101,7 @@ TEST(Health, BadStepsInARowArePastRepair) {
   EXPECT_DOUBLE_EQ(health.mean(), 2);
   make_step(health, not_a_number);
   make_step(health, 2);
-  EXPECT_EQ(health.state().bad_in_a_row, 0);
+  EXPECT_EQ(health.state().consecutive_dropped, 0);
 }
 
 TEST(Health, AStepThatOnlyLowersTheLossScaleIsNotABadOne) {
@@ -115,30 +115,30 @@ TEST(Health, AStepThatOnlyLowersTheLossScaleIsNotABadOne) {
     make_step(health, 2);
     const HealthState before = health.state();
     for (int step = 0; step < 10; ++step) {
-      const std::vector<Health::Event> events = health.after(overflow);
+      const std::vector<Health::Event> events = health.observe(overflow);
       ASSERT_EQ(events.size(), 1U);
       EXPECT_EQ(events[0].event, "skipped_step");
       EXPECT_NE(events[0].detail.find("4096"), std::string::npos);
-      EXPECT_FALSE(events[0].says);
+      EXPECT_FALSE(events[0].is_logged);
     }
-    EXPECT_EQ(health.loss_limit(), health.loss_limit_before());
+    EXPECT_EQ(health.loss_limit(), health.previous_loss_limit());
     HealthState after = health.state();
-    after.mean_sum_before = before.mean_sum_before;
-    after.applied_before = before.applied_before;
+    after.previous_mean_sum = before.previous_mean_sum;
+    after.previous_applied = before.previous_applied;
     EXPECT_EQ(after, before) << "but for what stood before the last step";
-    EXPECT_FALSE(health.past_repair());
+    EXPECT_FALSE(health.needs_rollback());
     overflow.overflow = false;  // at its floor
-    for (int step = 0; step < 3; ++step) health.after(overflow);
-    EXPECT_TRUE(health.past_repair());
+    for (int step = 0; step < 3; ++step) health.observe(overflow);
+    EXPECT_TRUE(health.needs_rollback());
   }
 }
 
 TEST(Health, WithoutSkippingTheFirstBadStepIsTheLast) {
   Health health({.skip_nonfinite = false});
   make_step(health, 2);
-  EXPECT_FALSE(health.past_repair());
+  EXPECT_FALSE(health.needs_rollback());
   make_step(health, infinity);
-  EXPECT_TRUE(health.past_repair());
+  EXPECT_TRUE(health.needs_rollback());
   EXPECT_FALSE(health.may_roll_back());
 }
 
@@ -152,10 +152,10 @@ TEST(Health, AllOfItCanBeOff) {
 TEST(Health, LargeNormsAreEventsAndTheFirstIsSaid) {
   Health health({.grad_norm_warn = 10});
   EXPECT_TRUE(make_step(health, 1, 9).empty());
-  EXPECT_TRUE(make_step(health, 1, 11).at(0).says);
-  EXPECT_FALSE(make_step(health, 1, 12).at(0).says);
+  EXPECT_TRUE(make_step(health, 1, 11).at(0).is_logged);
+  EXPECT_FALSE(make_step(health, 1, 12).at(0).is_logged);
   EXPECT_TRUE(make_step(health, 1, 9).empty());
-  EXPECT_TRUE(make_step(health, 1, 11).at(0).says);
+  EXPECT_TRUE(make_step(health, 1, 11).at(0).is_logged);
 }
 
 std::vector<ops::StepStatus> messages(const std::vector<double>& busy) {
@@ -165,33 +165,33 @@ std::vector<ops::StepStatus> messages(const std::vector<double>& busy) {
 }
 
 TEST(SlowRanks, AreThoseFarAboveTheirStage) {
-  SlowRanks slow({.data = 4, .tensor = 1, .pipeline = 2});
+  SlowRankDetector slow({.data = 4, .tensor = 1, .pipeline = 2});
   slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);  // the second stage has more to do
   slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);
-  const auto found = slow.take();
+  const auto found = slow.detect();
   ASSERT_TRUE(found);
   ASSERT_EQ(found->size(), 1);
   EXPECT_EQ(found->at(0).rank, 7);
   EXPECT_DOUBLE_EQ(found->at(0).busy_seconds, 5);
-  EXPECT_DOUBLE_EQ(found->at(0).others_seconds, 3);
-  EXPECT_FALSE(slow.take());  // nothing was added since
+  EXPECT_DOUBLE_EQ(found->at(0).median_seconds, 3);
+  EXPECT_FALSE(slow.detect());  // nothing was added since
 }
 
 TEST(SlowRanks, AreSlowInMoreThanOneStep) {
-  SlowRanks slow({.data = 2});
+  SlowRankDetector slow({.data = 2});
   for (const double busy : {1.0, 9.0, 1.0, 1.0}) slow.add(messages({1, busy}), 9);
-  EXPECT_TRUE(slow.take().value().empty());  // held up once
+  EXPECT_TRUE(slow.detect().value().empty());  // held up once
   slow.add(messages({1, 3}), 3);
-  EXPECT_FALSE(slow.take());  // who knows
+  EXPECT_FALSE(slow.detect());  // who knows
   slow.add(messages({1, 3}), 3);
-  EXPECT_EQ(slow.take().value().size(), 1);  // it is the rule
+  EXPECT_EQ(slow.detect().value().size(), 1);  // it is the rule
 }
 
 TEST(SlowRanks, MatterToTheStep) {
-  SlowRanks slow({.data = 2});
+  SlowRankDetector slow({.data = 2});
   const auto slow_ranks = [&](double fast, double busy, double step_seconds) {
     for (int step = 0; step < 10; ++step) slow.add(messages({fast, busy}), step_seconds);
-    return slow.take().value().size();
+    return slow.detect().value().size();
   };
   EXPECT_EQ(slow_ranks(0.004, 0.016, 0.016),
             0);  // four times as long, and no more than another process's turn on the core

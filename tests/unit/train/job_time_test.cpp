@@ -31,13 +31,13 @@ class JobTimeTest : public ::testing::Test {
 };
 
 void expect_left(double seconds, const std::string& source) {
-  const auto job = job_time();
+  const auto job = query_job_time();
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->seconds_left, seconds);
   EXPECT_EQ(job->source, source);
 }
 
-TEST_F(JobTimeTest, IsNoneOutsideAJob) { EXPECT_FALSE(job_time().has_value()); }
+TEST_F(JobTimeTest, IsNoneOutsideAJob) { EXPECT_FALSE(query_job_time().has_value()); }
 
 TEST_F(JobTimeTest, AsksSqueueWhereSlurmDoesNotSayTheEnd) {
   program("squeue", "1-02:03:04");
@@ -47,14 +47,14 @@ TEST_F(JobTimeTest, AsksSqueueWhereSlurmDoesNotSayTheEnd) {
   program("squeue", "9:59");
   expect_left(599, "Slurm job 17");
   program("squeue", "UNLIMITED");
-  EXPECT_FALSE(job_time().has_value());
+  EXPECT_FALSE(query_job_time().has_value());
 }
 
 TEST_F(JobTimeTest, PutsNothingIntoACommandThatIsNoJob) {
   program("squeue", "9:59");
   for (const char* odd : {"", "17; touch x", "$(id)", "'", "-v"}) {
     setenv("SLURM_JOB_ID", odd, 1);
-    EXPECT_FALSE(job_time().has_value()) << odd;
+    EXPECT_FALSE(query_job_time().has_value()) << odd;
   }
   EXPECT_EQ(arguments(), "");
 }
@@ -68,7 +68,7 @@ TEST_F(JobTimeTest, CountsFromTheStartOfAPbsJob) {
           "Job Id: 123[4].server-1.site\n    Job_Name = chain\n    resources_used.walltime = "
           "00:00:00\n    Resource_List.walltime = 01:00:00\n    stime = " +
               std::string(date));
-  const auto job = job_time();
+  const auto job = query_job_time();
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->source, "PBS job 123[4].server-1.site");
   EXPECT_LE(job->seconds_left, 3000);
@@ -82,7 +82,7 @@ TEST_F(JobTimeTest, TakesThePbsTimeUsedWhereTheStartIsNotTold) {
           "26:00:00");
   expect_left(26 * 3600 - 600, "PBS job 12.server");
   program("qstat", "Job Id: 12.server\n    Resource_List.ncpus = 2");
-  EXPECT_FALSE(job_time().has_value());
+  EXPECT_FALSE(query_job_time().has_value());
 }
 
 TEST_F(JobTimeTest, TakesWhatTorqueCounts) {
@@ -98,9 +98,9 @@ TEST_F(JobTimeTest, TakesALimitOfLsfAndNoEstimate) {
   program("bjobs", "2:05 L");
   expect_left(7500, "LSF job 99");
   program("bjobs", "2:05 E");
-  EXPECT_FALSE(job_time().has_value());
+  EXPECT_FALSE(query_job_time().has_value());
   program("bjobs", "-");
-  EXPECT_FALSE(job_time().has_value());
+  EXPECT_FALSE(query_job_time().has_value());
 }
 
 TEST_F(JobTimeTest, AsksFlux) {
@@ -109,13 +109,13 @@ TEST_F(JobTimeTest, AsksFlux) {
   expect_left(3599, "Flux job 3599");  // this one answers all questions alike
   EXPECT_EQ(arguments(), "job timeleft");
   program("flux", "inf");
-  EXPECT_FALSE(job_time().has_value());
+  EXPECT_FALSE(query_job_time().has_value());
 }
 
 TEST_F(JobTimeTest, IsNoneWhereTheBatchSystemDoesNotAnswer) {
   program("squeue", "");
   setenv("SLURM_JOB_ID", "17", 1);
-  EXPECT_FALSE(job_time().has_value());
+  EXPECT_FALSE(query_job_time().has_value());
 }
 
 }  // namespace

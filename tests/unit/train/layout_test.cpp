@@ -86,13 +86,13 @@ TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
 
 TEST(Layout, LeastRanksAreTheFewestThatResolve) {
   Options options;
-  EXPECT_EQ(least_ranks(options.parallel), 1);
+  EXPECT_EQ(min_ranks(options.parallel), 1);
   options.parallel.tensor = 2;
   options.parallel.pipeline = 3;
-  EXPECT_EQ(least_ranks(options.parallel), 6);
+  EXPECT_EQ(min_ranks(options.parallel), 6);
   EXPECT_EQ(options.resolve(6).data, 1);
   options.parallel.data = 2;
-  EXPECT_EQ(least_ranks(options.parallel), 12);
+  EXPECT_EQ(min_ranks(options.parallel), 12);
   EXPECT_EQ(options.resolve(12).data, 2);
 }
 

@@ -19,10 +19,10 @@ void expect_exact(const ReplicaOptions& options) {
   EXPECT_EQ(used.gradients, fixture.plan.gradients);
   EXPECT_EQ(used.optimizer, fixture.plan.optimizer);
   EXPECT_EQ(used.activations, fixture.plan.activations);
-  EXPECT_EQ(used.flow[0], fixture.plan.flow[0]);
-  EXPECT_EQ(used.flow[1], fixture.plan.flow[1]);
+  EXPECT_EQ(used.ping_pong[0], fixture.plan.ping_pong[0]);
+  EXPECT_EQ(used.ping_pong[1], fixture.plan.ping_pong[1]);
   EXPECT_EQ(used.workspace, fixture.plan.workspace);
-  EXPECT_EQ(used.library, fixture.plan.library);
+  EXPECT_EQ(used.prepared_weights, fixture.plan.prepared_weights);
   EXPECT_EQ(used.recompute, fixture.plan.recompute);
   EXPECT_EQ(used.batches, fixture.plan.batches);
   EXPECT_EQ(used, fixture.plan);
@@ -96,13 +96,13 @@ TEST(MemoryPlan, CodesOfFloat8WeightsAreKeptOnAGpuWhereTheWeightsAre) {
       48;  // which float8 would take, but the head is none of its layers
   const parallel::MeshShape two{.data = 2};
   const std::int64_t layer = 16 * 16 * (3 + 1 + 4 + 4), scales = 4 * Arena::alignment;
-  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).library,
+  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights,
             3 * 2 * (layer + scales));  // both ways, a byte a number
   options.shard = parallel::ShardKind::parameters;
-  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).library, 0);
+  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights, 0);
   options.float8 = false;
   options.shard = parallel::ShardKind::none;
-  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).library, 0);
+  EXPECT_EQ(Replica::measure(options, two, 0, DeviceKind::cuda).prepared_weights, 0);
 }
 
 TEST(MemoryPlan, TheAverageIsOneSlotMore) {
@@ -146,8 +146,8 @@ TEST(MemoryPlan, ShardedParametersLeaveAnEighthToEachOfEightRanks) {
       weights / 8 + 3 * block + 8 * 1024);  // two blocks backward writes to; the part that is added
   EXPECT_LE(sharded.optimizer, 2 * weights / 8 + 16 * 1024);  // two slots
   EXPECT_EQ(plain.optimizer, 2 * weights);
-  EXPECT_GT(plain.library, 0);
-  EXPECT_EQ(sharded.library, 0);  // no prepared form outlives the gathered weight
+  EXPECT_GT(plain.prepared_weights, 0);
+  EXPECT_EQ(sharded.prepared_weights, 0);  // no prepared form outlives the gathered weight
 }
 
 TEST(MemoryPlan, CountsTheLevelsOfTheTree) {
@@ -176,12 +176,12 @@ TEST(MemoryPlan, ASmallModelAtAPowerOfTwoOfReplicasIsAddedUpByTheTreeInAnyCase) 
 
 /// Steps, and a checkpoint beside them.
 void expect_exact_with_a_checkpoint(ReplicaOptions options, std::int64_t groups) {
-  options.copies_checkpoints = true;
+  options.async_checkpoints = true;
   const test::ScratchFolder folder;
   test::ReplicaFixture fixture(options);
   for (int step = 0; step < 2; ++step) fixture.step(0.01);
   fixture.replica.reducer().complete_pending(fixture.replica.context());
-  const std::vector<checkpoint::TensorSlice> pieces = pieces_of(fixture.replica, Rows::share, true);
+  const std::vector<checkpoint::TensorSlice> pieces = slices_of(fixture.replica, Rows::share, true);
   checkpoint::BackgroundWrite(fixture.mesh.world, folder / "a.h5", pieces, {},
                               fixture.replica.state_copy())
       .finish();
@@ -202,7 +202,7 @@ TEST(MemoryPlan, CountsTheCopyOfACheckpointThatAThreadWrites) {
 TEST(MemoryPlan, TheCopiesOfAllRanksAreTheStateOnce) {
   ReplicaOptions options = test::small_gpt(3, 64);
   options.global = 8;
-  options.copies_checkpoints = true;
+  options.async_checkpoints = true;
   const std::int64_t staging =
       std::int64_t{4}
       << 20;  // by which a block of the file is read back, a little more for its end

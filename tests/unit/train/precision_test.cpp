@@ -34,7 +34,7 @@ TEST(Precision, Tfloat32IsRefusedWhereThereIsNoGpu) {
 
 TEST(Precision, Tfloat32HasTensorsOfFloat32) {
   const auto options = [](ComputePrecision precision) {
-    return replica_options(computing_in(precision), {}, {});
+    return make_replica_options(computing_in(precision), {}, {});
   };
   EXPECT_EQ(options(ComputePrecision::tfloat32).compute, DType::float32);
   EXPECT_TRUE(options(ComputePrecision::tfloat32).tfloat32);
@@ -45,11 +45,12 @@ TEST(Precision, Tfloat32HasTensorsOfFloat32) {
 }
 
 TEST(Precision, Float8HasTensorsOfBfloat16) {
-  const ReplicaOptions options = replica_options(computing_in(ComputePrecision::float8), {}, {});
+  const ReplicaOptions options =
+      make_replica_options(computing_in(ComputePrecision::float8), {}, {});
   EXPECT_EQ(options.compute, DType::bfloat16);
   EXPECT_TRUE(options.float8);
   EXPECT_FALSE(options.loss_scale.has_value());
-  EXPECT_FALSE(replica_options(computing_in(ComputePrecision::bfloat16), {}, {}).float8);
+  EXPECT_FALSE(make_replica_options(computing_in(ComputePrecision::bfloat16), {}, {}).float8);
 }
 
 TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
@@ -85,13 +86,13 @@ TEST(Precision, Float8IsRefusedByGpusWithoutIt) {
 TEST(Precision, Float16HasALossScaleAndNothingElseHas) {
   deck::Deck deck = computing_in(ComputePrecision::float16);
   deck.precision.loss_scale.initial = 512;
-  const ReplicaOptions options = replica_options(deck, {}, {});
+  const ReplicaOptions options = make_replica_options(deck, {}, {});
   EXPECT_EQ(options.compute, DType::float16);
   ASSERT_TRUE(options.loss_scale.has_value());
   EXPECT_EQ(options.loss_scale->initial, 512);
   for (const ComputePrecision other :
        {ComputePrecision::float32, ComputePrecision::tfloat32, ComputePrecision::bfloat16})
-    EXPECT_FALSE(replica_options(computing_in(other), {}, {}).loss_scale.has_value());
+    EXPECT_FALSE(make_replica_options(computing_in(other), {}, {}).loss_scale.has_value());
 }
 
 }  // namespace

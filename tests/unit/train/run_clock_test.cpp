@@ -38,8 +38,8 @@ TEST(Interval, OfTimeIsNeverDueByStep) {
   const Interval interval({30, Unit::seconds}, {});
   EXPECT_TRUE(interval.is_time());
   EXPECT_EQ(times_due(interval, 100), 0);
-  EXPECT_FALSE(interval.over(29));
-  EXPECT_TRUE(interval.over(30));
+  EXPECT_FALSE(interval.has_elapsed(29));
+  EXPECT_TRUE(interval.has_elapsed(30));
 }
 
 /// In days: hours pass in no test.
@@ -62,7 +62,7 @@ TEST(RunClock, TakesTheEndFromSlurm) {
   const RunClock clock(options);
   unsetenv("SLURM_JOB_END_TIME");
   unsetenv("SLURM_JOB_ID");
-  const std::optional<double> left = clock.left();
+  const std::optional<double> left = clock.seconds_left();
   ASSERT_TRUE(left.has_value());
   EXPECT_LE(*left, 1000);
   EXPECT_GE(*left, 1000 - 1 - 2 * (wall_seconds() - begin))
@@ -73,7 +73,7 @@ TEST(RunClock, TakesTheEndFromSlurm) {
 TEST(RunClock, HasNoEndOutsideAJob) {
   RunOptions options;
   const RunClock clock(options);
-  EXPECT_FALSE(clock.left().has_value());
+  EXPECT_FALSE(clock.seconds_left().has_value());
   EXPECT_FALSE(clock.must_stop(1e9, 1e9));
 }
 
