@@ -30,29 +30,29 @@ namespace {
 
 constexpr std::int64_t raw_transfer_bytes = std::int64_t{16}
                                             << 20;  // where larger ones are no faster
-constexpr std::uint64_t least_bytes = std::uint64_t{1} << 20;
-constexpr int layers = 12, vocabulary_of_width = 64;
+constexpr std::uint64_t min_state_bytes = std::uint64_t{1} << 20;
+constexpr int layers = 12, vocabulary_per_width = 64;
 
 /// A GPT-2 of 12 layers with the two slots of AdamW, as wide as `bytes` allow: a few large tensors,
 /// many small ones. Of each tensor every rank holds its equal share of the rows, as data-parallel
 /// ranks do when they write.
-struct State {
+struct BenchState {
   std::vector<parallel::ParameterSpec> specs;
-  std::vector<checkpoint::TensorSlice> pieces;
+  std::vector<checkpoint::TensorSlice> slices;
   std::vector<float> values;  ///< of this rank
   std::int64_t bytes = 0;     ///< of all ranks
 
-  State(std::uint64_t wanted, int rank, int size) {
+  BenchState(std::uint64_t target_bytes, int rank, int size) {
     constexpr double groups = 3,
-                     elements_a_square = vocabulary_of_width + 12 * layers;  // per width^2
+                     elements_per_square = vocabulary_per_width + 12 * layers;  // per width^2
     const double square =
-        static_cast<double>(wanted) / (groups * elements_a_square * sizeof(float));
+        static_cast<double>(target_bytes) / (groups * elements_per_square * sizeof(float));
     declare(std::max<std::int64_t>(1, static_cast<std::int64_t>(std::sqrt(square))));
     std::int64_t own = 0;
     for (const char* group : {"model", "optimizer/exp_avg", "optimizer/exp_avg_sq"}) {
       for (const parallel::ParameterSpec& spec : specs) {
         const std::int64_t begin = spec.rows() * rank / size, end = spec.rows() * (rank + 1) / size;
-        pieces.push_back({.path = fmt::format("{}/{}", group, spec.name),
+        slices.push_back({.path = fmt::format("{}/{}", group, spec.name),
                           .spec = &spec,
                           .row_begin = begin,
                           .row_end = end});
@@ -66,9 +66,9 @@ struct State {
       values[i] = uniform_unit(
           static_cast<std::uint32_t>(mix64(key + i) >> 32));  // no disk can make less of them
     float* next = values.data();
-    for (checkpoint::TensorSlice& piece : pieces) {
-      piece.data = next;
-      next += (piece.row_end - piece.row_begin) * piece.spec->row_elements();
+    for (checkpoint::TensorSlice& slice : slices) {
+      slice.data = next;
+      next += (slice.row_end - slice.row_begin) * slice.spec->row_elements();
     }
   }
   std::int64_t own_bytes() const {
@@ -80,7 +80,7 @@ struct State {
     const auto add = [&](const std::string& name, const Shape& shape) {
       specs.push_back({.name = name, .shape = shape});
     };
-    add("wte.weight", {vocabulary_of_width * width, width});
+    add("wte.weight", {vocabulary_per_width * width, width});
     for (int layer = 0; layer < layers; ++layer) {
       const std::string block = fmt::format("h.{}.", layer);
       for (const char* norm : {"ln_1", "ln_2"}) {
@@ -100,9 +100,9 @@ struct State {
 };
 
 /// A folder of its own below another, gone at the end. Collective.
-class WorkFolder {
+class ScratchFolder {
  public:
-  WorkFolder(const std::string& parent, const comm::Communicator& world) : world_(world) {
+  ScratchFolder(const std::string& parent, const comm::Communicator& world) : world_(world) {
     std::string name = parent + "/trireme-bench-XXXXXX";
     comm::together(world, [&] {
       const bool made = world.rank() != 0 || ::mkdtemp(name.data()) != nullptr;
@@ -110,12 +110,12 @@ class WorkFolder {
     });
     path_ = world.broadcast(name, 0);
   }
-  ~WorkFolder() {
+  ~ScratchFolder() {
     std::error_code ignored;
     if (world_.rank() == 0) std::filesystem::remove_all(path_, ignored);
   }
-  WorkFolder(const WorkFolder&) = delete;
-  WorkFolder& operator=(const WorkFolder&) = delete;
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
@@ -124,15 +124,15 @@ class WorkFolder {
 };
 
 /// One way to write or read, and the seconds that each round took.
-struct Way {
+struct IoMethod {
   std::string name;
   bool reads = false;
   std::vector<double> seconds = {};
 };
 
-class Bench {
+class IoBenchmark {
  public:
-  Bench(const BenchIoOptions& options, const comm::Communicator& world)
+  IoBenchmark(const BenchIoOptions& options, const comm::Communicator& world)
       : options_(options),
         world_(world),
         state_(options.bytes, world.rank(), world.size()),
@@ -147,11 +147,11 @@ class Bench {
 
   void run() {
     for (int round = 0; round < options_.rounds; ++round) {
-      std::vector<std::function<void()>> turns{[&] { raw(); }, [&] { at_once(); },
-                                               [&] { in_background(); }};
-      std::rotate(turns.begin(), turns.begin() + round % 3,
-                  turns.end());  // none is always the first behind a pause
-      for (const auto& turn : turns) turn();
+      std::vector<std::function<void()>> measurements{
+          [&] { measure_raw(); }, [&] { measure_write(); }, [&] { measure_background_write(); }};
+      std::rotate(measurements.begin(), measurements.begin() + round % 3,
+                  measurements.end());  // none is always the first behind a pause
+      for (const auto& measure : measurements) measure();
     }
     if (world_.rank() == 0) options_.json ? print_json() : print_table();
   }
@@ -159,7 +159,7 @@ class Bench {
  private:
   Arena background_arena() const {
     Arena planned({DeviceKind::meta, 0}, "plan", 0);
-    checkpoint::allocate_background_memory(planned, state_.pieces);
+    checkpoint::allocate_background_memory(planned, state_.slices);
     return Arena({DeviceKind::cpu, 0}, "checkpoint under way", planned.peak_bytes());
   }
 
@@ -178,7 +178,7 @@ class Bench {
 
   /// What was written is on the disk, and from here on nowhere else, so that reading reads the
   /// disk.
-  void forget(const std::string& path) const {
+  void drop_page_cache(const std::string& path) const {
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (descriptor < 0) return;
     ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
@@ -190,7 +190,7 @@ class Bench {
     world_.barrier();
   }
 
-  void raw() {
+  void measure_raw() {
     const std::string path = folder_ / "raw";
     comm::together(world_, [&] {
       if (world_.rank() != 0) return;
@@ -206,16 +206,16 @@ class Bench {
     });
     raw_write_.seconds.push_back(timed([&] {
       io::File file(path, io::File::Mode::update);
-      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) {
+      for_each_transfer([&](std::int64_t at, char* data, std::int64_t bytes) {
         file.write_at(raw_offset_ + at, data, bytes);
       });
       file.sync();
       file.close();
     }));
-    forget(path);
+    drop_page_cache(path);
     raw_read_.seconds.push_back(timed([&] {
       const io::File file(path, io::File::Mode::read);
-      in_parts([&](std::int64_t at, char* data, std::int64_t bytes) {
+      for_each_transfer([&](std::int64_t at, char* data, std::int64_t bytes) {
         file.read_at(raw_offset_ + at, data, bytes);
       });
     }));
@@ -223,36 +223,36 @@ class Bench {
   }
 
   template <class Body>
-  void in_parts(Body&& body) {
+  void for_each_transfer(Body&& body) {
     char* data = reinterpret_cast<char*>(state_.values.data());
     const std::int64_t own = state_.own_bytes();
     for (std::int64_t at = 0; at < own; at += raw_transfer_bytes)
       body(at, data + at, std::min(raw_transfer_bytes, own - at));
   }
 
-  void at_once() {
+  void measure_write() {
     const std::string path = folder_ / "at_once.h5";
     checkpoint::WriteReport report;
-    once_whole_.seconds.push_back(
-        timed([&] { report = checkpoint::write(world_, path, state_.pieces, {}); }));
-    once_writing_.seconds.push_back(slowest(report.writing_seconds));
-    forget(path);
-    read_.seconds.push_back(timed([&] { checkpoint::read(world_, path, state_.pieces); }));
+    write_total_.seconds.push_back(
+        timed([&] { report = checkpoint::write(world_, path, state_.slices, {}); }));
+    write_payload_.seconds.push_back(slowest(report.writing_seconds));
+    drop_page_cache(path);
+    read_.seconds.push_back(timed([&] { checkpoint::read(world_, path, state_.slices); }));
     remove(path);
   }
 
-  void in_background() {
+  void measure_background_write() {
     const std::string path = folder_ / "background.h5";
     checkpoint::WriteReport report;
-    thread_whole_.seconds.push_back(timed([&] {
-      checkpoint::BackgroundWrite writing(world_, path, state_.pieces, {}, copy_);
+    background_total_.seconds.push_back(timed([&] {
+      checkpoint::BackgroundWrite writing(world_, path, state_.slices, {}, copy_);
       for (bool done = false; !done; done = writing.advance()) {
         while (writing.busy()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         world_.barrier();  // as steps do, it goes on when no rank's thread is busy
       }
       report = writing.finish();
     }));
-    thread_writing_.seconds.push_back(slowest(report.writing_seconds));
+    background_payload_.seconds.push_back(slowest(report.writing_seconds));
     copy_seconds_.push_back(slowest(report.copy_seconds));
     caller_seconds_.push_back(slowest(report.caller_seconds));
     remove(path);
@@ -264,35 +264,36 @@ class Bench {
     return numbers.size() % 2 == 1 ? numbers[middle] : (numbers[middle - 1] + numbers[middle]) / 2;
   }
   double rate(double seconds) const { return static_cast<double>(state_.bytes) / seconds / 1e6; }
-  double median_rate(const Way& way) const { return rate(median(way.seconds)); }
-  double least_rate(const Way& way) const {
+  double median_rate(const IoMethod& way) const { return rate(median(way.seconds)); }
+  double min_rate(const IoMethod& way) const {
     return rate(*std::max_element(way.seconds.begin(), way.seconds.end()));
   }
-  double most_rate(const Way& way) const {
+  double max_rate(const IoMethod& way) const {
     return rate(*std::min_element(way.seconds.begin(), way.seconds.end()));
   }
   /// Median over the rounds of the rate against the raw one of the same round.
-  double of_raw(const Way& way) const {
-    const Way& raw = way.reads ? raw_read_ : raw_write_;
+  double ratio_to_raw(const IoMethod& way) const {
+    const IoMethod& raw = way.reads ? raw_read_ : raw_write_;
     std::vector<double> ratios;
     for (std::size_t round = 0; round < way.seconds.size(); ++round)
       ratios.push_back(raw.seconds[round] / way.seconds[round]);
     return median(ratios);
   }
 
-  std::vector<const Way*> ways() const {
-    return {&raw_write_,    &once_writing_, &once_whole_, &thread_writing_,
-            &thread_whole_, &raw_read_,     &read_};
+  std::vector<const IoMethod*> methods() const {
+    return {&raw_write_,        &write_payload_, &write_total_, &background_payload_,
+            &background_total_, &raw_read_,      &read_};
   }
 
   void print_table() const {
     fmt::print("{} in {} tensors, {} {}, {}, {} rounds\n\n",
-               format_bytes(static_cast<double>(state_.bytes)), state_.pieces.size(), world_.size(),
+               format_bytes(static_cast<double>(state_.bytes)), state_.slices.size(), world_.size(),
                world_.size() == 1 ? "rank" : "ranks", options_.folder, options_.rounds);
     fmt::print("{:<38} {:>9} {:>20} {:>7}\n", "", "MB/s", "least .. most", "of raw");
-    for (const Way* way : ways()) {
+    for (const IoMethod* way : methods()) {
       fmt::print("{:<38} {:>9.1f} {:>20} {:>7.2f}\n", way->name, median_rate(*way),
-                 fmt::format("{:.1f} .. {:.1f}", least_rate(*way), most_rate(*way)), of_raw(*way));
+                 fmt::format("{:.1f} .. {:.1f}", min_rate(*way), max_rate(*way)),
+                 ratio_to_raw(*way));
     }
     fmt::print(
         "\nBeside training, the steps would wait for the copy ({:.4f} s) and {:.4f} s more, and "
@@ -307,18 +308,18 @@ class Bench {
 
   void print_json() const {
     nlohmann::ordered_json rows = nlohmann::ordered_json::array();
-    for (const Way* way : ways()) {
+    for (const IoMethod* way : methods()) {
       rows.push_back({{"name", way->name},
                       {"mb_per_s", median_rate(*way)},
-                      {"least", least_rate(*way)},
-                      {"most", most_rate(*way)},
-                      {"of_raw", of_raw(*way)}});
+                      {"least", min_rate(*way)},
+                      {"most", max_rate(*way)},
+                      {"of_raw", ratio_to_raw(*way)}});
     }
     const nlohmann::ordered_json json{{"subject", "io"},
                                       {"folder", options_.folder},
                                       {"ranks", world_.size()},
                                       {"bytes", state_.bytes},
-                                      {"tensors", state_.pieces.size()},
+                                      {"tensors", state_.slices.size()},
                                       {"rounds", options_.rounds},
                                       {"copy_s", median(copy_seconds_)},
                                       {"caller_s", median(caller_seconds_)},
@@ -328,14 +329,15 @@ class Bench {
 
   const BenchIoOptions& options_;
   const comm::Communicator& world_;
-  State state_;
-  WorkFolder folder_;
+  BenchState state_;
+  ScratchFolder folder_;
   Arena memory_;
   checkpoint::StateCopy copy_{memory_, {}};
   std::int64_t raw_offset_ = 0;
-  Way raw_write_{"raw write"}, once_writing_{"checkpoint at once: writing"},
-      once_whole_{"checkpoint at once: whole"}, thread_writing_{"checkpoint by a thread: writing"},
-      thread_whole_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true},
+  IoMethod raw_write_{"raw write"}, write_payload_{"checkpoint at once: writing"},
+      write_total_{"checkpoint at once: whole"},
+      background_payload_{"checkpoint by a thread: writing"},
+      background_total_{"checkpoint by a thread: whole"}, raw_read_{"raw read", true},
       read_{"checkpoint read and checked", true};
   std::vector<double> copy_seconds_, caller_seconds_;
 };
@@ -343,8 +345,8 @@ class Bench {
 }  // namespace
 
 void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
-  validate(options.bytes >= least_bytes, "--bytes {}: below {} only overheads are measured",
-           options.bytes, format_bytes(static_cast<double>(least_bytes)));
+  validate(options.bytes >= min_state_bytes, "--bytes {}: below {} only overheads are measured",
+           options.bytes, format_bytes(static_cast<double>(min_state_bytes)));
   comm::together(world, [&] {
     std::error_code error;
     validate(std::filesystem::is_directory(options.folder, error), "--folder {}: no such folder",
@@ -354,7 +356,7 @@ void bench_io(const BenchIoOptions& options, const comm::Communicator& world) {
              "--bytes {}: there are {} ({}) free in {}", options.bytes, room,
              format_bytes(static_cast<double>(room)), options.folder);
   });
-  Bench(options, world).run();
+  IoBenchmark(options, world).run();
 }
 
 }  // namespace trireme::app

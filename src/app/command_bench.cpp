@@ -34,7 +34,7 @@ ExitCode bench_command(const Options& options) {
   validate_subject(options.subject);
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
-  leave_together(environment, log, [&] {
+  run_and_exit(environment, log, [&] {
     bench_io(options.io, environment.world());
     return ExitCode::done;
   });
@@ -61,7 +61,7 @@ void add_bench(CommandLine& line) {
       .default_shown();
   command.flag("--json", options->io.json, "Figures as JSON");
   command.footer("Example:\n  mpirun -n 4 trireme bench io --folder /scratch/me --bytes 4GiB");
-  command.runs([options] { return bench_command(*options); });
+  command.set_action([options] { return bench_command(*options); });
 }
 
 }  // namespace trireme::app

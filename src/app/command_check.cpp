@@ -31,19 +31,19 @@ struct Datasets {
   std::optional<data::DatasetInfo> validation, test;
 };
 
-Datasets look_at_datasets(const deck::Deck& deck) {
-  const auto look = [&](const std::string& key, const std::string& folder) {
+Datasets open_datasets(const deck::Deck& deck) {
+  const auto open = [&](const std::string& key, const std::string& folder) {
     train::probe_dataset(comm::Communicator(), folder);
     data::DatasetInfo info = train::open_dataset(key, folder, train::context_length(deck)).info();
     train::validate_dataset(deck.model, deck.data, info, key, folder);
     return info;
   };
-  Datasets sets{look("data.train", deck.data.train), std::nullopt, std::nullopt};
+  Datasets sets{open("data.train", deck.data.train), std::nullopt, std::nullopt};
   for (const auto& [key, folder, info] :
        {std::tuple("data.validation", &deck.data.validation, &sets.validation),
         std::tuple("data.test", &deck.data.test, &sets.test)}) {
     if (folder->empty()) continue;
-    *info = look(key, *folder);
+    *info = open(key, *folder);
     train::validate_same_form(sets.train, **info, key, *folder);
   }
   return sets;
@@ -121,8 +121,8 @@ train::MemoryPlan largest_plan(const train::ReplicaOptions& options,
 ExitCode check(const CheckArguments& arguments) {
   const deck::Deck deck = deck::parse(deck::read_file(arguments.source.path), arguments.source.path,
                                       overrides_of(arguments.source));
-  const Datasets sets = at_places_of(deck, [&] { return look_at_datasets(deck); });
-  const train::ResolvedLayout layout = at_places_of(deck, [&] {
+  const Datasets sets = with_deck_locations(deck, [&] { return open_datasets(deck); });
+  const train::ResolvedLayout layout = with_deck_locations(deck, [&] {
     const std::int64_t ranks =
         arguments.ranks > 0 ? arguments.ranks : train::min_ranks(deck.parallel);
     validate(ranks <= std::numeric_limits<int>::max(),
@@ -132,7 +132,7 @@ ExitCode check(const CheckArguments& arguments) {
         {deck.run, deck.batch, deck.parallel, deck.data, deck.schedule, deck.model}, sets.train,
         static_cast<int>(ranks));
   });
-  at_places_of(deck, [&] { train::validate_precision(deck, train::planned_device(deck)); });
+  with_deck_locations(deck, [&] { train::validate_precision(deck, train::planned_device(deck)); });
   const train::ReplicaOptions replica = train::make_replica_options(deck, sets.train, layout);
   const Shape input = replica.tokens() ? Shape{deck.batch.micro, deck.model.gpt.context}
                                        : Shape{deck.batch.micro, sets.train.height,
@@ -183,7 +183,7 @@ void add_check(CommandLine& line) {
       "batch.global=256\n"
       "  trireme check inputs/examples/bible_gpt.toml --ranks 4 --set parallel.tensor=2 --set "
       "parallel.pipeline=2");
-  command.runs_on_one_rank([arguments] { return check(*arguments); });
+  command.set_single_rank_action([arguments] { return check(*arguments); });
 }
 
 }  // namespace trireme::app

@@ -31,15 +31,15 @@ std::string describe(const train::Metrics& metrics, bool tokens) {
 ExitCode evaluate_command(const Options& options) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
-  leave_together(environment, log, [&] {
+  run_and_exit(environment, log, [&] {
     const deck::Deck deck = read_deck(options.deck, environment.world());
     std::optional<KokkosScope> kokkos;
     comm::together(environment.world(), [&] {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
     });
     const train::EvaluateRequest request{deck, options.checkpoint, options.split, options.weights};
-    const train::Metrics metrics =
-        at_places_of(deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
+    const train::Metrics metrics = with_deck_locations(
+        deck, [&] { return train::evaluate_checkpoint(request, environment, log); });
     if (environment.world().rank() == 0)
       fmt::print("{}: {}\n", options.split,
                  describe(metrics, deck.model.kind == model::ModelKind::gpt));
@@ -63,7 +63,7 @@ void add_evaluate(CommandLine& line) {
   command.footer(
       "Example:\n  trireme evaluate runs/fashion/deck.toml --checkpoint "
       "runs/fashion/checkpoints/best.h5 --split test");
-  command.runs([options] { return evaluate_command(*options); });
+  command.set_action([options] { return evaluate_command(*options); });
 }
 
 }  // namespace trireme::app

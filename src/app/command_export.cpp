@@ -39,7 +39,7 @@ void add_export(CommandLine& line) {
   add_weights_option(command, options->weights, "model");
   command.footer(
       "Example:\n  trireme export runs/fashion/checkpoints/best.h5 --out fashion.safetensors");
-  command.runs_on_one_rank([options] { return export_command(*options); });
+  command.set_single_rank_action([options] { return export_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -37,7 +37,7 @@ void add_generate(CommandLine& line) {
   command.footer(
       "Example:\n  trireme generate runs/bible/checkpoints/best.h5 --prompt \"In the beginning\" "
       "--tokens 200");
-  command.runs_on_one_rank([request] {
+  command.set_single_rank_action([request] {
     const KokkosScope kokkos;
     train::generate(*request, [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);

@@ -20,7 +20,7 @@ struct Options {
 };
 
 /// What the deck leaves to the data, taken from the file: shape of the input and number of classes.
-struct Ends {
+struct InferredSizes {
   Shape input;
   std::int64_t classes = 0;
 };
@@ -48,8 +48,8 @@ std::int64_t vocabulary_in(const checkpoint::SafetensorsReader& reader, const st
                   file));
 }
 
-Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& file,
-             const model::ModelOptions& options) {
+InferredSizes infer_sizes(const checkpoint::SafetensorsReader& reader, const std::string& file,
+                          const model::ModelOptions& options) {
   if (options.kind == model::ModelKind::gpt) {
     const std::int64_t vocabulary =
         options.gpt.vocabulary > 0 ? options.gpt.vocabulary : vocabulary_in(reader, file);
@@ -69,7 +69,8 @@ Ends ends_of(const checkpoint::SafetensorsReader& reader, const std::string& fil
 ExitCode import_command(const Options& options) {
   check_output(options.checkpoint, {options.file, options.deck.path}, options.overwrite);
   const deck::Deck deck = read_deck(options.deck, comm::Communicator());
-  const Ends ends = ends_of(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
+  const InferredSizes ends =
+      infer_sizes(checkpoint::SafetensorsReader(options.file), options.file, deck.model);
   model::ModelOptions model_options = deck.model;
   if (deck.model.kind == model::ModelKind::gpt) model_options.gpt.vocabulary = ends.classes;
   const model::Model model(model_options, ends.input, ends.classes);
@@ -99,7 +100,7 @@ void add_import(CommandLine& line) {
       "Examples:\n  trireme import resnet50.safetensors inputs/recipes/resnet50_large_batch.toml "
       "--out resnet50.h5\n"
       "  trireme import gpt2.safetensors inputs/recipes/gpt2_124m.toml --out gpt2.h5");
-  command.runs_on_one_rank([options] { return import_command(*options); });
+  command.set_single_rank_action([options] { return import_command(*options); });
 }
 
 }  // namespace trireme::app

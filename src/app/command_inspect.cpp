@@ -259,9 +259,9 @@ ExitCode inspect_command(const Options& options) {
   if (options.digest) {
     const std::vector<checkpoint::Contents::Entry> tensors =
         checkpoint::compute_digests(options.path);
-    const std::string wrong =
+    const std::string defect =
         checkpoint::compare_digests(checkpoint::read_contents(options.path), tensors);
-    validate(wrong.empty(), "{}: {}", options.path, wrong);
+    validate(defect.empty(), "{}: {}", options.path, defect);
     digest = fmt::format("{:016x}", checkpoint::combined_digest(tensors));
     if (!options.json)
       fmt::print("{}: digest of {} tensors: {}\n", options.path, tensors.size(), digest);
@@ -289,7 +289,7 @@ void add_inspect(CommandLine& line) {
   command.footer(
       "Examples:\n  trireme inspect data/fashion/train\n  trireme inspect --digest "
       "runs/fashion/checkpoints/best.h5");
-  command.runs_on_one_rank([options] { return inspect_command(*options); });
+  command.set_single_rank_action([options] { return inspect_command(*options); });
 }
 
 }  // namespace trireme::app

@@ -90,13 +90,13 @@ Option& Option::type_name(const std::string& name) {
   return *this;
 }
 
-Option& Option::range(std::int64_t least, std::int64_t most) {
-  option_->check(CLI::Range(least, most));
+Option& Option::range(std::int64_t min_value, std::int64_t max_value) {
+  option_->check(CLI::Range(min_value, max_value));
   return *this;
 }
 
-Option& Option::range_of_reals(double least, double most) {
-  option_->check(CLI::Range(least, most));
+Option& Option::range_of_reals(double min_value, double max_value) {
+  option_->check(CLI::Range(min_value, max_value));
   return *this;
 }
 
@@ -157,12 +157,12 @@ void Command::footer(const std::string& lines) { app_->footer(lines); }
 
 void Command::hide() { app_->group(""); }
 
-void Command::runs(const Run& run) {
+void Command::set_action(const CommandAction& run) {
   app_->callback([run, chosen = chosen_] { *chosen = run; });
 }
 
-void Command::runs_on_one_rank(const Run& run) {
-  runs([run, name = app_->get_name()] {
+void Command::set_single_rank_action(const CommandAction& run) {
+  set_action([run, name = app_->get_name()] {
     if (launched_rank() == 0) return run();
     if (launched_rank() == 1)
       fmt::print(stderr,
@@ -173,7 +173,7 @@ void Command::runs_on_one_rank(const Run& run) {
   });
 }
 
-std::vector<std::string> Command::given() const {
+std::vector<std::string> Command::given_options() const {
   std::vector<std::string> names;
   for (const CLI::Option* option : app_->get_options())
     if (option->count() > 0) names.push_back(option->get_name());
@@ -193,11 +193,11 @@ CommandLine::CommandLine()
 
 CommandLine::~CommandLine() = default;
 
-Command CommandLine::add(const std::string& name, const std::string& what_it_does) {
-  return {*root_->add_subcommand(name, what_it_does), chosen_};
+Command CommandLine::add(const std::string& name, const std::string& description) {
+  return {*root_->add_subcommand(name, description), chosen_};
 }
 
-Run CommandLine::parse(int argc, const char* const* argv) {
+CommandAction CommandLine::parse(int argc, const char* const* argv) {
   try {
     root_->parse(argc, argv);
   } catch (const CLI::Success& asked) {

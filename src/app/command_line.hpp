@@ -17,7 +17,7 @@ namespace trireme::app {
 
 /// What a subcommand does once its options are parsed; main runs it, catches, prints once and
 /// leaves.
-using Run = std::function<ExitCode()>;
+using CommandAction = std::function<ExitCode()>;
 
 /// An option or positional that was declared; each call says more of it. (CLI11 behind an interface
 /// of its own: its headers take 8 s to compile.)
@@ -27,9 +27,9 @@ class Option {
   Option& required();
   Option& default_shown();                     ///< the value held before parsing, in the help
   Option& type_name(const std::string& name);  ///< in the help, for the type's own
-  Option& range(std::int64_t least, std::int64_t most);  ///< both may be given
-  Option& range_of_reals(double least, double most);     ///< both may be given
-  Option& positive();                                    ///< above 0
+  Option& range(std::int64_t min_value, std::int64_t max_value);  ///< both may be given
+  Option& range_of_reals(double min_value, double max_value);     ///< both may be given
+  Option& positive();                                             ///< above 0
   Option& one_of(const std::vector<std::string>& values);
   Option&
   size_in_bytes();  ///< a whole number, or with k, KiB, MB, ... behind it; for std::uint64_t
@@ -43,7 +43,7 @@ class Option {
 /// A subcommand of a CommandLine. What options write into must live until it has run.
 class Command {
  public:
-  Command(CLI::App& app, Run& chosen) : app_(&app), chosen_(&chosen) {}
+  Command(CLI::App& app, CommandAction& chosen) : app_(&app), chosen_(&chosen) {}
   /// `name` with dashes: an option, else a positional; of one value, or of one or more for a list.
   /// What is no number, where one is meant, is refused.
   Option option(const std::string& name, std::string& value, const std::string& help);
@@ -62,16 +62,16 @@ class Command {
   /// The help of the program does not name it.
   void hide();
   /// What it does where it is chosen; under a launcher on every rank.
-  void runs(const Run& run);
+  void set_action(const CommandAction& run);
   /// The same for work of one process: under a launcher that of rank 0. The other ranks are done at
   /// once, which rank 1 says in one line.
-  void runs_on_one_rank(const Run& run);
+  void set_single_rank_action(const CommandAction& run);
   /// Names of the options and positionals that the command line gave, once it is parsed.
-  std::vector<std::string> given() const;
+  std::vector<std::string> given_options() const;
 
  private:
   CLI::App* app_;
-  Run* chosen_;
+  CommandAction* chosen_;
 };
 
 /// The command line of the program: one of several subcommands.
@@ -81,15 +81,15 @@ class CommandLine {
   ~CommandLine();
   CommandLine(const CommandLine&) = delete;
   CommandLine& operator=(const CommandLine&) = delete;
-  Command add(const std::string& name, const std::string& what_it_does);
+  Command add(const std::string& name, const std::string& description);
   /// The chosen command; for --help and --version, one that prints what was asked for. Throws
   /// InputError that says what is wrong with the line, with the nearest command or option where one
   /// was misspelt.
-  Run parse(int argc, const char* const* argv);
+  CommandAction parse(int argc, const char* const* argv);
 
  private:
   std::unique_ptr<CLI::App> root_;
-  Run chosen_;
+  CommandAction chosen_;
 };
 
 }  // namespace trireme::app

@@ -13,7 +13,7 @@ void add_probe(CommandLine& line) {
   command.hide();
   const auto paths = std::make_shared<std::vector<std::string>>();
   command.option("PATH", *paths, "Files").required();
-  command.runs([paths] { return io::run_hdf5_probe(*paths); });
+  command.set_action([paths] { return io::run_hdf5_probe(*paths); });
 }
 
 }  // namespace trireme::app

@@ -15,9 +15,8 @@
 namespace trireme::app {
 namespace {
 
-constexpr std::int64_t usual_shard_bytes = std::int64_t{256} << 20;
-constexpr std::int64_t largest_vocabulary =
-    (std::int64_t{1} << 31) - 1;  // tokens are int32 in memory
+constexpr std::int64_t default_shard_bytes = std::int64_t{256} << 20;
+constexpr std::int64_t max_vocabulary = (std::int64_t{1} << 31) - 1;  // tokens are int32 in memory
 
 struct Format {
   std::string name;
@@ -70,7 +69,7 @@ const Format& format_of(const ShardCommand& command, const std::vector<std::stri
 ExitCode shard_command(const ShardCommand& command, const std::vector<std::string>& given) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
-  leave_together(environment, log, [&] {
+  run_and_exit(environment, log, [&] {
     format_of(command, given).make(command, environment.world());
     return ExitCode::done;
   });
@@ -103,7 +102,7 @@ void add_options(Command& shard, ShardCommand& command) {
       .option("--train-tokenizer", command.train_tokenizer,
               "text: train a SentencePiece model of so many pieces on the sources, kept as "
               "tokenizer.model beside the shards")
-      .range(1, largest_vocabulary)
+      .range(1, max_vocabulary)
       .type_name("VOCABULARY");
   shard
       .option("--type", command.type,
@@ -111,7 +110,7 @@ void add_options(Command& shard, ShardCommand& command) {
               "file says it itself")
       .one_of({"uint8", "uint16", "uint32"});
   shard.option("--vocabulary", command.vocabulary, "tokens: they are 0 to N - 1")
-      .range(1, largest_vocabulary)
+      .range(1, max_vocabulary)
       .type_name("N");
   shard
       .option("--hold-out", command.hold_out,
@@ -131,7 +130,7 @@ void add_options(Command& shard, ShardCommand& command) {
 std::int64_t number_of_shards(const ShardCommand& command, std::int64_t bytes) {
   return command.shards > 0
              ? command.shards
-             : std::max<std::int64_t>(1, (bytes + usual_shard_bytes - 1) / usual_shard_bytes);
+             : std::max<std::int64_t>(1, (bytes + default_shard_bytes - 1) / default_shard_bytes);
 }
 
 void add_shard(CommandLine& line) {
@@ -153,7 +152,7 @@ void add_shard(CommandLine& line) {
       "  trireme shard tokens train.bin --type uint16 --vocabulary 50257 --out data/web\n"
       "Under mpirun each rank writes its share of the shards (--shards), and encodes its share of "
       "the texts.");
-  shard.runs([shard, command] { return shard_command(*command, shard.given()); });
+  shard.set_action([shard, command] { return shard_command(*command, shard.given_options()); });
 }
 
 }  // namespace trireme::app

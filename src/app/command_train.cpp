@@ -39,7 +39,7 @@ train::RestartPolicy restart_policy(const Options& options) {
 ExitCode train_command(const Options& options) {
   comm::Environment environment;
   Log log(environment.world().rank() == 0);
-  leave_together(environment, log, [&] {
+  run_and_exit(environment, log, [&] {
     const train::RestartPolicy policy = restart_policy(options);
     validate(!options.weights_only || policy.kind == train::RestartPolicy::Kind::path,
              "--weights-only goes with --restart PATH");
@@ -60,8 +60,8 @@ ExitCode train_command(const Options& options) {
     comm::together(environment.world(), [&] {
       kokkos.emplace(0, train::choose_device(deck, environment.local_rank()));
     });
-    return at_places_of(deck,
-                        [&] { return train::train({deck, policy}, environment, engine, log); });
+    return with_deck_locations(
+        deck, [&] { return train::train({deck, policy}, environment, engine, log); });
   });
 }
 
@@ -88,7 +88,7 @@ void add_train(CommandLine& line) {
   command.footer(
       "Example:\n  mpirun -n 4 trireme train inputs/examples/fashion_resnet.toml --set "
       "run.name=trial --set schedule.rate=0.1");
-  command.runs([options] { return train_command(*options); });
+  command.set_action([options] { return train_command(*options); });
 }
 
 }  // namespace trireme::app

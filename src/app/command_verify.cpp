@@ -38,11 +38,11 @@ ExitCode verify_command(const std::string& path) {
   }
   bool damaged = false;
   for (const std::string& file : files) {
-    const std::string wrong = verify_file(file);
-    const bool fine = wrong.empty() || wrong == "no checksums";
-    fmt::print(fine ? stdout : stderr, "{}: {}{}\n", file,
-               fine ? "" : "damaged: ", wrong.empty() ? "whole" : wrong);
-    damaged = damaged || !fine;
+    const std::string defect = verify_file(file);
+    const bool intact = defect.empty() || defect == "no checksums";
+    fmt::print(intact ? stdout : stderr, "{}: {}{}\n", file,
+               intact ? "" : "damaged: ", defect.empty() ? "whole" : defect);
+    damaged = damaged || !intact;
   }
   return damaged ? ExitCode::wrong_input : ExitCode::done;
 }
@@ -57,7 +57,7 @@ void add_verify(CommandLine& line) {
   command.option("PATH", *path, "A file, a folder of shards, or a run folder (its checkpoints)")
       .required();
   command.footer("Example:\n  trireme verify runs/fashion/checkpoints/best.h5");
-  command.runs_on_one_rank([path] { return verify_command(*path); });
+  command.set_single_rank_action([path] { return verify_command(*path); });
 }
 
 }  // namespace trireme::app

@@ -39,15 +39,15 @@ deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world) 
   return deck::parse(world.broadcast(text, 0), source.path, overrides_of(source));
 }
 
-void report(const std::string& message, bool known_to_all, const comm::Environment& environment,
-            Log& log) {
+void report_error(const std::string& message, bool all_ranks_know,
+                  const comm::Environment& environment, Log& log) {
   const int rank = environment.world().rank();
-  if (known_to_all && rank != 0) return;
+  if (all_ranks_know && rank != 0) return;
   log.flush();
   fmt::print(stderr, "{}\n",
-             known_to_all ? error_text(message)
-                          : fmt::format("trireme: rank {} on {}: error: {}", rank,
-                                        environment.host(), message));
+             all_ranks_know ? error_text(message)
+                            : fmt::format("trireme: rank {} on {}: error: {}", rank,
+                                          environment.host(), message));
 }
 
 }  // namespace trireme::app

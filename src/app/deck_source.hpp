@@ -28,7 +28,7 @@ deck::Deck read_deck(const DeckSource& source, const comm::Communicator& world);
 /// Runs what looks at the world that a deck speaks of (data, ranks, sizes): an input error about
 /// one of its keys gets the key's place.
 template <class Body>
-auto at_places_of(const deck::Deck& deck, Body&& body) {
+auto with_deck_locations(const deck::Deck& deck, Body&& body) {
   try {
     return body();
   } catch (const InputError& error) {
@@ -40,30 +40,30 @@ auto at_places_of(const deck::Deck& deck, Body&& body) {
 
 /// Prints what went wrong: what all ranks know alike once, by rank 0; a failure that is one rank's
 /// alone on that rank, with its name.
-void report(const std::string& message, bool known_to_all, const comm::Environment& environment,
-            Log& log);
+void report_error(const std::string& message, bool all_ranks_know,
+                  const comm::Environment& environment, Log& log);
 
 /// Runs the body of a command that uses MPI and leaves through the environment: no return, no
 /// destructor after it. Errors that all ranks have (agreed on, or wrong input, which is found
 /// before ranks part) let all leave together; any other one ends the job at once, since the other
 /// ranks may wait in a collective call.
 template <class Body>
-[[noreturn]] void leave_together(comm::Environment& environment, Log& log, Body&& body) {
+[[noreturn]] void run_and_exit(comm::Environment& environment, Log& log, Body&& body) {
   ExitCode code = ExitCode::failure;
-  bool known_to_all = true;
+  bool all_ranks_know = true;
   try {
     code = body();
   } catch (const Error& error) {
     code = error.code();
-    known_to_all = error.thrown_on_all_ranks() || code == ExitCode::wrong_input ||
-                   environment.world().size() == 1;
-    report(error.what(), known_to_all, environment, log);
+    all_ranks_know = error.thrown_on_all_ranks() || code == ExitCode::wrong_input ||
+                     environment.world().size() == 1;
+    report_error(error.what(), all_ranks_know, environment, log);
   } catch (const std::exception& error) {
-    known_to_all = environment.world().size() == 1;
-    report(error.what(), known_to_all, environment, log);
+    all_ranks_know = environment.world().size() == 1;
+    report_error(error.what(), all_ranks_know, environment, log);
   }
   log.flush();
-  if (!known_to_all) environment.abort(code);
+  if (!all_ranks_know) environment.abort(code);
   environment.finalize_and_exit(code);
 }
 

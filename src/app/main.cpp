@@ -16,7 +16,7 @@ using trireme::ExitCode;
 
 /// Prints an error once and not once a rank: wrong input is found by all ranks alike, so rank 0
 /// speaks for them; a failure may be one rank's alone, and names it.
-ExitCode report(const std::string& message, ExitCode code) {
+ExitCode report_error(const std::string& message, ExitCode code) {
   const int rank = trireme::app::launched_rank();
   if (rank != 0 && code == ExitCode::wrong_input) return code;
   fmt::print(stderr, "{}\n",
@@ -26,7 +26,7 @@ ExitCode report(const std::string& message, ExitCode code) {
 }
 
 /// What was printed may still fail to arrive, as on a full disk: then the command is not done.
-int leave(ExitCode code) {
+int flush_and_exit_code(ExitCode code) {
   const bool arrived = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
   if (!arrived)
     fmt::print(stderr, "{}\n",
@@ -57,16 +57,16 @@ int main(int argc, char** argv) {
   ExitCode code = ExitCode::failure;
   try {
     // 2. What the user wants; throws where the command line is wrong.
-    const trireme::app::Run run = line.parse(argc, argv);
+    const trireme::app::CommandAction run = line.parse(argc, argv);
     // 3. The command; one that uses MPI leaves by itself.
     code = run();
   } catch (const trireme::Error& error) {
     // 4. Wrong input or a failure that the program understands.
-    code = report(error.what(), error.code());
+    code = report_error(error.what(), error.code());
   } catch (const std::exception& error) {
     // 5. A failure of a library.
-    code = report(error.what(), ExitCode::failure);
+    code = report_error(error.what(), ExitCode::failure);
   }
   // 6. The exit code that batch scripts test.
-  return leave(code);
+  return flush_and_exit_code(code);
 }

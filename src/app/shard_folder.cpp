@@ -39,16 +39,16 @@ std::string prepare(const std::string& option, const std::string& folder, bool o
   fs::create_directories(folder, error);
   validate(fs::is_directory(folder), "{} {}: no folder can be made there: {}", option, folder,
            error.message());
-  const std::vector<fs::path> there = shards_in(folder);
-  for (const fs::path& file : there) {
+  const std::vector<fs::path> existing = shards_in(folder);
+  for (const fs::path& file : existing) {
     validate(is_shard(file),
              "{} {}: {} is there and is no shard, so not replaced either; name another folder",
              option, folder, file.filename().string());
   }
   validate(
-      there.empty() || overwrite,
+      existing.empty() || overwrite,
       "{} {}: holds {} *.h5 files already; remove them, name another folder, or give --overwrite",
-      option, folder, there.size());
+      option, folder, existing.size());
   std::string staging = folder + "/.making-XXXXXX";
   const bool made = ::mkdtemp(staging.data()) != nullptr;
   const int reason = errno;

@@ -94,9 +94,9 @@ void write_outputs(const std::vector<data::TokenFile>& files, const data::TokenS
 
 /// Collective. From token files to published datasets. `model`: kept beside the shards, unless
 /// empty. `documents`: a file is one.
-void make_sets(const ShardCommand& command, const std::vector<data::TokenFile>& files,
-               const data::TokenSetOptions& set, const std::string& model, bool documents,
-               ShardFolder& out, ShardFolder* held, const comm::Communicator& world) {
+void make_datasets(const ShardCommand& command, const std::vector<data::TokenFile>& files,
+                   const data::TokenSetOptions& set, const std::string& model, bool documents,
+                   ShardFolder& out, ShardFolder* held, const comm::Communicator& world) {
   const double began = monotonic_seconds();
   std::vector<Output> outputs;
   comm::together(world, [&] {
@@ -201,9 +201,10 @@ void shard_text(const ShardCommand& command, const comm::Communicator& world) {
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
   const std::vector<data::TokenFile> files =
       encode_sources(command, *chosen.tokenizer, out.staging() / "encoded", world);
-  make_sets(command, files,
-            {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()},
-            chosen.model, true, out, held.get(), world);
+  make_datasets(
+      command, files,
+      {.vocabulary = chosen.tokenizer->vocabulary(), .tokenizer = chosen.tokenizer->name()},
+      chosen.model, true, out, held.get(), world);
 }
 
 void shard_tokens(const ShardCommand& command, const comm::Communicator& world) {
@@ -213,8 +214,8 @@ void shard_tokens(const ShardCommand& command, const comm::Communicator& world) 
   comm::together(world, [&] { files = open_token_files(command); });
   ShardFolder out(world, "--out", command.out, command.overwrite);
   const std::unique_ptr<ShardFolder> held = held_out_folder(command, world);
-  make_sets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", false, out,
-            held.get(), world);
+  make_datasets(command, files, {.vocabulary = command.vocabulary, .tokenizer = {}}, "", false, out,
+                held.get(), world);
 }
 
 }  // namespace trireme::app

@@ -10,13 +10,13 @@ namespace trireme::app {
 /// `--weights model|ema`: which of a checkpoint's weights are taken. `weights` stays as it is,
 /// which `otherwise` names, where the option is not given.
 inline void add_weights_option(Command& command, checkpoint::Weights& weights,
-                               const std::string& otherwise) {
+                               const std::string& default_text) {
   const auto take = [&weights](const std::string& name) {
     weights = name == "ema" ? checkpoint::Weights::ema : checkpoint::Weights::model;
   };
   command
       .option("--weights", take,
-              "model: as trained; ema: their average (optimizer.ema); default: " + otherwise)
+              "model: as trained; ema: their average (optimizer.ema); default: " + default_text)
       .one_of({"model", "ema"});
 }
 
