@@ -56,7 +56,7 @@ TEST(Activation, ReferencesAgreeWithTheirDerivatives) {
 TEST(Activation, GeluKeepsItsRelativeErrorInBothTails) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const Tensor x = f.make(dtype, {n}), y = f.make(dtype, {n});
       assign(x, points(n));
       ops::gelu_forward(f.context, x, y);
@@ -75,7 +75,7 @@ TEST(Activation, GeluKeepsItsRelativeErrorInBothTails) {
 TEST(Activation, GeluGradient) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const Tensor x = f.make(dtype, {n}), dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
       assign(x, points(n));
       ops::gelu_backward(f.context, x, dy, dx);
@@ -100,7 +100,7 @@ TEST(Activation, GeluGradient) {
 }
 
 TEST(Activation, GeluFarOut) {
-  SmallFixture f;
+  SmallOpsFixture f;
   const Tensor x = f.make(DType::float32, {4}), y = f.make(DType::float32, {4});
   assign(x, {1e30, -1e30, std::nan(""), 0});
   ops::gelu_forward(f.context, x, y);
@@ -114,7 +114,7 @@ TEST(Activation, SwigluAndItsGradient) {
   for (const DType dtype : compute_types) {
     for (const auto& [rows, width] :
          {std::pair<std::int64_t, std::int64_t>{1, 1}, {3, 7}, {5, 61}, {7, 64}, {2, 5003}}) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const Tensor x = f.make(dtype, {rows, 2 * width}), y = f.make(dtype, {rows, width});
       const Tensor dy = f.random(dtype, {rows, width}, "dy"), dx = f.make(dtype, x.shape);
       assign(x, points(x.elements()));
@@ -147,8 +147,8 @@ TEST(Activation, SwigluAndItsGradient) {
 }
 
 TEST(Activation, MetaCountsWhatTheCpuCounts) {
-  SmallFixture real, meta(DeviceKind::meta);
-  for (Fixture* f : {&real, &meta}) {
+  SmallOpsFixture real, meta(DeviceKind::meta);
+  for (OpsFixture* f : {&real, &meta}) {
     const Tensor wide = f->filled(DType::bfloat16, {3, 10}, 1),
                  wide_too = f->filled(DType::bfloat16, {3, 10}, 1),
                  narrow = f->filled(DType::bfloat16, {3, 5}, 1);

@@ -23,7 +23,7 @@ std::vector<SampleSums> random_sums(std::int64_t count) {
 }
 
 template <class T>
-T read(Fixture& f, const T* from) {
+T read(OpsFixture& f, const T* from) {
   T value;
   copy_bytes(f.context.stream(), &value, from, sizeof value);
   return value;
@@ -37,7 +37,7 @@ void expect_equal(const SampleSums& found, const SampleSums& expected) {
 }
 
 TEST(Agree, ARankTellsTheTreeOfItsMicroBatches) {
-  Fixture f;
+  OpsFixture f;
   for (const std::int64_t count : {0, 1, 2, 3, 7, 8, 9, 64, 1000, 1031}) {
     const std::vector<SampleSums> sums = random_sums(count);
     StepStatus* const message =
@@ -55,7 +55,7 @@ TEST(Agree, ARankTellsTheTreeOfItsMicroBatches) {
 }
 
 TEST(Agree, TheSumsOfSomeRanksAreJoinedInTheOrderOfTheTree) {
-  Fixture f;
+  OpsFixture f;
   for (const std::int64_t count : {1, 2, 5, 8, 100}) {
     for (const std::int64_t step : {1, 3}) {
       const std::int64_t first = 2 * step;
@@ -78,7 +78,7 @@ TEST(Agree, TheSumsOfSomeRanksAreJoinedInTheOrderOfTheTree) {
 
 /// A replica's sum is a subtree of the whole: so the loss has the same bits at 1, 2, 4, 8 replicas.
 TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
-  Fixture f;
+  OpsFixture f;
   constexpr std::int64_t all = 48;
   const std::vector<SampleSums> sums = random_sums(all);
   const SampleSums* const placed = f.placed(sums);
@@ -96,10 +96,10 @@ TEST(Agree, RanksAndMicroBatchesMakeOneTree) {
 }
 
 TEST(Agree, MetaCountsWhatEveryDeviceCounts) {
-  Fixture here, meta(DeviceKind::meta);
+  OpsFixture here, meta(DeviceKind::meta);
   const std::vector<SampleSums> sums = random_sums(3);
   const std::vector<StepStatus> messages(4);
-  for (Fixture* f : {&here, &meta}) {
+  for (OpsFixture* f : {&here, &meta}) {
     ops::pack_status(f->context, {.sums = f->placed(sums),
                                   .count = 3,
                                   .status = const_cast<StepStatus*>(f->placed(messages))});

@@ -51,7 +51,7 @@ TEST(Allocation, SteadyCallsAllocateNothing) {
   if (tested_device() == DeviceKind::emulated)
     GTEST_SKIP() << "the emulated device's own book-keeping allocates";
   for (const DType dtype : compute_types) {
-    Fixture f;
+    OpsFixture f;
     const ops::Convolution c{4, 8, 8, 16, 32, 3, 1, 1, dtype};
     const ops::Linear l{4, 32, 10, ops::MatrixOrder::out_in, dtype};
     const ops::MaxPool m{4, 8, 8, 16, 3, 2, 1, dtype};

@@ -116,16 +116,17 @@ constexpr std::uint64_t sample_keys[] = {0x9E3779B97F4A7C15u, 17, 0xFFFFFFFFFFFF
 
 /// Who computes: the op, which on the CPU has code of its own, or the kernel that a CUDA device
 /// runs, here on the host.
-enum class By : std::uint8_t { op, kernel };
-constexpr By both[] = {By::op, By::kernel};
+enum class Implementation : std::uint8_t { op, kernel };
+constexpr Implementation both[] = {Implementation::op, Implementation::kernel};
 
 /// One problem's tensors and both passes.
-struct Problem {
-  explicit Problem(const Attention& attention, By implementation = By::op,
-                   DeviceKind kind = tested_device(), double size = 1)
+struct AttentionFixture {
+  explicit AttentionFixture(const Attention& attention,
+                            Implementation implementation = Implementation::op,
+                            DeviceKind kind = tested_device(), double size = 1)
       : a(attention),
         by(implementation),
-        fixture(kind, 24 * Fixture::mebibyte),
+        fixture(kind, 24 * OpsFixture::mebibyte),
         qkv(fixture.random(a.dtype, {a.batch * a.context, a.qkv_width()}, "qkv", size)),
         dout(fixture.random(a.dtype, {a.batch * a.context, a.out_width()}, "dout")),
         out(fixture.make(a.dtype, dout.shape)),
@@ -134,11 +135,12 @@ struct Problem {
     placed.sample_keys = fixture.placed(sample_keys, std::size(sample_keys));
   }
   void forward() {
-    if (by == By::op) return attention_forward(fixture.context, placed, qkv, out, log_sum);
+    if (by == Implementation::op)
+      return attention_forward(fixture.context, placed, qkv, out, log_sum);
     ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_forward<T>(); });
   }
   void backward() {
-    if (by == By::op)
+    if (by == Implementation::op)
       return attention_backward(fixture.context, placed, qkv, out, log_sum, dout, dqkv);
     ops::with_element_type(a.dtype, [&]<class T>(T) { kernel_backward<T>(); });
   }
@@ -160,16 +162,16 @@ struct Problem {
   }
 
   Attention a;
-  By by;
-  Fixture fixture;
+  Implementation by;
+  OpsFixture fixture;
   Attention placed = a;  ///< as kernels read it
   Tensor qkv, dout, out, log_sum, dqkv;
 };
 
-std::string name_of(const Attention& a, By by = By::op) {
+std::string name_of(const Attention& a, Implementation by = Implementation::op) {
   return fmt::format("{}{} batch {} context {} heads {}/{} width {} dropout {}",
-                     by == By::kernel ? "kernel, " : "", to_string(a.dtype), a.batch, a.context,
-                     a.heads, a.kv_heads, a.head_width, a.dropout);
+                     by == Implementation::kernel ? "kernel, " : "", to_string(a.dtype), a.batch,
+                     a.context, a.heads, a.kv_heads, a.head_width, a.dropout);
 }
 
 std::vector<Attention> cases() {
@@ -204,10 +206,10 @@ double tolerance(const Attention& a) { return 2 * unit_roundoff(a.dtype) + 64 * 
 
 TEST(Attention, ForwardEqualsTheDefinition) {
   for (const Attention& a : cases()) {
-    const Reference::Forward expected = Reference(a).forward(values(Problem(a).qkv));
+    const Reference::Forward expected = Reference(a).forward(values(AttentionFixture(a).qkv));
     const double keep = 1 / (1 - static_cast<double>(a.dropout));
-    for (const By by : both) {
-      Problem p(a, by);
+    for (const Implementation by : both) {
+      AttentionFixture p(a, by);
       p.forward();
       expect_close(p.out, expected.out, tolerance(a) * keep, tolerance(a), name_of(a, by));
       expect_close(p.log_sum, expected.log_sum, 0x1p-24 * (64 + static_cast<double>(a.head_width)),
@@ -218,13 +220,13 @@ TEST(Attention, ForwardEqualsTheDefinition) {
 
 TEST(Attention, BackwardIsTheGradient) {
   for (const Attention& a : cases()) {
-    Problem problem(a);
+    AttentionFixture problem(a);
     const Values expected = Reference(a).backward(values(problem.qkv), values(problem.dout));
     // Errors of the terms are independent: their sum grows as the gradient itself, with the root of
     // the number of terms.
     const double size = std::sqrt(dot(expected, expected) / static_cast<double>(expected.size()));
-    for (const By by : both) {
-      Problem p(a, by);
+    for (const Implementation by : both) {
+      AttentionFixture p(a, by);
       p.forward();
       p.backward();
       expect_close(p.dqkv, expected, 4 * tolerance(a) * (1 + size), 4 * tolerance(a),
@@ -236,7 +238,7 @@ TEST(Attention, BackwardIsTheGradient) {
 TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
   for (const Attention& a : cases()) {
     if (a.dtype != DType::float32 || a.context > 100) continue;
-    Problem p(a);
+    AttentionFixture p(a);
     const Reference reference(a);
     const Values qkv = values(p.qkv), dout = values(p.dout),
                  v = values(p.fixture.random(DType::float32, p.qkv.shape, "direction"));
@@ -251,8 +253,8 @@ TEST(Attention, ReferenceGradientAgreesWithFiniteDifferences) {
 TEST(Attention, LargeScoresDoNotOverflow) {
   for (const DType dtype : compute_types) {
     const Attention a{1, 70, 1, 1, 64, dtype};
-    for (const By by : both) {
-      Problem p(a, by, tested_device(), 40);  // scores of thousands
+    for (const Implementation by : both) {
+      AttentionFixture p(a, by, tested_device(), 40);  // scores of thousands
       p.forward();
       p.backward();
       for (const Tensor& t : {p.out, p.log_sum, p.dqkv}) {
@@ -265,8 +267,8 @@ TEST(Attention, LargeScoresDoNotOverflow) {
 TEST(Attention, APositionSeesNothingThatComesAfterIt) {
   for (const DType dtype : compute_types) {
     const Attention a{1, 150, 2, 1, 32, dtype};
-    for (const By by : both) {
-      Problem p(a, by), changed(a, by);
+    for (const Implementation by : both) {
+      AttentionFixture p(a, by), changed(a, by);
       constexpr std::int64_t position = 77;
       Values later = values(p.qkv);
       for (std::int64_t i = position * a.qkv_width(); i < p.qkv.elements(); ++i) later[i] *= -3;
@@ -287,7 +289,7 @@ TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
     part.heads = 2;
     part.kv_heads = 1;
     part.first_head = 2;
-    Problem w(whole), p(part);
+    AttentionFixture w(whole), p(part);
     const Reference all(whole), some(part);
     const auto move =
         [&](const Tensor& from, const Tensor& to,
@@ -326,7 +328,7 @@ TEST(Attention, APartOfTheHeadsComputesWhatTheWholeDoes) {
 
 TEST(Attention, SameBitsOnAnyNumberOfThreads) {
   for (const Attention& a : cases()) {
-    Problem many(a), one(a);
+    AttentionFixture many(a), one(a);
     many.forward();
     many.backward();
     on_one_thread([&] {
@@ -341,8 +343,8 @@ TEST(Attention, SameBitsOnAnyNumberOfThreads) {
 
 TEST(Attention, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   for (const Attention& a : cases()) {
-    Problem real(a), meta(a, By::op, DeviceKind::meta);
-    for (Problem* p : {&real, &meta}) {
+    AttentionFixture real(a), meta(a, Implementation::op, DeviceKind::meta);
+    for (AttentionFixture* p : {&real, &meta}) {
       p->forward();
       p->backward();
     }

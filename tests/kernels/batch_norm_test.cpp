@@ -13,8 +13,8 @@ struct Case {
 };
 
 /// All tensors of one batch norm, forward and backward.
-struct Problem {
-  explicit Problem(const Case& c, DeviceKind kind = tested_device())
+struct BatchNormFixture {
+  explicit BatchNormFixture(const Case& c, DeviceKind kind = tested_device())
       : fixture(kind),
         op{c.rows, c.channels, c.relu, c.add, c.dtype},
         x(fixture.random(c.dtype, {c.rows, c.channels}, "x")),
@@ -52,7 +52,7 @@ struct Problem {
   }
   void backward() { backward(dx, dresidual); }
 
-  Fixture fixture;
+  OpsFixture fixture;
   ops::BatchNorm op;
   Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, variance, dgamma, dbeta, mask;
 };
@@ -65,7 +65,7 @@ void compare(const Case& c) {
   SCOPED_TRACE(testing::Message() << c.rows << " rows, " << c.channels << " channels, relu "
                                   << c.relu << ", add " << c.add << ", " << to_string(c.dtype)
                                   << ", offset " << c.offset);
-  Problem p(c);
+  BatchNormFixture p(c);
   p.forward();
   p.backward();
   const NormReference norm = reference(c);
@@ -144,7 +144,7 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
   for (const DType dtype : compute_types) {
     for (const bool add : {false, true}) {
       const Case c{301, 16, true, add, dtype};
-      Problem aligned(c), p(c);
+      BatchNormFixture aligned(c), p(c);
       const auto moved = [&](Tensor& t) {
         const Tensor place =
             p.fixture.make(dtype, {t.elements() + 1}).rows(1, t.elements() + 1).reshaped(t.shape);
@@ -153,7 +153,7 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
       };
       for (Tensor* t : {&p.x, &p.residual, &p.y, &p.dy, &p.dx, &p.dresidual}) moved(*t);
       p.mask = aligned.mask = {};
-      for (Problem* each : {&aligned, &p}) {
+      for (BatchNormFixture* each : {&aligned, &p}) {
         each->forward();
         each->backward();
       }
@@ -171,7 +171,8 @@ TEST(BatchNorm, TensorsMayBeginAnywhere) {
 TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t channels : {8, 24, 264}) {
-      Problem p({517, channels, true, true, dtype}), reads({517, channels, true, true, dtype});
+      BatchNormFixture p({517, channels, true, true, dtype}),
+          reads({517, channels, true, true, dtype});
       reads.mask = {};
       p.forward();
       reads.forward();
@@ -190,7 +191,7 @@ TEST(BatchNorm, BackwardBehindAMaskDoesNotReadY) {
 
 /// A mask is for devices: the host reads y as fast.
 TEST(BatchNorm, MasksAreABitAnElementOfWhatNeedsThem) {
-  Fixture fixture(DeviceKind::meta);
+  OpsFixture fixture(DeviceKind::meta);
   const auto elements = [&](DeviceKind target, const ops::BatchNorm& op) {
     ops::Context context(fixture.context.stream(), fixture.workspace, fixture.workspace, target);
     return ops::batch_norm_mask_elements(context, op);
@@ -218,7 +219,7 @@ TEST(BatchNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
 }
 
 /// Of x and of its squares, each rounded to float32 once and then multiplied by `factor`.
-Tensor channel_sums(Problem& p, double factor = 1) {
+Tensor channel_sums(BatchNormFixture& p, double factor = 1) {
   const Tensor sums = p.fixture.make(DType::float32, {2, p.op.channels});
   const Values x = values(p.x);
   Values totals(static_cast<std::size_t>(2 * p.op.channels), 0.0);
@@ -238,7 +239,7 @@ TEST(BatchNorm, StatisticsOfSums) {
            {std::pair<std::int64_t, std::int64_t>{1, 4}, {2, 1}, {131, 3}, {997, 16}, {301, 264}}) {
         SCOPED_TRACE(testing::Message() << rows << " rows, " << channels << " channels, "
                                         << to_string(dtype) << ", offset " << offset);
-        Problem p({rows, channels, false, false, dtype, offset});
+        BatchNormFixture p({rows, channels, false, false, dtype, offset});
         ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, channel_sums(p),
                                            p.statistics());
         const auto s = reference({rows, channels, false, false, dtype}).statistics(values(p.x));
@@ -264,7 +265,7 @@ TEST(BatchNorm, StatisticsOfSums) {
 /// Which channels are read again is seen by sums that belong to other numbers.
 TEST(BatchNorm, OnlyASmallVarianceIsNotTakenOfSums) {
   for (const double offset : {0.0, 4.0, 8.0, 50.0}) {
-    Problem p({2003, 24, false, false, DType::bfloat16, offset}),
+    BatchNormFixture p({2003, 24, false, false, DType::bfloat16, offset}),
         exact({2003, 24, false, false, DType::bfloat16, offset});
     const double factor =
         1 + 0x1p-10;  // of both sums: it stands in the mean, and takes little of the variance
@@ -276,7 +277,7 @@ TEST(BatchNorm, OnlyASmallVarianceIsNotTakenOfSums) {
     for (double& m : mean) m *= again ? 1 : factor;
     expect_close(p.mean, mean, 1e-6, 2e-7, again ? "read again" : "of the sums");
   }
-  Problem p({64, 4, false, false, DType::bfloat16});
+  BatchNormFixture p({64, 4, false, false, DType::bfloat16});
   const Tensor sums = channel_sums(p);
   set_value(p.x, 5, std::nan(""));
   ops::batch_norm_statistics_of_sums(p.fixture.context, p.op, p.x, sums, p.statistics());
@@ -288,7 +289,7 @@ TEST(BatchNorm, OnlyASmallVarianceIsNotTakenOfSums) {
 
 TEST(BatchNorm, OneRowAndConstantChannels) {
   Case c{1, 3, false, false, DType::float32};
-  Problem p(c);
+  BatchNormFixture p(c);
   p.forward();
   p.backward();
   expect_close(p.y, values(p.beta), 1e-6, 0, "one row is its own mean");
@@ -299,7 +300,7 @@ TEST(BatchNorm, OneRowAndConstantChannels) {
 
 TEST(BatchNorm, ParameterGradientsAreAdded) {
   const Case c{101, 7, true, false, DType::float32};
-  Problem p(c);
+  BatchNormFixture p(c);
   p.forward();
   p.backward();
   const Values dgamma = values(p.dgamma), dbeta = values(p.dbeta);
@@ -314,7 +315,7 @@ TEST(BatchNorm, ResultsMayLieOnDy) {
   for (const DType dtype : compute_types) {
     for (const bool relu : {false, true}) {
       for (const bool add : {false, true}) {
-        Problem p({613, 16, relu, add, dtype});
+        BatchNormFixture p({613, 16, relu, add, dtype});
         p.forward();
         p.backward();
         const Tensor dy = p.fixture.copy_of(p.dy), other = p.fixture.make(dtype, p.x.shape);
@@ -334,7 +335,7 @@ TEST(BatchNorm, ResultsMayLieOnDy) {
 TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
   for (const DType dtype : compute_types) {
     const Case c{103, 19, true, true, dtype};
-    Problem p(c);
+    BatchNormFixture p(c);
     const Tensor mean = p.fixture.random(DType::float32, {c.channels}, "running mean"),
                  variance = p.fixture.filled(DType::float32, {c.channels}, 2.25);
     ops::batch_norm_inference(p.fixture.context, p.op, p.x, p.gamma, p.beta, p.residual, mean,
@@ -346,7 +347,7 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
 }
 
 TEST(BatchNorm, SameBitsOnAnyNumberOfThreads) {
-  Problem many({30011, 16, true, true, DType::float32}),
+  BatchNormFixture many({30011, 16, true, true, DType::float32}),
       one({30011, 16, true, true, DType::float32});
   many.forward();
   many.backward();
@@ -361,7 +362,7 @@ TEST(BatchNorm, SameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(BatchNorm, ANaNIsSeenBehindTheRelu) {
-  Problem p({64, 4, true, false, DType::float32});
+  BatchNormFixture p({64, 4, true, false, DType::float32});
   set_value(p.x, 5, std::nan(""));
   p.forward();
   EXPECT_TRUE(std::isnan(value_at(p.y, 1)));   // its channel
@@ -370,8 +371,8 @@ TEST(BatchNorm, ANaNIsSeenBehindTheRelu) {
 
 TEST(BatchNorm, MetaTakesTheSameWorkspaceAndCountsTheSame) {
   const Case c{5003, 48, true, true, DType::bfloat16};
-  Problem real(c), meta(c, DeviceKind::meta);
-  for (Problem* p : {&real, &meta}) {
+  BatchNormFixture real(c), meta(c, DeviceKind::meta);
+  for (BatchNormFixture* p : {&real, &meta}) {
     p->forward();
     p->backward();
   }

@@ -34,15 +34,15 @@ namespace {
 
 using Work = std::function<void()>;
 /// Takes its tensors from the fixture and returns what is timed.
-using Setup = std::function<Work(Fixture&)>;
+using Setup = std::function<Work(OpsFixture&)>;
 
 struct Case {
   std::string name;
   Setup setup;
 };
 
-constexpr double least_seconds = 0.05;  // of a round: far above the resolution of any clock, and
-                                        // launches of a device are many behind each other
+constexpr double min_seconds = 0.05;  // of a round: far above the resolution of any clock, and
+                                      // launches of a device are many behind each other
 constexpr int rounds = 5;
 
 double seconds_of(const Work& work, const Stream& stream, int times) {
@@ -53,17 +53,19 @@ double seconds_of(const Work& work, const Stream& stream, int times) {
 }
 
 void measure(const Case& one, DeviceKind kind) {
-  Fixture meta(DeviceKind::meta);
+  OpsFixture meta(DeviceKind::meta);
   one.setup(meta)();
-  constexpr std::int64_t spare = 4 * Fixture::mebibyte;  // a meta arena counts the workspace of
-                                                         // another device's library as this one's
-  Fixture fixture(kind, std::max(meta.tensors.peak_bytes(), meta.workspace.peak_bytes()) + spare);
+  constexpr std::int64_t spare =
+      4 * OpsFixture::mebibyte;  // a meta arena counts the workspace of
+                                 // another device's library as this one's
+  OpsFixture fixture(kind,
+                     std::max(meta.tensors.peak_bytes(), meta.workspace.peak_bytes()) + spare);
   const Work work = one.setup(fixture);
   const Stream& stream = fixture.context.stream();
   seconds_of(work, stream, 1);
   fixture.context.counters() = {};
   const double once = seconds_of(work, stream, 1), bytes = fixture.context.counters().bytes;
-  const int times = std::clamp(static_cast<int>(least_seconds / once), 1, 10000);
+  const int times = std::clamp(static_cast<int>(min_seconds / once), 1, 10000);
   std::vector<double> seconds;
   for (int round = 0; round < rounds; ++round) seconds.push_back(seconds_of(work, stream, times));
   std::sort(seconds.begin(), seconds.end());
@@ -76,14 +78,14 @@ void measure(const Case& one, DeviceKind kind) {
   std::fflush(stdout);
 }
 
-Tensor ones(Fixture& f, DType type, const Shape& shape) {
+Tensor ones(OpsFixture& f, DType type, const Shape& shape) {
   const Tensor t = f.make(type, shape);
   if (!f.context.meta()) ops::fill(f.context, t, 1);
   return t;
 }
 
 /// The numbers 0, 7919, 2 * 7919 ... modulo `below`.
-Tensor numbers(Fixture& f, std::int64_t count, std::int64_t below) {
+Tensor numbers(OpsFixture& f, std::int64_t count, std::int64_t below) {
   const Tensor t = f.make(DType::int32, {count});
   if (f.context.meta()) return t;
   std::vector<std::int32_t> values(static_cast<std::size_t>(count));
@@ -96,7 +98,7 @@ Tensor numbers(Fixture& f, std::int64_t count, std::int64_t below) {
 /// Matrices [rows, columns] of one type, made before the op runs.
 template <std::size_t count, class Run>
 Setup on_matrices(DType type, std::int64_t rows, std::int64_t columns, const Run& run) {
-  return [=](Fixture& f) -> Work {
+  return [=](OpsFixture& f) -> Work {
     std::array<Tensor, count> tensors;
     for (Tensor& tensor : tensors) tensor = ones(f, type, {rows, columns});
     return [&f, tensors, run] { run(f.context, tensors); };
@@ -117,21 +119,21 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
                             DType::bfloat16};
     const std::string name =
         fmt::format("rows {} channels {}{}", op.rows, op.channels, op.add ? " add" : "");
-    const auto tensors = [op](Fixture& f) {
+    const auto tensors = [op](OpsFixture& f) {
       std::array<Tensor, 6> t;
       for (Tensor& tensor : t) tensor = ones(f, op.dtype, {op.rows, op.channels});
       return t;
     };
-    const auto parameters = [op](Fixture& f) {
+    const auto parameters = [op](OpsFixture& f) {
       std::array<Tensor, 7> t;
       for (Tensor& tensor : t) tensor = ones(f, DType::float32, {op.channels});
       return t;
     };
-    const auto mask_of = [op](Fixture& f) {
+    const auto mask_of = [op](OpsFixture& f) {
       const std::int64_t elements = batch_norm_mask_elements(f.context, op);
       return elements > 0 ? f.make(DType::uint8, {elements}) : Tensor{};
     };
-    cases.push_back({"batch_norm_forward " + name, [=](Fixture& f) -> Work {
+    cases.push_back({"batch_norm_forward " + name, [=](OpsFixture& f) -> Work {
                        const auto t = tensors(f);
                        const auto p = parameters(f);
                        const Tensor mask = mask_of(f);
@@ -142,7 +144,7 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
                                           mask);
                        };
                      }});
-    cases.push_back({"batch_norm_backward " + name, [=](Fixture& f) -> Work {
+    cases.push_back({"batch_norm_backward " + name, [=](OpsFixture& f) -> Work {
                        const auto t = tensors(f);
                        const auto p = parameters(f);
                        const Tensor mask = mask_of(f);
@@ -158,14 +160,14 @@ void add_norms(std::vector<Case>& cases, std::int64_t images) {
 void add_rows(std::vector<Case>& cases, std::int64_t rows) {
   for (const std::int64_t width : {768, 1600}) {
     const ops::RowNorm op{rows, width, false, DType::bfloat16};
-    const auto parameters = [op](Fixture& f) {
+    const auto parameters = [op](OpsFixture& f) {
       std::array<Tensor, 6> t;
       for (std::size_t i = 0; i < t.size(); ++i)
         t[i] = ones(f, DType::float32, {i < 4 ? op.width : op.rows});
       return t;
     };
     const std::string name = fmt::format("rows {} width {}", rows, width);
-    cases.push_back({"layer_norm_forward " + name, [=](Fixture& f) -> Work {
+    cases.push_back({"layer_norm_forward " + name, [=](OpsFixture& f) -> Work {
                        const Tensor x = ones(f, op.dtype, {rows, width}),
                                     y = ones(f, op.dtype, {rows, width});
                        const auto p = parameters(f);
@@ -173,7 +175,7 @@ void add_rows(std::vector<Case>& cases, std::int64_t rows) {
                          row_norm_forward(f.context, op, x, p[0], p[1], y, p[4], p[5]);
                        };
                      }});
-    cases.push_back({"layer_norm_backward " + name, [=](Fixture& f) -> Work {
+    cases.push_back({"layer_norm_backward " + name, [=](OpsFixture& f) -> Work {
                        std::array<Tensor, 4> t;
                        for (Tensor& tensor : t) tensor = ones(f, op.dtype, {rows, width});
                        const auto p = parameters(f);
@@ -200,7 +202,7 @@ void add_rows(std::vector<Case>& cases, std::int64_t rows) {
   for (const std::int64_t tile : {std::int64_t{256}, std::max<std::int64_t>(256, rows / 8)}) {
     static constexpr std::int64_t classes = 50304;
     const auto setup = [=](bool gradient) {
-      return [=](Fixture& f) -> Work {
+      return [=](OpsFixture& f) -> Work {
         const Tensor logits = ones(f, DType::float32, {tile, classes}),
                      dlogits = ones(f, half, {gradient ? tile : 1, classes}),
                      statistics = ones(f, DType::float32, {tile, 4}),
@@ -217,14 +219,14 @@ void add_rows(std::vector<Case>& cases, std::int64_t rows) {
     cases.push_back({fmt::format("softmax_statistics {} x {}", tile, classes), setup(false)});
     cases.push_back({fmt::format("softmax_gradient {} x {}", tile, classes), setup(true)});
   }
-  cases.push_back({fmt::format("column_sums {} x 3072", rows), [=](Fixture& f) -> Work {
+  cases.push_back({fmt::format("column_sums {} x 3072", rows), [=](OpsFixture& f) -> Work {
                      const Tensor dy = ones(f, half, {rows, 3072}),
                                   sums = ones(f, DType::float32, {3072});
                      return
                          [&f, dy, sums] { column_sums(f.context, dy, sums, ops::Write::assign); };
                    }});
   cases.push_back(
-      {fmt::format("embedding_backward {} of 50304 x 768", rows), [=](Fixture& f) -> Work {
+      {fmt::format("embedding_backward {} of 50304 x 768", rows), [=](OpsFixture& f) -> Work {
          const Tensor dy = ones(f, half, {rows, 768}),
                       table = ones(f, DType::float32, {50304, 768}),
                       tokens = numbers(f, rows, 50304);
@@ -238,7 +240,7 @@ void add_images(std::vector<Case>& cases, std::int64_t images) {
   const ops::MaxPool pool{
       .batch = images, .height = 112, .width = 112, .channels = 64, .dtype = DType::bfloat16};
   const auto setup = [=](bool forward) {
-    return [=](Fixture& f) -> Work {
+    return [=](OpsFixture& f) -> Work {
       const Tensor x = ones(f, pool.dtype, {images, pool.height, pool.width, pool.channels}),
                    y = ones(f, pool.dtype, pool.output_shape()),
                    winners = f.make(DType::uint8, pool.output_shape());
@@ -251,7 +253,7 @@ void add_images(std::vector<Case>& cases, std::int64_t images) {
   cases.push_back({fmt::format("max_pool_forward {} x 112 x 112 x 64", images), setup(true)});
   cases.push_back({fmt::format("max_pool_backward {} x 112 x 112 x 64", images), setup(false)});
   cases.push_back(
-      {fmt::format("prepare_images {} x 224 x 224 x 3", images), [=](Fixture& f) -> Work {
+      {fmt::format("prepare_images {} x 224 x 224 x 3", images), [=](OpsFixture& f) -> Work {
          const Tensor x = f.make(DType::uint8, {images, 224, 224, 3}),
                       y = f.make(DType::bfloat16, {images, 224, 224, 3});
          const auto* transforms =
@@ -271,7 +273,7 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
     const ops::TensorRates* rates;
     const ops::StepDecision* judgement;
   };
-  const auto state = [=](Fixture& f) {
+  const auto state = [=](OpsFixture& f) {
     State s;
     for (Tensor* t : {&s.flat.weight, &s.flat.gradient, &s.flat.slot1, &s.flat.slot2})
       *t = ones(f, DType::float32, {elements});
@@ -290,7 +292,7 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
     return s;
   };
   const auto with = [&](const char* name, const auto& run) {
-    cases.push_back({fmt::format("{} {}", name, elements), [=](Fixture& f) -> Work {
+    cases.push_back({fmt::format("{} {}", name, elements), [=](OpsFixture& f) -> Work {
                        const State s = state(f);
                        return [&f, s, run] { run(f.context, s); };
                      }});
@@ -307,17 +309,18 @@ void add_updates(std::vector<Case>& cases, std::int64_t elements) {
   with("lamb_direction", [](ops::Context& c, const State& s) {
     lamb_direction(c, {}, s.flat, s.chunks, s.count, s.rates, s.judgement);
   });
-  cases.push_back(
-      {fmt::format("row_square_sums {} rows of {}", elements / row, row), [=](Fixture& f) -> Work {
-         const Tensor flat = ones(f, DType::float32, {elements}),
-                      sums = f.make(DType::float64, {elements / row});
-         std::vector<ops::FlatRow> rows;
-         for (std::int64_t r = 0; r < elements / row; ++r) rows.push_back({r * row, row, 0});
-         const ops::FlatRow* const placed = f.placed(rows);
-         return [&f, flat, placed, sums, count = elements / row] {
-           row_square_sums(f.context, flat, placed, count, sums.as<double>());
-         };
-       }});
+  cases.push_back({fmt::format("row_square_sums {} rows of {}", elements / row, row),
+                   [=](OpsFixture& f) -> Work {
+                     const Tensor flat = ones(f, DType::float32, {elements}),
+                                  sums = f.make(DType::float64, {elements / row});
+                     std::vector<ops::FlatRow> rows;
+                     for (std::int64_t r = 0; r < elements / row; ++r)
+                       rows.push_back({r * row, row, 0});
+                     const ops::FlatRow* const placed = f.placed(rows);
+                     return [&f, flat, placed, sums, count = elements / row] {
+                       row_square_sums(f.context, flat, placed, count, sums.as<double>());
+                     };
+                   }});
 }
 
 int run(int count, char** words) {

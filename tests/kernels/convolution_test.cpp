@@ -78,10 +78,10 @@ std::vector<Convolution> cases() {
   return all;
 }
 
-struct Problem {
+struct ConvolutionFixture {
   Convolution c;
   Tensor x, w, dy;
-  Problem(Fixture& f, const Convolution& convolution)
+  ConvolutionFixture(OpsFixture& f, const Convolution& convolution)
       : c(convolution),
         x(f.random(c.dtype, c.input_shape(), "x")),
         w(f.random(c.dtype, c.weight_shape(), "w")),
@@ -94,8 +94,8 @@ double pixels(const Convolution& c) {
 
 TEST(Convolution, ForwardIsTheSumOfItsTaps) {
   for (const Convolution& c : cases()) {
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     const Tensor y = f.make(c.dtype, c.output_shape());
     convolution_forward(f.context, c, p.x, {p.w, 1, nullptr}, y);
     const Values x = values(p.x), w = values(p.w), expected = reference_forward(c, x, w);
@@ -111,8 +111,8 @@ TEST(Convolution, ForwardIsTheSumOfItsTaps) {
 /// roundings of y among them or not.
 TEST(Convolution, StatisticsAreThoseOfItsResult) {
   for (const Convolution& c : cases()) {
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     const Tensor y = f.make(c.dtype, c.output_shape()), alone = f.make(c.dtype, c.output_shape());
     const auto vector = [&] { return f.make(DType::float32, {c.out_channels}); };
     const ops::BatchStatistics made{vector(), vector(), vector()},
@@ -144,10 +144,10 @@ TEST(Convolution, StatisticsAreThoseOfItsResult) {
 /// The larger of the two ways is planned for a device, in the types that know both.
 TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
   const auto peak = [](DType dtype, ops::ContextOptions options) {
-    Fixture f(DeviceKind::meta);
+    OpsFixture f(DeviceKind::meta);
     ops::Context context(f.context.stream(), f.workspace, f.workspace, DeviceKind::cuda, options);
     const Convolution c{2, 8, 8, 16, 24, 3, 1, 1, dtype};
-    const Problem p(f, c);
+    const ConvolutionFixture p(f, c);
     const Tensor vector = f.make(DType::float32, {c.out_channels});
     convolution_statistics_forward(context, c, p.x, {p.w, 1, nullptr},
                                    f.make(dtype, c.output_shape()), {vector, vector, vector});
@@ -162,8 +162,8 @@ TEST(Convolution, MetaTakesTheMemoryOfEitherWay) {
 
 TEST(Convolution, BackwardDataIsTheGradientOfTheInput) {
   for (const Convolution& c : cases()) {
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     const Tensor dx = f.make(c.dtype, c.input_shape());
     convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, dx);
     const Values dy = values(p.dy), w = values(p.w), expected = reference_backward_data(c, dy, w);
@@ -177,8 +177,8 @@ TEST(Convolution, BackwardDataIsTheGradientOfTheInput) {
 
 TEST(Convolution, BackwardWeightIsTheGradientOfTheWeight) {
   for (const Convolution& c : cases()) {
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     const Tensor dw = f.make(DType::float32, c.weight_shape());
     convolution_backward_weight(f.context, c, p.x, p.dy, dw, Write::assign);
     const Values x = values(p.x), dy = values(p.dy), expected = reference_backward_weight(c, x, dy);
@@ -196,8 +196,8 @@ TEST(Convolution, BackwardWeightIsTheGradientOfTheWeight) {
 TEST(Convolution, GradientsAgreeWithFiniteDifferences) {
   for (const Convolution& c : cases()) {
     if (c.dtype != DType::float32) continue;
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     const Tensor dx = f.make(c.dtype, c.input_shape()),
                  dw = f.make(DType::float32, c.weight_shape());
     convolution_backward_data(f.context, c, p.dy, {p.w, 1, nullptr}, dx);
@@ -220,8 +220,8 @@ TEST(Convolution, GradientsAgreeWithFiniteDifferences) {
 
 TEST(Convolution, AddingIsTheSumOfTwoAssignments) {
   for (const Convolution& c : cases()) {
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     const Tensor other = f.random(c.dtype, c.input_shape(), "other");
     const Tensor one = f.make(DType::float32, c.weight_shape()),
                  two = f.make(DType::float32, c.weight_shape());
@@ -238,8 +238,8 @@ TEST(Convolution, AddingIsTheSumOfTwoAssignments) {
 
 TEST(Convolution, PreparedWeightFollowsTheVersionAndTheBatch) {
   for (const Convolution& c : cases()) {
-    Fixture f;
-    const Problem p(f, c);
+    OpsFixture f;
+    const ConvolutionFixture p(f, c);
     PreparedWeight prepared;
     Convolution one_image = c;
     one_image.batch = 1;
@@ -270,9 +270,9 @@ TEST(Convolution, PreparedWeightFollowsTheVersionAndTheBatch) {
 
 TEST(Convolution, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   for (const Convolution& c : cases()) {
-    Fixture real, meta(DeviceKind::meta);
-    for (Fixture* f : {&real, &meta}) {
-      const Problem p(*f, c);
+    OpsFixture real, meta(DeviceKind::meta);
+    for (OpsFixture* f : {&real, &meta}) {
+      const ConvolutionFixture p(*f, c);
       const Tensor y = f->make(c.dtype, c.output_shape()), dx = f->make(c.dtype, c.input_shape());
       const Tensor dw = f->make(DType::float32, c.weight_shape());
       PreparedWeight prepared;

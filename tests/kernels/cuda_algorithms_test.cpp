@@ -24,13 +24,13 @@ AlgorithmTable several() {
   return known;
 }
 
-TEST(Algorithms, AreReadAsTheyWereWritten) {
+TEST(AlgorithmTable, AreReadAsTheyWereWritten) {
   for (const AlgorithmTable& known : {AlgorithmTable(), several()})
     EXPECT_EQ(AlgorithmTable::parse(known.to_text()), known);
   EXPECT_EQ(several().to_text(), AlgorithmTable::parse(several().to_text()).to_text());
 }
 
-TEST(Algorithms, EveryChangedByteIsSeen) {
+TEST(AlgorithmTable, EveryChangedByteIsSeen) {
   const std::string text = several().to_text();
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const int bit : {0, 3, 7}) {
@@ -41,7 +41,7 @@ TEST(Algorithms, EveryChangedByteIsSeen) {
   }
 }
 
-TEST(Algorithms, ATornFileIsSeenOrHoldsWholeLines) {
+TEST(AlgorithmTable, ATornFileIsSeenOrHoldsWholeLines) {
   const std::string text = several().to_text();
   for (std::size_t bytes = 0; bytes < text.size(); ++bytes) {
     const std::string torn = text.substr(0, bytes);
@@ -52,7 +52,7 @@ TEST(Algorithms, ATornFileIsSeenOrHoldsWholeLines) {
   }
 }
 
-TEST(Algorithms, AMistakeNamesItsLine) {
+TEST(AlgorithmTable, AMistakeNamesItsLine) {
   const auto complaint = [](const std::string& text) -> std::string {
     try {
       AlgorithmTable::parse(text);
@@ -70,7 +70,7 @@ TEST(Algorithms, AMistakeNamesItsLine) {
   EXPECT_EQ(complaint("trireme-algorithms 1\n\n"), "line 2: damaged");
 }
 
-TEST(Algorithms, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
+TEST(AlgorithmTable, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
   AlgorithmTable known = several(), others;
   others.set("a", "another");
   others.set("c", "d");
@@ -83,7 +83,7 @@ TEST(Algorithms, WhatIsFoundReplacesAndWhatOthersFoundDoesNot) {
   EXPECT_EQ(known.size(), 4u);
 }
 
-TEST(Algorithms, EachProblemHasItsOwnName) {
+TEST(AlgorithmTable, EachProblemHasItsOwnName) {
   std::set<std::string> names;
   std::size_t problems = 0;
   const auto add = [&](const Problem& problem) {

@@ -33,13 +33,13 @@ double gelu_slope(double z) {
   const double v = gelu_argument(z);
   return sigmoid(v) + z * sigmoid(v) * sigmoid(-v) * gelu_argument_slope(z);
 }
-constexpr double steepest = 1.13;  // of gelu, at z = 1.4
+constexpr double max_gelu_slope = 1.13;  // of gelu, at z = 1.4
 
 bool is_cuda() { return tested_device() == DeviceKind::cuda; }
 
 struct Layer {
   Tensor x, w, bias, dy, z, y;
-  Layer(Fixture& f, const Linear& l)
+  Layer(OpsFixture& f, const Linear& l)
       : x(f.random(l.dtype, {l.rows, l.in}, "x")),
         w(f.random(l.dtype,
                    l.order == MatrixOrder::out_in ? Shape{l.out, l.in} : Shape{l.in, l.out}, "w",
@@ -93,7 +93,7 @@ Sums forward_sums(const Linear& l, const Values& x, const Values& w, const Value
 TEST(LinearAdd, ForwardIsTheProductAndTheResidual) {
   for (const Linear& l : cases()) {
     for (const bool with_bias : {false, true}) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const Layer layer(f, l);
       const Tensor bias = with_bias ? layer.bias : Tensor{},
                    residual = f.random(l.dtype, {l.rows, l.out}, "residual", 3);
@@ -125,7 +125,7 @@ TEST(LinearAdd, ForwardIsTheProductAndTheResidual) {
 TEST(LinearGelu, ForwardIsTheProductAndItsGelu) {
   for (const Linear& l : cases()) {
     for (const bool with_bias : {false, true}) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const Layer layer(f, l);
       const Tensor bias = with_bias ? layer.bias : Tensor{};
       linear_gelu_forward(f.context, l, layer.x, {layer.w, 1, nullptr}, bias, layer.z, layer.y);
@@ -140,7 +140,7 @@ TEST(LinearGelu, ForwardIsTheProductAndItsGelu) {
                      by_tangent = l.dtype == DType::bfloat16 ? std::abs(z) * tanh_error / 2 : 0;
         expected.push_back(gelu(z));
         bounds.push_back(
-            steepest * z_bounds[i] + by_tangent +
+            max_gelu_slope * z_bounds[i] + by_tangent +
             ((8 + 5 * std::abs(gelu_argument(z))) * u + 1.01 * unit_roundoff(l.dtype)) *
                 std::abs(gelu(z)));
       }
@@ -157,7 +157,7 @@ TEST(LinearGelu, ForwardIsTheProductAndItsGelu) {
 
 TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
   for (const Linear& l : cases()) {
-    SmallFixture f;
+    SmallOpsFixture f;
     const Layer layer(f, l);
     const Tensor z = f.random(l.dtype, {l.rows, l.in}, "z", 1.5), dz = f.make(l.dtype, z.shape),
                  dx = f.make(l.dtype, z.shape);
@@ -182,7 +182,7 @@ TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
                ? tanh_error * (0.5 + std::abs(at[i]) * gelu_argument_slope(at[i]) / 2)
                : 0);
       expected.push_back(sums.value[i] * gelu_slope(at[i]));
-      bounds.push_back(steepest * dx_bounds[i] +
+      bounds.push_back(max_gelu_slope * dx_bounds[i] +
                        (std::abs(sums.value[i]) + dx_bounds[i]) * slope_error +
                        1.01 * unit_roundoff(l.dtype) * std::abs(expected[i]));
     }
@@ -196,7 +196,7 @@ TEST(LinearGelu, BackwardIsTheGradientTimesTheSlope) {
 
 TEST(LinearGelu, GradientsAgreeWithFiniteDifferences) {
   const Linear up{5, 7, 16}, down{5, 16, 3};
-  Fixture f;
+  OpsFixture f;
   const Layer first(f, up);
   const Tensor w = f.random(DType::float32, {3, 16}, "down"),
                dout = f.random(DType::float32, {5, 3}, "dout");
@@ -224,8 +224,8 @@ TEST(LinearGelu, GradientsAgreeWithFiniteDifferences) {
 
 TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   for (const Linear& l : cases()) {
-    SmallFixture real, meta(DeviceKind::meta);
-    for (Fixture* f : {static_cast<Fixture*>(&real), static_cast<Fixture*>(&meta)}) {
+    SmallOpsFixture real, meta(DeviceKind::meta);
+    for (OpsFixture* f : {static_cast<OpsFixture*>(&real), static_cast<OpsFixture*>(&meta)}) {
       const Layer layer(*f, l);
       const Tensor z = f->random(l.dtype, {l.rows, l.in}, "z"), dz = f->make(l.dtype, z.shape);
       linear_add_forward(f->context, l, layer.x, {layer.w, 1, nullptr}, layer.bias, layer.z,
@@ -244,7 +244,7 @@ TEST(LinearGelu, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
 }
 
 /// A context of other options on the memory of a fixture.
-ops::Context with_options(Fixture& f, ops::ContextOptions options) {
+ops::Context with_options(OpsFixture& f, ops::ContextOptions options) {
   return {test_stream(tested_device()), f.workspace, f.library, ops::target_of(tested_device()),
           options};
 }
@@ -252,7 +252,7 @@ ops::Context with_options(Fixture& f, ops::ContextOptions options) {
 TEST(Tfloat32, ProductsKeepTenBitsOnTensorCoresAndAllElsewhere) {
   for (const MatrixOrder order : {MatrixOrder::out_in, MatrixOrder::in_out}) {
     const Linear l{64, 256, 96, order};
-    Fixture f;
+    OpsFixture f;
     const Layer layer(f, l);
     ops::Context rounding = with_options(f, {.tfloat32 = true});
     const Tensor y = f.make(l.dtype, layer.y.shape);
@@ -270,7 +270,7 @@ TEST(Tfloat32, ProductsKeepTenBitsOnTensorCoresAndAllElsewhere) {
 
 TEST(Tfloat32, ConvolutionsAreWithinTheirBounds) {
   const ops::Convolution c{4, 8, 8, 16, 32, 3, 1, 1, DType::float32};
-  Fixture f;
+  OpsFixture f;
   const Tensor x = f.random(c.dtype, c.input_shape(), "x"),
                w = f.random(c.dtype, c.weight_shape(), "w"), y = f.make(c.dtype, c.output_shape()),
                rounded = f.make(c.dtype, c.output_shape());
@@ -287,7 +287,7 @@ TEST(Tfloat32, ConvolutionsAreWithinTheirBounds) {
 TEST(KeptAlgorithms, GiveTheSameBitsInAnotherContext) {
   const Linear l{256, 128, 192, MatrixOrder::out_in, DType::bfloat16};
   const ops::Convolution c{4, 16, 16, 32, 32, 3, 1, 1, DType::bfloat16};
-  Fixture f;
+  OpsFixture f;
   const Layer layer(f, l);
   const Tensor image = f.random(c.dtype, c.input_shape(), "image"),
                kernel = f.random(c.dtype, c.weight_shape(), "kernel");

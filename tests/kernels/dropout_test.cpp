@@ -12,7 +12,7 @@ ops::Dropout layer(float probability, std::int64_t context, std::int64_t first_r
 }
 
 /// The layer as kernels read it.
-ops::Dropout placed(Fixture& f, ops::Dropout op) {
+ops::Dropout placed(OpsFixture& f, ops::Dropout op) {
   op.sample_keys = f.placed(sample_keys, std::size(sample_keys));
   return op;
 }
@@ -42,7 +42,7 @@ constexpr std::array<std::int64_t, 4> shapes[] = {{1, 1, 1, 0},  {6, 7, 3, 0},  
 TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
   for (const DType dtype : compute_types) {
     for (const auto& [rows, width, context, first_row] : shapes) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const ops::Dropout op = layer(0.3f, context, first_row);
       const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, {rows, width}),
                    expected = f.make(dtype, {rows, width});
@@ -60,7 +60,7 @@ TEST(Dropout, MaskIsThatOfTheSampleAndElement) {
 }
 
 TEST(Dropout, RowsOfAPartAreThoseOfTheWhole) {
-  SmallFixture f;
+  SmallOpsFixture f;
   const Tensor x = f.random(DType::float32, {12, 37}, "x"),
                whole = f.make(DType::float32, {12, 37}), part = f.make(DType::float32, {12, 37});
   ops::dropout(f.context, placed(f, layer(0.5f, 4)), x, whole);
@@ -71,7 +71,7 @@ TEST(Dropout, RowsOfAPartAreThoseOfTheWhole) {
 }
 
 TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
-  SmallFixture f;
+  SmallOpsFixture f;
   constexpr std::int64_t rows = 400, width = 257, n = rows * width;
   for (const float p : {0.1f, 0.5f, 0.9f}) {
     const Tensor y = f.filled(DType::float32, {rows, width}, 1);
@@ -90,7 +90,7 @@ TEST(Dropout, DropsTheAskedShareAndKeepsTheMean) {
 
 TEST(Dropout, ProbabilityZeroIsACopyThatNeedsNoKeys) {
   for (const DType dtype : compute_types) {
-    SmallFixture f;
+    SmallOpsFixture f;
     const Tensor x = f.random(dtype, {5, 13}, "x"), y = f.make(dtype, {5, 13}),
                  before = f.copy_of(x);
     ops::dropout(f.context, {}, x, y);
@@ -109,7 +109,7 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
     for (const float p : {0.0f, 0.3f}) {
       for (const bool with_bias : {false, true}) {
         for (const auto& [rows, width, context, first_row] : shapes) {
-          SmallFixture f;
+          SmallOpsFixture f;
           const ops::Dropout op = layer(p, context, first_row);
           const Tensor x = f.random(from, {rows, width}, "x"),
                        residual = f.random(to, {rows, width}, "residual"),
@@ -144,7 +144,7 @@ TEST(Dropout, AddIsDropoutOfXAndBiasPlusTheResidual) {
 
 TEST(Dropout, GradientHasForwardsMask) {
   // y is linear in x: <dropout(x), dy> = <x, dropout(dy)>.
-  SmallFixture f;
+  SmallOpsFixture f;
   const ops::Dropout op = placed(f, layer(0.2f, 5));
   const Tensor x = f.random(DType::float32, {17, 29}, "x"),
                dy = f.random(DType::float32, {17, 29}, "dy");
@@ -156,7 +156,7 @@ TEST(Dropout, GradientHasForwardsMask) {
 }
 
 TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
-  SmallFixture f;
+  SmallOpsFixture f;
   const Tensor x = f.random(DType::float32, {1003, 67}, "x"),
                many = f.make(DType::float32, x.shape), one = f.make(DType::float32, x.shape);
   const ops::Dropout op = placed(f, layer(0.1f, 400));
@@ -166,8 +166,8 @@ TEST(Dropout, SameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(Dropout, MetaCountsWhatTheCpuCounts) {
-  SmallFixture real, meta(DeviceKind::meta);
-  for (Fixture* f : {&real, &meta}) {
+  SmallOpsFixture real, meta(DeviceKind::meta);
+  for (OpsFixture* f : {&real, &meta}) {
     const Tensor x = f->filled(DType::float32, {4, 9}, 1),
                  y = f->filled(DType::bfloat16, {4, 9}, 1),
                  bias = f->filled(DType::float32, {9}, 1);

@@ -13,7 +13,7 @@ constexpr std::int64_t sizes[] = {
 TEST(Elementwise, ReluAndItsGradient) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(dtype, {n}, "x"), y = f.make(dtype, {n}),
                    dy = f.random(dtype, {n}, "dy"), dx = f.make(dtype, {n});
       ops::relu_forward(f.context, x, y);
@@ -33,7 +33,7 @@ TEST(Elementwise, ReluAndItsGradient) {
 }
 
 TEST(Elementwise, ReluLetsANaNThrough) {
-  Fixture f;
+  OpsFixture f;
   const Tensor x = f.filled(DType::float32, {3}, std::nan("")), y = f.make(DType::float32, {3});
   ops::relu_forward(f.context, x, y);
   EXPECT_TRUE(std::isnan(value_at(y, 1)));
@@ -42,7 +42,7 @@ TEST(Elementwise, ReluLetsANaNThrough) {
 TEST(Elementwise, AddIsRoundedOnce) {
   for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(dtype, {n}, "x"), y = f.random(dtype, {n}, "y");
       Values sum = values(x);
       const Values other = values(y);
@@ -58,7 +58,7 @@ TEST(Elementwise, AddIsRoundedOnce) {
 TEST(Elementwise, BFloat16IsAddedToFloat32) {
   for (const std::int64_t n : sizes) {
     for (const std::int64_t first : {0, 1, 8}) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(DType::bfloat16, {n + 8}, "x"),
                    y = f.random(DType::float32, {n}, "y");
       Values sum = values(y);
@@ -71,7 +71,7 @@ TEST(Elementwise, BFloat16IsAddedToFloat32) {
 }
 
 TEST(Elementwise, CastIsToTheNearestEven) {
-  Fixture f;
+  OpsFixture f;
   // 1 + 2^-8 lies half way between two bfloat16 numbers (even: 1), 1 + 3 * 2^-8 too (even: 1 +
   // 2^-6).
   const Values in = {1, 1 + 0x1p-8, 1 + 3 * 0x1p-8, 1 + 0x1p-8 + 0x1p-20, -1 - 0x1p-8, 3.4e38, 0};
@@ -103,7 +103,7 @@ TEST(Elementwise, CastKnowsEveryFloat16) {
     all[i].bits = static_cast<std::uint16_t>(i);
     wide[i] = to_float(all[i]);
   }
-  Fixture f;
+  OpsFixture f;
   // Where packs may be taken, and element by element.
   for (const std::int64_t first : {0, 1}) {
     const Tensor x = f.make(DType::float16, {count + 1}).rows(first, first + count),
@@ -135,7 +135,7 @@ TEST(Elementwise, CastToFloat16IsToTheNearestEven) {
                      -0x1p-26};
   const Values out = {1,       1 + 0x1p-9, -1,      65504, INFINITY, -INFINITY, INFINITY,
                       0x1p-14, 0x1p-24,    0x1p-23, 0,     0x1p-24,  -0.0};
-  Fixture f;
+  OpsFixture f;
   const Tensor x = f.make(DType::float32, {13}), y = f.make(DType::float16, {13});
   assign(x, in);
   ops::cast(f.context, x, y);
@@ -149,7 +149,7 @@ TEST(Elementwise, CastToFloat16IsToTheNearestEven) {
 }
 
 TEST(Elementwise, FillAndCopy) {
-  Fixture f;
+  OpsFixture f;
   for (const DType dtype : compute_types) {
     for (const std::int64_t n : sizes) {
       const Tensor x = f.make(dtype, {n}), y = f.make(dtype, {n});
@@ -171,7 +171,7 @@ TEST(Elementwise, PartsThatBeginAnywhere) {
     for (const std::int64_t first : {1, 2, 3}) {
       for (const std::int64_t last : {first, std::int64_t{8}}) {
         constexpr std::int64_t n = 5003;
-        SmallFixture f;
+        SmallOpsFixture f;
         const Tensor x = f.random(dtype, {n + 8}, "x"), y = f.filled(dtype, {n + 8}, 7);
         const Values at = values(x);
         ops::relu_forward(f.context, x.rows(first, first + n), y.rows(last, last + n));
@@ -190,7 +190,7 @@ TEST(Elementwise, PartsThatBeginAnywhere) {
 }
 
 TEST(Elementwise, CountsAreFilledAndAdded) {
-  Fixture f;
+  OpsFixture f;
   const Tensor counts = f.random(DType::int32, {40009}, "counts", 1 << 20),
                sum = f.make(DType::int32, {40009});
   ops::fill(f.context, sum, -3);
@@ -202,7 +202,7 @@ TEST(Elementwise, CountsAreFilledAndAdded) {
 
 TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
   for (const std::int64_t n : sizes) {
-    Fixture f;
+    OpsFixture f;
     const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y"),
                  was_x = f.random(DType::float32, {n}, "x"),
                  was_y = f.random(DType::float32, {n}, "y");
@@ -215,7 +215,7 @@ TEST(Elementwise, ExchangedTensorsHaveEachOthersBits) {
 
 TEST(Elementwise, ScaledCopyWritesAndAdds) {
   for (const std::int64_t n : sizes) {
-    Fixture f;
+    OpsFixture f;
     const Tensor x = f.random(DType::float32, {n}, "x"), y = f.random(DType::float32, {n}, "y");
     const float scale = 0.3f;
     const Values at = values(x);
@@ -239,7 +239,7 @@ TEST(Elementwise, AddBiasIsRoundedOnce) {
                                  {DType::bfloat16, DType::bfloat16},
                                  {DType::float32, DType::bfloat16}}) {
     for (const std::int64_t width : {1, 7, 61, 64, 512}) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(from, {7, width}, "x"),
                    bias = f.random(DType::float32, {width}, "bias"), y = f.make(to, {7, width});
       Values sum = values(x);
@@ -263,7 +263,7 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
                                       {131, 61},
                                       {1009, 130},
                                       {1003, 136}}) {
-      Fixture f;
+      OpsFixture f;
       const Tensor dy = f.random(dtype, {rows, width}, "dy"),
                    sums = f.random(DType::float32, {width}, "sums");
       const Values gradient = values(dy);
@@ -285,8 +285,8 @@ TEST(Elementwise, ColumnSumsAreABiasGradient) {
 }
 
 TEST(Elementwise, MetaCountsWhatTheCpuCounts) {
-  Fixture real, meta(DeviceKind::meta);
-  for (Fixture* f : {&real, &meta}) {
+  OpsFixture real, meta(DeviceKind::meta);
+  for (OpsFixture* f : {&real, &meta}) {
     const Tensor x = f->filled(DType::float32, {101}, 1), y = f->filled(DType::bfloat16, {101}, 1);
     ops::relu_forward(f->context, x, x);
     ops::relu_backward(f->context, y, y, y);

@@ -9,13 +9,14 @@ namespace {
 
 /// Tokens of a vocabulary, small numbers more often than large ones; the table holds those of
 /// [first, first + table_rows).
-struct Problem {
+struct EmbeddingFixture {
   std::int64_t count, table_rows, width, first;
-  SmallFixture fixture;
+  SmallOpsFixture fixture;
   Tensor tokens, table, y, dy, dtable;
 
-  Problem(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_,
-          std::int64_t width_, std::int64_t first_, DType dtype, DeviceKind kind = tested_device())
+  EmbeddingFixture(std::int64_t count_, std::int64_t vocabulary, std::int64_t table_rows_,
+                   std::int64_t width_, std::int64_t first_, DType dtype,
+                   DeviceKind kind = tested_device())
       : count(count_),
         table_rows(table_rows_),
         width(width_),
@@ -43,7 +44,7 @@ TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
   for (const DType dtype : compute_types) {
     for (const auto& [first, width] :
          {std::pair<std::int64_t, std::int64_t>{0, 19}, {5, 19}, {17, 19}, {5, 64}}) {
-      Problem p(53, 31, 11, width, first, dtype);
+      EmbeddingFixture p(53, 31, 11, width, first, dtype);
       ops::embedding_forward(p.fixture.context, p.tokens, p.table, first, p.y);
       const Values tokens = values(p.tokens), table = values(p.table), y = values(p.y);
       int others = 0;
@@ -61,11 +62,11 @@ TEST(Embedding, ForwardTakesRowsAndGivesZeroForOthersTokens) {
 }
 
 TEST(Embedding, PartsOfATableAddUpToTheWhole) {
-  Problem whole(40, 30, 30, 7, 0, DType::float32), low(40, 30, 13, 7, 0, DType::float32),
+  EmbeddingFixture whole(40, 30, 30, 7, 0, DType::float32), low(40, 30, 13, 7, 0, DType::float32),
       high(40, 30, 17, 7, 13, DType::float32);
   copy_values(whole.table.rows(0, 13), low.table);
   copy_values(whole.table.rows(13, 30), high.table);
-  for (Problem* p : {&whole, &low, &high}) {
+  for (EmbeddingFixture* p : {&whole, &low, &high}) {
     ops::embedding_forward(p->fixture.context, p->tokens, p->table, p->first, p->y);
     p->backward(ops::Write::assign);
   }
@@ -87,7 +88,7 @@ TEST(Embedding, BackwardAddsInAscendingOrder) {
             {211, 300, 200, 130, 100},
             {500, 1, 3, 64, 0},
             {3000, 40, 40, 24, 0}}) {
-        Problem p(count, vocabulary, rows, width, first, dtype);
+        EmbeddingFixture p(count, vocabulary, rows, width, first, dtype);
         const Values before = values(p.dtable), tokens = values(p.tokens), dy = values(p.dy);
         std::vector<float> expected(before.begin(), before.end());
         if (write == ops::Write::assign) std::fill(expected.begin(), expected.end(), 0.0f);
@@ -119,7 +120,7 @@ TEST(Embedding, BackwardAddsInAscendingOrder) {
 
 TEST(Embedding, BackwardIsTheTransposedOfForward) {
   // y is linear in the table: <forward(table), dy> = <table, backward(dy)>.
-  Problem p(211, 60, 40, 23, 10, DType::float32);
+  EmbeddingFixture p(211, 60, 40, 23, 10, DType::float32);
   ops::embedding_forward(p.fixture.context, p.tokens, p.table, p.first, p.y);
   p.backward(ops::Write::assign);
   const Values y = values(p.y), dy = values(p.dy);
@@ -129,7 +130,8 @@ TEST(Embedding, BackwardIsTheTransposedOfForward) {
 }
 
 TEST(Embedding, SameBitsOnAnyNumberOfThreads) {
-  Problem many(5003, 301, 301, 37, 0, DType::float32), one(5003, 301, 301, 37, 0, DType::float32);
+  EmbeddingFixture many(5003, 301, 301, 37, 0, DType::float32),
+      one(5003, 301, 301, 37, 0, DType::float32);
   many.backward(ops::Write::add);
   on_one_thread([&] { one.backward(ops::Write::add); });
   expect_same_bytes(many.dtable, one.dtable);
@@ -143,7 +145,7 @@ TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
                                                           {3, 11, 9, 67},
                                                           {10, 5, 23, 67},
                                                           {41, 7, 5, 64}}) {
-      SmallFixture f;
+      SmallOpsFixture f;
       const Tensor table = f.random(dtype, {context, width}, "table"),
                    y = f.random(dtype, {rows, width}, "y"),
                    dy = f.random(dtype, {rows, width}, "dy");
@@ -172,9 +174,9 @@ TEST(Positions, AreAddedAndTheirGradientIsSummedInAscendingOrder) {
 }
 
 TEST(Embedding, MetaTakesTheSameWorkspaceAndCountsTheSame) {
-  Problem real(77, 30, 30, 16, 0, DType::bfloat16),
+  EmbeddingFixture real(77, 30, 30, 16, 0, DType::bfloat16),
       meta(77, 30, 30, 16, 0, DType::bfloat16, DeviceKind::meta);
-  for (Problem* p : {&real, &meta}) {
+  for (EmbeddingFixture* p : {&real, &meta}) {
     ops::Context& context = p->fixture.context;
     ops::embedding_forward(context, p->tokens, p->table, 0, p->y);
     p->backward(ops::Write::assign);

@@ -31,7 +31,7 @@ double float8_value(std::uint8_t code) {
 /// The code of the greatest number: that and the ones below are the finite numbers that are not
 /// negative, in their order.
 template <class T>
-constexpr std::uint8_t greatest_code = std::is_same_v<T, Float8E4M3> ? 0x7E : 0x7B;
+constexpr std::uint8_t max_finite_code = std::is_same_v<T, Float8E4M3> ? 0x7E : 0x7B;
 
 template <class T>
 std::uint8_t nearest_code(double value) {
@@ -39,13 +39,13 @@ std::uint8_t nearest_code(double value) {
   if (!std::isfinite(value)) return 0x7F | sign;
   static const std::vector<double> numbers = [] {
     std::vector<double> all;
-    for (std::uint8_t code = 0; code <= greatest_code<T>; ++code)
+    for (std::uint8_t code = 0; code <= max_finite_code<T>; ++code)
       all.push_back(float8_value<T>(code));
     return all;
   }();
   const double magnitude = std::abs(value);
   const auto above = std::lower_bound(numbers.begin(), numbers.end(), magnitude);
-  if (above == numbers.end()) return greatest_code<T> | sign;
+  if (above == numbers.end()) return max_finite_code<T> | sign;
   auto code = static_cast<std::uint8_t>(above - numbers.begin());
   if (*above == magnitude) return code | sign;
   const double up = *above - magnitude, down = magnitude - *(above - 1);
@@ -58,7 +58,7 @@ template <class T>
 double reference_scale(double largest) {
   if (!(largest > 0) || !std::isfinite(largest)) return 1;
   int power = 126;
-  while (power > -126 && std::ldexp(largest, power) > float8_value<T>(greatest_code<T>)) --power;
+  while (power > -126 && std::ldexp(largest, power) > float8_value<T>(max_finite_code<T>)) --power;
   return std::ldexp(1.0, power);
 }
 

@@ -22,10 +22,10 @@ TYPED_TEST_SUITE(Float8, Both);
 
 /// What the kernels make of a bfloat16 matrix.
 template <class T>
-struct Made {
+struct CastResult {
   double scale, inverse;
   Values codes, turned, rounded;
-  Made(Fixture& f, const Tensor& x) {
+  CastResult(OpsFixture& f, const Tensor& x) {
     const std::int64_t columns = x.shape.back(), rows = x.elements() / columns;
     const Tensor maxima = f.make(DType::float32, {kernels::float8_partial_maxima}),
                  place = f.make(DType::float32, {2}),
@@ -48,7 +48,7 @@ struct Made {
 };
 
 template <class T>
-void expect_reference(const Tensor& x, const Made<T>& made, const std::string& what) {
+void expect_reference(const Tensor& x, const CastResult<T>& made, const std::string& what) {
   const Values from = values(x);
   double largest = 0;
   for (const double value : from)
@@ -75,30 +75,30 @@ TYPED_TEST(Float8, ScaleAndCodesAreTheReferences) {
   for (const Shape& shape : {Shape{1, 1}, Shape{1, 7}, Shape{37, 31}, Shape{16, 16}, Shape{48, 80},
                              Shape{64, 64}, Shape{128, 208}, Shape{3, 33000}}) {
     for (const double size : {1.0, 1e-30, 1e30, 0x1p-126}) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(DType::bfloat16, shape, "x", size);
-      expect_reference(x, Made<TypeParam>(f, x),
+      expect_reference(x, CastResult<TypeParam>(f, x),
                        fmt::format("{} times {}", to_string(shape), size));
     }
   }
 }
 
 TYPED_TEST(Float8, TheScaleIsTheGreatestThatFits) {
-  const double greatest = float8_value<TypeParam>(greatest_code<TypeParam>);
+  const double greatest = float8_value<TypeParam>(max_finite_code<TypeParam>);
   for (const double largest : {greatest, greatest * (1 + 0x1p-7), greatest * (1 - 0x1p-7), 1.0,
                                1.75, 1.7578125, 0x1p127, 0x1p-133, 0x1p-126}) {
-    Fixture f;
+    OpsFixture f;
     const Tensor x = f.random(DType::bfloat16, {16, 32}, "x", largest / 8);
     set_value(x, 300, -largest);  // beyond all of the others
-    const Made<TypeParam> made(f, x);
+    const CastResult<TypeParam> made(f, x);
     expect_reference(x, made, fmt::format("{}", largest));
     EXPECT_LE(std::abs(value_at(x, 300)) * made.scale, greatest);
   }
 }
 
 TYPED_TEST(Float8, NothingButZerosHasScaleOne) {
-  Fixture f;
-  const Made<TypeParam> made(f, f.filled(DType::bfloat16, {32, 48}, 0));
+  OpsFixture f;
+  const CastResult<TypeParam> made(f, f.filled(DType::bfloat16, {32, 48}, 0));
   EXPECT_EQ(made.scale, 1);
   for (const double code : made.codes) EXPECT_EQ(code, 0);
 }
@@ -108,10 +108,10 @@ TYPED_TEST(Float8, WhatIsNotFiniteStaysSo) {
        {std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
         std::numeric_limits<double>::quiet_NaN()}) {
     for (const std::int64_t place : {0, 1000, 48 * 64 - 1}) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(DType::bfloat16, {48, 64}, "x");
       set_value(x, place, bad);
-      const Made<TypeParam> made(f, x);
+      const CastResult<TypeParam> made(f, x);
       EXPECT_EQ(made.scale, 1);
       EXPECT_TRUE(std::isnan(made.rounded[place]));
       expect_reference(x, made, fmt::format("{} at {}", bad, place));
@@ -173,7 +173,7 @@ struct Results {
 /// The greatest magnitudes that numbers may be rounded to: half a unit more, which is 2^-4 or 2^-3
 /// of a number, or half of the smallest one.
 template <class T>
-Values farthest(const Values& values) {
+Values max_rounded(const Values& values) {
   const bool e4m3 = std::is_same_v<T, Float8E4M3>;
   Values sizes = magnitudes(values);
   const double relative = e4m3 ? 0x1p-4 : 0x1p-3,
@@ -185,7 +185,7 @@ Values farthest(const Values& values) {
 
 struct Layer {
   Tensor x, w, bias, dy, y, dx, dw, dbias;
-  Layer(Fixture& f, const Linear& l)
+  Layer(OpsFixture& f, const Linear& l)
       : x(f.random(DType::bfloat16, {l.rows, l.in}, "x")),
         w(f.random(DType::bfloat16, weight_shape(l), "w", 0.02)),
         bias(f.random(DType::float32, {l.out}, "bias", 0.1)),
@@ -194,7 +194,7 @@ struct Layer {
         dx(f.make(DType::bfloat16, {l.rows, l.in})),
         dw(f.make(DType::float32, weight_shape(l))),
         dbias(f.make(DType::float32, {l.out})) {}
-  void run(Fixture& f, const Linear& l, PreparedWeight* prepared = nullptr,
+  void run(OpsFixture& f, const Linear& l, PreparedWeight* prepared = nullptr,
            std::uint64_t version = 1, Write write = Write::assign) const {
     linear_forward(f.context, l, x, {w, version, prepared}, bias, y);
     linear_backward_data(f.context, l, dy, {w, version, prepared}, dx);
@@ -205,7 +205,7 @@ struct Layer {
 TEST(Float8Linear, MultipliesWhatIsRounded) {
   for (const Linear& l : cases()) {
     ASSERT_TRUE(l.in_float8());
-    Fixture f;
+    OpsFixture f;
     const Layer layer(f, l);
     layer.run(f, l);
     const Values x = float8_rounded<Float8E4M3>(values(layer.x)),
@@ -230,8 +230,8 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
     // Beside products of what is not rounded: by what rounding moves the operands at most, and the
     // bounds above.
     const Values raw_x = values(layer.x), raw_w = values(layer.w), raw_dy = values(layer.dy);
-    const Values far_x = farthest<Float8E4M3>(raw_x), far_w = farthest<Float8E4M3>(raw_w),
-                 far_dy = farthest<Float8E5M2>(raw_dy);
+    const Values far_x = max_rounded<Float8E4M3>(raw_x), far_w = max_rounded<Float8E4M3>(raw_w),
+                 far_dy = max_rounded<Float8E5M2>(raw_dy);
     const Results raw(l, raw_x, raw_w, bias, raw_dy),
         near(l, magnitudes(raw_x), magnitudes(raw_w), Values(bias.size()), magnitudes(raw_dy)),
         far(l, far_x, far_w, Values(bias.size()), far_dy);
@@ -257,7 +257,7 @@ TEST(Float8Linear, MultipliesWhatIsRounded) {
 TEST(Float8Linear, OtherExtentsAreMultipliedInBfloat16) {
   for (const auto& [rows, in, out] : {std::array{17, 32, 32}, {32, 24, 32}, {32, 32, 40}}) {
     Linear l{.rows = rows, .in = in, .out = out, .dtype = DType::bfloat16, .float8 = true};
-    Fixture f;
+    OpsFixture f;
     const Layer layer(f, l), plain(f, l);
     EXPECT_FALSE(l.in_float8());
     layer.run(f, l);
@@ -271,7 +271,7 @@ TEST(Float8Linear, OtherExtentsAreMultipliedInBfloat16) {
 
 TEST(Float8Linear, AKeptWeightFollowsItsVersion) {
   for (const Linear& l : cases()) {
-    Fixture f;
+    OpsFixture f;
     const Layer kept(f, l), fresh(f, l);
     PreparedWeight prepared;
     for (std::uint64_t version = 1; version <= 3; ++version) {
@@ -299,7 +299,7 @@ TEST(Float8Linear, AGradientThatIsNotFiniteIsSeen) {
   for (const double bad :
        {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
     const Linear l = cases()[1];
-    Fixture f;
+    OpsFixture f;
     const Layer layer(f, l);
     set_value(layer.dy, 5, bad);
     layer.run(f, l);
@@ -313,7 +313,7 @@ TEST(Float8Linear, AGradientThatIsNotFiniteIsSeen) {
 
 TEST(Float8Linear, WhatFollowsTheProductFollowsItHere) {
   for (const Linear& l : cases()) {
-    Fixture f;
+    OpsFixture f;
     const Layer layer(f, l);
     const Tensor residual = f.random(DType::bfloat16, layer.y.shape, "residual"),
                  added = f.make(DType::bfloat16, layer.y.shape);
@@ -334,8 +334,8 @@ TEST(Float8Linear, WhatFollowsTheProductFollowsItHere) {
 
 TEST(Float8Linear, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   for (const Linear& l : cases()) {
-    Fixture real, meta(DeviceKind::meta);
-    for (Fixture* f : {&real, &meta}) {
+    OpsFixture real, meta(DeviceKind::meta);
+    for (OpsFixture* f : {&real, &meta}) {
       const Layer layer(*f, l);
       PreparedWeight prepared;
       for (PreparedWeight* place : {&prepared, static_cast<PreparedWeight*>(nullptr)})

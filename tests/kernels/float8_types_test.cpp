@@ -31,12 +31,12 @@ TYPED_TEST(Float8Types, EveryNumberIsWhatItsBitsSay) {
       ASSERT_EQ(back >> 7, bits >> 7);
     }
   }
-  EXPECT_EQ(float8_value<TypeParam>(greatest_code<TypeParam>),
+  EXPECT_EQ(float8_value<TypeParam>(max_finite_code<TypeParam>),
             (std::is_same_v<TypeParam, Float8E4M3> ? 448 : 57344));
 }
 
 TYPED_TEST(Float8Types, RoundsToTheNearestAndTiesToEven) {
-  for (std::uint8_t low = 0; low < greatest_code<TypeParam>; ++low) {
+  for (std::uint8_t low = 0; low < max_finite_code<TypeParam>; ++low) {
     const std::uint8_t high = low + 1, even = low % 2 == 0 ? low : high;
     const auto half =
         static_cast<float>((float8_value<TypeParam>(low) + float8_value<TypeParam>(high)) / 2);
@@ -52,7 +52,7 @@ TYPED_TEST(Float8Types, EveryBfloat16AsTheSearchSays) {
     const float value = to_float(BFloat16{static_cast<std::uint16_t>(bits)});
     const std::uint8_t expected = nearest_code<TypeParam>(value);
     ASSERT_EQ(to_float8<TypeParam>(value).bits, expected) << bits;
-    ASSERT_EQ(float8_pair<TypeParam>(value, 1),
+    ASSERT_EQ(pack_float8_pair<TypeParam>(value, 1),
               expected | static_cast<std::uint32_t>(nearest_code<TypeParam>(1)) << 8)
         << bits;
   }
@@ -60,11 +60,11 @@ TYPED_TEST(Float8Types, EveryBfloat16AsTheSearchSays) {
 
 TYPED_TEST(Float8Types, WhatIsBeyondItsRange) {
   using Limits = std::numeric_limits<float>;
-  const auto greatest = static_cast<float>(float8_value<TypeParam>(greatest_code<TypeParam>));
+  const auto greatest = static_cast<float>(float8_value<TypeParam>(max_finite_code<TypeParam>));
   for (const float value :
        {greatest, std::nextafter(greatest, INFINITY), 2 * greatest, Limits::max()}) {
-    EXPECT_EQ(to_float8<TypeParam>(value).bits, greatest_code<TypeParam>) << value;
-    EXPECT_EQ(to_float8<TypeParam>(-value).bits, greatest_code<TypeParam> | 0x80) << value;
+    EXPECT_EQ(to_float8<TypeParam>(value).bits, max_finite_code<TypeParam>) << value;
+    EXPECT_EQ(to_float8<TypeParam>(-value).bits, max_finite_code<TypeParam> | 0x80) << value;
   }
   for (const float value : {Limits::denorm_min(), Limits::min(), 1e-10f}) {
     EXPECT_EQ(to_float8<TypeParam>(value).bits, 0);

@@ -7,8 +7,8 @@
 namespace trireme::test {
 namespace {
 
-struct Problem {
-  Problem(const ops::GroupNorm& group_norm, DeviceKind kind = tested_device())
+struct GroupNormFixture {
+  GroupNormFixture(const ops::GroupNorm& group_norm, DeviceKind kind = tested_device())
       : fixture(kind),
         op(group_norm),
         x(fixture.random(op.dtype, {op.batch, op.pixels, op.channels}, "x")),
@@ -39,7 +39,7 @@ struct Problem {
   }
   void backward() { backward(dx, dresidual); }
 
-  Fixture fixture;
+  OpsFixture fixture;
   ops::GroupNorm op;
   Tensor x, residual, y, dy, dx, dresidual, gamma, beta, mean, rstd, dgamma, dbeta, mask;
 };
@@ -67,7 +67,7 @@ TEST(GroupNorm, EqualsReference) {
       for (const bool flag : {false, true}) {
         SCOPED_TRACE(testing::Message() << batch << " x " << pixels << " x " << channels << " in "
                                         << groups << ", " << to_string(dtype) << flag);
-        Problem p({batch, pixels, channels, groups, flag, flag, dtype});
+        GroupNormFixture p({batch, pixels, channels, groups, flag, flag, dtype});
         p.forward();
         p.backward();
         const NormReference norm{batch, pixels, channels, groups, flag, flag};
@@ -94,7 +94,7 @@ TEST(GroupNorm, EqualsReference) {
 }
 
 TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
-  Problem p({1, 401, 24, 24, true, true, DType::float32});
+  GroupNormFixture p({1, 401, 24, 24, true, true, DType::float32});
   p.forward();
   const ops::BatchNorm op{401, 24, true, true, DType::float32};
   const Tensor y = p.fixture.make(DType::float32, p.x.shape),
@@ -113,7 +113,7 @@ TEST(GroupNorm, OneImageOfManyGroupsIsBatchNorm) {
 }
 
 TEST(GroupNorm, AnImageDoesNotDependOnItsNeighbours) {
-  Problem many({5, 37, 32, 8, true, true, DType::float32}),
+  GroupNormFixture many({5, 37, 32, 8, true, true, DType::float32}),
       first({1, 37, 32, 8, true, true, DType::float32});
   many.forward();
   many.backward();
@@ -124,7 +124,7 @@ TEST(GroupNorm, AnImageDoesNotDependOnItsNeighbours) {
 }
 
 TEST(GroupNorm, AddsParameterGradientsAndMayWriteOverDy) {
-  Problem p({3, 37, 32, 8, true, true, DType::float32});
+  GroupNormFixture p({3, 37, 32, 8, true, true, DType::float32});
   p.forward();
   p.backward();
   const Values dgamma = values(p.dgamma), dbeta = values(p.dbeta);
@@ -139,14 +139,14 @@ TEST(GroupNorm, AddsParameterGradientsAndMayWriteOverDy) {
 }
 
 TEST(GroupNorm, GroupsMustDivideTheChannels) {
-  Problem p({1, 2, 6, 4, false, false, DType::float32}, DeviceKind::meta);
+  GroupNormFixture p({1, 2, 6, 4, false, false, DType::float32}, DeviceKind::meta);
   EXPECT_THROW(p.forward(), InputError);
 }
 
 TEST(GroupNorm, MetaTakesTheSameWorkspace) {
   const ops::GroupNorm op{3, 1009, 48, 16, true, true, DType::float32};
-  Problem real(op), meta(op, DeviceKind::meta);
-  for (Problem* p : {&real, &meta}) {
+  GroupNormFixture real(op), meta(op, DeviceKind::meta);
+  for (GroupNormFixture* p : {&real, &meta}) {
     p->forward();
     p->backward();
   }

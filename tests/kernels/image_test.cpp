@@ -14,7 +14,7 @@ struct Case {
 void compare(const Case& c, DType dtype) {
   SCOPED_TRACE(testing::Message() << c.height << "x" << c.width << "x" << c.channels << " to "
                                   << c.out_height << "x" << c.out_width);
-  Fixture f;
+  OpsFixture f;
   // Within, beyond each border, wholly outside; each mirrored and not.
   const std::vector<ops::ImageTransform> transforms = {{0, 0, 0},   {0, 0, 1},   {2, -3, 0},
                                                        {-4, 1, 1},  {1, 4, 1},   {3, 3, 0},
@@ -64,7 +64,7 @@ TEST(PrepareImages, EqualsReference) {
 }
 
 TEST(PrepareImages, MirroredTwiceIsTheSame) {
-  Fixture f;
+  OpsFixture f;
   const Tensor x = f.make(DType::uint8, {1, 3, 20, 1}), y = f.make(DType::float32, {1, 3, 20, 1}),
                z = f.make(DType::float32, {1, 3, 20, 1});
   Values count(60);
@@ -81,12 +81,12 @@ TEST(PrepareImages, MirroredTwiceIsTheSame) {
 }
 
 TEST(PrepareImages, FiveChannelsAreRefusedAndMetaCountsTheSame) {
-  Fixture meta(DeviceKind::meta), real;
+  OpsFixture meta(DeviceKind::meta), real;
   const ops::ImageTransform none[2] = {};
   EXPECT_THROW(ops::prepare_images(meta.context, {}, meta.make(DType::uint8, {2, 4, 4, 5}), none,
                                    meta.make(DType::float32, {2, 4, 4, 5})),
                InputError);
-  for (Fixture* f : {&meta, &real})
+  for (OpsFixture* f : {&meta, &real})
     ops::prepare_images(f->context, {}, f->filled(DType::uint8, {2, 4, 4, 3}, 1),
                         f->placed(none, 2), f->make(DType::float32, {2, 4, 4, 3}));
   EXPECT_EQ(meta.context.counters().bytes, real.context.counters().bytes);

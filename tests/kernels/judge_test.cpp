@@ -14,12 +14,12 @@ constexpr double infinity = std::numeric_limits<double>::infinity(),
                  not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 template <class T>
-T* room(Fixture& f, const std::vector<T>& start) {
+T* device_copy(OpsFixture& f, const std::vector<T>& start) {
   return const_cast<T*>(f.placed(start));
 }
 
 template <class T>
-std::vector<T> read(Fixture& f, const T* from, std::size_t count) {
+std::vector<T> read(OpsFixture& f, const T* from, std::size_t count) {
   std::vector<T> values(count);
   copy_bytes(f.context.stream(), values.data(), from, count * sizeof(T));
   return values;
@@ -38,14 +38,14 @@ TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
   std::vector<std::vector<double>> found;
   for (const std::size_t stride : {std::size_t{1}, std::size_t{3}, terms - 1}) {
     ASSERT_EQ(std::gcd(stride, terms), 1u);
-    Fixture f;
+    OpsFixture f;
     std::vector<std::int64_t> places(terms);
     std::vector<double> values(terms);
     for (std::size_t i = 0; i < terms; ++i) {
       places[i] = static_cast<std::int64_t>(i * stride % terms);
       values[static_cast<std::size_t>(places[i])] = numbers[i];
     }
-    double* const sums = room(f, std::vector<double>(lengths.size(), -1));
+    double* const sums = device_copy(f, std::vector<double>(lengths.size(), -1));
     const ops::ListSums lists{f.placed(values), f.placed(places),
                               f.placed(begins), static_cast<std::int64_t>(lengths.size()),
                               begins.back(),    sums};
@@ -68,9 +68,9 @@ TEST(SumLists, AddInOneOrderWhereverItsNumbersStand) {
 }
 
 /// Four tensors in two parts; the second of this rank's three is a running statistic.
-struct Judged {
+struct DecisionFixture {
   static constexpr std::int64_t tensors = 4, parts = 2;
-  Fixture fixture;
+  OpsFixture fixture;
   std::vector<double> squares = {1.5, 0.25, 3, 1e-3, 77,
                                  0.5, 2,    0, 1e-9, 5};  // the last of each part: of statistics
   std::vector<ops::TensorRates> rates = {{7, 0.01f, 0.3f, 0}, {0.1f, 0, 1, 1}, {7, 0, 1, 0}};
@@ -82,7 +82,7 @@ struct Judged {
   double loss_limit = infinity;
   std::vector<ops::TensorRates> rates_then;
 
-  explicit Judged(DeviceKind kind = tested_device()) : fixture(kind) {}
+  explicit DecisionFixture(DeviceKind kind = tested_device()) : fixture(kind) {}
 
   ops::StepDecision run(bool loss_finite = true, double clip_norm = 0) {
     args = {.gradient = {fixture.placed(squares), parts, tensors},
@@ -95,9 +95,9 @@ struct Judged {
             .clip_norm = clip_norm,
             .beta1 = 0.9,
             .beta2 = 0.999,
-            .rates = room(fixture, rates),
+            .rates = device_copy(fixture, rates),
             .tensors = 3,
-            .decision = room(fixture, std::vector<ops::StepDecision>{judgement})};
+            .decision = device_copy(fixture, std::vector<ops::StepDecision>{judgement})};
     ops::decide_step(fixture.context, args);
     if (fixture.context.meta()) return judgement;
     rates_then = read(fixture, args.rates, rates.size());
@@ -122,9 +122,9 @@ void expect_equal(double found, double expected) {
   }
 }
 
-TEST(Judge, TakesTheNormOfAllWeightsAndClipsByIt) {
+TEST(DecideStep, TakesTheNormOfAllWeightsAndClipsByIt) {
   for (const double clip_norm : {0.0, 0.5, 1e3}) {
-    Judged p;
+    DecisionFixture p;
     const ops::StepDecision found = p.run(true, clip_norm);
     const double clip = clip_norm > 0 ? std::min(1.0, clip_norm / (p.norm() + 1e-6)) : 1;
     EXPECT_EQ(found.apply, 1);
@@ -138,8 +138,8 @@ TEST(Judge, TakesTheNormOfAllWeightsAndClipsByIt) {
   }
 }
 
-TEST(Judge, GivesTheLearningRateToWhatIsTrained) {
-  Judged p;
+TEST(DecideStep, GivesTheLearningRateToWhatIsTrained) {
+  DecisionFixture p;
   p.run();
   for (std::size_t i = 0; i < p.rates.size(); ++i) {
     EXPECT_EQ(p.rates_then[i].rate, p.rates[i].is_statistic != 0 ? p.rates[i].rate : 0.05f);
@@ -149,12 +149,12 @@ TEST(Judge, GivesTheLearningRateToWhatIsTrained) {
   }
 }
 
-TEST(Judge, DropsWhatIsNotFinite) {
-  Judged finite;
+TEST(DecideStep, DropsWhatIsNotFinite) {
+  DecisionFixture finite;
   EXPECT_EQ(finite.run(false).apply, 0) << "the loss is not";
   for (std::size_t place = 0; place < finite.squares.size(); ++place) {
     for (const double bad : {infinity, -infinity, not_a_number}) {
-      Judged p;
+      DecisionFixture p;
       p.squares[place] = bad;
       const ops::StepDecision found = p.run();
       EXPECT_EQ(found.apply, 0) << "place " << place;
@@ -163,9 +163,9 @@ TEST(Judge, DropsWhatIsNotFinite) {
   }
 }
 
-TEST(Judge, LooksAtTheLossWhereItLies) {
+TEST(DecideStep, LooksAtTheLossWhereItLies) {
   const auto applied = [](double loss, double count, double limit, bool host = true) {
-    Judged p;
+    DecisionFixture p;
     const std::vector<ops::SampleSums> sums{{.loss = loss, .count = count}};
     p.loss = p.fixture.placed(sums);
     p.loss_limit = limit;
@@ -181,8 +181,8 @@ TEST(Judge, LooksAtTheLossWhereItLies) {
 }
 
 /// With a loss scale that grows after three good steps.
-struct Scaled : Judged {
-  Scaled(double seeded, double now, std::int64_t good_steps) {
+struct LossScaleFixture : DecisionFixture {
+  LossScaleFixture(double seeded, double now, std::int64_t good_steps) {
     scale = seeded;
     scaling = {
         .growth = 4, .backoff = 0.5, .min_scale = 1, .max_scale = 4096, .growth_interval = 3};
@@ -193,8 +193,8 @@ struct Scaled : Judged {
 
 TEST(LossScale, IsDividedOutBeforeNormAndClipping) {
   for (const double clip_norm : {0.0, 0.5}) {
-    Judged plain;
-    Scaled scaled(1024, 1024, 0);
+    DecisionFixture plain;
+    LossScaleFixture scaled(1024, 1024, 0);
     for (double& square : scaled.squares) square *= 1024 * 1024;
     const ops::StepDecision expected = plain.run(true, clip_norm),
                             found = scaled.run(true, clip_norm);
@@ -207,7 +207,7 @@ TEST(LossScale, IsDividedOutBeforeNormAndClipping) {
 
 TEST(LossScale, GrowsAfterSoManyGoodSteps) {
   const auto after = [](double now, std::int64_t good_steps) {
-    return Scaled(now, now, good_steps).run();
+    return LossScaleFixture(now, now, good_steps).run();
   };
   for (const std::int64_t good : {0, 1}) {
     const ops::StepDecision found = after(512, good);
@@ -222,7 +222,7 @@ TEST(LossScale, GrowsAfterSoManyGoodSteps) {
 
 TEST(LossScale, FallsWhereAGradientIsNotFinite) {
   for (const double bad : {infinity, not_a_number}) {
-    Scaled p(512, 512, 2);
+    LossScaleFixture p(512, 512, 2);
     p.squares[1] = bad;
     const ops::StepDecision found = p.run();
     EXPECT_EQ(found.apply, 0);
@@ -234,7 +234,7 @@ TEST(LossScale, FallsWhereAGradientIsNotFinite) {
 }
 
 TEST(LossScale, FallsOnceForGradientsOfOneScale) {
-  Scaled late(512, 256, 0);  // what was seeded before the scale fell
+  LossScaleFixture late(512, 256, 0);  // what was seeded before the scale fell
   late.squares[0] = infinity;
   const ops::StepDecision found = late.run();
   EXPECT_EQ(found.overflow, 1);
@@ -242,7 +242,7 @@ TEST(LossScale, FallsOnceForGradientsOfOneScale) {
 }
 
 TEST(LossScale, AtItsFloorTheStepIsABadOne) {
-  Scaled p(1, 1, 2);
+  LossScaleFixture p(1, 1, 2);
   p.squares[0] = infinity;
   const ops::StepDecision found = p.run();
   EXPECT_EQ(found.apply, 0);
@@ -252,8 +252,8 @@ TEST(LossScale, AtItsFloorTheStepIsABadOne) {
 
 TEST(LossScale, IsNotToBlameForALossOrAVarianceThatIsNotFinite) {
   for (const bool loss : {true, false}) {
-    Scaled p(512, 512, 2);
-    if (!loss) p.squares[Judged::tensors] = infinity;
+    LossScaleFixture p(512, 512, 2);
+    if (!loss) p.squares[DecisionFixture::tensors] = infinity;
     const ops::StepDecision found = p.run(!loss);
     EXPECT_EQ(found.apply, 0);
     EXPECT_EQ(found.overflow, 0);
@@ -264,7 +264,7 @@ TEST(LossScale, IsNotToBlameForALossOrAVarianceThatIsNotFinite) {
 
 TEST(LossScale, StandsWhereItDoesNotMove) {
   for (const double square : {1.0, infinity}) {
-    Judged p;
+    DecisionFixture p;
     p.squares[0] = square;
     const ops::StepDecision found = p.run();
     EXPECT_EQ(found.loss_scale, 1);
@@ -274,8 +274,8 @@ TEST(LossScale, StandsWhereItDoesNotMove) {
 }
 
 /// Trust of the tensors 2 and 0 of a rank, which are 0 and 3 of the model.
-struct Trusting {
-  Fixture fixture;
+struct TrustRatioFixture {
+  OpsFixture fixture;
   std::vector<double> weights = {4, 9, 0.5, 2, 0.1, 0.25, 1, 1, 7, 0.3},
                       gradients = {1e-4, 1, 1, 3, 0, 2e-4, 1, 1, 0.125, 0};
   std::vector<ops::TensorRates> rates = {{1, 0.02f, 5, 0}, {1, 0.5f, 5, 0}, {1, 0.25f, 5, 0}};
@@ -287,7 +287,7 @@ struct Trusting {
             .gradient = {fixture.placed(gradients), 2, 4},
             .tensors = fixture.placed(tensors),
             .count = 2,
-            .rates = room(fixture, rates),
+            .rates = device_copy(fixture, rates),
             .decision = fixture.placed(&judgement, 1)};
   }
   static double norm(const std::vector<double>& squares, std::size_t place) {
@@ -310,25 +310,25 @@ struct Trusting {
   }
 };
 
-TEST(Trust, OfLarsIsTheLocalRateOfTheClippedGradient) {
-  Trusting p;
+TEST(TrustRatio, OfLarsIsTheLocalRateOfTheClippedGradient) {
+  TrustRatioFixture p;
   const ops::TrustRatioArgs args = p.args();
   ops::lars_trust(p.fixture.context, 0.02, args);
   p.expect(args, [](double w, double g, double decay) { return 0.02 * w / (0.3 * g + decay * w); });
 }
 
-TEST(Trust, OfLambIsAtMostTen) {
-  Trusting p;
+TEST(TrustRatio, OfLambIsAtMostTen) {
+  TrustRatioFixture p;
   const ops::TrustRatioArgs args = p.args();
   ops::lamb_trust(p.fixture.context, args);
   p.expect(args, [](double w, double g, double) { return std::min(10.0, w / g); });
-  EXPECT_GT(Trusting::norm(p.weights, 0) / Trusting::norm(p.gradients, 0), 10);
-  EXPECT_LT(Trusting::norm(p.weights, 3) / Trusting::norm(p.gradients, 3), 10);
+  EXPECT_GT(TrustRatioFixture::norm(p.weights, 0) / TrustRatioFixture::norm(p.gradients, 0), 10);
+  EXPECT_LT(TrustRatioFixture::norm(p.weights, 3) / TrustRatioFixture::norm(p.gradients, 3), 10);
 }
 
-TEST(Trust, IsOneWhereANormIsZero) {
+TEST(TrustRatio, IsOneWhereANormIsZero) {
   for (const bool of_weights : {true, false}) {
-    Trusting p;
+    TrustRatioFixture p;
     std::vector<double>& squares = of_weights ? p.weights : p.gradients;
     squares = std::vector<double>(10, 0);
     const auto one = [](double, double, double) { return 1.0; };
@@ -340,17 +340,17 @@ TEST(Trust, IsOneWhereANormIsZero) {
   }
 }
 
-TEST(Judge, MetaCountsWhatTheCpuCounts) {
-  Fixture real, meta(DeviceKind::meta);
-  for (Fixture* f : {&real, &meta}) {
+TEST(DecideStep, MetaCountsWhatTheCpuCounts) {
+  OpsFixture real, meta(DeviceKind::meta);
+  for (OpsFixture* f : {&real, &meta}) {
     const std::vector<double> values{1, 2, 3, 4, 5, 6};
     const std::vector<std::int64_t> begins{0, 2, 4, 6}, places{5, 4, 3, 2, 1, 0};
     const std::vector<ops::TrustRatioTensor> trusted{{0, 1}};
     ops::sum_lists(f->context, {f->placed(values), f->placed(places), f->placed(begins), 3, 6,
-                                room(*f, values)});
+                                device_copy(*f, values)});
     const ops::PartialSquareSums squares{f->placed(values), 2, 2};
-    ops::TensorRates* const rates = room(*f, std::vector<ops::TensorRates>(1));
-    ops::StepDecision* const judgement = room(*f, std::vector<ops::StepDecision>(1));
+    ops::TensorRates* const rates = device_copy(*f, std::vector<ops::TensorRates>(1));
+    ops::StepDecision* const judgement = device_copy(*f, std::vector<ops::StepDecision>(1));
     ops::decide_step(f->context,
                      {.gradient = squares, .rates = rates, .tensors = 1, .decision = judgement});
     const ops::TrustRatioArgs trust{squares, squares, f->placed(trusted), 1, rates, judgement};

@@ -74,9 +74,9 @@ std::vector<Linear> cases() {
   return all;
 }
 
-struct Problem {
+struct LinearFixture {
   Tensor x, w, bias, dy;
-  Problem(Fixture& f, const Linear& l)
+  LinearFixture(OpsFixture& f, const Linear& l)
       : x(f.random(l.dtype, {l.rows, l.in}, "x")),
         w(f.random(l.dtype, weight_shape(l), "w")),
         bias(f.random(DType::float32, {l.out}, "bias")),
@@ -85,8 +85,8 @@ struct Problem {
 
 TEST(Linear, ForwardIsTheMatrixProductAndTheBias) {
   for (const Linear& l : cases()) {
-    Fixture f;
-    const Problem p(f, l);
+    OpsFixture f;
+    const LinearFixture p(f, l);
     for (const bool with_bias : {false, true}) {
       const Tensor y = f.make(l.dtype, {l.rows, l.out});
       linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, with_bias ? p.bias : Tensor{}, y);
@@ -102,8 +102,8 @@ TEST(Linear, ForwardIsTheMatrixProductAndTheBias) {
 
 TEST(Linear, BackwardIsTheGradient) {
   for (const Linear& l : cases()) {
-    Fixture f;
-    const Problem p(f, l);
+    OpsFixture f;
+    const LinearFixture p(f, l);
     const Tensor dx = f.make(l.dtype, {l.rows, l.in}), dw = f.make(DType::float32, weight_shape(l)),
                  dbias = f.make(DType::float32, {l.out});
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
@@ -124,8 +124,8 @@ TEST(Linear, BackwardIsTheGradient) {
 
 TEST(Linear, AWideResultIsNotRounded) {
   for (Linear l : cases()) {
-    Fixture f;
-    const Problem p(f, l);
+    OpsFixture f;
+    const LinearFixture p(f, l);
     const Tensor y = f.make(l.dtype, {l.rows, l.out}), dx = f.make(l.dtype, {l.rows, l.in});
     linear_forward(f.context, l, p.x, {p.w, 1, nullptr}, p.bias, y);
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
@@ -155,8 +155,8 @@ TEST(Linear, AWideResultIsNotRounded) {
 TEST(Linear, GradientsAgreeWithFiniteDifferences) {
   for (const Linear& l : cases()) {
     if (l.dtype != DType::float32) continue;
-    Fixture f;
-    const Problem p(f, l);
+    OpsFixture f;
+    const LinearFixture p(f, l);
     const Tensor dx = f.make(l.dtype, {l.rows, l.in}), dw = f.make(DType::float32, weight_shape(l)),
                  dbias = f.make(DType::float32, {l.out});
     linear_backward_data(f.context, l, p.dy, {p.w, 1, nullptr}, dx);
@@ -176,8 +176,8 @@ TEST(Linear, GradientsAgreeWithFiniteDifferences) {
 
 TEST(Linear, AddingIsTheSumOfTwoAssignments) {
   for (const Linear& l : cases()) {
-    Fixture f;
-    const Problem p(f, l);
+    OpsFixture f;
+    const LinearFixture p(f, l);
     const Tensor other = f.random(l.dtype, {l.rows, l.out}, "other");
     Tensor dw[2], dbias[2];
     for (int i = 0; i < 2; ++i) {
@@ -204,8 +204,8 @@ TEST(Linear, AddingIsTheSumOfTwoAssignments) {
 
 TEST(Linear, PreparedWeightFollowsTheVersion) {
   for (const Linear& l : cases()) {
-    Fixture f;
-    const Problem p(f, l);
+    OpsFixture f;
+    const LinearFixture p(f, l);
     PreparedWeight prepared;
     for (std::uint64_t version = 1; version <= 3; ++version) {
       assign(p.w, values(f.random(l.dtype, weight_shape(l), fmt::format("w{}", version))));
@@ -223,9 +223,9 @@ TEST(Linear, PreparedWeightFollowsTheVersion) {
 
 TEST(Linear, MetaTakesTheMemoryAndCountsTheWorkOfTheReal) {
   for (const Linear& l : cases()) {
-    Fixture real, meta(DeviceKind::meta);
-    for (Fixture* f : {&real, &meta}) {
-      const Problem p(*f, l);
+    OpsFixture real, meta(DeviceKind::meta);
+    for (OpsFixture* f : {&real, &meta}) {
+      const LinearFixture p(*f, l);
       const Tensor y = f->make(l.dtype, {l.rows, l.out}), dx = f->make(l.dtype, {l.rows, l.in});
       const Tensor dw = f->make(DType::float32, weight_shape(l)),
                    dbias = f->make(DType::float32, {l.out});

@@ -36,9 +36,9 @@ Sums reference(const Values& logits, const std::vector<int>& labels, std::int64_
   return sums;
 }
 
-struct Problem {
-  Problem(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1,
-          DeviceKind kind = tested_device())
+struct LossFixture {
+  LossFixture(std::int64_t rows, std::int64_t classes, DType dtype, double scale = 1,
+              DeviceKind kind = tested_device())
       : fixture(kind),
         logits(fixture.random(dtype, {rows, classes}, "logits", scale)),
         labels(fixture.make(DType::int32, {rows})),
@@ -54,7 +54,7 @@ struct Problem {
   void run(float smoothing, float gradient_scale, const Tensor& to) {
     ops::cross_entropy(fixture.context, logits, labels, smoothing, gradient_scale, sums, to);
   }
-  Fixture fixture;
+  OpsFixture fixture;
   Tensor logits, labels, sums, dlogits;
   std::vector<int> label;
 };
@@ -71,7 +71,7 @@ TEST(CrossEntropy, EqualsReference) {
         for (const double scale : {1.0, 30.0}) {  // 30: most probabilities vanish
           SCOPED_TRACE(testing::Message() << rows << " x " << classes << ", smoothing " << smoothing
                                           << ", scale " << scale << to_string(dtype));
-          Problem p(rows, classes, dtype, scale);
+          LossFixture p(rows, classes, dtype, scale);
           p.run(static_cast<float>(smoothing), 0.25f, p.dlogits);
           const double used = static_cast<float>(smoothing);
           const Sums expected = reference(values(p.logits), p.label, classes, used);
@@ -109,7 +109,7 @@ TEST(CrossEntropy, EqualsReference) {
 
 TEST(CrossEntropy, GradientIsTheDerivative) {
   constexpr std::int64_t rows = 6, classes = 5;
-  Problem p(rows, classes, DType::float32);
+  LossFixture p(rows, classes, DType::float32);
   p.run(0.1f, 1, p.dlogits);
   const Values x = values(p.logits);
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -123,7 +123,7 @@ TEST(CrossEntropy, GradientIsTheDerivative) {
 }
 
 TEST(CrossEntropy, TiesGoToTheLowerIndex) {
-  Problem p(3, 8, DType::float32);
+  LossFixture p(3, 8, DType::float32);
   assign(p.logits, Values(24, 1.0));
   assign(p.labels, {0, 4, 5});
   p.run(0, 1, p.dlogits);
@@ -132,14 +132,14 @@ TEST(CrossEntropy, TiesGoToTheLowerIndex) {
 }
 
 TEST(CrossEntropy, WithFewerThanFiveClassesAllAreAmongTheFirstFive) {
-  Problem p(11, 3, DType::float32);
+  LossFixture p(11, 3, DType::float32);
   p.run(0, 1, {});
   EXPECT_EQ(value_at(p.sums, 3), value_at(p.sums, 1));
 }
 
 TEST(CrossEntropy, GradientMayLieOnTheLogitsAndEvaluationNeedsNone) {
   for (const DType dtype : compute_types) {
-    Problem p(31, 37, dtype);
+    LossFixture p(31, 37, dtype);
     p.run(0.1f, 0.5f, p.dlogits);
     const Values sums = values(p.sums);
     p.run(0.1f, 0.5f, {});
@@ -151,7 +151,7 @@ TEST(CrossEntropy, GradientMayLieOnTheLogitsAndEvaluationNeedsNone) {
 }
 
 TEST(CrossEntropy, MissingRowsCountNowhere) {
-  Problem p(9, 11, DType::float32);
+  LossFixture p(9, 11, DType::float32);
   assign(p.labels, Values(9, -1.0));
   p.run(0.1f, 1, p.dlogits);
   EXPECT_EQ(values(p.sums), Values(4, 0.0));
@@ -159,18 +159,18 @@ TEST(CrossEntropy, MissingRowsCountNowhere) {
 }
 
 TEST(CrossEntropy, WhatIsNotFiniteShowsInTheLoss) {
-  Problem p(3, 11, DType::float32);
+  LossFixture p(3, 11, DType::float32);
   set_value(p.logits, 4, std::nan(""));
   p.run(0, 1, p.dlogits);
   EXPECT_TRUE(std::isnan(value_at(p.sums, 0)));
-  Problem beyond(3, 11, DType::float32);
+  LossFixture beyond(3, 11, DType::float32);
   set_value(beyond.labels, 1, 11);
   beyond.run(0, 1, beyond.dlogits);
   EXPECT_TRUE(std::isnan(value_at(beyond.sums, 0)));
 }
 
 TEST(CrossEntropy, SameBitsOnAnyNumberOfThreads) {
-  Problem many(1001, 10, DType::float32), one(1001, 10, DType::float32);
+  LossFixture many(1001, 10, DType::float32), one(1001, 10, DType::float32);
   many.run(0.1f, 1, many.dlogits);
   on_one_thread([&] { one.run(0.1f, 1, one.dlogits); });
   expect_same_bytes(many.sums, one.sums);
@@ -178,7 +178,7 @@ TEST(CrossEntropy, SameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(CrossEntropy, MetaTakesTheSameWorkspace) {
-  Problem real(77, 10, DType::bfloat16), meta(77, 10, DType::bfloat16, 1, DeviceKind::meta);
+  LossFixture real(77, 10, DType::bfloat16), meta(77, 10, DType::bfloat16, 1, DeviceKind::meta);
   real.run(0, 1, real.dlogits);
   meta.run(0, 1, meta.dlogits);
   EXPECT_EQ(real.fixture.workspace.peak_bytes(), meta.fixture.workspace.peak_bytes());

@@ -73,7 +73,7 @@ std::vector<MaxPool> cases() {
 
 TEST(MaxPool, ForwardTakesTheFirstMaximum) {
   for (const MaxPool& p : cases()) {
-    Fixture f;
+    OpsFixture f;
     const Tensor random = f.random(p.dtype, input_shape(p), "x"),
                  ties = f.make(p.dtype, input_shape(p));
     Values rounded = values(random);
@@ -92,7 +92,7 @@ TEST(MaxPool, ForwardTakesTheFirstMaximum) {
 
 TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
   for (const MaxPool& p : cases()) {
-    Fixture f;
+    OpsFixture f;
     const Tensor x = f.random(p.dtype, input_shape(p), "x"),
                  dy = f.random(p.dtype, p.output_shape(), "dy");
     const Tensor y = f.make(p.dtype, p.output_shape()),
@@ -116,7 +116,7 @@ TEST(MaxPool, BackwardGivesEachGradientToItsWinner) {
 TEST(MaxPool, BackwardAgreesWithFiniteDifferences) {
   for (const MaxPool& p : cases()) {
     if (p.dtype != DType::float32) continue;
-    Fixture f;
+    OpsFixture f;
     const Tensor x = f.random(p.dtype, input_shape(p), "x"),
                  dy = f.random(p.dtype, p.output_shape(), "dy");
     const Tensor y = f.make(p.dtype, p.output_shape()),
@@ -138,7 +138,7 @@ TEST(MaxPool, BackwardAgreesWithFiniteDifferences) {
 TEST(MaxPool, NaNIsNotLost) {
   for (const DType dtype : compute_types) {
     for (std::int64_t place = 0; place < 9; ++place) {
-      Fixture f;
+      OpsFixture f;
       const MaxPool p{1, 3, 3, 1, 3, 1, 0, dtype};
       const Tensor x = f.random(dtype, {1, 3, 3, 1}, "x"), y = f.make(dtype, {1, 1, 1, 1}),
                    winners = f.make(DType::uint8, {1, 1, 1, 1});
@@ -158,7 +158,7 @@ constexpr Average averages[] = {{1, 1, 1}, {3, 16, 64}, {2, 49, 67}, {2, 300, 13
 TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
   for (const DType dtype : compute_types) {
     for (const auto [batch, pixels, channels] : averages) {
-      Fixture f;
+      OpsFixture f;
       const Tensor x = f.random(dtype, {batch, pixels, channels}, "x"),
                    dy = f.random(dtype, {batch, channels}, "dy");
       const Tensor y = f.make(dtype, {batch, channels}),
@@ -186,8 +186,8 @@ TEST(AveragePool, ForwardIsTheMeanAndBackwardItsTranspose) {
 
 TEST(Pooling, MetaCountsTheBytesOfTheReal) {
   for (const MaxPool& p : cases()) {
-    Fixture real, meta(DeviceKind::meta);
-    for (Fixture* f : {&real, &meta}) {
+    OpsFixture real, meta(DeviceKind::meta);
+    for (OpsFixture* f : {&real, &meta}) {
       const Tensor x = f->random(p.dtype, input_shape(p), "x"),
                    y = f->make(p.dtype, p.output_shape());
       const Tensor winners = f->make(DType::uint8, p.output_shape()),

@@ -204,12 +204,13 @@ inline void expect_same_bytes(const Tensor& a, const Tensor& b, const std::strin
 }
 
 /// Memory and a context on one device: the one that is tested, or `meta` asked about it.
-class Fixture {
+class OpsFixture {
  public:
   static constexpr std::int64_t mebibyte = std::int64_t{1} << 20;
   static constexpr std::int64_t library_workspace_bytes =
       256 * mebibyte;  ///< cuBLASLt and cuDNN take tens of MiB whatever the problem's size
-  explicit Fixture(DeviceKind kind = tested_device(), std::int64_t capacity_bytes = 32 * mebibyte)
+  explicit OpsFixture(DeviceKind kind = tested_device(),
+                      std::int64_t capacity_bytes = 32 * mebibyte)
       : tensors({kind, 0}, "tensors", capacity_bytes),
         workspace({kind, 0}, "workspace",
                   capacity_bytes + (kind == DeviceKind::cuda ? library_workspace_bytes : 0)),
@@ -256,9 +257,9 @@ class Fixture {
 };
 
 /// For tests that make many of them: taking the memory is most of their time.
-class SmallFixture : public Fixture {
+class SmallOpsFixture : public OpsFixture {
  public:
-  explicit SmallFixture(DeviceKind kind = tested_device()) : Fixture(kind, 8 * mebibyte) {}
+  explicit SmallOpsFixture(DeviceKind kind = tested_device()) : OpsFixture(kind, 8 * mebibyte) {}
 };
 
 /// Finite differences: the directional derivative of `loss` at x along v, by central differences of

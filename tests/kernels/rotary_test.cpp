@@ -30,7 +30,7 @@ void compare(const ops::Rotary& op) {
                                   << " heads of " << op.head_width << ", context " << op.context
                                   << ", " << to_string(op.dtype));
   for (const bool inverse : {false, true}) {
-    SmallFixture f;
+    SmallOpsFixture f;
     const Tensor x = f.random(op.dtype, {op.rows, op.columns}, "x");
     const Values before = values(x), expected = reference(op, before, inverse);
     ops::rotary(f.context, op, x, inverse);
@@ -66,7 +66,7 @@ TEST(Rotary, IsRightAtTheEndOfALongContext) {
 }
 
 TEST(Rotary, ATurnByOneRadian) {
-  SmallFixture f;
+  SmallOpsFixture f;
   const Tensor x = f.make(DType::float32, {2, 4});
   assign(x, {1, 2, 3, 4, 1, 2, 3, 4});
   ops::rotary(f.context, {2, 4, 1, 4, 2, DType::float32}, x, false);
@@ -81,7 +81,7 @@ TEST(Rotary, ATurnByOneRadian) {
 
 TEST(Rotary, TheInverseIsTheTransposed) {
   // <R x, y> = <x, R' y>: the inverse is what backward needs.
-  SmallFixture f;
+  SmallOpsFixture f;
   const ops::Rotary op{37, 52, 3, 16, 29, DType::float32};
   const Tensor x = f.random(DType::float32, {37, 52}, "x"),
                y = f.random(DType::float32, {37, 52}, "y");
@@ -93,7 +93,7 @@ TEST(Rotary, TheInverseIsTheTransposed) {
 }
 
 TEST(Rotary, SameBitsOnAnyNumberOfThreads) {
-  SmallFixture f;
+  SmallOpsFixture f;
   const ops::Rotary op{1003, 96, 2, 48, 500, DType::float32};
   const Tensor many = f.random(DType::float32, {1003, 96}, "x"), one = f.copy_of(many);
   ops::rotary(f.context, op, many, false);
@@ -102,8 +102,8 @@ TEST(Rotary, SameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(Rotary, MetaTakesTheSameWorkspaceAndCountsTheSame) {
-  SmallFixture real, meta(DeviceKind::meta);
-  for (Fixture* f : {&real, &meta})
+  SmallOpsFixture real, meta(DeviceKind::meta);
+  for (OpsFixture* f : {&real, &meta})
     ops::rotary(f->context, {6, 40, 2, 16, 3, DType::bfloat16},
                 f->filled(DType::bfloat16, {6, 40}, 1), false);
   EXPECT_EQ(real.workspace.peak_bytes(), meta.workspace.peak_bytes());

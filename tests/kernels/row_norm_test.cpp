@@ -84,8 +84,8 @@ struct Case {
 };
 
 /// All tensors of one norm, forward and backward.
-struct Problem {
-  explicit Problem(const Case& c, DeviceKind kind = tested_device())
+struct RowNormFixture {
+  explicit RowNormFixture(const Case& c, DeviceKind kind = tested_device())
       : fixture(kind),
         op{c.rows, c.width, c.rms, c.dtype},
         x(activation("x")),
@@ -119,7 +119,7 @@ struct Problem {
     backward(dy, dx);
   }
 
-  SmallFixture fixture;
+  SmallOpsFixture fixture;
   ops::RowNorm op;
   Tensor x, y, dy, dx, gamma, mean, rstd, dgamma, beta, dbeta, dresidual;
 };
@@ -132,7 +132,7 @@ void compare(const Case& c) {
   SCOPED_TRACE(testing::Message() << c.rows << " rows, width " << c.width << ", rms " << c.rms
                                   << ", bias " << c.bias << ", residual " << c.residual << ", "
                                   << to_string(c.dtype) << ", offset " << c.offset);
-  Problem p(c);
+  RowNormFixture p(c);
   p.run();
   const Reference norm{c.rows, c.width, c.rms};
   const Values x = values(p.x), gamma = values(p.gamma), beta = values_or_zeros(p.beta, c.width);
@@ -243,7 +243,7 @@ TEST(RowNorm, WideRowsAndManyRows) {
 
 TEST(RowNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
   compare({37, 1031, false, true, false, DType::float32, 30});
-  Problem p({3, 256, false, true, false, DType::float32, 1000});
+  RowNormFixture p({3, 256, false, true, false, DType::float32, 1000});
   p.run();
   const Values x = values(p.x);
   for (std::int64_t r = 0; r < 3; ++r) {
@@ -256,7 +256,7 @@ TEST(RowNorm, ALargeMeanCostsNoDigitsOfTheVariance) {
 TEST(RowNorm, ResultsMayLieOnOperands) {
   for (const DType dtype : compute_types) {
     for (const bool rms : {false, true}) {
-      Problem p({67, 129, rms, true, true, dtype});
+      RowNormFixture p({67, 129, rms, true, true, dtype});
       p.run();
       const Values dgamma = values(p.dgamma);
       const Tensor on_dy = p.fixture.copy_of(p.dy);
@@ -273,7 +273,7 @@ TEST(RowNorm, ResultsMayLieOnOperands) {
 }
 
 TEST(RowNorm, ParameterGradientsAreAdded) {
-  Problem p({101, 37, false, true, false, DType::float32});
+  RowNormFixture p({101, 37, false, true, false, DType::float32});
   p.run();
   const Values dgamma = values(p.dgamma), dbeta = values(p.dbeta);
   p.backward(p.dy, p.dx, ops::Write::add);
@@ -285,7 +285,7 @@ TEST(RowNorm, ParameterGradientsAreAdded) {
 
 TEST(RowNorm, SameBitsOnAnyNumberOfThreads) {
   const Case c{1003, 67, false, true, true, DType::float32};
-  Problem many(c), one(c);
+  RowNormFixture many(c), one(c);
   many.run();
   on_one_thread([&] { one.run(); });
   expect_same_bytes(many.y, one.y, "y");
@@ -295,7 +295,7 @@ TEST(RowNorm, SameBitsOnAnyNumberOfThreads) {
 }
 
 TEST(RowNorm, ANaNStaysInItsRow) {
-  Problem p({3, 50, true, false, false, DType::float32});
+  RowNormFixture p({3, 50, true, false, false, DType::float32});
   set_value(p.x, 60, std::nan(""));
   p.forward(p.y);
   EXPECT_TRUE(std::isnan(value_at(p.y, 99)));
@@ -305,7 +305,7 @@ TEST(RowNorm, ANaNStaysInItsRow) {
 
 TEST(RowNorm, MetaTakesTheSameWorkspaceAndCountsTheSame) {
   const Case c{503, 48, false, true, true, DType::bfloat16};
-  Problem real(c), meta(c, DeviceKind::meta);
+  RowNormFixture real(c), meta(c, DeviceKind::meta);
   real.run();
   meta.run();
   EXPECT_EQ(real.fixture.workspace.peak_bytes(), meta.fixture.workspace.peak_bytes());

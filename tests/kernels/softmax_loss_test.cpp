@@ -28,12 +28,12 @@ std::string name_of(const Options& o) {
 }
 
 /// The pieces put together as a group of `parts` ranks would, tile after tile.
-class Problem {
+class SoftmaxLossFixture {
  public:
-  static constexpr std::int64_t capacity_bytes = 8 * Fixture::mebibyte;
+  static constexpr std::int64_t capacity_bytes = 8 * OpsFixture::mebibyte;
   static constexpr float gradient_scale = 0.25f;
 
-  explicit Problem(const Options& options, DeviceKind kind = tested_device())
+  explicit SoftmaxLossFixture(const Options& options, DeviceKind kind = tested_device())
       : o(options),
         fixture(kind, capacity_bytes),
         logits(fixture.random(o.logits, {o.rows, o.classes}, "logits", o.scale)),
@@ -57,7 +57,7 @@ class Problem {
   }
 
   Options o;
-  Fixture fixture;
+  OpsFixture fixture;
   Tensor logits, labels, sums, dlogits;
 
  private:
@@ -105,7 +105,7 @@ class Problem {
 
 struct Reference {
   Values sums, dlogits;
-  explicit Reference(const Problem& p)
+  explicit Reference(const SoftmaxLossFixture& p)
       : sums(4, 0.0), dlogits(static_cast<std::size_t>(p.logits.elements()), 0.0) {
     const std::int64_t classes = p.o.classes;
     const double smoothing = p.o.smoothing;
@@ -123,7 +123,7 @@ struct Reference {
             (c == label ? 1 - smoothing : 0) + smoothing / static_cast<double>(classes);
         sums[0] += target * (largest + std::log(total) - x(c));
         dlogits[row * classes + c] =
-            Problem::gradient_scale * (std::exp(x(c) - largest) / total - target);
+            SoftmaxLossFixture::gradient_scale * (std::exp(x(c) - largest) / total - target);
         before += x(c) > x(label) || (x(c) == x(label) && c < label);
       }
       sums[1] += 1;
@@ -168,7 +168,7 @@ double loss_error(const Options& o) {
 TEST(SoftmaxLoss, EqualsTheDefinition) {
   for (const Options& o : cases()) {
     SCOPED_TRACE(name_of(o));
-    Problem p(o);
+    SoftmaxLossFixture p(o);
     const Reference expected(p);
     p.run();
     EXPECT_NEAR(value_at(p.sums, 0), expected.sums[0], loss_error(o));
@@ -184,12 +184,12 @@ TEST(SoftmaxLoss, EqualsTheUnsplitOp) {
   for (const Options& o : cases()) {
     if (o.logits != o.gradient) continue;
     SCOPED_TRACE(name_of(o));
-    Problem p(o);
+    SoftmaxLossFixture p(o);
     p.run();
     const Tensor sums = p.fixture.make(DType::float64, {4}),
                  dlogits = p.fixture.make(o.gradient, p.dlogits.shape);
-    ops::cross_entropy(p.fixture.context, p.logits, p.labels, o.smoothing, Problem::gradient_scale,
-                       sums, dlogits);
+    ops::cross_entropy(p.fixture.context, p.logits, p.labels, o.smoothing,
+                       SoftmaxLossFixture::gradient_scale, sums, dlogits);
     EXPECT_NEAR(value_at(p.sums, 0), value_at(sums, 0), 2 * loss_error(o));
     for (int i = 1; i < 4; ++i) EXPECT_EQ(value_at(p.sums, i), value_at(sums, i));
     expect_close(p.dlogits, values(dlogits), 64 * 0x1p-24 * 0.25,
@@ -200,7 +200,7 @@ TEST(SoftmaxLoss, EqualsTheUnsplitOp) {
 TEST(SoftmaxLoss, TiesGoToTheLowerClassWhereverThePartsEnd) {
   for (const int parts : {1, 3}) {
     for (const DType dtype : compute_types) {
-      Problem p({4, 8, dtype, dtype, 0, parts});
+      SoftmaxLossFixture p({4, 8, dtype, dtype, 0, parts});
       assign(p.logits, Values(32, 1.0));
       assign(p.labels, {0, 4, 5, 7});
       p.run();
@@ -217,7 +217,7 @@ TEST(SoftmaxLoss, TilesOfRowsDoNotShow) {
   for (const std::int64_t rows : {std::int64_t{67}, std::int64_t{64}}) {
     if (rows % 32 != 0 && !host) continue;
     for (const int parts : {1, 3}) {
-      Problem whole({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 1}),
+      SoftmaxLossFixture whole({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 1}),
           tiled({rows, 97, DType::float32, DType::bfloat16, 0.1f, parts, 4});
       whole.run();
       tiled.run();
@@ -234,7 +234,8 @@ TEST(SoftmaxLoss, TilesOfRowsDoNotShow) {
 
 TEST(SoftmaxLoss, GradientMayLieOnTheLogitsAndEvaluationNeedsNone) {
   for (const DType dtype : compute_types) {
-    Problem apart({31, 37, dtype, dtype, 0.1f, 3}), in_place(apart.o), evaluation(apart.o);
+    SoftmaxLossFixture apart({31, 37, dtype, dtype, 0.1f, 3}), in_place(apart.o),
+        evaluation(apart.o);
     apart.run();
     in_place.run(false, true);
     evaluation.run(true);
@@ -246,7 +247,7 @@ TEST(SoftmaxLoss, GradientMayLieOnTheLogitsAndEvaluationNeedsNone) {
 
 TEST(SoftmaxLoss, MissingRowsCountNowhere) {
   for (const int parts : {1, 3}) {
-    Problem p({9, 11, DType::float32, DType::float32, 0.1f, parts});
+    SoftmaxLossFixture p({9, 11, DType::float32, DType::float32, 0.1f, parts});
     assign(p.labels, Values(9, -1.0));
     p.run();
     EXPECT_EQ(values(p.sums), Values(4, 0.0));
@@ -256,11 +257,11 @@ TEST(SoftmaxLoss, MissingRowsCountNowhere) {
 
 TEST(SoftmaxLoss, WhatIsNotFiniteShowsInTheLoss) {
   for (const int parts : {1, 3}) {
-    Problem p({3, 11, DType::float32, DType::float32, 0, parts});
+    SoftmaxLossFixture p({3, 11, DType::float32, DType::float32, 0, parts});
     set_value(p.logits, 4, std::nan(""));
     p.run();
     EXPECT_TRUE(std::isnan(value_at(p.sums, 0)));
-    Problem beyond({3, 11, DType::float32, DType::float32, 0, parts});
+    SoftmaxLossFixture beyond({3, 11, DType::float32, DType::float32, 0, parts});
     set_value(beyond.labels, 1, 11);
     beyond.run();
     EXPECT_TRUE(std::isnan(value_at(beyond.sums, 0)));
@@ -269,7 +270,7 @@ TEST(SoftmaxLoss, WhatIsNotFiniteShowsInTheLoss) {
 }
 
 TEST(SoftmaxLoss, SameBitsOnAnyNumberOfThreads) {
-  Problem many({1001, 10, DType::float32, DType::float32, 0.1f, 3}), one(many.o);
+  SoftmaxLossFixture many({1001, 10, DType::float32, DType::float32, 0.1f, 3}), one(many.o);
   many.run();
   on_one_thread([&] { one.run(); });
   expect_same_bytes(many.sums, one.sums);
@@ -278,7 +279,7 @@ TEST(SoftmaxLoss, SameBitsOnAnyNumberOfThreads) {
 
 TEST(SoftmaxLoss, MetaTakesTheSameWorkspaceAndCountsTheSame) {
   const Options o{77, 10, DType::bfloat16, DType::bfloat16, 0, 3, 2};
-  Problem real(o), meta(o, DeviceKind::meta);
+  SoftmaxLossFixture real(o), meta(o, DeviceKind::meta);
   real.run();
   meta.run();
   EXPECT_EQ(real.fixture.workspace.peak_bytes(), meta.fixture.workspace.peak_bytes());

@@ -42,7 +42,7 @@ namespace {
 TEST(Steady, OpsAllocateNothing) {
   if (tested_device() == DeviceKind::emulated)
     GTEST_SKIP() << "the emulated device's own book-keeping allocates";
-  Fixture f;
+  OpsFixture f;
   constexpr std::int64_t rows = 3001, channels = 16;
   const Tensor x = f.random(DType::float32, {rows, channels}, "x"),
                y = f.make(DType::float32, x.shape), dy = f.random(DType::float32, x.shape, "dy"),
@@ -133,7 +133,7 @@ TEST(Steady, OpsOfTransformersAllocateNothing) {
   if (tested_device() == DeviceKind::emulated)
     GTEST_SKIP() << "the emulated device's own book-keeping allocates";
   for (const DType dtype : compute_types) {
-    Fixture f;
+    OpsFixture f;
     constexpr std::int64_t rows = 301, width = 16;
     const Tensor x = f.random(dtype, {rows, width}, "x"), y = f.make(dtype, x.shape),
                  dy = f.random(dtype, x.shape, "dy"), half = f.make(dtype, {rows, width / 2});

@@ -16,7 +16,7 @@ using Rule = std::function<double(double w, double g, double& first, double& sec
 /// Three tensors in one flat buffer: with decay, without, and a running statistic; in chunks of
 /// several sizes. Working weights: the first tensor in bfloat16, the second in float16, the third
 /// in float32, with gaps between them.
-struct Problem {
+struct UpdateFixture {
   static constexpr std::int64_t elements = 2 * 5003 + 37;
   static constexpr std::int64_t begins[] = {0, 5003, 10006, elements},
                                 working[] = {0, 10048, 20096}, working_bytes = 20288;
@@ -26,14 +26,14 @@ struct Problem {
     return {begin, static_cast<std::int32_t>(count), tensor, ops::element_type(types[tensor]),
             working[tensor] + (begin - begins[tensor]) * size_of(types[tensor])};
   }
-  Fixture fixture;
+  OpsFixture fixture;
   ops::FlatState state;
   std::vector<ops::FlatChunk> chunks = {chunk(0, 1), chunk(1, 4096), chunk(4097, 906),
                                         chunk(5003, 5003), chunk(10006, 37)};
   std::vector<ops::TensorRates> rates = {{0.1f, 0.01f, 0.3f, 0}, {0.05f, 0, 1, 0}, {0.1f, 0, 1, 1}};
   ops::StepDecision judgement{1, 0.5f, 0.271f, 0.0297f};
 
-  explicit Problem(DeviceKind kind = tested_device()) : fixture(kind) {
+  explicit UpdateFixture(DeviceKind kind = tested_device()) : fixture(kind) {
     state.weight = fixture.random(DType::float32, {elements}, "weight");
     state.gradient = fixture.random(DType::float32, {elements}, "gradient");
     state.slot1 = fixture.random(DType::float32, {elements}, "slot1");
@@ -73,7 +73,7 @@ struct Problem {
 
 template <class Options, class Update>
 void compare(Update update, const Options& options, const Rule& rule) {
-  Problem p;
+  UpdateFixture p;
   Values w = values(p.state.weight), first = values(p.state.slot1), second = values(p.state.slot2);
   const Values g = values(p.state.gradient);
   double scale = 1;
@@ -111,7 +111,7 @@ TEST(Update, SgdFollowsTheContract) {
 }
 
 TEST(Update, SgdWithoutMomentumNeedsNoSlot) {
-  Problem with, without;
+  UpdateFixture with, without;
   ops::fill(with.fixture.context, with.state.slot1, 0);
   without.state.slot1 = {};
   with.run(ops::update_sgd, ops::SgdRule{});
@@ -146,7 +146,7 @@ TEST(Update, AdamWFollowsPyTorch) {
 
 TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
   const ops::LambRule rule;
-  Problem p;
+  UpdateFixture p;
   const Values w = values(p.state.weight), g = values(p.state.gradient);
   Values direction = g, first = values(p.state.slot1), second = values(p.state.slot2);
   for (const ops::FlatChunk& chunk : p.chunks) {
@@ -173,13 +173,13 @@ TEST(Update, LambsDirectionIsAdamsStepWithDecay) {
                             (std::sqrt(second[i] / p.judgement.bias_correction2) + rule.epsilon)));
   expect_close(p.state.gradient, direction, 12 * 0x1p-24 * largest, 12 * 0x1p-24,
                "direction, and the statistics' gradients as they were");
-  const Problem untouched;
+  const UpdateFixture untouched;
   expect_same_bytes(p.state.weight, untouched.state.weight, "weight");
   expect_same_bytes(p.state.working, untouched.state.working, "working weights");
 }
 
 TEST(Update, LambStepsAlongTheDirection) {
-  Problem p;
+  UpdateFixture p;
   Values w = values(p.state.weight);
   const Values g = values(p.state.gradient);
   double scale = 1;
@@ -203,8 +203,8 @@ TEST(Update, LambStepsAlongTheDirection) {
 /// Weights and statistics alike, in chunks of 1, 4096, 906, 5003 and 37 elements.
 TEST(Update, TheAverageFollowsTheWeights) {
   for (const double decay : {0.5, 0.999, 0.99999999}) {
-    Problem p;
-    const Problem untouched;
+    UpdateFixture p;
+    const UpdateFixture untouched;
     const Tensor& average = p.state.slot1;
     const Values before = values(average), w = values(p.state.weight);
     Values expected = before;
@@ -222,7 +222,7 @@ TEST(Update, TheAverageFollowsTheWeights) {
 }
 
 TEST(Update, TheAverageOfWhatItIsStays) {
-  Problem p;
+  UpdateFixture p;
   ops::copy(p.fixture.context, p.state.weight, p.state.slot1);
   ops::update_ema(p.fixture.context, 0.9, p.state.weight, p.state.slot1, p.placed_chunks(),
                   p.chunk_count(), p.placed_judgement());
@@ -230,7 +230,7 @@ TEST(Update, TheAverageOfWhatItIsStays) {
 }
 
 TEST(Update, AStepThatIsNotAppliedChangesNothing) {
-  Problem p, untouched;
+  UpdateFixture p, untouched;
   p.judgement.apply = 0;
   p.run(ops::update_sgd, ops::SgdRule{0.9f, true});
   p.run(ops::update_lars, ops::LarsRule{0.9f});
@@ -248,16 +248,16 @@ TEST(Update, AStepThatIsNotAppliedChangesNothing) {
 }
 
 TEST(Update, BitsDoNotDependOnChunksNorThreads) {
-  Problem p, cut;
+  UpdateFixture p, cut;
   cut.chunks.clear();
   for (std::int64_t begin = 0;
-       begin < Problem::elements;) {  // pieces of 1 to 13 elements that end where tensors end
-    const std::int64_t end = begin < 5003 ? 5003 : begin < 10006 ? 10006 : Problem::elements;
+       begin < UpdateFixture::elements;) {  // pieces of 1 to 13 elements that end where tensors end
+    const std::int64_t end = begin < 5003 ? 5003 : begin < 10006 ? 10006 : UpdateFixture::elements;
     const std::int64_t count = std::min<std::int64_t>(1 + begin % 13, end - begin);
-    cut.chunks.push_back(Problem::chunk(begin, count));
+    cut.chunks.push_back(UpdateFixture::chunk(begin, count));
     begin += count;
   }
-  const auto step = [](Problem& problem) {
+  const auto step = [](UpdateFixture& problem) {
     problem.run(ops::update_adamw, ops::AdamWRule{});
     problem.run(ops::lamb_direction, ops::LambRule{});
     ops::update_ema(problem.fixture.context, 0.9, problem.state.weight, problem.state.slot1,
@@ -273,7 +273,7 @@ TEST(Update, BitsDoNotDependOnChunksNorThreads) {
 }
 
 TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
-  Fixture f;
+  OpsFixture f;
   for (const std::int64_t n : {1, 31, 32, 33, 97, 4099}) {
     const Tensor row = f.random(DType::float32, {n}, "row");
     double expected = 0;
@@ -294,8 +294,8 @@ TEST(RowSquareSums, EqualReferenceWhereverTheRowLies) {
 }
 
 TEST(Update, MetaCountsWhatTheCpuCounts) {
-  Problem real, meta(DeviceKind::meta);
-  for (Problem* p : {&real, &meta}) {
+  UpdateFixture real, meta(DeviceKind::meta);
+  for (UpdateFixture* p : {&real, &meta}) {
     p->run(ops::update_sgd, ops::SgdRule{0.9f, false});
     p->run(ops::update_lars, ops::LarsRule{0.9f});
     p->run(ops::update_adamw, ops::AdamWRule{});

@@ -52,12 +52,12 @@ ReplicaOptions options_of(const Layout& layout) {
 
 void expect_the_same_training(ReplicaOptions options, const MeshShape& shape) {
   const parallel::Mesh mesh(shape, test_environment().world());
-  const test::Trained plain = test::trained(options, mesh);
+  const test::TrainingResult plain = test::train_three_steps(options, mesh);
   options.offload.activations = true;
-  test::expect_same_bits(test::trained(options, mesh), plain);
+  test::expect_same_bits(test::train_three_steps(options, mesh), plain);
   if (options.shard != ShardKind::parameters) return;
   options.offload = {.optimizer = true, .parameters = true, .activations = true};
-  test::expect_same_bits(test::trained(options, mesh), plain);
+  test::expect_same_bits(test::train_three_steps(options, mesh), plain);
 }
 
 TEST(ActivationOffload, LeavesEveryBitAtEveryLayout) {

@@ -38,7 +38,7 @@ class AlgorithmFiles : public testing::Test {
   std::string path() const { return folder + "/" + AlgorithmFile::name; }
   std::string log_path() const { return folder + "/log.txt"; }
   /// Of the log, so far.
-  std::string said() {
+  std::string log_text_so_far() {
     log.flush();
     std::stringstream text;
     text << std::ifstream(log_path()).rdbuf();
@@ -54,10 +54,10 @@ class AlgorithmFiles : public testing::Test {
   Log log{lead};
 };
 
-TEST_F(AlgorithmFiles, WhatALibraryHasNoneForIsToldOnceAStart) {
+TEST_F(AlgorithmFiles, MissingLibraryAlgorithmsAreLoggedOnceAStart) {
   const std::string words = "own kernel is used: attention";
   const auto times = [&] {
-    const std::string text = said();
+    const std::string text = log_text_so_far();
     int count = 0;
     for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
       ++count;
@@ -114,11 +114,11 @@ TEST_F(AlgorithmFiles, TheNextStartKnowsWhatAllRanksFound) {
     AlgorithmTable expected = next;
     expected.set("later", "the last rank's");
     EXPECT_EQ(AlgorithmTable::parse(text.str()), expected);
-    EXPECT_EQ(said(), "");
+    EXPECT_EQ(log_text_so_far(), "");
   }
 }
 
-TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
+TEST_F(AlgorithmFiles, ADamagedOrUntrustedFileIsIgnoredWithOneLine) {
   AlgorithmTable one;
   one.set("a problem", "its algorithm");
   std::string damaged = one.to_text();
@@ -132,7 +132,7 @@ TEST_F(AlgorithmFiles, ADamagedOrForeignOneIsLeftAsideWithOneLine) {
     EXPECT_EQ(known.size(), 0u);
     if (lead) {
       ++lines;
-      const std::string log_text = said();
+      const std::string log_text = log_text_so_far();
       EXPECT_EQ(std::count(log_text.begin(), log_text.end(), '\n'), lines) << log_text;
       EXPECT_NE(log_text.find(path()), std::string::npos) << log_text;
     }
@@ -151,8 +151,9 @@ TEST_F(AlgorithmFiles, AFileThatCannotBeWrittenIsNoReasonToStop) {
   AlgorithmFile file(world(), folder + "/missing", known, log);
   known.set("a problem", "its algorithm");
   EXPECT_NO_THROW(file.update());
-  EXPECT_TRUE(!lead || said().find("looks for the fastest algorithms again") != std::string::npos)
-      << said();
+  EXPECT_TRUE(!lead ||
+              log_text_so_far().find("looks for the fastest algorithms again") != std::string::npos)
+      << log_text_so_far();
 }
 
 }  // namespace

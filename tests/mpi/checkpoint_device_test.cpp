@@ -22,11 +22,11 @@ namespace {
 using test::SharedFolder;
 
 /// The rows of pieces in the memory of a device, where no host may look.
-class OnDevice {
+class DeviceSlices {
  public:
-  explicit OnDevice(std::vector<TensorSlice> pieces)
-      : host_(pieces),
-        pieces_(std::move(pieces)),
+  explicit DeviceSlices(std::vector<TensorSlice> slices)
+      : host_(slices),
+        pieces_(std::move(slices)),
         stream_(device),
         memory_(device, "pieces", bytes()) {
     for (TensorSlice& piece : pieces_) {
@@ -36,7 +36,7 @@ class OnDevice {
     }
     copy(host_, pieces_);
   }
-  const std::vector<TensorSlice>& pieces() const { return pieces_; }
+  const std::vector<TensorSlice>& slices() const { return pieces_; }
   const Stream& stream() const { return stream_; }
   void fill(std::uint8_t byte) const {
     const std::vector<std::uint8_t> bytes(static_cast<std::size_t>(memory_.used_bytes()), byte);
@@ -45,7 +45,7 @@ class OnDevice {
                  static_cast<std::size_t>(elements(piece)) * sizeof(float));
   }
   /// The values that the pieces had on the host become those of the device.
-  void bring_back() const { copy(pieces_, host_); }
+  void copy_back() const { copy(pieces_, host_); }
 
   static constexpr Device device{DeviceKind::emulated, 0};
 
@@ -71,23 +71,23 @@ class OnDevice {
   Arena memory_;
 };
 
-TEST(OfADevice, TheFileIsTheHostsHoweverItIsWritten) {
+TEST(DeviceCheckpoint, TheFileIsTheHostsHoweverItIsWritten) {
   const SharedFolder folder;
   const std::string host = folder.path + "/host.h5", device = folder.path + "/device.h5",
                     background = folder.path + "/background.h5";
   for (const int tensor : divisors(world().size())) {
     SplitModel model(world().rank(), world().size(), tensor);
     model.initialize();
-    OnDevice there(model.pieces(true));
-    const WriteReport expected = write(world(), host, model.pieces(true), example_info());
-    EXPECT_EQ(write(world(), device, there.pieces(), example_info()).digest, expected.digest);
+    DeviceSlices there(model.slices(true));
+    const WriteReport expected = write(world(), host, model.slices(true), example_info());
+    EXPECT_EQ(write(world(), device, there.slices(), example_info()).digest, expected.digest);
     EXPECT_EQ(first_difference(device, host), -1) << "tensor " << tensor;
 
     Arena planned({DeviceKind::meta, 0}, "plan", 0);
-    allocate_background_memory(planned, there.pieces());
+    allocate_background_memory(planned, there.slices());
     Arena memory({DeviceKind::cpu, 0}, "copy", planned.peak_bytes(), Pages::pinned);
     StateCopy copy(memory, there.stream());
-    BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);
+    BackgroundWrite writing(world(), background, there.slices(), example_info(), copy);
     copy.wait_before_update();
     there.fill(7);  // training goes on
     EXPECT_EQ(writing.finish().digest, expected.digest);
@@ -96,21 +96,21 @@ TEST(OfADevice, TheFileIsTheHostsHoweverItIsWritten) {
 }
 
 /// The thread is held until the host has gone on to what changes the values, and that is done.
-TEST(OfADevice, WhatChangesTheValuesComesBehindTheirCopies) {
+TEST(DeviceCheckpoint, LaterChangesFollowTheCopies) {
   const SharedFolder folder;
   const std::string host = folder.path + "/host.h5", background = folder.path + "/background.h5";
   SplitModel model(world().rank(), world().size(), 1);
   model.initialize();
-  const OnDevice there(model.pieces(true));
-  const std::uint64_t digest = write(world(), host, model.pieces(true), example_info()).digest;
+  const DeviceSlices there(model.slices(true));
+  const std::uint64_t digest = write(world(), host, model.slices(true), example_info()).digest;
   Arena memory({DeviceKind::cpu, 0}, "copy", 16 << 20, Pages::pinned);
   StateCopy copy(memory, there.stream());
   std::promise<void> changed;
-  const std::shared_future<void> may_go_on = changed.get_future();
+  const std::shared_future<void> values_changed = changed.get_future();
   const PhaseObserver listener([&](const char* phase) {
-    if (std::string(phase) == "checkpoint-copy") may_go_on.wait();
+    if (std::string(phase) == "checkpoint-copy") values_changed.wait();
   });
-  BackgroundWrite writing(world(), background, there.pieces(), example_info(), copy);
+  BackgroundWrite writing(world(), background, there.slices(), example_info(), copy);
   copy.wait_before_update();
   there.fill(7);
   synchronize(there.stream());
@@ -119,79 +119,79 @@ TEST(OfADevice, WhatChangesTheValuesComesBehindTheirCopies) {
   EXPECT_EQ(first_difference(background, host), -1);
 }
 
-TEST(OfADevice, WhatIsReadIsWhatTheHostReads) {
+TEST(DeviceCheckpoint, ReadsTheValuesOfTheHost) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
   SplitModel alone(0, 1, 1);
   alone.initialize();
-  if (world().rank() == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
+  if (world().rank() == 0) write(comm::Communicator(), path, alone.slices(true), example_info());
   world().barrier();
   for (const int tensor : divisors(world().size())) {
     SplitModel expected(world().rank(), world().size(), tensor),
         found(world().rank(), world().size(), tensor);
     expected.initialize();
-    OnDevice there(found.pieces(false));
-    read(world(), path, there.pieces());
-    there.bring_back();
+    DeviceSlices there(found.slices(false));
+    read(world(), path, there.slices());
+    there.copy_back();
     EXPECT_EQ(found.values, expected.values) << "tensor " << tensor;
   }
   damage(path, alone.values[0], 13 * 7 - 1);
   SplitModel model(world().rank(), world().size(), 1);
-  const OnDevice there(model.pieces(false));
-  EXPECT_THROW(read(world(), path, there.pieces()), InputError);
+  const DeviceSlices there(model.slices(false));
+  EXPECT_THROW(read(world(), path, there.slices()), InputError);
 }
 
-TEST(OfADevice, MoreThanTheStagingBufferGoesInRounds) {
+TEST(DeviceCheckpoint, MoreThanTheStagingBufferGoesInRounds) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
+  ExampleModel example;
   example.add("model", "wide", {17000, 1000},
               parallel::InnerOrder::plain);  // 68 MB: a round of 64 MiB and another
   example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
-  Example found = example;
+  ExampleModel found = example;
   for (std::size_t i = 0; i < found.values.size(); ++i)
     found.values[i].assign(found.values[i].size(), -1.0f);
-  const auto all_on_rank_0 = [](Example& of) {
-    std::vector<TensorSlice> pieces = of.pieces();
-    for (TensorSlice& piece : pieces) piece.row_end = world().rank() == 0 ? piece.row_end : 0;
-    return pieces;
+  const auto all_on_rank_0 = [](ExampleModel& of) {
+    std::vector<TensorSlice> slices = of.slices();
+    for (TensorSlice& piece : slices) piece.row_end = world().rank() == 0 ? piece.row_end : 0;
+    return slices;
   };
   {
-    const OnDevice there(all_on_rank_0(example));
-    write(world(), path, there.pieces(), example_info());
+    const DeviceSlices there(all_on_rank_0(example));
+    write(world(), path, there.slices(), example_info());
   }
   EXPECT_EQ(verify_checkpoint(path), "");
-  const OnDevice there(all_on_rank_0(found));
-  read(world(), path, there.pieces());
-  there.bring_back();
+  const DeviceSlices there(all_on_rank_0(found));
+  read(world(), path, there.slices());
+  there.copy_back();
   if (world().rank() == 0) expect_same(found, example);
 }
 
-TEST(OfADevice, AValueThatIsNotFiniteIsRefused) {
+TEST(DeviceCheckpoint, AValueThatIsNotFiniteIsRefused) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example, found = blank();
+  ExampleModel example, found = blank();
   example.values[1].back() = std::numeric_limits<float>::quiet_NaN();
   write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
         example_info());
-  const OnDevice there(share_of(found, Split::rows, world().rank(), world().size()));
-  EXPECT_THROW(read(world(), path, there.pieces()), InputError);
+  const DeviceSlices there(share_of(found, Split::rows, world().rank(), world().size()));
+  EXPECT_THROW(read(world(), path, there.slices()), InputError);
 }
 
 /// State that lies in host memory and is worked on by a device: copies may be under way to it, and
 /// it is there when they are awaited.
-TEST(OfADevice, PinnedMemoryIsReadWhenItsCopiesAreMade) {
+TEST(DeviceCheckpoint, PinnedMemoryIsReadWhenItsCopiesAreMade) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5", expected_path = folder.path + "/expected.h5";
-  Example example;
+  ExampleModel example;
   write(world(), expected_path, share_of(example, Split::rows, world().rank(), world().size()),
         example_info());
-  const OnDevice there(share_of(example, Split::rows, world().rank(), world().size()));
+  const DeviceSlices there(share_of(example, Split::rows, world().rank(), world().size()));
   for (const bool in_background : {false, true}) {
-    std::vector<TensorSlice> pieces = there.pieces();
+    std::vector<TensorSlice> slices = there.slices();
     Arena pinned({}, "offloaded", 1 << 20, Pages::pinned),
         memory({}, "copy", 16 << 20, Pages::pinned);
-    for (TensorSlice& piece : pieces) {
+    for (TensorSlice& piece : slices) {
       const Tensor home = pinned.allocate(
           DType::float32, {(piece.row_end - piece.row_begin) * piece.spec->row_elements()});
       copy_bytes(piece.stream, home.data, piece.data,
@@ -200,9 +200,9 @@ TEST(OfADevice, PinnedMemoryIsReadWhenItsCopiesAreMade) {
     }
     StateCopy copy(memory, there.stream());
     if (in_background)
-      BackgroundWrite(world(), path, pieces, example_info(), copy).finish();
+      BackgroundWrite(world(), path, slices, example_info(), copy).finish();
     else
-      write(world(), path, pieces, example_info());
+      write(world(), path, slices, example_info());
     EXPECT_EQ(first_difference(path, expected_path), -1);
   }
 }

@@ -24,10 +24,10 @@ constexpr int readers = 5;
 // Beside values: HDF5's objects, the tensors' names, digests and checksums, the thread's stack,
 // what malloc leaves between blocks. Reading opens the file on every rank; none of it grows with
 // the tensors' sizes.
-constexpr std::int64_t beside_values = std::int64_t{3} << 20;
+constexpr std::int64_t overhead_bytes = std::int64_t{3} << 20;
 // Through which values go where they are not written as they stand: 64 MiB at most for turned rows,
 // and a block of the seal to read back.
-constexpr std::int64_t turned_rows = std::int64_t{64} << 20, block = std::int64_t{4} << 20;
+constexpr std::int64_t reordered_rows_bytes = std::int64_t{64} << 20, block = std::int64_t{4} << 20;
 
 const comm::Communicator& world() { return test_environment().world(); }
 
@@ -38,12 +38,12 @@ std::int64_t state_bytes() {
 
 /// A rank's equal share of the rows of a few large tensors, of which one is turned on the way, and
 /// many small ones.
-struct Share {
+struct StateShare {
   std::deque<parallel::ParameterSpec> specs;
-  std::vector<TensorSlice> pieces;
+  std::vector<TensorSlice> slices;
   std::vector<float> values;
 
-  Share(std::int64_t bytes, int rank, int size) {
+  StateShare(std::int64_t bytes, int rank, int size) {
     const std::int64_t elements = bytes / 4;
     specs.push_back({.name = "embedding", .shape = {elements / 2 / 512, 512}});
     specs.push_back({.name = "filters",
@@ -57,12 +57,12 @@ struct Share {
     std::int64_t own = 0;
     for (const parallel::ParameterSpec& spec : specs) {
       const std::int64_t begin = spec.rows() * rank / size, end = spec.rows() * (rank + 1) / size;
-      pieces.push_back({"model/" + spec.name, &spec, begin, end});
+      slices.push_back({"model/" + spec.name, &spec, begin, end});
       own += (end - begin) * spec.row_elements();
     }
     values.resize(static_cast<std::size_t>(own));
     float* next = values.data();
-    for (TensorSlice& piece : pieces) {
+    for (TensorSlice& piece : slices) {
       piece.data = next;
       next += (piece.row_end - piece.row_begin) * piece.spec->row_elements();
     }
@@ -72,15 +72,15 @@ struct Share {
   /// float32 tells apart).
   template <class Body>
   void for_each(Body&& body) {
-    for (const TensorSlice& piece : pieces) {
+    for (const TensorSlice& piece : slices) {
       const std::int64_t first = piece.row_begin * piece.spec->row_elements(),
                          count = (piece.row_end - piece.row_begin) * piece.spec->row_elements();
       for (std::int64_t i = 0; i < count; ++i)
         body(piece.data[i], static_cast<float>((first + i) % 16777213));
     }
   }
-  std::int64_t largest_turned_bytes() const {
-    return (pieces[1].row_end - pieces[1].row_begin) * specs[1].row_elements() * 4;
+  std::int64_t max_reordered_bytes() const {
+    return (slices[1].row_end - slices[1].row_begin) * specs[1].row_elements() * 4;
   }
 };
 
@@ -105,9 +105,9 @@ std::optional<std::int64_t> growth(Body&& body) {
   return can_tell ? std::optional(status("VmHWM") - before) : std::nullopt;
 }
 
-void expect_growth(const char* what, std::optional<std::int64_t> bytes, std::int64_t most) {
+void expect_growth(const char* what, std::optional<std::int64_t> bytes, std::int64_t limit) {
   if (!bytes) GTEST_SKIP() << "this kernel keeps no peak of resident memory that can be reset";
-  EXPECT_LE(*bytes, most) << what;
+  EXPECT_LE(*bytes, limit) << what;
   const std::int64_t largest = world().all_reduce(*bytes, comm::Reduction::max);
   if (world().rank() == 0 && std::getenv("TRIREME_TEST_STATE_BYTES") != nullptr)
     std::cout << what << ": at most " << largest << " bytes a rank\n";
@@ -116,49 +116,49 @@ void expect_growth(const char* what, std::optional<std::int64_t> bytes, std::int
 TEST(CheckpointMemory, WritingTakesWhatIsPlannedAndReadingNoMoreThanItsStaging) {
   const test::SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Share mine(state_bytes(), world().rank(), world().size());
+  StateShare mine(state_bytes(), world().rank(), world().size());
   mine.for_each([](float& value, float number) { value = number; });
   const comm::Communicator group = world().split(world().rank() < readers ? 0 : -1, world().rank());
   {  // libraries take what they take once
-    Share small(1 << 20, world().rank(), world().size());
-    write(world(), folder.path + "/first.h5", small.pieces, {});
+    StateShare small(1 << 20, world().rank(), world().size());
+    write(world(), folder.path + "/first.h5", small.slices, {});
     if (world().rank() < readers) {
-      Share share(1 << 20, group.rank(), group.size());
-      read(group, folder.path + "/first.h5", share.pieces);
+      StateShare share(1 << 20, group.rank(), group.size());
+      read(group, folder.path + "/first.h5", share.slices);
     }
   }
-  const std::int64_t turned = std::min(turned_rows, mine.largest_turned_bytes());
+  const std::int64_t reordered = std::min(reordered_rows_bytes, mine.max_reordered_bytes());
 
   const std::optional<std::int64_t> at_once =
-      growth([&] { write(world(), path, mine.pieces, {}); });
-  expect_growth("written at once, beside the values", at_once, turned + block + beside_values);
+      growth([&] { write(world(), path, mine.slices, {}); });
+  expect_growth("written at once, beside the values", at_once, reordered + block + overhead_bytes);
 
   Arena planned({DeviceKind::meta, 0}, "plan", 0);
-  allocate_background_memory(planned, mine.pieces);
+  allocate_background_memory(planned, mine.slices);
   std::optional<Arena> memory;
   const std::optional<std::int64_t> background = growth([&] {
     memory.emplace(Device{DeviceKind::cpu, 0}, "copy", planned.peak_bytes());
     StateCopy copy(*memory, {});
-    BackgroundWrite(world(), path, mine.pieces, {}, copy).finish();
+    BackgroundWrite(world(), path, mine.slices, {}, copy).finish();
   });
   EXPECT_EQ(memory->peak_bytes(), planned.peak_bytes());
   EXPECT_LE(planned.peak_bytes(), static_cast<std::int64_t>(mine.values.size() * sizeof(float)) +
-                                      std::max(turned, block) + 4096);
+                                      std::max(reordered, block) + 4096);
   expect_growth("written by a thread, beside the values", background,
-                planned.peak_bytes() + beside_values);
+                planned.peak_bytes() + overhead_bytes);
   memory.reset();
 
   std::optional<std::int64_t> reading = 0;
-  std::int64_t wrong = 0, most = 0;
+  std::int64_t wrong = 0, limit = 0;
   if (world().rank() < readers) {
-    Share share(state_bytes(), group.rank(), group.size());
+    StateShare share(state_bytes(), group.rank(), group.size());
     std::fill(share.values.begin(), share.values.end(), -1.0f);
-    reading = growth([&] { read(group, path, share.pieces); });
-    most = std::min(turned_rows, share.largest_turned_bytes()) + beside_values;
+    reading = growth([&] { read(group, path, share.slices); });
+    limit = std::min(reordered_rows_bytes, share.max_reordered_bytes()) + overhead_bytes;
     share.for_each([&](float value, float number) { wrong += value != number; });
   }
   EXPECT_EQ(wrong, 0);
-  expect_growth("read by five ranks, beside the values", reading, most);
+  expect_growth("read by five ranks, beside the values", reading, limit);
 }
 
 }  // namespace

@@ -22,10 +22,10 @@ inline const comm::Communicator& world() { return test_environment().world(); }
 /// Which rows this rank holds: equal shares, or in turns all of a tensor.
 enum class Split { rows, tensors };
 
-inline std::vector<TensorSlice> share_of(Example& example, Split split, int rank, int size) {
-  std::vector<TensorSlice> pieces = example.pieces();
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    TensorSlice& piece = pieces[i];
+inline std::vector<TensorSlice> share_of(ExampleModel& example, Split split, int rank, int size) {
+  std::vector<TensorSlice> slices = example.slices();
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    TensorSlice& piece = slices[i];
     const std::int64_t rows = piece.spec->rows();
     if (split == Split::rows) {
       piece.row_begin = rows * rank / size;
@@ -35,16 +35,16 @@ inline std::vector<TensorSlice> share_of(Example& example, Split split, int rank
     }
     piece.data += piece.row_begin * piece.spec->row_elements();
   }
-  return pieces;
+  return slices;
 }
 
-inline void expect_same(const Example& read, const Example& written) {
+inline void expect_same(const ExampleModel& read, const ExampleModel& written) {
   for (std::size_t i = 0; i < written.values.size(); ++i)
     EXPECT_EQ(read.values[i], written.values[i]) << written.paths[i];
 }
 
-inline Example blank() {
-  Example example;
+inline ExampleModel blank() {
+  ExampleModel example;
   for (std::vector<float>& values : example.values) std::fill(values.begin(), values.end(), -1.0f);
   return example;
 }
@@ -84,8 +84,8 @@ struct SplitModel {
   }
   /// For writing: every element is named once, replicated tensors by tensor rank 0. For reading:
   /// all that this rank holds.
-  std::vector<TensorSlice> pieces(bool share) {
-    std::vector<TensorSlice> pieces;
+  std::vector<TensorSlice> slices(bool share) {
+    std::vector<TensorSlice> slices;
     for (std::size_t i = 0; i < specs.size(); ++i) {
       std::int64_t begin = 0, end = parts[i].rows();
       if (share) {
@@ -93,10 +93,10 @@ struct SplitModel {
         end = end * (data_rank + 1) / data_size;
         if (parts[i].replicated() && tensor_rank > 0) begin = end = 0;
       }
-      pieces.push_back({"model/" + specs[i].name, &specs[i], begin, end,
+      slices.push_back({"model/" + specs[i].name, &specs[i], begin, end,
                         values[i].data() + begin * parts[i].row_elements(), &parts[i]});
     }
-    return pieces;
+    return slices;
   }
 };
 

@@ -25,10 +25,10 @@ using test::SharedFolder;
 struct Roundtrip : testing::TestWithParam<Split> {};
 INSTANTIATE_TEST_SUITE_P(Splits, Roundtrip, testing::Values(Split::rows, Split::tensors));
 
-TEST_P(Roundtrip, WhatAnySplitWritesAllReadWhole) {
+TEST_P(Roundtrip, EverySplitWritesAFileThatAllRanksReadWhole) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
+  ExampleModel example;
   example.add("model", "many_rows", {3001, 7}, parallel::InnerOrder::plain);
   example.add("model", "wide", {3, 1500000},
               parallel::InnerOrder::plain);  // 18 MB: several blocks of the seal
@@ -38,23 +38,23 @@ TEST_P(Roundtrip, WhatAnySplitWritesAllReadWhole) {
   EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
   EXPECT_EQ(verify_checkpoint(path), "");
 
-  Example found = blank();
+  ExampleModel found = blank();
   found.add("model", "many_rows", {3001, 7}, parallel::InnerOrder::plain);
   found.add("model", "wide", {3, 1500000}, parallel::InnerOrder::plain);
   for (std::vector<float>& values : found.values) std::fill(values.begin(), values.end(), -1.0f);
-  read(world(), path, found.pieces());
+  read(world(), path, found.slices());
   expect_same(found, example);
 }
 
-TEST(Checkpoint, WhatIsWrittenWholeIsReadInParts) {
+TEST(Checkpoint, AWholeWriteIsReadInParts) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example, found = blank();
-  std::vector<TensorSlice> pieces = example.pieces();
+  ExampleModel example, found = blank();
+  std::vector<TensorSlice> slices = example.slices();
   if (world().rank() != 0) {
-    for (TensorSlice& piece : pieces) piece.row_end = 0;
+    for (TensorSlice& piece : slices) piece.row_end = 0;
   }
-  write(world(), path, pieces, example_info());
+  write(world(), path, slices, example_info());
   read(world(), path, share_of(found, Split::rows, world().rank(), world().size()));
   const std::vector<TensorSlice> mine =
       share_of(found, Split::rows, world().rank(), world().size());
@@ -71,20 +71,20 @@ TEST(Checkpoint, WhatIsWrittenWholeIsReadInParts) {
 
 TEST(Checkpoint, TheDigestIsThatOfOneRank) {
   const SharedFolder folder;
-  Example example;
+  ExampleModel example;
   const WriteReport together =
       write(world(), folder.path + "/together.h5",
             share_of(example, Split::rows, world().rank(), world().size()), example_info());
   const WriteReport alone =
       write(comm::Communicator(), folder.path + "/alone" + std::to_string(world().rank()) + ".h5",
-            example.pieces(), example_info());
+            example.slices(), example_info());
   EXPECT_EQ(together.digest, alone.digest);
 }
 
-TEST(Checkpoint, SaysOfItselfWhatRankZeroSaid) {
+TEST(Checkpoint, ContainsTheInfoOfRankZero) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
+  ExampleModel example;
   Info info = example_info();
   info.state["elapsed_s"] =
       1.0 + world().rank();  // a clock differs from rank to rank, and the file is one
@@ -106,39 +106,39 @@ TEST(Checkpoint, SaysOfItselfWhatRankZeroSaid) {
   EXPECT_EQ(contents.tensors.size(), example.paths.size());
 }
 
-TEST(Checkpoint, WhatRankZeroReadsOfItEveryRankKnows) {
+TEST(Checkpoint, ReadContentsReachEveryRank) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
+  ExampleModel example;
   write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
         example_info());
-  const Contents own = read_contents(path), told = read_contents(world(), path);
-  EXPECT_EQ(told.sealed, own.sealed);
-  EXPECT_EQ(told.info.deck, own.info.deck);
-  EXPECT_EQ(told.info.classes, own.info.classes);
-  EXPECT_EQ(told.info.state, own.info.state);
-  ASSERT_EQ(told.tensors.size(), own.tensors.size());
+  const Contents own = read_contents(path), received = read_contents(world(), path);
+  EXPECT_EQ(received.sealed, own.sealed);
+  EXPECT_EQ(received.info.deck, own.info.deck);
+  EXPECT_EQ(received.info.classes, own.info.classes);
+  EXPECT_EQ(received.info.state, own.info.state);
+  ASSERT_EQ(received.tensors.size(), own.tensors.size());
   for (std::size_t i = 0; i < own.tensors.size(); ++i) {
-    EXPECT_EQ(told.tensors[i].path, own.tensors[i].path);
-    EXPECT_EQ(told.tensors[i].shape, own.tensors[i].shape) << own.tensors[i].path;
-    EXPECT_EQ(told.tensors[i].digest, own.tensors[i].digest) << own.tensors[i].path;
-    EXPECT_EQ(told.tensors[i].has_digest, own.tensors[i].has_digest) << own.tensors[i].path;
+    EXPECT_EQ(received.tensors[i].path, own.tensors[i].path);
+    EXPECT_EQ(received.tensors[i].shape, own.tensors[i].shape) << own.tensors[i].path;
+    EXPECT_EQ(received.tensors[i].digest, own.tensors[i].digest) << own.tensors[i].path;
+    EXPECT_EQ(received.tensors[i].has_digest, own.tensors[i].has_digest) << own.tensors[i].path;
   }
   EXPECT_THROW(read_contents(world(), folder.path + "/missing.h5"), InputError);
 }
 
 TEST(Checkpoint, RowsHeldTwiceOrNotAtAllAreRefusedOnAllRanks) {
   const SharedFolder folder;
-  Example example;
-  std::vector<TensorSlice> pieces = share_of(example, Split::rows, world().rank(), world().size());
-  if (world().rank() == world().size() - 1) pieces[1].row_end -= 1;
-  EXPECT_THROW(write(world(), folder.path + "/a.h5", pieces, example_info()), Failure);
+  ExampleModel example;
+  std::vector<TensorSlice> slices = share_of(example, Split::rows, world().rank(), world().size());
+  if (world().rank() == world().size() - 1) slices[1].row_end -= 1;
+  EXPECT_THROW(write(world(), folder.path + "/a.h5", slices, example_info()), Failure);
   EXPECT_FALSE(std::filesystem::exists(folder.path + "/a.h5"));
   EXPECT_FALSE(std::filesystem::exists(folder.path + "/a.h5.tmp"));
 }
 
 TEST(Checkpoint, AMissingFolderIsAnErrorOnAllRanks) {
-  Example example;
+  ExampleModel example;
   EXPECT_THROW(
       write(world(), "/nonexistent/folder/a.h5",
             share_of(example, Split::rows, world().rank(), world().size()), example_info()),
@@ -147,12 +147,12 @@ TEST(Checkpoint, AMissingFolderIsAnErrorOnAllRanks) {
 
 TEST(Checkpoint, AnErrorOfOneRankIsThrownOnAll) {
   const SharedFolder folder;
-  Example example, found = blank();
+  ExampleModel example, found = blank();
   write(world(), folder.path + "/a.h5",
         share_of(example, Split::rows, world().rank(), world().size()), example_info());
-  std::vector<TensorSlice> pieces = found.pieces();
-  if (world().rank() == world().size() - 1) pieces[0].path = "model/missing.weight";
-  EXPECT_THROW(read(world(), folder.path + "/a.h5", pieces), InputError);
+  std::vector<TensorSlice> slices = found.slices();
+  if (world().rank() == world().size() - 1) slices[0].path = "model/missing.weight";
+  EXPECT_THROW(read(world(), folder.path + "/a.h5", slices), InputError);
 }
 
 TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
@@ -163,14 +163,14 @@ TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
   std::uint64_t digest = 0;
   if (rank == 0)
     digest =
-        write(comm::Communicator(), folder.path + "/alone.h5", alone.pieces(true), example_info())
+        write(comm::Communicator(), folder.path + "/alone.h5", alone.slices(true), example_info())
             .digest;
   world().broadcast(std::as_writable_bytes(std::span(&digest, 1)), 0);
   for (const int tensor : divisors(size)) {
     SplitModel written(rank, size, tensor);
     written.initialize();
     const std::string path = folder.path + "/" + std::to_string(tensor) + ".h5";
-    EXPECT_EQ(write(world(), path, written.pieces(true), example_info()).digest, digest);
+    EXPECT_EQ(write(world(), path, written.slices(true), example_info()).digest, digest);
     if (rank == 0) {
       EXPECT_EQ(verify_checkpoint(path), "");
       EXPECT_EQ(combined_digest(compute_digests(path)), digest);
@@ -178,13 +178,13 @@ TEST(Checkpoint, AnyTensorGroupWritesTheSameFileAndAnyReadsIt) {
     for (const int other : divisors(size)) {
       SplitModel found(rank, size, other), expected(rank, size, other);
       expected.initialize();
-      read(world(), path, found.pieces(false));
+      read(world(), path, found.slices(false));
       EXPECT_EQ(found.values, expected.values)
           << "written over " << tensor << ", read over " << other;
       SplitModel shared(rank, size, other);  // shards of the parts
-      read(world(), path, shared.pieces(true));
+      read(world(), path, shared.slices(true));
       for (std::size_t i = 0; i < shared.specs.size(); ++i) {
-        const TensorSlice piece = shared.pieces(true)[i];
+        const TensorSlice piece = shared.slices(true)[i];
         const auto first = piece.data - shared.values[i].data(),
                    count = (piece.row_end - piece.row_begin) * shared.parts[i].row_elements();
         EXPECT_TRUE(std::equal(piece.data, piece.data + count, expected.values[i].data() + first))
@@ -232,15 +232,15 @@ TEST(Checkpoint, PartsHeldTwiceOrNotAtAllAreRefused) {
   const int rank = world().rank(), size = world().size();
   SplitModel model(rank, size, size);
   model.initialize();
-  std::vector<TensorSlice> pieces = model.pieces(true);
+  std::vector<TensorSlice> slices = model.slices(true);
   // Every rank names the replicated norm: held once on one rank alone.
   if (size > 1) {
-    pieces[1].row_end = 1;
-    EXPECT_THROW(write(world(), folder.path + "/a.h5", pieces, example_info()), Failure);
+    slices[1].row_end = 1;
+    EXPECT_THROW(write(world(), folder.path + "/a.h5", slices, example_info()), Failure);
   }
-  pieces = model.pieces(true);
-  if (rank == size - 1) --pieces[2].row_end;  // of a split along columns one rank lacks a row
-  EXPECT_THROW(write(world(), folder.path + "/a.h5", pieces, example_info()), Failure);
+  slices = model.slices(true);
+  if (rank == size - 1) --slices[2].row_end;  // of a split along columns one rank lacks a row
+  EXPECT_THROW(write(world(), folder.path + "/a.h5", slices, example_info()), Failure);
   EXPECT_FALSE(std::filesystem::exists(folder.path + "/a.h5"));
 }
 
@@ -250,22 +250,22 @@ TEST(Checkpoint, ADamagedValueIsSeenHoweverTheTensorIsRead) {
   const int rank = world().rank(), size = world().size();
   SplitModel alone(0, 1, 1);
   alone.initialize();
-  if (rank == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
+  if (rank == 0) write(comm::Communicator(), path, alone.slices(true), example_info());
   world().barrier();
   // Rows 0 and 1 of the embedding, by rank 0 alone: no rank holds the rest, and the file's own
   // values are looked at.
   const auto few_rows = [&](SplitModel& model) {
-    std::vector<TensorSlice> pieces{model.pieces(false)[0]};
-    pieces[0].row_end = rank == 0 ? std::min<std::int64_t>(2, model.parts[0].rows()) : 0;
-    return pieces;
+    std::vector<TensorSlice> slices{model.slices(false)[0]};
+    slices[0].row_end = rank == 0 ? std::min<std::int64_t>(2, model.parts[0].rows()) : 0;
+    return slices;
   };
   for (const bool damaged : {false, true}) {
     if (damaged) damage(path, alone.values[0], 13 * 7 - 1);  // in a row that rank 0 does not read
     for (const int tensor : divisors(size)) {
       SplitModel model(rank, size, tensor);
       if (damaged) {
-        EXPECT_THROW(read(world(), path, model.pieces(false)), InputError);
-        EXPECT_THROW(read(world(), path, model.pieces(true)), InputError);
+        EXPECT_THROW(read(world(), path, model.slices(false)), InputError);
+        EXPECT_THROW(read(world(), path, model.slices(true)), InputError);
         EXPECT_THROW(read(world(), path, few_rows(model)), InputError);
       } else {
         EXPECT_NO_THROW(read(world(), path, few_rows(model)));
@@ -280,23 +280,23 @@ TEST(Checkpoint, RanksMayNameDifferentTensors) {
   const int rank = world().rank(), size = world().size();
   SplitModel alone(0, 1, 1), found(0, 1, 1);
   alone.initialize();
-  if (rank == 0) write(comm::Communicator(), path, alone.pieces(true), example_info());
+  if (rank == 0) write(comm::Communicator(), path, alone.slices(true), example_info());
   world().barrier();
-  const std::vector<TensorSlice> all = found.pieces(false);
-  std::vector<TensorSlice> pieces;  // as stages of a pipeline, the first tensor on all of them
+  const std::vector<TensorSlice> all = found.slices(false);
+  std::vector<TensorSlice> slices;  // as stages of a pipeline, the first tensor on all of them
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (i == 0 || static_cast<int>(i) % size == rank) pieces.push_back(all[i]);
+    if (i == 0 || static_cast<int>(i) % size == rank) slices.push_back(all[i]);
   }
-  read(world(), path, pieces);
+  read(world(), path, slices);
   EXPECT_EQ(found.values[0], alone.values[0]);
   damage(path, alone.values[2], 5);
-  EXPECT_THROW(read(world(), path, pieces), InputError);
+  EXPECT_THROW(read(world(), path, slices), InputError);
 }
 
 /// Room for a copy of these pieces and for nothing else.
-Arena memory_for(std::span<const TensorSlice> pieces) {
+Arena memory_for(std::span<const TensorSlice> slices) {
   Arena planned({DeviceKind::meta, 0}, "plan", 0);
-  allocate_background_memory(planned, pieces);
+  allocate_background_memory(planned, slices);
   return Arena({DeviceKind::cpu, 0}, "copy", planned.peak_bytes());
 }
 
@@ -306,10 +306,10 @@ TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
     SplitModel model(world().rank(), world().size(), tensor);
     model.initialize();
     const std::string sync = folder.path + "/sync.h5", background = folder.path + "/background.h5";
-    const WriteReport expected = write(world(), sync, model.pieces(true), example_info());
-    Arena memory = memory_for(model.pieces(true));
+    const WriteReport expected = write(world(), sync, model.slices(true), example_info());
+    Arena memory = memory_for(model.slices(true));
     StateCopy copy(memory, {});
-    BackgroundWrite writing(world(), background, model.pieces(true), example_info(), copy);
+    BackgroundWrite writing(world(), background, model.slices(true), example_info(), copy);
     for (std::vector<float>& values : model.values)
       std::fill(values.begin(), values.end(), 7.0f);  // training goes on
     const WriteReport report = writing.finish();
@@ -323,16 +323,16 @@ TEST(Background, GivesTheBytesOfTheSynchronousWayWhateverTheSplit) {
 TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
   const SharedFolder folder;
   const std::string sync = folder.path + "/sync.h5", background = folder.path + "/background.h5";
-  Example example;
+  ExampleModel example;
   example.add("model", "wide", {3, 1500000}, parallel::InnerOrder::plain);
   example.add("model", "filters", {501, 33, 3, 3}, parallel::InnerOrder::channels_last);
-  const std::vector<TensorSlice> pieces =
+  const std::vector<TensorSlice> slices =
       share_of(example, Split::rows, world().rank(), world().size());
-  write(world(), sync, pieces, example_info());
-  Arena memory = memory_for(pieces);
+  write(world(), sync, slices, example_info());
+  Arena memory = memory_for(slices);
   StateCopy copy(memory, {});
   for (int time = 0; time < 2; ++time)
-    BackgroundWrite(world(), background, pieces, example_info(), copy).finish();
+    BackgroundWrite(world(), background, slices, example_info(), copy).finish();
   EXPECT_EQ(memory.used_bytes(), 0) << "given back";
   EXPECT_EQ(first_difference(background, sync), -1);
   EXPECT_EQ(verify_checkpoint(background), "");
@@ -341,12 +341,12 @@ TEST(Background, GivesTheSameBytesOfTensorsOfSeveralBlocks) {
 TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
-  const std::vector<TensorSlice> pieces =
+  ExampleModel example;
+  const std::vector<TensorSlice> slices =
       share_of(example, Split::rows, world().rank(), world().size());
-  Arena memory = memory_for(pieces);
+  Arena memory = memory_for(slices);
   StateCopy copy(memory, {});
-  BackgroundWrite writing(world(), path, pieces, example_info(), copy);
+  BackgroundWrite writing(world(), path, slices, example_info(), copy);
   int parts = 0;
   for (bool done = false; !done; ++parts) {
     while (writing.busy()) std::this_thread::yield();
@@ -362,14 +362,14 @@ TEST(Background, AdvancesWithoutWaitingWhereNoThreadIsBusy) {
 TEST(Background, LeavesNothingWhereItIsGivenUpInTheMiddle) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
-  const std::vector<TensorSlice> pieces =
+  ExampleModel example;
+  const std::vector<TensorSlice> slices =
       share_of(example, Split::rows, world().rank(), world().size());
-  Arena memory = memory_for(pieces);
+  Arena memory = memory_for(slices);
   StateCopy copy(memory, {});
   for (int parts = 0; parts < 4; ++parts) {  // after the fourth it is being put in place
     {
-      BackgroundWrite writing(world(), path, pieces, example_info(), copy);
+      BackgroundWrite writing(world(), path, slices, example_info(), copy);
       for (int i = 0; i < parts; ++i) writing.advance();
     }
     world().barrier();
@@ -395,22 +395,22 @@ struct FileSizeLimit {
 TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
   const SharedFolder folder;
   const std::string path = folder.path + "/a.h5";
-  Example example;
+  ExampleModel example;
   example.add("model", "wide", {4, 500000}, parallel::InnerOrder::plain);  // 8 MB
-  const std::vector<TensorSlice> pieces =
+  const std::vector<TensorSlice> slices =
       share_of(example, Split::rows, world().rank(), world().size());
-  write(world(), path, pieces, example_info());
+  write(world(), path, slices, example_info());
   const std::string before = bytes_of(path);
   world().barrier();
-  Arena memory = memory_for(pieces);
+  Arena memory = memory_for(slices);
   StateCopy copy(memory, {});
   for (const bool background : {true, false}) {
     const FileSizeLimit limit(3'000'000);
     const auto attempt = [&] {
       if (background)
-        BackgroundWrite(world(), path, pieces, example_info(), copy).finish();
+        BackgroundWrite(world(), path, slices, example_info(), copy).finish();
       else
-        write(world(), path, pieces, example_info());
+        write(world(), path, slices, example_info());
     };
     EXPECT_THROW(attempt(), Failure) << (background ? "background" : "synchronous");
     world().barrier();
@@ -418,7 +418,7 @@ TEST(Checkpoint, AFileThatMayNotHaveItsSizeIsGivenUpAndTheOlderOneStays) {
     EXPECT_FALSE(std::filesystem::exists(path + ".tmp"));
   }
   EXPECT_NO_THROW(
-      write(world(), path, pieces,
+      write(world(), path, slices,
             example_info()));  // and the next attempt succeeds where there is room again
 }
 
@@ -427,7 +427,7 @@ TEST(Checkpoint, AValueThatIsNotFiniteIsRefusedByName) {
   const std::string path = folder.path + "/a.h5";
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
-    Example example, found = blank();
+    ExampleModel example, found = blank();
     example.values[1].back() = bad;  // held by the last rank alone
     write(world(), path, share_of(example, Split::rows, world().rank(), world().size()),
           example_info());

@@ -71,7 +71,7 @@ TEST(Communicator, ReducesEveryTypeAndKind) {
   world().all_reduce(none, Reduction::sum);
 }
 
-TEST(Communicator, WhatMpiSaysOfAnErrorIsOneLine) {
+TEST(Communicator, MpiErrorsAreOneLine) {
   const std::byte nothing{};
   try {
     world().send(std::span(&nothing, 1), world().size(), 1);

@@ -39,7 +39,7 @@ TEST(Datagrams, GoToRankZeroAndBack) {
   world.barrier();
 }
 
-TEST(Datagrams, OfAnotherKeyOrLengthArePassedOver) {
+TEST(Datagrams, OfAnotherKeyOrLengthAreIgnored) {
   const Communicator& world = test_environment().world();
   Datagrams first(world), second(world);
   std::array<std::byte, 16> message{};
@@ -52,13 +52,13 @@ TEST(Datagrams, OfAnotherKeyOrLengthArePassedOver) {
   world.barrier();
 }
 
-TEST(Datagrams, OfAGroupOfOneGoNowhere) {
+TEST(Datagrams, AreNotSentInAGroupOfOne) {
   Datagrams datagrams{Communicator()};
   std::array<std::byte, 16> message{};
   EXPECT_FALSE(datagrams.receive(message, 0.01));
 }
 
-TEST(Datagrams, NobodyWaitsForThemOnceToldSo) {
+TEST(Datagrams, StopReceivingEndsEveryWait) {
   Datagrams datagrams(test_environment().world());
   const double begin = monotonic_seconds();
   std::thread other([&] { datagrams.stop_receiving(); });

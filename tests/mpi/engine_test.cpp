@@ -54,17 +54,17 @@ std::vector<float> expected_sum(int ranks, std::int64_t count, std::uint64_t see
 }
 
 /// Both ways of driving, on memory of the host and on an emulated device's.
-class EngineDrives : public testing::TestWithParam<std::tuple<Engine::ProgressMode, DeviceKind>> {
+class EngineFixture : public testing::TestWithParam<std::tuple<Engine::ProgressMode, DeviceKind>> {
  protected:
-  static Engine::ProgressMode drive() { return std::get<0>(GetParam()); }
+  static Engine::ProgressMode progress_mode() { return std::get<0>(GetParam()); }
   static bool on_host() { return in_host_memory(std::get<1>(GetParam())); }
   const Stream& stream() const { return stream_; }
 
   /// Values in the memory of the stream's device.
   template <class T>
-  class Area {
+  class DeviceArray {
    public:
-    Area(const Stream& stream, const std::vector<T>& values)
+    DeviceArray(const Stream& stream, const std::vector<T>& values)
         : stream_(stream),
           memory_(stream.device, values.size() * sizeof(T), "test"),
           size_(values.size()) {
@@ -86,10 +86,10 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::ProgressMo
     std::size_t size_;
   };
   template <class T>
-  Area<T> area(const std::vector<T>& values) const {
+  DeviceArray<T> area(const std::vector<T>& values) const {
     return {stream_, values};
   }
-  Area<float> room(std::int64_t count) const {
+  DeviceArray<float> room(std::int64_t count) const {
     return area(std::vector<float>(static_cast<std::size_t>(count)));
   }
 
@@ -97,11 +97,11 @@ class EngineDrives : public testing::TestWithParam<std::tuple<Engine::ProgressMo
   OwnedStream stream_{Device{std::get<1>(GetParam()), 0}};
 };
 
-TEST_P(EngineDrives, TreeSumIsTheSumOfTheParts) {
-  Engine engine(drive());
+TEST_P(EngineFixture, TreeSumIsTheSumOfTheParts) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
-    const Area<float> data = area(part_of(world().rank(), count, 1)), scratch = room(count);
+    const DeviceArray<float> data = area(part_of(world().rank(), count, 1)), scratch = room(count);
     engine.wait(
         engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
     const std::vector<float> expected = expected_sum(world().size(), count, 1), sum = data.values();
@@ -110,11 +110,11 @@ TEST_P(EngineDrives, TreeSumIsTheSumOfTheParts) {
   }
 }
 
-TEST_P(EngineDrives, LibrarySumAgreesWithinRounding) {
-  Engine engine(drive());
+TEST_P(EngineFixture, LibrarySumAgreesWithinRounding) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
-    const Area<float> data = area(part_of(world().rank(), count, 2));
+    const DeviceArray<float> data = area(part_of(world().rank(), count, 2));
     engine.wait(engine.all_reduce(world(), data.data(), nullptr, count, SumOrder::library, "test"));
     const std::vector<float> expected = expected_sum(world().size(), count, 2), sum = data.values();
     for (std::size_t i = 0; i < sum.size(); ++i) {
@@ -127,13 +127,13 @@ TEST_P(EngineDrives, LibrarySumAgreesWithinRounding) {
   }
 }
 
-TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
-  Engine engine(drive());
+TEST_P(EngineFixture, ManyAtOnceInBothOrdersAndGroups) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const Communicator turned = world().split(0, -world().rank());
   const int requests = 40;  // several windows
-  std::vector<Area<float>> data, scratch;
-  std::vector<Engine::Request> tickets;
+  std::vector<DeviceArray<float>> data, scratch;
+  std::vector<Engine::Request> requested;
   for (int i = 0; i < requests; ++i) {
     data.push_back(area(part_of(world().rank(), sizes[static_cast<std::size_t>(i) % sizes.size()],
                                 static_cast<std::uint64_t>(i))));
@@ -141,13 +141,13 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   }
   for (int i = 0; i < requests; ++i) {
     const auto at = static_cast<std::size_t>(i);
-    tickets.push_back(engine.all_reduce(i % 3 == 0 ? turned : world(), data[at].data(),
-                                        scratch[at].data(), data[at].size(),
-                                        i % 4 == 3 ? SumOrder::library : SumOrder::tree, "test"));
+    requested.push_back(engine.all_reduce(i % 3 == 0 ? turned : world(), data[at].data(),
+                                          scratch[at].data(), data[at].size(),
+                                          i % 4 == 3 ? SumOrder::library : SumOrder::tree, "test"));
     engine.progress();
     if (i % 7 == 0) world().barrier();  // the main thread's own traffic does not meet the engine's
   }
-  engine.wait(tickets[5]);
+  engine.wait(requested[5]);
   engine.quiesce();
   EXPECT_TRUE(engine.describe().empty());
   for (int i = 0; i < requests; ++i) {
@@ -160,15 +160,15 @@ TEST_P(EngineDrives, ManyAtOnceInBothOrdersAndGroups) {
   }
 }
 
-TEST_P(EngineDrives, SaysWhatIsUnderWay) {
+TEST_P(EngineFixture, DescribesPendingRequests) {
   if (world().size() == 1) return;
-  Engine engine(drive());
+  Engine engine(progress_mode());
   engine.attach_device(stream());
-  const Area<float> data = area(std::vector<float>(10, 1.0f)), scratch = room(10);
-  const Engine::Request ticket = world().rank() == 0
-                                     ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
-                                                         SumOrder::tree, "trireme/test/label")
-                                     : 0;
+  const DeviceArray<float> data = area(std::vector<float>(10, 1.0f)), scratch = room(10);
+  const Engine::Request request = world().rank() == 0
+                                      ? engine.all_reduce(world(), data.data(), scratch.data(), 10,
+                                                          SumOrder::tree, "trireme/test/label")
+                                      : 0;
   if (world().rank() == 0) {
     const std::vector<std::string> lines = engine.describe();
     ASSERT_EQ(lines.size(), 1u);  // the others have not asked yet
@@ -181,7 +181,7 @@ TEST_P(EngineDrives, SaysWhatIsUnderWay) {
   if (world().rank() != 0)
     engine.all_reduce(world(), data.data(), scratch.data(), 10, SumOrder::tree,
                       "trireme/test/label");
-  engine.wait(ticket);
+  engine.wait(request);
   engine.quiesce();
   EXPECT_EQ(data.values()[9], static_cast<float>(world().size()));
   EXPECT_GT(engine.bytes_sent(), 0);
@@ -207,19 +207,19 @@ std::vector<std::vector<std::int64_t>> bounds_of(int ranks, std::int64_t count) 
   return cases;
 }
 
-TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
-  Engine engine(drive());
+TEST_P(EngineFixture, TreeReduceScatterGivesTheBitsOfAllReduce) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 4);
-    const Area<float> data = area(part), scratch = room(count);
+    const DeviceArray<float> data = area(part), scratch = room(count);
     engine.wait(
         engine.all_reduce(world(), data.data(), scratch.data(), count, SumOrder::tree, "test"));
     const std::vector<float> sum = data.values();
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       const auto mine = static_cast<std::size_t>(world().rank());
-      const Area<float> whole = area(part), own = room(bounds[mine + 1] - bounds[mine]);
-      const Area<float> least =
+      const DeviceArray<float> whole = area(part), own = room(bounds[mine + 1] - bounds[mine]);
+      const DeviceArray<float> least =
           room(bounds.back() - bounds.front());  // as much scratch as was promised to do
       engine.wait(engine.reduce_scatter(world(), whole.data(), least.data(), bounds, own.data(),
                                         SumOrder::tree, "test"));
@@ -236,15 +236,15 @@ TEST_P(EngineDrives, TreeReduceScatterGivesTheBitsOfAllReduce) {
   }
 }
 
-TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
-  Engine engine(drive());
+TEST_P(EngineFixture, LibraryReduceScatterAgreesWithinRounding) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = part_of(world().rank(), count, 5),
                              expected = expected_sum(world().size(), count, 5);
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
       const auto mine = static_cast<std::size_t>(world().rank());
-      const Area<float> data = area(part), own = room(bounds[mine + 1] - bounds[mine]);
+      const DeviceArray<float> data = area(part), own = room(bounds[mine + 1] - bounds[mine]);
       engine.wait(engine.reduce_scatter(world(), data.data(), nullptr, bounds, own.data(),
                                         SumOrder::library, "test"));
       const std::vector<float> result = own.values();
@@ -257,21 +257,21 @@ TEST_P(EngineDrives, LibraryReduceScatterAgreesWithinRounding) {
   }
 }
 
-std::vector<BFloat16> wire_for(std::int64_t count) {
+std::vector<BFloat16> bfloat16_buffer(std::int64_t count) {
   return std::vector<BFloat16>(static_cast<std::size_t>(count));
 }
 float rounded(float value) { return to_float(to_bfloat16(value)); }
 
 /// Parts travel as bfloat16, which has 8 bits of precision: a number is off by 2^-8 of itself at
 /// most.
-TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks) {
-  Engine engine(drive());
+TEST_P(EngineFixture, Bfloat16SumsAgreeWithinRoundingAndAreEqualOnAllRanks) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const int ranks = world().size();
   for (const SumOrder order : {SumOrder::library, SumOrder::tree}) {
     for (const std::int64_t count : sizes) {
-      const Area<float> data = area(part_of(world().rank(), count, 8));
-      const Area<BFloat16> wire = area(wire_for(count));
+      const DeviceArray<float> data = area(part_of(world().rank(), count, 8));
+      const DeviceArray<BFloat16> wire = area(bfloat16_buffer(count));
       engine.wait(engine.all_reduce(world(), data.data(), wire.data(), count, order, "test",
                                     TransferType::bfloat16));
       const std::vector<float> sum = data.values();
@@ -302,8 +302,8 @@ TEST_P(EngineDrives, SumsOnANarrowWireAgreeWithinItsRoundingAndAreOneOnAllRanks)
   }
 }
 
-TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirOwn) {
-  Engine engine(drive());
+TEST_P(EngineFixture, Bfloat16ReduceScatterAddsInFloat32InRankOrder) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const int ranks = world().size(), rank = world().rank();
   for (const SumOrder order : {SumOrder::library, SumOrder::tree}) {
@@ -312,8 +312,9 @@ TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirO
       for (int other = 0; other < ranks; ++other) parts.push_back(part_of(other, count, 9));
       for (const std::vector<std::int64_t>& bounds : bounds_of(ranks, count)) {
         const auto mine = static_cast<std::size_t>(rank);
-        const Area<float> whole = area(parts[mine]), own = room(bounds[mine + 1] - bounds[mine]);
-        const Area<BFloat16> wire = area(wire_for(bounds.back() - bounds.front()));
+        const DeviceArray<float> whole = area(parts[mine]),
+                                 own = room(bounds[mine + 1] - bounds[mine]);
+        const DeviceArray<BFloat16> wire = area(bfloat16_buffer(bounds.back() - bounds.front()));
         engine.wait(engine.reduce_scatter(world(), whole.data(), wire.data(), bounds, own.data(),
                                           order, "test", TransferType::bfloat16));
         const std::vector<float> result = own.values(), left = whole.values();
@@ -335,9 +336,9 @@ TEST_P(EngineDrives, ShardsOfSumsOnANarrowWireAreAddedInFloat32InAnOrderOfTheirO
   }
 }
 
-TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
+TEST_P(EngineFixture, Bfloat16SumsPreserveNonFiniteValues) {
   if (world().size() == 1) return;
-  Engine engine(drive());
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const float infinity = std::numeric_limits<float>::infinity(),
               largest = std::numeric_limits<float>::max();
@@ -346,8 +347,8 @@ TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
     for (int holder = 0; holder < world().size(); ++holder) {
       std::vector<float> part(100, 1.0f);
       if (world().rank() == holder) part[57] = value;
-      const Area<float> data = area(part);
-      const Area<BFloat16> wire = area(wire_for(100));
+      const DeviceArray<float> data = area(part);
+      const DeviceArray<BFloat16> wire = area(bfloat16_buffer(100));
       engine.wait(engine.all_reduce(world(), data.data(), wire.data(), 100, SumOrder::library,
                                     "test", TransferType::bfloat16));
       const std::vector<float> sum = data.values();
@@ -359,13 +360,13 @@ TEST_P(EngineDrives, ANarrowWireHidesNothingThatIsNotFinite) {
   }
 }
 
-TEST_P(EngineDrives, ANarrowWireSendsHalfTheBytes) {
+TEST_P(EngineFixture, Bfloat16SumsSendHalfTheBytes) {
   const std::int64_t count = 20011;
   const auto sent_by_all = [&](TransferType wire) {
-    Engine engine(drive());
+    Engine engine(progress_mode());
     engine.attach_device(stream());
-    const Area<float> data = area(part_of(world().rank(), count, 1)), own = room(count);
-    const Area<BFloat16> narrow = area(wire_for(count));
+    const DeviceArray<float> data = area(part_of(world().rank(), count, 1)), own = room(count);
+    const DeviceArray<BFloat16> narrow = area(bfloat16_buffer(count));
     engine.wait(engine.all_reduce(world(), data.data(), narrow.data(), count, SumOrder::library,
                                   "test", wire));
     engine.wait(engine.reduce_scatter(world(), data.data(), narrow.data(),
@@ -386,8 +387,8 @@ std::byte byte_at(std::int64_t i, int seed) {
   return static_cast<std::byte>((i * 31 + i / 256 + seed * 7) & 0xff);
 }
 
-TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
-  Engine engine(drive());
+TEST_P(EngineFixture, AllGatherBringsPartsOfAnySize) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   for (const std::int64_t count : sizes) {
     for (const std::vector<std::int64_t>& bounds : bounds_of(world().size(), count)) {
@@ -396,7 +397,7 @@ TEST_P(EngineDrives, AllGatherBringsPartsOfAnySize) {
            i < bounds[static_cast<std::size_t>(world().rank()) + 1]; ++i) {
         data[static_cast<std::size_t>(i)] = byte_at(i, 0);
       }
-      const Area<std::byte> gathered = area(data);
+      const DeviceArray<std::byte> gathered = area(data);
       engine.wait(engine.all_gather(world(), gathered.data(), bounds, "test"));
       data = gathered.values();
       for (std::int64_t i = 0; i < count; ++i) {
@@ -416,12 +417,12 @@ std::vector<std::byte> bytes_of(std::int64_t count, int seed) {
 
 // Every rank first sends to all others, then receives from all: small messages, and such as MPI
 // sends only once they are expected.
-TEST_P(EngineDrives, MessagesCross) {
-  Engine engine(drive());
+TEST_P(EngineFixture, MessagesCross) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
   for (const std::int64_t count : {1, 1000, 3000001}) {
-    std::vector<Area<std::byte>> sent, received;
+    std::vector<DeviceArray<std::byte>> sent, received;
     for (int other = 0; other < size; ++other) {
       sent.push_back(area(bytes_of(count, rank * size + other)));
       received.push_back(area(bytes_of(count, 0)));
@@ -445,27 +446,27 @@ TEST_P(EngineDrives, MessagesCross) {
   }
 }
 
-TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
+TEST_P(EngineFixture, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
   if (world().size() == 1) return;
-  Engine engine(drive());
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const std::vector<std::byte> first = bytes_of(500, 1), second = bytes_of(500, 2),
                                large = bytes_of(200000, 3);
   if (world().rank() == 0) {
-    const Area<std::byte> a = area(first), b = area(second), c = area(large);
+    const DeviceArray<std::byte> a = area(first), b = area(second), c = area(large);
     engine.send(world(), a.span(), 1, 7, "test");
     engine.send(world(), b.span(), 1, 7, "test");
     engine.send(world(), c.span(), 1, (1 << 14) - 1, "test");
     engine.quiesce();
   }
   if (world().rank() == 1) {
-    const Area<std::byte> a = area(bytes_of(500, 0)), b = area(bytes_of(500, 0)),
-                          c = area(bytes_of(200000, 0));
+    const DeviceArray<std::byte> a = area(bytes_of(500, 0)), b = area(bytes_of(500, 0)),
+                                 c = area(bytes_of(200000, 0));
     engine.wait(engine.receive(world(), c.span(), 0, (1 << 14) - 1,
                                "test"));  // asked for last, received first
-    const Engine::Request ticket = engine.receive(world(), a.span(), 0, 7, "test");
+    const Engine::Request request = engine.receive(world(), a.span(), 0, 7, "test");
     engine.wait(engine.receive(world(), b.span(), 0, 7, "test"));
-    engine.wait(ticket);
+    engine.wait(request);
     EXPECT_EQ(a.values(), first);
     EXPECT_EQ(b.values(), second);
     EXPECT_EQ(c.values(), large);
@@ -474,15 +475,15 @@ TEST_P(EngineDrives, MessagesAreMatchedByTagThoseOfOneTagInOrder) {
 
 // A pipeline's receives may stay for long: they keep neither later requests nor the wait for one of
 // them.
-TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
-  Engine engine(drive());
+TEST_P(EngineFixture, PendingReceivesDelayNothingElse) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
   const int from = (rank + 1) % size, to = (rank + size - 1) % size;
   const int late = size > 1 ? 20 : 0;  // more than there are sums under way at once
-  const Area<std::byte> sent = area(bytes_of(100000, rank));
-  std::vector<Area<std::byte>> received;
-  std::vector<Engine::Request> receives, tickets;
+  const DeviceArray<std::byte> sent = area(bytes_of(100000, rank));
+  std::vector<DeviceArray<std::byte>> received;
+  std::vector<Engine::Request> receives, requested;
   for (int i = 0; i < late; ++i) {
     received.push_back(area(bytes_of(sent.size(), size)));
     receives.push_back(
@@ -492,13 +493,13 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   std::vector<float> values;
   for (int i = 0; i < requests; ++i)
     values.insert(values.end(), longest, static_cast<float>(rank + i));
-  const Area<float> data = area(values), scratch = room(data.size());
+  const DeviceArray<float> data = area(values), scratch = room(data.size());
   for (int i = 0; i < requests; ++i) {
-    tickets.push_back(engine.all_reduce(world(), data.data() + i * longest,
-                                        scratch.data() + i * longest, 50 + i,
-                                        i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+    requested.push_back(engine.all_reduce(world(), data.data() + i * longest,
+                                          scratch.data() + i * longest, 50 + i,
+                                          i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
-  for (int i = requests - 1; i >= 0; --i) engine.wait(tickets[static_cast<std::size_t>(i)]);
+  for (int i = requests - 1; i >= 0; --i) engine.wait(requested[static_cast<std::size_t>(i)]);
   values = data.values();
   for (int i = 0; i < requests; ++i) {
     ASSERT_EQ(values[static_cast<std::size_t>(i * longest + 49 + i)],
@@ -516,8 +517,8 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
   }
   world().barrier();  // up to here nobody has sent
   for (int i = 0; i < late; ++i) engine.send(world(), sent.span(), to, 11 + i, "test");
-  for (const Engine::Request ticket : receives) engine.wait(ticket);
-  for (const Area<std::byte>& message : received)
+  for (const Engine::Request request : receives) engine.wait(request);
+  for (const DeviceArray<std::byte>& message : received)
     EXPECT_EQ(message.values(), bytes_of(100000, from));
   engine.quiesce();
   EXPECT_TRUE(engine.describe().empty());
@@ -526,8 +527,8 @@ TEST_P(EngineDrives, PendingReceivesKeepNothingElse) {
 // Each pair of ranks is a group, and each rank goes through its groups from another one on: were
 // there one queue for all, or few places that groups take from each other, the ranks would wait in
 // a circle.
-TEST_P(EngineDrives, GroupsAreIndependent) {
-  Engine engine(drive());
+TEST_P(EngineFixture, GroupsAreIndependent) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const int size = world().size(), rank = world().rank(), each = 30;
   std::vector<Communicator> pairs;
@@ -545,14 +546,14 @@ TEST_P(EngineDrives, GroupsAreIndependent) {
   std::vector<float> values;
   for (int i = 0; i < requests; ++i)
     values.insert(values.end(), 3000, static_cast<float>(i % each));
-  const Area<float> data = area(values), scratch = room(data.size());
-  std::vector<Engine::Request> tickets;
+  const DeviceArray<float> data = area(values), scratch = room(data.size());
+  std::vector<Engine::Request> requested;
   for (int i = 0; i < requests; ++i) {
-    tickets.push_back(engine.all_reduce(pairs[static_cast<std::size_t>(i / each)],
-                                        data.data() + 3000 * i, scratch.data() + 3000 * i, 3000,
-                                        i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
+    requested.push_back(engine.all_reduce(pairs[static_cast<std::size_t>(i / each)],
+                                          data.data() + 3000 * i, scratch.data() + 3000 * i, 3000,
+                                          i % 2 == 0 ? SumOrder::tree : SumOrder::library, "test"));
   }
-  for (int i = requests; i-- > 0;) engine.wait(tickets[static_cast<std::size_t>(i)]);
+  for (int i = requests; i-- > 0;) engine.wait(requested[static_cast<std::size_t>(i)]);
   values = data.values();
   for (std::size_t i = 0; i < values.size(); ++i)
     ASSERT_EQ(values[i], static_cast<float>(2 * (i / 3000 % each))) << "request " << i / 3000;
@@ -560,23 +561,23 @@ TEST_P(EngineDrives, GroupsAreIndependent) {
 }
 
 // What one MPI call carries made small: everything goes in many pieces.
-TEST_P(EngineDrives, LongRequestsGoInPieces) {
-  Engine engine(drive(), 1000);
+TEST_P(EngineFixture, LongRequestsGoInPieces) {
+  Engine engine(progress_mode(), 1000);
   engine.attach_device(stream());
   const std::int64_t count = 20011;
   const int size = world().size(), rank = world().rank();
   const std::vector<float> expected = expected_sum(size, count, 6);
   const std::vector<float> part = part_of(rank, count, 6);
-  const Area<float> tree = area(part), by_library = area(part), scattered = area(part),
-                    scratch = room(count), more_scratch = room(count);
+  const DeviceArray<float> tree = area(part), by_library = area(part), scattered = area(part),
+                           scratch = room(count), more_scratch = room(count);
   const std::vector<std::int64_t> bounds = bounds_of(size, count)[1];
-  const Area<float> own =
+  const DeviceArray<float> own =
       room(bounds[static_cast<std::size_t>(rank) + 1] - bounds[static_cast<std::size_t>(rank)]);
   std::vector<std::byte> bytes = bytes_of(count, 0);
   std::fill(bytes.begin(), bytes.begin() + bounds[static_cast<std::size_t>(rank)], std::byte{0});
   std::fill(bytes.begin() + bounds[static_cast<std::size_t>(rank) + 1], bytes.end(), std::byte{0});
-  const Area<std::byte> gathered = area(bytes), sent = area(bytes_of(5500, rank)),
-                        received = area(bytes_of(2 * 5500, 0));
+  const DeviceArray<std::byte> gathered = area(bytes), sent = area(bytes_of(5500, rank)),
+                               received = area(bytes_of(2 * 5500, 0));
   if (size > 1) {
     for (std::size_t i = 0; i < 2; ++i) {
       engine.send(world(), sent.span(), (rank + 1) % size, 1, "test");
@@ -603,12 +604,12 @@ TEST_P(EngineDrives, LongRequestsGoInPieces) {
   EXPECT_EQ(received.values(), due);
 }
 
-TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
+TEST_P(EngineFixture, AMessageOfAnotherLengthIsAFailure) {
   if (world().size() == 1) return;
   for (const std::size_t length : {4u, 16u}) {
-    Engine engine(drive());
+    Engine engine(progress_mode());
     engine.attach_device(stream());
-    const Area<std::byte> data = area(bytes_of(16, 0));
+    const DeviceArray<std::byte> data = area(bytes_of(16, 0));
     if (world().rank() == 0)
       engine.wait(engine.send(world(), data.span().first(length), 1, 5, "test"));
     if (world().rank() == 1) {
@@ -623,14 +624,14 @@ TEST_P(EngineDrives, AMessageOfAnotherLengthIsAFailure) {
       << "the group is in step after all this";
 }
 
-TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
-  Engine engine(drive());
+TEST_P(EngineFixture, SteadyStepsAllocateNothing) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const int size = world().size(), rank = world().rank();
-  const Area<float> data = area(part_of(rank, 20011, 3)), scratch = room(20011),
-                    result = room(2 * 2001);
-  const Area<std::byte> bytes = area(bytes_of(2001, 0)), sent = area(bytes_of(5000, 1)),
-                        received = area(bytes_of(5000, 2));
+  const DeviceArray<float> data = area(part_of(rank, 20011, 3)), scratch = room(20011),
+                           result = room(2 * 2001);
+  const DeviceArray<std::byte> bytes = area(bytes_of(2001, 0)), sent = area(bytes_of(5000, 1)),
+                               received = area(bytes_of(5000, 2));
   const std::vector<std::int64_t> bounds = bounds_of(size, 2001)[0];
   const auto step = [&] {
     if (size > 1) {
@@ -663,10 +664,10 @@ TEST_P(EngineDrives, SteadyStepsAllocateNothing) {
   EXPECT_EQ(staging_before > 0, !on_host() && size > 1);
 }
 
-TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
-  Engine engine(drive());
+TEST_P(EngineFixture, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
-  const Area<float> data = area<float>({1, 2, 3}), result = room(2);
+  const DeviceArray<float> data = area<float>({1, 2, 3}), result = room(2);
   engine.wait(engine.all_reduce(Communicator(), data.data(), nullptr, 3, SumOrder::tree, "test"));
   EXPECT_EQ(
       engine.reduce_scatter(Communicator(), data.data(), nullptr, std::vector<std::int64_t>{1, 3},
@@ -712,11 +713,11 @@ TEST_P(EngineDrives, GroupsOfOneAndAbsentGroupsAreDoneAtOnce) {
   EXPECT_EQ(engine.bytes_sent(), 0);
 }
 
-TEST_P(EngineDrives, CountsTheBytesItSends) {
+TEST_P(EngineFixture, CountsTheBytesItSends) {
   const int size = world().size(), rank = world().rank();
-  Engine engine(drive());
+  Engine engine(progress_mode());
   engine.attach_device(stream());
-  const Area<std::byte> data = area(bytes_of(100 * size, 0));
+  const DeviceArray<std::byte> data = area(bytes_of(100 * size, 0));
   engine.wait(engine.all_gather(world(), data.data(), bounds_of(size, 100 * size)[0], "test"));
   EXPECT_EQ(engine.bytes_sent(), 100 * (size - 1));
   if (size > 1 && rank < 2)
@@ -728,11 +729,11 @@ TEST_P(EngineDrives, CountsTheBytesItSends) {
 // On a device: what the compute stream had been given before a request is in it, and what it is
 // given after wait() finds it, though the request's own copies go by other streams. And a request
 // on host memory does not overtake one of its group that is still on its way from the device.
-TEST_P(EngineDrives, MemoryOfHostAndDeviceTakeTurns) {
-  Engine engine(drive());
+TEST_P(EngineFixture, MemoryOfHostAndDeviceTakeTurns) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const std::int64_t count = 50000;
-  const Area<float> data = room(count), copy = room(count);
+  const DeviceArray<float> data = room(count), copy = room(count);
   for (int round = 0; round < 20; ++round) {
     std::vector<float> first(static_cast<std::size_t>(count), static_cast<float>(round)),
         second(100, static_cast<float>(2 * round));
@@ -748,24 +749,24 @@ TEST_P(EngineDrives, MemoryOfHostAndDeviceTakeTurns) {
   }
 }
 
-TEST_P(EngineDrives, WithoutGpusAllIsStaged) {
-  Engine engine(drive());
+TEST_P(EngineFixture, WithoutGpusAllIsStaged) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const Engine::Connections connections{.groups = {world()}, .messages = world(), .routes = {}};
   EXPECT_EQ(engine.connect(world(), connections), Engine::Transport::staged);
   EXPECT_EQ(engine.connect(world(), connections, Engine::Transport::staged),
             Engine::Transport::staged);
   EXPECT_THROW(engine.connect(world(), connections, Engine::Transport::nccl), Failure);
-  const Area<float> data = area(std::vector<float>(100, 1.0f));
+  const DeviceArray<float> data = area(std::vector<float>(100, 1.0f));
   engine.wait(engine.all_reduce(world(), data.data(), nullptr, 100, SumOrder::library, "test"));
   EXPECT_EQ(data.values().back(), static_cast<float>(world().size()));
 }
 
-TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
-  Engine engine(drive());
+TEST_P(EngineFixture, RecordsSpansOnRequest) {
+  Engine engine(progress_mode());
   engine.attach_device(stream());
   const auto sum = [&](std::string_view label) {
-    const Area<float> data = area(part_of(world().rank(), 1009, 7));
+    const DeviceArray<float> data = area(part_of(world().rank(), 1009, 7));
     const double before = monotonic_seconds();
     engine.wait(engine.all_reduce(world(), data.data(), nullptr, 1009, SumOrder::library, label));
     engine.quiesce();
@@ -788,13 +789,13 @@ TEST_P(EngineDrives, KeepsWhenRequestsWereUnderWayWhereItIsAsked) {
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Drives, EngineDrives,
+    Drives, EngineFixture,
     testing::Combine(testing::Values(Engine::ProgressMode::polled, Engine::ProgressMode::thread),
                      testing::Values(DeviceKind::cpu, DeviceKind::emulated)),
     [](const auto& which) {
-      const std::string drive =
+      const std::string progress_mode =
           std::get<0>(which.param) == Engine::ProgressMode::thread ? "thread" : "polled";
-      return drive + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");
+      return progress_mode + (in_host_memory(std::get<1>(which.param)) ? "_host" : "_device");
     });
 
 TEST(Engine, HasAThreadWhereMpiAllowsIt) {

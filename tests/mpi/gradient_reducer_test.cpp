@@ -75,12 +75,13 @@ struct Backward {
 };
 
 /// All that a rank needs to take steps.
-struct Replica {
-  Replica(Device device, const comm::Communicator& group, comm::Engine& engine,
-          const Setting& setting, std::span<const int> chunk_begins = {})
-      : Replica(device, {group, {}, nullptr}, engine, setting, make_list(), chunk_begins) {}
-  Replica(Device device, const GradientReducer::Groups& groups, comm::Engine& engine,
-          const Setting& setting, ParameterList list_in, std::span<const int> chunk_begins = {})
+struct ReducerFixture {
+  ReducerFixture(Device device, const comm::Communicator& group, comm::Engine& engine,
+                 const Setting& setting, std::span<const int> chunk_begins = {})
+      : ReducerFixture(device, {group, {}, nullptr}, engine, setting, make_list(), chunk_begins) {}
+  ReducerFixture(Device device, const GradientReducer::Groups& groups, comm::Engine& engine,
+                 const Setting& setting, ParameterList list_in,
+                 std::span<const int> chunk_begins = {})
       : list(std::move(list_in)),
         layout(list, 1024, DType::float32, chunk_begins),
         parameters(device, "parameters", 1 << 20),
@@ -162,7 +163,7 @@ bool power_of_two(int ranks) { return (ranks & (ranks - 1)) == 0; }
 
 /// The gradients of all micro-batches of a step, and this rank's.
 struct Gradients {
-  Gradients(const Replica& replica, const comm::Communicator& group, std::int64_t per_rank) {
+  Gradients(const ReducerFixture& replica, const comm::Communicator& group, std::int64_t per_rank) {
     for (std::int64_t i = 0; i < per_rank * group.size(); ++i)
       all.push_back(gradient_of(replica.list, replica.layout, i));
     const auto first = all.begin() + group.rank() * per_rank;
@@ -200,7 +201,7 @@ class Reducer : public testing::TestWithParam<Case> {
   }
 
   /// Whether element i of the flat buffer is a statistic's.
-  static std::vector<char> statistics(const Replica& of) {
+  static std::vector<char> statistics(const ReducerFixture& of) {
     std::vector<char> found(static_cast<std::size_t>(of.layout.elements()));
     for (std::size_t index = 0; index < of.list.entries().size(); ++index) {
       const FlatLayout::FlatTensor& slot = of.layout.tensors()[index];
@@ -210,7 +211,7 @@ class Reducer : public testing::TestWithParam<Case> {
     return found;
   }
 
-  void expect_sums(const Replica& of) const {
+  void expect_sums(const ReducerFixture& of) const {
     const float n = static_cast<float>(gradients.all.size());
     const std::vector<char> exact = statistics(of);
     const bool narrow = setting.wire == comm::TransferType::bfloat16 && world().size() > 1;
@@ -236,7 +237,7 @@ class Reducer : public testing::TestWithParam<Case> {
 
   Setting setting;
   comm::Engine engine;
-  Replica replica;
+  ReducerFixture replica;
   Gradients gradients;
 };
 
@@ -262,7 +263,7 @@ TEST_P(Reducer, ChunksMayTakeTheirMicroBatchesAtDifferentTimes) {
     list.begin_block(entry.block);
     list.declare(entry.spec);
   }
-  Replica chunked(cpu, {world(), {}, nullptr}, engine, setting, std::move(list), begins);
+  ReducerFixture chunked(cpu, {world(), {}, nullptr}, engine, setting, std::move(list), begins);
   gradients = Gradients(chunked, world(), setting.per_rank);
   std::vector<Backward> order;  // two micro-batches through the upper chunk, two through the lower
   for (std::int64_t begin = 0; begin < setting.per_rank; begin += 2) {
@@ -280,7 +281,7 @@ TEST_P(Reducer, TakesAsManyBytesAsItsMetaTwin) {
   const comm::Communicator absent = world().size() == 1
                                         ? comm::Communicator()
                                         : comm::Communicator::meta(world().rank(), world().size());
-  Replica planned({DeviceKind::meta, 0}, absent, engine, setting);
+  ReducerFixture planned({DeviceKind::meta, 0}, absent, engine, setting);
   EXPECT_EQ(planned.gradients.used_bytes(), replica.gradients.used_bytes());
   EXPECT_EQ(planned.parameters.used_bytes(), replica.parameters.used_bytes());
   planned.step(gradients.mine);
@@ -346,13 +347,13 @@ TEST(ReducerAcrossLayouts, OneRankAndAllRanksGiveTheSameBitsAtEveryKindOfShardin
   if (!power_of_two(world().size())) return;
   const std::int64_t micro_batches = 12, per_rank = micro_batches / world().size();
   comm::Engine engine(comm::Engine::ProgressMode::polled);
-  Replica alone(cpu, comm::Communicator(), engine, {ShardKind::none, true, micro_batches});
+  ReducerFixture alone(cpu, comm::Communicator(), engine, {ShardKind::none, true, micro_batches});
   const Gradients gradients(alone, world(), per_rank);
   alone.step(gradients.all);
   const float* whole = alone.store.flat_gradient().as<float>();
   for (const ShardKind kind :
        {ShardKind::none, ShardKind::optimizer, ShardKind::gradients, ShardKind::parameters}) {
-    Replica shared(cpu, world(), engine, {kind, true, per_rank});
+    ReducerFixture shared(cpu, world(), engine, {kind, true, per_rank});
     shared.step(gradients.mine);
     std::int64_t wrong = 0;
     shared.owned_gradient([&](float value, std::size_t i) {
@@ -366,14 +367,14 @@ constexpr ShardKind all_kinds[] = {ShardKind::none, ShardKind::optimizer, ShardK
                                    ShardKind::parameters};
 
 /// What a restart rests on, and what replicas need that hold the same weights.
-TEST(ReducerOnANarrowWire, GivesTheSameBitsAgainAndOnAllRanks) {
+TEST(ReducerInBfloat16, GivesTheSameBitsAgainAndOnAllRanks) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : all_kinds) {
     for (const bool deterministic : {false, true}) {
       std::vector<float> sums[2];
       for (std::vector<float>& sum : sums) {
-        Replica replica(cpu, world(), engine,
-                        {kind, deterministic, 3, comm::TransferType::bfloat16});
+        ReducerFixture replica(cpu, world(), engine,
+                               {kind, deterministic, 3, comm::TransferType::bfloat16});
         const Gradients gradients(replica, world(), 3);
         replica.step(gradients.mine);
         replica.owned_gradient([&](float value, std::size_t) { sum.push_back(value); });
@@ -387,13 +388,13 @@ TEST(ReducerOnANarrowWire, GivesTheSameBitsAgainAndOnAllRanks) {
   }
 }
 
-TEST(ReducerOnANarrowWire, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
+TEST(ReducerInBfloat16, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
   for (const ShardKind kind : all_kinds) {
     double bytes[2], statistics = 0, elements = 0;
     for (const comm::TransferType wire :
          {comm::TransferType::float32, comm::TransferType::bfloat16}) {
       comm::Engine engine(comm::Engine::ProgressMode::polled);
-      Replica replica(cpu, world(), engine, {kind, false, 1, wire});
+      ReducerFixture replica(cpu, world(), engine, {kind, false, 1, wire});
       replica.step(Gradients(replica, world(), 1).mine);
       engine.quiesce();
       double& sent = bytes[wire == comm::TransferType::bfloat16];
@@ -411,12 +412,12 @@ TEST(ReducerOnANarrowWire, SendsHalfTheBytesOfWeightsAndAllOfStatistics) {
 }
 
 /// On one rank, in a weight or a statistic; delayed, the step after hands it on.
-TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
+TEST(ReducerInBfloat16, NonFiniteValuesReachTheirOwner) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : all_kinds) {
     for (const bool delayed : {false, true}) {
-      Replica replica(cpu, world(), engine,
-                      {kind, false, 1, comm::TransferType::bfloat16, delayed});
+      ReducerFixture replica(cpu, world(), engine,
+                             {kind, false, 1, comm::TransferType::bfloat16, delayed});
       Gradients gradients(replica, world(), 1);
       const std::size_t places[] = {
           static_cast<std::size_t>(replica.layout.tensors()[1].offset) + 5,
@@ -440,7 +441,7 @@ TEST(ReducerOnANarrowWire, WhatIsNotFiniteIsSeenByWhoeverOwnsIt) {
 
 /// Two stages, as many replicas as that leaves: the first holds the embedding, the last a head that
 /// is tied to it.
-TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
+TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothStages) {
   if (world().size() % 2 != 0) return;
   const int replicas = world().size() / 2, stage = world().rank() / replicas;
   const comm::Communicator data = world().split(stage, world().rank()),
@@ -453,8 +454,8 @@ TEST(ReducerOfTwoStages, TiedGradientsAreTheSumOfBothEnds) {
       list.declare({.name = stage == 0 ? "first" : "last", .shape = {9, 7}});
       list.begin_block(stage == 0 ? 1 : 3);
       list.declare({.name = "embedding", .shape = {19, 5}, .tied = true});
-      Replica replica(cpu, {data, ends, nullptr}, engine, {kind, deterministic, 3},
-                      std::move(list));
+      ReducerFixture replica(cpu, {data, ends, nullptr}, engine, {kind, deterministic, 3},
+                             std::move(list));
       std::vector<std::vector<float>> mine;
       for (int i = 0; i < 3; ++i)
         mine.push_back(gradient_of(replica.list, replica.layout, 3 * world().rank() + i));
@@ -494,7 +495,8 @@ TEST(ReducerOfATensorGroup, PartialGradientsAreSummedOverTheGroup) {
       list.declare({.name = "norm.bias", .shape = {11}, .partial_gradient = true});
       list.declare({.name = "linear", .shape = {9, 7}});
       list.declare({.name = "out.bias", .shape = {5}, .partial_gradient = true});
-      Replica replica(cpu, {data, {}, &tensor}, engine, {kind, deterministic, 2}, std::move(list));
+      ReducerFixture replica(cpu, {data, {}, &tensor}, engine, {kind, deterministic, 2},
+                             std::move(list));
       std::vector<std::vector<float>> mine;
       for (int i = 0; i < 2; ++i)
         mine.push_back(gradient_of(replica.list, replica.layout, 2 * world().rank() + i));

@@ -24,11 +24,11 @@ const Communicator& world() { return test_environment().world(); }
 RankInGroup ranks() { return {world().rank(), world().size()}; }
 
 /// Makes a plan's calls on host memory, between the real ranks: what NCCL would do with them.
-class StandIn {
+class HostExecutor {
  public:
-  void run(const CallList& plan) {
-    for (const CallList::Call& call : plan.calls()) make(call);
-    EXPECT_TRUE(tickets_.empty()) << "the last calls of a plan are not ended";
+  void run(const CallList& call_list) {
+    for (const CallList::Call& call : call_list.calls()) execute(call);
+    EXPECT_TRUE(requests_.empty()) << "the last calls of a plan are not ended";
   }
 
  private:
@@ -57,15 +57,15 @@ class StandIn {
       std::copy_n(from, call.count, static_cast<float*>(call.to));
   }
 
-  void make(const CallList::Call& call) {
+  void execute(const CallList::Call& call) {
     const int rank = world().rank(), size = world().size();
     switch (call.kind) {
       case Kind::send:
-        tickets_.push_back(engine_.send(world(), bytes(const_cast<void*>(call.from), call.count),
-                                        call.peer, 1, "test"));
+        requests_.push_back(engine_.send(world(), bytes(const_cast<void*>(call.from), call.count),
+                                         call.peer, 1, "test"));
         return;
       case Kind::receive:
-        tickets_.push_back(
+        requests_.push_back(
             engine_.receive(world(), bytes(call.to, call.count), call.peer, 1, "test"));
         return;
       case Kind::all_reduce: put(call, sum_of(call, call.count).data()); return;
@@ -91,38 +91,38 @@ class StandIn {
         world().broadcast(bytes(call.to, call.count), call.peer);
         return;
       case Kind::add:
-        EXPECT_TRUE(tickets_.empty()) << "a sum of what may still be coming";
+        EXPECT_TRUE(requests_.empty()) << "a sum of what may still be coming";
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<float*>(call.to)[i] += floats(call.from)[i];
         return;
       case Kind::copy:
-        EXPECT_TRUE(tickets_.empty()) << "a copy of what may still be coming";
+        EXPECT_TRUE(requests_.empty()) << "a copy of what may still be coming";
         std::copy_n(floats(call.from), call.count, static_cast<float*>(call.to));
         return;
       case Kind::add_bfloat16:
-        EXPECT_TRUE(tickets_.empty()) << "a sum of what may still be coming";
+        EXPECT_TRUE(requests_.empty()) << "a sum of what may still be coming";
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<float*>(call.to)[i] += to_float(narrow(call.from)[i]);
         return;
       case Kind::narrow:
-        EXPECT_TRUE(tickets_.empty()) << "what may still be on its way is written";
+        EXPECT_TRUE(requests_.empty()) << "what may still be on its way is written";
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<BFloat16*>(call.to)[i] = to_bfloat16(floats(call.from)[i]);
         return;
       case Kind::widen:
-        EXPECT_TRUE(tickets_.empty()) << "of what may still be coming";
+        EXPECT_TRUE(requests_.empty()) << "of what may still be coming";
         for (std::int64_t i = 0; i < call.count; ++i)
           static_cast<float*>(call.to)[i] = to_float(narrow(call.from)[i]);
         return;
       case Kind::end_group:
-        for (const Engine::Request ticket : tickets_) engine_.wait(ticket);
-        tickets_.clear();
+        for (const Engine::Request request : requests_) engine_.wait(request);
+        requests_.clear();
         return;
     }
   }
 
   Engine engine_{Engine::ProgressMode::polled};
-  std::vector<Engine::Request> tickets_;
+  std::vector<Engine::Request> requests_;
 };
 
 /// Normal numbers, so that another order of additions shows.
@@ -163,28 +163,29 @@ std::int64_t own(const std::vector<std::int64_t>& bounds) {
 // MPI: what waits for its receiver must be in a group with it.
 const std::vector<std::int64_t> sizes{1, 31, 4095, 4096, 4097, 300007};
 
-TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
+TEST(CallList, SumsInTreeOrderHaveTheBitsOfMpi) {
   Engine engine(Engine::ProgressMode::polled);
-  StandIn stand_in;
-  CallList plan;
+  HostExecutor executor;
+  CallList call_list;
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = normals(count);
-    std::vector<float> by_mpi = part, by_plan = part, scratch(part.size());
+    std::vector<float> by_mpi = part, by_call_list = part, scratch(part.size());
     engine.wait(
         engine.all_reduce(world(), by_mpi.data(), scratch.data(), count, SumOrder::tree, "test"));
-    plan.clear();
-    plan.record_steps(AllReduce(ranks(), by_plan.data(), scratch.data(), count, SumOrder::tree));
-    stand_in.run(plan);
-    EXPECT_EQ(std::memcmp(by_mpi.data(), by_plan.data(), part.size() * sizeof(float)), 0)
+    call_list.clear();
+    call_list.record_steps(
+        AllReduce(ranks(), by_call_list.data(), scratch.data(), count, SumOrder::tree));
+    executor.run(call_list);
+    EXPECT_EQ(std::memcmp(by_mpi.data(), by_call_list.data(), part.size() * sizeof(float)), 0)
         << count << " floats";
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
       std::vector<float> data = part,
                          least(static_cast<std::size_t>(bounds.back() - bounds.front())),
                          result(static_cast<std::size_t>(own(bounds)));
-      plan.clear();
-      plan.record_steps(ReduceScatter(ranks(), data.data() + bounds.front(), least.data(), bounds,
-                                      result.data(), SumOrder::tree));
-      stand_in.run(plan);
+      call_list.clear();
+      call_list.record_steps(ReduceScatter(ranks(), data.data() + bounds.front(), least.data(),
+                                           bounds, result.data(), SumOrder::tree));
+      executor.run(call_list);
       EXPECT_EQ(std::memcmp(result.data(),
                             by_mpi.data() + bounds[static_cast<std::size_t>(world().rank())],
                             result.size() * sizeof(float)),
@@ -194,44 +195,44 @@ TEST(Plan, SumsInTreeOrderHaveTheBitsOfMpi) {
   }
 }
 
-TEST(Plan, SumsOnANarrowWireHaveTheBitsOfMpi) {
+TEST(CallList, Bfloat16SumsHaveTheBitsOfMpi) {
   Engine engine(Engine::ProgressMode::polled);
-  StandIn stand_in;
-  CallList plan;
+  HostExecutor executor;
+  CallList call_list;
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = normals(count);
-    std::vector<float> by_mpi = part, by_plan = part;
+    std::vector<float> by_mpi = part, by_call_list = part;
     std::vector<BFloat16> wire(part.size());
     engine.wait(engine.all_reduce(world(), by_mpi.data(), wire.data(), count, SumOrder::tree,
                                   "test", TransferType::bfloat16));
-    plan.clear();
-    plan.record_steps(Bfloat16Sum(ranks(), by_plan.data(), wire.data(), count));
-    stand_in.run(plan);
-    EXPECT_EQ(by_mpi, by_plan) << count << " floats";
+    call_list.clear();
+    call_list.record_steps(Bfloat16Sum(ranks(), by_call_list.data(), wire.data(), count));
+    executor.run(call_list);
+    EXPECT_EQ(by_mpi, by_call_list) << count << " floats";
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
       std::vector<float> data = part, again = part, result(static_cast<std::size_t>(own(bounds))),
                          expected = result;
       std::vector<BFloat16> least(static_cast<std::size_t>(bounds.back() - bounds.front()));
       engine.wait(engine.reduce_scatter(world(), data.data(), least.data(), bounds, expected.data(),
                                         SumOrder::tree, "test", TransferType::bfloat16));
-      plan.clear();
-      plan.record_steps(
+      call_list.clear();
+      call_list.record_steps(
           Bfloat16Sum(ranks(), again.data() + bounds.front(), least.data(), bounds, result.data()));
-      stand_in.run(plan);
+      executor.run(call_list);
       EXPECT_EQ(result, expected) << count << " floats from " << bounds.front();
     }
   }
 }
 
-TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
-  StandIn stand_in;
-  CallList plan;
+TEST(CallList, LibraryCallsProduceTheCorrectResults) {
+  HostExecutor executor;
+  CallList call_list;
   for (const std::int64_t count : sizes) {
     const std::vector<float> part = whole_numbers(count);
     std::vector<float> sum = part;
-    plan.clear();
-    plan.record_library_all_reduce(ranks(), sum.data(), count);
-    stand_in.run(plan);
+    call_list.clear();
+    call_list.record_library_all_reduce(ranks(), sum.data(), count);
+    executor.run(call_list);
     for (std::size_t i = 0; i < sum.size(); ++i) {
       std::size_t expected = 0;
       for (std::size_t rank = 0; rank < static_cast<std::size_t>(world().size()); ++rank)
@@ -240,35 +241,35 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
     }
     std::vector<float> wired = part;
     std::vector<BFloat16> wire(part.size());
-    const double whole_bytes = plan.bytes_sent();
-    plan.clear();
-    plan.record_library_all_reduce(ranks(), wired.data(), count, wire.data());
-    stand_in.run(plan);
+    const double whole_bytes = call_list.bytes_sent();
+    call_list.clear();
+    call_list.record_library_all_reduce(ranks(), wired.data(), count, wire.data());
+    executor.run(call_list);
     EXPECT_EQ(wired, sum);
-    EXPECT_DOUBLE_EQ(plan.bytes_sent(), whole_bytes / 2);
+    EXPECT_DOUBLE_EQ(call_list.bytes_sent(), whole_bytes / 2);
     for (const std::vector<std::int64_t>& bounds : bounds_of(count)) {
       const std::int64_t first = bounds[static_cast<std::size_t>(world().rank())];
       std::vector<float> data = part, result(static_cast<std::size_t>(own(bounds)));
-      plan.clear();
-      plan.record_library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds,
-                                         result.data());
-      stand_in.run(plan);
+      call_list.clear();
+      call_list.record_library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds,
+                                              result.data());
+      executor.run(call_list);
       EXPECT_TRUE(std::equal(result.begin(), result.end(), sum.begin() + first))
           << count << " floats from " << bounds.front();
       data = part;
       std::vector<float> again(result.size());
-      plan.clear();
-      plan.record_library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds,
-                                         again.data(), wire.data());
-      stand_in.run(plan);
+      call_list.clear();
+      call_list.record_library_reduce_scatter(ranks(), data.data() + bounds.front(), bounds,
+                                              again.data(), wire.data());
+      executor.run(call_list);
       EXPECT_EQ(again, result) << "as bfloat16, " << count << " floats from " << bounds.front();
 
       std::vector<std::byte> gathered(static_cast<std::size_t>(count), std::byte{255});
       for (std::int64_t i = first; i < first + own(bounds); ++i)
         gathered[static_cast<std::size_t>(i)] = static_cast<std::byte>(i % 251);
-      plan.clear();
-      plan.record_library_all_gather(ranks(), gathered.data() + bounds.front(), bounds);
-      stand_in.run(plan);
+      call_list.clear();
+      call_list.record_library_all_gather(ranks(), gathered.data() + bounds.front(), bounds);
+      executor.run(call_list);
       for (std::int64_t i = 0; i < count; ++i) {
         const bool inside = bounds.front() <= i && i < bounds.back();
         ASSERT_EQ(gathered[static_cast<std::size_t>(i)],
@@ -279,27 +280,27 @@ TEST(Plan, TheLibrarysCallsBringWhatTheyShould) {
   }
 }
 
-TEST(Plan, EvenPartsGoInOneCallOthersInOneForEachThatIsNotEmpty) {
-  CallList plan;
+TEST(CallList, EvenPartsGoInOneCallOthersInOneForEachThatIsNotEmpty) {
+  CallList call_list;
   std::vector<float> data(100), result(100);
   std::vector<std::int64_t> bounds(static_cast<std::size_t>(world().size()) + 1);
   std::iota(bounds.begin(), bounds.end(), 5);
-  plan.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
-  ASSERT_EQ(plan.calls().size(), 2u);
-  EXPECT_EQ(plan.calls()[0].kind, Kind::reduce_scatter);
-  EXPECT_EQ(plan.calls()[0].count, 1);
-  EXPECT_EQ(plan.calls()[1].kind, Kind::end_group);
+  call_list.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
+  ASSERT_EQ(call_list.calls().size(), 2u);
+  EXPECT_EQ(call_list.calls()[0].kind, Kind::reduce_scatter);
+  EXPECT_EQ(call_list.calls()[0].count, 1);
+  EXPECT_EQ(call_list.calls()[1].kind, Kind::end_group);
   const double of_one = sizeof(float) * (world().size() - 1);
-  EXPECT_DOUBLE_EQ(plan.bytes_sent(), of_one);
+  EXPECT_DOUBLE_EQ(call_list.bytes_sent(), of_one);
 
   bounds[1] = bounds[0];  // the first has nothing, the second two
-  plan.clear();
-  plan.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
-  ASSERT_EQ(std::ssize(plan.calls()), world().size() - 1 + 1);
-  EXPECT_EQ(plan.calls()[0].kind, Kind::reduce);
-  EXPECT_EQ(plan.calls()[0].peer, 1);
-  EXPECT_EQ(plan.calls()[0].count, 2);
-  EXPECT_DOUBLE_EQ(plan.bytes_sent(), of_one);
+  call_list.clear();
+  call_list.record_library_reduce_scatter(ranks(), data.data(), bounds, result.data());
+  ASSERT_EQ(std::ssize(call_list.calls()), world().size() - 1 + 1);
+  EXPECT_EQ(call_list.calls()[0].kind, Kind::reduce);
+  EXPECT_EQ(call_list.calls()[0].peer, 1);
+  EXPECT_EQ(call_list.calls()[0].count, 2);
+  EXPECT_DOUBLE_EQ(call_list.bytes_sent(), of_one);
 }
 
 }  // namespace

@@ -116,10 +116,11 @@ TEST(Replica, ChunksOfLayersChangeOnlyTheOrderOfNormsGradients) {
       ReplicaOptions options = chunked(layout);
       options.deterministic = true;
       options.compute = compute;
-      const test::Trained cut = test::trained(options, mesh), again = test::trained(options, mesh);
+      const test::TrainingResult cut = test::train_three_steps(options, mesh),
+                                 again = test::train_three_steps(options, mesh);
       test::expect_same_bits(cut, again);
       options.row_cut.max_chunks = 1;
-      const test::Trained whole = test::trained(options, mesh);
+      const test::TrainingResult whole = test::train_three_steps(options, mesh);
       if (!options.sequence) {
         test::expect_same_bits(cut, whole);
         continue;
@@ -145,7 +146,7 @@ TEST(Replica, HasTheGradientOfOneRankWhereLayersAreCutIntoChunks) {
 
 /// Evaluations of the average between the steps leave every bit of the training as it is without
 /// them, and the plan holds.
-TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
+TEST(Replica, EvaluatingTheAverageLeavesTrainingUnchanged) {
   for (const Layout& layout : layouts()) {
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
       SCOPED_TRACE(std::string(layout.name) + " " + to_string(compute));
@@ -153,9 +154,9 @@ TEST(Replica, TheAverageIsEvaluatedAndTheTrainingGoesOnAtEveryLayout) {
       ReplicaOptions options = options_of(layout);
       options.deterministic = true;
       options.compute = compute;
-      const test::Trained plain = test::trained(options, mesh);
+      const test::TrainingResult plain = test::train_three_steps(options, mesh);
       options.optimizer.ema = 0.5;
-      const test::Trained averaged = test::trained(options, mesh);
+      const test::TrainingResult averaged = test::train_three_steps(options, mesh);
       test::expect_same_training(averaged, plain);
       EXPECT_EQ(averaged.ema.size(), averaged.master.size());
       EXPECT_NE(averaged.ema, averaged.master);
@@ -174,14 +175,14 @@ std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
   world().barrier();
   fixture.replica.reducer().begin_step();
   for (const parallel::PipelineAction& action : fixture.replica.schedule()) {
-    const double begin = monotonic_seconds(), stood = engine.waited_seconds();
+    const double begin = monotonic_seconds(), waited_before = engine.waited_seconds();
     const data::MicroBatch batch = fixture.batch(action.micro_batch);
     if (action.forward)
       fixture.replica.forward(action, Replica::takes_batch(action) ? &batch : nullptr);
     else
       fixture.replica.backward(action);
     last = monotonic_seconds();
-    busy += last - begin - (engine.waited_seconds() - stood);
+    busy += last - begin - (engine.waited_seconds() - waited_before);
     if (first == 0) first = begin;
   }
   fixture.replica.reducer().finish(fixture.replica.context());
@@ -191,13 +192,13 @@ std::pair<double, double> timed_step(test::ReplicaFixture& fixture) {
 }
 
 struct Bubble {
-  double measured = 0;  ///< what this stage waits for in a step, in parts of what it works
-  double farthest = 1;  ///< of all stages, from what is foretold
+  double measured = 0;   ///< what this stage waits for in a step, in parts of what it works
+  double max_error = 1;  ///< of all stages, from what is foretold
 };
 
 /// The shortest of five steps, whose blocks sleep `delay` seconds forward and twice that backward.
 /// Other work on the machine only lengthens a step. Collective.
-Bubble bubble_of(PipelineKind kind, double delay, double foretold) {
+Bubble bubble_of(PipelineKind kind, double delay, double predicted) {
   ReplicaOptions options = options_of({"pipeline", {1, 1, 4}, ShardKind::none, false, 0, kind});
   options.model.gpt.layers = 3;  // with the embedding one block a stage
   options.block_delay_seconds = delay;
@@ -211,24 +212,25 @@ Bubble bubble_of(PipelineKind kind, double delay, double foretold) {
     if (span >= least) continue;
     least = span;
     found.measured = (span - busy) / busy;
-    found.farthest = std::abs(found.measured - foretold);
+    found.max_error = std::abs(found.measured - predicted);
   }
-  world().all_reduce(std::span(&found.farthest, 1), comm::Reduction::max);
+  world().all_reduce(std::span(&found.max_error, 1), comm::Reduction::max);
   return found;
 }
 
 /// Blocks are slowed until what else happens on two cores (a message that waits for its reader's
 /// turn) is small beside them.
-TEST(Replica, ThePipelinesBubbleIsWhatTheFormulaForetells) {
+TEST(Replica, ThePipelineBubbleMatchesTheFormula) {
   if (world().size() != 4) GTEST_SKIP() << "a pipeline of 4 stages";
-  const double foretold =
+  const double predicted =
       3.0 /
       static_cast<double>(test::micro_batches);  // (stages - 1) / micro-batches (Huang et al. 2019)
   for (const PipelineKind kind : {PipelineKind::gpipe, PipelineKind::one_forward_one_backward}) {
     Bubble found;
-    for (double delay = 0.02; delay < 0.4 && found.farthest > 0.2 * foretold; delay *= 2)
-      found = bubble_of(kind, delay, foretold);
-    EXPECT_NEAR(found.measured, foretold, 0.2 * foretold) << "schedule " << static_cast<int>(kind);
+    for (double delay = 0.02; delay < 0.4 && found.max_error > 0.2 * predicted; delay *= 2)
+      found = bubble_of(kind, delay, predicted);
+    EXPECT_NEAR(found.measured, predicted, 0.2 * predicted)
+        << "schedule " << static_cast<int>(kind);
   }
 }
 

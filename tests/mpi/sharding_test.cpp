@@ -98,9 +98,9 @@ double to_double(const Tensor& tensor, std::int64_t i) {
 
 /// A replica whose gradients are functions of its weights, the micro-batch and the element, so that
 /// a stale weight shows.
-struct Toy {
-  Toy(Device device, const comm::Communicator& data, comm::Engine& engine_in,
-      const Setting& setting_in)
+struct ToyFixture {
+  ToyFixture(Device device, const comm::Communicator& data, comm::Engine& engine_in,
+             const Setting& setting_in)
       : engine(engine_in),
         setting(setting_in),
         stream(device),
@@ -132,7 +132,7 @@ struct Toy {
     for (const parallel::ParameterList::Entry& entry : list.entries())
       keys.push_back(random_key(1, entry.spec.name));
   }
-  ~Toy() { engine.quiesce(); }  // what is under way goes to this memory
+  ~ToyFixture() { engine.quiesce(); }  // what is under way goes to this memory
   static Device host_of(Device device) { return device.kind == DeviceKind::meta ? device : cpu; }
   static DeviceKind target_of(Device device) {
     return device.kind == DeviceKind::meta ? DeviceKind::cpu : device.kind;
@@ -221,7 +221,7 @@ struct Toy {
   /// Calls each(this rank's element, the other's) for all owned elements of masters and slots;
   /// `whole` shards nothing.
   template <class Each>
-  void compare(const Toy& whole, Each&& each) const {
+  void compare(const ToyFixture& whole, Each&& each) const {
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(list.entries().size());
          ++index) {
       const parallel::ParameterShard::OwnedRows& part = store.owned().owned_rows({index});
@@ -272,7 +272,7 @@ TEST_P(Sharding, GivesTheWeightsOfAWholeReplica) {
   Setting whole_setting = setting;
   whole_setting.kind = ShardKind::none;
   comm::Engine engine(comm::Engine::ProgressMode::polled);
-  Toy whole(cpu, world(), engine, whole_setting), sharded(cpu, world(), engine, setting);
+  ToyFixture whole(cpu, world(), engine, whole_setting), sharded(cpu, world(), engine, setting);
   EXPECT_EQ(sharded.working(), whole.working()) << "the initial weights";
   for (int step = 1; step <= 3; ++step) {
     const StepOutcome a = whole.step(step), b = sharded.step(step);
@@ -315,30 +315,31 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Sharding, testing::ValuesIn(all_settings()),
 
 class Offloading : public testing::TestWithParam<Setting> {};
 
-TEST_P(Offloading, LeavesEveryBitWhereverStateLies) {
+TEST_P(Offloading, HasTheSameBitsForEveryStateLocation) {
   const Setting setting = GetParam();
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
     for (const std::int64_t window_elements :
          {1, 50, 1 << 20}) {  // a row each, some rows, a bucket
-      Setting away_setting = setting;
-      away_setting.offload = offload;
-      away_setting.window_elements = window_elements;
-      Toy here(cpu, world(), engine, setting), away(cpu, world(), engine, away_setting);
-      EXPECT_EQ(away.working(), here.working()) << "the initial weights";
+      Setting offloaded_setting = setting;
+      offloaded_setting.offload = offload;
+      offloaded_setting.window_elements = window_elements;
+      ToyFixture here(cpu, world(), engine, setting),
+          offloaded(cpu, world(), engine, offloaded_setting);
+      EXPECT_EQ(offloaded.working(), here.working()) << "the initial weights";
       for (int step = 1; step <= 3; ++step) {
-        const StepOutcome a = here.step(step), b = away.step(step);
+        const StepOutcome a = here.step(step), b = offloaded.step(step);
         EXPECT_TRUE(a.applied && b.applied);
         EXPECT_EQ(a.grad_norm, b.grad_norm);
-        EXPECT_EQ(away.working(), here.working()) << "after step " << step;
+        EXPECT_EQ(offloaded.working(), here.working()) << "after step " << step;
       }
       const auto same = [](const Tensor& x, const Tensor& y) {
         return x.bytes() == y.bytes() &&
                std::memcmp(x.data, y.data, static_cast<std::size_t>(x.bytes())) == 0;
       };
-      EXPECT_TRUE(same(away.store.flat_master(), here.store.flat_master()));
+      EXPECT_TRUE(same(offloaded.store.flat_master(), here.store.flat_master()));
       for (std::size_t slot = 0; slot < here.optimizer.slots().size(); ++slot) {
-        EXPECT_TRUE(same(away.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat))
+        EXPECT_TRUE(same(offloaded.optimizer.slots()[slot].flat, here.optimizer.slots()[slot].flat))
             << here.optimizer.slots()[slot].name;
       }
     }
@@ -359,14 +360,14 @@ std::vector<Setting> offload_settings() {
 INSTANTIATE_TEST_SUITE_P(Kinds, Offloading, testing::ValuesIn(offload_settings()),
                          [](const auto& info) { return name_of(info.param); });
 
-class OnADevice : public testing::TestWithParam<Setting> {};
+class DeviceSharding : public testing::TestWithParam<Setting> {};
 
-TEST_P(OnADevice, TheBitsAreTheHosts) {
+TEST_P(DeviceSharding, TheBitsAreTheHosts) {
   for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
     Setting setting = GetParam();
     setting.offload = offload;
     comm::Engine engine(comm::Engine::ProgressMode::polled);
-    Toy here(cpu, world(), engine, setting),
+    ToyFixture here(cpu, world(), engine, setting),
         there({DeviceKind::emulated, 0}, world(), engine, setting);
     EXPECT_EQ(there.working(), here.working()) << "the initial weights";
     for (int step = 1; step <= 3; ++step) {
@@ -388,19 +389,19 @@ std::vector<Setting> device_settings() {
   return settings;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, OnADevice, testing::ValuesIn(device_settings()),
+INSTANTIATE_TEST_SUITE_P(Kinds, DeviceSharding, testing::ValuesIn(device_settings()),
                          [](const auto& info) { return name_of(info.param); });
 
 /// Replicas that went their own ways, on the host and on a device, slots there and in host memory.
-TEST(OnADeviceApart, ReplicasAreAveragedToTheHostsBits) {
+TEST(DevicePeriodicAverage, ReplicasAreAveragedToTheHostsBits) {
   for (const parallel::Offload& offload : {on_device, slots_on_host}) {
     Setting setting{ShardKind::none, true, 2, DType::bfloat16, OptimizerKind::adamw};
     comm::Engine engine(comm::Engine::ProgressMode::polled);
-    Toy here(cpu, comm::Communicator(), engine, setting);
+    ToyFixture here(cpu, comm::Communicator(), engine, setting);
     setting.offload = offload;
-    Toy there({DeviceKind::emulated, 0}, comm::Communicator(), engine, setting);
+    ToyFixture there({DeviceKind::emulated, 0}, comm::Communicator(), engine, setting);
     std::vector<std::byte> states[2];
-    for (Toy* toy : {&here, &there}) {
+    for (ToyFixture* toy : {&here, &there}) {
       toy->first_micro_batch = 2 * world().rank();
       parallel::PeriodicAverage average(toy->store, toy->optimizer.state_buffers(), world(), engine,
                                         {.outer_momentum = 0.5, .deterministic = true}, toy->slots);
@@ -428,8 +429,9 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   for (const DType compute : {DType::float32, DType::bfloat16}) {
     for (const bool deterministic : {false, true}) {
       for (const std::int64_t per_rank : {1, 3}) {
-        Toy toy(cpu, world(), engine,
-                {ShardKind::parameters, deterministic, per_rank, compute, OptimizerKind::adamw});
+        ToyFixture toy(
+            cpu, world(), engine,
+            {ShardKind::parameters, deterministic, per_rank, compute, OptimizerKind::adamw});
         for (int step = 1; step <= 2; ++step) toy.step(step);
         const std::int64_t own = in_arena(4 * toy.store.owned().elements()),
                            whole = in_arena(4 * toy.layout.elements());
@@ -454,10 +456,10 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
           EXPECT_EQ(toy.gradients.peak_bytes(), own + (3 + 1) * whole)
               << "levels of the tree over 3, and the partner's part";
         } else {
-          const std::int64_t lanes = 2 * elements + tied_elements,
+          const std::int64_t bucket_buffers = 2 * elements + tied_elements,
                              results = 2 * own_elements + tied_own;
           EXPECT_EQ(toy.gradients.peak_bytes(),
-                    own + (deterministic ? 2 : 1) * lanes + (per_rank > 1 ? results : 0));
+                    own + (deterministic ? 2 : 1) * bucket_buffers + (per_rank > 1 ? results : 0));
         }
         EXPECT_EQ(world().all_reduce(toy.store.owned().elements(), comm::Reduction::sum),
                   toy.layout.elements())
@@ -467,37 +469,38 @@ TEST(ShardedMemory, IsTheOwnShardsAndTheBucketsInUse) {
   }
 }
 
-TEST(ShardedMemory, OfWhatLiesOnTheHostTheDeviceHasStagingOnly) {
+TEST(ShardedMemory, DeviceHasOnlyStagingForOffloadedState) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const DType compute : {DType::float32, DType::bfloat16}) {
       const Setting setting{kind, true, 1, compute, OptimizerKind::adamw};
-      Toy here(cpu, world(), engine, setting);
+      ToyFixture here(cpu, world(), engine, setting);
       std::int64_t weights = 0, tied_weights = 0;
       for (const parallel::FlatLayout::Bucket& bucket : here.layout.buckets()) {
         std::int64_t& bytes = bucket.tied ? tied_weights : weights;
         bytes = std::max(bytes, in_arena(bucket.working_bytes()));
       }
       for (const parallel::Offload& offload : {slots_on_host, masters_on_host, both_on_host}) {
-        Setting away_setting = setting;
-        away_setting.offload = offload;
-        Toy away(cpu, world(), engine, away_setting);
+        Setting offloaded_setting = setting;
+        offloaded_setting.offload = offload;
+        ToyFixture offloaded(cpu, world(), engine, offloaded_setting);
         for (int step = 1; step <= 2; ++step) {
           here.step(step);
-          away.step(step);
+          offloaded.step(step);
         }
-        const std::int64_t own = in_arena(4 * away.store.owned().elements()),
-                           staging = 2 * in_arena(4 * away.store.owned().largest_window_elements());
-        EXPECT_LE(away.store.owned().largest_window_elements(), 66)
+        const std::int64_t own = in_arena(4 * offloaded.store.owned().elements()),
+                           staging =
+                               2 * in_arena(4 * offloaded.store.owned().largest_window_elements());
+        EXPECT_LE(offloaded.store.owned().largest_window_elements(), 66)
             << "rows of at most 45 elements, and a gap of 15 behind the last";
         EXPECT_EQ(here.host_slots.peak_bytes() + here.host_parameters.peak_bytes(), 0);
-        EXPECT_EQ(away.gradients.peak_bytes(), here.gradients.peak_bytes());
-        EXPECT_EQ(away.host_slots.peak_bytes(), offload.optimizer ? 2 * own : 0);
-        EXPECT_EQ(away.slots.peak_bytes(), offload.optimizer ? 2 * staging : 2 * own);
-        EXPECT_EQ(away.host_parameters.peak_bytes(), offload.parameters ? own : 0);
-        EXPECT_EQ(away.parameters.peak_bytes(), offload.parameters
-                                                    ? staging + 2 * weights + tied_weights
-                                                    : here.parameters.peak_bytes());
+        EXPECT_EQ(offloaded.gradients.peak_bytes(), here.gradients.peak_bytes());
+        EXPECT_EQ(offloaded.host_slots.peak_bytes(), offload.optimizer ? 2 * own : 0);
+        EXPECT_EQ(offloaded.slots.peak_bytes(), offload.optimizer ? 2 * staging : 2 * own);
+        EXPECT_EQ(offloaded.host_parameters.peak_bytes(), offload.parameters ? own : 0);
+        EXPECT_EQ(offloaded.parameters.peak_bytes(), offload.parameters
+                                                         ? staging + 2 * weights + tied_weights
+                                                         : here.parameters.peak_bytes());
       }
     }
   }
@@ -513,7 +516,7 @@ TEST(ShardedMemory, IsTheSameOnMeta) {
       for (const parallel::Offload& offload : {on_device, slots_on_host, both_on_host}) {
         const Setting setting{kind,   deterministic, 3, DType::bfloat16, OptimizerKind::lamb,
                               offload};
-        Toy real(cpu, world(), engine, setting),
+        ToyFixture real(cpu, world(), engine, setting),
             planned({DeviceKind::meta, 0}, absent, engine, setting);
         real.step(1);
         EXPECT_TRUE(planned.step(1).applied);
@@ -535,7 +538,8 @@ TEST(ShardedSteps, AllocateNothing) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const parallel::Offload& offload : {on_device, both_on_host}) {
-      Toy toy(cpu, world(), engine, {kind, true, 3, DType::bfloat16, OptimizerKind::lamb, offload});
+      ToyFixture toy(cpu, world(), engine,
+                     {kind, true, 3, DType::bfloat16, OptimizerKind::lamb, offload});
       for (int step = 1; step <= 2; ++step) toy.step(step);
       const std::int64_t before = allocations_so_far();
       for (int step = 3; step <= 5; ++step) toy.step(step);
@@ -547,11 +551,12 @@ TEST(ShardedSteps, AllocateNothing) {
 TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const DType compute : {DType::float32, DType::bfloat16}) {
-    Toy whole(cpu, world(), engine, {ShardKind::none, true, 1, compute});
+    ToyFixture whole(cpu, world(), engine, {ShardKind::none, true, 1, compute});
     whole.step(1);
     for (const ShardKind kind : kinds) {
       for (const parallel::Offload& offload : {on_device, masters_on_host}) {
-        Toy fresh(cpu, world(), engine, {kind, true, 1, compute, OptimizerKind::sgd, offload});
+        ToyFixture fresh(cpu, world(), engine,
+                         {kind, true, 1, compute, OptimizerKind::sgd, offload});
         for (std::int32_t index = 0; index < static_cast<std::int32_t>(fresh.list.entries().size());
              ++index) {  // as a checkpoint gives them
           const parallel::ParameterShard::OwnedRows& part = fresh.store.owned().owned_rows({index});
@@ -570,11 +575,12 @@ TEST(ShardedRestart, OwnShardsAreEnoughToMakeAllWorkingWeights) {
   }
 }
 
-TEST(ShardedSteps, AStepThatIsNotFiniteNeverWas) {
+TEST(ShardedSteps, ANonFiniteStepChangesNothing) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const ShardKind kind : kinds) {
     for (const parallel::Offload& offload : {on_device, both_on_host}) {
-      Toy toy(cpu, world(), engine, {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
+      ToyFixture toy(cpu, world(), engine,
+                     {kind, true, 1, DType::bfloat16, OptimizerKind::lamb, offload});
       toy.step(1);
       const std::vector<std::byte> before = toy.working();
       // The last rank alone holds what is not finite, and all must know (of whole gradients all
@@ -598,7 +604,7 @@ TEST(NormsOverTheModel, StagesTogetherGiveTheBitsOfOneRank) {
   comm::Engine engine(comm::Engine::ProgressMode::polled);
   for (const OptimizerKind kind : optimizers) {
     const Setting setting{ShardKind::none, true, 1, DType::float32, kind};
-    Toy whole(cpu, comm::Communicator(), engine, setting);
+    ToyFixture whole(cpu, comm::Communicator(), engine, setting);
 
     parallel::ParameterList list;  // every world.size()-th block
     NormScope groups{.model = world(),

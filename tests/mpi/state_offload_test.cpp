@@ -62,13 +62,13 @@ TEST(StateOffload, LeavesEveryBitAtEveryLayout) {
         options.optimizer.kind = optimizer;
         options.optimizer.ema = optimizer == optim::OptimizerKind::lamb ? 0.9 : 0;
         const parallel::Mesh mesh(layout.mesh, test_environment().world());
-        const test::Trained plain = test::trained(options, mesh);
+        const test::TrainingResult plain = test::train_three_steps(options, mesh);
         for (const Offload& offload : offloads(layout.shard)) {
           SCOPED_TRACE(fmt::format("{}, {}, {}{}", layout.name, to_string(compute),
                                    offload.optimizer ? "optimizer " : "",
                                    offload.parameters ? "parameters" : ""));
           options.offload = offload;
-          test::expect_same_bits(test::trained(options, mesh), plain);
+          test::expect_same_bits(test::train_three_steps(options, mesh), plain);
         }
       }
     }

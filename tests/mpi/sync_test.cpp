@@ -157,26 +157,26 @@ TEST(DelayedSync, AppliesEachSumOneStepLater) {
   }
 }
 
-TEST(DelayedSync, ASettledStepGoesOnToTheSameBits) {
+TEST(DelayedSync, CompletingPendingSumsKeepsTheBits) {
   for (const Layout& layout : layouts()) {
     if (!layout.deterministic) continue;
     SCOPED_TRACE(layout.name);
     ReplicaOptions options = options_of(layout);
     options.sync = SyncKind::delayed;
     const parallel::Mesh mesh(layout.mesh, world());
-    test::ReplicaFixture straight(options, 1, mesh), settled(options, 1, mesh);
+    test::ReplicaFixture straight(options, 1, mesh), completed(options, 1, mesh);
     for (int step = 0; step < steps; ++step) {
       const std::int64_t first = mesh.coordinates.data_rank * layout.per_rank;
       straight.step(rate, first);
-      settled.step(rate, first);
-      settled.replica.reducer().complete_pending(settled.replica.context());
+      completed.step(rate, first);
+      completed.replica.reducer().complete_pending(completed.replica.context());
     }
     EXPECT_EQ(values(straight.replica.store().flat_master()),
-              values(settled.replica.store().flat_master()));
+              values(completed.replica.store().flat_master()));
   }
 }
 
-TEST(DelayedSync, TheFlagOfTheLossGoesWithItsSum) {
+TEST(DelayedSync, TheFiniteFlagBelongsToItsSum) {
   ReplicaOptions options = options_of({"data", {world().size(), 1, 1}, ShardKind::optimizer});
   options.sync = SyncKind::delayed;
   const parallel::Mesh mesh({world().size(), 1, 1}, world());
@@ -272,12 +272,12 @@ struct ReplicasByHand {
         slots.push_back(fixture->replica.optimizer().slots()[slot].flat);
       mean(slots);
     }
-    if (outer_momentum > 0) go_on_from_anchor(masters, outer_momentum);
+    if (outer_momentum > 0) step_from_anchor(masters, outer_momentum);
     for (const auto& fixture : replicas)
       fixture->replica.store().refresh_working(fixture->replica.context());
   }
 
-  void go_on_from_anchor(const std::vector<Tensor>& masters, float outer_momentum) {
+  void step_from_anchor(const std::vector<Tensor>& masters, float outer_momentum) {
     const parallel::ParameterStore& store = replicas[0]->replica.store();
     for (std::size_t index = 0; index < store.list().entries().size(); ++index) {
       if (store.list().entries()[index].spec.role == parallel::Role::statistic) continue;
@@ -320,7 +320,7 @@ std::vector<Local> locals() {
 }
 
 /// Half is exact: a product and a sum have one rounding, however they are compiled.
-TEST(PeriodicSync, IsTheAverageOfRunsThatGoTheirOwnWays) {
+TEST(PeriodicSync, IsTheAverageOfIndependentRuns) {
   for (const Local& local : locals()) {
     for (const double outer_momentum : {0.0, 0.5}) {
       SCOPED_TRACE(local.name + ", outer momentum " + std::to_string(outer_momentum));

@@ -15,8 +15,8 @@ namespace {
 const comm::Communicator& world() { return test_environment().world(); }
 
 /// A context with its arenas, on the CPU or on meta.
-struct Place {
-  explicit Place(DeviceKind kind)
+struct ContextFixture {
+  explicit ContextFixture(DeviceKind kind)
       : device{kind, 0},
         memory(device, "memory", 4 << 20),
         workspace(device, "workspace", 1 << 20),
@@ -45,7 +45,7 @@ class TensorGroups : public testing::TestWithParam<comm::SumOrder> {
         here(DeviceKind::cpu) {}
   comm::Engine engine;
   TensorGroup group;
-  Place here;
+  ContextFixture here;
 };
 
 TEST_P(TensorGroups, AllReduceAddsTheParts) {
@@ -172,8 +172,8 @@ TEST_P(TensorGroups, MetaTakesTheSameWorkspaceAndCounts) {
   const comm::Communicator absent =
       size == 1 ? comm::Communicator() : comm::Communicator::meta(world().rank(), world().size());
   const TensorGroup planned(absent, engine, GetParam(), true);
-  Place there(DeviceKind::meta);
-  const auto calls = [&](Place& place, const TensorGroup& ranks) {
+  ContextFixture there(DeviceKind::meta);
+  const auto calls = [&](ContextFixture& place, const TensorGroup& ranks) {
     const Tensor whole = place.tensor(DType::float32, {rows, 11});
     if (whole.data != nullptr) std::memset(whole.data, 0, static_cast<std::size_t>(whole.bytes()));
     ranks.all_reduce(place.context, whole);
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(Orders, TensorGroups,
                          });
 
 TEST(TensorGroup, OfOneSendsNothing) {
-  Place here(DeviceKind::cpu);
+  ContextFixture here(DeviceKind::cpu);
   const TensorGroup alone;
   const Tensor x = here.random({4, 3}, 2), z = here.tensor(DType::float32, {1, 4, 3});
   EXPECT_EQ(alone.size(), 1);

@@ -64,7 +64,7 @@ struct ReplicaFixture {
       }
     }
     for (const train::Sums& sums : micro_batch_sums()) loss += sums.loss;
-    handed_on = replica.reducer().finish(replica.context());
+    reduced_gradient = replica.reducer().finish(replica.context());
     return loss;
   }
 
@@ -86,9 +86,9 @@ struct ReplicaFixture {
   double step(double rate, std::int64_t first = 0) {
     gradients(first);
     optim::StepOutcome outcome;
-    if (handed_on.exists)
-      outcome =
-          replica.optimizer().step(replica.context(), rate, handed_on.finite, handed_on.scale);
+    if (reduced_gradient.exists)
+      outcome = replica.optimizer().step(replica.context(), rate, reduced_gradient.finite,
+                                         reduced_gradient.scale);
     replica.store().start_gather(replica.context());
     return outcome.grad_norm;
   }
@@ -98,7 +98,7 @@ struct ReplicaFixture {
   train::MemoryPlan plan;
   comm::Engine engine;
   train::Replica replica;
-  parallel::GradientReducer::ReducedGradient handed_on;  ///< by the last gradients()
+  parallel::GradientReducer::ReducedGradient reduced_gradient;  ///< by the last gradients()
   std::vector<std::uint8_t> images;
   std::vector<std::int32_t> tokens, labels;
   std::vector<std::uint64_t> sample_keys;

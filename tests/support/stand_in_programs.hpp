@@ -13,10 +13,10 @@ class StandInPrograms {
  public:
   StandInPrograms() : path_(std::getenv("PATH")) {
     setenv("PATH", (folder_.path() + ":" + path_).c_str(), 1);
-    forget_jobs();
+    unset_job_variables();
   }
   ~StandInPrograms() {
-    forget_jobs();
+    unset_job_variables();
     setenv("PATH", path_.c_str(), 1);
   }
   StandInPrograms(const StandInPrograms&) = delete;
@@ -29,7 +29,7 @@ class StandInPrograms {
   }
   std::string operator/(const std::string& name) const { return folder_ / name; }
 
-  static void forget_jobs() {
+  static void unset_job_variables() {
     for (const char* name : {"SLURM_JOB_ID", "SLURM_JOB_END_TIME", "PBS_JOBID", "LSB_JOBID",
                              "LSB_JOBINDEX", "FLUX_URI", "FLUX_JOB_ID"})
       unsetenv(name);

@@ -10,9 +10,9 @@
 namespace trireme::test {
 
 /// What a few steps leave behind, bit for bit.
-struct Trained {
-  std::vector<double> losses, norms;      ///< by step
-  std::vector<float> master, slots, ema;  ///< this rank's own
+struct TrainingResult {
+  std::vector<double> losses, norms;                ///< by step
+  std::vector<float> master, optimizer_state, ema;  ///< this rank's own
   train::Sums evaluated;
 };
 
@@ -28,11 +28,11 @@ inline void append_values(train::Replica& replica, const Tensor& from, std::vect
 
 /// Three steps over three different sets of micro-batches, an evaluation between them and one at
 /// the end, of the average where there is one. Holds that the plan is what they took.
-inline Trained trained(const train::ReplicaOptions& options,
-                       const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()),
-                       Device device = {}) {
+inline TrainingResult train_three_steps(
+    const train::ReplicaOptions& options,
+    const parallel::Mesh& mesh = parallel::Mesh({}, comm::Communicator()), Device device = {}) {
   ReplicaFixture fixture(options, 1, mesh, device);
-  Trained result;
+  TrainingResult result;
   for (std::int64_t step = 0; step < 3; ++step) {
     result.norms.push_back(fixture.step(
         0.01, (step * mesh.shape.data + mesh.coordinates.data_rank) * options.accumulation));
@@ -47,7 +47,7 @@ inline Trained trained(const train::ReplicaOptions& options,
   fixture.engine.quiesce();
   append_values(fixture.replica, fixture.replica.store().flat_master(), result.master);
   for (const optim::Optimizer::Slot& slot : fixture.replica.optimizer().slots())
-    append_values(fixture.replica, slot.flat, result.slots);
+    append_values(fixture.replica, slot.flat, result.optimizer_state);
   if (const Tensor ema = fixture.replica.optimizer().ema(); ema.defined())
     append_values(fixture.replica, ema, result.ema);
   EXPECT_EQ(fixture.replica.peaks(), fixture.plan);
@@ -60,14 +60,14 @@ inline void expect_same_bits(const std::vector<float>& a, const std::vector<floa
 }
 
 /// But for evaluations and averages.
-inline void expect_same_training(const Trained& a, const Trained& b) {
+inline void expect_same_training(const TrainingResult& a, const TrainingResult& b) {
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_EQ(a.norms, b.norms);
   expect_same_bits(a.master, b.master);
-  expect_same_bits(a.slots, b.slots);
+  expect_same_bits(a.optimizer_state, b.optimizer_state);
 }
 
-inline void expect_same_bits(const Trained& a, const Trained& b) {
+inline void expect_same_bits(const TrainingResult& a, const TrainingResult& b) {
   expect_same_training(a, b);
   EXPECT_EQ(a.evaluated.loss, b.evaluated.loss);
   expect_same_bits(a.ema, b.ema);

@@ -14,7 +14,7 @@ namespace {
 
 /// How much of each kind is in it.
 struct Graph {
-  std::array<int, static_cast<std::size_t>(Count::size)> contents{};
+  std::array<int, static_cast<std::size_t>(Counter::size)> contents{};
   int device = 0;
 };
 
@@ -29,8 +29,8 @@ Graphs& graphs() {
 }
 
 /// Of this thread (cudaStreamCaptureModeThreadLocal).
-thread_local cudaStream_t captured = nullptr;
-thread_local Graph* capture = nullptr;
+thread_local cudaStream_t captured_stream = nullptr;
+thread_local Graph* current_capture = nullptr;
 
 bool is_one_of(const std::set<Graph*>& those, Graph* graph, const char* by) {
   if (those.contains(graph)) return true;
@@ -52,14 +52,14 @@ Graph* of(cudaGraphExec_t graph) { return reinterpret_cast<Graph*>(graph); }
 
 }  // namespace
 
-void note_on(cudaStream_t stream, Count what) {
-  if (capture == nullptr) return note(what);
-  if (stream != captured) fault("work for a stream while another one is captured");
-  ++capture->contents[static_cast<std::size_t>(what)];
+void count_on_stream(cudaStream_t stream, Counter what) {
+  if (current_capture == nullptr) return count_call(what);
+  if (stream != captured_stream) fault("work for a stream while another one is captured");
+  ++current_capture->contents[static_cast<std::size_t>(what)];
 }
 
 void expect_no_capture(const char* what) {
-  if (capture != nullptr) fault(std::string("while a stream is captured: ") + what);
+  if (current_capture != nullptr) fault(std::string("while a stream is captured: ") + what);
 }
 
 void expect_no_graph(const char* what) {
@@ -67,10 +67,10 @@ void expect_no_graph(const char* what) {
   if (!graphs().executable.empty()) fault(std::string("while there are graphs: ") + what);
 }
 
-void graphs_that_are_left(const std::function<void(const std::string&)>& tell) {
+void report_graph_leaks(const std::function<void(const std::string&)>& report) {
   const std::lock_guard lock(graphs().mutex);
   for (std::size_t i = 0; i < graphs().described.size() + graphs().executable.size(); ++i)
-    tell("a graph was never destroyed");
+    report("a graph was never destroyed");
 }
 
 }  // namespace stand_in
@@ -78,22 +78,24 @@ void graphs_that_are_left(const std::function<void(const std::string&)>& tell) {
 using namespace stand_in;
 
 STAND_IN_API cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  note(Count::capture);
-  if (std::getenv("STAND_IN_CUDA_NO_GRAPHS") != nullptr) return answer(cudaErrorNotSupported);
+  count_call(Counter::capture);
+  if (std::getenv("STAND_IN_CUDA_NO_GRAPHS") != nullptr)
+    return set_last_error(cudaErrorNotSupported);
   if (mode != cudaStreamCaptureModeThreadLocal)
     fault("a capture that other threads' calls would break");
   const int device = device_of_stream(stream, "a capture");
   const std::lock_guard lock(graphs().mutex);
-  captured = stream;
-  capture = *graphs().described.insert(new Graph).first;
-  capture->device = device;
+  captured_stream = stream;
+  current_capture = *graphs().described.insert(new Graph).first;
+  current_capture->device = device;
   return cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  if (capture == nullptr || stream != captured) fault("the end of a capture that never began");
-  *graph = reinterpret_cast<cudaGraph_t>(capture);
-  capture = nullptr;
+  if (current_capture == nullptr || stream != captured_stream)
+    fault("the end of a capture that never began");
+  *graph = reinterpret_cast<cudaGraph_t>(current_capture);
+  current_capture = nullptr;
   return cudaSuccess;
 }
 
@@ -123,7 +125,7 @@ STAND_IN_API cudaError_t cudaGraphExecDestroy(cudaGraphExec_t graph) {
 }
 
 STAND_IN_API cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t stream) {
-  note(Count::given_graph);
+  count_call(Counter::graph_launch);
   expect_no_error("giving a graph");
   const int device = device_of_stream(stream, "giving a graph");
   Graph given;
@@ -135,8 +137,8 @@ STAND_IN_API cudaError_t cudaGraphLaunch(cudaGraphExec_t graph, cudaStream_t str
   if (device != given.device) fault("a graph of one device is given to another");
   for (std::size_t what = 0; what < given.contents.size(); ++what) {
     for (int i = 0; i < given.contents[what]; ++i) {
-      note(static_cast<Count>(what));
-      note(Count::by_graph);
+      count_call(static_cast<Counter>(what));
+      count_call(Counter::replayed);
     }
   }
   return cudaSuccess;

@@ -12,13 +12,13 @@
 namespace stand_in {
 namespace {
 
-thread_local int chosen = 0;
-thread_local bool chosen_by_thread = false;
+thread_local int selected_device = 0;
+thread_local bool selected_by_thread = false;
 thread_local cudaError_t last_error = cudaSuccess;
 
 }  // namespace
 
-cudaError_t answer(cudaError_t error) {
+cudaError_t set_last_error(cudaError_t error) {
   if (error != cudaSuccess) last_error = error;
   return error;
 }
@@ -35,7 +35,7 @@ int device_count() {
   return count;
 }
 
-int current_device() { return chosen; }
+int current_device() { return selected_device; }
 
 /// A context takes hundreds of megabytes: a process that uses one device makes one, and names it in
 /// every thread.
@@ -43,15 +43,15 @@ void touch_device(const char* by) {
   static std::mutex mutex;
   static std::set<int> touched;
   const std::lock_guard lock(mutex);
-  if (touched.insert(chosen).second && touched.size() > 1)
-    fault(std::string("a context on a second device, ") + std::to_string(chosen) +
-          (chosen_by_thread ? "" : ", which this thread has not chosen") + ", made by " + by);
+  if (touched.insert(selected_device).second && touched.size() > 1)
+    fault(std::string("a context on a second device, ") + std::to_string(selected_device) +
+          (selected_by_thread ? "" : ", which this thread has not chosen") + ", made by " + by);
 }
 
-void what_is_left(const std::function<void(const std::string&)>& tell) {
-  memory_that_is_left(tell);
-  streams_that_are_left(tell);
-  graphs_that_are_left(tell);
+void report_leaks(const std::function<void(const std::string&)>& report) {
+  report_memory_leaks(report);
+  report_stream_leaks(report);
+  report_graph_leaks(report);
 }
 
 }  // namespace stand_in
@@ -68,14 +68,14 @@ STAND_IN_API cudaError_t cudaSetDevice(int device) {
     fault("a device is chosen that is not there");
     return cudaErrorInvalidDevice;
   }
-  chosen = device;
-  chosen_by_thread = true;
+  selected_device = device;
+  selected_by_thread = true;
   touch_device("choosing it");
   return cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaGetDevice(int* device) {
-  *device = chosen;
+  *device = selected_device;
   return cudaSuccess;
 }
 

@@ -19,7 +19,7 @@ struct ncclComm {
 namespace stand_in {
 namespace {
 
-struct Registered {
+struct Registration {
   ncclComm_t comm;
   const std::byte* begin;
   std::size_t bytes;
@@ -28,7 +28,7 @@ struct Registered {
 /// By handle.
 struct Registrations {
   std::mutex mutex;
-  std::map<std::uintptr_t, Registered> all;
+  std::map<std::uintptr_t, Registration> all;
   std::uintptr_t next = 0;
 };
 
@@ -61,7 +61,7 @@ struct Buffer {
 
 ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int peer,
                       std::initializer_list<Buffer> buffers) {
-  note(Count::exchange);
+  count_call(Counter::exchange);
   if (comm->ended) fault(std::string(by) + ": the communicator has ended");
   if (groups == 0) fault(std::string(by) + ": outside of a group");
   if (peer < 0 || peer >= comm->size) fault(std::string(by) + ": no such rank");
@@ -72,7 +72,7 @@ ncclResult_t exchange(const char* by, ncclComm_t comm, cudaStream_t stream, int 
     expect_on_device(buffer.data, buffer.bytes, comm->device, by);
     in_place += is_registered(comm, buffer.data, buffer.bytes) ? 1 : 0;
   }
-  if (in_place == buffers.size()) note(Count::exchange_in_place);
+  if (in_place == buffers.size()) count_call(Counter::exchange_in_place);
   // What one rank passes from registered memory all must, which a rank whose own memory is of two
   // kinds cannot know.
   if (in_place != 0 && in_place != buffers.size())
@@ -132,7 +132,7 @@ STAND_IN_API ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 STAND_IN_API ncclResult_t ncclCommRegister(const ncclComm_t comm, void* data, std::size_t bytes,
                                            void** handle) {
-  note(Count::registration);
+  count_call(Counter::registration);
   if (comm->ended || !comm->asked)
     fault("memory is registered with a communicator that is not there yet, or not any more");
   expect_on_device(data, bytes, comm->device, "registering memory");

@@ -24,25 +24,25 @@ namespace {
 
 struct Tensor {
   std::size_t bytes;
-  bool within, by_value;
+  bool is_virtual, by_value;
 };
 
 /// What was said of a descriptor, and of those it is made of.
-struct Said {
+struct DescriptorState {
   cudnnBackendDescriptorType_t type;
   std::vector<std::int64_t> extents, strides, numbers;
   std::vector<void*> pointers;
   std::int64_t number = 0;
   std::size_t element = 4;
-  bool within = false, by_value = false, finalized = false;
-  bool adds_up = false;  ///< the channels of a tensor and their squares (GEN_STATS)
+  bool is_virtual = false, by_value = false, finalized = false;
+  bool computes_channel_sums = false;  ///< the channels of a tensor and their squares (GEN_STATS)
   void* workspace = nullptr;
   std::map<std::int64_t, Tensor> tensors;
 };
 
 struct Graphs {
   std::mutex mutex;
-  std::map<cudnnBackendDescriptor_t, Said> said;
+  std::map<cudnnBackendDescriptor_t, DescriptorState> said;
   cudnnBackendDescriptor_t properties = nullptr;
 };
 
@@ -57,21 +57,21 @@ constexpr char h200[] =
     R"("reservedSharedMemoryPerBlock":1024,"maxRegistersPerSM":65536,"maxCtasPerSM":32,"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,"pciDeviceId":0,)"
     R"("isTccDriver":0,"supportCoopLaunch":1,"smClockRateKHz":1980000,"memClockRateKHz":3201000,"l2CacheSize":62914560,"totalGlobalMem":150000000000})";
 
-cudnnStatus_t say_what_device_it_is(cudnnBackendDescriptor_t descriptor,
+cudnnStatus_t set_device_properties(cudnnBackendDescriptor_t descriptor,
                                     cudnnBackendAttributeName_t attribute) {
   Graphs& g = graphs();
   if (g.properties == nullptr) {
-    LIBRARY(cudnnBackendCreateDescriptor)(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &g.properties);
-    LIBRARY(cudnnBackendSetAttribute)(g.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
-                                      CUDNN_TYPE_CHAR, sizeof h200 - 1, h200);
-    LIBRARY(cudnnBackendFinalize)(g.properties);
+    REAL_FUNCTION(cudnnBackendCreateDescriptor)(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &g.properties);
+    REAL_FUNCTION(cudnnBackendSetAttribute)(g.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                            CUDNN_TYPE_CHAR, sizeof h200 - 1, h200);
+    REAL_FUNCTION(cudnnBackendFinalize)(g.properties);
   }
-  return LIBRARY(cudnnBackendSetAttribute)(descriptor, attribute, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
-                                           &g.properties);
+  return REAL_FUNCTION(cudnnBackendSetAttribute)(descriptor, attribute,
+                                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g.properties);
 }
 
-void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type,
-              std::int64_t count, const void* values) {
+void store_attribute(DescriptorState& said, cudnnBackendAttributeName_t name,
+                     cudnnBackendAttributeType_t type, std::int64_t count, const void* values) {
   const auto list = [&] {
     return std::vector<std::int64_t>(static_cast<const std::int64_t*>(values),
                                      static_cast<const std::int64_t*>(values) + count);
@@ -85,7 +85,7 @@ void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttribut
       said.element = type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF ? 2 : 4;
       break;
     }
-    case CUDNN_ATTR_TENSOR_IS_VIRTUAL: said.within = *static_cast<const bool*>(values); break;
+    case CUDNN_ATTR_TENSOR_IS_VIRTUAL: said.is_virtual = *static_cast<const bool*>(values); break;
     case CUDNN_ATTR_TENSOR_IS_BY_VALUE: said.by_value = *static_cast<const bool*>(values); break;
     case CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS: said.numbers = list(); break;
     case CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS:
@@ -110,12 +110,12 @@ void remember(Said& said, cudnnBackendAttributeName_t name, cudnnBackendAttribut
       for (std::size_t d = 0; d < part->second.extents.size(); ++d)
         elements +=
             static_cast<std::size_t>((part->second.extents[d] - 1) * part->second.strides[d]);
-      said.tensors[part->second.number] = {elements * part->second.element, part->second.within,
+      said.tensors[part->second.number] = {elements * part->second.element, part->second.is_virtual,
                                            part->second.by_value};
     }
     said.tensors.insert(part->second.tensors.begin(), part->second.tensors.end());
-    said.adds_up = said.adds_up || part->second.adds_up ||
-                   part->second.type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
+    said.computes_channel_sums = said.computes_channel_sums || part->second.computes_channel_sums ||
+                                 part->second.type == CUDNN_BACKEND_OPERATION_GEN_STATS_DESCRIPTOR;
   }
 }
 
@@ -149,7 +149,7 @@ STAND_IN_API cudnnStatus_t cudnnGetStream(cudnnHandle_t handle, cudaStream_t* st
 
 STAND_IN_API cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                                         cudnnBackendDescriptor_t* descriptor) {
-  const cudnnStatus_t status = LIBRARY(cudnnBackendCreateDescriptor)(type, descriptor);
+  const cudnnStatus_t status = REAL_FUNCTION(cudnnBackendCreateDescriptor)(type, descriptor);
   Graphs& g = graphs();
   const std::lock_guard lock(g.mutex);
   if (status == CUDNN_STATUS_SUCCESS) g.said[*descriptor].type = type;
@@ -160,7 +160,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_
   Graphs& g = graphs();
   const std::lock_guard lock(g.mutex);
   if (g.said.erase(descriptor) == 0) fault("a descriptor of cuDNN is destroyed that is none");
-  return LIBRARY(cudnnBackendDestroyDescriptor)(descriptor);
+  return REAL_FUNCTION(cudnnBackendDestroyDescriptor)(descriptor);
 }
 
 STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t descriptor,
@@ -174,15 +174,15 @@ STAND_IN_API cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t des
     fault("a descriptor of cuDNN is used that is none any more");
     return CUDNN_STATUS_BAD_PARAM;
   }
-  Said& said = found->second;
+  DescriptorState& said = found->second;
   if (said.finalized) fault("a descriptor of cuDNN is changed that is complete");
   if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
-    return say_what_device_it_is(descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
+    return set_device_properties(descriptor, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP);
   if (name == CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH)
-    say_what_device_it_is(descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
-  remember(said, name, type, count, values);
-  return LIBRARY(cudnnBackendSetAttribute)(descriptor, name, type, count, values);
+    set_device_properties(descriptor, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP);
+  store_attribute(said, name, type, count, values);
+  return REAL_FUNCTION(cudnnBackendSetAttribute)(descriptor, name, type, count, values);
 }
 
 STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t descriptor,
@@ -198,13 +198,13 @@ STAND_IN_API cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor
     return CUDNN_STATUS_BAD_PARAM;
   }
   const cudnnStatus_t status =
-      LIBRARY(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
+      REAL_FUNCTION(cudnnBackendGetAttribute)(descriptor, name, type, asked, count, values);
   if (status != CUDNN_STATUS_SUCCESS || type != CUDNN_TYPE_BACKEND_DESCRIPTOR) return status;
   for (std::int64_t i = 0; i < *count; ++i) {
-    Said& part = g.said[static_cast<cudnnBackendDescriptor_t*>(values)[i]];
+    DescriptorState& part = g.said[static_cast<cudnnBackendDescriptor_t*>(values)[i]];
     part.finalized = true;
     part.tensors = found->second.tensors;
-    part.adds_up = found->second.adds_up;
+    part.computes_channel_sums = found->second.computes_channel_sums;
   }
   return status;
 }
@@ -217,7 +217,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t descrip
     fault("a descriptor of cuDNN is used that is none any more");
     return CUDNN_STATUS_BAD_PARAM;
   }
-  const cudnnStatus_t status = LIBRARY(cudnnBackendFinalize)(descriptor);
+  const cudnnStatus_t status = REAL_FUNCTION(cudnnBackendFinalize)(descriptor);
   found->second.finalized = status == CUDNN_STATUS_SUCCESS;
   return status;
 }
@@ -227,14 +227,14 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
   {
     Graphs& g = graphs();
     const std::lock_guard lock(g.mutex);
-    if (g.said[plan].adds_up && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr)
+    if (g.said[plan].computes_channel_sums && std::getenv("STAND_IN_CUDA_PLAIN") != nullptr)
       return CUDNN_STATUS_EXECUTION_FAILED;
   }
-  note_on(handle->stream, Count::graph);
+  count_on_stream(handle->stream, Counter::cudnn_plan);
   if (device_of_stream(handle->stream, "a plan of cuDNN") != handle->device ||
       current_device() != handle->device)
     fault("a plan of cuDNN on another device than the thread's");
-  Said with, of;
+  DescriptorState with, of;
   {
     Graphs& g = graphs();
     const std::lock_guard lock(g.mutex);
@@ -249,7 +249,7 @@ STAND_IN_API cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBacken
     expect_on_device(with.workspace, static_cast<std::size_t>(bytes), handle->device,
                      "the workspace of a plan of cuDNN");
   for (const auto& [number, tensor] : of.tensors) {
-    if (tensor.within) continue;
+    if (tensor.is_virtual) continue;
     std::size_t i = 0;
     while (i < with.numbers.size() && with.numbers[i] != number) ++i;
     if (i == with.numbers.size() || i >= with.pointers.size()) {

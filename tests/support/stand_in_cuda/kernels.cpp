@@ -29,7 +29,7 @@ struct Configuration {
   std::size_t shared;
   cudaStream_t stream;
 };
-thread_local std::vector<Configuration> pushed;
+thread_local std::vector<Configuration> pushed_configurations;
 
 std::string name_of(const void* function) {
   Kernels& k = kernels();
@@ -44,26 +44,26 @@ cudaError_t launch(const void* function, dim3 grid, dim3 block, void** arguments
                    std::size_t shared, cudaStream_t stream) {
   const std::string name = name_of(function);
   const std::string short_name = name.substr(0, 120);
-  note_on(stream, Count::launch);
-  if (stream == nullptr) note(Count::launch_on_default);
+  count_on_stream(stream, Counter::launch);
+  if (stream == nullptr) count_call(Counter::launch_on_default);
   expect_no_error("a launch");
   if (device_of_stream(stream, "a launch") != current_device())
     fault("a kernel is launched on a stream of another device: " + short_name);
-  constexpr std::size_t most_shared = 49152;  // more is for kernels that asked for it
-  const auto within = [](unsigned value, unsigned most) { return value >= 1 && value <= most; };
+  constexpr std::size_t max_shared_bytes = 49152;  // more is for kernels that asked for it
+  const auto within = [](unsigned value, unsigned max) { return value >= 1 && value <= max; };
   if (!within(grid.x, 2147483647) || !within(grid.y, 65535) || !within(grid.z, 65535))
     fault("a grid that cannot be: " + short_name);
   if (!within(block.x, 1024) || !within(block.y, 1024) || !within(block.z, 64) ||
       block.x * block.y * block.z > 1024)
     fault("a block that cannot be: " + short_name);
-  if (shared > most_shared) fault("more shared memory than a launch has: " + short_name);
+  if (shared > max_shared_bytes) fault("more shared memory than a launch has: " + short_name);
   if (arguments == nullptr) fault("a launch without arguments: " + short_name);
   // Kokkos asks a kernel which chip it was compiled for: the one of scripts/deps/kokkos.sh for an
   // older chip than this one.
   if (name.find("query_cuda_kernel_arch") != std::string::npos) {
     const int compiled_for = 800;
-    if (std::byte* const to = reach(*static_cast<void**>(arguments[0]), sizeof compiled_for,
-                                    "asking for the architecture"))
+    if (std::byte* const to = to_host_address(*static_cast<void**>(arguments[0]),
+                                              sizeof compiled_for, "asking for the architecture"))
       std::memcpy(to, &compiled_for, sizeof compiled_for);
   }
   return cudaSuccess;
@@ -94,15 +94,15 @@ STAND_IN_API void __cudaRegisterVar(void**, char* variable, char*, const char*, 
 
 STAND_IN_API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, std::size_t shared,
                                                   struct CUstream_st* stream) {
-  pushed.push_back({grid, block, shared, stream});
+  pushed_configurations.push_back({grid, block, shared, stream});
   return 0;
 }
 
 STAND_IN_API cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, std::size_t* shared,
                                                     void* stream) {
-  if (pushed.empty()) return cudaErrorMissingConfiguration;
-  const Configuration last = pushed.back();
-  pushed.pop_back();
+  if (pushed_configurations.empty()) return cudaErrorMissingConfiguration;
+  const Configuration last = pushed_configurations.back();
+  pushed_configurations.pop_back();
   *grid = last.grid;
   *block = last.block;
   *shared = last.shared;
@@ -143,7 +143,7 @@ STAND_IN_API cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { re
 STAND_IN_API cudaError_t cudaMemcpyToSymbol(const void* variable, const void*, std::size_t bytes,
                                             std::size_t offset, cudaMemcpyKind) {
   touch_device("a copy to a variable");
-  note(Count::blocking_copy);
+  count_call(Counter::blocking_copy);
   Kernels& k = kernels();
   const std::lock_guard lock(k.mutex);
   const auto found = k.variables.find(variable);

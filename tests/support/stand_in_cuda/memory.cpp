@@ -48,11 +48,11 @@ cudaError_t allocate(void** address, std::size_t bytes, int device) {
       return cudaErrorMemoryAllocation;
     entry.data = static_cast<std::byte*>(
         mmap(nullptr, rounded(bytes), PROT_NONE, MAP_SHARED, entry.file, 0));
-    entry.reachable = static_cast<std::byte*>(
+    entry.host_data = static_cast<std::byte*>(
         mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, entry.file, 0));
     m.taken += bytes;
   } else {
-    entry.data = entry.reachable = static_cast<std::byte*>(
+    entry.data = entry.host_data = static_cast<std::byte*>(
         mmap(nullptr, rounded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
   }
   m.all[entry.data] = entry;
@@ -74,7 +74,7 @@ cudaError_t release(void* address, bool device) {
   expect_unregistered(entry.data, entry.bytes);
   munmap(entry.data, rounded(entry.bytes));
   if (entry.file >= 0) {
-    munmap(entry.reachable, rounded(entry.bytes));
+    munmap(entry.host_data, rounded(entry.bytes));
     close(entry.file);
     m.taken -= entry.bytes;
   }
@@ -91,7 +91,7 @@ bool holds(const Memory& memory, const void* address, std::size_t bytes) {
 std::byte* side_of_copy(const void* address, std::size_t bytes, bool& pageable, const char* what) {
   const auto memory = memory_at(address);
   pageable = !memory;
-  if (memory) return reach(address, bytes, what);
+  if (memory) return to_host_address(address, bytes, what);
   unsigned char resident;
   if (mincore(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(address) / page * page),
               page, &resident) != 0) {
@@ -123,15 +123,15 @@ cudaError_t copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind k
   return cudaSuccess;
 }
 
-cudaError_t clear(void* address, int value, std::size_t bytes) {
-  std::byte* const data = reach(address, bytes, "a memset");
+cudaError_t fill_memory(void* address, int value, std::size_t bytes) {
+  std::byte* const data = to_host_address(address, bytes, "a memset");
   if (data == nullptr) return cudaErrorInvalidValue;
   const auto memory = memory_at(address);
   if (value == 0 && memory->data == address && memory->bytes == bytes && memory->device >= 0)
     madvise(data, rounded(bytes), MADV_REMOVE);  // pages of zeros
   else
     std::memset(data, value, bytes);
-  note(Count::clear);
+  count_call(Counter::memory_fill);
   return cudaSuccess;
 }
 
@@ -146,10 +146,10 @@ std::optional<Memory> memory_at(const void* address) {
   return holds(entry, address, 1) ? std::optional<Memory>(entry) : std::nullopt;
 }
 
-std::byte* reach(const void* address, std::size_t bytes, const std::string& what) {
+std::byte* to_host_address(const void* address, std::size_t bytes, const std::string& what) {
   const auto memory = memory_at(address);
   if (memory && holds(*memory, address, bytes))
-    return memory->reachable + (static_cast<const std::byte*>(address) - memory->data);
+    return memory->host_data + (static_cast<const std::byte*>(address) - memory->data);
   fault(what + (memory ? ": beyond the end of an allocation" : ": no memory of a device"));
   return nullptr;
 }
@@ -161,11 +161,11 @@ void expect_on_device(const void* address, std::size_t bytes, int device, const 
   if (!holds(*memory, address, bytes)) fault(what + ": beyond the end of an allocation");
 }
 
-void memory_that_is_left(const std::function<void(const std::string&)>& tell) {
+void report_memory_leaks(const std::function<void(const std::string&)>& report) {
   Memories& m = memories();
   for (const auto& [address, entry] : m.all)
-    tell(std::string(entry.device >= 0 ? "device" : "pinned") +
-         " memory was never given back: " + std::to_string(entry.bytes) + " bytes");
+    report(std::string(entry.device >= 0 ? "device" : "pinned") +
+           " memory was never given back: " + std::to_string(entry.bytes) + " bytes");
 }
 
 }  // namespace stand_in
@@ -173,7 +173,7 @@ void memory_that_is_left(const std::function<void(const std::string&)>& tell) {
 using namespace stand_in;
 
 STAND_IN_API cudaError_t cudaMalloc(void** address, std::size_t bytes) {
-  note(Count::allocation);
+  count_call(Counter::allocation);
   return allocate(address, bytes, current_device());
 }
 
@@ -183,7 +183,7 @@ STAND_IN_API cudaError_t cudaMallocManaged(void** address, std::size_t bytes, un
 }
 
 STAND_IN_API cudaError_t cudaHostAlloc(void** address, std::size_t bytes, unsigned) {
-  note(Count::pinned_allocation);
+  count_call(Counter::pinned_allocation);
   return allocate(address, bytes, -1);
 }
 
@@ -192,13 +192,13 @@ STAND_IN_API cudaError_t cudaMallocHost(void** address, std::size_t bytes) {
 }
 
 STAND_IN_API cudaError_t cudaFree(void* address) {
-  note(Count::release);
+  count_call(Counter::release);
   expect_no_graph("device memory is given back");
   return release(address, true);
 }
 
 STAND_IN_API cudaError_t cudaFreeHost(void* address) {
-  note(Count::pinned_release);
+  count_call(Counter::pinned_release);
   return release(address, false);
 }
 
@@ -207,8 +207,8 @@ STAND_IN_API cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t
   device_of_stream(stream, "a copy");
   bool pageable = false;
   const cudaError_t error = copy(to, from, bytes, kind, pageable);
-  note(Count::copy);
-  if (pageable) note(Count::pageable_copy);
+  count_call(Counter::copy);
+  if (pageable) count_call(Counter::pageable_copy);
   return error;
 }
 
@@ -216,19 +216,19 @@ STAND_IN_API cudaError_t cudaMemcpy(void* to, const void* from, std::size_t byte
                                     cudaMemcpyKind kind) {
   touch_device("a copy");
   bool pageable = false;
-  note(Count::blocking_copy);
+  count_call(Counter::blocking_copy);
   return copy(to, from, bytes, kind, pageable);
 }
 
 STAND_IN_API cudaError_t cudaMemset(void* address, int value, std::size_t bytes) {
   touch_device("a memset");
-  return clear(address, value, bytes);
+  return fill_memory(address, value, bytes);
 }
 
 STAND_IN_API cudaError_t cudaMemsetAsync(void* address, int value, std::size_t bytes,
                                          cudaStream_t stream) {
   device_of_stream(stream, "a memset");
-  return clear(address, value, bytes);
+  return fill_memory(address, value, bytes);
 }
 
 #if CUDART_VERSION >= 13000

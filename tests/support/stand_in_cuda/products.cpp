@@ -23,8 +23,8 @@ template <class Value>
 Value of(cublasLtMatmulDesc_t product, cublasLtMatmulDescAttributes_t attribute) {
   Value value{};
   std::size_t written = 0;
-  if (LIBRARY(cublasLtMatmulDescGetAttribute)(product, attribute, &value, sizeof value, &written) !=
-      CUBLAS_STATUS_SUCCESS)
+  if (REAL_FUNCTION(cublasLtMatmulDescGetAttribute)(product, attribute, &value, sizeof value,
+                                                    &written) != CUBLAS_STATUS_SUCCESS)
     fault("a product that cannot be read");
   return value;
 }
@@ -45,8 +45,8 @@ template <class Value>
 Value of(cublasLtMatrixLayout_t layout, cublasLtMatrixLayoutAttribute_t attribute) {
   Value value{};
   std::size_t written = 0;
-  if (LIBRARY(cublasLtMatrixLayoutGetAttribute)(layout, attribute, &value, sizeof value,
-                                                &written) != CUBLAS_STATUS_SUCCESS)
+  if (REAL_FUNCTION(cublasLtMatrixLayoutGetAttribute)(layout, attribute, &value, sizeof value,
+                                                      &written) != CUBLAS_STATUS_SUCCESS)
     fault("a matrix that cannot be read");
   return value;
 }
@@ -61,7 +61,7 @@ Matrix matrix_of(cublasLtMatrixLayout_t layout) {
 /// A product as it is asked for: D = epilogue(op(A) op(B)).
 struct Product {
   Matrix a, b, d;
-  bool turned_a, turned_b;
+  bool transposed_a, transposed_b;
   std::uint32_t epilogue;
 
   Product(cublasLtMatmulDesc_t product, cublasLtMatrixLayout_t first, cublasLtMatrixLayout_t second,
@@ -69,13 +69,14 @@ struct Product {
       : a(matrix_of(first)),
         b(matrix_of(second)),
         d(matrix_of(result)),
-        turned_a(of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) != CUBLAS_OP_N),
-        turned_b(of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) != CUBLAS_OP_N),
+        transposed_a(of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSA) != CUBLAS_OP_N),
+        transposed_b(of<std::int32_t>(product, CUBLASLT_MATMUL_DESC_TRANSB) != CUBLAS_OP_N),
         epilogue(of<std::uint32_t>(product, CUBLASLT_MATMUL_DESC_EPILOGUE)) {}
 
   bool fits() const {
-    const std::int64_t m = turned_a ? a.columns : a.rows, k = turned_a ? a.rows : a.columns,
-                       inner = turned_b ? b.columns : b.rows, n = turned_b ? b.rows : b.columns;
+    const std::int64_t m = transposed_a ? a.columns : a.rows, k = transposed_a ? a.rows : a.columns,
+                       inner = transposed_b ? b.columns : b.rows,
+                       n = transposed_b ? b.rows : b.columns;
     return m == d.rows && n == d.columns && k == inner && m > 0 && n > 0 && k > 0 &&
            a.stride >= a.rows && b.stride >= b.rows && d.stride >= d.rows &&
            (float8() ? fits_float8() : a.type == b.type);
@@ -88,19 +89,19 @@ struct Product {
     const bool extents =
         (a.rows | a.columns | a.stride | b.rows | b.columns | b.stride | d.rows | d.stride) % 16 ==
         0;
-    return types && extents && turned_a && !turned_b &&
+    return types && extents && transposed_a && !transposed_b &&
            (d.type == CUDA_R_32F || d.type == CUDA_R_16BF) &&
            (epilogue == CUBLASLT_EPILOGUE_DEFAULT || epilogue == CUBLASLT_EPILOGUE_BIAS);
   }
   /// Two problems differ in one of these words.
-  std::uint64_t word() const {
-    std::uint64_t word = epilogue;
+  std::uint64_t problem_hash() const {
+    std::uint64_t problem_hash = epilogue;
     for (const std::int64_t part :
          {a.rows, a.columns, b.columns, d.rows, static_cast<std::int64_t>(a.type),
           static_cast<std::int64_t>(b.type), static_cast<std::int64_t>(d.type),
-          std::int64_t{turned_a}, std::int64_t{turned_b}})
-      word = word * 1000003 + static_cast<std::uint64_t>(part);
-    return word;
+          std::int64_t{transposed_a}, std::int64_t{transposed_b}})
+      problem_hash = problem_hash * 1000003 + static_cast<std::uint64_t>(part);
+    return problem_hash;
   }
   bool has_vector() const {
     return epilogue &
@@ -113,7 +114,7 @@ struct Product {
   }
 };
 
-constexpr std::uint64_t mark = 0x7374616e642d696e;
+constexpr std::uint64_t algorithm_tag = 0x7374616e642d696e;
 
 bool refuses(const Product& product) {
   return std::getenv("STAND_IN_CUDA_PLAIN") != nullptr &&
@@ -139,8 +140,8 @@ STAND_IN_API cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) {
 STAND_IN_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t first,
     cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t third, cublasLtMatrixLayout_t result,
-    cublasLtMatmulPreference_t preference, int most, cublasLtMatmulHeuristicResult_t results[],
-    int* count) {
+    cublasLtMatmulPreference_t preference, int max_results,
+    cublasLtMatmulHeuristicResult_t results[], int* count) {
   const Product product(description, first, second, result);
   *count = 0;
   if (!product.fits() || matrix_of(third).rows != product.d.rows ||
@@ -155,16 +156,16 @@ STAND_IN_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
     std::uint32_t said = 0;
     std::size_t written = 0;
-    LIBRARY(cublasLtMatmulPreferenceGetAttribute)(preference, attribute, &said, sizeof said,
-                                                  &written);
+    REAL_FUNCTION(cublasLtMatmulPreferenceGetAttribute)(preference, attribute, &said, sizeof said,
+                                                        &written);
     alignment = std::min(alignment, said);
   }
-  for (int i = 0; i < most; ++i) {
+  for (int i = 0; i < max_results; ++i) {
     results[i] = {};
     results[i].state = i == 1 ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS;
     results[i].workspaceSize = std::size_t{1} << 20;
-    results[i].algo.data[0] = mark;
-    results[i].algo.data[1] = product.word();
+    results[i].algo.data[0] = algorithm_tag;
+    results[i].algo.data[1] = product.problem_hash();
     results[i].algo.data[2] = alignment;
     results[i].algo.data[3] = static_cast<std::uint64_t>(i);
     ++*count;
@@ -175,12 +176,12 @@ STAND_IN_API cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 STAND_IN_API cublasStatus_t cublasLtMatmulAlgoCheck(
     cublasLtHandle_t, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t first,
     cublasLtMatrixLayout_t second, cublasLtMatrixLayout_t, cublasLtMatrixLayout_t result,
-    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* judged) {
+    const cublasLtMatmulAlgo_t* algorithm, cublasLtMatmulHeuristicResult_t* checked) {
   const Product product(description, first, second, result);
-  if (algorithm->data[0] != mark || algorithm->data[1] != product.word())
+  if (algorithm->data[0] != algorithm_tag || algorithm->data[1] != product.problem_hash())
     return CUBLAS_STATUS_INVALID_VALUE;
-  *judged = {};
-  judged->workspaceSize = std::size_t{1} << 20;
+  *checked = {};
+  checked->workspaceSize = std::size_t{1} << 20;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -192,7 +193,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
                                            void* d, cublasLtMatrixLayout_t result,
                                            const cublasLtMatmulAlgo_t* algorithm, void* workspace,
                                            std::size_t workspace_bytes, cudaStream_t stream) {
-  note_on(stream, Count::product);
+  count_on_stream(stream, Counter::product);
   const Product product(description, first, second, result);
   const int device = handle->device;
   if (device_of_stream(stream, "a product") != device || current_device() != device)
@@ -200,7 +201,7 @@ STAND_IN_API cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle,
   if (!product.fits()) fault("a product whose matrices do not fit");
   if (alpha == nullptr || beta == nullptr) fault("a product without factors");
   if (c != d) expect_on_device(c, product.d.bytes(), device, "what is added to a product");
-  if (algorithm->data[0] != mark || algorithm->data[1] != product.word())
+  if (algorithm->data[0] != algorithm_tag || algorithm->data[1] != product.problem_hash())
     fault("a product by an algorithm of another problem");
   expect_on_device(a, product.a.bytes(), device, "a product's first matrix");
   expect_on_device(b, product.b.bytes(), device, "a product's second matrix");

@@ -16,7 +16,7 @@
 namespace stand_in {
 namespace {
 
-constexpr std::size_t kinds = static_cast<std::size_t>(Count::size);
+constexpr std::size_t kinds = static_cast<std::size_t>(Counter::size);
 constexpr std::array<const char*, kinds> names{"launches",
                                                "launches_on_default_stream",
                                                "products",
@@ -46,25 +46,25 @@ constexpr std::array<const char*, kinds> names{"launches",
                                                "events"};
 using Numbers = std::array<std::int64_t, kinds>;
 
-struct Book {
+struct CallLog {
   std::mutex mutex;
   Numbers counted{}, at_step{};
   std::vector<Numbers> steps;
   std::map<std::string, int> faults;
   std::map<std::pair<int, std::vector<void*>>, std::vector<int>>
-      places;  // a kind and where it was called from: in which steps
+      call_stacks;  // a kind and where it was called from: in which steps
   bool used = false;
 };
 
-Book& book() {
-  static auto* const all = new Book;  // the program ends after static objects
+CallLog& call_log() {
+  static auto* const all = new CallLog;  // the program ends after static objects
   return *all;
 }
 
-bool traced(Count what) {
+bool has_call_stack(Counter what) {
   static const bool wanted = std::getenv("STAND_IN_CUDA_TRACE") != nullptr;
-  return wanted && (what >= Count::stream_wait || what == Count::blocking_copy ||
-                    what == Count::pageable_copy || what == Count::launch_on_default);
+  return wanted && (what >= Counter::stream_wait || what == Counter::blocking_copy ||
+                    what == Counter::pageable_copy || what == Counter::launch_on_default);
 }
 
 void write_numbers(std::FILE* file, const char* title, const Numbers& numbers) {
@@ -76,10 +76,10 @@ void write_numbers(std::FILE* file, const char* title, const Numbers& numbers) {
 
 /// Into STAND_IN_CUDA_REPORT with the process's number behind it.
 void write_report() {
-  Book& all = book();
+  CallLog& all = call_log();
   const char* path = std::getenv("STAND_IN_CUDA_REPORT");
   if (path == nullptr || !all.used) return;
-  what_is_left([](const std::string& what) { fault(what); });
+  report_leaks([](const std::string& what) { fault(what); });
   const std::lock_guard lock(all.mutex);
   std::FILE* file = std::fopen((std::string(path) + "." + std::to_string(getpid())).c_str(), "w");
   if (file == nullptr) return;
@@ -88,7 +88,7 @@ void write_report() {
   write_numbers(file, "total", all.counted);
   for (const auto& [what, times] : all.faults)
     std::fprintf(file, "fault %d times: %s\n", times, what.c_str());
-  for (const auto& [place, steps] : all.places) {
+  for (const auto& [place, steps] : all.call_stacks) {
     std::fprintf(file, "place %s in steps", names[static_cast<std::size_t>(place.first)]);
     for (const int step : steps) std::fprintf(file, " %d", step);
     std::fprintf(file, "\n");
@@ -105,33 +105,33 @@ struct Reporter {
 
 }  // namespace
 
-void note(Count what) {
+void count_call(Counter what) {
   expect_no_capture(names[static_cast<std::size_t>(what)]);
   std::vector<void*> frames;
-  if (traced(what)) {
+  if (has_call_stack(what)) {
     frames.resize(14);
     frames.resize(
         static_cast<std::size_t>(backtrace(frames.data(), static_cast<int>(frames.size()))));
   }
-  Book& all = book();
+  CallLog& all = call_log();
   const std::lock_guard lock(all.mutex);
   all.used = true;
   ++all.counted[static_cast<std::size_t>(what)];
   if (!frames.empty()) {
-    std::vector<int>& steps = all.places[{static_cast<int>(what), frames}];
+    std::vector<int>& steps = all.call_stacks[{static_cast<int>(what), frames}];
     steps.push_back(static_cast<int>(all.steps.size()) + 1);
   }
 }
 
 void fault(const std::string& what) {
-  Book& all = book();
+  CallLog& all = call_log();
   const std::lock_guard lock(all.mutex);
   all.used = true;
   if (++all.faults[what] == 1) std::fprintf(stderr, "[stand-in for CUDA] %s\n", what.c_str());
 }
 
 void end_step() {
-  Book& all = book();
+  CallLog& all = call_log();
   const std::lock_guard lock(all.mutex);
   Numbers numbers;
   for (std::size_t i = 0; i < kinds; ++i) numbers[i] = all.counted[i] - all.at_step[i];
@@ -139,8 +139,8 @@ void end_step() {
   all.steps.push_back(numbers);
 }
 
-int steps_ended() {
-  Book& all = book();
+int steps_completed() {
+  CallLog& all = call_log();
   const std::lock_guard lock(all.mutex);
   return static_cast<int>(all.steps.size());
 }

@@ -28,13 +28,13 @@
 
 namespace stand_in {
 
-enum class Count : std::uint8_t {
+enum class Counter : std::uint8_t {
   launch,             // kernels
   launch_on_default,  // of these, on the default stream, for which all other blocking streams wait
   product,            // cublasLtMatmul
-  graph,              // cudnnBackendExecute
-  given_graph,        // CUDA graphs given to a stream
-  by_graph,           // kernels, products and plans in them, which are counted as such too
+  cudnn_plan,         // cudnnBackendExecute
+  graph_launch,       // CUDA graphs given to a stream
+  replayed,           // kernels, products and plans in them, which are counted as such too
   capture,            // of a stream's work, to make a graph
   exchange,           // NCCL's operations
   exchange_in_place,  // of these, with all their memory registered
@@ -43,9 +43,9 @@ enum class Count : std::uint8_t {
   pageable_copy,    // of these, with ordinary host memory: CUDA stages them, and the host waits for
                     // some
   blocking_copy,    // cudaMemcpy
-  clear,            // memsets
+  memory_fill,      // memsets
   record,           // of events
-  hold,             // of streams, for events
+  event_delay,      // of streams, for events
   query,            // of events
   stream_wait,      // the host waits for a stream,
   event_wait,       // an event,
@@ -61,7 +61,7 @@ enum class Count : std::uint8_t {
   size
 };
 
-void note(Count what);
+void count_call(Counter what);
 
 /// A rule of CUDA was broken.
 void fault(const std::string& what);
@@ -69,6 +69,6 @@ void fault(const std::string& what);
 /// The end of a step: what was counted since the last one is written down.
 void end_step();
 /// How many there were.
-int steps_ended();
+int steps_completed();
 
 }  // namespace stand_in

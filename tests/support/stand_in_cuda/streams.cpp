@@ -8,17 +8,17 @@
 namespace stand_in {
 namespace {
 
-struct Place {
+struct HandleState {
   int device;
-  bool fresh = false;  ///< of an event: recorded, and not asked for since; the first answer is
-                       ///< always that it has not come
-  int step = 0;        ///< of an event: how many steps had ended when it was recorded
+  bool unqueried = false;  ///< of an event: recorded, and not asked for since; the first answer is
+                           ///< always that it has not come
+  int step = 0;            ///< of an event: how many steps had ended when it was recorded
 };
 
 /// Handles are numbers that are never given twice.
 struct Handles {
   std::mutex mutex;
-  std::map<std::uintptr_t, Place> streams, events;
+  std::map<std::uintptr_t, HandleState> streams, events;
   std::uintptr_t next = 0x57000000;
 };
 
@@ -28,7 +28,7 @@ Handles& handles() {
 }
 
 template <class Handle>
-Place* find(std::map<std::uintptr_t, Place>& among, Handle handle, const char* by) {
+HandleState* find(std::map<std::uintptr_t, HandleState>& among, Handle handle, const char* by) {
   const auto found = among.find(reinterpret_cast<std::uintptr_t>(handle));
   if (found != among.end()) return &found->second;
   fault(std::string(by) + ": an event or a stream that is none, or not any more");
@@ -36,7 +36,7 @@ Place* find(std::map<std::uintptr_t, Place>& among, Handle handle, const char* b
 }
 
 template <class Handle>
-cudaError_t make(std::map<std::uintptr_t, Place>& among, Handle* handle) {
+cudaError_t make(std::map<std::uintptr_t, HandleState>& among, Handle* handle) {
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   h.next += 0x100;
@@ -46,7 +46,7 @@ cudaError_t make(std::map<std::uintptr_t, Place>& among, Handle* handle) {
 }
 
 template <class Handle>
-cudaError_t end(std::map<std::uintptr_t, Place>& among, Handle handle, const char* by) {
+cudaError_t end(std::map<std::uintptr_t, HandleState>& among, Handle handle, const char* by) {
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
   if (find(among, handle, by) == nullptr) return cudaErrorInvalidResourceHandle;
@@ -56,7 +56,7 @@ cudaError_t end(std::map<std::uintptr_t, Place>& among, Handle handle, const cha
 
 cudaError_t make_event(cudaEvent_t* event) {
   touch_device("an event");
-  note(Count::event);
+  count_call(Counter::event);
   return make(handles().events, event);
 }
 
@@ -69,13 +69,13 @@ int device_of_stream(cudaStream_t stream, const char* by) {
   }
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  const Place* place = find(h.streams, stream, by);
+  const HandleState* place = find(h.streams, stream, by);
   return place == nullptr ? -1 : place->device;
 }
 
-void streams_that_are_left(const std::function<void(const std::string&)>& tell) {
-  for (std::size_t i = 0; i < handles().streams.size(); ++i) tell("a stream was never destroyed");
-  for (std::size_t i = 0; i < handles().events.size(); ++i) tell("an event was never destroyed");
+void report_stream_leaks(const std::function<void(const std::string&)>& report) {
+  for (std::size_t i = 0; i < handles().streams.size(); ++i) report("a stream was never destroyed");
+  for (std::size_t i = 0; i < handles().events.size(); ++i) report("an event was never destroyed");
 }
 
 }  // namespace stand_in
@@ -84,7 +84,7 @@ using namespace stand_in;
 
 STAND_IN_API cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   touch_device("a stream");
-  note(Count::stream);
+  count_call(Counter::stream);
   return make(handles().streams, stream);
 }
 
@@ -105,21 +105,21 @@ STAND_IN_API cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 STAND_IN_API cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  note(Count::record);
+  count_call(Counter::record);
   const int device = device_of_stream(stream, "recording an event");
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  Place* const place = find(h.events, event, "recording an event");
+  HandleState* const place = find(h.events, event, "recording an event");
   if (place == nullptr) return cudaErrorInvalidResourceHandle;
-  place->fresh = true;
-  place->step = steps_ended();
+  place->unqueried = true;
+  place->step = steps_completed();
   if (place->device == device) return cudaSuccess;
   fault("an event of one device is recorded on a stream of another");
   return cudaErrorInvalidResourceHandle;
 }
 
 STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  note(Count::hold);
+  count_call(Counter::event_delay);
   device_of_stream(stream, "holding a stream back");
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
@@ -128,22 +128,22 @@ STAND_IN_API cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t ev
 }
 
 STAND_IN_API cudaError_t cudaEventQuery(cudaEvent_t event) {
-  note(Count::query);
+  count_call(Counter::query);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  Place* const place = find(h.events, event, "asking for an event");
-  if (place == nullptr) return answer(cudaErrorInvalidResourceHandle);
-  return answer(std::exchange(place->fresh, false) ? cudaErrorNotReady : cudaSuccess);
+  HandleState* const place = find(h.events, event, "asking for an event");
+  if (place == nullptr) return set_last_error(cudaErrorInvalidResourceHandle);
+  return set_last_error(std::exchange(place->unqueried, false) ? cudaErrorNotReady : cudaSuccess);
 }
 
 STAND_IN_API cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   touch_device("waiting for an event");  // whichever thread it is
-  note(Count::event_wait);
+  count_call(Counter::event_wait);
   Handles& h = handles();
   const std::lock_guard lock(h.mutex);
-  const Place* const place = find(h.events, event, "waiting for an event");
+  const HandleState* const place = find(h.events, event, "waiting for an event");
   if (place == nullptr) return cudaErrorInvalidResourceHandle;
-  if (steps_ended() - place->step >= 2) note(Count::late_event_wait);
+  if (steps_completed() - place->step >= 2) count_call(Counter::late_event_wait);
   return cudaSuccess;
 }
 
@@ -158,13 +158,13 @@ STAND_IN_API cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t f
 }
 
 STAND_IN_API cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  note(Count::stream_wait);
+  count_call(Counter::stream_wait);
   return device_of_stream(stream, "waiting for a stream") < 0 ? cudaErrorInvalidResourceHandle
                                                               : cudaSuccess;
 }
 
 STAND_IN_API cudaError_t cudaDeviceSynchronize() {
   touch_device("waiting for it");
-  note(Count::device_wait);
+  count_call(Counter::device_wait);
   return cudaSuccess;
 }

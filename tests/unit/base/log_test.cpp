@@ -15,11 +15,11 @@
 namespace trireme {
 namespace {
 
-struct LogFile : testing::Test {
+struct LogFileTest : testing::Test {
   std::string path =
       (std::filesystem::temp_directory_path() / fmt::format("trireme_log_{}.txt", ::getpid()))
           .string();
-  ~LogFile() override { std::filesystem::remove(path); }
+  ~LogFileTest() override { std::filesystem::remove(path); }
   std::vector<std::string> lines() const {
     std::ifstream file(path);
     std::vector<std::string> result;
@@ -39,7 +39,7 @@ bool is_stamped(const std::string& line, const std::string& rest) {
   return true;
 }
 
-TEST_F(LogFile, LinesAreStampedAndNamed) {
+TEST_F(LogFileTest, LinesAreStampedAndNamed) {
   Log log;
   log.open_file(path);
   log.info("step {}", 3);
@@ -52,7 +52,7 @@ TEST_F(LogFile, LinesAreStampedAndNamed) {
   EXPECT_TRUE(is_stamped(read[2], "error: broken"));
 }
 
-TEST_F(LogFile, OnlyErrorsOfSilentRanksAreSeen) {
+TEST_F(LogFileTest, OnlyErrorsOfSilentRanksAreSeen) {
   Log log(false);
   log.open_file(path);
   log.info("not mine to say");
@@ -61,7 +61,7 @@ TEST_F(LogFile, OnlyErrorsOfSilentRanksAreSeen) {
   EXPECT_NE(lines()[0].find("but this is"), std::string::npos);
 }
 
-TEST_F(LogFile, IsAppendedToAndWhole) {
+TEST_F(LogFileTest, IsAppendedToAndWhole) {
   for (int start = 0; start < 2; ++start) {
     Log log;
     log.open_file(path);

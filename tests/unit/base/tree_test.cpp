@@ -45,10 +45,10 @@ TEST(Tree, WalkReproducesTheSumWithinItsDepth) {
     const std::vector<float> leaves = make_leaves(static_cast<std::size_t>(count));
     const TreeWalk walk(count);
     std::vector<float> stack;
-    std::size_t most = 0;
+    std::size_t max_size = 0;
     for (std::int64_t leaf = 0; leaf < count; ++leaf) {
       stack.push_back(leaves[static_cast<std::size_t>(leaf)]);
-      most = std::max(most, stack.size());
+      max_size = std::max(max_size, stack.size());
       for (int merge = 0; merge < walk.merge_count(leaf); ++merge) {
         const float upper = stack.back();
         stack.pop_back();
@@ -57,7 +57,7 @@ TEST(Tree, WalkReproducesTheSumWithinItsDepth) {
     }
     ASSERT_EQ(stack.size(), 1u) << count;
     EXPECT_EQ(stack[0], tree_sum(std::span<const float>(leaves))) << count;
-    EXPECT_LE(most, static_cast<std::size_t>(walk.depth())) << count;
+    EXPECT_LE(max_size, static_cast<std::size_t>(walk.depth())) << count;
     EXPECT_EQ(walk.depth(), 1 + static_cast<int>(std::ceil(std::log2(count)))) << count;
   }
 }

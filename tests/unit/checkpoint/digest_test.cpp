@@ -10,7 +10,7 @@ namespace trireme::checkpoint {
 namespace {
 
 // The contract's definition, section 5, word for word, over values in file order.
-std::uint64_t definition(const std::vector<float>& values) {
+std::uint64_t documented_digest(const std::vector<float>& values) {
   std::uint64_t sum = 0;
   for (std::uint64_t i = 0; i < values.size(); ++i) {
     std::uint32_t bits;
@@ -32,19 +32,19 @@ std::vector<float> in_file_order(const parallel::ParameterSpec& spec,
   return file;
 }
 
-TEST(Digest, IsTheContractsSumWhateverTheMemoryOrder) {
-  const Example example;
+TEST(Digest, IsTheDocumentedSumForEveryMemoryOrder) {
+  const ExampleModel example;
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
     EXPECT_EQ(digest_rows(spec, parallel::TensorPartition(spec), 0, spec.rows(),
                           example.values[i].data()),
-              definition(in_file_order(spec, example.values[i])))
+              documented_digest(in_file_order(spec, example.values[i])))
         << spec.name;
   }
 }
 
-TEST(Digest, OfPartsAddsUpToTheWhole) {
-  const Example example;
+TEST(Digest, OfRowsAddsUpToTheWhole) {
+  const ExampleModel example;
   for (std::size_t i = 0; i < example.specs.size(); ++i) {
     const parallel::ParameterSpec& spec = example.specs[i];
     std::uint64_t sum = 0;
@@ -76,21 +76,21 @@ TEST(Digest, OfSplitTensorsAddsUpToTheWhole) {
     for (int size = 1; size <= 5; ++size) {
       std::uint64_t sum = 0;
       for (int rank = 0; rank < size; ++rank) {
-        const parallel::TensorPartition part(spec, rank, size);
-        std::vector<float> held(static_cast<std::size_t>(part.elements()));
-        parallel::initialize_rows(spec, part, 3, 0, part.rows(), held.data());
-        const std::int64_t middle = part.rows() / 2;  // rows add up too
-        sum += digest_rows(spec, part, 0, middle, held.data()) +
-               digest_rows(spec, part, middle, part.rows(),
-                           held.data() + middle * part.row_elements());
+        const parallel::TensorPartition partition(spec, rank, size);
+        std::vector<float> held(static_cast<std::size_t>(partition.elements()));
+        parallel::initialize_rows(spec, partition, 3, 0, partition.rows(), held.data());
+        const std::int64_t middle = partition.rows() / 2;  // rows add up too
+        sum += digest_rows(spec, partition, 0, middle, held.data()) +
+               digest_rows(spec, partition, middle, partition.rows(),
+                           held.data() + middle * partition.row_elements());
       }
-      EXPECT_EQ(sum, definition(values)) << to_string(shape) << " over " << size;
+      EXPECT_EQ(sum, documented_digest(values)) << to_string(shape) << " over " << size;
     }
   }
 }
 
 TEST(Digest, SeesEverySwapAndEveryBit) {
-  Example example;
+  ExampleModel example;
   const parallel::ParameterSpec& spec = example.specs[1];
   std::vector<float>& values = example.values[1];
   const std::uint64_t whole =
@@ -112,13 +112,13 @@ TEST(Digest, SeesEverySwapAndEveryBit) {
 }
 
 TEST(Digest, OfTheFileIsThatOfMemoryAndDependsOnNames) {
-  const Folder folder;
-  Example example;
+  const ScratchFolder folder;
+  ExampleModel example;
   const WriteReport report =
-      write(comm::Communicator(), folder / "a.h5", example.pieces(), example_info());
+      write(comm::Communicator(), folder / "a.h5", example.slices(), example_info());
   EXPECT_EQ(combined_digest(compute_digests(folder / "a.h5")), report.digest);
   EXPECT_EQ(combined_digest(read_contents(folder / "a.h5").tensors), report.digest);
-  std::vector<TensorSlice> renamed = example.pieces();
+  std::vector<TensorSlice> renamed = example.slices();
   renamed[2].path = "model/fc.offset";
   EXPECT_NE(write(comm::Communicator(), folder / "b.h5", renamed, example_info()).digest,
             report.digest);

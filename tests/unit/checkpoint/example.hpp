@@ -11,16 +11,16 @@
 namespace trireme::checkpoint {
 
 /// A folder of its own for one test, removed at its end.
-class Folder {
+class ScratchFolder {
  public:
-  Folder() {
+  ScratchFolder() {
     std::string name =
         (std::filesystem::temp_directory_path() / "trireme-checkpoint-XXXXXX").string();
     path_ = ::mkdtemp(name.data());
   }
-  ~Folder() { std::filesystem::remove_all(path_); }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
+  ~ScratchFolder() { std::filesystem::remove_all(path_); }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
   const std::string& path() const { return path_; }
 
@@ -30,12 +30,12 @@ class Folder {
 
 /// A small model with its values: a convolution in channels-last order, a matrix, a vector, a
 /// running mean.
-struct Example {
+struct ExampleModel {
   std::vector<parallel::ParameterSpec> specs;
   std::vector<std::string> paths;
   std::vector<std::vector<float>> values;
 
-  Example() {
+  ExampleModel() {
     add("model", "conv1.weight", {8, 3, 5, 5}, parallel::InnerOrder::channels_last);
     add("model", "fc.weight", {11, 13}, parallel::InnerOrder::plain);
     add("model", "fc.bias", {11}, parallel::InnerOrder::plain);
@@ -56,11 +56,11 @@ struct Example {
                               values.back().data());
   }
   /// Whole tensors.
-  std::vector<TensorSlice> pieces() {
-    std::vector<TensorSlice> pieces;
+  std::vector<TensorSlice> slices() {
+    std::vector<TensorSlice> slices;
     for (std::size_t i = 0; i < specs.size(); ++i)
-      pieces.push_back({paths[i], &specs[i], 0, specs[i].rows(), values[i].data()});
-    return pieces;
+      slices.push_back({paths[i], &specs[i], 0, specs[i].rows(), values[i].data()});
+    return slices;
   }
 };
 

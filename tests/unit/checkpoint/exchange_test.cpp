@@ -13,8 +13,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-struct Exchange : testing::Test {
-  Folder folder;
+struct ImportExportFixture : testing::Test {
+  ScratchFolder folder;
   std::string file = folder / "weights.safetensors", out = folder / "imported.h5";
   parallel::ParameterList expected;
   std::vector<SafetensorsTensor> tensors;
@@ -49,7 +49,7 @@ struct Exchange : testing::Test {
   }
 };
 
-TEST_F(Exchange, ImportAndExportGiveTheSameTensors) {
+TEST_F(ImportExportFixture, ImportAndExportGiveTheSameTensors) {
   tensors.push_back({"bn1.num_batches_tracked", {1}, {9}});
   write_safetensors(file, tensors, {});
   import_safetensors(file, expected, "[run]\n", out);
@@ -71,15 +71,15 @@ TEST_F(Exchange, ImportAndExportGiveTheSameTensors) {
   }
 }
 
-TEST_F(Exchange, TheAverageIsExportedWhereItIsAskedFor) {
-  Example example;
+TEST_F(ImportExportFixture, TheAverageIsExportedWhereItIsAskedFor) {
+  ExampleModel example;
   const std::size_t tensors_of_model = 4;
   for (std::size_t i = 0; i < tensors_of_model; ++i) {
     const parallel::ParameterSpec spec = example.specs[i];
     example.add("ema", spec.name, spec.shape, spec.inner);
   }
   const auto exported = [&](Weights weights) {
-    write(comm::Communicator(), out, example.pieces(), example_info());
+    write(comm::Communicator(), out, example.slices(), example_info());
     export_safetensors(out, folder / "exported.safetensors", weights);
     const SafetensorsReader reader(folder / "exported.safetensors");
     EXPECT_EQ(reader.entries().size(), tensors_of_model);
@@ -101,7 +101,7 @@ TEST_F(Exchange, TheAverageIsExportedWhereItIsAskedFor) {
   }
 }
 
-TEST_F(Exchange, MissingUnknownAndMisshapenTensorsAreNamed) {
+TEST_F(ImportExportFixture, MissingUnknownAndMisshapenTensorsAreNamed) {
   tensors[0].name = "conv1.wight";
   tensors[2].shape = {4, 5};
   const std::string words = refusal();
@@ -113,7 +113,7 @@ TEST_F(Exchange, MissingUnknownAndMisshapenTensorsAreNamed) {
   EXPECT_FALSE(std::filesystem::exists(out));
 }
 
-TEST_F(Exchange, OnlyTheFirstFiveAreNamed) {
+TEST_F(ImportExportFixture, OnlyTheFirstFiveAreNamed) {
   for (int i = 0; i < 7; ++i) tensors.push_back({"unknown." + std::to_string(i), {1}, {0}});
   const std::string words = refusal();
   EXPECT_NE(words.find("7 tensors"), std::string::npos) << words;
@@ -121,7 +121,7 @@ TEST_F(Exchange, OnlyTheFirstFiveAreNamed) {
   EXPECT_EQ(words.find("unknown.5"), std::string::npos) << words;
 }
 
-TEST_F(Exchange, APrefixIsAcceptedAndATieIsChecked) {
+TEST_F(ImportExportFixture, APrefixIsAcceptedAndATieIsChecked) {
   declare("wte.weight", {3, 2}, parallel::Role::weight, parallel::InnerOrder::plain);
   tensors.back().name = "transformer.wte.weight";
   tensors.push_back({"lm_head.weight", {3, 2}, tensors.back().values});
@@ -132,8 +132,8 @@ TEST_F(Exchange, APrefixIsAcceptedAndATieIsChecked) {
 }
 
 /// A language model's list, with the values a file of another library would hold.
-struct LanguageModel : testing::Test {
-  Folder folder;
+struct LanguageModelFixture : testing::Test {
+  ScratchFolder folder;
   std::string file = folder / "weights.safetensors", out = folder / "imported.h5";
   parallel::ParameterList expected;
   std::vector<SafetensorsTensor> tensors;
@@ -210,14 +210,14 @@ struct LanguageModel : testing::Test {
   }
   /// Imported and exported again: the same names, shapes and bits, and nothing else.
   void expect_round_trip() {
-    const std::vector<SafetensorsTensor> own(
+    const std::vector<SafetensorsTensor> expected_tensors(
         tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(expected.entries().size()));
     ASSERT_EQ(refusal(), "");
     EXPECT_EQ(verify_checkpoint(out), "");
     export_safetensors(out, folder / "exported.safetensors");
     const SafetensorsReader reader(folder / "exported.safetensors");
-    EXPECT_EQ(reader.entries().size(), own.size());
-    for (const SafetensorsTensor& tensor : own) {
+    EXPECT_EQ(reader.entries().size(), expected_tensors.size());
+    for (const SafetensorsTensor& tensor : expected_tensors) {
       const std::string name =
           tensor.name.starts_with("transformer.") ? tensor.name.substr(12) : tensor.name;
       ASSERT_TRUE(reader.entries().contains(name)) << name;
@@ -235,13 +235,13 @@ void put_odd_values(std::vector<float>& values) {
   std::memcpy(values.data(), bits, sizeof bits);
 }
 
-TEST_F(LanguageModel, Gpt2GoesInAndOutBitForBit) {
+TEST_F(LanguageModelFixture, Gpt2GoesInAndOutBitForBit) {
   declare_gpt2(2);
   put_odd_values(tensor("h.1.mlp.c_fc.weight").values);
   expect_round_trip();
 }
 
-TEST_F(LanguageModel, Gpt2WithPrefixMasksAndATiedHeadGoesInAndOut) {
+TEST_F(LanguageModelFixture, Gpt2WithPrefixMasksAndATiedHeadGoesInAndOut) {
   declare_gpt2(2);
   put_odd_values(tensor("wte.weight").values);
   tensors.push_back({"lm_head.weight", tensor("wte.weight").shape, tensor("wte.weight").values});
@@ -255,13 +255,13 @@ TEST_F(LanguageModel, Gpt2WithPrefixMasksAndATiedHeadGoesInAndOut) {
   expect_round_trip();
 }
 
-TEST_F(LanguageModel, LlamaGoesInAndOutBitForBit) {
+TEST_F(LanguageModelFixture, LlamaGoesInAndOutBitForBit) {
   declare_llama(2, true);
   tensors.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", {1}, {1}});
   expect_round_trip();
 }
 
-TEST_F(LanguageModel, ATiedLlamaHeadMustBeTheEmbedding) {
+TEST_F(LanguageModelFixture, ATiedLlamaHeadMustBeTheEmbedding) {
   declare_llama(1, false);
   tensors.push_back({"lm_head.weight", tensor("model.embed_tokens.weight").shape,
                      tensor("model.embed_tokens.weight").values});
@@ -275,13 +275,13 @@ TEST_F(LanguageModel, ATiedLlamaHeadMustBeTheEmbedding) {
   EXPECT_NE(refusal().find("lm_head.weight differs"), std::string::npos);
 }
 
-TEST_F(LanguageModel, WhatOnlyLooksLikeAMaskIsNotPassedOver) {
+TEST_F(LanguageModelFixture, ATensorThatResemblesAMaskIsNotIgnored) {
   declare_gpt2(1);
   tensors.push_back({"h.0.attn.bias", {18}, std::vector<float>(18)});
   EXPECT_NE(refusal().find("h.0.attn.bias [18] is not in the deck's model"), std::string::npos);
 }
 
-TEST_F(LanguageModel, AFileOfTheOtherFormIsRefused) {
+TEST_F(LanguageModelFixture, ATransposedTensorIsRejected) {
   declare_gpt2(1);
   tensor("h.0.attn.c_attn.weight").shape = {18, 6};  // [out, in], as other programs keep it
   const std::string words = refusal();

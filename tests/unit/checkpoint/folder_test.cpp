@@ -17,11 +17,11 @@ namespace fs = std::filesystem;
 
 const comm::Communicator self;
 
-void write_step(const Folder& folder, std::int64_t step) {
-  Example example;
+void write_step(const ScratchFolder& folder, std::int64_t step) {
+  ExampleModel example;
   Info info = example_info();
   info.step = step;
-  write(self, folder / step_file_name(step), example.pieces(), info);
+  write(self, folder / step_file_name(step), example.slices(), info);
 }
 
 void damage(const std::string& path) {
@@ -37,8 +37,8 @@ std::vector<std::string> names_in(const std::string& folder) {
   return names;
 }
 
-TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
-  const Folder folder;
+TEST(Newest, SkipsDamagedFilesWithTheReason) {
+  const ScratchFolder folder;
   for (const std::int64_t step : {9, 10, 100}) write_step(folder, step);
   std::ofstream(folder / "step_000000200.h5.tmp") << "half written";
   std::ofstream(folder / "step_000000300.h5") << "no HDF5 file at all";
@@ -62,8 +62,8 @@ TEST(Newest, PassesOverDamagedFilesAndSaysWhy) {
   EXPECT_TRUE(find_newest(self, folder.path()).rejected.empty());
 }
 
-TEST(Newest, PassesOverAFileWhoseStepIsAnotherThanItsNameSays) {
-  const Folder folder;
+TEST(Newest, SkipsAFileWhoseStepDiffersFromItsName) {
+  const ScratchFolder folder;
   for (const std::int64_t step : {9, 10}) write_step(folder, step);
   fs::copy(folder / step_file_name(9), folder / step_file_name(500));
   fs::create_directory(folder / step_file_name(600));
@@ -76,8 +76,8 @@ TEST(Newest, PassesOverAFileWhoseStepIsAnotherThanItsNameSays) {
       << choice.rejected[1].reason;
 }
 
-TEST(Newest, OfANewerProgramIsNotPassedOver) {
-  const Folder folder;
+TEST(Newest, OfANewerProgramIsNotSkipped) {
+  const ScratchFolder folder;
   write_step(folder, 9);
   io::Hdf5File file = io::Hdf5File::create(folder / step_file_name(10), {});
   file.write_attribute("/", "format", std::string("trireme-checkpoint"));
@@ -93,7 +93,7 @@ TEST(Newest, OfANewerProgramIsNotPassedOver) {
 }
 
 TEST(Leftovers, AreHalfWrittenCheckpointsAndNothingElse) {
-  const Folder folder;
+  const ScratchFolder folder;
   write_step(folder, 9);
   for (const char* name :
        {"step_000000010.h5.tmp", "best.h5.tmp", "notes.tmp", "step_000000008.h5.damaged"})
@@ -107,13 +107,13 @@ TEST(Leftovers, AreHalfWrittenCheckpointsAndNothingElse) {
 }
 
 TEST(Newest, IsNoneOfAnEmptyOrMissingFolder) {
-  const Folder folder;
+  const ScratchFolder folder;
   EXPECT_TRUE(find_newest(self, folder.path()).path.empty());
   EXPECT_TRUE(find_newest(self, folder / "missing").path.empty());
 }
 
-TEST(Newest, TellsADamagedRunFromAnEmptyFolder) {
-  const Folder folder;
+TEST(Newest, ReportsDamagedFilesUnlikeAnEmptyFolder) {
+  const ScratchFolder folder;
   write_step(folder, 5);
   damage(folder / step_file_name(5));
   const CheckpointChoice choice = find_newest(self, folder.path());
@@ -121,16 +121,16 @@ TEST(Newest, TellsADamagedRunFromAnEmptyFolder) {
   EXPECT_EQ(choice.rejected.size(), 1u);
 }
 
-TEST(Attempts, ACheckpointFromWhichTwoStartsFailedIsPassedOver) {
-  const Folder run;
+TEST(RestartAttempts, ACheckpointWithTwoFailedStartsIsSkipped) {
+  const ScratchFolder run;
   const std::string folder = run / "checkpoints";
   fs::create_directory(folder);
   Log log(false);
   for (const std::int64_t step : {10, 20}) {
-    Example example;
+    ExampleModel example;
     Info info = example_info();
     info.step = step;
-    write(self, folder + "/" + step_file_name(step), example.pieces(), info);
+    write(self, folder + "/" + step_file_name(step), example.slices(), info);
   }
   const auto choose = [&] {
     return skip_failed_checkpoint(self, run.path(), find_newest(self, folder), log).step;
@@ -149,8 +149,8 @@ TEST(Attempts, ACheckpointFromWhichTwoStartsFailedIsPassedOver) {
   EXPECT_EQ(choose(), 10);                               // the last one is never given up
 }
 
-TEST(Attempts, AFileThatSaysNothingCountsNone) {
-  const Folder run;
+TEST(RestartAttempts, AnInvalidFileCountsNone) {
+  const ScratchFolder run;
   for (const char* text :
        {"", "{", "[]", R"({"checkpoint": 3, "starts": 2})", R"({"checkpoint": "a"})"}) {
     std::ofstream(run / "restart.json") << text;
@@ -159,7 +159,7 @@ TEST(Attempts, AFileThatSaysNothingCountsNone) {
 }
 
 TEST(Rotation, KeepsTheNewestAndTheProtected) {
-  const Folder folder;
+  const ScratchFolder folder;
   for (const std::int64_t step : {1, 2, 3, 4, 5})
     std::ofstream(folder / step_file_name(step)) << step;
   for (const char* name :
@@ -181,7 +181,7 @@ TEST(Rotation, KeepsTheNewestAndTheProtected) {
 }
 
 TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
-  const Folder folder;
+  const ScratchFolder folder;
   for (std::int64_t step = 3; step <= 33; step += 3) {  // as a run writes them, one after the other
     std::ofstream(folder / step_file_name(step)) << step;
     rotate(folder.path(), {.newest = 2, .every_steps = 10}, step_file_name(step));
@@ -192,7 +192,7 @@ TEST(Rotation, KeepsTheFirstAtOrPastEachMultiple) {
 }
 
 TEST(Rotation, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
-  const Folder folder;
+  const ScratchFolder folder;
   const double third = 10.0 / 3;  // 10 steps are three of them
   for (std::int64_t step = 1; step <= 11; ++step) {
     std::ofstream(folder / step_file_name(step)) << step;
@@ -204,7 +204,7 @@ TEST(Rotation, TakesFractionsOfStepsAndMultiplesThatComeOutEven) {
 }
 
 TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
-  const Folder folder;
+  const ScratchFolder folder;
   for (const std::int64_t step : {1, 2}) std::ofstream(folder / step_file_name(step)) << step;
   std::ofstream(folder / "best.h5") << "best";
   Log log(false);
@@ -218,7 +218,7 @@ TEST(MoveAside, KeepsEveryFileUnderANewFolder) {
 }
 
 TEST(ExitRecord, IsReadBackAndRemoved) {
-  const Folder folder;
+  const ScratchFolder folder;
   write_exit_record(folder.path(), {"2026-01-02T03:04:05Z", ExitCode::stopped_early,
                                     "signal \"USR1\"\n", 12, "step_000000012.h5"});
   const nlohmann::json json = nlohmann::json::parse(io::read_text_file(folder / "exit.json"));

@@ -21,8 +21,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct LeaseTest : testing::Test {
-  Folder folder;
+struct LeaseFixture : testing::Test {
+  ScratchFolder folder;
   Log log{false};
   std::string path = folder / "run.lock";
   LeaseTimes times{.stale_seconds = 60, .renewal_seconds = 0.5};
@@ -64,7 +64,7 @@ struct LeaseTest : testing::Test {
   }
 };
 
-TEST_F(LeaseTest, BelongsToOneAtATimeAndIsGivenBack) {
+TEST_F(LeaseFixture, BelongsToOneAtATimeAndIsGivenBack) {
   {
     const Lease lease(comm::Communicator(), folder.path(), log);
     const std::string words = refusal();
@@ -75,7 +75,7 @@ TEST_F(LeaseTest, BelongsToOneAtATimeAndIsGivenBack) {
   EXPECT_EQ(refusal(), "");
 }
 
-TEST_F(LeaseTest, IsTakenOverAtOnceFromAProcessThatIsGone) {
+TEST_F(LeaseFixture, IsTakenOverAtOnceFromAProcessThatIsGone) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);
@@ -83,24 +83,24 @@ TEST_F(LeaseTest, IsTakenOverAtOnceFromAProcessThatIsGone) {
   EXPECT_EQ(refusal(), "");
 }
 
-TEST_F(LeaseTest, IsTakenOverWhereThePidBelongsToAnotherProcessNow) {
+TEST_F(LeaseFixture, IsTakenOverWhereThePidBelongsToAnotherProcessNow) {
   leave({{"process_start", "1"}});
   EXPECT_EQ(refusal(), "");
 }
 
-TEST_F(LeaseTest, IsTakenOverFromAnotherHostOnceTheHeartbeatIsOld) {
+TEST_F(LeaseFixture, IsTakenOverFromAnotherHostOnceTheHeartbeatIsOld) {
   leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 61}});
   EXPECT_EQ(refusal(), "");
 }
 
-TEST_F(LeaseTest, WaitsForTheRestOfTheMinuteOfAnotherHost) {
+TEST_F(LeaseFixture, WaitsForTheRestOfTheMinuteOfAnotherHost) {
   const double began = monotonic_seconds();
   leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 58.5}});
   EXPECT_EQ(refusal(), "");
   EXPECT_GT(monotonic_seconds() - began, 1.0);
 }
 
-TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
+TEST_F(LeaseFixture, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
   const test::StandInPrograms programs;
   const auto squeue_prints = [&](const std::string& state) {
     programs.add("squeue", "echo " + state);
@@ -117,7 +117,7 @@ TEST_F(LeaseTest, IsTakenOverAtOnceWhereTheBatchSystemSaysThatTheJobIsOver) {
   EXPECT_GT(monotonic_seconds() - begin, 0.5);  // waited for
 }
 
-TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
+TEST_F(LeaseFixture, IsRefusedWhenAnotherHostRenewsIt) {
   leave({{"host", "another-host"},
          {"job", "4711"},
          {"heartbeat", wall_seconds()}});  // a minute for the holder to come by
@@ -129,7 +129,7 @@ TEST_F(LeaseTest, IsRefusedWhenAnotherHostRenewsIt) {
   EXPECT_EQ(held()["host"], "another-host");  // and is left as it was
 }
 
-TEST_F(LeaseTest, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
+TEST_F(LeaseFixture, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
   for (const nlohmann::json& changes :
        {nlohmann::json{{"process_start", ""}}, nlohmann::json{{"pid", 0}}}) {
     leave(changes);
@@ -144,7 +144,7 @@ TEST_F(LeaseTest, OfAProcessThatCannotBeToldGoesByItsHeartbeat) {
   end(holder);
 }
 
-TEST_F(LeaseTest, OfAHostWhoseClockIsSetBackIsRefused) {
+TEST_F(LeaseFixture, OfAHostWhoseClockIsSetBackIsRefused) {
   times.renewal_seconds = 40;  // watched for a minute
   for (const double set_back : {10.0, 1e6}) {
     leave({{"host", "another-host"}, {"heartbeat", wall_seconds() - 100}});
@@ -155,7 +155,7 @@ TEST_F(LeaseTest, OfAHostWhoseClockIsSetBackIsRefused) {
   }
 }
 
-TEST_F(LeaseTest, OfAContainerOfThisHostGoesByItsHeartbeat) {
+TEST_F(LeaseFixture, OfAContainerOfThisHostGoesByItsHeartbeat) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(0);
   ::waitpid(child, nullptr, 0);  // what has this number in the container may be alive
@@ -165,8 +165,8 @@ TEST_F(LeaseTest, OfAContainerOfThisHostGoesByItsHeartbeat) {
   end(holder);
 }
 
-TEST_F(LeaseTest, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
-  const auto said = [&](const std::string& words) {
+TEST_F(LeaseFixture, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
+  const auto log_contains = [&](const std::string& words) {
     return io::read_text_file(folder / "log.txt").find(words) != std::string::npos;
   };
   const auto wait_for = [](const auto& condition) {
@@ -175,22 +175,22 @@ TEST_F(LeaseTest, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
       ::usleep(10'000);
     return condition();
   };
-  Log speaking(true);
-  speaking.open_file(folder / "log.txt");
+  Log file_log(true);
+  file_log.open_file(folder / "log.txt");
   times.renewal_seconds = 0.05;
   const std::string run = folder / "run";
   fs::create_directory(run);
-  const Lease lease(comm::Communicator(), run, speaking, times);
-  const std::string in_the_way =
+  const Lease lease(comm::Communicator(), run, file_log, times);
+  const std::string blocking_path =
       run + "/run.lock" + std::string(io::StagedFile::default_suffix) + std::to_string(::getpid());
   std::error_code taken;  // by the file of a heartbeat that is just being written
   EXPECT_TRUE(wait_for([&] {
-    return fs::create_directory(in_the_way, taken) || fs::is_directory(in_the_way, taken);
+    return fs::create_directory(blocking_path, taken) || fs::is_directory(blocking_path, taken);
   }));
-  EXPECT_TRUE(wait_for([&] { return said("stands still"); }));
+  EXPECT_TRUE(wait_for([&] { return log_contains("stands still"); }));
   EXPECT_NO_THROW(lease.check());
-  fs::remove(in_the_way);
-  EXPECT_TRUE(wait_for([&] { return said("written again"); }));
+  fs::remove(blocking_path);
+  EXPECT_TRUE(wait_for([&] { return log_contains("written again"); }));
   EXPECT_NO_THROW(lease.check());
   fs::rename(run, folder / "moved");
   const auto stops = [&] {
@@ -204,7 +204,7 @@ TEST_F(LeaseTest, AHeartbeatThatCannotBeWrittenForAWhileIsNoReasonToStop) {
   EXPECT_TRUE(wait_for(stops));
 }
 
-TEST_F(LeaseTest, IsNotMadeWhereSomethingElseIs) {
+TEST_F(LeaseFixture, IsNotMadeWhereSomethingElseIs) {
   fs::create_symlink(folder / "nowhere", path);
   EXPECT_NE(refusal().find("leads nowhere"), std::string::npos);
   fs::remove(path);
@@ -212,7 +212,7 @@ TEST_F(LeaseTest, IsNotMadeWhereSomethingElseIs) {
   EXPECT_NE(refusal().find("is no file"), std::string::npos);
 }
 
-TEST_F(LeaseTest, MovesWithItsOwner) {
+TEST_F(LeaseFixture, MovesWithItsOwner) {
   std::optional<Lease> first(std::in_place, comm::Communicator(), folder.path(), log);
   Lease second = std::move(*first);
   first.reset();
@@ -223,7 +223,7 @@ TEST_F(LeaseTest, MovesWithItsOwner) {
   second.release();
 }
 
-TEST_F(LeaseTest, OfAnotherIsNotRemoved) {
+TEST_F(LeaseFixture, OfAnotherIsNotRemoved) {
   std::optional<Lease> lease(std::in_place, comm::Communicator(), folder.path(), log);
   nlohmann::json json = held();
   json["host"] = "another-host";

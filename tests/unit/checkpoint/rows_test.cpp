@@ -47,18 +47,18 @@ TEST(Boxes, OfAllRanksAndRoundsCoverEachElementOnceInTheOrderOfMemory) {
       for (std::int64_t step = 1; step <= 3; ++step) {
         std::vector<int> held(static_cast<std::size_t>(spec.shape.elements()));
         for (int rank = 0; rank < size; ++rank) {
-          const TensorPartition part(spec, rank, size);
-          for (std::int64_t begin = 0; begin < part.rows(); begin += step) {
-            const std::int64_t end = std::min(begin + step, part.rows());
+          const TensorPartition partition(spec, rank, size);
+          for (std::int64_t begin = 0; begin < partition.rows(); begin += step) {
+            const std::int64_t end = std::min(begin + step, partition.rows());
             std::vector<std::int64_t> places, expected;
-            for (const io::Hdf5Box& box : boxes_of_rows(spec, part, begin, end))
+            for (const io::Hdf5Box& box : boxes_of_rows(spec, partition, begin, end))
               add_places(spec.shape, box, places);
             std::sort(places.begin(),
                       places.end());  // a union of boxes is transferred in this order
             for (std::int64_t row = begin; row < end; ++row) {
-              for (const TensorPartition::Segment& segment : part.segments()) {
+              for (const TensorPartition::Segment& segment : partition.segments()) {
                 for (std::int64_t i = 0; i < segment.count; ++i)
-                  expected.push_back((part.row_begin() + row) * spec.row_elements() +
+                  expected.push_back((partition.row_begin() + row) * spec.row_elements() +
                                      segment.file_column + i);
               }
             }
@@ -89,9 +89,9 @@ TEST(Coverage, CountsHowOftenAWholeIsHeld) {
     for (int size = 1; size <= 5; ++size) {
       Coverage sum;
       for (int rank = 0; rank < size; ++rank) {
-        const TensorPartition part(spec, rank, size);
-        for (std::int64_t row = 0; row < part.rows(); ++row)
-          sum = sum + coverage_of(part, row, row + 1);
+        const TensorPartition partition(spec, rank, size);
+        for (std::int64_t row = 0; row < partition.rows(); ++row)
+          sum = sum + coverage_of(partition, row, row + 1);
       }
       EXPECT_EQ(count_covers(spec, sum), 1u);
       EXPECT_EQ(count_covers(spec, sum + sum + sum), 3u);
@@ -100,7 +100,7 @@ TEST(Coverage, CountsHowOftenAWholeIsHeld) {
   }
 }
 
-TEST(Coverage, SeesWhatIsMissingOrHeldTwice) {
+TEST(Coverage, FindsMissingAndDuplicateParts) {
   const ParameterSpec columns{.name = "w", .shape = {7, 6}, .split = {Along::columns}};
   ParameterSpec rows = columns;
   rows.split.along = Along::rows;

@@ -13,8 +13,8 @@
 namespace trireme::checkpoint {
 namespace {
 
-struct Safetensors : testing::Test {
-  Folder folder;
+struct SafetensorsFixture : testing::Test {
+  ScratchFolder folder;
   std::string path = folder / "file.safetensors";
 
   void write_raw(std::uint64_t header_bytes, const std::string& header, const std::string& data) {
@@ -37,7 +37,7 @@ struct Safetensors : testing::Test {
   }
 };
 
-TEST_F(Safetensors, RoundTrip) {
+TEST_F(SafetensorsFixture, RoundTrip) {
   const std::vector<SafetensorsTensor> tensors{{"fc.weight", {2, 3}, {1, 2, 3, -4, 0.5f, 1e-30f}},
                                                {"a", {1}, {7}},
                                                {"empty", {0, 4}, {}},
@@ -52,7 +52,7 @@ TEST_F(Safetensors, RoundTrip) {
   EXPECT_THROW(reader.read_float32("missing"), InputError);
 }
 
-TEST_F(Safetensors, NarrowAndWideTypesBecomeFloat32) {
+TEST_F(SafetensorsFixture, NarrowAndWideTypesBecomeFloat32) {
   // 1.5, -2, the smallest subnormal, infinity in float16; 1.5, -2 in bfloat16 (IEEE 754 and its
   // upper half); 0.1 in float64
   const std::uint16_t numbers[] = {0x3E00, 0xC000, 0x0001, 0x7C00, 0x3FC0, 0xC000};
@@ -70,7 +70,7 @@ TEST_F(Safetensors, NarrowAndWideTypesBecomeFloat32) {
   EXPECT_EQ(reader.read_float32("d"), (std::vector<float>{0.1f}));
 }
 
-TEST_F(Safetensors, HeadersThatLieAreRefused) {
+TEST_F(SafetensorsFixture, HeadersThatLieAreRefused) {
   EXPECT_NE(
       refusal(
           R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
@@ -116,7 +116,7 @@ TEST_F(Safetensors, HeadersThatLieAreRefused) {
   EXPECT_NE(refusal(R"([1])", 0), "");
 }
 
-TEST_F(Safetensors, AHeaderLongerThanTheFileIsRefusedBeforeItIsTakenIntoMemory) {
+TEST_F(SafetensorsFixture, AHeaderLongerThanTheFileIsRefusedBeforeItIsTakenIntoMemory) {
   write_raw(std::uint64_t{1} << 62, "{}", "");
   EXPECT_NE(refusal(), "");
   write_raw(3, "{}", "");
@@ -125,7 +125,7 @@ TEST_F(Safetensors, AHeaderLongerThanTheFileIsRefusedBeforeItIsTakenIntoMemory) 
   EXPECT_NE(refusal(), "");
 }
 
-TEST_F(Safetensors, IntegersAreKnownButNotReadAsWeights) {
+TEST_F(SafetensorsFixture, IntegersAreKnownButNotReadAsWeights) {
   const std::string header = R"({"n":{"dtype":"I64","shape":[],"data_offsets":[0,8]}})";
   write_raw(header.size(), header, std::string(8, '\0'));
   EXPECT_THROW(SafetensorsReader(path).read_float32("n"), InputError);

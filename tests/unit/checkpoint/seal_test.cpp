@@ -17,12 +17,12 @@ void write_text(const std::string& path, const std::string& text) {
   file.write_at(0, text.data(), static_cast<std::int64_t>(text.size()));
 }
 
-struct Seal : testing::Test {
-  Folder folder;
+struct SealFixture : testing::Test {
+  ScratchFolder folder;
   std::string path = folder / "checkpoint.h5", whole;
   void SetUp() override {
-    Example example;
-    write(comm::Communicator(), path, example.pieces(), example_info());
+    ExampleModel example;
+    write(comm::Communicator(), path, example.slices(), example_info());
     whole = io::read_text_file(path);
     ASSERT_EQ(check_seal(path), "");
   }
@@ -37,7 +37,7 @@ void expect_damage(const std::string& found, const std::string& what) {
   EXPECT_TRUE(!found.empty() && found != "no seal") << what << " was not seen: \"" << found << '"';
 }
 
-TEST_F(Seal, SeesEveryChangedByte) {
+TEST_F(SealFixture, SeesEveryChangedByte) {
   const std::uint64_t key = random_key(1, "seal test");
   const auto change = [&](std::size_t at, std::uint64_t random) {
     std::string changed = whole;
@@ -50,7 +50,7 @@ TEST_F(Seal, SeesEveryChangedByte) {
     change(at, at);  // all of the seal's own fields, and zeros behind them
 }
 
-TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
+TEST_F(SealFixture, VerifyFindsEachOfAThousandChangedBytesAndNoRestartTakesThem) {
   const std::string step_file = folder / step_file_name(1000);
   write_text(step_file, whole);
   ASSERT_EQ(find_newest(comm::Communicator(), folder.path()).path,
@@ -69,7 +69,7 @@ TEST_F(Seal, OfAThousandChangedBytesVerifyFindsEveryOneAndNoRestartTakesThem) {
   }
 }
 
-TEST_F(Seal, ItsHeadSaysWhetherItIsWholeAndBelongsToAFileOfThisSize) {
+TEST_F(SealFixture, HeadCheckFindsADamagedSealAndAnotherFileSize) {
   const std::string path = folder / "head.h5";
   const auto head = [&](const std::string& bytes) {
     write_text(path, bytes);
@@ -88,7 +88,7 @@ TEST_F(Seal, ItsHeadSaysWhetherItIsWholeAndBelongsToAFileOfThisSize) {
   }
 }
 
-TEST_F(Seal, NamesTheBlockAndItsBytes) {
+TEST_F(SealFixture, NamesTheBlockAndItsBytes) {
   std::string changed = whole;
   changed.back() = static_cast<char>(changed.back() ^ 1);
   const std::string found = check(changed);
@@ -96,7 +96,7 @@ TEST_F(Seal, NamesTheBlockAndItsBytes) {
   EXPECT_NE(found.find("to " + std::to_string(whole.size())), std::string::npos) << found;
 }
 
-TEST_F(Seal, SeesCutExtendedAndZeroedFiles) {
+TEST_F(SealFixture, SeesCutExtendedAndZeroedFiles) {
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{1}, std::size_t{15}, std::size_t{100}, std::size_t{512},
         std::size_t{1024}, whole.size() / 2, whole.size() - 1}) {
@@ -110,7 +110,7 @@ TEST_F(Seal, SeesCutExtendedAndZeroedFiles) {
   expect_damage(check(zeroed), "a zeroed seal");
 }
 
-TEST_F(Seal, StandsInTheFileAsTheContractSays) {
+TEST_F(SealFixture, HasTheLayoutThatIsDocumented) {
   EXPECT_EQ(whole.substr(0, 8), "TRIREME1");
   std::uint64_t rest, block, own;
   std::memcpy(&rest, whole.data() + 8, 8);
@@ -125,7 +125,7 @@ TEST_F(Seal, StandsInTheFileAsTheContractSays) {
   EXPECT_EQ(own, io::xxh3(user_block.data(), user_block.size()));
 }
 
-TEST_F(Seal, VerifyAgreesWithIt) {
+TEST_F(SealFixture, VerifyAgreesWithIt) {
   EXPECT_EQ(verify_checkpoint(path), "");
   whole[whole.size() / 2] ^= 1;
   write_text(path, whole);
@@ -133,11 +133,11 @@ TEST_F(Seal, VerifyAgreesWithIt) {
 }
 
 TEST(SealOfManyBlocks, FindsTheBlock) {
-  const Folder folder;
-  Example example;
+  const ScratchFolder folder;
+  ExampleModel example;
   example.add("model", "large.weight", {9, 1 << 18},
               parallel::InnerOrder::plain);  // 9 MiB: three blocks
-  write(comm::Communicator(), folder / "large.h5", example.pieces(), example_info());
+  write(comm::Communicator(), folder / "large.h5", example.slices(), example_info());
   EXPECT_EQ(check_seal(folder / "large.h5"), "");
   const io::File file(folder / "large.h5", io::File::Mode::update);
   char byte;

@@ -10,7 +10,7 @@ namespace trireme::checkpoint {
 namespace {
 
 /// A checkpoint as h5py would make it: no seal, no digests, other types.
-void write_untrusted(const std::string& path, Example& example, std::int64_t complete = 1) {
+void write_untrusted(const std::string& path, ExampleModel& example, std::int64_t complete = 1) {
   io::Hdf5File file = io::Hdf5File::create(path, {});
   file.write_attribute("/", "format", std::string("trireme-checkpoint"));
   file.write_attribute("/", "version", std::int64_t{1});
@@ -24,9 +24,9 @@ void write_untrusted(const std::string& path, Example& example, std::int64_t com
   file.close();
 }
 
-TEST(Stranger, IsReadWithoutSealAndDigests) {
-  const Folder folder;
-  Example example;
+TEST(UntrustedFile, IsReadWithoutSealAndDigests) {
+  const ScratchFolder folder;
+  ExampleModel example;
   write_untrusted(folder / "foreign.h5", example);
   EXPECT_EQ(check_seal(folder / "foreign.h5"), "no seal");
   EXPECT_EQ(verify_checkpoint(folder / "foreign.h5"), "no checksums");
@@ -37,15 +37,15 @@ TEST(Stranger, IsReadWithoutSealAndDigests) {
   EXPECT_FALSE(contents.tensors[0].has_digest);
 
   std::vector<float> values(example.values[1].size());
-  const std::vector<TensorSlice> pieces{
+  const std::vector<TensorSlice> slices{
       {"model/fc.weight", &example.specs[1], 0, example.specs[1].rows(), values.data()}};
-  read(comm::Communicator(), folder / "foreign.h5", pieces);
+  read(comm::Communicator(), folder / "foreign.h5", slices);
   EXPECT_EQ(values, example.values[1]);  // float64 that came from float32 goes back exactly
 }
 
-TEST(Stranger, HalfWrittenOrOfAnotherKindIsRefused) {
-  const Folder folder;
-  Example example;
+TEST(UntrustedFile, HalfWrittenOrOfAnotherKindIsRefused) {
+  const ScratchFolder folder;
+  ExampleModel example;
   write_untrusted(folder / "half.h5", example, 0);
   EXPECT_THROW(read_contents(folder / "half.h5"), InputError);
   io::Hdf5File::create(folder / "other.h5", {})
@@ -54,8 +54,8 @@ TEST(Stranger, HalfWrittenOrOfAnotherKindIsRefused) {
   EXPECT_THROW(read_contents(folder / "missing.h5"), InputError);
 }
 
-TEST(Stranger, CountsBelowZeroAreRefused) {
-  const Folder folder;
+TEST(UntrustedFile, CountsBelowZeroAreRefused) {
+  const ScratchFolder folder;
   for (const std::string name : {"step", "epoch", "epoch_samples", "samples", "updates"}) {
     io::Hdf5File file = io::Hdf5File::create(folder / "below.h5", {});
     file.write_attribute("/", "format", std::string("trireme-checkpoint"));
@@ -74,19 +74,19 @@ TEST(Stranger, CountsBelowZeroAreRefused) {
   }
 }
 
-TEST(Stranger, MissingAndMisshapenTensorsAreNamed) {
-  const Folder folder;
-  Example example;
+TEST(UntrustedFile, MissingAndMisshapenTensorsAreNamed) {
+  const ScratchFolder folder;
+  ExampleModel example;
   write_untrusted(folder / "foreign.h5", example);
-  const auto message_of = [&](const TensorSlice& piece) -> std::string {
+  const auto message_of = [&](const TensorSlice& slice) -> std::string {
     try {
-      read(comm::Communicator(), folder / "foreign.h5", std::span(&piece, 1));
+      read(comm::Communicator(), folder / "foreign.h5", std::span(&slice, 1));
     } catch (const InputError& error) {
       return error.what();
     }
     return "";
   };
-  EXPECT_NE(message_of(example.pieces()[0]).find("model/conv1.weight"), std::string::npos);
+  EXPECT_NE(message_of(example.slices()[0]).find("model/conv1.weight"), std::string::npos);
   parallel::ParameterSpec other = example.specs[1];
   other.shape = {13, 11};
   std::vector<float> values(143);
@@ -96,7 +96,8 @@ TEST(Stranger, MissingAndMisshapenTensorsAreNamed) {
 }
 
 /// One tensor with its digest, off by `wrong`, and no seal. Returns the place of its first value.
-std::int64_t write_with_digest(const std::string& path, Example& example, std::uint64_t wrong) {
+std::int64_t write_with_digest(const std::string& path, ExampleModel& example,
+                               std::uint64_t wrong) {
   io::Hdf5File file = io::Hdf5File::create(path, {});
   file.write_attribute("/", "format", std::string("trireme-checkpoint"));
   file.write_attribute("/", "version", std::int64_t{1});
@@ -117,16 +118,16 @@ std::int64_t write_with_digest(const std::string& path, Example& example, std::u
   return place;
 }
 
-TEST(Stranger, EveryChangedByteOfATensorWithADigestIsSeenOnReadingAndVerifying) {
-  const Folder folder;
-  Example example;
+TEST(UntrustedFile, EveryChangedByteOfATensorWithADigestIsSeenOnReadingAndVerifying) {
+  const ScratchFolder folder;
+  ExampleModel example;
   const std::string path = folder / "digest.h5";
   const std::int64_t place = write_with_digest(path, example, 0);
   ASSERT_EQ(verify_checkpoint(path), "");
   std::vector<float> values(example.values[1].size());
-  const std::vector<TensorSlice> pieces{
+  const std::vector<TensorSlice> slices{
       {"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
-  read(comm::Communicator(), path, pieces);
+  read(comm::Communicator(), path, slices);
   const io::File file(path, io::File::Mode::update);
   const auto bytes = static_cast<std::int64_t>(4 * values.size());
   for (std::int64_t at = 0; at < bytes; ++at) {
@@ -135,21 +136,21 @@ TEST(Stranger, EveryChangedByteOfATensorWithADigestIsSeenOnReadingAndVerifying) 
     const char changed = static_cast<char>(before ^ static_cast<char>(1 + at % 255));
     file.write_at(place + at, &changed, 1);
     EXPECT_NE(verify_checkpoint(path), "") << at;
-    EXPECT_THROW(read(comm::Communicator(), path, pieces), InputError) << at;
+    EXPECT_THROW(read(comm::Communicator(), path, slices), InputError) << at;
     file.write_at(place + at, &before, 1);
   }
   EXPECT_EQ(verify_checkpoint(path), "");
 }
 
-TEST(Stranger, AWrongDigestIsSeenOnReadingAndVerifying) {
-  const Folder folder;
-  Example example;
+TEST(UntrustedFile, AWrongDigestIsSeenOnReadingAndVerifying) {
+  const ScratchFolder folder;
+  ExampleModel example;
   write_with_digest(folder / "wrong.h5", example, 1);
   EXPECT_NE(verify_checkpoint(folder / "wrong.h5").find("model/fc.weight"), std::string::npos);
   std::vector<float> values(example.values[1].size());
-  const std::vector<TensorSlice> pieces{
+  const std::vector<TensorSlice> slices{
       {"model/fc.weight", &example.specs[1], 0, 11, values.data()}};
-  EXPECT_THROW(read(comm::Communicator(), folder / "wrong.h5", pieces), InputError);
+  EXPECT_THROW(read(comm::Communicator(), folder / "wrong.h5", slices), InputError);
 }
 
 }  // namespace

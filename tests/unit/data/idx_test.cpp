@@ -10,7 +10,7 @@
 namespace trireme::data {
 namespace {
 
-using test::holds;
+using test::contains;
 using test::message_of;
 
 std::string idx_file(std::vector<std::uint32_t> extents, std::size_t bytes) {
@@ -57,21 +57,21 @@ TEST(Idx, WrongFilesAreRefusedWithNameAndFault) {
   const auto refusal = [&](const std::string& name, const std::string& text) {
     io::replace_file(folder / name, text);
     const std::string message = message_of<InputError>([&] { read_through(folder / name); });
-    EXPECT_TRUE(holds(message, folder / name));
+    EXPECT_TRUE(contains(message, folder / name));
     return message;
   };
   const std::string whole = idx_file({40, 5, 3}, 600);
-  EXPECT_TRUE(holds(refusal("short", whole.substr(0, 500)), "cut short"));
-  EXPECT_TRUE(holds(refusal("long", whole + "x"), "longer than its header"));
-  EXPECT_TRUE(holds(refusal("header", whole.substr(0, 9)), "cut short"));
-  EXPECT_TRUE(holds(refusal("empty", ""), "cut short"));
-  EXPECT_TRUE(holds(refusal("labels", idx_file({600}, 600)), "00 00 08 01"));
+  EXPECT_TRUE(contains(refusal("short", whole.substr(0, 500)), "cut short"));
+  EXPECT_TRUE(contains(refusal("long", whole + "x"), "longer than its header"));
+  EXPECT_TRUE(contains(refusal("header", whole.substr(0, 9)), "cut short"));
+  EXPECT_TRUE(contains(refusal("empty", ""), "cut short"));
+  EXPECT_TRUE(contains(refusal("labels", idx_file({600}, 600)), "00 00 08 01"));
   EXPECT_TRUE(
-      holds(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
+      contains(refusal("floats", std::string("\0\0\x0d\x03", 4) + whole.substr(4)), "00 00 0d 03"));
   EXPECT_TRUE(
-      holds(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)), "cannot be"));
-  EXPECT_TRUE(holds(refusal("zero", idx_file({40, 0, 3}, 0)), "cannot be"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { IdxReader(folder / "none", 3); }), "none"));
+      contains(refusal("huge", idx_file({0xFFFFFFFF, 0xFFFFFFFF, 0xFFFFFFFF}, 600)), "cannot be"));
+  EXPECT_TRUE(contains(refusal("zero", idx_file({40, 0, 3}, 0)), "cannot be"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] { IdxReader(folder / "none", 3); }), "none"));
 }
 
 TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
@@ -83,23 +83,23 @@ TEST(Idx, WrongCompressedFilesAreRefusedWithNameAndFault) {
     damage(packed);
     io::replace_file(path, packed);
     const std::string message = message_of<InputError>([&] { read_through(path); });
-    EXPECT_TRUE(holds(message, path));
+    EXPECT_TRUE(contains(message, path));
     return message;
   };
   const auto nothing = [](std::string&) {};
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 500), nothing), "cut short"));
+  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 500), nothing), "cut short"));
   EXPECT_TRUE(
-      holds(refusal(idx_file({40, 5, 3}, 700), nothing), "more bytes than its header says"));
-  EXPECT_TRUE(holds(refusal(idx_file({1u << 24, 5, 3}, 600), nothing), "cannot hold"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600),
-                            [](std::string& packed) { packed.resize(packed.size() / 2); }),
-                    "cut short"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600),
-                            [](std::string& packed) { packed.resize(packed.size() - 3); }),
-                    "damaged"));
-  EXPECT_TRUE(holds(refusal(idx_file({40, 5, 3}, 600),
-                            [](std::string& packed) { packed[packed.size() - 6] ^= 1; }),
-                    "damaged"));
+      contains(refusal(idx_file({40, 5, 3}, 700), nothing), "more bytes than its header says"));
+  EXPECT_TRUE(contains(refusal(idx_file({1u << 24, 5, 3}, 600), nothing), "cannot hold"));
+  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 600),
+                               [](std::string& packed) { packed.resize(packed.size() / 2); }),
+                       "cut short"));
+  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 600),
+                               [](std::string& packed) { packed.resize(packed.size() - 3); }),
+                       "damaged"));
+  EXPECT_TRUE(contains(refusal(idx_file({40, 5, 3}, 600),
+                               [](std::string& packed) { packed[packed.size() - 6] ^= 1; }),
+                       "damaged"));
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ std::vector<std::int64_t> epoch_of(const SampleOrder& order, std::int64_t epoch)
   return samples;
 }
 
-TEST(Order, AnEpochHoldsEachSampleOnceWhateverTheSizes) {
+TEST(SampleOrder, AnEpochHoldsEachSampleOnceWhateverTheSizes) {
   for (const Shuffle shuffle : {Shuffle::full, Shuffle::blocks, Shuffle::none}) {
     for (const std::int64_t samples : {1, 2, 7, 64, 100, 1009}) {
       for (const std::int64_t block : {1, 8, 5000}) {
@@ -38,7 +38,7 @@ TEST(Order, AnEpochHoldsEachSampleOnceWhateverTheSizes) {
   }
 }
 
-TEST(Order, ChangesWithEpochAndSeedAndNothingElse) {
+TEST(SampleOrder, ChangesWithEpochAndSeedAndNothingElse) {
   for (const Shuffle shuffle : {Shuffle::full, Shuffle::blocks}) {
     const SampleOrder order{
         .seed = 1, .samples = 500, .shuffle = shuffle, .block = 16, .window = 64};
@@ -52,7 +52,7 @@ TEST(Order, ChangesWithEpochAndSeedAndNothingElse) {
   EXPECT_EQ(epoch_of(plain, 9), (std::vector<std::int64_t>{0, 1, 2, 3, 4}));
 }
 
-TEST(Order, BlocksReadRunsOfNeighbours) {
+TEST(SampleOrder, BlocksReadRunsOfNeighbours) {
   // A window of w positions takes its samples from about w / block runs (plus those cut at its
   // ends, and one where the turn wraps).
   const SampleOrder order{
@@ -69,7 +69,7 @@ TEST(Order, BlocksReadRunsOfNeighbours) {
   }
 }
 
-TEST(Order, BlocksLeaveNoSampleAlwaysAtTheEnd) {
+TEST(SampleOrder, BlocksLeaveNoSampleAlwaysAtTheEnd) {
   const SampleOrder order{
       .seed = 5, .samples = 1009, .shuffle = Shuffle::blocks, .block = 100, .window = 100};
   std::set<std::int64_t> last;
@@ -77,7 +77,7 @@ TEST(Order, BlocksLeaveNoSampleAlwaysAtTheEnd) {
   EXPECT_GT(last.size(), 40u);  // 50 draws from 1009: all but about one are different
 }
 
-TEST(StepCutter, DroppedRestsBeginTheNextEpoch) {
+TEST(EpochBatching, DroppedRestsBeginTheNextEpoch) {
   const EpochBatching cutter{.samples = 10, .global_batch = 4, .drop_last = true};
   EXPECT_EQ(cutter.samples_per_epoch(), 8);
   EXPECT_EQ(cutter.advance({0, 0}), (Cursor{0, 4}));
@@ -88,7 +88,7 @@ TEST(StepCutter, DroppedRestsBeginTheNextEpoch) {
   EXPECT_EQ(cutter.advance({2, 7}), (Cursor{3, 4}));
 }
 
-TEST(StepCutter, FilledStepsTakeEachPositionOnce) {
+TEST(EpochBatching, FilledStepsTakeEachPositionOnce) {
   for (const std::int64_t global : {3, 4, 10, 25}) {
     const EpochBatching cutter{.samples = 10, .global_batch = global, .drop_last = false};
     EXPECT_EQ(cutter.samples_per_epoch(), 10);

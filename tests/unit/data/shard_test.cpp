@@ -16,7 +16,7 @@
 namespace trireme::data {
 namespace {
 
-using test::holds;
+using test::contains;
 using test::message_of;
 
 void flip_bit(const std::string& path, std::int64_t at) {
@@ -84,10 +84,10 @@ TEST(Shard, AnyFlippedBitOfASampleIsFoundAndItsBlockNamed) {
     return std::pair(file.describe("images").offset, file.describe("labels").offset);
   }();
   flip_bit(path, images + 39 * set.sample_bytes());
-  EXPECT_TRUE(holds(verify_shard(path), "block 2 of /images and /labels (samples 32 to 39)"));
+  EXPECT_TRUE(contains(verify_shard(path), "block 2 of /images and /labels (samples 32 to 39)"));
   flip_bit(path, images + 39 * set.sample_bytes());
   flip_bit(path, labels + 17 * 4);
-  EXPECT_TRUE(holds(verify_shard(path), "samples 16 to 31"));
+  EXPECT_TRUE(contains(verify_shard(path), "samples 16 to 31"));
   flip_bit(path, labels + 17 * 4);
   EXPECT_EQ(verify_shard(path), "");
 }
@@ -100,8 +100,8 @@ TEST(Shard, IsDescribedInWords) {
   EXPECT_EQ(shard.height, 3);
   EXPECT_EQ(shard.storage, "contiguous");
   EXPECT_TRUE(shard.checksums);
-  EXPECT_TRUE(holds(to_text(shard), "samples: 40"));
-  EXPECT_TRUE(holds(to_text(shard), "a/b"));
+  EXPECT_TRUE(contains(to_text(shard), "samples: 40"));
+  EXPECT_TRUE(contains(to_text(shard), "a/b"));
 }
 
 TEST(Shard, LabelsThatAreNoClassesAreNotWritten) {
@@ -109,14 +109,15 @@ TEST(Shard, LabelsThatAreNoClassesAreNotWritten) {
   ImageSet set(10);
   const std::string message =
       message_of<InputError>([&] { set.write(folder.path(), {10}, {"only", "two"}); });
-  EXPECT_TRUE(holds(message, "past the 2 classes"));
+  EXPECT_TRUE(contains(message, "past the 2 classes"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 
 TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   const test::ScratchFolder folder;
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "none"); }), "no such folder"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder.path()); }), "no *.h5 shard"));
+  EXPECT_TRUE(
+      contains(message_of<InputError>([&] { Dataset(folder / "none"); }), "no such folder"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder.path()); }), "no *.h5 shard"));
   ImageSet(10).write(folder / "sizes", {10});
   ImageSet other(0);
   other.height = 4;
@@ -124,13 +125,13 @@ TEST(Shard, FoldersWithoutShardsAndShardsThatDoNotFitAreRefused) {
   other.labels = {0};
   other.write(folder / "other", {1});
   std::filesystem::copy(folder / "other/shard_00000.h5", folder / "sizes/shard_00001.h5");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { Dataset(folder / "sizes"); }),
-                    "shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] { Dataset(folder / "sizes"); }),
+                       "shard_00001.h5: images of 4 x 2 x 1 among images of 3 x 2 x 1"));
   ImageSet(10).write(folder / "classes", {10}, {"a", "b", "c", "d", "e"});
   ImageSet(10).write(folder / "renamed", {10}, {"a", "b", "c", "e", "d"});
   std::filesystem::copy(folder / "renamed/shard_00000.h5", folder / "classes/shard_00001.h5");
   EXPECT_TRUE(
-      holds(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
+      contains(message_of<InputError>([&] { Dataset(folder / "classes"); }), "/classes differs"));
 }
 
 }  // namespace

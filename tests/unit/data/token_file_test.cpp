@@ -17,7 +17,7 @@
 namespace trireme::data {
 namespace {
 
-using test::holds;
+using test::contains;
 using test::message_of;
 
 template <class Number>
@@ -97,28 +97,29 @@ TEST(TokenFile, WrongFilesAreRefusedWithNameAndFault) {
   const auto refusal = [&](const std::string& text) {
     io::replace_file(path, text);
     const std::string message = message_of<InputError>([&] { npy_token_file(path); });
-    EXPECT_TRUE(holds(message, path));
+    EXPECT_TRUE(contains(message, path));
     return message;
   };
   const std::string data(20, '\1');
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<f4", "(5,)"), data)), "'<f4'"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header(">u2", "(10,)"), data)), "'>u2'"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(5, 2)"), data)), "(5, 2)"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "()"), data)), "one dimension"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header("<f4", "(5,)"), data)), "'<f4'"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header(">u2", "(10,)"), data)), "'>u2'"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(5, 2)"), data)), "(5, 2)"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "()"), data)), "one dimension"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(11,)"), data)),
+                       "11 tokens of 2 bytes, but 20 bytes"));
   EXPECT_TRUE(
-      holds(refusal(npy(npy_header("<u2", "(11,)"), data)), "11 tokens of 2 bytes, but 20 bytes"));
+      contains(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)), "but 20 bytes"));
   EXPECT_TRUE(
-      holds(refusal(npy(npy_header("<u2", "(9223372036854775807,)"), data)), "but 20 bytes"));
-  EXPECT_TRUE(holds(refusal(npy("{'fortran_order': False, 'shape': (10,), }", data)), "no descr"));
-  EXPECT_TRUE(holds(refusal(npy("{'descr': '<u2', 'shape':", data)), "one dimension"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(10,)"), data, 9)), "version 9"));
-  EXPECT_TRUE(holds(refusal(npy(npy_header("<u2", "(10,)"), data).substr(0, 50)), "header"));
-  EXPECT_TRUE(holds(refusal("not an array at all"), ".npy"));
-  EXPECT_TRUE(holds(refusal("x"), "too short"));
-  EXPECT_TRUE(holds(message_of<InputError>([&] { npy_token_file(folder / "none"); }), "none"));
+      contains(refusal(npy("{'fortran_order': False, 'shape': (10,), }", data)), "no descr"));
+  EXPECT_TRUE(contains(refusal(npy("{'descr': '<u2', 'shape':", data)), "one dimension"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(10,)"), data, 9)), "version 9"));
+  EXPECT_TRUE(contains(refusal(npy(npy_header("<u2", "(10,)"), data).substr(0, 50)), "header"));
+  EXPECT_TRUE(contains(refusal("not an array at all"), ".npy"));
+  EXPECT_TRUE(contains(refusal("x"), "too short"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] { npy_token_file(folder / "none"); }), "none"));
   io::replace_file(path, "abc");
-  EXPECT_TRUE(holds(message_of<InputError>([&] { raw_token_file(path, 2); }),
-                    "3 bytes are no whole number of tokens"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] { raw_token_file(path, 2); }),
+                       "3 bytes are no whole number of tokens"));
 }
 
 TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
@@ -131,11 +132,11 @@ TEST(TokenFile, TokensOutsideTheVocabularyAreNamed) {
                          {{0, 1, 3}}, false);
     });
   };
-  EXPECT_TRUE(holds(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})),
-                    "tokens.npy: token 100 at position 3 is outside the vocabulary of 100"));
-  EXPECT_TRUE(holds(refusal("<i8", raw<std::int64_t>({1, 2, -1, 3})), "token -1 at position 2"));
-  EXPECT_TRUE(
-      holds(refusal("<u8", raw<std::uint64_t>({1, 2, std::int64_t{1} << 40, 3})), "at position 2"));
+  EXPECT_TRUE(contains(refusal("<u2", raw<std::uint16_t>({1, 2, 3, 100})),
+                       "tokens.npy: token 100 at position 3 is outside the vocabulary of 100"));
+  EXPECT_TRUE(contains(refusal("<i8", raw<std::int64_t>({1, 2, -1, 3})), "token -1 at position 2"));
+  EXPECT_TRUE(contains(refusal("<u8", raw<std::uint64_t>({1, 2, std::int64_t{1} << 40, 3})),
+                       "at position 2"));
   EXPECT_FALSE(std::filesystem::exists(folder / "shard.h5"));
   EXPECT_EQ(refusal("<u2", raw<std::uint16_t>({100, 2, 3, 99})),
             "");  // the first token is not taken
@@ -211,12 +212,14 @@ TEST(TextFile, DamagedCompressedTextsAreRefused) {
   packed[packed.size() - 6] ^= 1;
   io::replace_file(folder / "wrong.gz", packed);
   const std::unique_ptr<Tokenizer> bytes = byte_tokenizer();
-  EXPECT_TRUE(holds(message_of<InputError>(
-                        [&] { encode_text_file(folder / "short.gz", *bytes, folder / "spool"); }),
-                    "short.gz: is damaged: its compressed data are cut short"));
-  EXPECT_TRUE(holds(message_of<InputError>(
-                        [&] { encode_text_file(folder / "wrong.gz", *bytes, folder / "spool"); }),
-                    "wrong.gz: is damaged"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] {
+                         encode_text_file(folder / "short.gz", *bytes, folder / "spool");
+                       }),
+                       "short.gz: is damaged: its compressed data are cut short"));
+  EXPECT_TRUE(contains(message_of<InputError>([&] {
+                         encode_text_file(folder / "wrong.gz", *bytes, folder / "spool");
+                       }),
+                       "wrong.gz: is damaged"));
 }
 
 TEST(TextFile, LinesForTrainingAreTheSameAtEveryCallAndFromTheWholeText) {

@@ -14,22 +14,22 @@ namespace {
 using Log = std::vector<int>;
 
 /// A stream whose launches write down their numbers when they are made.
-class LaunchGraph : public testing::Test {
+class LaunchGraphTest : public testing::Test {
  protected:
-  void give(int number) {
+  void launch_number(int number) {
     launch(stream_.get(), [number, to = &log_](const Stream&) { to->push_back(number); });
   }
   /// With something between value and pointer that nobody sets.
-  void give_narrow(char number) {
+  void launch_narrow(char number) {
     launch(stream_.get(), [number, to = &log_](const Stream&) { to->push_back(number); });
   }
-  void give(std::initializer_list<int> numbers) {
-    for (const int number : numbers) give(number);
+  void launch_number(std::initializer_list<int> numbers) {
+    for (const int number : numbers) launch_number(number);
   }
   /// A section with these launches, and what was made of it.
   Log section(std::initializer_list<int> numbers, std::size_t number = 0) {
     LaunchSection launches(stream_, number);
-    give(numbers);
+    launch_number(numbers);
     EXPECT_TRUE(log_.empty());
     launches.end();
     return std::exchange(log_, {});
@@ -41,13 +41,13 @@ class LaunchGraph : public testing::Test {
   Log log_;
 };
 
-TEST_F(LaunchGraph, OutsideOfSectionsAllIsMadeAtOnce) {
-  give(1);
+TEST_F(LaunchGraphTest, OutsideOfSectionsAllIsMadeAtOnce) {
+  launch_number(1);
   EXPECT_EQ(log_, Log{1});
   EXPECT_EQ(graphs_.launch_count(), 0);
 }
 
-TEST_F(LaunchGraph, WhatIsTheSameTheSecondTimeBecomesAGraph) {
+TEST_F(LaunchGraphTest, WhatIsTheSameTheSecondTimeBecomesAGraph) {
   const Log five{1, 2, 3, 4, 5};
   EXPECT_EQ(section({1, 2, 3, 4, 5}), five);
   EXPECT_EQ(graphs_.graph_count(), 0);
@@ -59,7 +59,7 @@ TEST_F(LaunchGraph, WhatIsTheSameTheSecondTimeBecomesAGraph) {
   EXPECT_EQ(graphs_.replayed_launch_count(), 15);
 }
 
-TEST_F(LaunchGraph, WhatHasChangedIsMadeAsItIsNow) {
+TEST_F(LaunchGraphTest, WhatHasChangedIsMadeAsItIsNow) {
   for (int time = 0; time < 3; ++time) section({1, 2, 3, 4, 5});
   ASSERT_EQ(graphs_.graph_count(), 1);
   EXPECT_EQ(section({1, 2, 7, 4, 5}), (Log{1, 2, 7, 4, 5}));
@@ -71,7 +71,7 @@ TEST_F(LaunchGraph, WhatHasChangedIsMadeAsItIsNow) {
   EXPECT_EQ(graphs_.graph_count(), 1);
 }
 
-TEST_F(LaunchGraph, APartThatKeepsChangingIsLeftAloneForLonger) {
+TEST_F(LaunchGraphTest, APartThatKeepsChangingIsLeftAloneForLonger) {
   const auto visits_until_a_graph = [&](int number) {
     int visits = 0;
     for (; visits < 100 && graphs_.graph_count() == 0; ++visits)
@@ -84,82 +84,82 @@ TEST_F(LaunchGraph, APartThatKeepsChangingIsLeftAloneForLonger) {
     EXPECT_EQ(visits_until_a_graph(expected), expected);
 }
 
-TEST_F(LaunchGraph, FewLaunchesAreNotWorthOne) {
+TEST_F(LaunchGraphTest, FewLaunchesAreNotWorthOne) {
   for (int time = 0; time < 4; ++time) EXPECT_EQ(section({1, 2, 3}), (Log{1, 2, 3}));
   EXPECT_EQ(graphs_.graph_count(), 0);
 }
 
-TEST_F(LaunchGraph, ComesBeforeWhatIsNoLaunch) {
+TEST_F(LaunchGraphTest, ComesBeforeWhatIsNoLaunch) {
   const Allocation block(device_, sizeof(int), "a number");
   Event event(device_);
   int number = 0;
   for (int time = 0; time < 4; ++time) {
     LaunchSection launches(stream_, 0);
-    give({1, 2, 3, 4});
+    launch_number({1, 2, 3, 4});
     EXPECT_EQ(log_.size(), 0u);
     event.record(stream_);
     EXPECT_EQ(log_.size(), 4u);
-    give({5, 6});
+    launch_number({5, 6});
     event.delay(stream_);
     EXPECT_EQ(log_.size(), 6u);
-    give(7);
+    launch_number(7);
     copy_bytes(stream_, block.data(), &number, sizeof number);
     EXPECT_EQ(log_.size(), 7u);
-    give(8);
+    launch_number(8);
     synchronize(stream_);
     EXPECT_EQ(log_.size(), 8u);
-    give({9, 10, 11, 12});
+    launch_number({9, 10, 11, 12});
     launches.end();
     EXPECT_EQ(std::exchange(log_, {}), (Log{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
   }
   EXPECT_EQ(graphs_.graph_count(), 2);  // of the two parts with four launches
 }
 
-TEST_F(LaunchGraph, DirectLaunchesComeBehindWhatWasKeptBack) {
+TEST_F(LaunchGraphTest, DirectLaunchesComeBehindWhatWasKeptBack) {
   LaunchSection launches(stream_, 0);
-  give(1);
+  launch_number(1);
   {
     const DirectLaunches direct(stream_);
     EXPECT_EQ(log_, Log{1});
     const DirectLaunches within(stream_);
-    give(2);
+    launch_number(2);
     EXPECT_EQ(log_, (Log{1, 2}));
   }
-  give(3);
+  launch_number(3);
   EXPECT_EQ(log_, (Log{1, 2}));
   launches.end();
   EXPECT_EQ(log_, (Log{1, 2, 3}));
 }
 
-TEST_F(LaunchGraph, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
+TEST_F(LaunchGraphTest, WhatLiesBetweenTheValuesOfALaunchDoesNotCount) {
   for (int time = 0; time < 2; ++time) {
     LaunchSection launches(stream_, 0);
     for (char number = 0; number < 4; ++number) {
       volatile char unset[64];  // another stack each time
       for (volatile char& byte : unset) byte = static_cast<char>(0x55 + time);
-      give_narrow(number);
+      launch_narrow(number);
     }
     launches.end();
   }
   EXPECT_EQ(graphs_.graph_count(), 1);
 }
 
-TEST_F(LaunchGraph, WhatASectionLeftUnmadeIsForgotten) {
+TEST_F(LaunchGraphTest, WhatASectionLeftUnmadeIsForgotten) {
   EXPECT_THROW(
       {
         LaunchSection launches(stream_, 0);
-        give({1, 2});
+        launch_number({1, 2});
         throw std::runtime_error("a failure");
       },
       std::runtime_error);
   EXPECT_TRUE(log_.empty());
-  give(3);
+  launch_number(3);
   EXPECT_EQ(log_, Log{3});
   log_.clear();
   EXPECT_EQ(section({4, 5}), (Log{4, 5}));
 }
 
-TEST_F(LaunchGraph, NothingIsLeftOfThoseForgotten) {
+TEST_F(LaunchGraphTest, NothingIsLeftOfThoseForgotten) {
   for (int time = 0; time < 2; ++time) section({1, 2, 3, 4});
   graphs_.clear();
   EXPECT_EQ(graphs_.graph_count(), 0);

@@ -38,16 +38,16 @@ void write(const Allocation& block, const std::vector<int>& values) {
 std::vector<int> host_values(const Allocation& block) { return {ints(block), ints(block) + count}; }
 
 /// The same on both kinds of device of this machine.
-class Copies : public testing::TestWithParam<DeviceKind> {
+class CopyTest : public testing::TestWithParam<DeviceKind> {
  protected:
   Device device_{GetParam(), 0};
   OwnedStream stream_{device_};
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Copies, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
+INSTANTIATE_TEST_SUITE_P(Kinds, CopyTest, testing::Values(DeviceKind::cpu, DeviceKind::emulated),
                          [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
 
-TEST_P(Copies, GoThereAndBack) {
+TEST_P(CopyTest, GoThereAndBack) {
   const Allocation block(device_, size, "test");
   std::vector<int> values = numbers(7);
   copy_bytes(stream_, block.data(), values.data(), size);
@@ -55,7 +55,7 @@ TEST_P(Copies, GoThereAndBack) {
   EXPECT_EQ(read(stream_, block.data()), numbers(7));
 }
 
-TEST_P(Copies, GoBetweenBlocksOfTheDevice) {
+TEST_P(CopyTest, GoBetweenBlocksOfTheDevice) {
   const Allocation first(device_, size, "first"), second(device_, size, "second");
   copy_bytes(stream_, first.data(), numbers(3).data(), size);
   copy_bytes(stream_, second.data(), first.data(), size);
@@ -64,7 +64,7 @@ TEST_P(Copies, GoBetweenBlocksOfTheDevice) {
   EXPECT_EQ(read(stream_, first.data()), numbers(5));
 }
 
-TEST_P(Copies, TakeAPart) {
+TEST_P(CopyTest, TakeAPart) {
   const Allocation block(device_, size, "test");
   const std::vector<int> two{41, 43};
   copy_bytes(stream_, block.data() + 5 * sizeof(int), two.data(), 2 * sizeof(int));
@@ -74,7 +74,7 @@ TEST_P(Copies, TakeAPart) {
   EXPECT_EQ(read(stream_, block.data()), expected);
 }
 
-TEST_P(Copies, GoThroughPinnedMemoryWithoutTheHost) {
+TEST_P(CopyTest, GoThroughPinnedMemoryWithoutTheHost) {
   const Allocation block(device_, size, "block"), other(device_, size, "other"),
       pinned(cpu, size, "pinned", Pages::pinned);
   copy_bytes(stream_, block.data(), numbers(1).data(), size);
@@ -87,7 +87,7 @@ TEST_P(Copies, GoThroughPinnedMemoryWithoutTheHost) {
   EXPECT_EQ(host_values(pinned), numbers(2));
 }
 
-TEST_P(Copies, OfPinnedMemoryToPinnedMemory) {
+TEST_P(CopyTest, OfPinnedMemoryToPinnedMemory) {
   const Allocation from(cpu, size, "from", Pages::pinned), to(cpu, size, "to", Pages::pinned);
   write(from, numbers(4));
   copy_bytes(stream_, to.data(), from.data(), size);
@@ -95,7 +95,7 @@ TEST_P(Copies, OfPinnedMemoryToPinnedMemory) {
   EXPECT_EQ(host_values(to), numbers(4));
 }
 
-TEST_P(Copies, AnEventStandsForWhatWasGivenBefore) {
+TEST_P(CopyTest, AnEventStandsForWhatWasGivenBefore) {
   const Allocation block(device_, size, "block"), first(cpu, size, "first", Pages::pinned);
   Event event(device_);
   event.wait();
@@ -108,7 +108,7 @@ TEST_P(Copies, AnEventStandsForWhatWasGivenBefore) {
   EXPECT_EQ(host_values(first), numbers(5));
 }
 
-TEST_P(Copies, AnEventOutlivesItsStream) {
+TEST_P(CopyTest, AnEventOutlivesItsStream) {
   const Allocation block(device_, size, "block"), pinned(cpu, size, "pinned", Pages::pinned);
   Event event(device_);
   {
@@ -123,7 +123,7 @@ TEST_P(Copies, AnEventOutlivesItsStream) {
   EXPECT_EQ(host_values(pinned), numbers(6));
 }
 
-TEST_P(Copies, MemoryMayGoBeforeTheyAreWaitedFor) {
+TEST_P(CopyTest, MemoryMayGoBeforeTheyAreWaitedFor) {
   const Allocation block(device_, size, "block");
   {
     const Allocation source(device_, size, "source"), pinned(cpu, size, "pinned", Pages::pinned),
@@ -136,7 +136,7 @@ TEST_P(Copies, MemoryMayGoBeforeTheyAreWaitedFor) {
   EXPECT_EQ(read(stream_, block.data()), numbers(8));
 }
 
-TEST_P(Copies, MemoryMayGoBeforeTheyAreMade) {
+TEST_P(CopyTest, MemoryMayGoBeforeTheyAreMade) {
   const Allocation block(device_, size, "block");
   {
     const Allocation source(device_, size, "source");
@@ -146,7 +146,7 @@ TEST_P(Copies, MemoryMayGoBeforeTheyAreMade) {
   EXPECT_EQ(read(stream_, block.data()), numbers(8));
 }
 
-TEST_P(Copies, OwnersMove) {
+TEST_P(CopyTest, OwnersMove) {
   const Allocation block(device_, size, "block");
   Event event(device_);
   OwnedStream second(std::move(stream_));
@@ -235,14 +235,14 @@ TEST(EmulatedDeathTest, TheHostMayNotTouchItsMemory) {
 }
 
 /// One stream, pinned memory, and a block of the device.
-class Late : public testing::Test {
+class PinnedCopyTest : public testing::Test {
  protected:
   const OwnedStream stream_{emulated};
   const Allocation block_{emulated, size, "block"};
   const Allocation pinned_{cpu, size, "pinned", Pages::pinned};
 };
 
-TEST_F(Late, PinnedMemoryHasOtherValuesUntilItIsWaitedFor) {
+TEST_F(PinnedCopyTest, PinnedMemoryHasOtherValuesUntilItIsWaitedFor) {
   copy_bytes(stream_, block_.data(), numbers(1).data(), size);
   write(pinned_, numbers(1));
   copy_bytes(stream_, pinned_.data(), block_.data(), size);
@@ -256,7 +256,7 @@ TEST_F(Late, PinnedMemoryHasOtherValuesUntilItIsWaitedFor) {
   EXPECT_EQ(host_values(pinned_), numbers(1));
 }
 
-TEST_F(Late, AnEventWaitsForWhatWasBeforeItOnly) {
+TEST_F(PinnedCopyTest, AnEventWaitsForWhatWasBeforeItOnly) {
   const Allocation second(cpu, size, "second", Pages::pinned);
   Event event(emulated);
   copy_bytes(stream_, block_.data(), numbers(1).data(), size);
@@ -271,7 +271,7 @@ TEST_F(Late, AnEventWaitsForWhatWasBeforeItOnly) {
   EXPECT_EQ(host_values(second), numbers(1));
 }
 
-TEST_F(Late, APinnedSourceMayNotChangeBeforeItIsWaitedFor) {
+TEST_F(PinnedCopyTest, APinnedSourceMayNotChangeBeforeItIsWaitedFor) {
   write(pinned_, numbers(1));
   copy_bytes(stream_, block_.data(), pinned_.data(), size);
   ints(pinned_)[count - 1] = -1;
@@ -284,7 +284,7 @@ TEST_F(Late, APinnedSourceMayNotChangeBeforeItIsWaitedFor) {
   EXPECT_EQ(read(stream_, block_.data()), numbers(2));
 }
 
-TEST_F(Late, AnotherStreamsCopyIsNotThereWithoutAnEvent) {
+TEST_F(PinnedCopyTest, AnotherStreamsCopyIsNotThereWithoutAnEvent) {
   const OwnedStream other(emulated);
   Event event(emulated);
   write(pinned_, numbers(1));
@@ -295,7 +295,7 @@ TEST_F(Late, AnotherStreamsCopyIsNotThereWithoutAnEvent) {
   EXPECT_EQ(read(stream_, block_.data()), numbers(1));
 }
 
-TEST_F(Late, AKernelComesBehindWhatHoldsItsStreamBack) {
+TEST_F(PinnedCopyTest, AKernelComesBehindWhatHoldsItsStreamBack) {
   const OwnedStream other(emulated), third(emulated);
   Event event(emulated), next(emulated);
   copy_bytes(other, block_.data(), numbers(1).data(), size);
@@ -316,7 +316,7 @@ TEST_F(Late, AKernelComesBehindWhatHoldsItsStreamBack) {
   EXPECT_EQ(seen, 1);
 }
 
-TEST_F(Late, ACopyThatNothingHoldsBackFindsWhatCameLater) {
+TEST_F(PinnedCopyTest, ACopyThatNothingHoldsBackFindsWhatCameLater) {
   const OwnedStream other(emulated);
   copy_bytes(stream_, block_.data(), numbers(1).data(), size);
   synchronize(stream_);
@@ -329,7 +329,7 @@ TEST_F(Late, ACopyThatNothingHoldsBackFindsWhatCameLater) {
   EXPECT_EQ(host_values(pinned_), numbers(2));
 }
 
-TEST_F(Late, TheHostWaitsForWhatAStreamWaitedFor) {
+TEST_F(PinnedCopyTest, TheHostWaitsForWhatAStreamWaitedFor) {
   const OwnedStream other(emulated);
   Event event(emulated);
   copy_bytes(other, block_.data(), numbers(1).data(), size);
@@ -344,7 +344,7 @@ TEST_F(Late, TheHostWaitsForWhatAStreamWaitedFor) {
   EXPECT_EQ(host_values(pinned_), numbers(1));
 }
 
-TEST_F(Late, StreamsMayHoldEachOtherBack) {
+TEST_F(PinnedCopyTest, StreamsMayHoldEachOtherBack) {
   const OwnedStream other(emulated);
   Event here(emulated), there(emulated);
   for (int round = 1; round <= 3; ++round) {
@@ -359,7 +359,7 @@ TEST_F(Late, StreamsMayHoldEachOtherBack) {
   EXPECT_EQ(host_values(pinned_), numbers(3));
 }
 
-TEST_F(Late, ThreadsMayCopyBesideKernels) {
+TEST_F(PinnedCopyTest, ThreadsMayCopyBesideKernels) {
   constexpr int rounds = 200;
   const OwnedStream other(emulated);
   const Allocation second(emulated, size, "second");

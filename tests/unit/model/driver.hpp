@@ -11,7 +11,7 @@
 namespace trireme::test {
 
 /// What a driver runs.
-struct DriverOptions {
+struct ModelFixtureOptions {
   model::ModelOptions model = {};
   Shape input;  ///< [B, H, W, C], or of a gpt [B, T]
   std::int64_t classes = 0;
@@ -22,13 +22,13 @@ struct DriverOptions {
 /// A whole model on one rank, its blocks called one after the other in memory that a run on meta
 /// has measured: for tests of blocks and heads without trainer, reducer or files. Inputs and labels
 /// are functions of their index; every seventh label is missing.
-class ModelDriver {
+class ModelFixture {
  public:
   using Bytes = std::array<std::int64_t, 8>;
-  explicit ModelDriver(const DriverOptions& options)
-      : ModelDriver(options, DeviceKind::cpu, measure(options)) {}
-  static Bytes measure(const DriverOptions& options) {
-    ModelDriver meta(options, DeviceKind::meta, {});
+  explicit ModelFixture(const ModelFixtureOptions& options)
+      : ModelFixture(options, DeviceKind::cpu, measure(options)) {}
+  static Bytes measure(const ModelFixtureOptions& options) {
+    ModelFixture meta(options, DeviceKind::meta, {});
     meta.exercise();
     return meta.peaks();
   }
@@ -89,10 +89,10 @@ class ModelDriver {
             library_.peak_bytes(),        data_.peak_bytes()};
   }
   const Tensor& labels() const { return labels_; }
-  const DriverOptions& options() const { return options_; }
+  const ModelFixtureOptions& options() const { return options_; }
 
  private:
-  ModelDriver(const DriverOptions& options, DeviceKind kind, const Bytes& bytes)
+  ModelFixture(const ModelFixtureOptions& options, DeviceKind kind, const Bytes& bytes)
       : options_(options),
         parameters_({kind, 0}, "parameters", bytes[0]),
         gradients_({kind, 0}, "gradients", bytes[1]),
@@ -146,7 +146,7 @@ class ModelDriver {
     }
   }
 
-  DriverOptions options_;
+  ModelFixtureOptions options_;
   Arena parameters_, gradients_, kept_, flow_arenas_[2], workspace_, library_, data_;
   model::PingPongArena flow_;
   parallel::TensorGroup tensor_;
@@ -163,8 +163,8 @@ class ModelDriver {
   model::MicroBatchPass pass;
 };
 
-inline DriverOptions small_resnet(int depth = 8, std::int64_t width = 8) {
-  DriverOptions options{.input = {10, 8, 8, 1}, .classes = 5};
+inline ModelFixtureOptions small_resnet(int depth = 8, std::int64_t width = 8) {
+  ModelFixtureOptions options{.input = {10, 8, 8, 1}, .classes = 5};
   options.model.depth = depth;
   options.model.width = width;
   options.model.stem = model::ResnetStem::small;
@@ -173,8 +173,8 @@ inline DriverOptions small_resnet(int depth = 8, std::int64_t width = 8) {
 
 /// Two layers of width 24, 4 heads, 6 positions, 37 tokens; in GPT-2's form, or Llama's with 2
 /// key/value heads.
-inline DriverOptions small_gpt(bool llama = false, double dropout = 0) {
-  DriverOptions options{.input = {3, 6}, .classes = 37};
+inline ModelFixtureOptions small_gpt(bool llama = false, double dropout = 0) {
+  ModelFixtureOptions options{.input = {3, 6}, .classes = 37};
   options.model.kind = model::ModelKind::gpt;
   options.model.gpt = {.layers = 2,
                        .heads = 4,

@@ -11,13 +11,13 @@
 namespace trireme::model {
 namespace {
 
-using test::DriverOptions;
-using test::ModelDriver;
+using test::ModelFixture;
+using test::ModelFixtureOptions;
 using test::small_gpt;
 using test::small_resnet;
 
-std::vector<float> flat_gradient(const ModelDriver& driver) {
-  const Tensor flat = driver.store.flat_gradient();
+std::vector<float> flat_gradient(const ModelFixture& fixture) {
+  const Tensor flat = fixture.store.flat_gradient();
   return {flat.as<float>(), flat.as<float>() + flat.elements()};
 }
 
@@ -32,43 +32,43 @@ struct DifferenceStep {
 
 /// Along each tensor's own gradient g the loss changes by |g|^2 a unit: the central difference must
 /// say the same. Returns how many tensors have a gradient that can be judged so.
-int check_gradients(ModelDriver& driver, const DifferenceStep& reach) {
-  driver.store.weights_changed();
-  driver.gradients();
-  const std::vector<float> gradient = flat_gradient(driver);
-  float* weights = driver.store.flat_master().as<float>();
-  const std::vector<float> start(weights, weights + driver.layout.elements());
+int check_gradients(ModelFixture& fixture, const DifferenceStep& difference_step) {
+  fixture.store.weights_changed();
+  fixture.gradients();
+  const std::vector<float> gradient = flat_gradient(fixture);
+  float* weights = fixture.store.flat_master().as<float>();
+  const std::vector<float> start(weights, weights + fixture.layout.elements());
 
-  const auto& entries = driver.list.entries();
+  const auto& entries = fixture.list.entries();
   int checked = 0;
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].spec.role == parallel::Role::statistic) continue;
-    const auto& slot = driver.layout.tensor({static_cast<std::int32_t>(i)});
+    const auto& slot = fixture.layout.tensor({static_cast<std::int32_t>(i)});
     double square = 0;
     for (std::int64_t e = 0; e < slot.elements; ++e)
       square += std::pow(gradient[static_cast<std::size_t>(slot.offset + e)], 2);
     EXPECT_TRUE(std::isfinite(square)) << entries[i].spec.name;
-    if (!(square > reach.min_gradient_norm * reach.min_gradient_norm)) continue;
+    if (!(square > difference_step.min_gradient_norm * difference_step.min_gradient_norm)) continue;
     const auto loss_at = [&](double scale) {
       for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
         weights[e] = static_cast<float>(start[static_cast<std::size_t>(e)] +
                                         scale * gradient[static_cast<std::size_t>(e)]);
       }
-      driver.store.weights_changed();
-      return driver.gradients();
+      fixture.store.weights_changed();
+      return fixture.gradients();
     };
-    const double step =
-        std::min(reach.weight_change / std::sqrt(square), reach.loss_change / square);
+    const double step = std::min(difference_step.weight_change / std::sqrt(square),
+                                 difference_step.loss_change / square);
     double ratio = 0;
     for (const double part :
          {1.0, 0.25, 0.0625}) {  // which kinks lie on the way is chance: a right gradient fits
                                  // before a wrong one ever does
       const double slope = (loss_at(part * step) - loss_at(-part * step)) / (2 * part * step);
       if (std::abs(slope / square - 1) < std::abs(ratio - 1)) ratio = slope / square;
-      if (std::abs(ratio - 1) <= reach.tolerance) break;
+      if (std::abs(ratio - 1) <= difference_step.tolerance) break;
     }
     loss_at(0);
-    EXPECT_NEAR(ratio, 1.0, reach.tolerance)
+    EXPECT_NEAR(ratio, 1.0, difference_step.tolerance)
         << entries[i].spec.name << " gradient norm " << std::sqrt(square);
     ++checked;
   }
@@ -78,21 +78,22 @@ int check_gradients(ModelDriver& driver, const DifferenceStep& reach) {
 /// Small against the distance to most ReLU kinks, whose crossing is the main error; with |g| >=
 /// 0.005 the loss still moves by 1e-5, a hundred times float32's rounding of the mean loss of ten
 /// samples. Most biases of a deep network are too flat.
-void check_convolutions(const DriverOptions& options, float branch_scale = 1,
-                        const DifferenceStep& reach = {}) {
-  ModelDriver driver(options);
-  for (std::size_t i = 0; i < driver.list.entries().size(); ++i) {
-    const Tensor scale = driver.store.master({static_cast<std::int32_t>(i)});
-    if (driver.list.entries()[i].spec.name.ends_with(".bn3.weight"))
+void check_convolutions(const ModelFixtureOptions& options, float branch_scale = 1,
+                        const DifferenceStep& difference_step = {}) {
+  ModelFixture fixture(options);
+  for (std::size_t i = 0; i < fixture.list.entries().size(); ++i) {
+    const Tensor scale = fixture.store.master({static_cast<std::int32_t>(i)});
+    if (fixture.list.entries()[i].spec.name.ends_with(".bn3.weight"))
       std::fill_n(scale.as<float>(), scale.elements(), branch_scale);
   }
-  EXPECT_GE(check_gradients(driver, reach), static_cast<int>(driver.list.entries().size()) / 4);
+  EXPECT_GE(check_gradients(fixture, difference_step),
+            static_cast<int>(fixture.list.entries().size()) / 4);
 }
 
 TEST(Gradient, ResnetFollowsFiniteDifferences) { check_convolutions(small_resnet()); }
 
 TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
-  DriverOptions options = small_resnet(50, 4);
+  ModelFixtureOptions options = small_resnet(50, 4);
   options.model.stem = ResnetStem::imagenet;
   options.model.norm = ResnetNorm::group;
   options.input = {10, 64, 64, 3};
@@ -103,14 +104,14 @@ TEST(Gradient, BottlenecksAndThePooledStemFollowFiniteDifferences) {
 }
 
 TEST(Gradient, GroupNormAndSmoothingFollowFiniteDifferences) {
-  DriverOptions options = small_resnet();
+  ModelFixtureOptions options = small_resnet();
   options.model.norm = ResnetNorm::group;
   options.label_smoothing = 0.1f;
   check_convolutions(options);
 }
 
 TEST(Gradient, MlpFollowsFiniteDifferences) {
-  DriverOptions options = small_resnet();
+  ModelFixtureOptions options = small_resnet();
   options.model.kind = ModelKind::mlp;
   options.model.widths = {32, 16};
   check_convolutions(options);
@@ -120,12 +121,12 @@ TEST(Gradient, MlpFollowsFiniteDifferences) {
 /// >= 6e-5 and is right to some 1e-7 (16 rows in float32, added in double), and move^2 times a
 /// third derivative of order 10 is as small. Weights ten times as large as at the start, and biases
 /// that are not 0, make every tensor matter: not one may be too flat to judge.
-void check_transformer(const DriverOptions& options) {
-  ModelDriver driver(options);
-  const Tensor flat = driver.store.flat_master();
-  for (std::size_t i = 0; i < driver.list.entries().size(); ++i) {
-    const auto& slot = driver.layout.tensor({static_cast<std::int32_t>(i)});
-    const bool matrix = driver.list.entries()[i].spec.shape.rank() > 1;
+void check_transformer(const ModelFixtureOptions& options) {
+  ModelFixture fixture(options);
+  const Tensor flat = fixture.store.flat_master();
+  for (std::size_t i = 0; i < fixture.list.entries().size(); ++i) {
+    const auto& slot = fixture.layout.tensor({static_cast<std::int32_t>(i)});
+    const bool matrix = fixture.list.entries()[i].spec.shape.rank() > 1;
     for (std::int64_t e = slot.offset; e < slot.offset + slot.elements; ++e) {
       float& weight = flat.as<float>()[e];
       weight =
@@ -133,11 +134,11 @@ void check_transformer(const DriverOptions& options) {
                  : weight + 0.2f * static_cast<float>(normal_at(9, static_cast<std::uint64_t>(e)));
     }
   }
-  EXPECT_EQ(check_gradients(driver, {.weight_change = 0.01,
-                                     .loss_change = 0.02,
-                                     .min_gradient_norm = 0.003,
-                                     .tolerance = 0.01}),
-            static_cast<int>(driver.list.entries().size()));
+  EXPECT_EQ(check_gradients(fixture, {.weight_change = 0.01,
+                                      .loss_change = 0.02,
+                                      .min_gradient_norm = 0.003,
+                                      .tolerance = 0.01}),
+            static_cast<int>(fixture.list.entries().size()));
 }
 
 TEST(Gradient, Gpt2FollowsFiniteDifferences) { check_transformer(small_gpt()); }
@@ -150,14 +151,14 @@ TEST(Gradient, DropoutFollowsFiniteDifferences) {
 }
 
 TEST(Gradient, MixedFormsAndSmoothingFollowFiniteDifferences) {
-  DriverOptions gpt2 = small_gpt();
+  ModelFixtureOptions gpt2 = small_gpt();
   gpt2.model.gpt.mlp = MlpKind::swiglu;
   gpt2.model.gpt.norm = NormKind::rms;
   gpt2.model.gpt.kv_heads = 1;
   gpt2.model.gpt.tie_embeddings = false;
   gpt2.label_smoothing = 0.1f;
   check_transformer(gpt2);
-  DriverOptions llama = small_gpt(true);
+  ModelFixtureOptions llama = small_gpt(true);
   llama.model.gpt.mlp = MlpKind::gelu;
   llama.model.gpt.norm = NormKind::layer;
   llama.model.gpt.bias = llama.model.gpt.tie_embeddings = true;
@@ -165,12 +166,12 @@ TEST(Gradient, MixedFormsAndSmoothingFollowFiniteDifferences) {
 }
 
 TEST(Gradient, MicroBatchesAdd) {
-  for (DriverOptions options : {small_gpt(false, 0.1), small_gpt(true), small_resnet()}) {
-    ModelDriver driver(options);
-    driver.gradients();
-    const std::vector<float> once = flat_gradient(driver);
-    driver.gradients(ops::Write::add);
-    const std::vector<float> twice = flat_gradient(driver);
+  for (ModelFixtureOptions options : {small_gpt(false, 0.1), small_gpt(true), small_resnet()}) {
+    ModelFixture fixture(options);
+    fixture.gradients();
+    const std::vector<float> once = flat_gradient(fixture);
+    fixture.gradients(ops::Write::add);
+    const std::vector<float> twice = flat_gradient(fixture);
     double difference = 0, norm = 0;
     for (std::size_t i = 0; i < once.size(); ++i) {
       difference += std::pow(2.0 * once[i] - twice[i], 2);
@@ -184,10 +185,10 @@ TEST(Gradient, MicroBatchesAdd) {
 /// 8 bits or 11, a few layers: a gradient is off by as much as some ten roundings, beside what
 /// float16 loses of numbers below its range.
 void expect_near_float32(DType compute, double loss_error, double gradient_error) {
-  for (DriverOptions options : {small_gpt(), small_gpt(true)}) {
-    ModelDriver exact(options);
+  for (ModelFixtureOptions options : {small_gpt(), small_gpt(true)}) {
+    ModelFixture exact(options);
     options.compute = compute;
-    ModelDriver rounded(options);
+    ModelFixture rounded(options);
     const double loss = exact.gradients();
     EXPECT_NEAR(rounded.gradients(), loss, loss_error * loss);
     const std::vector<float> a = flat_gradient(exact), b = flat_gradient(rounded);

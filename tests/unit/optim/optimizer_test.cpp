@@ -26,7 +26,7 @@ constexpr int tensors = 5;
 
 /// A little of everything: two blocks, a convolution in channels-last order, a norm, running
 /// statistics, a linear layer of odd sizes.
-parallel::ParameterList little_list() {
+parallel::ParameterList small_parameter_list() {
   parallel::ParameterList list;
   const parallel::Initializer normal{parallel::Initializer::Kind::normal, 0.5};
   list.begin_block(0);
@@ -59,32 +59,36 @@ parallel::ParameterList little_list() {
 }
 
 /// Where a bench works and what it holds where.
-struct Setting {
+struct FixtureOptions {
   DeviceKind kind = tested_device();
   DeviceKind target = tested_device();  ///< of meta
   DType compute = DType::float32;
-  bool away = false;  ///< masters and slots lie in host memory
+  bool offloaded = false;  ///< masters and slots lie in host memory
   std::optional<LossScaleOptions> scaling = {};
 };
 
 /// Everything an optimizer stands on, on one device.
-struct Bench {
-  explicit Bench(const OptimizerOptions& options, const Setting& setting = {})
-      : device{setting.kind, 0},
+struct OptimizerFixture {
+  explicit OptimizerFixture(const OptimizerOptions& options,
+                            const FixtureOptions& fixture_options = {})
+      : device{fixture_options.kind, 0},
         memory(device, "memory", 1 << 20),
         state(device, "optimizer state", 1 << 20),
-        host(setting.kind == DeviceKind::meta ? device : Device{}, "host state", 1 << 20,
-             in_host_memory(setting.kind) ? Pages::pageable : Pages::pinned),
+        host(fixture_options.kind == DeviceKind::meta ? device : Device{}, "host state", 1 << 20,
+             in_host_memory(fixture_options.kind) ? Pages::pageable : Pages::pinned),
         workspace(device, "workspace", 1 << 20),
         library(device, "library", 1 << 16),
-        context(test::test_stream(setting.kind), workspace, library,
-                ops::target_of(setting.target)),
-        list(little_list()),
-        layout(list, 1 << 20, setting.compute),
-        store(list, layout, {parallel::ShardKind::none, {}, nullptr, setting.away ? 20 : 0},
-              {memory, setting.away ? &host : nullptr, setting.target}, memory),
-        optimizer(options, store, {}, {state, setting.away ? &host : nullptr, setting.target},
-                  setting.scaling) {
+        context(test::test_stream(fixture_options.kind), workspace, library,
+                ops::target_of(fixture_options.target)),
+        list(small_parameter_list()),
+        layout(list, 1 << 20, fixture_options.compute),
+        store(list, layout,
+              {parallel::ShardKind::none, {}, nullptr, fixture_options.offloaded ? 20 : 0},
+              {memory, fixture_options.offloaded ? &host : nullptr, fixture_options.target},
+              memory),
+        optimizer(options, store, {},
+                  {state, fixture_options.offloaded ? &host : nullptr, fixture_options.target},
+                  fixture_options.scaling) {
     store.initialize(context, 7);
   }
 
@@ -139,14 +143,15 @@ struct Bench {
 };
 
 /// The rules of the contract (section 7) in plain double, a tensor at a time.
-struct Reference {
+struct ReferenceOptimizer {
   OptimizerOptions options;
   std::vector<std::vector<double>> weights, first, second;
   int updates = 0;
 
-  Reference(const OptimizerOptions& options_, const Bench& bench) : options(options_) {
+  ReferenceOptimizer(const OptimizerOptions& options_, const OptimizerFixture& fixture)
+      : options(options_) {
     for (int t = 0; t < tensors; ++t) {
-      weights.push_back(values(bench.store.master({t})));
+      weights.push_back(values(fixture.store.master({t})));
       first.emplace_back(weights.back().size(), 0.0);
       second.emplace_back(weights.back().size(), 0.0);
     }
@@ -166,8 +171,8 @@ struct Reference {
     for (int t = 0; t < tensors; ++t) {
       gradients.emplace_back();
       for (std::size_t i = 0; i < weights[t].size(); ++i)
-        gradients[t].push_back(
-            static_cast<float>(Bench::gradient_at(number, t, static_cast<std::int64_t>(i))));
+        gradients[t].push_back(static_cast<float>(
+            OptimizerFixture::gradient_at(number, t, static_cast<std::int64_t>(i))));
       if (list[{t}].role == Role::weight) square += std::pow(norm(gradients[t]), 2);
     }
     const double total = std::sqrt(square);
@@ -241,25 +246,25 @@ OptimizerOptions options_of(OptimizerKind kind) {
 /// Several steps at changing rates agree with the reference in every element of weights and
 /// statistics.
 void expect_agrees(const OptimizerOptions& options) {
-  Bench bench(options);
-  Reference reference(options, bench);
-  const std::uint64_t version = bench.store.version();
+  OptimizerFixture fixture(options);
+  ReferenceOptimizer reference(options, fixture);
+  const std::uint64_t version = fixture.store.version();
   for (int step = 1; step <= 8; ++step) {
     const double rate = 0.1 / step;
-    const double norm = reference.step(step, rate, bench.list);
-    const StepOutcome outcome = bench.step(step, rate);
+    const double norm = reference.step(step, rate, fixture.list);
+    const StepOutcome outcome = fixture.step(step, rate);
     EXPECT_TRUE(outcome.applied);
     // Sums in double of squares of the same float32 values; at most a float32 square is rounded
     // first (6e-8).
     EXPECT_NEAR(outcome.grad_norm, norm, 1e-6 * norm);
   }
-  EXPECT_EQ(bench.optimizer.updates(), 8);
-  EXPECT_EQ(bench.store.version(), version + 8);
+  EXPECT_EQ(fixture.optimizer.updates(), 8);
+  EXPECT_EQ(fixture.store.version(), version + 8);
   for (int t = 0; t < tensors; ++t) {
-    const Values weight = values(bench.store.master({t}));
+    const Values weight = values(fixture.store.master({t}));
     for (std::size_t i = 0; i < weight.size(); ++i) {
       // About ten float32 roundings (6e-8) a step on values of order 1, eight steps: 5e-6.
-      EXPECT_NEAR(weight[i], reference.weights[t][i], 5e-6) << bench.list[{t}].name << " " << i;
+      EXPECT_NEAR(weight[i], reference.weights[t][i], 5e-6) << fixture.list[{t}].name << " " << i;
     }
   }
 }
@@ -284,23 +289,23 @@ TEST(Optimizer, AdamWFollowsPyTorchs) { expect_agrees(options_of(OptimizerKind::
 
 TEST(Optimizer, LambFollowsItsRule) { expect_agrees(options_of(OptimizerKind::lamb)); }
 
-TEST(Optimizer, LambTrustsAtMostTenfold) {
+TEST(Optimizer, LambLimitsTheTrustRatio) {
   OptimizerOptions options = options_of(OptimizerKind::lamb);
   options.weight_decay = 0;
-  Bench large(options);
+  OptimizerFixture large(options);
   // The first direction is the gradient's sign: of norm sqrt(35). Weights of norm 100 sqrt(35)
   // would be trusted a hundredfold.
   assign(large.store.master({3}), Values(35, 100));
   large.step(1, 0.01);
   const Values weight = values(large.store.master({3}));
   for (std::int64_t i = 0; i < 35; ++i) {
-    const double direction = Bench::gradient_at(1, 3, i) > 0 ? 1 : -1;
+    const double direction = OptimizerFixture::gradient_at(1, 3, i) > 0 ? 1 : -1;
     EXPECT_NEAR(weight[static_cast<std::size_t>(i)], 100 - 0.01 * 10 * direction, 1e-5)
         << "a rounding of 100 is 4e-6";
   }
 }
 
-TEST(Optimizer, DecayReachesBiasesOnlyWhereAskedTo) {
+TEST(Optimizer, DecayAllIncludesBiases) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
@@ -318,13 +323,13 @@ TEST(Optimizer, ClippingScalesTheWholeGradient) {
   }
 }
 
-TEST(Optimizer, ClippingTouchesNoStatisticAndNoSmallGradient) {
+TEST(Optimizer, ClippingIgnoresStatisticsAndSmallGradients) {
   OptimizerOptions options = options_of(OptimizerKind::sgd);
-  Bench plain(options);
+  OptimizerFixture plain(options);
   options.clip_norm = 1e3;
-  Bench loose(options);
+  OptimizerFixture loose(options);
   options.clip_norm = 0.1;
-  Bench tight(options);
+  OptimizerFixture tight(options);
   for (int step = 1; step <= 3; ++step) {
     plain.step(step, 0.1);
     loose.step(step, 0.1);
@@ -334,31 +339,32 @@ TEST(Optimizer, ClippingTouchesNoStatisticAndNoSmallGradient) {
   EXPECT_EQ(values(plain.store.master({2})), values(tight.store.master({2})));
 }
 
-TEST(Optimizer, AStepThatIsNotFiniteNeverWas) {
+TEST(Optimizer, SkipsAStepThatIsNotFinite) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    Bench bench(options_of(kind)), twin(options_of(kind));
-    bench.step(1, 0.1);
+    OptimizerFixture fixture(options_of(kind)), twin(options_of(kind));
+    fixture.step(1, 0.1);
     twin.step(1, 0.1);
     const auto skipped = [&](const StepOutcome& outcome) {
       EXPECT_FALSE(outcome.applied);
-      EXPECT_EQ(bench.all(), twin.all());
-      EXPECT_EQ(bench.optimizer.updates(), 1);
+      EXPECT_EQ(fixture.all(), twin.all());
+      EXPECT_EQ(fixture.optimizer.updates(), 1);
     };
     for (int t = 0; t < tensors; ++t) {  // statistics included: they would not recover
       for (const float bad :
            {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-        bench.fill_gradient(2);
-        test::set_value(bench.store.gradient({t}), 1, bad);
-        skipped(bench.optimizer.step(bench.context, 0.1, true));
+        fixture.fill_gradient(2);
+        test::set_value(fixture.store.gradient({t}), 1, bad);
+        skipped(fixture.optimizer.step(fixture.context, 0.1, true));
       }
     }
-    bench.fill_gradient(2);
-    skipped(bench.optimizer.step(bench.context, 0.1, false));
+    fixture.fill_gradient(2);
+    skipped(fixture.optimizer.step(fixture.context, 0.1, false));
 
-    bench.step(3, 0.1);
+    fixture.step(3, 0.1);
     twin.step(3, 0.1);
-    EXPECT_EQ(bench.all(), twin.all()) << "bias correction and slots go on as if it had never been";
+    EXPECT_EQ(fixture.all(), twin.all())
+        << "bias correction and slots go on as if it had never been";
   }
 }
 
@@ -366,13 +372,15 @@ constexpr OptimizerKind all_kinds[] = {OptimizerKind::sgd, OptimizerKind::lars,
                                        OptimizerKind::adamw, OptimizerKind::lamb};
 
 /// A power of two rounds nothing, and statistics are not scaled.
-TEST(LossScale, ChangesNoBitOfAStep) {
+TEST(LossScale, ScalingChangesNoBits) {
   for (const OptimizerKind kind : all_kinds) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;
     options.ema = 0.75;
-    Bench plain(options), scaled(options, {.scaling = LossScaleOptions{.initial = 4096}});
-    for (Bench* bench : {&plain, &scaled}) bench->optimizer.start_ema(bench->context);
+    OptimizerFixture plain(options),
+        scaled(options, {.scaling = LossScaleOptions{.initial = 4096}});
+    for (OptimizerFixture* fixture : {&plain, &scaled})
+      fixture->optimizer.start_ema(fixture->context);
     for (int step = 1; step <= 3; ++step) {
       const StepOutcome expected = plain.step(step, 0.1), found = scaled.scaled_step(step, 0.1);
       EXPECT_EQ(found.grad_norm, expected.grad_norm);
@@ -382,86 +390,88 @@ TEST(LossScale, ChangesNoBitOfAStep) {
   }
 }
 
-TEST(LossScale, AnOverflowMovesNothingButTheScale) {
+TEST(LossScale, OverflowChangesOnlyTheScale) {
   for (const OptimizerKind kind : all_kinds) {
     OptimizerOptions options = options_of(kind);
     options.ema = 0.75;
-    Bench bench(options, {.scaling = LossScaleOptions{.initial = 4096, .backoff = 0.25}}),
+    OptimizerFixture fixture(options,
+                             {.scaling = LossScaleOptions{.initial = 4096, .backoff = 0.25}}),
         twin(options, {.scaling = LossScaleOptions{.initial = 4096}});
-    for (Bench* each : {&bench, &twin}) {
+    for (OptimizerFixture* each : {&fixture, &twin}) {
       each->optimizer.start_ema(each->context);
       each->scaled_step(1, 0.1);
     }
-    bench.fill_scaled_gradient(2);
-    test::set_value(bench.store.gradient({3}), 1, std::numeric_limits<float>::infinity());
-    const StepOutcome outcome = bench.optimizer.step(bench.context, 0.1, true, 4096);
+    fixture.fill_scaled_gradient(2);
+    test::set_value(fixture.store.gradient({3}), 1, std::numeric_limits<float>::infinity());
+    const StepOutcome outcome = fixture.optimizer.step(fixture.context, 0.1, true, 4096);
     EXPECT_FALSE(outcome.applied);
     EXPECT_TRUE(outcome.overflow);
-    EXPECT_EQ(bench.all(), twin.all());
-    EXPECT_EQ(bench.optimizer.updates(), 1);
-    EXPECT_EQ(bench.optimizer.loss_scale(), (LossScale{1024, 0}));
-    bench.scaled_step(3, 0.1);
+    EXPECT_EQ(fixture.all(), twin.all());
+    EXPECT_EQ(fixture.optimizer.updates(), 1);
+    EXPECT_EQ(fixture.optimizer.loss_scale(), (LossScale{1024, 0}));
+    fixture.scaled_step(3, 0.1);
     twin.scaled_step(3, 0.1);
-    EXPECT_EQ(bench.all(), twin.all()) << "at another scale, as if the step had never been";
+    EXPECT_EQ(fixture.all(), twin.all()) << "at another scale, as if the step had never been";
   }
 }
 
-TEST(LossScale, GrowsByIntervalsThatGoOnWhereTheyWere) {
+TEST(LossScale, ResumesTheGrowthInterval) {
   const LossScaleOptions scaling{.initial = 64, .growth = 4, .interval = 3};
-  Bench through(options_of(OptimizerKind::sgd), {.scaling = scaling}),
-      later(options_of(OptimizerKind::sgd), {.scaling = scaling});
-  for (int step = 1; step <= 5; ++step) through.scaled_step(step, 0.1);
-  EXPECT_EQ(through.optimizer.loss_scale(), (LossScale{256, 2}));
-  later.scaled_step(1, 0.1);
-  later.optimizer.set_loss_scale({256, 2});
-  later.scaled_step(6, 0.1);
-  EXPECT_EQ(later.optimizer.loss_scale(), (LossScale{1024, 0}));
-  EXPECT_EQ(later.optimizer.updates(), 2) << "is the device's own";
+  OptimizerFixture uninterrupted(options_of(OptimizerKind::sgd), {.scaling = scaling}),
+      resumed(options_of(OptimizerKind::sgd), {.scaling = scaling});
+  for (int step = 1; step <= 5; ++step) uninterrupted.scaled_step(step, 0.1);
+  EXPECT_EQ(uninterrupted.optimizer.loss_scale(), (LossScale{256, 2}));
+  resumed.scaled_step(1, 0.1);
+  resumed.optimizer.set_loss_scale({256, 2});
+  resumed.scaled_step(6, 0.1);
+  EXPECT_EQ(resumed.optimizer.loss_scale(), (LossScale{1024, 0}));
+  EXPECT_EQ(resumed.optimizer.updates(), 2) << "is the device's own";
 }
 
-TEST(LossScale, WithoutScalingNothingIsTakenFromACheckpoint) {
-  Bench bench(options_of(OptimizerKind::sgd));
-  bench.optimizer.set_loss_scale({256, 2});
-  EXPECT_FALSE(bench.optimizer.scales_loss());
-  EXPECT_EQ(bench.optimizer.loss_scale(), LossScale{});
+TEST(LossScale, IgnoredWithoutScaling) {
+  OptimizerFixture fixture(options_of(OptimizerKind::sgd));
+  fixture.optimizer.set_loss_scale({256, 2});
+  EXPECT_FALSE(fixture.optimizer.scales_loss());
+  EXPECT_EQ(fixture.optimizer.loss_scale(), LossScale{});
 }
 
-TEST(Optimizer, LambTrustsNothingWhereANormIsZero) {
+TEST(Optimizer, LambTrustRatioIsOneForZeroNorms) {
   OptimizerOptions options = options_of(OptimizerKind::lamb);
   options.weight_decay = 0;
-  Bench bench(options);
-  assign(bench.store.master({3}), Values(35, 0));
-  bench.step(1, 0.5);
-  const Values weight = values(bench.store.master({3}));
+  OptimizerFixture fixture(options);
+  assign(fixture.store.master({3}), Values(35, 0));
+  fixture.step(1, 0.5);
+  const Values weight = values(fixture.store.master({3}));
   // m^ / (sqrt(v^) + epsilon) is the gradient's sign, up to epsilon over gradients of 0.01 and
   // more.
   for (std::size_t i = 0; i < weight.size(); ++i)
-    EXPECT_NEAR(weight[i], Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)) > 0 ? -0.5 : 0.5,
+    EXPECT_NEAR(weight[i],
+                OptimizerFixture::gradient_at(1, 3, static_cast<std::int64_t>(i)) > 0 ? -0.5 : 0.5,
                 1e-5);
 }
 
-TEST(Optimizer, LarsTrustsNothingWhereANormIsZero) {
+TEST(Optimizer, LarsTrustRatioIsOneForZeroNorms) {
   OptimizerOptions options = options_of(OptimizerKind::lars);
   options.weight_decay = 0;
   options.trust_coefficient = 1e-6;  // so that a local rate of 1 shows
-  Bench bench(options);
-  assign(bench.store.master({3}), Values(35, 0));
-  bench.step(1, 0.5);
-  const Values weight = values(bench.store.master({3}));
+  OptimizerFixture fixture(options);
+  assign(fixture.store.master({3}), Values(35, 0));
+  fixture.step(1, 0.5);
+  const Values weight = values(fixture.store.master({3}));
   for (std::size_t i = 0; i < weight.size(); ++i) {
     const float gradient =
-        static_cast<float>(Bench::gradient_at(1, 3, static_cast<std::int64_t>(i)));
+        static_cast<float>(OptimizerFixture::gradient_at(1, 3, static_cast<std::int64_t>(i)));
     EXPECT_FLOAT_EQ(static_cast<float>(weight[i]), -0.5f * gradient);
   }
 }
 
 TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
-  Bench bench(options_of(OptimizerKind::adamw));
-  for (int step = 1; step <= 3; ++step) bench.step(step, 0.1);
-  std::vector<bool> used(static_cast<std::size_t>(bench.layout.elements()));
-  for (const auto& slot : bench.layout.tensors())
+  OptimizerFixture fixture(options_of(OptimizerKind::adamw));
+  for (int step = 1; step <= 3; ++step) fixture.step(step, 0.1);
+  std::vector<bool> used(static_cast<std::size_t>(fixture.layout.elements()));
+  for (const auto& slot : fixture.layout.tensors())
     std::fill_n(used.begin() + slot.offset, slot.elements, true);
-  const Values masters = values(bench.store.flat_master());
+  const Values masters = values(fixture.store.flat_master());
   for (std::size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) {
       EXPECT_EQ(masters[i], 0.0);
@@ -469,43 +479,43 @@ TEST(Optimizer, GapsOfTheFlatBufferStayZero) {
   }
 }
 
-TEST(Optimizer, WorkingWeightsAreTheRoundedMaster) {
+TEST(Optimizer, WorkingWeightsEqualTheRoundedMaster) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
-    Bench bench(options_of(kind), {.compute = DType::bfloat16});
-    const auto bytes = [&] { return test::bytes_of(bench.store.flat_working()); };
+    OptimizerFixture fixture(options_of(kind), {.compute = DType::bfloat16});
+    const auto bytes = [&] { return test::bytes_of(fixture.store.flat_working()); };
     const std::vector<std::byte> before = bytes();
-    bench.step(1, 0.1);
+    fixture.step(1, 0.1);
     const std::vector<std::byte> after = bytes();
     EXPECT_NE(after, before);
-    bench.store.refresh_working(bench.context);
+    fixture.store.refresh_working(fixture.context);
     EXPECT_EQ(after, bytes());
   }
 }
 
 /// The average by its definition, in double, from the weights that each step leaves; a step that is
 /// not applied is none.
-TEST(Optimizer, TheAverageFollowsWeightsAndStatistics) {
+TEST(Optimizer, AverageFollowsWeightsAndStatistics) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
-    Bench plain(options);
+    OptimizerFixture plain(options);
     options.ema = 0.75;
-    Bench bench(options);
-    bench.optimizer.start_ema(bench.context);
-    const Tensor &weight = bench.store.flat_master(), average = bench.optimizer.ema();
+    OptimizerFixture fixture(options);
+    fixture.optimizer.start_ema(fixture.context);
+    const Tensor &weight = fixture.store.flat_master(), average = fixture.optimizer.ema();
     ASSERT_EQ(average.elements(), weight.elements());
     Values expected = values(weight);
     for (int step = 1; step <= 6; ++step) {
-      bench.fill_gradient(step);
-      const bool applied = bench.optimizer.step(bench.context, 0.1, step != 4).applied;
+      fixture.fill_gradient(step);
+      const bool applied = fixture.optimizer.step(fixture.context, 0.1, step != 4).applied;
       EXPECT_EQ(applied, step != 4);
       if (applied) plain.step(step, 0.1);
       const Values now = values(weight);
       for (std::size_t i = 0; i < expected.size() && applied; ++i)
         expected[i] += 0.25 * (now[i] - expected[i]);
     }
-    const Values all = bench.all();
+    const Values all = fixture.all();
     EXPECT_EQ(Values(all.begin(), all.end() - average.elements()), plain.all())
         << "what is averaged does not know of it";
     // At most three float32 roundings (6e-8) of values of order 1 in each of five updates.
@@ -515,30 +525,30 @@ TEST(Optimizer, TheAverageFollowsWeightsAndStatistics) {
   }
 }
 
-TEST(Optimizer, TheAverageChangesPlacesWithTheWeights) {
+TEST(Optimizer, AverageIsSwappedWithTheWeights) {
   OptimizerOptions options = options_of(OptimizerKind::adamw);
-  Bench plain(options);
+  OptimizerFixture plain(options);
   plain.optimizer.start_ema(plain.context);
   EXPECT_FALSE(plain.optimizer.ema().defined());
   options.ema = 0.9;
-  Bench bench(options);
-  bench.optimizer.start_ema(bench.context);
-  bench.step(1, 0.1);
-  const Values weights = values(bench.store.flat_master()),
-               averages = values(bench.optimizer.ema());
+  OptimizerFixture fixture(options);
+  fixture.optimizer.start_ema(fixture.context);
+  fixture.step(1, 0.1);
+  const Values weights = values(fixture.store.flat_master()),
+               averages = values(fixture.optimizer.ema());
   EXPECT_NE(weights, averages);
-  bench.optimizer.swap_ema(bench.context);
-  EXPECT_EQ(values(bench.store.flat_master()), averages);
-  EXPECT_EQ(values(bench.optimizer.ema()), weights);
-  EXPECT_EQ(bench.state.peak_bytes() - plain.state.peak_bytes(), 4 * bench.layout.elements())
+  fixture.optimizer.swap_ema(fixture.context);
+  EXPECT_EQ(values(fixture.store.flat_master()), averages);
+  EXPECT_EQ(values(fixture.optimizer.ema()), weights);
+  EXPECT_EQ(fixture.state.peak_bytes() - plain.state.peak_bytes(), 4 * fixture.layout.elements())
       << "a slot more";
 }
 
-TEST(Optimizer, SlotsHaveTheContractsNames) {
+TEST(Optimizer, SlotsHaveTheDocumentedNames) {
   const auto names = [](OptimizerKind kind) {
-    Bench bench(options_of(kind));
+    OptimizerFixture fixture(options_of(kind));
     std::vector<std::string> result;
-    for (const Optimizer::Slot& slot : bench.optimizer.slots()) result.push_back(slot.name);
+    for (const Optimizer::Slot& slot : fixture.optimizer.slots()) result.push_back(slot.name);
     return result;
   };
   EXPECT_EQ(names(OptimizerKind::sgd), std::vector<std::string>{"momentum"});
@@ -547,20 +557,22 @@ TEST(Optimizer, SlotsHaveTheContractsNames) {
   EXPECT_EQ(names(OptimizerKind::lamb), (std::vector<std::string>{"exp_avg", "exp_avg_sq"}));
 }
 
-TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
+TEST(Optimizer, MetaMatchesADevicesCountersAndMemory) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     for (const DeviceKind device : {DeviceKind::cpu, DeviceKind::emulated}) {
-      for (const bool away : {false, true}) {
+      for (const bool offloaded : {false, true}) {
         OptimizerOptions options = options_of(kind);
         options.ema = 0.9;
-        Bench real(options, {device, device, DType::bfloat16, away}),
-            meta(options, {DeviceKind::meta, device, DType::bfloat16, away});
-        for (Bench* bench : {&real, &meta}) bench->optimizer.start_ema(bench->context);
+        OptimizerFixture real(options, {device, device, DType::bfloat16, offloaded}),
+            meta(options, {DeviceKind::meta, device, DType::bfloat16, offloaded});
+        for (OptimizerFixture* fixture : {&real, &meta})
+          fixture->optimizer.start_ema(fixture->context);
         real.step(1, 0.1);
         EXPECT_TRUE(meta.optimizer.step(meta.context, 0.1, true).applied);
         EXPECT_EQ(meta.optimizer.updates(), 1);
-        for (Bench* bench : {&real, &meta}) bench->optimizer.swap_ema(bench->context);
+        for (OptimizerFixture* fixture : {&real, &meta})
+          fixture->optimizer.swap_ema(fixture->context);
         EXPECT_EQ(meta.memory.peak_bytes(), real.memory.peak_bytes());
         EXPECT_EQ(meta.state.peak_bytes(), real.state.peak_bytes());
         EXPECT_EQ(meta.host.peak_bytes(), real.host.peak_bytes());
@@ -575,70 +587,72 @@ TEST(Optimizer, MetaCountsAndTakesWhatADeviceDoes) {
 
 /// Nothing that a step needs comes from the host's memory, where a copy would wait, and nothing is
 /// read before its end.
-TEST(Optimizer, TheHostWaitsOnceAStep) {
+TEST(Optimizer, HostWaitsOncePerStep) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;
     options.ema = 0.75;
-    for (const bool away : {false, true}) {
-      Bench bench(options, {.kind = DeviceKind::emulated,
-                            .target = DeviceKind::emulated,
-                            .compute = DType::bfloat16,
-                            .away = away});
-      bench.optimizer.start_ema(bench.context);
-      bench.step(1, 0.1);  // its tables go to the device
+    for (const bool offloaded : {false, true}) {
+      OptimizerFixture fixture(options, {.kind = DeviceKind::emulated,
+                                         .target = DeviceKind::emulated,
+                                         .compute = DType::bfloat16,
+                                         .offloaded = offloaded});
+      fixture.optimizer.start_ema(fixture.context);
+      fixture.step(1, 0.1);  // its tables go to the device
       for (const bool finite : {true, false, true}) {
-        bench.fill_gradient(2);
+        fixture.fill_gradient(2);
         const std::uint64_t before = emulated::host_wait_count();
-        EXPECT_EQ(bench.optimizer.step(bench.context, 0.05, finite).applied, finite);
-        EXPECT_EQ(emulated::host_wait_count() - before, 1) << "away " << away;
-        bench.optimizer.set_updates(bench.optimizer.updates());
+        EXPECT_EQ(fixture.optimizer.step(fixture.context, 0.05, finite).applied, finite);
+        EXPECT_EQ(emulated::host_wait_count() - before, 1) << "away " << offloaded;
+        fixture.optimizer.set_updates(fixture.optimizer.updates());
       }
-      EXPECT_EQ(bench.optimizer.updates(), 3);
+      EXPECT_EQ(fixture.optimizer.updates(), 3);
     }
   }
 }
 
 /// The host tells the device where a run goes on from.
-TEST(Optimizer, BiasCorrectionGoesOnFromTheUpdatesThatWereSet) {
-  Bench through(options_of(OptimizerKind::adamw)), later(options_of(OptimizerKind::adamw));
-  for (int step = 1; step <= 3; ++step) through.step(step, 0);  // moves the slots alone
-  later.step(1, 0);
-  later.optimizer.set_updates(3);
+TEST(Optimizer, BiasCorrectionResumesFromSetUpdates) {
+  OptimizerFixture uninterrupted(options_of(OptimizerKind::adamw)),
+      resumed(options_of(OptimizerKind::adamw));
+  for (int step = 1; step <= 3; ++step) uninterrupted.step(step, 0);  // moves the slots alone
+  resumed.step(1, 0);
+  resumed.optimizer.set_updates(3);
   for (std::size_t slot = 0; slot < 2; ++slot)
-    assign(later.optimizer.slots()[slot].flat, values(through.optimizer.slots()[slot].flat));
-  assign(later.store.flat_master(), values(through.store.flat_master()));
-  through.step(4, 0.1);
-  later.step(4, 0.1);
-  EXPECT_EQ(later.all(), through.all());
-  EXPECT_EQ(later.optimizer.updates(), 4);
+    assign(resumed.optimizer.slots()[slot].flat,
+           values(uninterrupted.optimizer.slots()[slot].flat));
+  assign(resumed.store.flat_master(), values(uninterrupted.store.flat_master()));
+  uninterrupted.step(4, 0.1);
+  resumed.step(4, 0.1);
+  EXPECT_EQ(resumed.all(), uninterrupted.all());
+  EXPECT_EQ(resumed.optimizer.updates(), 4);
 }
 
 /// Wherever kernels run and wherever state lies: masters, slots, averages, norms, and the working
 /// weights where all are there.
-TEST(Optimizer, EveryDeviceGivesTheBitsOfTheCpu) {
+TEST(Optimizer, AllDevicesMatchTheCpuBitwise) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::lars, OptimizerKind::adamw, OptimizerKind::lamb}) {
     OptimizerOptions options = options_of(kind);
     options.clip_norm = 0.5;
     options.ema = 0.75;
     for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-      Bench expected(options,
-                     {.kind = DeviceKind::cpu, .target = DeviceKind::cpu, .compute = compute});
+      OptimizerFixture expected(
+          options, {.kind = DeviceKind::cpu, .target = DeviceKind::cpu, .compute = compute});
       expected.optimizer.start_ema(expected.context);
       std::vector<double> norms;
       for (int step = 1; step <= 3; ++step) norms.push_back(expected.step(step, 0.1).grad_norm);
-      for (const bool away : {false, true}) {
-        Bench found(options, {.kind = DeviceKind::emulated,
-                              .target = DeviceKind::emulated,
-                              .compute = compute,
-                              .away = away});
+      for (const bool offloaded : {false, true}) {
+        OptimizerFixture found(options, {.kind = DeviceKind::emulated,
+                                         .target = DeviceKind::emulated,
+                                         .compute = compute,
+                                         .offloaded = offloaded});
         found.optimizer.start_ema(found.context);
         for (int step = 1; step <= 3; ++step)
           EXPECT_EQ(found.step(step, 0.1).grad_norm, norms[static_cast<std::size_t>(step) - 1]);
-        EXPECT_EQ(found.all(), expected.all()) << "away " << away;
-        if (!away && compute != DType::float32) {
+        EXPECT_EQ(found.all(), expected.all()) << "away " << offloaded;
+        if (!offloaded && compute != DType::float32) {
           EXPECT_EQ(test::bytes_of(found.store.flat_working()),
                     test::bytes_of(expected.store.flat_working()));
         }

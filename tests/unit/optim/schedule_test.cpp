@@ -37,7 +37,7 @@ TEST(Schedule, ScalesWithTheBatch) {
   EXPECT_DOUBLE_EQ(Schedule(options, 1024, 100, scale).peak(), 0.8);
 }
 
-TEST(Schedule, WarmupIsALineToThePeak) {
+TEST(Schedule, WarmupIsLinear) {
   for (const ScheduleKind kind : {ScheduleKind::constant, ScheduleKind::cosine}) {
     ScheduleOptions options = options_of(kind);
     options.warmup = Duration{2, Unit::epochs};
@@ -48,7 +48,7 @@ TEST(Schedule, WarmupIsALineToThePeak) {
   }
 }
 
-TEST(Schedule, CosineHasItsEdgesAndItsMiddle) {
+TEST(Schedule, CosineMatchesEdgesAndMiddle) {
   ScheduleOptions options = options_of(ScheduleKind::cosine);
   options.warmup = Duration{20, Unit::steps};
   options.min_ratio = 0.1;
@@ -60,37 +60,38 @@ TEST(Schedule, CosineHasItsEdgesAndItsMiddle) {
   EXPECT_EQ(schedule.rate(500), schedule.rate(101)) << "past its end it stays there";
 }
 
-TEST(Schedule, CosineIsPyTorchsSteppedOnceAStep) {
+TEST(Schedule, CosineMatchesPyTorch) {
   // CosineAnnealingLR's own recursion (torch.optim.lr_scheduler, get_lr), which it evaluates in
   // place of the closed form.
-  const double pi = std::numbers::pi, peak = 0.4, least = 0.04;
+  const double pi = std::numbers::pi, peak = 0.4, min_rate = 0.04;
   constexpr int length = 80;
   ScheduleOptions options = options_of(ScheduleKind::cosine, peak);
-  options.min_ratio = least / peak;
+  options.min_ratio = min_rate / peak;
   const Schedule schedule(options, 32, length, scale);
   double rate = peak;
   for (int step = 1; step <= length; ++step) {
     EXPECT_NEAR(schedule.rate(step), rate, 1e-13)
         << "step " << step;  // 80 products rounded at 1e-16 each
     rate = (1 + std::cos(pi * step / length)) / (1 + std::cos(pi * (step - 1) / length)) *
-               (rate - least) +
-           least;
+               (rate - min_rate) +
+           min_rate;
   }
 }
 
-TEST(Schedule, NoStepJumps) {
+TEST(Schedule, RateChangesSmoothly) {
   ScheduleOptions options = options_of(ScheduleKind::cosine);
   options.warmup = Duration{1.5, Unit::epochs};
   const Schedule schedule(options, 32, 200, scale);
   // Steepest slopes: peak / W in the warm-up, peak * pi / 2 / (T - W) in the cosine's middle.
-  const double most = 0.4 / 15 * 1.0001;
+  const double max_change = 0.4 / 15 * 1.0001;
   for (std::int64_t step = 1; step < 210; ++step) {
     EXPECT_GE(schedule.rate(step), 0.0);
-    EXPECT_LE(std::abs(schedule.rate(step + 1) - schedule.rate(step)), most) << "step " << step;
+    EXPECT_LE(std::abs(schedule.rate(step + 1) - schedule.rate(step)), max_change)
+        << "step " << step;
   }
 }
 
-TEST(Schedule, WarmupMayBeTheWholeRunButNoLonger) {
+TEST(Schedule, WarmupMustFitTheRun) {
   ScheduleOptions options = options_of(ScheduleKind::cosine);
   options.warmup = Duration{10, Unit::epochs};
   EXPECT_EQ(Schedule(options, 32, 100, scale).rate(100), 0.4);

@@ -76,7 +76,7 @@ TEST(FlatLayout, BucketsCoverTheBufferAndCloseAtBlocks) {
   EXPECT_EQ(FlatLayout(list, std::int64_t{1} << 40, DType::float32).buckets().size(), 1u);
 }
 
-TEST(FlatLayout, StatisticsStandBehindTheWeightsOfTheirBucket) {
+TEST(FlatLayout, StatisticsFollowTheWeightsOfTheirBucket) {
   ParameterList list;
   for (int block = 0; block < 6; ++block) {
     list.begin_block(block);
@@ -243,7 +243,7 @@ TEST(FlatLayout, BucketsCloseWhereChunksBegin) {
   EXPECT_EQ(layout.bucket_of(12), -1);
 }
 
-TEST(FlatLayout, WorkingWeightsStandInTheSameOrderEachInItsType) {
+TEST(FlatLayout, WorkingWeightsHaveTheSameOrderEachInItsType) {
   const ParameterList list = make_list();
   const FlatLayout plain(list, 4000, DType::float32), mixed(list, 4000, DType::bfloat16);
   for (const FlatLayout::FlatTensor& slot : plain.tensors())

@@ -48,8 +48,8 @@ ParameterList make_list() {
   return list;
 }
 
-struct Stored {
-  explicit Stored(DType compute, DeviceKind kind = DeviceKind::cpu)
+struct StoreFixture {
+  explicit StoreFixture(DType compute, DeviceKind kind = DeviceKind::cpu)
       : list(make_list()),
         layout(list, 1 << 20, compute),
         parameters({kind, 0}, "parameters", 1 << 16),
@@ -68,7 +68,7 @@ struct Stored {
 float from_bfloat16(std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 
 TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
-  Stored stored(DType::float32);
+  StoreFixture stored(DType::float32);
   stored.store.initialize(stored.context, 11);
   std::vector<float> expected(static_cast<std::size_t>(stored.layout.elements()), 0.0f);
   for (std::int32_t index = 0; index < static_cast<std::int32_t>(stored.list.entries().size());
@@ -86,8 +86,8 @@ TEST(ParameterStore, InitializesEveryTensorAndNothingElse) {
 
 TEST(ParameterStore, EveryDeviceStartsWithTheSameBits) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    Stored cpu(compute), emulated(compute, DeviceKind::emulated);
-    for (Stored* stored : {&cpu, &emulated}) stored->store.initialize(stored->context, 11);
+    StoreFixture cpu(compute), emulated(compute, DeviceKind::emulated);
+    for (StoreFixture* stored : {&cpu, &emulated}) stored->store.initialize(stored->context, 11);
     EXPECT_EQ(test::bytes_of(emulated.store.flat_master()),
               test::bytes_of(cpu.store.flat_master()));
     for (std::int32_t index = 0; index < static_cast<std::int32_t>(cpu.list.entries().size());
@@ -100,7 +100,7 @@ TEST(ParameterStore, EveryDeviceStartsWithTheSameBits) {
 }
 
 TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
-  Stored stored(DType::bfloat16);
+  StoreFixture stored(DType::bfloat16);
   stored.store.initialize(stored.context, 11);
   const Tensor weight = stored.store.weight({3}), master = stored.store.master({3});
   ASSERT_EQ(weight.dtype, DType::bfloat16);
@@ -118,8 +118,8 @@ TEST(ParameterStore, WorkingWeightIsTheNearestBfloat16) {
     EXPECT_EQ(norm.as<float>()[i], norm_master.as<float>()[i]);
 }
 
-TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
-  Stored stored(DType::bfloat16);
+TEST(ParameterStore, RoundsTiesToEvenAndKeepsNaN) {
+  StoreFixture stored(DType::bfloat16);
   float* master = stored.store.master({3}).as<float>();
   master[0] = 1.0f + 0x1p-8f;      // halfway between 1 and 1 + 2^-7: to the even one
   master[1] = 1.0f + 3 * 0x1p-8f;  // halfway above an odd one: up
@@ -138,7 +138,7 @@ TEST(ParameterStore, RoundsTiesToEvenAndKeepsWhatIsNotANumber) {
 }
 
 TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {
-  Stored stored(DType::bfloat16);
+  StoreFixture stored(DType::bfloat16);
   stored.store.initialize(stored.context, 11);
   const Tensor working = stored.store.flat_working();
   const std::vector<std::uint8_t> first(working.as<std::uint8_t>(),
@@ -152,7 +152,7 @@ TEST(ParameterStore, InitializationAndRefreshMakeTheSameWorkingWeights) {
 
 TEST(ParameterStore, JoinedParametersAreOneView) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    Stored stored(compute);
+    StoreFixture stored(compute);
     const ParameterId matrix{3}, vector{5};
     EXPECT_EQ(stored.store.weight(matrix, 2).shape, (Shape{9, 9}));
     EXPECT_EQ(stored.store.weight(vector, 2).shape, (Shape{9}));
@@ -163,8 +163,8 @@ TEST(ParameterStore, JoinedParametersAreOneView) {
   }
 }
 
-TEST(ParameterStore, GradientGoesWhereItIsDirected) {
-  Stored stored(DType::float32);
+TEST(ParameterStore, GradientRefersToTheBufferThatWasSet) {
+  StoreFixture stored(DType::float32);
   const FlatLayout::FlatTensor& slot = stored.layout.tensor({0});
   const FlatLayout::Bucket& bucket = stored.layout.buckets()[static_cast<std::size_t>(slot.bucket)];
   const Tensor own = stored.store.bucket_gradient(slot.bucket),
@@ -181,7 +181,7 @@ TEST(ParameterStore, GradientGoesWhereItIsDirected) {
 
 TEST(ParameterStore, MetaTakesTheSameBytesAndTouchesNothing) {
   for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
-    Stored real(compute), planned(compute, DeviceKind::meta);
+    StoreFixture real(compute), planned(compute, DeviceKind::meta);
     planned.store.initialize(planned.context, 1);
     planned.store.refresh_working(planned.context);
     EXPECT_EQ(planned.parameters.peak_bytes(), real.parameters.peak_bytes());

@@ -51,7 +51,7 @@ std::vector<std::int64_t> places_of(const ParameterSpec& spec, const TensorParti
   return places;
 }
 
-TEST(Part, OfAllRanksCoverEachElementOnce) {
+TEST(TensorPartition, OfAllRanksCoverEachElementOnce) {
   for (const ParameterSpec& spec : split_specs()) {
     for (int size = 1; size <= 5; ++size) {
       std::vector<int> held(static_cast<std::size_t>(spec.shape.elements()));
@@ -71,7 +71,7 @@ TEST(Part, OfAllRanksCoverEachElementOnce) {
   }
 }
 
-TEST(Part, StandsWhereItsShareOfEachSectionDoes) {
+TEST(TensorPartition, ContainsItsShareOfEachSection) {
   const TensorPartition rows({.name = "wte", .shape = {7, 5}, .split = {Along::rows}}, 1, 3);
   EXPECT_EQ(rows.row_begin(), 2);  // floor(7/3)
   EXPECT_EQ(rows.shape(), (Shape{2, 5}));
@@ -92,7 +92,7 @@ TEST(Part, StandsWhereItsShareOfEachSectionDoes) {
   EXPECT_EQ(bias.segments()[0].file_column, 3);
 }
 
-TEST(Part, OfATensorThatIsNotSplitIsTheWhole) {
+TEST(TensorPartition, OfATensorThatIsNotSplitIsTheWhole) {
   const ParameterSpec spec{
       .name = "conv", .shape = {4, 3, 2, 1}, .inner = InnerOrder::channels_last};
   for (int rank = 0; rank < 3; ++rank) {
@@ -106,7 +106,7 @@ TEST(Part, OfATensorThatIsNotSplitIsTheWhole) {
   }
 }
 
-TEST(Part, InitialValuesAreThoseOfTheWhole) {
+TEST(TensorPartition, InitialValuesAreThoseOfTheWhole) {
   for (ParameterSpec spec : split_specs()) {
     for (const auto kind :
          {Initializer::Kind::constant, Initializer::Kind::normal, Initializer::Kind::uniform}) {

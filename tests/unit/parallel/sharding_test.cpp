@@ -23,7 +23,7 @@ ParameterList make_list() {
   return list;
 }
 
-TEST(Shard, TheOnlyRankOwnsTheFlatBuffers) {
+TEST(ParameterShard, TheOnlyRankOwnsTheFlatBuffers) {
   const ParameterList list = make_list();
   const FlatLayout layout(list, 1, DType::bfloat16);
   const ParameterShard shard(list, layout, 0, 1);
@@ -40,7 +40,7 @@ TEST(Shard, TheOnlyRankOwnsTheFlatBuffers) {
   }
 }
 
-TEST(Shard, TheRanksTogetherOwnEveryRowOnce) {
+TEST(ParameterShard, TheRanksTogetherOwnEveryRowOnce) {
   const ParameterList list = make_list();
   for (const std::int64_t bucket_bytes : {1, 1 << 20}) {
     const FlatLayout layout(list, bucket_bytes, DType::float32);
@@ -74,7 +74,7 @@ TEST(Shard, TheRanksTogetherOwnEveryRowOnce) {
   }
 }
 
-TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
+TEST(ParameterShard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
   const ParameterList list = make_list();
   const FlatLayout layout(list, 1, DType::bfloat16);
   for (const int size : {1, 2, 3, 8}) {
@@ -107,7 +107,7 @@ TEST(Shard, ChunksFillTheOwnedRowsAndKnowTheirWorkingWeights) {
   }
 }
 
-TEST(Shard, OneWindowIsEverything) {
+TEST(ParameterShard, OneWindowIsEverything) {
   const ParameterList list = make_list();
   const FlatLayout layout(list, 1, DType::float32);
   for (const int size : {1, 3, 50}) {
@@ -124,7 +124,7 @@ TEST(Shard, OneWindowIsEverything) {
   }
 }
 
-TEST(Shard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
+TEST(ParameterShard, WindowsCutBucketsBetweenRowsAndLeaveEveryRowWhereItIs) {
   const ParameterList list = make_list();
   std::int64_t cuts = 0;
   for (const std::int64_t bucket_bytes : {1, 1 << 20}) {

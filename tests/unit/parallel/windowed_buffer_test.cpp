@@ -16,8 +16,8 @@ using test::assign;
 using test::Values;
 using test::values;
 
-struct Bench {
-  Bench(DeviceKind kind, bool on_host)
+struct BufferFixture {
+  BufferFixture(DeviceKind kind, bool on_host)
       : layout(list(), 1, DType::float32),
         shard(list(), layout, 0, 1, on_host ? 40 : 0),
         device({kind, 0}, "device", 1 << 14),
@@ -61,7 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, WindowedBuffers,
                          });
 
 TEST_P(WindowedBuffers, OnTheDeviceAWindowIsAViewAndNothingMoves) {
-  Bench bench(GetParam(), false);
+  BufferFixture bench(GetParam(), false);
   const ParameterShard::Window& all = bench.shard.windows().front();
   EXPECT_EQ(bench.buffer.open(bench.context, all).data, bench.buffer.flat().data);
   bench.buffer.close(bench.context, all);
@@ -70,7 +70,7 @@ TEST_P(WindowedBuffers, OnTheDeviceAWindowIsAViewAndNothingMoves) {
 }
 
 TEST_P(WindowedBuffers, TheWindowBeforeIsStillThere) {
-  Bench bench(GetParam(), true);
+  BufferFixture bench(GetParam(), true);
   ASSERT_GE(bench.shard.windows().size(), 4u);
   Tensor before = bench.buffer.open(bench.context, bench.shard.windows().front());
   for (std::size_t number = 1; number < bench.shard.windows().size(); ++number) {
@@ -83,8 +83,8 @@ TEST_P(WindowedBuffers, TheWindowBeforeIsStillThere) {
   }
 }
 
-TEST_P(WindowedBuffers, OnlyWhatIsClosedGoesHome) {
-  Bench bench(GetParam(), true);
+TEST_P(WindowedBuffers, OnlyClosedWindowsAreCopiedBack) {
+  BufferFixture bench(GetParam(), true);
   Values expected = bench.start;
   for (std::size_t number = 0; number < bench.shard.windows().size(); ++number) {
     const ParameterShard::Window& window = bench.shard.windows()[number];
@@ -99,8 +99,8 @@ TEST_P(WindowedBuffers, OnlyWhatIsClosedGoesHome) {
 
 /// A window that went home is what comes again, in the order of the stream: nobody waits in
 /// between.
-TEST_P(WindowedBuffers, WhatWentHomeComesAgain) {
-  Bench bench(GetParam(), true);
+TEST_P(WindowedBuffers, AWindowThatWasCopiedBackIsReadAgain) {
+  BufferFixture bench(GetParam(), true);
   Values expected = bench.start;
   for (double& value : expected) value *= 8;
   for (int pass = 0; pass < 3; ++pass) {
@@ -114,7 +114,7 @@ TEST_P(WindowedBuffers, WhatWentHomeComesAgain) {
 }
 
 TEST_P(WindowedBuffers, ATableOnADeviceFollowsTheHostsArray) {
-  Bench bench(GetParam(), false);
+  BufferFixture bench(GetParam(), false);
   const bool in_place = in_host_memory(GetParam());
   const Stream& stream = bench.context.stream();
   const std::int64_t before = bench.device.used_bytes();
@@ -130,8 +130,8 @@ TEST_P(WindowedBuffers, ATableOnADeviceFollowsTheHostsArray) {
   EXPECT_EQ(seen(), (Values{1, 5, 3}));
 }
 
-TEST_P(WindowedBuffers, AReportIsOfWhatStoodThereWhenItWasSent) {
-  Bench bench(GetParam(), false);
+TEST_P(WindowedBuffers, AReadbackHasTheValuesAtItsEnqueue) {
+  BufferFixture bench(GetParam(), false);
   const Stream& stream = bench.context.stream();
   const Tensor value = bench.device.allocate(DType::int64, {1});
   AsyncReadback<std::int64_t> report({GetParam(), 0});
@@ -143,8 +143,8 @@ TEST_P(WindowedBuffers, AReportIsOfWhatStoodThereWhenItWasSent) {
   }
 }
 
-TEST_P(WindowedBuffers, TwoReportsAreHeardInTheOrderOfTheirSending) {
-  Bench bench(GetParam(), false);
+TEST_P(WindowedBuffers, TwoReadbacksReturnInOrder) {
+  BufferFixture bench(GetParam(), false);
   const Stream& stream = bench.context.stream();
   const Tensor values = bench.device.allocate(DType::int64, {2});
   AsyncReadback<std::int64_t> report({GetParam(), 0}, 2);

@@ -22,8 +22,8 @@ void expect_the_same_training(ReplicaOptions options, const char* what) {
         options.accumulation = accumulation;
         options.global = accumulation * options.micro;
         options.recompute = recompute;
-        const test::Trained plain = test::trained(options);
-        test::expect_same_bits(test::trained(offloaded(options)), plain);
+        const test::TrainingResult plain = test::train_three_steps(options);
+        test::expect_same_bits(test::train_three_steps(offloaded(options)), plain);
         EXPECT_NE(plain.losses[0], plain.losses[2]);
         EXPECT_GT(Replica::measure(offloaded(options), {}, 0, DeviceKind::cpu).host_activations, 0);
       }
@@ -60,7 +60,8 @@ TEST(ActivationOffload, LeavesEveryBitOfShortChains) {
     options.model.kind = model::ModelKind::mlp;
     options.model.widths = widths;
     SCOPED_TRACE(widths.size());
-    test::expect_same_bits(test::trained(offloaded(options)), test::trained(options));
+    test::expect_same_bits(test::train_three_steps(offloaded(options)),
+                           test::train_three_steps(options));
   }
 }
 

@@ -22,14 +22,14 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BatchUploaderTest,
 /// that was given up last. In every other step the places are the same.
 TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
   const Device device{GetParam(), 0};
-  const bool apart = !in_host_memory(device.kind);
+  const bool separate_memory = !in_host_memory(device.kind);
   ReplicaOptions options = test::small_resnet();
   constexpr int per_step = 5, steps = 4;
   options.accumulation = per_step;
   for (const int kept : {1, 2, 3}) {
     Arena memory(device, "batches", 1 << 20);
     const OwnedStream compute(device);
-    BatchUploader arrivals(options, device, apart, false, kept, memory);
+    BatchUploader arrivals(options, device, separate_memory, false, kept, memory);
     Allocation pinned({}, static_cast<std::size_t>(options.micro) * sizeof(std::int32_t), "labels",
                       Pages::pinned);
     data::MicroBatch batch;
@@ -53,7 +53,7 @@ TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
         }
       }
     }
-    const auto together = static_cast<std::ptrdiff_t>(kept + (apart ? 1 : 0));
+    const auto together = static_cast<std::ptrdiff_t>(kept + (separate_memory ? 1 : 0));
     for (auto step = places.begin(); step != places.end(); step += per_step) {
       for (auto first = step; first + together <= step + per_step; ++first)
         EXPECT_EQ(std::set<const void*>(first, first + together).size(),

@@ -38,8 +38,8 @@ TEST(Describe, WhatIsNotTheDefaultIsSaid) {
             "interleaved, 2 stages x 2 chunks, 8 micro-batches a step: bubble 6.2 %");
 }
 
-TEST(Drive, AThreadWhereItHasACoreOfItsOwn) {
-  using enum comm::Engine::Drive;
+TEST(ProgressMode, AThreadWhereItHasACoreOfItsOwn) {
+  using enum comm::Engine::ProgressMode;
   EXPECT_EQ(choose_progress_mode(4, 1, 3), thread) << "bound to four cores";
   EXPECT_EQ(choose_progress_mode(4, 1, 4), polled);
   EXPECT_EQ(choose_progress_mode(1, 1, 1), polled) << "bound to one core, whatever the machine has";

@@ -13,8 +13,9 @@ constexpr Device emulated{DeviceKind::emulated, 0};
 /// test::trained holds that the memory planned on meta is what the device was asked for.
 void expect_the_same_as_on_the_cpu(const ReplicaOptions& options, const std::string& what) {
   SCOPED_TRACE(what);
-  test::expect_same_bits(test::trained(options, parallel::Mesh({}, comm::Communicator()), emulated),
-                         test::trained(options));
+  test::expect_same_bits(
+      test::train_three_steps(options, parallel::Mesh({}, comm::Communicator()), emulated),
+      test::train_three_steps(options));
 }
 
 ReplicaOptions accumulating(ReplicaOptions options) {

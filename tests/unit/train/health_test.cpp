@@ -164,7 +164,7 @@ std::vector<ops::StepStatus> messages(const std::vector<double>& busy) {
   return result;
 }
 
-TEST(SlowRanks, AreThoseFarAboveTheirStage) {
+TEST(SlowRankDetector, AreThoseFarAboveTheirStage) {
   SlowRankDetector slow({.data = 4, .tensor = 1, .pipeline = 2});
   slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);  // the second stage has more to do
   slow.add(messages({1, 1, 1.2, 1, 3, 3, 3, 5}), 6);
@@ -177,7 +177,7 @@ TEST(SlowRanks, AreThoseFarAboveTheirStage) {
   EXPECT_FALSE(slow.detect());  // nothing was added since
 }
 
-TEST(SlowRanks, AreSlowInMoreThanOneStep) {
+TEST(SlowRankDetector, AreSlowInMoreThanOneStep) {
   SlowRankDetector slow({.data = 2});
   for (const double busy : {1.0, 9.0, 1.0, 1.0}) slow.add(messages({1, busy}), 9);
   EXPECT_TRUE(slow.detect().value().empty());  // held up once
@@ -187,7 +187,7 @@ TEST(SlowRanks, AreSlowInMoreThanOneStep) {
   EXPECT_EQ(slow.detect().value().size(), 1);  // it is the rule
 }
 
-TEST(SlowRanks, MatterToTheStep) {
+TEST(SlowRankDetector, MatterToTheStep) {
   SlowRankDetector slow({.data = 2});
   const auto slow_ranks = [&](double fast, double busy, double step_seconds) {
     for (int step = 0; step < 10; ++step) slow.add(messages({fast, busy}), step_seconds);

@@ -31,8 +31,8 @@ data::DatasetInfo tokens(std::int64_t samples = 1000) {
 }
 
 /// The tables that a layout is resolved from; a small gpt of 4 layers: 5 blocks with its embedding.
-struct Options {
-  Options() {
+struct LayoutFixture {
+  LayoutFixture() {
     batch = {.global = 24, .micro = 2};
     data.train = "somewhere";
     model.kind = model::ModelKind::gpt;
@@ -71,7 +71,7 @@ void expect_says(const std::string& message, const std::string& part) {
 }
 
 TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
-  Options options;
+  LayoutFixture options;
   options.parallel.tensor = 2;
   options.parallel.pipeline = 3;
   const ResolvedLayout layout = options.resolve(12);
@@ -85,7 +85,7 @@ TEST(Layout, DataRanksAreWhatTensorAndPipelineLeave) {
 }
 
 TEST(Layout, LeastRanksAreTheFewestThatResolve) {
-  Options options;
+  LayoutFixture options;
   EXPECT_EQ(min_ranks(options.parallel), 1);
   options.parallel.tensor = 2;
   options.parallel.pipeline = 3;
@@ -97,7 +97,7 @@ TEST(Layout, LeastRanksAreTheFewestThatResolve) {
 }
 
 TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
-  Options options;
+  LayoutFixture options;
   options.parallel.tensor = 2;
   options.parallel.pipeline = 2;
   expect_says(options.refusal(6),
@@ -116,7 +116,7 @@ TEST(Layout, RanksThatDoNotDivideNameTheNearest) {
 }
 
 TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
-  Options options;
+  LayoutFixture options;
   expect_says(options.refusal(5),
               "batch.global = 24 does not divide over batch.micro = 2 x 5 data ranks (each replica "
               "needs whole micro-batches); use 20 or 30");
@@ -125,7 +125,7 @@ TEST(Layout, EveryReplicaNeedsWholeMicroBatches) {
 }
 
 TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
-  Options options;  // an embedding and 4 layers
+  LayoutFixture options;  // an embedding and 4 layers
   options.batch.global = 60;
   options.parallel.pipeline = 6;
   expect_says(options.refusal(6),
@@ -149,7 +149,7 @@ TEST(Layout, EveryChunkOfThePipelineNeedsABlock) {
 }
 
 TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
-  Options options;
+  LayoutFixture options;
   options.model.kind = model::ModelKind::mlp;
   options.model.widths = {8, 8};
   options.parallel.pipeline = 3;
@@ -165,7 +165,7 @@ TEST(Layout, BlocksOfModelsOfImagesAreCountedToo) {
 }
 
 TEST(Layout, InterleavedStagesTakeMicroBatchesInGroups) {
-  Options options;
+  LayoutFixture options;
   options.parallel.pipeline = 2;
   options.parallel.pipeline_chunks = 2;
   options.parallel.pipeline_schedule = PipelineKind::interleaved;
@@ -181,7 +181,7 @@ TEST(Layout, InterleavedStagesTakeMicroBatchesInGroups) {
 }
 
 TEST(Layout, TokensAreCountedBySequences) {
-  Options options;
+  LayoutFixture options;
   options.run.stop = {7681, Duration::Unit::tokens};  // a step is 24 sequences of 16 tokens
   EXPECT_EQ(options.resolve(1).total_steps, 21);
   EXPECT_EQ(options.resolve(1).scale.tokens_per_sample, 16);
@@ -192,66 +192,68 @@ TEST(Layout, TokensAreCountedBySequences) {
 }
 
 TEST(Layout, AWarmUpLongerThanTheScheduleIsRefused) {
-  Options options;
+  LayoutFixture options;
   options.run.stop = {1, Duration::Unit::epochs};
   options.schedule.warmup = Duration{42, Duration::Unit::steps};
   expect_says(options.refusal(1),
               "schedule.warmup = \"42 steps\" is 42 steps, but the schedule has only 41");
 }
 
-std::string misfit(const model::ModelOptions& model, const data::DatasetInfo& info) {
-  return Options::refusal_of([&] { validate_dataset(model, {}, info, "data.train", "somewhere"); });
+std::string dataset_refusal(const model::ModelOptions& model, const data::DatasetInfo& info) {
+  return LayoutFixture::refusal_of(
+      [&] { validate_dataset(model, {}, info, "data.train", "somewhere"); });
 }
 
 TEST(LayoutDataset, IsOfTheModelsKind) {
-  Options options;
-  EXPECT_EQ(misfit(options.model, tokens()), "");
-  expect_says(misfit(options.model, images()),
+  LayoutFixture options;
+  EXPECT_EQ(dataset_refusal(options.model, tokens()), "");
+  expect_says(dataset_refusal(options.model, images()),
               "data.train = \"somewhere\" holds images, but model.kind = \"gpt\" needs tokens");
   options.model.kind = model::ModelKind::resnet;
-  EXPECT_EQ(misfit(options.model, images()), "");
-  expect_says(misfit(options.model, tokens()),
+  EXPECT_EQ(dataset_refusal(options.model, images()), "");
+  expect_says(dataset_refusal(options.model, tokens()),
               "data.train = \"somewhere\" holds tokens, but model.kind = \"resnet\" needs images");
 }
 
 TEST(LayoutDataset, HasNoTokenBeyondTheModelsVocabulary) {
-  Options options;
+  LayoutFixture options;
   options.model.gpt.vocabulary = 256;
-  EXPECT_EQ(misfit(options.model, tokens()), "");
+  EXPECT_EQ(dataset_refusal(options.model, tokens()), "");
   options.model.gpt.vocabulary = 320;
-  EXPECT_EQ(misfit(options.model, tokens()), "");
+  EXPECT_EQ(dataset_refusal(options.model, tokens()), "");
   options.model.gpt.vocabulary = 255;
-  expect_says(misfit(options.model, tokens()),
+  expect_says(dataset_refusal(options.model, tokens()),
               "model.vocabulary = 255 is less than that of data.train = \"somewhere\", 256");
   data::DatasetInfo endless = tokens();
   endless.vocabulary = std::int64_t{1} << 32;
   options.model.gpt.vocabulary = 0;
-  expect_says(misfit(options.model, endless),
+  expect_says(dataset_refusal(options.model, endless),
               "do not say their vocabulary, and their tokens can be up to 4294967295");
 }
 
 TEST(LayoutDataset, OfValidationHasTheFormOfTheTrainingSet) {
-  const auto misfit_of = [](const data::DatasetInfo& other) {
-    return Options::refusal_of(
+  const auto refusal_of_validation_set = [](const data::DatasetInfo& other) {
+    return LayoutFixture::refusal_of(
         [&] { validate_same_form(tokens(), other, "data.validation", "there"); });
   };
   data::DatasetInfo other = tokens(7);
-  EXPECT_EQ(misfit_of(other), "");
+  EXPECT_EQ(refusal_of_validation_set(other), "");
   other.vocabulary = 300;
-  expect_says(misfit_of(other),
+  expect_says(refusal_of_validation_set(other),
               "data.validation = \"there\" has a vocabulary of 300, but data.train only of 256");
-  expect_says(misfit_of(images()),
+  expect_says(refusal_of_validation_set(images()),
               "data.validation = \"there\" holds images, but data.train tokens");
   data::DatasetInfo train = tokens();
   train.tokenizer = "bytes";
   other = tokens();
   other.tokenizer = "sentencepiece";
-  expect_says(Options::refusal_of([&] { validate_same_form(train, other, "data.test", "there"); }),
-              "was made with the tokenizer \"sentencepiece\", but data.train with \"bytes\"");
+  expect_says(
+      LayoutFixture::refusal_of([&] { validate_same_form(train, other, "data.test", "there"); }),
+      "was made with the tokenizer \"sentencepiece\", but data.train with \"bytes\"");
 }
 
 TEST(LayoutDataset, AMissingFolderIsNamedWithItsKey) {
-  expect_says(Options::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
+  expect_says(LayoutFixture::refusal_of([] { open_dataset("data.train", "/nonexistent", 16); }),
               "data.train = \"/nonexistent\": no such folder");
 }
 

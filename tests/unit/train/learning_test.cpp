@@ -18,7 +18,7 @@ double loss_after(ReplicaOptions options, int steps, double rate) {
   for (int step = 0; step < steps; ++step) {
     loss = fixture.gradients() / static_cast<double>(options.micro * options.accumulation);
     EXPECT_TRUE(fixture.replica.optimizer()
-                    .step(fixture.replica.context(), rate, true, fixture.handed_on.scale)
+                    .step(fixture.replica.context(), rate, true, fixture.reduced_gradient.scale)
                     .applied);
   }
   return loss;
@@ -95,7 +95,7 @@ std::pair<std::vector<double>, int> curve(ReplicaOptions options, int steps, dou
     losses.push_back(fixture.gradients() /
                      static_cast<double>(options.global * options.labels_per_sample()));
     const optim::StepOutcome outcome = fixture.replica.optimizer().step(
-        fixture.replica.context(), rate, true, fixture.handed_on.scale);
+        fixture.replica.context(), rate, true, fixture.reduced_gradient.scale);
     EXPECT_NE(outcome.applied, outcome.overflow);
     dropped += outcome.applied ? 0 : 1;
   }
@@ -126,7 +126,7 @@ double first_norm(ReplicaOptions options) {
   test::ReplicaFixture fixture(options);
   fixture.gradients();
   return fixture.replica.optimizer()
-      .step(fixture.replica.context(), 0, true, fixture.handed_on.scale)
+      .step(fixture.replica.context(), 0, true, fixture.reduced_gradient.scale)
       .grad_norm;
 }
 

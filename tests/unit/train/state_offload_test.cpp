@@ -33,11 +33,12 @@ TEST(StateOffload, LeavesEveryBitOfEveryOptimizer) {
         options.compute = compute;
         options.optimizer.ema = compute != DType::float32 ? 0.9 : 0;
         options.shard = ShardKind::none;
-        test::expect_same_bits(test::trained(with(options, slots_away)), test::trained(options));
+        test::expect_same_bits(test::train_three_steps(with(options, slots_away)),
+                               test::train_three_steps(options));
         options.shard = ShardKind::parameters;
-        const test::Trained plain = test::trained(options);
+        const test::TrainingResult plain = test::train_three_steps(options);
         for (const Offload& offload : {slots_away, masters_away, both_away})
-          test::expect_same_bits(test::trained(with(options, offload)), plain);
+          test::expect_same_bits(test::train_three_steps(with(options, offload)), plain);
       }
     }
   }

@@ -36,7 +36,7 @@ TEST(Deadlines, AreManyTimesTheLongestButNeverShort) {
   EXPECT_EQ(deadlines.seconds_for("checkpoint-write"), 200);
 }
 
-TEST(Activity, TellsHowLongItStandsWhere) {
+TEST(MainThreadActivity, TellsHowLongItStandsWhere) {
   MainThreadActivity activity(10, 100);
   EXPECT_EQ(activity.heartbeat(5000).deadline_seconds, never);
   activity.enter_phase("step", 1, 101);
@@ -49,7 +49,7 @@ TEST(Activity, TellsHowLongItStandsWhere) {
   EXPECT_EQ(activity.heartbeat(107).stalled_seconds, 0);
 }
 
-TEST(Activity, KnowsTheLastStepMadeAlsoWhereACheckpointOfAnEarlierOneIsWritten) {
+TEST(MainThreadActivity, KnowsTheLastStepMadeAlsoWhereACheckpointOfAnEarlierOneIsWritten) {
   MainThreadActivity activity(10, 0);
   EXPECT_EQ(activity.last_finished_step(), 0);
   EXPECT_EQ(activity.newest_checkpoint(), -1);
@@ -70,7 +70,7 @@ std::optional<HeartbeatMonitor::LostRank> look_until(HeartbeatMonitor& watch, do
   return std::nullopt;
 }
 
-TEST(Watch, BlamesTheSilent) {
+TEST(HeartbeatMonitor, BlamesTheSilent) {
   HeartbeatMonitor watch(3, 10, 0);
   for (int now = 1; now <= 40; ++now) {
     watch.record(0, make_heartbeat(0, never), now);
@@ -86,7 +86,7 @@ TEST(Watch, BlamesTheSilent) {
   }
 }
 
-TEST(Watch, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
+TEST(HeartbeatMonitor, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
   HeartbeatMonitor watch(2, 10, 0);
   watch.record(1, make_heartbeat(0, 10, true), 1);  // stopped while it waited for another
   for (int now = 2; now <= 12; ++now) {
@@ -100,14 +100,14 @@ TEST(Watch, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
   }
 }
 
-TEST(Watch, BlamesNobodyWhoLeft) {
+TEST(HeartbeatMonitor, BlamesNobodyWhoLeft) {
   HeartbeatMonitor watch(2, 10, 0);
   watch.record(1, make_heartbeat(0, never), 1);
   watch.stop_monitoring(1);
   EXPECT_FALSE(look_until(watch, 1, 100));
 }
 
-TEST(Watch, BlamesWhoWaitsForNobodyThoughOthersAreOverTheirDeadlineFirst) {
+TEST(HeartbeatMonitor, BlamesWhoWaitsForNobodyThoughOthersAreOverTheirDeadlineFirst) {
   HeartbeatMonitor watch(3, 100, 0);
   watch.record(0, make_heartbeat(9, 10, true), 1);
   watch.record(1, make_heartbeat(8, 1000, false), 1);
@@ -121,7 +121,7 @@ TEST(Watch, BlamesWhoWaitsForNobodyThoughOthersAreOverTheirDeadlineFirst) {
       << lost->description;
 }
 
-TEST(Watch, BlamesTheFirstToStandWhereAllWait) {
+TEST(HeartbeatMonitor, BlamesTheFirstToStandWhereAllWait) {
   HeartbeatMonitor watch(3, 100, 0);
   watch.record(0, make_heartbeat(9.5, 10, true), 1);
   watch.record(1, make_heartbeat(9.8, 11, true), 1);
@@ -134,7 +134,7 @@ TEST(Watch, BlamesTheFirstToStandWhereAllWait) {
   EXPECT_EQ(watch.last_known_states(2).size(), 3);
 }
 
-TEST(Watch, ForgivesTheTimeInWhichItWasStoppedItself) {
+TEST(HeartbeatMonitor, ForgivesTheTimeInWhichItWasStoppedItself) {
   HeartbeatMonitor watch(2, 10, 0);
   watch.record(0, make_heartbeat(0, 20), 1);
   watch.record(1, make_heartbeat(0, 20), 1);
