@@ -5,7 +5,7 @@
 
 #include "commands.hpp"
 #include "stored_file.hpp"
-#include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 #include "weights_option.hpp"
 
 namespace trireme::app {

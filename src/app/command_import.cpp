@@ -6,7 +6,7 @@
 #include "deck_source.hpp"
 #include "stored_file.hpp"
 #include "trireme/base/check.hpp"
-#include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 #include "trireme/checkpoint/safetensors.hpp"
 #include "trireme/model/model.hpp"
 

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "command_line.hpp"
-#include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 
 namespace trireme::app {
 

@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "agreement.hpp"
 #include "host_rows.hpp"
-#include "info_text.hpp"
+#include "rank_consistency.hpp"
 #include "rows.hpp"
 #include "seal.hpp"
+#include "serialize.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 

@@ -12,7 +12,7 @@
 
 #include <fmt/format.h>
 
-#include "info_text.hpp"
+#include "serialize.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/base/phase.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"

@@ -2,12 +2,12 @@
 #include <cmath>
 #include <optional>
 
-#include "agreement.hpp"
 #include "digest.hpp"
 #include "host_rows.hpp"
-#include "info_text.hpp"
+#include "rank_consistency.hpp"
 #include "rows.hpp"
 #include "seal.hpp"
+#include "serialize.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 #include "trireme/checkpoint/verify.hpp"

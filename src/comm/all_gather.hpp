@@ -5,7 +5,7 @@
 #include <string>
 
 #include "calls.hpp"
-#include "pairs.hpp"
+#include "rank_in_group.hpp"
 
 namespace trireme::comm {
 

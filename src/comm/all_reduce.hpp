@@ -4,7 +4,7 @@
 #include <string>
 
 #include "calls.hpp"
-#include "pairs.hpp"
+#include "rank_in_group.hpp"
 #include "trireme/comm/engine.hpp"
 
 namespace trireme::comm {

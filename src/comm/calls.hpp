@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "pairs.hpp"
+#include "rank_in_group.hpp"
 #include "trireme/kernels/types.hpp"
 
 namespace trireme::comm {

@@ -3,7 +3,7 @@
 #include <cstring>
 #include <utility>
 
-#include "form.hpp"
+#include "communicator_implementation.hpp"
 
 #include "trireme/base/check.hpp"
 

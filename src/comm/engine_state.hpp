@@ -15,13 +15,13 @@
 
 #include "all_gather.hpp"
 #include "all_reduce.hpp"
+#include "bfloat16_sum.hpp"
 #include "message.hpp"
 #include "mpi_calls.hpp"
 #include "nccl.hpp"
 #include "reduce_scatter.hpp"
 #include "staging.hpp"
 #include "trireme/comm/engine.hpp"
-#include "wired_sum.hpp"
 
 namespace trireme::comm {
 
@@ -79,7 +79,7 @@ struct Engine::State {
     MpiCommunicator* implementation = nullptr;
     List waiting_collectives, waiting_sends;  // not started: sums and gathers, and what is sent,
                                               // which start in the order asked for
-    int started_collectives = 0;  // of those in order
+    int started_collectives = 0;              // of those in order
   };
 
   State(ProgressMode progress_mode_in, std::int64_t max_call_count_in);

@@ -15,7 +15,7 @@
 #include <spawn.h>
 #include <unistd.h>
 
-#include "mpi_form.hpp"
+#include "mpi_communicator.hpp"
 
 #include "trireme/base/check.hpp"
 #include "trireme/base/host.hpp"

@@ -8,7 +8,7 @@
 #include <mpi.h>
 
 #include "calls.hpp"
-#include "mpi_form.hpp"
+#include "mpi_communicator.hpp"
 
 namespace trireme::comm {
 

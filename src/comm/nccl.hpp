@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "plan.hpp"
+#include "call_list.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/device/stream.hpp"
 

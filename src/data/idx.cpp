@@ -4,7 +4,7 @@
 
 #include <fmt/ranges.h>
 
-#include "packed_file.hpp"
+#include "gzip_reader.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::data {

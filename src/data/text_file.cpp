@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "packed_file.hpp"
+#include "gzip_reader.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/philox.hpp"
 #include "trireme/data/token_file.hpp"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "judging.hpp"
+#include "contradiction_checks.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::deck {

@@ -10,7 +10,7 @@
 #include <fmt/ranges.h>
 
 #include "fields.hpp"
-#include "given.hpp"
+#include "toml_value.hpp"
 
 namespace trireme::deck {
 

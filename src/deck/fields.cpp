@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "given.hpp"
+#include "toml_value.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::deck {

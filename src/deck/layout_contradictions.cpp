@@ -1,7 +1,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "judging.hpp"
+#include "contradiction_checks.hpp"
 #include "trireme/base/text.hpp"
 
 namespace trireme::deck {

@@ -5,8 +5,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include "given.hpp"
 #include "limits.hpp"
+#include "toml_value.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/text.hpp"
 

@@ -1,7 +1,7 @@
 #include "trireme/ops/convolution.hpp"
 
-#include "cpu/columns.hpp"
 #include "cpu/convolution.hpp"
+#include "cpu/im2col.hpp"
 #include "cpu/launch.hpp"
 #include "cpu/linear.hpp"
 #include "cuda/products.hpp"

@@ -4,7 +4,7 @@
 #include <memory>
 #include <vector>
 
-#include "kept_parts.hpp"
+#include "activation_store.hpp"
 #include "trireme/train/replica.hpp"
 
 namespace trireme::train {

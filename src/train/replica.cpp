@@ -4,13 +4,13 @@
 #include <bit>
 #include <numeric>
 
-#include "arrivals.hpp"
+#include "batch_uploader.hpp"
 #include "block_costs.hpp"
 #include "chunk.hpp"
 #include "trireme/checkpoint/background.hpp"
 #include "trireme/ops/elementwise.hpp"
-#include "trireme/train/agreement.hpp"
 #include "trireme/train/run_state.hpp"
+#include "trireme/train/status_exchange.hpp"
 
 namespace trireme::train {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/checkpoint.hpp"
-#include "trireme/checkpoint/exchange.hpp"
 #include "trireme/checkpoint/folder.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 
 namespace trireme::train {
 namespace {

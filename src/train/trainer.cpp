@@ -18,11 +18,11 @@
 #include "trireme/checkpoint/folder.hpp"
 #include "trireme/optim/schedule.hpp"
 #include "trireme/train/algorithm_file.hpp"
-#include "trireme/train/guard.hpp"
 #include "trireme/train/recorder.hpp"
 #include "trireme/train/restore.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/run_clock.hpp"
+#include "trireme/train/run_supervisor.hpp"
 #include "trireme/train/stop_request.hpp"
 
 namespace trireme::train {

@@ -1,11 +1,11 @@
-#include "trireme/ops/algorithms.hpp"
+#include "trireme/ops/algorithm_table.hpp"
 
 #include <array>
 #include <set>
 
 #include <gtest/gtest.h>
 
-#include "cuda/choice.hpp"
+#include "cuda/algorithm_entry.hpp"
 #include "problem.hpp"
 #include "trireme/base/error.hpp"
 

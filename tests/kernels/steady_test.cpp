@@ -12,12 +12,12 @@
 #include "trireme/ops/elementwise.hpp"
 #include "trireme/ops/embedding.hpp"
 #include "trireme/ops/image.hpp"
-#include "trireme/ops/judge.hpp"
 #include "trireme/ops/loss.hpp"
 #include "trireme/ops/normalization.hpp"
 #include "trireme/ops/rotary.hpp"
 #include "trireme/ops/row_norm.hpp"
 #include "trireme/ops/softmax_loss.hpp"
+#include "trireme/ops/step_decision.hpp"
 #include "trireme/ops/update.hpp"
 
 namespace {

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include "mpi/checkpoint_pieces.hpp"
+#include "mpi/checkpoint_slices.hpp"
 #include "support/shared_folder.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/base/phase.hpp"

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "mpi/checkpoint_pieces.hpp"
+#include "mpi/checkpoint_slices.hpp"
 #include "support/shared_folder.hpp"
 #include "trireme/base/check.hpp"
 #include "trireme/checkpoint/background.hpp"

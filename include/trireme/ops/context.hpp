@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "trireme/device/device.hpp"
-#include "trireme/ops/algorithms.hpp"
+#include "trireme/ops/algorithm_table.hpp"
 #include "trireme/tensor/arena.hpp"
 
 namespace trireme::ops {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "trireme/ops/context.hpp"
-#include "trireme/ops/judge.hpp"
+#include "trireme/ops/step_decision.hpp"
 #include "trireme/ops/update.hpp"
 #include "trireme/parallel/device_table.hpp"
 #include "trireme/parallel/parameter_store.hpp"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "trireme/ops/context.hpp"
-#include "trireme/ops/judge.hpp"
+#include "trireme/ops/step_decision.hpp"
 #include "trireme/ops/update.hpp"
 #include "trireme/optim/norms.hpp"
 #include "trireme/optim/options.hpp"

@@ -5,7 +5,7 @@
 
 #include "trireme/base/log.hpp"
 #include "trireme/comm/communicator.hpp"
-#include "trireme/ops/algorithms.hpp"
+#include "trireme/ops/algorithm_table.hpp"
 
 namespace trireme::train {
 

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 
 namespace trireme::train {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "trireme/train/options.hpp"
-#include "trireme/train/step.hpp"
+#include "trireme/train/step_pipeline.hpp"
 
 namespace trireme::train {
 

@@ -10,7 +10,7 @@
 #include "trireme/monitor/tensorboard.hpp"
 #include "trireme/train/evaluation.hpp"
 #include "trireme/train/run_state.hpp"
-#include "trireme/train/step.hpp"
+#include "trireme/train/step_pipeline.hpp"
 
 namespace trireme::train {
 

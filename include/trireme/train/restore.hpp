@@ -3,8 +3,8 @@
 #include <optional>
 #include <string>
 
-#include "trireme/checkpoint/exchange.hpp"
 #include "trireme/checkpoint/folder.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 #include "trireme/train/run.hpp"
 #include "trireme/train/run_state.hpp"
 #include "trireme/train/trainer.hpp"

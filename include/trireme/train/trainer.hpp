@@ -3,7 +3,7 @@
 #include <string>
 
 #include "trireme/base/log.hpp"
-#include "trireme/checkpoint/exchange.hpp"
+#include "trireme/checkpoint/import_export.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/comm/environment.hpp"
 #include "trireme/deck/deck.hpp"

@@ -6,7 +6,7 @@
 #include "trireme/base/log.hpp"
 #include "trireme/comm/engine.hpp"
 #include "trireme/comm/environment.hpp"
-#include "trireme/train/watch.hpp"
+#include "trireme/train/heartbeat_monitor.hpp"
 
 namespace trireme::train {
 

@@ -6,9 +6,9 @@
 #include <cstddef>
 #include <limits>
 
+#include "attention_amx.hpp"
 #include "attention_dropout.hpp"
 #include "attention_products.hpp"
-#include "attention_tiles.hpp"
 
 // Tiles of queries go over tiles of keys and keep the running maximum and sum of each row (Dao et
 // al. 2022, algorithm 1; backward: algorithm 4). A block of some tiles of queries shares the keys

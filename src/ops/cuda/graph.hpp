@@ -7,7 +7,7 @@
 
 #include <cudnn.h>
 
-#include "choice.hpp"
+#include "algorithm_entry.hpp"
 #include "trireme/tensor/tensor.hpp"
 
 namespace trireme::ops::cuda {

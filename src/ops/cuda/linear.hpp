@@ -4,7 +4,7 @@
 
 #include <cublasLt.h>
 
-#include "choice.hpp"
+#include "algorithm_entry.hpp"
 #include "operands.hpp"
 
 namespace trireme::ops::cuda {

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "driver.hpp"
+#include "model_fixture.hpp"
 
 namespace trireme::model {
 namespace {

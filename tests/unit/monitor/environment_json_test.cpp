@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "temporary_folder.hpp"
+#include "scratch_folder.hpp"
 
 namespace trireme::monitor {
 namespace {

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "temporary_folder.hpp"
+#include "scratch_folder.hpp"
 #include "trireme/base/check.hpp"
 
 namespace trireme::monitor {

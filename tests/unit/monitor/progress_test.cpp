@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include "temporary_folder.hpp"
+#include "scratch_folder.hpp"
 
 namespace trireme::monitor {
 namespace {

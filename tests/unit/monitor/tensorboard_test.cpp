@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include "temporary_folder.hpp"
+#include "scratch_folder.hpp"
 #include "trireme/base/clock.hpp"
 #include "trireme/monitor/crc32c.hpp"
 

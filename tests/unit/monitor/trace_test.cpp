@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "scratch_folder.hpp"
 #include "support/count_allocations.hpp"
-#include "temporary_folder.hpp"
 
 namespace trireme::monitor {
 namespace {

@@ -1,0 +1,199 @@
+#include "trireme/kernels/step_decision.hpp"
+
+#include "row_group.hpp"
+
+// A list a group (a device's threads take some terms at once: a term is two loads, one after the
+// other), then the whole judgement in one group, then a tensor a thread. On the host sums are made
+// in the order in which their terms stand. Bytes: those of the sums of rows, once.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string lists_label = "trireme/kernels/sum_lists";
+const std::string decide_label = "trireme/kernels/judge";
+const std::string lars_label = "trireme/kernels/lars_trust";
+const std::string lamb_label = "trireme/kernels/lamb_trust";
+
+// keeps the clip factor finite for a gradient of zeros; PyTorch's value (contract, section 7)
+constexpr double clip_epsilon = 1e-6;
+// lamb's trust ratio is at most this (contract, section 7)
+constexpr double max_trust_ratio = 10;
+
+KOKKOS_INLINE_FUNCTION bool is_finite(double value) { return value - value == 0; }
+
+KOKKOS_INLINE_FUNCTION double at_most(double limit, double value) {
+  return value < limit ? value : limit;
+}
+KOKKOS_INLINE_FUNCTION double at_least(double limit, double value) {
+  return value > limit ? value : limit;
+}
+
+/// Whether the loss lets the step be applied.
+KOKKOS_INLINE_FUNCTION bool loss_permits_step(const DecideStepArgs& args) {
+  if (args.loss == nullptr) return args.loss_finite;
+  const double mean = args.loss->loss / args.loss->count;
+  return args.loss_finite && is_finite(mean) && mean <= args.loss_limit;
+}
+
+/// Of tensor `index`; of all statistics at `tensors`.
+KOKKOS_INLINE_FUNCTION double squares_of(const PartialSquareSums& squares, std::int64_t index) {
+  double sum = 0;
+  for (std::int64_t part = 0; part < squares.parts; ++part)
+    sum += squares.sums[part * (squares.tensors + 1) + index];
+  return sum;
+}
+
+struct SumOfList {
+  ListSums args;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t list, const HostGroup& group) const {
+    const double* values = args.values;
+    const std::int64_t begin = args.offsets[list];
+    const std::int64_t* places = args.indices + begin;
+    const Sums<1> sum =
+        group.add_in_double(Sums<1>(), args.offsets[list + 1] - begin,
+                            [=](std::int64_t i, double* term) { term[0] = values[places[i]]; });
+    args.sums[list] = sum.value[0];
+  }
+};
+
+struct SumOfListByTeam {
+  static constexpr int threads = 512, unroll = 8;
+  ListSums args;
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t list, const Group& group) const {
+    const std::int64_t begin = args.offsets[list], end = args.offsets[list + 1],
+                       step = group.step();
+    Sums<1> sum;
+    for (std::int64_t i = begin + group.first(); i < end; i += unroll * step) {
+      double term[unroll];
+      for (int k = 0; k < unroll; ++k)
+        term[k] = i + k * step < end ? args.values[args.indices[i + k * step]] : 0.0;
+      for (int k = 0; k < unroll; ++k) sum.value[0] += term[k];
+    }
+    group.add_up(sum);
+    if (group.is_leader()) args.sums[list] = sum.value[0];
+  }
+};
+
+struct DecideStep {
+  DecideStepArgs args;
+
+  template <class Group>
+  KOKKOS_FUNCTION void operator()(std::int64_t, const Group& group) const {
+    for (std::int64_t i = group.first(); i < args.tensors; i += group.step()) {
+      if (args.rates[i].is_statistic == 0) args.rates[i].rate = args.learning_rate;
+    }
+    const PartialSquareSums gradient = args.gradient;
+    const Sums<1> weights = group.add_in_double(
+        Sums<1>(), gradient.tensors,
+        [=](std::int64_t i, double* term) { term[0] = squares_of(gradient, i); });
+    if (!group.is_leader()) return;
+    const double norm = sqrt(weights.value[0]) / args.loss_scale;
+    StepDecision decision = *args.decision;
+    const double update = static_cast<double>(decision.update_count + 1);
+    // A variance may overflow under a finite loss; then the step is dropped too, or the running
+    // statistics would never recover.
+    const bool loss_permits = loss_permits_step(args);
+    decision.apply =
+        loss_permits && is_finite(norm) && is_finite(squares_of(gradient, gradient.tensors)) ? 1
+                                                                                             : 0;
+    decision.gradient_norm = norm;
+    decision.gradient_factor_double =
+        (args.clip_norm > 0 ? at_most(1.0, args.clip_norm / (norm + clip_epsilon)) : 1.0) /
+        args.loss_scale;
+    decision.gradient_factor = static_cast<float>(decision.gradient_factor_double);
+    decision.bias_correction1 = static_cast<float>(1 - pow(args.beta1, update));
+    decision.bias_correction2 = static_cast<float>(1 - pow(args.beta2, update));
+    decision.update_count += decision.apply;
+    adjust_loss_scale(decision, loss_permits && !is_finite(norm));
+    *args.decision = decision;
+  }
+
+  /// Two gradients seeded with one scale lower it once.
+  KOKKOS_FUNCTION void adjust_loss_scale(StepDecision& decision, bool scale_too_large) const {
+    decision.overflow = scale_too_large && args.loss_scale > args.loss_scaling.min_scale ? 1 : 0;
+    if (args.loss_scaling.growth_interval == 0) return;
+    if (scale_too_large) {
+      decision.loss_scale =
+          at_least(args.loss_scaling.min_scale,
+                   at_most(decision.loss_scale, args.loss_scale * args.loss_scaling.backoff));
+      decision.good_steps = 0;
+    } else if (decision.apply != 0 && ++decision.good_steps >= args.loss_scaling.growth_interval) {
+      decision.loss_scale =
+          at_most(args.loss_scaling.max_scale, decision.loss_scale * args.loss_scaling.growth);
+      decision.good_steps = 0;
+    }
+  }
+};
+
+struct LarsRatio {
+  double coefficient;
+  KOKKOS_FUNCTION double operator()(double weight_norm, double gradient_norm, double decay,
+                                    double factor) const {
+    const double clipped = factor * gradient_norm;
+    if (weight_norm == 0 || clipped == 0) return 1;
+    return coefficient * weight_norm / (clipped + decay * weight_norm);
+  }
+};
+
+struct LambRatio {
+  KOKKOS_FUNCTION double operator()(double weight_norm, double direction_norm, double,
+                                    double) const {
+    if (weight_norm == 0 || direction_norm == 0) return 1;
+    return at_most(max_trust_ratio, weight_norm / direction_norm);
+  }
+};
+
+template <class Ratio>
+struct TrustTensor {
+  TrustRatioArgs args;
+  Ratio ratio;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t index) const {
+    const TrustRatioTensor place = args.tensors[index];
+    TensorRates& rates = args.rates[place.tensor];
+    rates.trust_ratio =
+        static_cast<float>(ratio(sqrt(squares_of(args.weight, place.sum_index)),
+                                 sqrt(squares_of(args.gradient, place.sum_index)),
+                                 rates.weight_decay, args.decision->gradient_factor_double));
+  }
+};
+
+template <class Ratio>
+void trust(const Stream& stream, const std::string& label, const TrustRatioArgs& args,
+           const Ratio& ratio) {
+  dispatch(stream, [=, &label](const auto& space) {
+    for_each_index(space, label, args.count, TrustTensor<Ratio>{args, ratio});
+  });
+}
+
+template <class Space>
+void run_lists(const Space& space, const ListSums& args) {
+  if constexpr (on_host<Space>) {
+    for_each_group(space, lists_label, args.lists, SumOfList{args});
+  } else {
+    for_each_team(space, lists_label, args.lists, SumOfListByTeam::threads, SumOfListByTeam{args});
+  }
+}
+
+}  // namespace
+
+void sum_lists(const Stream& stream, const ListSums& args) {
+  dispatch(stream, [=](const auto& space) { run_lists(space, args); });
+}
+
+void decide_step(const Stream& stream, const DecideStepArgs& args) {
+  dispatch(stream,
+           [=](const auto& space) { for_each_group(space, decide_label, 1, DecideStep{args}); });
+}
+
+void lars_trust(const Stream& stream, double coefficient, const TrustRatioArgs& args) {
+  trust(stream, lars_label, args, LarsRatio{coefficient});
+}
+void lamb_trust(const Stream& stream, const TrustRatioArgs& args) {
+  trust(stream, lamb_label, args, LambRatio{});
+}
+
+}  // namespace trireme::kernels

@@ -1,0 +1,79 @@
+#include "trireme/kernels/step_status.hpp"
+
+#include "launch.hpp"
+#include "trireme/base/tree.hpp"
+
+// A thread a column: it adds up one number of all records, some hundred at most. Their loads do not
+// wait for each other, the additions do.
+
+namespace trireme::kernels {
+namespace {
+
+const std::string pack_label = "trireme/kernels/tell";
+const std::string reduce_label = "trireme/kernels/join";
+
+constexpr int columns = sizeof(SampleSums) / sizeof(double);
+static_assert(sizeof(SampleSums) == columns * sizeof(double) &&
+              sizeof(StepStatus) % sizeof(double) == 0);
+
+/// Of values at `first`, first + stride, ... in the order of the tree.
+KOKKOS_INLINE_FUNCTION double sum_by_tree(const double* first, std::int64_t stride,
+                                          std::int64_t count) {
+  constexpr int batch = 8, max_depth = 48;  // more levels than any memory has records for
+  const TreeWalk walk(count);
+  double stack[max_depth];
+  int top = 0;
+  for (std::int64_t begin = 0; begin < count; begin += batch) {
+    double value[batch];
+    for (int k = 0; k < batch; ++k) value[k] = begin + k < count ? first[(begin + k) * stride] : 0;
+    for (int k = 0; k < batch && begin + k < count; ++k) {
+      stack[top++] = value[k];
+      for (int merges = walk.merge_count(begin + k); merges > 0; --merges, --top)
+        stack[top - 2] += stack[top - 1];
+    }
+  }
+  return count > 0 ? stack[0] : 0;
+}
+
+struct PackStatusColumn {
+  PackStatusArgs args;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t column) const {
+    double* const sums = reinterpret_cast<double*>(&args.status->sums);
+    if (column < columns) {
+      sums[column] =
+          sum_by_tree(reinterpret_cast<const double*>(args.sums) + column, columns, args.count);
+    } else {
+      args.status->stop_requests = args.stop_requests;
+      args.status->busy_seconds = args.busy_seconds;
+    }
+  }
+};
+
+struct ReduceStatusColumn {
+  ReduceStatusArgs args;
+
+  KOKKOS_FUNCTION void operator()(std::int64_t column) const {
+    constexpr std::int64_t stride = sizeof(StepStatus) / sizeof(double);
+    const double* const first =
+        reinterpret_cast<const double*>(&args.statuses[args.first].sums) + column;
+    reinterpret_cast<double*>(args.sums)[column] =
+        sum_by_tree(first, args.step * stride, args.count);
+  }
+};
+
+}  // namespace
+
+void pack_status(const Stream& stream, const PackStatusArgs& args) {
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, pack_label, columns + 1, PackStatusColumn{args});
+  });
+}
+
+void reduce_status(const Stream& stream, const ReduceStatusArgs& args) {
+  dispatch(stream, [=](const auto& space) {
+    for_each_index(space, reduce_label, columns, ReduceStatusColumn{args});
+  });
+}
+
+}  // namespace trireme::kernels

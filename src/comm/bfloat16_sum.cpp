@@ -1,0 +1,73 @@
+#include "bfloat16_sum.hpp"
+
+#include <fmt/format.h>
+
+namespace trireme::comm {
+namespace {
+
+// Shards begin where kernels can take several elements at once.
+constexpr std::int64_t part_alignment = 32;
+
+}  // namespace
+
+Bfloat16Sum::Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer,
+                         std::int64_t count)
+    : kind("all_reduce"),
+      group_(group),
+      data_(data),
+      transfer_buffer_(transfer_buffer),
+      count_(count),
+      is_reduce_scatter_(false) {}
+
+Bfloat16Sum::Bfloat16Sum(const RankInGroup& group, float* data, BFloat16* transfer_buffer,
+                         std::span<const std::int64_t> bounds, float* result)
+    : kind("reduce_scatter"),
+      group_(group),
+      data_(data),
+      transfer_buffer_(transfer_buffer),
+      count_(bounds.back() - bounds.front()),
+      is_reduce_scatter_(true),
+      bounds_(bounds),
+      result_(result) {}
+
+IndexRange Bfloat16Sum::part(int owner) const {
+  if (is_reduce_scatter_) return part_of(bounds_, owner);
+  const auto bound = [&](int rank) {
+    return rank == group_.size ? count_
+                               : count_ * rank / group_.size / part_alignment * part_alignment;
+  };
+  return {bound(owner), bound(owner + 1)};
+}
+
+// A rank's own shard is not sent, so its place on the wire is where the others' parts of it come.
+void Bfloat16Sum::post(Calls& calls, int step) const {
+  if (step == 0) calls.narrow(data_, transfer_buffer_, count_);
+  if (step < other_ranks()) {
+    receive(calls, part(group_.rank), group_.ring_previous(step + 1));
+    send(calls, part(group_.ring_next(step + 1)), group_.ring_next(step + 1));
+  } else {
+    const int turn = step - other_ranks();
+    receive(calls, part(group_.ring_previous(turn + 1)), group_.ring_previous());
+    send(calls, part(group_.ring_previous(turn)), group_.ring_next());
+  }
+}
+
+void Bfloat16Sum::complete(Calls& calls, int step) const {
+  const IndexRange mine = part(group_.rank);
+  if (step < other_ranks())
+    calls.add(transfer_buffer_ + mine.begin, data_ + mine.begin, mine.size());
+  if (step + 1 == other_ranks()) {
+    if (is_reduce_scatter_)
+      calls.copy(data_ + mine.begin, result_, mine.size());
+    else
+      calls.narrow(data_ + mine.begin, transfer_buffer_ + mine.begin, mine.size());
+  }
+  if (!is_reduce_scatter_ && step + 1 == steps()) calls.widen(transfer_buffer_, data_, count_);
+}
+
+std::string Bfloat16Sum::describe() const {
+  return fmt::format("{} bytes over {} ranks, as bfloat16",
+                     count_ * static_cast<std::int64_t>(sizeof(BFloat16)), group_.size);
+}
+
+}  // namespace trireme::comm

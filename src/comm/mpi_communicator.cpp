@@ -1,0 +1,140 @@
+#include "mpi_communicator.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "trireme/base/check.hpp"
+
+namespace trireme::comm {
+namespace {
+
+// MPI counts are int; longer messages go in pieces of this many elements.
+constexpr std::size_t max_count = std::size_t{1} << 30;
+
+MPI_Datatype datatype(Element element) {
+  switch (element) {
+    case Element::float64: return MPI_DOUBLE;
+    case Element::int64: return MPI_INT64_T;
+    case Element::uint64: return MPI_UINT64_T;
+  }
+  return MPI_DATATYPE_NULL;
+}
+
+MPI_Op operation(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::sum: return MPI_SUM;
+    case Reduction::max: return MPI_MAX;
+    case Reduction::min: return MPI_MIN;
+  }
+  return MPI_OP_NULL;
+}
+
+/// Turns the order of unsigned numbers into that of signed ones, and back.
+void flip_highest_bits(std::span<std::uint64_t> words) {
+  for (std::uint64_t& word : words) word ^= std::uint64_t{1} << 63;
+}
+
+/// Calls piece(begin, count) for [0, elements) in pieces that MPI can count.
+template <class Piece>
+void for_each_piece(std::size_t elements, Piece&& piece) {
+  for (std::size_t begin = 0; begin < elements; begin += max_count)
+    piece(begin, static_cast<int>(std::min(max_count, elements - begin)));
+}
+
+}  // namespace
+
+void mpi_try(int code, std::string_view call) {
+  if (code == MPI_SUCCESS) return;
+  char text[MPI_MAX_ERROR_STRING] = "";
+  int length = 0;
+  MPI_Error_string(code, text, &length);
+  std::string words(text, static_cast<std::size_t>(length));
+  std::replace(words.begin(), words.end(), '\n', ' ');  // MPICH's have a line for each of its calls
+  throw Failure(fmt::format("{} failed: {}", call, words));
+}
+
+std::shared_ptr<MpiCommunicator> MpiCommunicator::duplicate(MPI_Comm parent) {
+  MPI_Comm main = MPI_COMM_NULL, engine = MPI_COMM_NULL;
+  int rank = 0, size = 0;
+  mpi_try(MPI_Comm_dup(parent, &main), "MPI_Comm_dup");
+  mpi_try(MPI_Comm_dup(parent, &engine), "MPI_Comm_dup");
+  mpi_try(MPI_Comm_set_errhandler(main, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_try(MPI_Comm_set_errhandler(engine, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  mpi_try(MPI_Comm_rank(main, &rank), "MPI_Comm_rank");
+  mpi_try(MPI_Comm_size(main, &size), "MPI_Comm_size");
+  return std::shared_ptr<MpiCommunicator>(new MpiCommunicator(rank, size, main, engine));
+}
+
+void MpiCommunicator::barrier() { mpi_try(MPI_Barrier(main), "MPI_Barrier"); }
+
+void MpiCommunicator::broadcast(std::span<std::byte> data, int root) {
+  for_each_piece(data.size(), [&](std::size_t begin, int count) {
+    mpi_try(MPI_Bcast(data.data() + begin, count, MPI_BYTE, root, main), "MPI_Bcast");
+  });
+}
+
+void MpiCommunicator::all_gather(std::span<const std::byte> mine, std::span<std::byte> all) {
+  if (mine.empty()) return;
+  if (mine.size() <= max_count) {
+    const int count = static_cast<int>(mine.size());
+    mpi_try(MPI_Allgather(mine.data(), count, MPI_BYTE, all.data(), count, MPI_BYTE, main),
+            "MPI_Allgather");
+    return;
+  }
+  for (int root = 0; root < size; ++root) {
+    const std::span<std::byte> part =
+        all.subspan(mine.size() * static_cast<std::size_t>(root), mine.size());
+    if (root == rank)
+      for_each_piece(mine.size(), [&](std::size_t begin, int count) {
+        std::memcpy(&part[begin], &mine[begin], static_cast<std::size_t>(count));
+      });
+    broadcast(part, root);
+  }
+}
+
+void MpiCommunicator::all_reduce(void* data, std::size_t count, Element element,
+                                 Reduction reduction) {
+  static_assert(sizeof(double) == 8 && sizeof(std::int64_t) == 8);  // all elements are 8 bytes long
+  // Several libraries compare unsigned numbers as if they were signed: MPICH 4.0.2 does, and Open
+  // MPI 4.1.4 does with MPI_UNSIGNED_LONG.
+  const bool turned = element == Element::uint64 && reduction != Reduction::sum;
+  const std::span<std::uint64_t> words(static_cast<std::uint64_t*>(data), turned ? count : 0);
+  flip_highest_bits(words);
+  const MPI_Datatype type = datatype(turned ? Element::int64 : element);
+  for_each_piece(count, [&](std::size_t begin, int piece) {
+    std::byte* part = static_cast<std::byte*>(data) + begin * sizeof(double);
+    mpi_try(MPI_Allreduce(MPI_IN_PLACE, part, piece, type, operation(reduction), main),
+            "MPI_Allreduce");
+  });
+  flip_highest_bits(words);
+}
+
+void MpiCommunicator::send(std::span<const std::byte> data, int to, int tag) {
+  for_each_piece(data.size(), [&](std::size_t begin, int count) {
+    mpi_try(MPI_Send(data.data() + begin, count, MPI_BYTE, to, tag, main), "MPI_Send");
+  });
+}
+
+void MpiCommunicator::receive(std::span<std::byte> data, int from, int tag) {
+  for_each_piece(data.size(), [&](std::size_t begin, int count) {
+    MPI_Status status;
+    mpi_try(MPI_Recv(data.data() + begin, count, MPI_BYTE, from, tag, main, &status), "MPI_Recv");
+    int received = 0;
+    mpi_try(MPI_Get_count(&status, MPI_BYTE, &received), "MPI_Get_count");
+    ensure(received == count,
+           "a message of {} bytes came from rank {} with tag {} where {} were due", received, from,
+           tag, count);
+  });
+}
+
+std::shared_ptr<Communicator::Implementation> MpiCommunicator::split(int color, int key) {
+  MPI_Comm part = MPI_COMM_NULL;
+  mpi_try(MPI_Comm_split(main, color < 0 ? MPI_UNDEFINED : color, key, &part), "MPI_Comm_split");
+  if (part == MPI_COMM_NULL) return nullptr;
+  std::shared_ptr<MpiCommunicator> form = duplicate(part);
+  mpi_try(MPI_Comm_free(&part), "MPI_Comm_free");
+  return form;
+}
+
+}  // namespace trireme::comm

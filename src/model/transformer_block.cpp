@@ -1,0 +1,174 @@
+#include <cmath>
+#include <utility>
+
+#include "transformer_layers.hpp"
+#include "transformer_parts.hpp"
+#include "trireme/ops/activation.hpp"
+#include "trireme/ops/attention.hpp"
+#include "trireme/ops/rotary.hpp"
+
+namespace trireme::model {
+namespace {
+
+/// A layer of a transformer, norms in front (Xiong et al. 2020): x + attention(norm(x)), then that
+/// + mlp(norm(that)). Rows [held, C].
+class TransformerBlock final : public Block {
+ public:
+  TransformerBlock(const TransformerOptions& options, const TransformerNames& names,
+                   const TransformerNames::Layer& layer)
+      : options_(options),
+        name_(layer.block),
+        attention_dropout_(layer.block + ".attention"),
+        attention_norm_(layer.attention_norm, options.norm, options.width),
+        qkv_({.names = layer.qkv,
+              .sections = qkv_sections(options),
+              .in = options.width,
+              .order = names.order,
+              .bias = options.bias}),
+        projection_(residual_options(options, names, layer.projection, options.width)),
+        mlp_norm_(layer.mlp_norm, options.norm, options.width),
+        up_({.names = layer.up,
+             .sections = std::vector<std::int64_t>(names.is_gated ? 2 : 1, options.mlp_width),
+             .in = options.width,
+             .order = names.order,
+             .bias = options.bias}),
+        down_(residual_options(options, names, layer.down, options.mlp_width)) {}
+  std::string name() const override { return name_; }
+
+  void declare(parallel::ParameterList& list) override {
+    attention_norm_.declare(list);
+    qkv_.declare(list);
+    projection_.declare(list);
+    mlp_norm_.declare(list);
+    up_.declare(list);
+    down_.declare(list);
+  }
+
+  Shape output_shape(const Shape& input) const override {
+    TRIREME_EXPECT(input.rank() == 2 && input[1] == options_.width);
+    return input;
+  }
+
+  Tensor forward(MicroBatchPass& pass, const Tensor& x) override {
+    const Tensor attended = attention(pass, qkv_.forward(pass, attention_norm_.forward(pass, x)));
+    const Tensor middle = projection_.forward(pass, attended, x);
+    const Tensor up = up_.forward(pass, mlp_norm_.forward(pass, middle), fused_activation()),
+                 active = is_gated() ? swiglu(pass, up) : up;
+    return down_.forward(pass, active, middle);
+  }
+
+  Tensor backward(MicroBatchPass& pass, const Tensor& dy) override {
+    ops::Context& context = pass.context();
+    const Tensor dx = pass.gradient(dy.dtype, dy.shape);
+    {
+      const ArenaScope scope(context.workspace());
+      const Tensor dactive = down_.backward(pass, dy, fused_activation()),
+                   dup = is_gated() ? swiglu_backward(pass, dactive) : dactive;
+      mlp_norm_.backward(pass, up_.backward(pass, dup), dy,
+                         dy);  // dy: from here on of what lies between attention and mlp
+    }
+    const ArenaScope scope(context.workspace());
+    const Tensor dqkv = attention_backward(pass, projection_.backward(pass, dy));
+    attention_norm_.backward(pass, qkv_.backward(pass, dqkv), dy, dx);
+    return dx;
+  }
+
+ private:
+  static std::vector<std::int64_t> qkv_sections(const TransformerOptions& o) {
+    return {o.heads * o.head_width(), o.kv_heads * o.head_width(), o.kv_heads * o.head_width()};
+  }
+  static RowParallelLinear::Options residual_options(const TransformerOptions& options,
+                                                     const TransformerNames& names,
+                                                     const std::string& name, std::int64_t in) {
+    return {.name = name,
+            .in = in,
+            .out = options.width,
+            .order = names.order,
+            .bias = options.bias,
+            .deviation = 0.02 / std::sqrt(2.0 * static_cast<double>(options.layers)),
+            .dropout = options.dropout,
+            .context = options.context};
+  }
+
+  /// This rank's heads, over all rows.
+  ops::Attention problem(const MicroBatchPass& pass, const Tensor& qkv) const {
+    const std::int64_t size = pass.tensor().size(), heads = options_.heads / size;
+    return {.batch = qkv.shape[0] / options_.context,
+            .context = options_.context,
+            .heads = heads,
+            .kv_heads = options_.kv_heads / size,
+            .head_width = options_.head_width(),
+            .dtype = qkv.dtype,
+            .dropout = pass.training() ? static_cast<float>(options_.dropout) : 0.0f,
+            .key = attention_dropout_.layer_key(pass),
+            .sample_keys = pass.sample_keys(),
+            .first_head = heads * pass.tensor().rank()};
+  }
+  void apply_rotary(MicroBatchPass& pass, const Tensor& qkv, bool inverse) const {
+    if (options_.positions != PositionKind::rope) return;
+    const ops::Attention op = problem(pass, qkv);
+    const ops::Rotary rotary{.rows = qkv.shape[0],
+                             .columns = qkv.shape[1],
+                             .heads = op.heads + op.kv_heads,
+                             .head_width = op.head_width,
+                             .context = op.context,
+                             .dtype = qkv.dtype};
+    ops::rotary(pass.context(), rotary, qkv, inverse);
+  }
+
+  Tensor attention(MicroBatchPass& pass, const Tensor& qkv) const {
+    const ops::Attention op = problem(pass, qkv);
+    apply_rotary(pass, qkv, false);
+    const Tensor out = pass.activation(qkv.dtype, {qkv.shape[0], op.out_width()});
+    const Tensor log_sum = pass.activation(DType::float32, {op.batch, op.heads, op.context});
+    ops::attention_forward(pass.context(), op, qkv, out, log_sum);
+    pass.push_saved(qkv);
+    pass.push_saved(out);
+    pass.push_saved(log_sum);
+    return out;
+  }
+  Tensor attention_backward(MicroBatchPass& pass, const Tensor& dout) const {
+    const Tensor log_sum = pass.pop_saved(), out = pass.pop_saved(), qkv = pass.pop_saved();
+    const Tensor dqkv = pass.context().workspace().allocate(qkv.dtype, qkv.shape);
+    ops::attention_backward(pass.context(), problem(pass, qkv), qkv, out, log_sum, dout, dqkv);
+    apply_rotary(pass, dqkv, true);
+    return dqkv;
+  }
+
+  bool is_gated() const { return options_.mlp == MlpKind::swiglu; }
+  FusedActivation fused_activation() const {
+    return is_gated() ? FusedActivation::none : FusedActivation::gelu;
+  }
+  Tensor swiglu(MicroBatchPass& pass, const Tensor& up) const {
+    const Tensor y = pass.activation(up.dtype, {up.shape[0], up.shape[1] / 2});
+    ops::swiglu_forward(pass.context(), up, y);
+    pass.push_saved(up);
+    return y;
+  }
+  Tensor swiglu_backward(MicroBatchPass& pass, const Tensor& dy) const {
+    const Tensor up = pass.pop_saved();
+    ops::swiglu_backward(pass.context(), up, dy,
+                         up);  // over forward's input, which nothing reads any more
+    return up;
+  }
+
+  TransformerOptions options_;
+  std::string name_;
+  DropoutKey attention_dropout_;
+  RowNormLayer attention_norm_;
+  ColumnParallelLinear qkv_;
+  RowParallelLinear projection_;
+  RowNormLayer mlp_norm_;
+  ColumnParallelLinear up_;
+  RowParallelLinear down_;
+};
+
+}  // namespace
+
+std::unique_ptr<Block> make_transformer_block(const TransformerOptions& options,
+                                              std::int64_t layer) {
+  const TransformerNames names(options);
+  return std::make_unique<TransformerBlock>(options, names, names.layer(layer));
+}
+
+}  // namespace trireme::model

@@ -1,0 +1,83 @@
+#include "trireme/ops/algorithm_table.hpp"
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include "trireme/base/check.hpp"
+#include "trireme/base/expect.hpp"
+#include "trireme/base/philox.hpp"
+
+namespace trireme::ops {
+namespace {
+
+constexpr std::string_view first_line = "trireme-algorithms 1";
+
+/// Of a line without its checksum: a hash of 64 bits, in 16 digits.
+std::string checksum_of(std::string_view line) {
+  return fmt::format("{:016x}", random_key(0, line));
+}
+
+[[maybe_unused]] bool is_name(std::string_view text) {
+  return !text.empty() && std::none_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) < 0x20 || c == 0x7f;
+  });
+}
+
+}  // namespace
+
+AlgorithmTable AlgorithmTable::parse(std::string_view text) {
+  AlgorithmTable found;
+  for (int line_number = 1; line_number == 1 || !text.empty(); ++line_number) {
+    const std::size_t end = text.find('\n');
+    validate(end != std::string_view::npos, "line {}: ends in the middle", line_number);
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line_number == 1) {
+      validate(line == first_line,
+               "line 1: no list of algorithms, whose first line would be \"{}\"", first_line);
+      continue;
+    }
+    const std::size_t first = line.find('\t'),
+                      second = first == std::string_view::npos ? first : line.find('\t', first + 1);
+    validate(second != std::string_view::npos &&
+                 checksum_of(line.substr(first + 1)) == line.substr(0, first),
+             "line {}: damaged", line_number);
+    found.set(std::string(line.substr(first + 1, second - first - 1)),
+              std::string(line.substr(second + 1)));
+  }
+  return found;
+}
+
+std::string AlgorithmTable::to_text() const {
+  std::string to_text = fmt::format("{}\n", first_line);
+  for (const auto& [problem, algorithm] : entries_) {
+    const std::string line = fmt::format("{}\t{}", problem, algorithm);
+    to_text += fmt::format("{}\t{}\n", checksum_of(line), line);
+  }
+  return to_text;
+}
+
+const std::string* AlgorithmTable::find(const std::string& problem) const {
+  const auto place = entries_.find(problem);
+  return place == entries_.end() ? nullptr : &place->second;
+}
+
+std::vector<std::string> AlgorithmTable::own_kernel_problems() const {
+  std::vector<std::string> problems;
+  for (const auto& [problem, algorithm] : entries_) {
+    if (algorithm == own_kernel) problems.push_back(problem);
+  }
+  return problems;
+}
+
+void AlgorithmTable::set(const std::string& problem, const std::string& algorithm) {
+  TRIREME_EXPECT(is_name(problem) && is_name(algorithm));
+  entries_[problem] = algorithm;
+}
+
+void AlgorithmTable::add_missing(const AlgorithmTable& others) {
+  entries_.insert(others.entries_.begin(), others.entries_.end());
+}
+
+}  // namespace trireme::ops

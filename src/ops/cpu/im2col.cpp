@@ -1,0 +1,69 @@
+#include "im2col.hpp"
+
+#include <cstddef>
+#include <cstring>
+
+#include <dnnl.hpp>
+
+namespace trireme::ops::cpu {
+namespace {
+
+bool has_amx() {
+  const auto amx = static_cast<unsigned>(dnnl::cpu_isa::avx512_core_amx);
+  static const bool has = (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & amx) == amx;
+  return has;
+}
+
+}  // namespace
+
+// oneDNN's kernel for AMX goes over the pixels of an output row, which fill its tiles badly where
+// rows are short. oneDNN 3.2, Xeon with AMX, bfloat16, ms for the library's kernel / columns and
+// matrix product; two threads and batch 128:
+//   512 -> 512 3x3    4x4     124 / 21.1      128 -> 128 3x3   14x14  20.8 / 29.2
+//   256 -> 512 3x3/2  7x7    70.2 / 11.6       64 ->  64 3x3   28x28  16.9 / 54.3
+//   256 -> 256 3x3    7x7    39.2 / 18.7      256 -> 512 1x1/2  7x7    9.9 /  1.0
+//   128 -> 256 3x3/2 14x14   26.2 / 10.6       64 -> 128 1x1/2 28x28   4.7 /  2.1
+// and one thread, batch 32:
+//   128 -> 128 3x3   10x10   10.9 /  6.1     1024 -> 2048 1x1/2 14x14  212 / 29.5
+//   128 -> 128 3x3   12x12   12.9 / 14.1      256 -> 1024 1x1   14x14   31 / 13.4
+bool prefers_im2col_gradient(const Convolution& c) {
+  return c.dtype == DType::bfloat16 && (c.kernel == 1 || c.out_width() <= 10) && has_amx();
+}
+
+Linear im2col_layer(const Convolution& c) {
+  return {.rows = c.batch * c.out_height() * c.out_width(),
+          .in = c.kernel * c.kernel * c.in_channels,
+          .out = c.out_channels,
+          .dtype = c.dtype};
+}
+
+bool is_im2col_layout(const Convolution& c) {
+  return c.kernel == 1 && c.stride == 1 && c.padding == 0;
+}
+
+void im2col(const Convolution& c, const Tensor& x, const Tensor& columns) {
+  const std::int64_t pixel = c.in_channels * size_of(c.dtype), row = c.kernel * c.kernel * pixel;
+  const std::int64_t out_height = c.out_height(), out_width = c.out_width(),
+                     rows = c.batch * out_height * out_width;
+  const auto* const from = static_cast<const std::byte*>(x.data);
+  auto* const to = static_cast<std::byte*>(columns.data);
+#pragma omp parallel for schedule(static)
+  for (std::int64_t number = 0; number < rows; ++number) {
+    const std::int64_t image = number / (out_height * out_width);
+    const std::int64_t top = number / out_width % out_height * c.stride - c.padding,
+                       left = number % out_width * c.stride - c.padding;
+    std::byte* place = to + number * row;
+    for (std::int64_t i = top; i < top + c.kernel; ++i) {
+      for (std::int64_t j = left; j < left + c.kernel; ++j, place += pixel) {
+        if (i < 0 || i >= c.height || j < 0 || j >= c.width) {
+          std::memset(place, 0, static_cast<std::size_t>(pixel));
+        } else {
+          std::memcpy(place, from + ((image * c.height + i) * c.width + j) * pixel,
+                      static_cast<std::size_t>(pixel));
+        }
+      }
+    }
+  }
+}
+
+}  // namespace trireme::ops::cpu

@@ -1,0 +1,70 @@
+#include "trireme/train/fault_injector.hpp"
+
+#include <chrono>
+#include <csignal>
+#include <limits>
+#include <thread>
+
+namespace trireme::train {
+namespace {
+
+/// The exponent stays, so that only a comparison finds it.
+constexpr std::uint8_t flipped_bit = 1 << 5;
+
+void flip(Replica& replica) {
+  parallel::ParameterStore& store = replica.store();
+  const bool whole = store.sharding().kind == parallel::ShardKind::none;
+  // The first byte of a little-endian number is in its mantissa.
+  void* byte =
+      (whole || store.flat_working().data == nullptr ? store.flat_master() : store.flat_working())
+          .data;
+  const Stream& stream = replica.context().stream();
+  replica.state_copy().wait_before_update();
+  std::uint8_t value = 0;
+  copy_bytes(stream, &value, byte, 1);
+  value ^= flipped_bit;
+  copy_bytes(stream, byte, &value, 1);
+  synchronize(stream);  // it may lie in pinned memory
+  store.weights_changed();
+}
+
+}  // namespace
+
+FaultInjector::FaultInjector(const std::vector<Fault>& faults, int world_rank) {
+  for (const Fault& fault : faults) {
+    if (fault.rank == world_rank) armed_.push_back({fault, 0});
+  }
+}
+
+void FaultInjector::on_phase(const std::string& phase, std::int64_t step, Replica& replica) {
+  const double sleep_seconds = inject(phase, step, replica);
+  if (sleep_seconds > 0)
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(sleep_seconds));  // others come by meanwhile
+}
+
+/// Returns how long the thread is to sleep.
+double FaultInjector::inject(const std::string& phase, std::int64_t step, Replica& replica) {
+  const std::lock_guard lock(mutex_);
+  double sleep_seconds = 0;
+  if (poisoned_ && phase == "step") replica.scale_gradients(1);
+  for (Armed& armed : armed_) {
+    const Fault& fault = armed.fault;
+    if (fault.phase != phase || step < fault.first || step > fault.last || step <= armed.last_step)
+      continue;
+    armed.last_step = step;
+    switch (fault.kind) {
+      case Fault::Kind::kill: std::raise(SIGKILL); break;
+      case Fault::Kind::stop: std::raise(SIGSTOP); break;
+      case Fault::Kind::sleep: sleep_seconds += fault.seconds; break;
+      case Fault::Kind::nan:
+        replica.scale_gradients(std::numeric_limits<float>::quiet_NaN());
+        poisoned_ = true;
+        break;
+      case Fault::Kind::flip: flip(replica); break;
+    }
+  }
+  return sleep_seconds;
+}
+
+}  // namespace trireme::train

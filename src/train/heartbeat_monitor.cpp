@@ -1,0 +1,153 @@
+#include "trireme/train/heartbeat_monitor.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include <fmt/format.h>
+
+namespace trireme::train {
+namespace {
+
+// Steps and writes of one run differ by cold caches, a busy file system, a neighbour's job: by less
+// than this.
+constexpr double deadline_factor = 10;
+// Of the shortest deadline: for the first pass of a phase, of which nothing is known, and for what
+// a slow file system holds up.
+constexpr double unknown_phase_factor = 5, checkpoint_factor = 5;
+
+bool writes_checkpoint(const std::string& phase) { return phase.starts_with("checkpoint"); }
+
+std::string describe_place(const RankHeartbeat& heartbeat) {
+  return fmt::format("last known: step {}, phase {}", heartbeat.step, heartbeat.phase.data());
+}
+
+}  // namespace
+
+void Deadlines::record(const std::string& phase, double seconds) {
+  double& longest = max_seconds_[phase];
+  longest = std::max(longest, seconds);
+}
+
+double Deadlines::seconds_for(const std::string& phase) const {
+  if (phase == "start" || phase == "end") return std::numeric_limits<double>::infinity();
+  const double least = min_seconds_ * (writes_checkpoint(phase) ? checkpoint_factor : 1);
+  const auto known = max_seconds_.find(phase);
+  return known == max_seconds_.end() ? min_seconds_ * unknown_phase_factor
+                                     : std::max(least, deadline_factor * known->second);
+}
+
+void MainThreadActivity::enter_phase(const std::string& phase, std::int64_t step, double now) {
+  const std::lock_guard lock(mutex_);
+  deadlines_.record(phase_, now - phase_start_);
+  phase_ = phase;
+  step_ = step;
+  phase_start_ = now;
+}
+
+void MainThreadActivity::exclude_pause(double seconds) {
+  const std::lock_guard lock(mutex_);
+  phase_start_ += seconds;
+}
+
+void MainThreadActivity::begin_step(std::int64_t step, std::int64_t checkpoint) {
+  const std::lock_guard lock(mutex_);
+  started_step_ = step;
+  checkpoint_ = checkpoint;
+}
+
+std::int64_t MainThreadActivity::last_finished_step() const {
+  const std::lock_guard lock(mutex_);
+  return started_step_ - (phase_ == "step" ? 1 : 0);
+}
+
+std::int64_t MainThreadActivity::newest_checkpoint() const {
+  const std::lock_guard lock(mutex_);
+  return checkpoint_;
+}
+
+RankHeartbeat MainThreadActivity::heartbeat(double now) const {
+  const std::lock_guard lock(mutex_);
+  RankHeartbeat heartbeat{.step = step_,
+                          .stalled_seconds = std::max(0.0, now - phase_start_),
+                          .deadline_seconds = deadlines_.seconds_for(phase_)};
+  set_text(heartbeat.phase, phase_);
+  return heartbeat;
+}
+
+void HeartbeatMonitor::record(int rank, const RankHeartbeat& heartbeat, double now) {
+  RankRecord& rank_record = ranks_[static_cast<std::size_t>(rank)];
+  rank_record = {heartbeat, now, true};
+  rank_record.heartbeat.phase.back() = rank_record.heartbeat.host.back() =
+      rank_record.heartbeat.operation.back() = '\0';
+}
+
+void HeartbeatMonitor::stop_monitoring(int rank) {
+  ranks_[static_cast<std::size_t>(rank)].is_monitored = false;
+}
+
+std::optional<HeartbeatMonitor::LostRank> HeartbeatMonitor::find_lost_rank(double now) {
+  const double pause_seconds = now - last_check_;
+  last_check_ = now;
+  if (pause_seconds > max_silence_seconds_ / 2) {
+    for (RankRecord& rank_record : ranks_) rank_record.received_at = now;
+    no_report_until_ = now + max_silence_seconds_;  // the others may have waited for this process
+  }
+  if (now < no_report_until_) return std::nullopt;
+  const auto stalled_seconds = [&](const RankRecord& rank_record) {
+    return rank_record.heartbeat.stalled_seconds + (now - rank_record.received_at);
+  };
+  const auto lost = [&](const RankRecord& rank_record, const std::string& what) {
+    const int rank = static_cast<int>(&rank_record - ranks_.data());
+    return LostRank{
+        rank, fmt::format("rank {} on {} {} ({})", rank, rank_record.heartbeat.host.data(), what,
+                          describe_place(rank_record.heartbeat))};
+  };
+  const RankRecord* overdue = nullptr;
+  bool heartbeat_is_late = false;
+  for (const RankRecord& rank_record : ranks_) {
+    if (!rank_record.is_monitored) continue;
+    heartbeat_is_late |= now - rank_record.received_at > max_silence_seconds_ / 2;
+    if (now - rank_record.received_at > max_silence_seconds_)
+      return lost(rank_record,
+                  fmt::format("gives no sign of life for {:.1f} s", now - rank_record.received_at));
+    if (stalled_seconds(rank_record) > rank_record.heartbeat.deadline_seconds &&
+        (overdue == nullptr || stalled_seconds(rank_record) > stalled_seconds(*overdue)))
+      overdue = &rank_record;
+  }
+  if (overdue == nullptr || heartbeat_is_late)
+    return std::nullopt;  // who waits for a rank that has fallen silent may be over its deadline
+                          // first
+  // Whoever waits for it may be over the deadline first.
+  const RankRecord* culprit = overdue;
+  for (const RankRecord& rank_record : ranks_) {
+    if (!rank_record.is_monitored || stalled_seconds(rank_record) < stalled_seconds(*overdue) / 2)
+      continue;
+    const bool worse = rank_record.heartbeat.waiting != culprit->heartbeat.waiting
+                           ? culprit->heartbeat.waiting != 0
+                           : stalled_seconds(rank_record) > stalled_seconds(*culprit);
+    if (worse) culprit = &rank_record;
+  }
+  const std::string operation = culprit->heartbeat.operation.data();
+  return lost(
+      *culprit,
+      fmt::format("stands still for {:.1f} s{}", stalled_seconds(*culprit),
+                  operation.empty() || culprit->heartbeat.waiting == 0 ? "" : " in " + operation));
+}
+
+std::vector<std::string> HeartbeatMonitor::last_known_states(double now) const {
+  std::vector<std::string> lines;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank) {
+    const RankRecord& rank_record = ranks_[rank];
+    if (rank_record.received_at == 0) continue;
+    const std::string operation = rank_record.heartbeat.operation.data();
+    lines.push_back(
+        fmt::format("rank {} on {}: {}; there for {:.1f} s when heard {:.1f} s ago; {}{}", rank,
+                    rank_record.heartbeat.host.data(), describe_place(rank_record.heartbeat),
+                    rank_record.heartbeat.stalled_seconds, now - rank_record.received_at,
+                    rank_record.heartbeat.waiting != 0 ? "waiting" : "at work",
+                    operation.empty() ? "" : ": " + operation));
+  }
+  return lines;
+}
+
+}  // namespace trireme::train

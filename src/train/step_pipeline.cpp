@@ -1,0 +1,189 @@
+#include "trireme/train/step_pipeline.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "trireme/base/clock.hpp"
+#include "trireme/base/phase.hpp"
+#include "trireme/device/profile_range.hpp"
+#include "trireme/parallel/bounds.hpp"
+
+namespace trireme::train {
+namespace {
+
+bool may_overlap(const Replica& replica, const Device& device) {
+  const ReplicaOptions& options =
+      replica
+          .options();  // float16: gradients are seeded with the scale that the step before has left
+  return device.kind != DeviceKind::meta && !in_host_memory(device.kind) &&
+         options.sync == parallel::SyncKind::step && !options.loss_scale;
+}
+
+bool is_good(const ops::SampleSums& sums, double limit) {
+  const double mean = sums.loss / sums.count;
+  return std::isfinite(mean) && mean <= limit;
+}
+
+}  // namespace
+
+StepPipeline::StepPipeline(Replica& replica, data::Loader& loader)
+    : replica_(replica),
+      loader_(loader),
+      overlap_(may_overlap(replica, replica.context().stream().device)),
+      outcomes_(static_cast<std::size_t>(replica.mesh().shape.data)),
+      outcome_bounds_(parallel::equal_bounds(outcomes_.size(), sizeof(optim::StepOutcome))) {
+  for (int turn = 0; turn < 2; ++turn) steps_.emplace_back(replica.context().stream().device);
+}
+
+void StepPipeline::begin(const StepRequest& request, monitor::Trace* trace) {
+  TRIREME_EXPECT(in_flight() < (overlap_ ? 2 : 1));
+  Step& step = this->step(num_begun_++);
+  step.request = request;
+  step.times = {};
+  step.status_known = false;
+  step.has_update = true;
+  step.begin_seconds = monotonic_seconds();
+  ops::Context& context = replica_.context();
+  comm::Engine& engine = replica_.engine();
+  engine.record_spans(trace != nullptr);
+  double mark = step.begin_seconds, waited = engine.waited_seconds();
+  const auto lap =
+      [&](double& part) {  // what was spent waiting for other ranks is told apart; returns the rest
+        const double now = monotonic_seconds(), waited_now = engine.waited_seconds();
+        const double busy = now - mark - (waited_now - waited);
+        part += busy;
+        step.times.comm_exposed += waited_now - waited;
+        mark = now;
+        waited = waited_now;
+        return busy;
+      };
+
+  enter_phase("step");
+  replica_.begin_step();
+  const Stream& stream = context.stream();
+  step.busy.start(stream);
+  // Of each place in the schedule what a device is given is the same in every other step: what is
+  // used by turns is used by two turns.
+  std::size_t section = static_cast<std::size_t>(num_begun_) % 2;
+  for (const parallel::PipelineAction& action : replica_.schedule()) {
+    const data::MicroBatch* batch = Replica::takes_batch(action) ? &loader_.next() : nullptr;
+    lap(step.times.data);
+    const ProfileRange range(action.forward ? "trireme/train/forward" : "trireme/train/backward");
+    LaunchSection launches(stream, section);
+    section += 2;
+    if (action.forward)
+      replica_.forward(action, batch);
+    else
+      replica_.backward(action);
+    launches.end();
+    const double busy = lap(action.forward ? step.times.forward : step.times.backward);
+    // An action waits for what it needs before it works.
+    if (trace != nullptr)
+      trace->record_event(action.forward ? "forward" : "backward", mark - busy, mark,
+                          action.micro_batch, action.chunk);
+  }
+  step.busy.stop(stream);
+
+  const ProfileRange range("trireme/train/update");
+  LaunchSection launches(stream, section);
+  const StepTimes& times = step.times;
+  replica_.post_status(request.stop_requests,
+                       overlap_ ? busy_seconds_ : times.data + times.forward + times.backward);
+  replica_.state_copy().wait_before_update();
+  // A delayed update is by the gradient of the step before, and goes by what the host heard of that
+  // one's loss.
+  const bool delayed = replica_.options().sync == parallel::SyncKind::delayed;
+  if (delayed) wait_for_status(step);
+  const parallel::GradientReducer::ReducedGradient gradient =
+      replica_.reducer().finish(context, !delayed || is_good(step.totals.sums, request.loss_limit));
+  lap(step.times.comm_exposed);
+
+  step.has_update = gradient.exists;
+  step.scale = gradient.scale;
+  if (gradient.exists) {
+    const optim::StepLoss loss =
+        delayed ? optim::StepLoss{.finite = gradient.finite, .scale = gradient.scale}
+                : optim::StepLoss{.sums = replica_.status_exchange().sums(),
+                                  .limit = request.loss_limit,
+                                  .scale = gradient.scale};
+    replica_.optimizer().begin_update(context, request.rate, loss);
+  }
+  replica_.store().start_gather(context);
+  launches.end();
+  lap(step.times.optimizer);
+  if (trace == nullptr) return;
+  for (const comm::Engine::Span& span : engine.take_spans())
+    trace->record_async_event(span.label.substr(span.label.rfind('/') + 1), span.begin, span.end);
+}
+
+StepResult StepPipeline::end() {
+  TRIREME_EXPECT(in_flight() > 0);
+  Step& step = this->step(num_ended_++);
+  const double start = monotonic_seconds();
+  if (!step.status_known) wait_for_status(step);
+  const double status_time = monotonic_seconds();
+  optim::StepOutcome outcome;
+  if (step.has_update) outcome = replica_.optimizer().end_update();
+  if (replica_.average() != nullptr) outcome = reduce_outcomes(outcome);
+  if (step.request.averages) average_replicas();
+  busy_seconds_ = step.busy.seconds();
+
+  StepResult result;
+  result.loss = step.totals.sums.loss / step.totals.sums.count;
+  result.top1 = step.totals.sums.top1 / step.totals.sums.count;
+  result.stop_requests = static_cast<std::uint32_t>(step.totals.stop_requests);
+  result.grad_norm = outcome.grad_norm;
+  result.applied = outcome.applied;
+  result.overflow = outcome.overflow;
+  result.loss_scale = step.scale;
+  result.times = step.times;
+  const double now = monotonic_seconds();
+  result.times.backward +=
+      status_time - start;  // a device works behind the host, which waits for it here
+  result.times.optimizer += now - status_time;
+  result.times.total = now - std::max(step.begin_seconds, last_end_);
+  last_end_ = now;
+  return result;
+}
+
+void StepPipeline::wait_for_status(Step& step) {
+  step.totals = replica_.status_exchange().wait(statuses_);
+  step.status_known = true;
+}
+
+/// Of replicas that go their own ways.
+optim::StepOutcome StepPipeline::reduce_outcomes(const optim::StepOutcome& mine) {
+  const comm::Communicator& data = replica_.mesh().data;
+  outcomes_[static_cast<std::size_t>(data.rank())] = mine;
+  comm::Engine& engine = replica_.engine();
+  engine.wait(engine.all_gather(data, reinterpret_cast<std::byte*>(outcomes_.data()),
+                                outcome_bounds_, "trireme/train/join_outcomes"));
+  optim::StepOutcome reduce_outcomes;
+  double squares = 0;
+  bool bad = false;
+  for (const optim::StepOutcome& outcome : outcomes_) {
+    reduce_outcomes.applied = reduce_outcomes.applied && outcome.applied;
+    bad = bad || (!outcome.applied && !outcome.overflow);
+    squares += outcome.grad_norm * outcome.grad_norm;
+  }
+  reduce_outcomes.overflow = !reduce_outcomes.applied && !bad;
+  reduce_outcomes.grad_norm = std::sqrt(squares / data.size());
+  return reduce_outcomes;
+}
+
+void StepPipeline::average_replicas() {
+  replica_.average()->average(replica_.context());
+  // One may have dropped a step that the others made: what all have made is in every slot, and what
+  // none has found too large is every one's loss scale.
+  optim::Optimizer& optimizer = replica_.optimizer();
+  const auto least = [&](std::int64_t mine) {
+    return replica_.mesh().data.all_reduce(mine, comm::Reduction::min);
+  };
+  optimizer.set_updates(least(optimizer.updates()));
+  if (!optimizer.scales_loss()) return;
+  const optim::LossScale mine = optimizer.loss_scale();
+  optimizer.set_loss_scale(
+      {static_cast<double>(least(static_cast<std::int64_t>(mine.scale))), least(mine.good_steps)});
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,214 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "model_fixture.hpp"
+#include "trireme/ops/loss.hpp"
+
+namespace trireme::model {
+namespace {
+
+using test::ModelFixture;
+using test::ModelFixtureOptions;
+using test::small_gpt;
+using test::small_resnet;
+
+std::vector<std::byte> bytes(const Tensor& tensor) {
+  const auto* data = static_cast<const std::byte*>(tensor.data);
+  return {data, data + tensor.bytes()};
+}
+
+std::vector<ModelFixtureOptions> all_kinds() {
+  ModelFixtureOptions group = small_resnet(), mlp = small_resnet();
+  group.model.norm = ResnetNorm::group;
+  mlp.model.kind = ModelKind::mlp;
+  mlp.model.widths = {32, 16};
+  return {small_resnet(), group, mlp, small_gpt(false, 0.1), small_gpt(true, 0.1)};
+}
+
+TEST(MicroBatchPass, ForwardIsAFunctionOfWeightsInputAndKeys) {
+  for (const ModelFixtureOptions& options : all_kinds()) {
+    ModelFixture fixture(options);
+    fixture.gradients();
+    const std::vector<std::byte> weights = bytes(fixture.store.flat_master()),
+                                 gradients = bytes(fixture.store.flat_gradient());
+    const std::vector<std::byte> once = bytes(fixture.forward(true));
+    const std::vector<std::byte> again = bytes(fixture.forward(true));
+    EXPECT_TRUE(once == again);
+    EXPECT_TRUE(bytes(fixture.store.flat_master()) == weights);
+    EXPECT_TRUE(bytes(fixture.store.flat_gradient()) == gradients);
+  }
+}
+
+TEST(MicroBatchPass, EveryBlockTakesBackWhatItSaved) {
+  for (const ModelFixtureOptions& options : all_kinds()) {
+    ModelFixture fixture(options);
+    fixture.forward(true);
+    EXPECT_GT(fixture.pass.saved_count(), 0u);
+    fixture.gradients();
+    EXPECT_EQ(fixture.pass.saved_count(), 0u);
+    fixture.evaluate();
+    EXPECT_EQ(fixture.pass.saved_count(), 0u);
+  }
+}
+
+TEST(MicroBatchPass, BoundariesAreTheShapesThatBlocksTake) {
+  for (const ModelFixtureOptions& options : all_kinds()) {
+    ModelFixture fixture(options);
+    EXPECT_EQ(fixture.model.block_input_shape(0), options.input);
+    const Tensor x = fixture.forward(true);
+    EXPECT_EQ(fixture.model.block_input_shape(fixture.model.block_count()).elements(),
+              x.elements());
+    EXPECT_EQ(fixture.model.block_input_shape(fixture.model.block_count()), x.shape);
+  }
+}
+
+TEST(MicroBatchPass, MetaMeasuresAllMemory) {
+  for (ModelFixtureOptions options : all_kinds()) {
+    for (const DType compute : {DType::float32, DType::bfloat16, DType::float16}) {
+      if (options.model.kind != ModelKind::gpt && compute != DType::float32)
+        continue;  // the driver's images are float32
+      options.compute = compute;
+      ModelFixture fixture(options);
+      fixture.exercise();
+      EXPECT_EQ(fixture.peaks(), ModelFixture::measure(options));
+    }
+  }
+}
+
+TEST(MicroBatchPass, DropoutIsOffInEvaluation) {
+  ModelFixture with(small_gpt(false, 0.5)), without(small_gpt(false, 0));
+  EXPECT_EQ(with.evaluate(), without.evaluate());
+  EXPECT_NE(with.gradients(), without.gradients());
+}
+
+TEST(BatchNorm, GradientsOfRunningStatisticsAreTheBatchsOwn) {
+  ModelFixture fixture(small_resnet());
+  fixture.gradients();
+  const auto statistic = [&](const char* name) {
+    const Tensor g = fixture.store.gradient({static_cast<std::int32_t>(fixture.list.find(name))});
+    return std::vector<float>(g.as<float>(), g.as<float>() + g.elements());
+  };
+  const std::vector<float> mean = statistic("bn1.running_mean"),
+                           variance = statistic("bn1.running_var");
+  fixture.gradients(ops::Write::add);  // twice the same batch, each of weight 1
+  for (std::size_t c = 0; c < mean.size(); ++c) {
+    EXPECT_EQ(statistic("bn1.running_mean")[c], 2 * mean[c]);
+    EXPECT_EQ(statistic("bn1.running_var")[c], 2 * variance[c]);
+    EXPECT_GT(variance[c], 0);
+  }
+}
+
+// 130 rows of 131072 tokens go in three tiles of 64 and fewer. The op on whole logits judges, its
+// logits from the rows one by one.
+TEST(TransformerHead, TilesGiveTheLossOfWholeLogits) {
+  for (const bool tied : {true, false}) {
+    ModelFixtureOptions options = small_gpt();
+    options.input = {2, 65};
+    options.classes = 131072;
+    options.label_smoothing = 0.1f;
+    options.model.gpt.layers = 1;
+    options.model.gpt.width = 16;
+    options.model.gpt.context = 65;
+    options.model.gpt.vocabulary = options.classes;
+    options.model.gpt.tie_embeddings = tied;
+    ModelFixture fixture(options);
+    const std::array<double, 4> sums = fixture.evaluate();
+
+    const std::int64_t rows = fixture.labels().elements();
+    Arena memory({DeviceKind::cpu, 0}, "logits", (rows + 1) * options.classes * 4 + 4096);
+    const Tensor whole = memory.allocate(DType::float32, {rows, options.classes}),
+                 expected = memory.allocate(DType::float64, {4});
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const Tensor logits = fixture.logits(row);
+      ASSERT_EQ(logits.shape, (Shape{1, options.classes}));
+      std::memcpy(whole.rows(row, row + 1).data, logits.data,
+                  static_cast<std::size_t>(logits.bytes()));
+    }
+    ops::cross_entropy(fixture.context, whole, fixture.labels(), options.label_smoothing, 0,
+                       expected, {});
+    EXPECT_NEAR(sums[0], expected.as<double>()[0],
+                1e-6 * sums[0]);  // float32's rounding of a row's loss
+    for (int i = 1; i < 4; ++i)
+      EXPECT_EQ(sums[static_cast<std::size_t>(i)], expected.as<double>()[i]);
+  }
+}
+
+// 520 rows of 131072 tokens: nine tiles in two groups. The table's first rows pick the input of the
+// projection out, a number each: with it the gradient of other rows is added up in double
+// precision.
+TEST(TransformerHead, GroupsOfTilesGiveTheGradientOfWholeLogits) {
+  constexpr std::int64_t width = 16, looked_at = 24;
+  ModelFixtureOptions options = small_gpt();
+  options.input = {8, 65};
+  options.classes = 131072;
+  options.model.gpt.layers = 1;
+  options.model.gpt.width = width;
+  options.model.gpt.context = 65;
+  options.model.gpt.vocabulary = options.classes;
+  options.model.gpt.tie_embeddings = false;
+  ModelFixture fixture(options);
+  const parallel::ParameterId id{static_cast<std::int32_t>(fixture.list.find("lm_head.weight"))};
+  const Tensor table = fixture.store.weight(id);
+  for (std::int64_t i = 0; i < width * width; ++i)
+    table.as<float>()[i] = i % (width + 1) == 0 ? 1 : 0;
+
+  const Tensor labels = fixture.labels();
+  const std::int64_t rows = labels.elements();
+  double valid = 0;
+  for (std::int64_t row = 0; row < rows; ++row) {
+    if (labels.as<std::int32_t>()[row] < 0) continue;
+    labels.as<std::int32_t>()[row] = static_cast<std::int32_t>(width + row % looked_at);
+    ++valid;
+  }
+  std::vector<double> expected(looked_at * width), terms(looked_at * width);
+  for (std::int64_t row = 0; row < rows; ++row) {
+    const std::int32_t label = labels.as<std::int32_t>()[row];
+    if (label < 0) continue;
+    const Tensor logits = fixture.logits(row);
+    const float* z = logits.as<float>();
+    double exponentials = 0;
+    for (std::int64_t c = 0; c < options.classes; ++c)
+      exponentials += std::exp(static_cast<double>(z[c]));
+    for (std::int64_t c = 0; c < looked_at; ++c) {
+      const double slope = (std::exp(static_cast<double>(z[width + c])) / exponentials -
+                            (label == width + c ? 1 : 0)) /
+                           valid;
+      for (std::int64_t i = 0; i < width; ++i) {
+        expected[static_cast<std::size_t>(c * width + i)] += slope * z[i];
+        terms[static_cast<std::size_t>(c * width + i)] += std::abs(slope * z[i]);
+      }
+    }
+  }
+  fixture.gradients();
+  const float* found = fixture.store.gradient(id).as<float>() + width * width;
+  for (std::size_t i = 0; i < expected.size(); ++i)
+    EXPECT_NEAR(found[i], expected[i], 1e-5 * terms[i])
+        << i;  // 520 sums in float32, at most 520 units of 6e-8
+}
+
+TEST(TransformerHead, CountsTheRightOnes) {
+  ModelFixture fixture(small_gpt());
+  // The label that the model likes best, second best ... at rows 0, 1, ...: only the first is
+  // right, the first five are among five.
+  const Tensor labels = fixture.labels();
+  for (std::int64_t row = 0; row < labels.elements(); ++row) {
+    const Tensor logits = fixture.logits(row);
+    std::vector<std::pair<float, std::int32_t>> order;
+    for (std::int32_t c = 0; c < 37; ++c) order.emplace_back(-logits.as<float>()[c], c);
+    std::sort(order.begin(), order.end());
+    labels.as<std::int32_t>()[row] = order[static_cast<std::size_t>(row)].second;
+  }
+  const std::array<double, 4> sums = fixture.evaluate();
+  EXPECT_EQ(sums[1], static_cast<double>(labels.elements()));
+  EXPECT_EQ(sums[2], 1);
+  EXPECT_EQ(sums[3], 5);
+}
+
+}  // namespace
+}  // namespace trireme::model

@@ -1,0 +1,69 @@
+#include "batch_uploader.hpp"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "support/replica.hpp"
+
+namespace trireme::train {
+namespace {
+
+class BatchUploaderTest : public testing::TestWithParam<DeviceKind> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, BatchUploaderTest,
+                         testing::Values(DeviceKind::cpu, DeviceKind::emulated),
+                         [](const auto& info) { return to_string({info.param, 0}).substr(0, 3); });
+
+/// Over steps whose micro-batches are no multiple of the places: those between forward and backward
+/// stand where they came to, and on a device a new one of the step comes beside them and the one
+/// that was given up last. In every other step the places are the same.
+TEST_P(BatchUploaderTest, WhatIsKeptStaysAndTheNextComesBesideIt) {
+  const Device device{GetParam(), 0};
+  const bool separate_memory = !in_host_memory(device.kind);
+  ReplicaOptions options = test::small_resnet();
+  constexpr int per_step = 5, steps = 4;
+  options.accumulation = per_step;
+  for (const int kept : {1, 2, 3}) {
+    Arena memory(device, "batches", 1 << 20);
+    const OwnedStream compute(device);
+    BatchUploader arrivals(options, device, separate_memory, false, kept, memory);
+    Allocation pinned({}, static_cast<std::size_t>(options.micro) * sizeof(std::int32_t), "labels",
+                      Pages::pinned);
+    data::MicroBatch batch;
+    batch.labels = {pinned.data(), DType::int32, DeviceKind::cpu, {options.micro}};
+    Event copied(device);
+    batch.copy_done = &copied;
+    std::vector<const void*> places;
+    for (int step = 0; step < steps; ++step) {
+      arrivals.begin_step();
+      for (int number = 0; number < per_step; ++number) {
+        copied.wait();
+        std::fill_n(reinterpret_cast<std::int32_t*>(pinned.data()), options.micro,
+                    100 * step + number);
+        arrivals.upload(compute, batch, number);
+        places.push_back(arrivals.retained(number).labels.data);
+        for (int old = std::max(0, number - kept + 1); old <= number; ++old) {
+          std::vector<std::int32_t> labels(static_cast<std::size_t>(options.micro));
+          copy_bytes(compute, labels.data(), arrivals.retained(old).labels.data,
+                     labels.size() * sizeof(std::int32_t));
+          EXPECT_EQ(labels, std::vector<std::int32_t>(labels.size(), 100 * step + old));
+        }
+      }
+    }
+    const auto together = static_cast<std::ptrdiff_t>(kept + (separate_memory ? 1 : 0));
+    for (auto step = places.begin(); step != places.end(); step += per_step) {
+      for (auto first = step; first + together <= step + per_step; ++first)
+        EXPECT_EQ(std::set<const void*>(first, first + together).size(),
+                  static_cast<std::size_t>(together))
+            << "kept " << kept;
+    }
+    for (std::size_t i = 2 * per_step; i < places.size(); ++i)
+      EXPECT_EQ(places[i], places[i - 2 * per_step]) << "kept " << kept;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train

@@ -1,0 +1,157 @@
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "trireme/train/heartbeat_monitor.hpp"
+
+namespace trireme::train {
+namespace {
+
+constexpr double never = std::numeric_limits<double>::infinity();
+
+RankHeartbeat make_heartbeat(double still, double allowed, bool waiting = false,
+                             std::int64_t step = 7) {
+  RankHeartbeat make_heartbeat{.step = step,
+                               .stalled_seconds = still,
+                               .deadline_seconds = allowed,
+                               .waiting = waiting ? 1 : 0};
+  set_text(make_heartbeat.phase, "step");
+  set_text(make_heartbeat.host, "node1");
+  set_text(make_heartbeat.operation, "all_reduce 5 bucket");
+  return make_heartbeat;
+}
+
+TEST(Deadlines, AreManyTimesTheLongestButNeverShort) {
+  Deadlines deadlines(10);
+  EXPECT_EQ(deadlines.seconds_for("start"), never);
+  EXPECT_EQ(deadlines.seconds_for("step"), 50);  // nothing is known yet
+  deadlines.record("step", 0.1);
+  EXPECT_EQ(deadlines.seconds_for("step"), 10);
+  deadlines.record("step", 3);
+  deadlines.record("step", 2);
+  EXPECT_EQ(deadlines.seconds_for("step"), 30);
+  deadlines.record("checkpoint-write", 1);
+  EXPECT_EQ(deadlines.seconds_for("checkpoint-write"), 50);
+  deadlines.record("checkpoint-write", 20);
+  EXPECT_EQ(deadlines.seconds_for("checkpoint-write"), 200);
+}
+
+TEST(MainThreadActivity, TellsHowLongItStandsWhere) {
+  MainThreadActivity activity(10, 100);
+  EXPECT_EQ(activity.heartbeat(5000).deadline_seconds, never);
+  activity.enter_phase("step", 1, 101);
+  activity.enter_phase("step", 2, 105);
+  EXPECT_EQ(activity.heartbeat(107).stalled_seconds, 2);
+  EXPECT_EQ(activity.heartbeat(107).deadline_seconds, 40);  // of the 4 s of step 1
+  EXPECT_EQ(activity.heartbeat(107).step, 2);
+  EXPECT_STREQ(activity.heartbeat(107).phase.data(), "step");
+  activity.exclude_pause(2);
+  EXPECT_EQ(activity.heartbeat(107).stalled_seconds, 0);
+}
+
+TEST(MainThreadActivity, KnowsTheLastStepMadeAlsoWhereACheckpointOfAnEarlierOneIsWritten) {
+  MainThreadActivity activity(10, 0);
+  EXPECT_EQ(activity.last_finished_step(), 0);
+  EXPECT_EQ(activity.newest_checkpoint(), -1);
+  activity.begin_step(12, 5);
+  activity.enter_phase("step", 12, 1);
+  EXPECT_EQ(activity.last_finished_step(), 11);
+  activity.enter_phase("checkpoint-close", 10, 2);
+  EXPECT_EQ(activity.last_finished_step(), 12);
+  EXPECT_EQ(activity.newest_checkpoint(), 5);
+}
+
+/// Looks every second, as the watchdog does often, until somebody is lost.
+std::optional<HeartbeatMonitor::LostRank> look_until(HeartbeatMonitor& watch, double from,
+                                                     double to) {
+  for (double now = from; now <= to; ++now) {
+    if (auto lost = watch.find_lost_rank(now)) return lost;
+  }
+  return std::nullopt;
+}
+
+TEST(HeartbeatMonitor, BlamesTheSilent) {
+  HeartbeatMonitor watch(3, 10, 0);
+  for (int now = 1; now <= 40; ++now) {
+    watch.record(0, make_heartbeat(0, never), now);
+    if (now <= 20) watch.record(2, make_heartbeat(0, never), now);
+    const auto lost = watch.find_lost_rank(now);
+    ASSERT_EQ(lost.has_value(), now > 30) << now;  // rank 1 was never heard: not watched
+    if (!lost) continue;
+    EXPECT_EQ(lost->rank, 2);
+    EXPECT_NE(lost->description.find("rank 2 on node1 gives no sign of life for 11.0 s"),
+              std::string::npos)
+        << lost->description;
+    return;
+  }
+}
+
+TEST(HeartbeatMonitor, BlamesTheSilentThoughOthersStandOverTheirDeadlineFirst) {
+  HeartbeatMonitor watch(2, 10, 0);
+  watch.record(1, make_heartbeat(0, 10, true), 1);  // stopped while it waited for another
+  for (int now = 2; now <= 12; ++now) {
+    watch.record(0, make_heartbeat(now, 10, true), now);
+    const auto lost = watch.find_lost_rank(now);
+    ASSERT_EQ(lost.has_value(), now > 11) << now;
+    if (lost) {
+      EXPECT_NE(lost->description.find("rank 1 on node1 gives no sign of life"), std::string::npos)
+          << lost->description;
+    }
+  }
+}
+
+TEST(HeartbeatMonitor, BlamesNobodyWhoLeft) {
+  HeartbeatMonitor watch(2, 10, 0);
+  watch.record(1, make_heartbeat(0, never), 1);
+  watch.stop_monitoring(1);
+  EXPECT_FALSE(look_until(watch, 1, 100));
+}
+
+TEST(HeartbeatMonitor, BlamesWhoWaitsForNobodyThoughOthersAreOverTheirDeadlineFirst) {
+  HeartbeatMonitor watch(3, 100, 0);
+  watch.record(0, make_heartbeat(9, 10, true), 1);
+  watch.record(1, make_heartbeat(8, 1000, false), 1);
+  watch.record(2, make_heartbeat(9, 10, true), 1);
+  EXPECT_FALSE(watch.find_lost_rank(1.5));
+  const auto lost = watch.find_lost_rank(3);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 1);
+  EXPECT_NE(lost->description.find("stands still for 10.0 s (last known: step 7, phase step)"),
+            std::string::npos)
+      << lost->description;
+}
+
+TEST(HeartbeatMonitor, BlamesTheFirstToStandWhereAllWait) {
+  HeartbeatMonitor watch(3, 100, 0);
+  watch.record(0, make_heartbeat(9.5, 10, true), 1);
+  watch.record(1, make_heartbeat(9.8, 11, true), 1);
+  watch.record(2, make_heartbeat(0, 10, false), 1);  // at work, and getting on
+  const auto lost = watch.find_lost_rank(1.6);
+  ASSERT_TRUE(lost);
+  EXPECT_EQ(lost->rank, 1);
+  EXPECT_NE(lost->description.find("in all_reduce 5 bucket"), std::string::npos)
+      << lost->description;
+  EXPECT_EQ(watch.last_known_states(2).size(), 3);
+}
+
+TEST(HeartbeatMonitor, ForgivesTheTimeInWhichItWasStoppedItself) {
+  HeartbeatMonitor watch(2, 10, 0);
+  watch.record(0, make_heartbeat(0, 20), 1);
+  watch.record(1, make_heartbeat(0, 20), 1);
+  EXPECT_FALSE(look_until(watch, 1, 5));
+  EXPECT_FALSE(watch.find_lost_rank(1000));
+  watch.record(0, make_heartbeat(995, 20, true), 1001);  // it has waited for this process
+  EXPECT_FALSE(watch.find_lost_rank(1001));
+  for (int now = 1002; now <= 1020; ++now) {
+    watch.record(0, make_heartbeat(0, 20), now);
+    const auto lost = watch.find_lost_rank(now);
+    ASSERT_EQ(lost.has_value(), now > 1010) << now;
+    if (lost) {
+      EXPECT_EQ(lost->rank, 1);
+      return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train
